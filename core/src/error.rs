@@ -1,0 +1,292 @@
+//! What every error of the network says: a stable code, whose fault it is, and whether trying again can help.
+//!
+//! Each crate has its own `Error` enum; all of them implement [`Coded`]. Only `controller/src/http/error.rs` and the gateway
+//! turn a code into an HTTP status; both send an RFC 9457 [`Problem`].
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Whose fault an error is: who must act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// The caller sent something that will never work as it is.
+    Caller,
+    /// A function's own code misbehaved.
+    Function,
+    /// Something we depend on (database, broker, object store, network) failed.
+    Dependency,
+    /// We have a bug.
+    Internal,
+}
+
+/// Whether the same request may succeed later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Retry {
+    /// No: change the request first.
+    Never,
+    /// Yes, after a pause.
+    Later,
+}
+
+/// An error that answers the three questions.
+pub trait Coded: std::error::Error {
+    /// The stable code.
+    fn code(&self) -> ErrorCode;
+
+    /// Who must act.
+    fn fault(&self) -> Fault {
+        self.code().fault()
+    }
+
+    /// Whether the same request may succeed later.
+    fn retry(&self) -> Retry {
+        self.code().retry()
+    }
+}
+
+macro_rules! codes {
+    ($($variant:ident, $code:literal, $fault:ident, $retry:ident, $status:literal, $title:literal;)*) => {
+        /// Every error code of the network. A code keeps its meaning for ever; `docs/errors.md` has a paragraph for each.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        #[non_exhaustive]
+        pub enum ErrorCode {
+            $(#[doc = $title] $variant,)*
+        }
+
+        impl ErrorCode {
+            /// All codes, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// `FDN-1001` and so on.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $code,)* }
+            }
+
+            /// One line that says what the code means.
+            #[must_use]
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$variant => $title,)* }
+            }
+
+            /// Who must act.
+            #[must_use]
+            pub const fn fault(self) -> Fault {
+                match self { $(Self::$variant => Fault::$fault,)* }
+            }
+
+            /// Whether the same request may succeed later.
+            #[must_use]
+            pub const fn retry(self) -> Retry {
+                match self { $(Self::$variant => Retry::$retry,)* }
+            }
+
+            /// The HTTP status that carries this code (RFC 9110, section 15).
+            #[must_use]
+            pub const fn http_status(self) -> u16 {
+                match self { $(Self::$variant => $status,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    UploadEmpty,        "FDN-1001", Caller, Never, 422, "the uploaded file is empty";
+    UploadNotWasm,      "FDN-1002", Caller, Never, 422, "the uploaded file is not WebAssembly";
+    UploadCoreModule,   "FDN-1003", Caller, Never, 422, "the uploaded file is a core module, not a component";
+    UploadMalformed,    "FDN-1004", Caller, Never, 422, "the uploaded component is truncated or malformed";
+    UploadNoHandler,    "FDN-1005", Caller, Never, 422, "the component does not export wasi:http/incoming-handler";
+    UploadForeignImport,"FDN-1006", Caller, Never, 422, "the component imports what the network does not offer";
+    UploadTooLarge,     "FDN-1007", Caller, Never, 413, "the uploaded file is larger than the limit";
+    UploadNotCompilable,"FDN-1008", Caller, Never, 422, "the component cannot be compiled within the limits";
+    UploadProbeFailed,  "FDN-1009", Caller, Never, 422, "the component did not answer the probe call within its limits";
+    ManifestInvalid,    "FDN-1010", Caller, Never, 422, "the manifest fdn.toml is not valid";
+    UploadIncomplete,   "FDN-1011", Caller, Later, 400, "the upload ended before it was complete";
+
+    Unauthenticated,    "FDN-2001", Caller, Never, 401, "no valid credentials were sent";
+    Forbidden,          "FDN-2002", Caller, Never, 403, "these credentials do not allow the operation";
+    NotFound,           "FDN-2003", Caller, Never, 404, "there is no such thing";
+    Conflict,           "FDN-2004", Caller, Never, 409, "the operation conflicts with the present state";
+    BadRequest,         "FDN-2005", Caller, Never, 400, "the request cannot be understood";
+    TooManyRequests,    "FDN-2006", Caller, Later, 429, "too many requests; wait and try again";
+    BodyTooLarge,       "FDN-2007", Caller, Never, 413, "the request body is larger than the limit";
+
+    UnknownHost,        "FDN-3001", Caller, Never, 404, "no app is deployed under this host name";
+    FunctionTrapped,    "FDN-3002", Function, Never, 502, "the function trapped";
+    FunctionTimeout,    "FDN-3003", Function, Later, 504, "the function did not answer within its timeout";
+    FunctionCpuLimit,   "FDN-3004", Function, Never, 502, "the function used more CPU time than its limit";
+    FunctionMemoryLimit,"FDN-3005", Function, Never, 502, "the function asked for more memory than its limit";
+    ResponseTooLarge,   "FDN-3006", Function, Never, 502, "the function's response body passed its limit";
+    Overloaded,         "FDN-3007", Dependency, Later, 503, "the node has no room for this call now";
+    NotReady,           "FDN-3008", Dependency, Later, 503, "the app is not ready on this node yet";
+    NoResponse,         "FDN-3009", Function, Never, 502, "the function ended without an answer";
+
+    DatabaseFailed,     "FDN-4001", Dependency, Later, 503, "the metadata store did not answer";
+    BrokerFailed,       "FDN-4002", Dependency, Later, 503, "the message broker did not answer";
+    ArtifactStoreFailed,"FDN-4003", Dependency, Later, 503, "the artifact store did not answer";
+    ControllerUnreachable, "FDN-4004", Dependency, Later, 503, "the controller did not answer";
+    ArtifactCorrupt,    "FDN-4005", Dependency, Later, 502, "an artifact's octets do not match its digest";
+
+    ConfigInvalid,      "FDN-5001", Caller, Never, 400, "the configuration is not valid";
+    AddressTaken,       "FDN-5002", Caller, Never, 400, "a listening address is already taken";
+    DataDirectory,      "FDN-5003", Caller, Never, 400, "the data directory cannot be used";
+
+    NoClusterFits,      "FDN-6001", Dependency, Later, 503, "no cluster has room for the app";
+    WorkflowInvalid,    "FDN-6002", Caller, Never, 422, "the workflow is not valid";
+
+    Internal,           "FDN-9001", Internal, Later, 500, "something in the network itself went wrong";
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl TryFrom<String> for ErrorCode {
+    type Error = ParseError;
+
+    fn try_from(s: String) -> Result<Self, ParseError> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|code| code.as_str() == s)
+            .ok_or_else(|| {
+                ParseError::new(
+                    "error code",
+                    s,
+                    "a code of docs/errors.md, such as FDN-1001",
+                )
+            })
+    }
+}
+
+impl From<ErrorCode> for String {
+    fn from(value: ErrorCode) -> String {
+        value.as_str().to_owned()
+    }
+}
+
+/// An error as HTTP carries it (RFC 9457, `application/problem+json`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// A reference to the page of the code.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// One line that says what the code means.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// The stable code.
+    #[schema(value_type = String)]
+    pub code: ErrorCode,
+    /// What happened this time, and what to do about it.
+    pub detail: String,
+    /// The request this belongs to, as in the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+}
+
+impl Problem {
+    /// The media type of RFC 9457.
+    pub const MEDIA_TYPE: &'static str = "application/problem+json";
+
+    /// A problem of this code with its default status.
+    #[must_use]
+    pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+        Self {
+            kind: format!("/docs/errors#{}", code.as_str().to_ascii_lowercase()),
+            title: code.title().to_owned(),
+            status: code.http_status(),
+            code,
+            detail: detail.into(),
+            request_id: None,
+        }
+    }
+
+    /// The same with the request's id.
+    #[must_use]
+    pub fn with_request_id(mut self, id: impl Into<String>) -> Self {
+        self.request_id = Some(id.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.detail)
+    }
+}
+
+/// A text that is not what it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {value:?} is not valid: expected {expected}")]
+pub struct ParseError {
+    what: &'static str,
+    value: String,
+    expected: &'static str,
+}
+
+impl ParseError {
+    /// An error for `value`, cut to what a person can read.
+    #[must_use]
+    pub fn new(what: &'static str, value: impl Into<String>, expected: &'static str) -> Self {
+        let mut value = value.into();
+        if value.chars().count() > 80 {
+            value = value.chars().take(80).chain(['…']).collect();
+        }
+        Self {
+            what,
+            value,
+            expected,
+        }
+    }
+}
+
+impl Coded for ParseError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::BadRequest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_round_trip() {
+        let texts: BTreeSet<_> = ErrorCode::ALL.iter().map(|c| c.as_str()).collect();
+        assert_eq!(texts.len(), ErrorCode::ALL.len());
+        for code in ErrorCode::ALL {
+            assert_eq!(
+                ErrorCode::try_from(code.as_str().to_owned()).expect("own text"),
+                *code
+            );
+        }
+    }
+
+    #[test]
+    fn every_code_has_its_paragraph() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/errors.md");
+        let text = std::fs::read_to_string(path).expect("docs/errors.md is part of the project");
+        for code in ErrorCode::ALL {
+            assert!(
+                text.contains(&format!("## {code}")),
+                "docs/errors.md lacks {code}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_long_value_is_cut_in_the_message() {
+        let error = ParseError::new("size", "x".repeat(1000), "a size");
+        assert!(error.to_string().len() < 200);
+    }
+}

@@ -1,0 +1,369 @@
+//! Names and identifiers, one type each, so that a node's id can never be passed where a cluster's is meant.
+//!
+//! Names people choose (apps, functions, regions, clusters, nodes, stages) are DNS labels (RFC 1123, section 2.1): they
+//! appear in host names, paths and metrics without quoting. Ids that the network makes print with a prefix that says what
+//! they are (`msg_…`, `ins_…`, `ten_…`). Nothing here makes a random id: the caller brings the UUID.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::error::ParseError;
+
+/// The longest DNS label, in octets (RFC 1035, section 2.3.4).
+pub const LABEL_MAX: usize = 63;
+/// The longest host name in text form, without a trailing dot (RFC 1035, section 2.3.4).
+pub const HOST_NAME_MAX: usize = 253;
+
+/// Whether `s` is a lower-case DNS label: 1 to 63 of `a-z 0-9 -`, no hyphen at either end.
+#[must_use]
+pub fn is_label(s: &str) -> bool {
+    let bytes = s.as_bytes();
+    (1..=LABEL_MAX).contains(&bytes.len())
+        && bytes
+            .iter()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
+        && bytes[0] != b'-'
+        && bytes[bytes.len() - 1] != b'-'
+}
+
+macro_rules! string_type {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $expected:literal, $check:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+        #[serde(try_from = "String", into = "String")]
+        #[schema(value_type = String)]
+        pub struct $name(String);
+
+        impl $name {
+            /// The text form.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseError;
+
+            fn from_str(s: &str) -> Result<Self, ParseError> {
+                let check: fn(&str) -> bool = $check;
+                if check(s) {
+                    Ok(Self(s.to_owned()))
+                } else {
+                    Err(ParseError::new($what, s, $expected))
+                }
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = ParseError;
+
+            fn try_from(s: String) -> Result<Self, ParseError> {
+                s.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(value: $name) -> String {
+                value.0
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+macro_rules! label_type {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        string_type!(
+            $(#[$doc])*
+            $name,
+            $what,
+            "1 to 63 lower-case letters, digits or hyphens, with no hyphen at either end",
+            is_label
+        );
+    };
+}
+
+label_type!(
+    /// A host name under the zone, bound to a workflow.
+    AppName,
+    "app name"
+);
+label_type!(
+    /// A function's name within its tenant.
+    FunctionName,
+    "function name"
+);
+label_type!(
+    /// A geographic region holding one or more clusters.
+    RegionName,
+    "region name"
+);
+label_type!(
+    /// A cluster: nodes behind gateways.
+    ClusterId,
+    "cluster name"
+);
+label_type!(
+    /// A node of a cluster. Unique in the whole network.
+    NodeId,
+    "node name"
+);
+label_type!(
+    /// A stage of a workflow.
+    StageName,
+    "stage name"
+);
+
+string_type!(
+    /// The name of a secret or environment variable: what a POSIX environment accepts.
+    SecretName,
+    "environment variable name",
+    "1 to 128 letters, digits or underscores, not starting with a digit",
+    |s| (1..=128).contains(&s.len())
+        && s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && !s.as_bytes()[0].is_ascii_digit()
+);
+
+string_type!(
+    /// A fully qualified host name in lower case, without the trailing dot (`hello.fn.test`).
+    HostName,
+    "host name",
+    "labels of lower-case letters, digits and hyphens, joined by dots, 253 characters at most",
+    |s| s.len() <= HOST_NAME_MAX && s.split('.').all(is_label)
+);
+
+impl HostName {
+    /// The host name of `app` in this zone.
+    ///
+    /// # Errors
+    /// When label and zone together pass the 253 characters of a name.
+    pub fn of_app(app: &AppName, zone: &HostName) -> Result<Self, ParseError> {
+        format!("{app}.{zone}").parse()
+    }
+
+    /// Parses a name as it stands in a `Host` header or a DNS question: any case, a trailing dot, or a `:port` allowed.
+    ///
+    /// # Errors
+    /// When what is left is not a host name.
+    pub fn parse_lenient(s: &str) -> Result<Self, ParseError> {
+        let host = match s.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+            _ => s,
+        };
+        host.strip_suffix('.')
+            .unwrap_or(host)
+            .to_ascii_lowercase()
+            .parse()
+    }
+}
+
+impl From<FunctionName> for AppName {
+    /// A plain function is an app of its own name: a workflow of one stage.
+    fn from(value: FunctionName) -> Self {
+        Self(value.0)
+    }
+}
+
+impl From<AppName> for FunctionName {
+    fn from(value: AppName) -> Self {
+        Self(value.0)
+    }
+}
+
+macro_rules! uuid_type {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+        #[serde(try_from = "String", into = "String")]
+        #[schema(value_type = String)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// Wraps a UUID that the caller made.
+            #[must_use]
+            pub const fn from_uuid(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+
+            /// The UUID inside.
+            #[must_use]
+            pub const fn uuid(self) -> Uuid {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "_{}"), self.0.simple())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseError;
+
+            fn from_str(s: &str) -> Result<Self, ParseError> {
+                let error = || ParseError::new($what, s, concat!($prefix, "_ followed by 32 hexadecimal digits"));
+                let rest = s.strip_prefix(concat!($prefix, "_")).ok_or_else(error)?;
+                Uuid::try_parse(rest).map(Self).map_err(|_| error())
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = ParseError;
+
+            fn try_from(s: String) -> Result<Self, ParseError> {
+                s.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(value: $name) -> String {
+                value.to_string()
+            }
+        }
+    };
+}
+
+uuid_type!(
+    /// A tenant: who owns functions and apps.
+    TenantId,
+    "ten",
+    "tenant id"
+);
+uuid_type!(
+    /// A message between processes; consumers recognise a second delivery by it.
+    MessageId,
+    "msg",
+    "message id"
+);
+uuid_type!(
+    /// One running copy of a function version on a node.
+    InstanceId,
+    "ins",
+    "instance id"
+);
+
+/// The number of a function version: 1, 2, 3 … within its function, never given twice.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(try_from = "u32", into = "u32")]
+#[schema(value_type = u32)]
+pub struct VersionNumber(u32);
+
+impl VersionNumber {
+    /// The first version of every function.
+    pub const FIRST: Self = Self(1);
+
+    /// The number as an integer.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl TryFrom<u32> for VersionNumber {
+    type Error = ParseError;
+
+    fn try_from(n: u32) -> Result<Self, ParseError> {
+        if n == 0 {
+            return Err(ParseError::new(
+                "version number",
+                "0",
+                "a whole number from 1 up",
+            ));
+        }
+        Ok(Self(n))
+    }
+}
+
+impl From<VersionNumber> for u32 {
+    fn from(value: VersionNumber) -> u32 {
+        value.0
+    }
+}
+
+impl FromStr for VersionNumber {
+    type Err = ParseError;
+
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        s.strip_prefix('v')
+            .unwrap_or(s)
+            .parse::<u32>()
+            .ok()
+            .and_then(|n| Self::try_from(n).ok())
+            .ok_or_else(|| {
+                ParseError::new(
+                    "version number",
+                    s,
+                    "a whole number from 1 up, with or without a leading v",
+                )
+            })
+    }
+}
+
+impl fmt::Display for VersionNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_follow_rfc_1123() {
+        for good in ["a", "hello", "eu-west-1", "0abc", &"x".repeat(63)] {
+            assert!(good.parse::<AppName>().is_ok(), "{good}");
+        }
+        for bad in ["", "-a", "a-", "Hello", "a_b", "a.b", "ä", &"x".repeat(64)] {
+            let error = bad.parse::<AppName>().expect_err(bad);
+            assert!(error.to_string().contains("app name"), "{error}");
+        }
+    }
+
+    #[test]
+    fn host_header_forms_are_one_name() {
+        let zone: HostName = "fn.test".parse().expect("zone");
+        let host = HostName::of_app(&"hello".parse().expect("app"), &zone).expect("host");
+        for form in ["hello.fn.test", "HELLO.fn.test.", "hello.FN.test:8080"] {
+            assert_eq!(HostName::parse_lenient(form).expect(form), host);
+        }
+        assert!(HostName::parse_lenient("a..b").is_err());
+        assert!(HostName::parse_lenient("").is_err());
+    }
+
+    #[test]
+    fn ids_print_with_their_kind_and_refuse_another_kind() {
+        let uuid = Uuid::from_u128(7);
+        let text = MessageId::from_uuid(uuid).to_string();
+        assert_eq!(text, "msg_00000000000000000000000000000007");
+        assert_eq!(text.parse::<MessageId>().expect("own kind").uuid(), uuid);
+        assert!(text.parse::<TenantId>().is_err());
+    }
+
+    #[test]
+    fn versions_count_from_one() {
+        assert_eq!("v3".parse::<VersionNumber>().expect("v3").get(), 3);
+        assert_eq!("3".parse::<VersionNumber>().expect("3").to_string(), "v3");
+        assert!("0".parse::<VersionNumber>().is_err());
+        assert!("latest".parse::<VersionNumber>().is_err());
+    }
+}

@@ -1,0 +1,402 @@
+//! The manifest `fdn.toml` of a function: what it runs on and within which limits.
+//!
+//! Parsed once, at the border; a [`Manifest`] in hand is valid. Unknown keys are refused, because a misspelt limit that is
+//! silently ignored is worse than an error.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::error::{Coded, ErrorCode, ParseError};
+use crate::id::{FunctionName, SecretName};
+use crate::resources::Resources;
+use crate::unit::{ByteSize, DurationMs, MebiBytes, MilliCpu, Millis};
+
+/// What runs the function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RuntimeKind {
+    /// A WebAssembly component exporting `wasi:http/incoming-handler`.
+    #[default]
+    Wasm,
+}
+
+/// A host that a function may call: `api.example.com`, `api.example.com:8443`, or `*.example.com`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct AllowedHost {
+    name: String,
+    wildcard: bool,
+    port: Option<u16>,
+}
+
+impl AllowedHost {
+    /// Whether a request to `host` (no port) on `port` is covered. Without a port of its own the entry covers 80 and 443.
+    #[must_use]
+    pub fn covers(&self, host: &str, port: u16) -> bool {
+        let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        let name_fits = if self.wildcard {
+            host.strip_suffix(&self.name)
+                .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+        } else {
+            host == self.name
+        };
+        name_fits
+            && self
+                .port
+                .map_or(port == 80 || port == 443, |own| own == port)
+    }
+}
+
+impl fmt::Display for AllowedHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.wildcard {
+            f.write_str("*.")?;
+        }
+        f.write_str(&self.name)?;
+        match self.port {
+            Some(port) => write!(f, ":{port}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromStr for AllowedHost {
+    type Err = ParseError;
+
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        let error = || {
+            ParseError::new(
+                "allowed host",
+                s,
+                "a host name or *.domain, with an optional :port, and no scheme or path",
+            )
+        };
+        let (host, port) = match s.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port.parse::<u16>().map_err(|_| error())?)),
+            None => (s, None),
+        };
+        let (name, wildcard) = match host.strip_prefix("*.") {
+            Some(rest) => (rest, true),
+            None => (host, false),
+        };
+        let plain = name.split('.').all(|l| {
+            !l.is_empty()
+                && l.len() <= 63
+                && l.bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        });
+        if !plain || name.len() > 253 || port == Some(0) {
+            return Err(error());
+        }
+        Ok(Self {
+            name: name.to_ascii_lowercase(),
+            wildcard,
+            port,
+        })
+    }
+}
+
+impl TryFrom<String> for AllowedHost {
+    type Error = ParseError;
+
+    fn try_from(s: String) -> Result<Self, ParseError> {
+        s.parse()
+    }
+}
+
+impl From<AllowedHost> for String {
+    fn from(value: AllowedHost) -> String {
+        value.to_string()
+    }
+}
+
+/// The manifest of one function version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Manifest {
+    /// The function's name; `fdn deploy NAME` comes first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<FunctionName>,
+    /// What runs it.
+    pub runtime: RuntimeKind,
+    /// The sum of all linear memories an instance may hold.
+    pub memory: ByteSize,
+    /// Thousandths of a core that a running instance is expected to keep busy; what placement reserves.
+    pub cpu_milli: MilliCpu,
+    /// From the request's arrival to the last octet of the response.
+    pub timeout: DurationMs,
+    /// CPU time that one call may use.
+    pub cpu_time: DurationMs,
+    /// How many calls one instance may serve, one after another: 1 is a fresh instance for each call.
+    pub reuse: u32,
+    /// The largest request body.
+    pub body_limit: ByteSize,
+    /// The largest response body.
+    pub response_limit: ByteSize,
+    /// Environment variables.
+    pub env: BTreeMap<SecretName, String>,
+    /// Names of secrets, injected as environment variables; their values never stand here.
+    pub secrets: BTreeSet<SecretName>,
+    /// The hosts that the function may call; empty means none.
+    #[schema(value_type = Vec<String>)]
+    pub allowed_hosts: BTreeSet<AllowedHost>,
+    /// How long one call is expected to take at speed 1, until calls have been measured.
+    pub expected: DurationMs,
+}
+
+impl Default for Manifest {
+    fn default() -> Self {
+        Self {
+            name: None,
+            runtime: RuntimeKind::Wasm,
+            memory: ByteSize::from_mib(64),
+            cpu_milli: MilliCpu(100),
+            timeout: DurationMs::from_secs(10),
+            cpu_time: DurationMs::from_secs(5),
+            reuse: 1,
+            body_limit: ByteSize::from_mib(10),
+            response_limit: ByteSize::from_mib(64),
+            env: BTreeMap::new(),
+            secrets: BTreeSet::new(),
+            allowed_hosts: BTreeSet::new(),
+            expected: DurationMs::from_millis(10),
+        }
+    }
+}
+
+/// The bounds a network sets on what a manifest may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ManifestBounds {
+    /// Largest `memory`.
+    pub memory: ByteSize,
+    /// Longest `timeout` and `cpu_time`.
+    pub timeout: DurationMs,
+    /// Largest `body_limit` and `response_limit`.
+    pub body: ByteSize,
+    /// Largest `reuse`.
+    pub reuse: u32,
+    /// How many environment variables and secrets together.
+    pub env_entries: usize,
+    /// How many octets the values of `env` may take together.
+    pub env_size: ByteSize,
+    /// How many allowed hosts.
+    pub allowed_hosts: usize,
+}
+
+impl Default for ManifestBounds {
+    fn default() -> Self {
+        Self {
+            memory: ByteSize::from_mib(2048),
+            timeout: DurationMs::from_secs(900),
+            body: ByteSize::from_mib(512),
+            reuse: 1_000_000,
+            env_entries: 128,
+            env_size: ByteSize::from_bytes(64 << 10),
+            allowed_hosts: 64,
+        }
+    }
+}
+
+/// A manifest that cannot be accepted, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("fdn.toml: {0}")]
+pub struct ManifestError(pub String);
+
+impl Coded for ManifestError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::ManifestInvalid
+    }
+}
+
+impl Manifest {
+    /// Parses and checks the text of an `fdn.toml`.
+    ///
+    /// # Errors
+    /// When the text is not TOML, has an unknown key, a value of the wrong form, or a value out of `bounds`; the message names
+    /// line or key and what was expected.
+    pub fn from_toml(text: &str, bounds: &ManifestBounds) -> Result<Self, ManifestError> {
+        let manifest: Self =
+            toml::from_str(text).map_err(|e| ManifestError(e.to_string().trim().to_owned()))?;
+        manifest.check(bounds)?;
+        Ok(manifest)
+    }
+
+    /// The manifest as an `fdn.toml`.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a manifest has no value that TOML cannot write")
+    }
+
+    /// Checks every value against `bounds`.
+    ///
+    /// # Errors
+    /// The first value out of bounds, by its key.
+    pub fn check(&self, bounds: &ManifestBounds) -> Result<(), ManifestError> {
+        let within = |key: &str, ok: bool, rule: String| {
+            if ok {
+                Ok(())
+            } else {
+                Err(ManifestError(format!("{key} must be {rule}")))
+            }
+        };
+        let at_most = |key: &str, value: ByteSize, least: ByteSize, most: ByteSize| {
+            within(
+                key,
+                (least..=most).contains(&value),
+                format!("from {least} to {most}, not {value}"),
+            )
+        };
+        at_most("memory", self.memory, ByteSize::from_mib(1), bounds.memory)?;
+        at_most(
+            "body_limit",
+            self.body_limit,
+            ByteSize::from_bytes(0),
+            bounds.body,
+        )?;
+        at_most(
+            "response_limit",
+            self.response_limit,
+            ByteSize::from_bytes(1),
+            bounds.body,
+        )?;
+        for (key, value) in [("timeout", self.timeout), ("cpu_time", self.cpu_time)] {
+            let range = DurationMs::from_millis(1)..=bounds.timeout;
+            within(
+                key,
+                range.contains(&value),
+                format!("from 1ms to {}, not {value}", bounds.timeout),
+            )?;
+        }
+        within(
+            "reuse",
+            (1..=bounds.reuse).contains(&self.reuse),
+            format!("from 1 to {}", bounds.reuse),
+        )?;
+        let entries = self.env.len() + self.secrets.len();
+        within(
+            "env",
+            entries <= bounds.env_entries,
+            format!("{} entries at most, secrets included", bounds.env_entries),
+        )?;
+        let octets: u64 = self.env.values().map(|v| v.len() as u64).sum();
+        within(
+            "env",
+            octets <= bounds.env_size.as_bytes(),
+            format!("{} of values at most", bounds.env_size),
+        )?;
+        within(
+            "env",
+            self.env.values().all(|v| !v.contains('\0')),
+            "free of NUL characters".to_owned(),
+        )?;
+        if let Some(both) = self.secrets.iter().find(|s| self.env.contains_key(s)) {
+            return Err(ManifestError(format!(
+                "{both} stands in both env and secrets; keep one"
+            )));
+        }
+        let hosts = self.allowed_hosts.len();
+        within(
+            "allowed_hosts",
+            hosts <= bounds.allowed_hosts,
+            format!("{} entries at most", bounds.allowed_hosts),
+        )
+    }
+
+    /// What one instance asks of a node.
+    #[must_use]
+    pub fn resources(&self) -> Resources {
+        Resources::new(self.cpu_milli, self.memory.to_mebibytes())
+    }
+
+    /// The expected time of one call at speed 1, in the schedulers' unit.
+    #[must_use]
+    pub fn expected_millis(&self) -> Millis {
+        Millis::from(self.expected.as_duration())
+    }
+
+    /// How many MiB of memory one instance reserves.
+    #[must_use]
+    pub const fn memory_mib(&self) -> MebiBytes {
+        self.memory.to_mebibytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Manifest, ManifestError> {
+        Manifest::from_toml(text, &ManifestBounds::default())
+    }
+
+    #[test]
+    fn an_empty_manifest_is_the_defaults_and_round_trips() {
+        let manifest = parse("").expect("defaults");
+        assert_eq!(manifest, Manifest::default());
+        assert_eq!(parse(&manifest.to_toml()).expect("own text"), manifest);
+    }
+
+    #[test]
+    fn a_full_manifest() {
+        let manifest = parse(
+            r#"
+            name = "thumb"
+            memory = "128MiB"
+            timeout = "2s"
+            reuse = 1000
+            secrets = ["API_KEY"]
+            allowed_hosts = ["api.example.com", "*.example.org:8443"]
+            [env]
+            GREETING = "hi"
+            "#,
+        )
+        .expect("valid");
+        assert_eq!(manifest.memory_mib(), MebiBytes(128));
+        assert!(
+            manifest
+                .allowed_hosts
+                .iter()
+                .any(|h| h.covers("a.example.org", 8443))
+        );
+        assert_eq!(parse(&manifest.to_toml()).expect("own text"), manifest);
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        for (text, expected) in [
+            ("memroy = \"1MiB\"", "memroy"),
+            ("memory = 64", "a size in quotes"),
+            ("memory = \"1TiB\"", "size"),
+            ("memory = \"900GiB\"", "memory must be from 1MiB to 2GiB"),
+            ("timeout = \"0s\"", "timeout must be"),
+            ("reuse = 0", "reuse must be"),
+            ("secrets = [\"A\"]\n[env]\nA = \"1\"", "A stands in both"),
+            ("allowed_hosts = [\"https://x.example\"]", "no scheme"),
+            ("[env]\n\"1BAD\" = \"x\"", "environment variable name"),
+            ("memory = ", "line 1"),
+        ] {
+            let error = parse(text).expect_err(text).to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn allowed_hosts_cover_what_they_say_and_no_more() {
+        let host = |s: &str| s.parse::<AllowedHost>().expect("allowed host");
+        assert!(host("api.example.com").covers("API.example.com.", 443));
+        assert!(!host("api.example.com").covers("api.example.com", 8080));
+        assert!(!host("api.example.com").covers("evil-api.example.com", 443));
+        assert!(host("*.example.com").covers("a.b.example.com", 80));
+        assert!(!host("*.example.com").covers("example.com", 80));
+        assert!(!host("*.example.com").covers("notexample.com", 80));
+        assert!(host("127.0.0.1:9000").covers("127.0.0.1", 9000));
+        assert!("".parse::<AllowedHost>().is_err());
+        assert!("*".parse::<AllowedHost>().is_err());
+        assert!("a:99999".parse::<AllowedHost>().is_err());
+    }
+}

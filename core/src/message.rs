@@ -1,0 +1,387 @@
+//! What the processes tell each other through the broker.
+//!
+//! Every message travels in an [`Envelope`] with an id (a second delivery is recognised by it) and a schema number. Desired state
+//! carries a [`Revision`]: a receiver acts only on a revision newer than the one it holds, so messages may be lost, doubled or
+//! reordered. Whoever may have missed one asks the controller for a snapshot over HTTP ([`crate::api`]), which holds the same
+//! items.
+//!
+//! | message | from | to | lost? |
+//! | --- | --- | --- | --- |
+//! | [`AppDesired`] | controller | every node | repaired by snapshot |
+//! | [`BindingsDesired`], [`NetworkDesired`] | controller | every DNS server | repaired by snapshot |
+//! | [`NodeStatus`] | agent | controllers | the next one says it again |
+//! | [`DemandReport`], [`RttReport`] | DNS, agent | controllers | an estimate, seen again with the next client |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::digest::Digest;
+use crate::geo::GeoPoint;
+use crate::id::{
+    AppName, ClusterId, FunctionName, HostName, MessageId, NodeId, RegionName, SecretName,
+    VersionNumber,
+};
+use crate::manifest::Manifest;
+use crate::prefix::ClientPrefix;
+use crate::resources::Resources;
+use crate::unit::{DurationMs, Millis, Revision, Timestamp};
+use crate::workflow::Workflow;
+
+/// The schema number that this build writes. A reader refuses larger ones and leaves them to a newer process.
+pub const SCHEMA: u16 = 1;
+
+/// A message on its way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Envelope {
+    /// Schema number.
+    pub schema: u16,
+    /// Unique; consumers recognise a second delivery by it.
+    pub id: MessageId,
+    /// When it was written.
+    pub sent_at: Timestamp,
+    /// What it says.
+    pub message: Message,
+}
+
+impl Envelope {
+    /// Wraps a message in the schema of this build.
+    #[must_use]
+    pub const fn new(id: MessageId, sent_at: Timestamp, message: Message) -> Self {
+        Self {
+            schema: SCHEMA,
+            id,
+            sent_at,
+            message,
+        }
+    }
+}
+
+/// Where a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Channel {
+    /// To every node: each has its own queue.
+    Agents,
+    /// To every DNS server: each has its own queue.
+    Dns,
+    /// To the controllers: one queue, each message to one of them.
+    Controller,
+}
+
+impl Channel {
+    /// The name used in exchanges, queues and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Agents => "agents",
+            Self::Dns => "dns",
+            Self::Controller => "controller",
+        }
+    }
+
+    /// Whether each subscriber gets a copy.
+    #[must_use]
+    pub const fn is_fan_out(self) -> bool {
+        match self {
+            Self::Agents | Self::Dns => true,
+            Self::Controller => false,
+        }
+    }
+}
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Message {
+    /// What an app should be on every node.
+    AppDesired(AppDesired),
+    /// What DNS should answer for an app.
+    BindingsDesired(BindingsDesired),
+    /// The clusters, their gateways and the latency map.
+    NetworkDesired(NetworkDesired),
+    /// A node tells how it is.
+    NodeStatus(Box<NodeStatus>),
+    /// A DNS server tells who asked for what.
+    DemandReport(DemandReport),
+    /// A node tells the round-trip times it measured.
+    RttReport(RttReport),
+}
+
+impl Message {
+    /// The channel it travels on.
+    #[must_use]
+    pub const fn channel(&self) -> Channel {
+        match self {
+            Self::AppDesired(_) => Channel::Agents,
+            Self::BindingsDesired(_) | Self::NetworkDesired(_) => Channel::Dns,
+            Self::NodeStatus(_) | Self::DemandReport(_) | Self::RttReport(_) => Channel::Controller,
+        }
+    }
+
+    /// Its kind, for logs and metrics.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::AppDesired(_) => "app_desired",
+            Self::BindingsDesired(_) => "bindings_desired",
+            Self::NetworkDesired(_) => "network_desired",
+            Self::NodeStatus(_) => "node_status",
+            Self::DemandReport(_) => "demand_report",
+            Self::RttReport(_) => "rtt_report",
+        }
+    }
+}
+
+/// A value that only holders of the network key can read: AES-256-GCM, base64 of nonce, ciphertext and tag.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Sealed(pub String);
+
+impl std::fmt::Debug for Sealed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sealed(…)")
+    }
+}
+
+/// One function version as a node needs it to run it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FunctionSpec {
+    /// The function.
+    pub function: FunctionName,
+    /// Its version.
+    pub version: VersionNumber,
+    /// The artifact's digest.
+    pub digest: Digest,
+    /// The artifact's size in octets.
+    pub size: u64,
+    /// Runtime, limits, environment.
+    pub manifest: Manifest,
+    /// Values of the manifest's secrets.
+    #[serde(default)]
+    pub secrets: BTreeMap<SecretName, Sealed>,
+}
+
+/// An app that should be there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AppSpec {
+    /// The host name its gateway answers to.
+    pub host: HostName,
+    /// The DAG it runs.
+    pub workflow: Workflow,
+    /// Every function version that the workflow names.
+    pub functions: Vec<FunctionSpec>,
+    /// The clusters that a plan uses: they load the app ahead of its first call. All others fetch it too, so that calls can move to
+    /// them with the controller away, and load it on the first call.
+    pub primary: BTreeSet<ClusterId>,
+}
+
+/// Desired state of one app, for nodes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AppDesired {
+    /// The app.
+    pub app: AppName,
+    /// The version of this desired state.
+    pub revision: Revision,
+    /// `None`: the app is to be gone.
+    pub spec: Option<AppSpec>,
+}
+
+/// What DNS answers for an app that exists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppBindings {
+    /// The name asked for.
+    pub host: HostName,
+    /// The answer's time to live, in seconds.
+    pub ttl_s: u32,
+    /// Which cluster clients of a prefix are sent to.
+    pub bindings: Vec<(ClientPrefix, ClusterId)>,
+}
+
+/// Desired state of one app, for DNS servers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BindingsDesired {
+    /// The app.
+    pub app: AppName,
+    /// The version of this desired state.
+    pub revision: Revision,
+    /// `None`: the name is to be gone.
+    pub state: Option<AppBindings>,
+}
+
+/// A cluster as DNS and clients see it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterSpec {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Its region.
+    pub region: RegionName,
+    /// Where it is.
+    pub location: GeoPoint,
+    /// Where its gateways listen.
+    #[schema(value_type = Vec<String>)]
+    pub gateways: Vec<SocketAddr>,
+    /// Where each gateway tells its health over HTTP (`GET /healthz`), in the order of `gateways`.
+    #[schema(value_type = Vec<String>)]
+    pub health: Vec<SocketAddr>,
+}
+
+/// The clusters and the latency map.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NetworkDesired {
+    /// The version of this desired state.
+    pub revision: Revision,
+    /// All clusters, by name.
+    pub clusters: Vec<ClusterSpec>,
+    /// Where clients of a prefix are.
+    pub locations: Vec<(ClientPrefix, GeoPoint)>,
+    /// Round-trip times that gateways measured.
+    pub measured: Vec<(ClientPrefix, ClusterId, Millis)>,
+}
+
+/// How far a node is with an app.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "phase", rename_all = "snake_case")]
+pub enum AppPhase {
+    /// The artifact is being fetched.
+    Fetching,
+    /// The artifact is being compiled.
+    Compiling,
+    /// Calls are served.
+    Ready,
+    /// It cannot be served, and why; tried again with a pause.
+    Failed {
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+/// What a node knows of an app.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AppObserved {
+    /// The app.
+    pub app: AppName,
+    /// The revision of desired state it is at.
+    pub revision: Revision,
+    /// How far it is.
+    pub phase: AppPhase,
+    /// Calls since the agent started.
+    pub invocations: u64,
+    /// Calls that ended in a 5xx of the function's making.
+    pub errors: u64,
+    /// Moving mean of the time inside the function, per call.
+    pub execution_mean: Millis,
+}
+
+/// How a node is. Sent every few seconds; the newest one counts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NodeStatus {
+    /// The node.
+    pub node: NodeId,
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Its region.
+    pub region: RegionName,
+    /// Where it is.
+    pub location: GeoPoint,
+    /// Where clients reach its gateway.
+    #[schema(value_type = String)]
+    pub gateway: SocketAddr,
+    /// Where health, metrics and logs are served.
+    #[schema(value_type = String)]
+    pub admin: SocketAddr,
+    /// Changes with every start of the agent.
+    pub boot: MessageId,
+    /// Counts up within a boot; an older status than the one held is ignored.
+    pub sequence: u64,
+    /// The agent's version.
+    pub version: String,
+    /// Speed relative to the reference machine: `theta(p)`.
+    pub speed: f64,
+    /// What it has.
+    pub capacity: Resources,
+    /// What is free of it.
+    pub free: Resources,
+    /// How many calls run at once.
+    pub slots: u32,
+    /// How many run now.
+    pub busy: u32,
+    /// Expected work of the calls that run or wait, at speed 1.
+    pub queued_work: Millis,
+    /// Whether new calls should go elsewhere.
+    pub draining: bool,
+    /// Its apps.
+    pub apps: Vec<AppObserved>,
+}
+
+/// Who asked a DNS server for what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DemandReport {
+    /// The DNS server.
+    pub server: String,
+    /// App, client prefix ([`ClientPrefix::to_demand`]), queries since the last report.
+    pub entries: Vec<(AppName, ClientPrefix, u64)>,
+}
+
+/// Round-trip times that a node's gateway measured on its clients' connections.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RttReport {
+    /// The cluster they were measured from.
+    pub cluster: ClusterId,
+    /// The node.
+    pub node: NodeId,
+    /// Client prefix ([`ClientPrefix::to_demand`]), smallest smoothed round trip seen, number of connections.
+    pub samples: Vec<(ClientPrefix, Millis, u32)>,
+}
+
+/// How long a status is taken for the node's present state.
+pub const STATUS_LIFETIME: DurationMs = DurationMs::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn an_envelope_survives_json_and_knows_its_channel() {
+        let message = Message::AppDesired(AppDesired {
+            app: "hello".parse().expect("app"),
+            revision: Revision(7),
+            spec: Some(AppSpec {
+                host: "hello.fn.test".parse().expect("host"),
+                workflow: Workflow::single(
+                    "hello".parse().expect("function"),
+                    VersionNumber::FIRST,
+                ),
+                functions: vec![FunctionSpec {
+                    function: "hello".parse().expect("function"),
+                    version: VersionNumber::FIRST,
+                    digest: Digest::of(b"x"),
+                    size: 1,
+                    manifest: Manifest::default(),
+                    secrets: BTreeMap::new(),
+                }],
+                primary: BTreeSet::new(),
+            }),
+        });
+        assert_eq!(message.channel(), Channel::Agents);
+        let envelope = Envelope::new(
+            MessageId::from_uuid(Uuid::from_u128(1)),
+            Timestamp(5),
+            message,
+        );
+        let json = serde_json::to_string(&envelope).expect("json");
+        assert_eq!(
+            serde_json::from_str::<Envelope>(&json).expect("own json"),
+            envelope
+        );
+    }
+
+    #[test]
+    fn sealed_values_do_not_show() {
+        assert_eq!(format!("{:?}", Sealed("c2VjcmV0".into())), "Sealed(…)");
+    }
+}
