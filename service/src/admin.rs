@@ -1,0 +1,142 @@
+//! The listener for operators: `/healthz` (the process runs), `/readyz` (it can do its work, 503 with the reasons otherwise) and
+//! `/metrics` (Prometheus text format).
+
+use std::net::{SocketAddr, TcpListener};
+
+use actix_web::dev::ServerHandle;
+use actix_web::web::{self, ServiceConfig};
+use actix_web::{App, HttpResponse, HttpServer};
+use prometheus::{Encoder, Registry, TextEncoder};
+use tracing::error;
+
+use crate::error::ServiceError;
+use crate::health::Readiness;
+
+/// Adds the three routes to a server of one's own. Needs [`Registry`] and [`Readiness`] as `web::Data`.
+pub fn routes(config: &mut ServiceConfig) {
+    config
+        .route("/healthz", web::get().to(healthz))
+        .route("/readyz", web::get().to(readyz))
+        .route("/metrics", web::get().to(metrics));
+}
+
+async fn healthz() -> HttpResponse {
+    HttpResponse::Ok().content_type("text/plain").body("ok\n")
+}
+
+async fn readyz(readiness: web::Data<Readiness>) -> HttpResponse {
+    let mut response = if readiness.is_ready() {
+        HttpResponse::Ok()
+    } else {
+        HttpResponse::ServiceUnavailable()
+    };
+    response.json(readiness.conditions())
+}
+
+async fn metrics(registry: web::Data<Registry>) -> HttpResponse {
+    let encoder = TextEncoder::new();
+    let mut buffer = Vec::new();
+    match encoder.encode(&registry.gather(), &mut buffer) {
+        Ok(()) => HttpResponse::Ok()
+            .content_type(encoder.format_type())
+            .body(buffer),
+        Err(cause) => {
+            error!(%cause, "metrics could not be written");
+            HttpResponse::InternalServerError().finish()
+        }
+    }
+}
+
+/// A running admin server.
+#[derive(Debug)]
+pub struct AdminServer {
+    address: SocketAddr,
+    handle: ServerHandle,
+}
+
+impl AdminServer {
+    /// Serves the three routes, and those that `more` adds, on `listener`.
+    ///
+    /// # Errors
+    /// When the listener's address cannot be read or the server cannot start.
+    pub fn start(
+        listener: TcpListener,
+        registry: Registry,
+        readiness: Readiness,
+        more: impl Fn(&mut ServiceConfig) + Clone + Send + 'static,
+    ) -> Result<Self, ServiceError> {
+        let failed = |source| ServiceError::Listen {
+            address: SocketAddr::from(([0, 0, 0, 0], 0)),
+            setting: "the admin address".to_owned(),
+            source,
+        };
+        let address = listener.local_addr().map_err(failed)?;
+        let server = HttpServer::new(move || {
+            App::new()
+                .app_data(web::Data::new(registry.clone()))
+                .app_data(web::Data::new(readiness.clone()))
+                .configure(routes)
+                .configure(more.clone())
+        })
+        .workers(1)
+        .disable_signals()
+        .shutdown_timeout(1)
+        .listen(listener)
+        .map_err(failed)?
+        .run();
+        let handle = server.handle();
+        tokio::spawn(server);
+        Ok(Self { address, handle })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops it.
+    pub async fn stop(self) {
+        self.handle.stop(true).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::IntCounter;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_three_routes_tell_the_truth() {
+        let registry = Registry::new();
+        let counter = IntCounter::new("fdn_test_total", "a test").expect("metric");
+        registry
+            .register(Box::new(counter.clone()))
+            .expect("register");
+        counter.inc();
+        let readiness = Readiness::waiting_for(&["store"]);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let server =
+            AdminServer::start(listener, registry, readiness.clone(), |_| {}).expect("start");
+        let client = crate::http_client::build(std::time::Duration::from_secs(5)).expect("client");
+        let base = format!("http://{}", server.address());
+        let get = |path: &str| client.get(format!("{base}{path}")).send();
+        assert_eq!(get("/healthz").await.expect("answer").status(), 200);
+        let waiting = get("/readyz").await.expect("answer");
+        assert_eq!(waiting.status(), 503);
+        assert!(waiting.text().await.expect("text").contains("starting"));
+        readiness.set("store", true, "");
+        assert_eq!(get("/readyz").await.expect("answer").status(), 200);
+        assert!(
+            get("/metrics")
+                .await
+                .expect("answer")
+                .text()
+                .await
+                .expect("text")
+                .contains("fdn_test_total 1")
+        );
+        server.stop().await;
+    }
+}

@@ -1,0 +1,68 @@
+//! What can go wrong in the shell of a process.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use fdn_core::{Coded, ErrorCode};
+
+/// An error of the shell.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServiceError {
+    /// The configuration is not valid.
+    #[error("configuration: {0}")]
+    Config(String),
+    /// Somebody listens there already.
+    #[error(
+        "{address} is already taken by another program; stop it or choose another address with {setting}"
+    )]
+    AddressTaken {
+        /// The address.
+        address: SocketAddr,
+        /// The flag or key that changes it.
+        setting: String,
+    },
+    /// The address cannot be listened on for another reason.
+    #[error("cannot listen on {address} ({setting}): {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The flag or key that changes it.
+        setting: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file or folder cannot be used.
+    #[error("cannot use {path}: {reason}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A sealed value was not sealed with this key, or was changed.
+    #[error("a sealed value cannot be opened: the network key differs, or the value was changed")]
+    Sealed,
+    /// The operating system gave no randomness.
+    #[error("the operating system gave no random numbers")]
+    Random,
+    /// The HTTP client could not be made.
+    #[error("the HTTP client could not be made")]
+    HttpClient(#[source] reqwest::Error),
+    /// A metric was registered twice.
+    #[error("metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+}
+
+impl Coded for ServiceError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::Config(_) => ErrorCode::ConfigInvalid,
+            Self::AddressTaken { .. } | Self::Listen { .. } => ErrorCode::AddressTaken,
+            Self::File { .. } => ErrorCode::DataDirectory,
+            Self::Sealed | Self::Random | Self::HttpClient(_) | Self::Metrics(_) => {
+                ErrorCode::Internal
+            }
+        }
+    }
+}

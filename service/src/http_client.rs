@@ -1,0 +1,32 @@
+//! The HTTP client between processes of the network.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::error::ServiceError;
+
+/// A client with a connect time-out of 3 s and `idle` as the longest silence while reading, which trusts the bundled roots of the
+/// web's certificate authorities.
+///
+/// # Errors
+/// When the TLS settings are refused.
+pub fn build(idle: Duration) -> Result<reqwest::Client, ServiceError> {
+    let roots = RootCertStore {
+        roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| ServiceError::Config(format!("TLS: {e}")))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .connect_timeout(Duration::from_secs(3))
+        .read_timeout(idle)
+        .user_agent(concat!("fdn/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .map_err(ServiceError::HttpClient)
+}

@@ -1,0 +1,34 @@
+//! The shell every process of the network shares: configuration, logs, metrics, health, sealing, shutdown.
+//!
+//! Nothing here knows what a controller, a DNS server or an agent does. Each part is used on its own:
+//! [`config`] reads settings, [`logs`] writes structured logs, [`health`] and [`admin`] answer `/healthz`, `/readyz` and
+//! `/metrics`, [`secret`] keeps tokens and keys in files of mode 0600, [`seal`] encrypts what travels through the broker,
+//! [`listen`] binds addresses and says in words why it could not, [`http_client`] makes the HTTP client, [`signal`] waits for
+//! SIGTERM or Ctrl-C.
+
+pub mod admin;
+pub mod config;
+mod error;
+pub mod health;
+pub mod http_client;
+pub mod listen;
+pub mod logs;
+pub mod seal;
+pub mod secret;
+pub mod signal;
+
+pub use error::ServiceError;
+pub use tokio_util::sync::CancellationToken;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fdn_core::Timestamp;
+
+/// The present time. Only shells call this; decisions take time as an argument.
+#[must_use]
+pub fn now() -> Timestamp {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

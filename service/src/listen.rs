@@ -1,0 +1,74 @@
+//! Binding addresses, with errors in words.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::error::ServiceError;
+
+/// How many connections may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+fn explain(address: SocketAddr, setting: &str, source: std::io::Error) -> ServiceError {
+    let setting = setting.to_owned();
+    if source.kind() == ErrorKind::AddrInUse {
+        ServiceError::AddressTaken { address, setting }
+    } else {
+        ServiceError::Listen {
+            address,
+            setting,
+            source,
+        }
+    }
+}
+
+/// Binds a TCP listener (non-blocking, address reusable after a restart). `setting` is the flag or key to name when it fails.
+///
+/// # Errors
+/// [`ServiceError::AddressTaken`] when somebody listens there, [`ServiceError::Listen`] for any other reason.
+pub fn tcp(address: SocketAddr, setting: &str) -> Result<TcpListener, ServiceError> {
+    let bind = || {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(socket.into())
+    };
+    bind().map_err(|source| explain(address, setting, source))
+}
+
+/// Binds a UDP socket (non-blocking).
+///
+/// # Errors
+/// As [`tcp`].
+pub fn udp(address: SocketAddr, setting: &str) -> Result<UdpSocket, ServiceError> {
+    let bind = || {
+        let socket = UdpSocket::bind(address)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    };
+    bind().map_err(|source| explain(address, setting, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_address_is_said_with_the_flag() {
+        let first = tcp(SocketAddr::from(([127, 0, 0, 1], 0)), "--listen").expect("free");
+        let address = first.local_addr().expect("address");
+        let error = tcp(address, "--listen").expect_err("taken").to_string();
+        assert!(
+            error.contains("already taken")
+                && error.contains("--listen")
+                && error.contains(&address.to_string())
+        );
+    }
+}

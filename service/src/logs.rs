@@ -1,0 +1,49 @@
+//! Structured logs on standard error: text for people, JSON for machines, filtered by `FDN_LOG`.
+
+use serde::{Deserialize, Serialize};
+use tracing_subscriber::EnvFilter;
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// One line of text an event.
+    #[default]
+    Text,
+    /// One JSON object an event.
+    Json,
+}
+
+/// Settings of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogSettings {
+    /// Form of the lines.
+    pub format: LogFormat,
+    /// What is logged, as `tracing` filters are written: `info`, `warn,fdn_dns=debug`. The variable `FDN_LOG` wins.
+    pub filter: String,
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self {
+            format: LogFormat::Text,
+            filter: "info".to_owned(),
+        }
+    }
+}
+
+/// Starts logging. A second call in one process changes nothing (tests start several services in one).
+pub fn init(settings: &LogSettings) {
+    let filter = std::env::var("FDN_LOG").unwrap_or_else(|_| settings.filter.clone());
+    let filter = EnvFilter::try_new(&filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    let started = match settings.format {
+        LogFormat::Text => builder.with_target(false).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+    // The only failure is that a subscriber is set already: then that one stays.
+    drop(started);
+}
