@@ -1,0 +1,48 @@
+# The only entry. `make up` runs the whole network, `make test` runs every test; both install what is missing first.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+CARGO_BIN := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+FLAGS ?=
+
+.PHONY: help up build functions install-run install-test check test bench golden clean
+
+help:
+	@echo "make up        install what is missing, build, run the whole network (FLAGS='…' are handed to fdn up)"
+	@echo "make test      install what is missing, then every test, on real PostgreSQL, RabbitMQ and DNS clients"
+	@echo "make check     formatting, lints, documentation, sizes"
+	@echo "make bench     figures, with the conditions they were taken under"
+	@echo "make golden    write the expected outputs of tests anew; look at the difference before you commit it"
+	@echo "make functions build every ready-made function"
+
+up: install-run build
+	@scripts/install-fdn.sh "$(CARGO_BIN)"
+	@exec target/release/fdn up $(FLAGS)
+
+build:
+	@echo "building fdn (the first time takes some minutes)"
+	@cargo build --release --workspace --bins
+
+functions:
+	@$(MAKE) --no-print-directory -C functions all
+
+install-run:
+	@scripts/install.sh run
+
+install-test:
+	@scripts/install.sh run test
+
+check:
+	@scripts/check.sh
+
+test: install-test
+	@scripts/test.sh
+
+bench: install-run build
+	@scripts/bench.sh
+
+golden:
+	@UPDATE_GOLDEN=1 cargo test --release --workspace -- golden openapi help
+
+clean:
+	@cargo clean

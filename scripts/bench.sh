@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Runs the benchmarks, with the peers they are measured against: wasmtime's own server and workerd.
+# The peers are brought in once into target/peers; without them the rows of fdn are printed alone (PEERS=no leaves them out).
+set -euo pipefail
+scripts/install.sh run bench
+peers=target/peers
+mkdir -p "$peers"
+args=()
+if [ "${PEERS:-yes}" = yes ]; then
+  if [ ! -x "$peers/bin/wasmtime" ]; then
+    echo "building wasmtime serve (once, some minutes)"
+    CARGO_TARGET_DIR="$peers/target" cargo install wasmtime-cli --version 48.0.8 --locked --quiet --root "$peers" \
+      --no-default-features --features run,serve,wasi-http,component-model-async,logging,cranelift,component-model,pooling-allocator,parallel-compilation
+  fi
+  args+=(--wasmtime "$peers/bin/wasmtime")
+  if [ ! -e "$peers/node_modules/workerd" ]; then
+    npm install --silent --no-save --no-audit --no-fund --prefix "$peers" workerd
+  fi
+  workerd=$(find "$peers/node_modules" -type f -path '*workerd-linux*/bin/workerd' | head -n 1)
+  [ -z "$workerd" ] || args+=(--workerd "$workerd")
+fi
+cargo build --release --quiet -p fdn-bench
+exec target/release/fdn-bench "${args[@]}" "$@"
