@@ -16,7 +16,9 @@ use utoipa::ToSchema;
 use crate::error::ParseError;
 
 /// A span of time in milliseconds, ordered totally (`-0.0 < 0.0`, NaN never made by the constructors).
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, ToSchema)]
+///
+/// JSON has no infinity: what never ends is written as `null` there, and read back as [`Millis::INFINITY`].
+#[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
 #[serde(transparent)]
 #[schema(value_type = f64)]
 pub struct Millis(f64);
@@ -53,6 +55,13 @@ impl Millis {
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Ord::max(self, other)
+    }
+}
+
+impl<'de> Deserialize<'de> for Millis {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let ms = Option::<f64>::deserialize(deserializer)?;
+        Ok(ms.map_or(Self::INFINITY, Self::new))
     }
 }
 
@@ -385,6 +394,17 @@ mod tests {
         assert_eq!(Millis::new(f64::NAN), Millis::INFINITY);
         assert!(Millis::new(f64::NAN) > Millis::new(1e300));
         assert_eq!(Millis::INFINITY - Millis::INFINITY, Millis::INFINITY);
+    }
+
+    #[test]
+    fn what_never_ends_survives_json() {
+        for span in [Millis::INFINITY, Millis::new(2.5), Millis::ZERO] {
+            let json = serde_json::to_string(&span).expect("json");
+            assert_eq!(
+                serde_json::from_str::<Millis>(&json).expect("own json"),
+                span
+            );
+        }
     }
 
     #[test]

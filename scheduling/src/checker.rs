@@ -1,0 +1,330 @@
+//! Checks a plan against every rule, independently of who made it.
+//!
+//! It shares no arithmetic with the placers: transfer times come from the network pair by pair, slots and resources are
+//! replayed from the placements alone, and the latency is computed again. All violations are returned, not the first only.
+//!
+//! Rules: one placement for each task, on a cluster that takes work; it lasts exactly `w(c,p)`; the entry starts no earlier
+//! than the request arrives, every other task no earlier than each parent's finish plus transfer; no slot runs two tasks at
+//! once, nor one before it is free; no cluster holds more than it has free, no container more than the largest node has; the
+//! latency is the last exit's finish plus the way back. Times may differ by one part in 10^9.
+//!
+//! O(m log m + |E|); O(m^2) for resources held per task.
+
+use fdn_core::{ClusterId, Millis, Resources};
+
+use crate::dag::{TaskIndex, Transfer};
+use crate::place::{ClusterIndex, Exclusion, Hold, Placement, Plan, Problem};
+
+/// Times that differ by no more than this share are equal.
+const TOLERANCE: f64 = 1e-9;
+
+/// A rule that a plan breaks.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// There are more or fewer placements than tasks.
+    #[error("{placements} placements for {tasks} tasks")]
+    Count {
+        /// How many placements.
+        placements: usize,
+        /// How many tasks.
+        tasks: usize,
+    },
+    /// A task is on a cluster that does not exist.
+    #[error("task {task} is on cluster {cluster}, which does not exist")]
+    NoSuchCluster {
+        /// The task.
+        task: TaskIndex,
+        /// The cluster.
+        cluster: ClusterIndex,
+    },
+    /// A task is in a slot that does not exist.
+    #[error("task {task} is in slot {slot} of {cluster}, which does not exist")]
+    NoSuchSlot {
+        /// The task.
+        task: TaskIndex,
+        /// The cluster.
+        cluster: ClusterId,
+        /// The slot.
+        slot: u32,
+    },
+    /// A task is on a cluster that takes no work.
+    #[error("task {task} is on {cluster}, which {why}")]
+    Barred {
+        /// The task.
+        task: TaskIndex,
+        /// The cluster.
+        cluster: ClusterId,
+        /// Why it takes none.
+        why: Exclusion,
+    },
+    /// A task does not last as long as it must.
+    #[error("task {task} lasts {lasts} instead of {work}")]
+    Duration {
+        /// The task.
+        task: TaskIndex,
+        /// How long it lasts in the plan.
+        lasts: Millis,
+        /// How long it must.
+        work: Millis,
+    },
+    /// A task starts before what it needs is there.
+    #[error("task {task} starts at {start}, what it needs is there at {ready}")]
+    Early {
+        /// The task.
+        task: TaskIndex,
+        /// When it starts.
+        start: Millis,
+        /// When it could.
+        ready: Millis,
+    },
+    /// A slot runs two tasks at once, or one before it is free.
+    #[error("slot {slot} of {cluster} starts task {task} at {start}, but is busy until {until}")]
+    Overlap {
+        /// The cluster.
+        cluster: ClusterId,
+        /// The slot.
+        slot: u32,
+        /// The second task.
+        task: TaskIndex,
+        /// When it starts.
+        start: Millis,
+        /// Until when the slot is taken.
+        until: Millis,
+    },
+    /// A cluster holds more than it has.
+    #[error("{cluster} has {free} free but holds {held}")]
+    Overcommitted {
+        /// The cluster.
+        cluster: ClusterId,
+        /// What it has free.
+        free: Resources,
+        /// What is held at once.
+        held: Resources,
+    },
+    /// A container is larger than any node of its cluster has room for.
+    #[error("task {task} wants {wanted}, the largest node of {cluster} has {largest}")]
+    TooLarge {
+        /// The task.
+        task: TaskIndex,
+        /// The cluster.
+        cluster: ClusterId,
+        /// What it wants.
+        wanted: Resources,
+        /// What there is.
+        largest: Resources,
+    },
+    /// The latency does not follow from the placements.
+    #[error("the latency is said to be {said}, but is {actual}")]
+    Latency {
+        /// What the plan says.
+        said: Millis,
+        /// What follows from its placements.
+        actual: Millis,
+    },
+}
+
+/// Checks every rule.
+///
+/// # Errors
+/// Every rule that is broken, and where.
+pub fn check(problem: &Problem<'_>, plan: &Plan) -> Result<(), Vec<Violation>> {
+    let mut found = Vec::new();
+    shape(problem, plan, &mut found);
+    if found.is_empty() {
+        durations(problem, plan, &mut found);
+        precedence(problem, plan, &mut found);
+        slots(problem, plan, &mut found);
+        resources(problem, plan, &mut found);
+        latency(problem, plan, &mut found);
+    }
+    if found.is_empty() { Ok(()) } else { Err(found) }
+}
+
+/// Whether `a` is before `b` by more than rounding.
+fn before(a: Millis, b: Millis) -> bool {
+    a.get() < b.get() - TOLERANCE * b.get().abs().max(1.0)
+}
+
+fn differ(a: Millis, b: Millis) -> bool {
+    before(a, b) || before(b, a)
+}
+
+fn placed(plan: &Plan) -> impl Iterator<Item = (TaskIndex, &Placement)> {
+    plan.placements()
+        .iter()
+        .enumerate()
+        .map(|(task, placement)| (TaskIndex::new(task), placement))
+}
+
+fn shape(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
+    let (placements, tasks) = (plan.placements().len(), problem.dag().len());
+    if placements != tasks {
+        found.push(Violation::Count { placements, tasks });
+        return;
+    }
+    let barred = problem.barred();
+    for (task, placement) in placed(plan) {
+        let Some(cluster) = problem.clusters().get(placement.cluster.get()) else {
+            found.push(Violation::NoSuchCluster {
+                task,
+                cluster: placement.cluster,
+            });
+            continue;
+        };
+        if let Some(why) = barred[placement.cluster.get()] {
+            found.push(Violation::Barred {
+                task,
+                cluster: cluster.id.clone(),
+                why,
+            });
+        }
+        if placement.slot as usize >= cluster.slots.len() {
+            found.push(Violation::NoSuchSlot {
+                task,
+                cluster: cluster.id.clone(),
+                slot: placement.slot,
+            });
+        }
+    }
+}
+
+fn durations(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
+    for (task, placement) in placed(plan) {
+        let work = problem.work(task, placement.cluster);
+        if differ(placement.start + work, placement.finish) {
+            found.push(Violation::Duration {
+                task,
+                lasts: placement.finish - placement.start,
+                work,
+            });
+        }
+    }
+}
+
+fn precedence(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
+    for (task, placement) in placed(plan) {
+        let here = placement.cluster.get();
+        let entry = (task == problem.dag().entry()).then(|| problem.distance()[here]);
+        let request = problem.arrival() + entry.unwrap_or(Millis::ZERO);
+        let arrives = |(parent, transfer): (TaskIndex, Transfer)| {
+            let from = plan.placement(parent);
+            let there = from.cluster.get();
+            let omega = match transfer {
+                _ if there == here => Millis::ZERO,
+                Transfer::Fixed(time) => time,
+                Transfer::Data(size) => problem.network().time(there, here, size.as_bytes()),
+            };
+            from.finish + omega
+        };
+        let ready = problem
+            .dag()
+            .parents(task)
+            .map(arrives)
+            .fold(request, Millis::max);
+        if before(placement.start, ready) {
+            found.push(Violation::Early {
+                task,
+                start: placement.start,
+                ready,
+            });
+        }
+    }
+}
+
+/// Tasks of no duration occupy nothing.
+fn slots(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
+    let mut runs: Vec<(ClusterIndex, u32, Millis, Millis, TaskIndex)> = placed(plan)
+        .filter(|(_, p)| p.start < p.finish)
+        .map(|(task, p)| (p.cluster, p.slot, p.start, p.finish, task))
+        .collect();
+    runs.sort_unstable();
+    let mut last = None;
+    let mut until = Millis::ZERO;
+    for (cluster, slot, start, finish, task) in runs {
+        let state = &problem.clusters()[cluster.get()];
+        if last != Some((cluster, slot)) {
+            last = Some((cluster, slot));
+            until = state.slots.available()[slot as usize];
+        }
+        if before(start, until) {
+            found.push(Violation::Overlap {
+                cluster: state.id.clone(),
+                slot,
+                task,
+                start,
+                until,
+            });
+        }
+        until = until.max(finish);
+    }
+}
+
+fn resources(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
+    let demand = |task| &problem.dag().task(task).demand;
+    for (p, cluster) in problem.clusters().iter().enumerate() {
+        let here: Vec<(TaskIndex, &Placement)> = placed(plan)
+            .filter(|(_, placement)| placement.cluster.get() == p)
+            .collect();
+        for (task, _) in &here {
+            if !demand(*task).fits(&cluster.largest) {
+                found.push(Violation::TooLarge {
+                    task: *task,
+                    cluster: cluster.id.clone(),
+                    wanted: *demand(*task),
+                    largest: cluster.largest,
+                });
+            }
+        }
+        if let Some(held) = overcommitment(problem, cluster.free, &here) {
+            found.push(Violation::Overcommitted {
+                cluster: cluster.id.clone(),
+                free: cluster.free,
+                held,
+            });
+        }
+    }
+}
+
+/// What is held at once when that is more than is free. What is held grows only when a task starts, so those moments
+/// suffice. Held for its own time only, a task of no duration must fit by itself.
+fn overcommitment(
+    problem: &Problem<'_>,
+    free: Resources,
+    here: &[(TaskIndex, &Placement)],
+) -> Option<Resources> {
+    let held = |running: &dyn Fn(&Placement) -> bool| {
+        here.iter()
+            .filter(|(_, placement)| running(placement))
+            .fold(Resources::default(), |sum, (task, _)| {
+                sum.saturating_add(&problem.dag().task(*task).demand)
+            })
+    };
+    let moments: Vec<Resources> = match problem.options().hold {
+        Hold::Job => vec![held(&|_| true)],
+        Hold::Task => here
+            .iter()
+            .map(|(_, at)| {
+                let brief = at.start == at.finish;
+                held(&|other| {
+                    let running = !before(at.start, other.start) && before(at.start, other.finish);
+                    std::ptr::eq(*at, other) || (!brief && running)
+                })
+            })
+            .collect(),
+    };
+    moments.into_iter().find(|held| !held.fits(&free))
+}
+
+fn latency(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
+    let actual = placed(plan)
+        .filter(|(task, _)| problem.dag().is_exit(*task))
+        .map(|(_, p)| p.finish + problem.distance()[p.cluster.get()] - problem.arrival())
+        .fold(Millis::ZERO, Millis::max);
+    if differ(actual, plan.latency()) {
+        found.push(Violation::Latency {
+            said: plan.latency(),
+            actual,
+        });
+    }
+}

@@ -1,0 +1,162 @@
+//! What nodes report about themselves, as a cluster to place on.
+//!
+//! Placement sees a cluster, not its nodes. This is how the nodes that are alive add up to one; who is alive is for the
+//! caller to say (a status counts for [`fdn_core::message::STATUS_LIFETIME`]).
+//!
+//! - Nodes that drain do not count. Without any other the cluster is [`Availability::Draining`], without any at all
+//!   [`Availability::Down`].
+//! - Speed: the mean, weighted by slots.
+//! - Slots: those of all nodes. Idle ones are free now; the queued work of a node, at its speed, is spread evenly over its
+//!   busy slots.
+//! - Free resources: the sum; and, since a container cannot be split, the largest free amount of one node, class by class.
+
+use fdn_core::message::NodeStatus;
+use fdn_core::{ClusterId, Millis, Resources};
+
+use crate::place::{Availability, Cluster, Slots, Speed};
+
+/// The most slots of one node that placement looks at, idle ones left out first.
+pub const SLOTS_MAX: u32 = 4096;
+
+/// The cluster that its living nodes make up.
+#[must_use]
+pub fn cluster<'a>(id: ClusterId, nodes: impl IntoIterator<Item = &'a NodeStatus>) -> Cluster {
+    let mut any = false;
+    let mut available = Vec::new();
+    let (mut slots, mut speed) = (0.0, 0.0);
+    let (mut free, mut largest) = (Resources::default(), Resources::default());
+    for node in nodes {
+        any = true;
+        if node.draining {
+            continue;
+        }
+        let weight = f64::from(node.slots);
+        slots += weight;
+        speed += Speed::new(node.speed).get() * weight;
+        free = free.saturating_add(&node.free);
+        largest = class_max(&largest, &node.free);
+        available.extend(slots_of(node));
+    }
+    let availability = match (any, available.is_empty()) {
+        (false, _) => Availability::Down,
+        (true, true) => Availability::Draining,
+        (true, false) => Availability::Up,
+    };
+    Cluster {
+        id,
+        speed: Speed::new(speed / slots),
+        slots: available.into_iter().collect::<Slots>(),
+        free,
+        largest,
+        availability,
+    }
+}
+
+/// When each slot of a node is free, from now.
+fn slots_of(node: &NodeStatus) -> impl Iterator<Item = Millis> + use<> {
+    let wait = Speed::new(node.speed).time(node.queued_work.max(Millis::ZERO));
+    // Work that waits although no slot is busy waits for a first instance: it takes one.
+    let busy = node
+        .busy
+        .max(u32::from(wait > Millis::ZERO))
+        .min(node.slots)
+        .min(SLOTS_MAX);
+    let idle = (node.slots - busy).min(SLOTS_MAX - busy);
+    let until = Millis::new(wait.get() / f64::from(busy.max(1)));
+    let times = [(Millis::ZERO, idle), (until, busy)];
+    times
+        .into_iter()
+        .flat_map(|(time, count)| std::iter::repeat_n(time, count as usize))
+}
+
+fn class_max(a: &Resources, b: &Resources) -> Resources {
+    Resources {
+        cpu_milli: a.cpu_milli.max(b.cpu_milli),
+        memory_mib: a.memory_mib.max(b.memory_mib),
+        gpu_memory_mib: a.gpu_memory_mib.max(b.gpu_memory_mib),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::{GeoPoint, MebiBytes, MessageId, MilliCpu};
+
+    use super::*;
+
+    fn node(name: &str, speed: f64, slots: u32, busy: u32, queued: f64, free: u64) -> NodeStatus {
+        NodeStatus {
+            node: name.parse().expect("node"),
+            cluster: "c".parse().expect("cluster"),
+            region: "r".parse().expect("region"),
+            location: GeoPoint::new(0.0, 0.0).expect("position"),
+            gateway: "127.0.0.1:1".parse().expect("address"),
+            admin: "127.0.0.1:2".parse().expect("address"),
+            boot: MessageId::from_uuid(uuid::Uuid::from_u128(1)),
+            sequence: 1,
+            version: "0".into(),
+            speed,
+            capacity: Resources::UNLIMITED,
+            free: Resources::new(MilliCpu(1000), MebiBytes(free)),
+            slots,
+            busy,
+            queued_work: Millis::new(queued),
+            draining: false,
+            apps: Vec::new(),
+        }
+    }
+
+    fn make(nodes: &[NodeStatus]) -> Cluster {
+        cluster("c".parse().expect("cluster"), nodes)
+    }
+
+    #[test]
+    fn nodes_add_up() {
+        let c = make(&[
+            node("a", 1.0, 2, 1, 30.0, 100),
+            node("b", 2.0, 6, 4, 80.0, 300),
+        ]);
+        assert_eq!(c.availability, Availability::Up);
+        assert_eq!(c.speed.get(), (2.0 + 12.0) / 8.0);
+        assert_eq!(c.free.memory_mib, MebiBytes(400));
+        assert_eq!(c.largest.memory_mib, MebiBytes(300));
+        // One busy slot with 30 ms of work; four share 80 ms of work at speed 2.
+        let mut available: Vec<f64> = c.slots.available().iter().map(|t| t.get()).collect();
+        available.sort_by(f64::total_cmp);
+        assert_eq!(available, [0.0, 0.0, 0.0, 10.0, 10.0, 10.0, 10.0, 30.0]);
+    }
+
+    #[test]
+    fn a_full_node_is_free_when_its_queue_has_drained() {
+        let c = make(&[node("a", 2.0, 4, 4, 800.0, 1)]);
+        assert_eq!(c.slots.earliest(), Millis::new(100.0));
+        // Waiting for a first instance: nothing runs, yet one slot is spoken for.
+        let c = make(&[node("a", 1.0, 1, 0, 50.0, 1)]);
+        assert_eq!(c.slots.earliest(), Millis::new(50.0));
+    }
+
+    #[test]
+    fn draining_nodes_do_not_count() {
+        let mut drained = node("a", 9.0, 4, 0, 0.0, 100);
+        drained.draining = true;
+        assert_eq!(make(&[]).availability, Availability::Down);
+        assert_eq!(
+            make(std::slice::from_ref(&drained)).availability,
+            Availability::Draining
+        );
+        let c = make(&[drained, node("b", 1.0, 1, 0, 0.0, 7)]);
+        assert_eq!((c.speed.get(), c.slots.len()), (1.0, 1));
+        assert_eq!(c.free.memory_mib, MebiBytes(7));
+    }
+
+    #[test]
+    fn a_node_cannot_make_placement_allocate_without_end() {
+        let c = make(&[node("a", 1.0, u32::MAX, 1, 10.0, 1)]);
+        assert_eq!(c.slots.len(), SLOTS_MAX as usize);
+        assert_eq!(c.slots.earliest(), Millis::ZERO);
+        assert_eq!(
+            c.slots.available().iter().max(),
+            Some(&Millis::new(10.0)),
+            "the busy slot stays in view"
+        );
+    }
+}

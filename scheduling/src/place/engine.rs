@@ -1,0 +1,217 @@
+//! The arithmetic of formulas (3) to (5), shared by everything that places tasks one after the other.
+//!
+//! The engine holds what is left of each cluster while a job is being placed. It answers what a task would mean on a
+//! cluster, and commits a choice. It does not choose.
+
+use fdn_core::{Millis, Resources};
+
+use super::infeasible::Exclusion;
+use super::model::ClusterIndex;
+use super::plan::Placement;
+use super::problem::{Hold, Problem};
+use super::slots::Slots;
+use crate::dag::{TaskIndex, Transfer};
+
+/// What is left of one cluster.
+#[derive(Debug, Default)]
+struct Lane {
+    barred: Option<Exclusion>,
+    available: f64,
+    free: Resources,
+    slots: Slots,
+}
+
+/// What a task would mean on a cluster.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) start: f64,
+    pub(super) work: f64,
+    pub(super) finish: f64,
+    /// What the choice goes by: the finish, with the way back for exits if the options say so.
+    pub(super) key: f64,
+    pub(super) excluded: Option<Exclusion>,
+}
+
+/// What the current task asks for.
+#[derive(Debug, Default)]
+struct Current {
+    demand: Resources,
+    is_exit: bool,
+}
+
+/// The state of one placement; kept from job to job for its buffers.
+#[derive(Debug, Default)]
+pub(super) struct Engine {
+    lanes: Vec<Lane>,
+    current: Current,
+    /// Of the current task: when its data is on each cluster.
+    ready: Vec<f64>,
+    placed: Vec<Placement>,
+}
+
+impl Engine {
+    /// Starts with the clusters as the problem has them.
+    pub(super) fn begin(&mut self, problem: &Problem<'_>) {
+        self.lanes
+            .resize_with(problem.clusters().len(), Lane::default);
+        let barred = problem.barred();
+        for ((lane, cluster), barred) in self.lanes.iter_mut().zip(problem.clusters()).zip(barred) {
+            lane.barred = barred;
+            lane.available = cluster.slots.earliest().get();
+            lane.free = cluster.free;
+            lane.slots.clone_from(&cluster.slots);
+        }
+        self.placed.clear();
+        self.placed
+            .resize(problem.dag().len(), Placement::default());
+    }
+
+    /// Whether a cluster counts at all.
+    pub(super) fn is_usable(&self, cluster: usize) -> bool {
+        self.lanes[cluster].barred.is_none()
+    }
+
+    /// `avail[p]`.
+    pub(super) fn available(&self, cluster: usize) -> Millis {
+        Millis::new(self.lanes[cluster].available)
+    }
+
+    /// When the current task's data is on a cluster.
+    pub(super) fn ready(&self, cluster: usize) -> Millis {
+        Millis::new(self.ready[cluster])
+    }
+
+    /// Makes `task` the current one; its parents must have been committed.
+    pub(super) fn take_up(&mut self, problem: &Problem<'_>, task: TaskIndex) {
+        let arrival = problem.arrival().get();
+        self.current = Current {
+            demand: problem.dag().task(task).demand,
+            is_exit: problem.dag().is_exit(task),
+        };
+        self.ready.clear();
+        if task == problem.dag().entry() {
+            self.ready
+                .extend(problem.distance().iter().map(|d| arrival + d.get()));
+            return;
+        }
+        self.ready.resize(self.lanes.len(), arrival);
+        for (parent, transfer) in problem.dag().parents(task) {
+            let Placement {
+                cluster, finish, ..
+            } = self.placed[parent.get()];
+            let (home, finish) = (cluster.get(), finish.get());
+            match transfer {
+                Transfer::Fixed(time) => {
+                    let arrives = finish + time.get();
+                    let own = self.ready[home].max(finish);
+                    for ready in &mut self.ready {
+                        *ready = ready.max(arrives);
+                    }
+                    self.ready[home] = own;
+                }
+                Transfer::Data(size) => {
+                    let bytes = size.as_bytes() as f64;
+                    let (latency, per_byte) = problem.network().row(home);
+                    for ((ready, latency), per_byte) in
+                        self.ready.iter_mut().zip(latency).zip(per_byte)
+                    {
+                        *ready = ready.max(finish + (latency + bytes * per_byte));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the current task would mean on a cluster.
+    pub(super) fn candidate(
+        &self,
+        problem: &Problem<'_>,
+        task: TaskIndex,
+        cluster: usize,
+    ) -> Candidate {
+        let lane = &self.lanes[cluster];
+        let demand = &self.current.demand;
+        let work = problem.work(task, ClusterIndex::new(cluster)).get();
+        let mut start = lane.available.max(self.ready[cluster]);
+        let mut excluded = lane
+            .barred
+            .or_else(|| self.shortage(problem, demand, cluster));
+        if excluded.is_none() && problem.options().hold == Hold::Task {
+            let (from, work) = (Millis::new(start), Millis::new(work));
+            start = lane
+                .slots
+                .earliest_fit(&lane.free, demand, from, work)
+                .get();
+        }
+        let finish = start + work;
+        if excluded.is_none() && !finish.is_finite() {
+            excluded = Some(Exclusion::NeverFinishes);
+        }
+        let back = if problem.options().exit_leg && self.current.is_exit {
+            problem.distance()[cluster].get()
+        } else {
+            0.0
+        };
+        Candidate {
+            start,
+            work,
+            finish,
+            key: finish + back,
+            excluded,
+        }
+    }
+
+    fn shortage(
+        &self,
+        problem: &Problem<'_>,
+        wanted: &Resources,
+        cluster: usize,
+    ) -> Option<Exclusion> {
+        [
+            self.lanes[cluster].free,
+            problem.clusters()[cluster].largest,
+        ]
+        .into_iter()
+        .find(|free| !wanted.fits(free))
+        .map(|free| Exclusion::Shortage {
+            wanted: *wanted,
+            free,
+        })
+    }
+
+    /// Places the current task on a cluster that does not exclude it.
+    pub(super) fn commit(
+        &mut self,
+        problem: &Problem<'_>,
+        task: TaskIndex,
+        cluster: usize,
+        candidate: &Candidate,
+    ) {
+        let lane = &mut self.lanes[cluster];
+        let demand = self.current.demand;
+        let (start, finish) = (Millis::new(candidate.start), Millis::new(candidate.finish));
+        let held = match problem.options().hold {
+            Hold::Task => demand,
+            Hold::Job => {
+                lane.free = lane
+                    .free
+                    .checked_sub(&demand)
+                    .expect("a cluster with a shortage is excluded");
+                Resources::default()
+            }
+        };
+        let slot = lane.slots.occupy(start, finish, held);
+        lane.available = lane.slots.earliest().get();
+        self.placed[task.get()] = Placement {
+            cluster: ClusterIndex::new(cluster),
+            slot,
+            start,
+            finish,
+        };
+    }
+
+    /// The placements, by task.
+    pub(super) fn placements(&self) -> &[Placement] {
+        &self.placed
+    }
+}

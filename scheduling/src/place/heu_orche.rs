@@ -1,0 +1,167 @@
+//! Heu-Orche: heuristic orchestration of a DAG across clusters.
+//!
+//! **Problem.** Tasks of one job, with precedence and data between them, go to clusters of different speed, free resources and
+//! distance from the user, so that the user has the answer soonest (formula 5): NP-hard, so a list heuristic decides.
+//!
+//! **Source.** The article on FDN, the function delivery network, section on Heu-Orche. Its ordering is HEFT's upward rank
+//! ([`super::scores`]), its choice HEFT's earliest finish (Topcuoglu, Hariri, Wu: IEEE TPDS 13(3), 2002) with three
+//! differences: the user's latency to the entry, resources that must fit, and no insertion into gaps.
+//!
+//! 1. Order the tasks by score, highest first, parents first, ties by the smaller index.
+//! 2. For each in order, among the clusters with `r(c) <= I(p)`: `p* = argmin EFT(c,p)`, ties by the smaller cluster (7).
+//!    - `EST(c,p) = max(avail[p], max over parents a of AFT(a) + omega(a,c))`, for the entry `max(avail[p], d(u,p))` (3)
+//!    - `EFT(c,p) = EST(c,p) + w(c,p)` (4)
+//! 3. `AFT(c) = EFT(c,p*)`, `avail[p*]` becomes the earliest free slot, `I(p*) -= r(c)`.
+//!
+//! **Readings.** Slots `k` per cluster instead of one; the way back can count for exits ([`super::Options::exit_leg`]);
+//! resources are held until the job or the task ends ([`super::Hold`]): in the latter case the start moves to when they are free.
+//!
+//! **Complexity.** O(n(m + |E|)) for n clusters and m tasks, plus O(m log m) for the order and O(m log k) for the slots; holding
+//! resources per task adds O(k^3) for each cluster where they are short.
+//!
+//! **Invariants.** Parents finish, and their data arrives, before a child starts; no slot runs two tasks at once; no cluster's free
+//! resources ever fall below zero; all tasks are placed or none.
+
+use fdn_core::Millis;
+
+use super::engine::Engine;
+use super::explain::{Report, TaskReport};
+use super::infeasible::{Exclusion, Infeasible};
+use super::model::ClusterIndex;
+use super::plan::{Plan, Planned};
+use super::problem::Problem;
+use super::rank::{Order, fill_scores};
+use super::{Detail, Placer};
+use crate::dag::TaskIndex;
+
+/// The placer with its buffers, which serve job after job.
+#[derive(Debug, Default)]
+pub struct HeuOrche {
+    engine: Engine,
+    scores: Vec<Millis>,
+    order: Order,
+}
+
+/// A task that cannot run where an assignment puts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Misfit {
+    /// The task.
+    pub task: TaskIndex,
+    /// The cluster; `None` if the assignment left the choice and none fits.
+    pub cluster: Option<ClusterIndex>,
+    /// What keeps it out.
+    pub exclusion: Exclusion,
+}
+
+impl Placer for HeuOrche {
+    fn name(&self) -> &'static str {
+        "heu-orche"
+    }
+
+    fn place(&mut self, problem: &Problem<'_>, detail: Detail) -> Result<Planned, Infeasible> {
+        self.begin(problem);
+        let mut report = Report::default();
+        for at in 0..self.order.tasks.len() {
+            let task = self.order.tasks[at];
+            self.engine.take_up(problem, task);
+            let chosen = self
+                .choose(problem, task)
+                .ok_or_else(|| self.refuse(problem, task))?;
+            if detail == Detail::Full {
+                let score = self.scores[task.get()];
+                report
+                    .tasks
+                    .push(TaskReport::new(problem, &self.engine, task, score, chosen));
+            }
+            let candidate = self.engine.candidate(problem, task, chosen);
+            self.engine.commit(problem, task, chosen, &candidate);
+        }
+        Ok(Planned {
+            plan: self.plan(problem),
+            report,
+        })
+    }
+}
+
+impl HeuOrche {
+    /// The plan that follows from a given assignment: tasks in the order of their scores, each on the cluster that
+    /// `assignment` says, or, where it says `None`, on the one that Heu-Orche would choose. This tells what an older plan is
+    /// worth under present conditions.
+    ///
+    /// # Errors
+    /// The first task that cannot run where it is put.
+    pub fn evaluate(
+        &mut self,
+        problem: &Problem<'_>,
+        assignment: impl Fn(TaskIndex) -> Option<ClusterIndex>,
+    ) -> Result<Plan, Misfit> {
+        self.begin(problem);
+        for at in 0..self.order.tasks.len() {
+            let task = self.order.tasks[at];
+            self.engine.take_up(problem, task);
+            let misfit = |cluster, exclusion| Misfit {
+                task,
+                cluster,
+                exclusion,
+            };
+            let cluster = match assignment(task) {
+                Some(cluster) if cluster.get() >= problem.clusters().len() => {
+                    return Err(misfit(Some(cluster), Exclusion::Gone));
+                }
+                Some(cluster) => cluster.get(),
+                None => self
+                    .choose(problem, task)
+                    .ok_or_else(|| misfit(None, Exclusion::NeverFinishes))?,
+            };
+            let candidate = self.engine.candidate(problem, task, cluster);
+            if let Some(exclusion) = candidate.excluded {
+                return Err(misfit(Some(ClusterIndex::new(cluster)), exclusion));
+            }
+            self.engine.commit(problem, task, cluster, &candidate);
+        }
+        Ok(self.plan(problem))
+    }
+
+    fn begin(&mut self, problem: &Problem<'_>) {
+        self.engine.begin(problem);
+        fill_scores(problem, |p| self.engine.is_usable(p), &mut self.scores);
+        self.order.fill(problem, &self.scores);
+    }
+
+    /// `argmin EFT(c,p)` among the clusters that can take the current task; the first of equals.
+    fn choose(&self, problem: &Problem<'_>, task: TaskIndex) -> Option<usize> {
+        let mut best: Option<(f64, usize)> = None;
+        for cluster in 0..problem.clusters().len() {
+            let candidate = self.engine.candidate(problem, task, cluster);
+            if candidate.excluded.is_none() && best.is_none_or(|(key, _)| candidate.key < key) {
+                best = Some((candidate.key, cluster));
+            }
+        }
+        best.map(|(_, cluster)| cluster)
+    }
+
+    fn refuse(&self, problem: &Problem<'_>, task: TaskIndex) -> Infeasible {
+        let clusters = problem
+            .clusters()
+            .iter()
+            .enumerate()
+            .filter_map(|(p, cluster)| {
+                let excluded = self.engine.candidate(problem, task, p).excluded?;
+                Some((cluster.id.clone(), excluded))
+            })
+            .collect();
+        Infeasible {
+            task,
+            name: problem.dag().task(task).name.clone(),
+            clusters,
+        }
+    }
+
+    fn plan(&self, problem: &Problem<'_>) -> Plan {
+        Plan::new(
+            problem,
+            self.engine.placements().to_vec(),
+            self.order.tasks.clone(),
+        )
+    }
+}

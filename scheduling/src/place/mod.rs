@@ -1,0 +1,64 @@
+//! Placement of a job's tasks on clusters.
+//!
+//! A [`Problem`] is what is to be placed, where it may go and who waits for it; a [`Placer`] turns it into [`Planned`], an
+//! immutable [`Plan`] with a [`Report`] that says for every task what each cluster would have meant and why it lost, or into
+//! [`Infeasible`], which names the task that fits nowhere and what keeps it out of each cluster. A job is never placed partly.
+//!
+//! Plans are pure data. What a plan occupies is carried over to the next job by [`Plan::apply`], and given back by
+//! [`Plan::release`] when the job has ended.
+//!
+//! # Which clusters count
+//! A cluster that cannot be used at all is left out of everything, the mean costs included, so that adding one changes
+//! nothing: one that is down, draining or without slots, that the client cannot reach, or that is more than a million times
+//! slower than the fastest ([`SLOWEST_RATIO`]; as a speed tends to zero, its mean costs drown all others).
+
+mod engine;
+mod explain;
+mod heu_orche;
+mod infeasible;
+mod model;
+mod network;
+mod plan;
+mod problem;
+mod rank;
+mod slots;
+
+pub use explain::{CandidateReport, Report, TaskReport, Terms, Verdict};
+pub use heu_orche::{HeuOrche, Misfit};
+pub use infeasible::{Exclusion, Infeasible};
+pub use model::{Availability, Cluster, ClusterIndex, Speed};
+pub use network::{Bandwidth, Link, Network};
+pub use plan::{Placement, Plan, Planned};
+pub use problem::{Costs, Hold, Options, Problem, ProblemError, SLOWEST_RATIO, Score};
+pub use rank::scores;
+pub use slots::Slots;
+
+/// How much a placer says about its choices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// Nothing: the fast way, no allocation per candidate.
+    Nothing,
+    /// Every candidate of every task.
+    #[default]
+    Full,
+}
+
+/// A way to place jobs. The same problem gives the same plan, whatever was placed before: a placer keeps buffers, not memory.
+pub trait Placer {
+    /// The name under which it is chosen.
+    fn name(&self) -> &'static str;
+
+    /// Places all tasks of a job.
+    ///
+    /// # Errors
+    /// The first task that no cluster can take, with what keeps it out of each.
+    fn place(&mut self, problem: &Problem<'_>, detail: Detail) -> Result<Planned, Infeasible>;
+}
+
+/// Places a job with [`HeuOrche`] and reports every candidate.
+///
+/// # Errors
+/// The first task that no cluster can take, with what keeps it out of each.
+pub fn heu_orche(problem: &Problem<'_>) -> Result<Planned, Infeasible> {
+    HeuOrche::default().place(problem, Detail::Full)
+}

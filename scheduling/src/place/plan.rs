@@ -1,0 +1,140 @@
+//! The outcome of a placement: immutable data that whoever executes it has no choice left in.
+
+use fdn_core::Millis;
+
+use super::explain::Report;
+use super::model::{Cluster, ClusterIndex};
+use super::problem::{Hold, Problem};
+use crate::dag::{Dag, TaskIndex};
+
+/// Where and when one task runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The cluster.
+    pub cluster: ClusterIndex,
+    /// The slot of the cluster.
+    pub slot: u32,
+    /// Actual start time.
+    pub start: Millis,
+    /// `AFT`: actual finish time.
+    pub finish: Millis,
+}
+
+impl Default for Placement {
+    fn default() -> Self {
+        Self {
+            cluster: ClusterIndex::new(usize::MAX),
+            slot: 0,
+            start: Millis::ZERO,
+            finish: Millis::ZERO,
+        }
+    }
+}
+
+/// Where and when every task of a job runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    placements: Vec<Placement>,
+    order: Vec<TaskIndex>,
+    latency: Millis,
+}
+
+impl Plan {
+    /// A plan from its parts; the checker tells whether it is one.
+    ///
+    /// `order` is the order in which the tasks were placed. The latency is computed from the placements (formula 5).
+    ///
+    /// # Panics
+    /// If there is no placement for each task.
+    #[must_use]
+    pub fn new(problem: &Problem<'_>, placements: Vec<Placement>, order: Vec<TaskIndex>) -> Self {
+        let arrives = |exit: &TaskIndex| {
+            let placement = &placements[exit.get()];
+            placement.finish + problem.distance()[placement.cluster.get()]
+        };
+        let last = problem.dag().exits().iter().map(arrives).max();
+        Self {
+            latency: last.map_or(Millis::ZERO, |last| last - problem.arrival()),
+            placements,
+            order,
+        }
+    }
+
+    /// The placements, by task.
+    #[must_use]
+    pub fn placements(&self) -> &[Placement] {
+        &self.placements
+    }
+
+    /// One task's placement.
+    ///
+    /// # Panics
+    /// If `task` is of another job and too large.
+    #[must_use]
+    pub fn placement(&self, task: TaskIndex) -> &Placement {
+        &self.placements[task.get()]
+    }
+
+    /// The tasks in the order in which they were placed.
+    #[must_use]
+    pub fn order(&self) -> &[TaskIndex] {
+        &self.order
+    }
+
+    /// From the user's sending the job until the user has all answers (formula 5).
+    #[must_use]
+    pub const fn latency(&self) -> Millis {
+        self.latency
+    }
+
+    /// The cluster of the entry: where the user is sent.
+    #[must_use]
+    pub fn entry(&self, dag: &Dag) -> ClusterIndex {
+        self.placement(dag.entry()).cluster
+    }
+
+    /// Carries what this plan occupies over to the clusters it was made from, for the next job.
+    ///
+    /// # Panics
+    /// If the clusters or the DAG are not those of the plan.
+    pub fn apply(&self, dag: &Dag, hold: Hold, clusters: &mut [Cluster]) {
+        for &task in &self.order {
+            let placement = self.placement(task);
+            let cluster = &mut clusters[placement.cluster.get()];
+            let demand = dag.task(task).demand;
+            let held = match hold {
+                Hold::Task => demand,
+                Hold::Job => {
+                    cluster.take(&demand);
+                    fdn_core::Resources::default()
+                }
+            };
+            cluster
+                .slots
+                .occupy(placement.start, placement.finish, held);
+        }
+    }
+
+    /// Gives back the resources that [`Plan::apply`] took for a job that held them ([`Hold::Job`]) and has ended. With
+    /// [`Hold::Task`] each container gives back its own as it ends.
+    ///
+    /// # Panics
+    /// If the clusters or the DAG are not those of the plan.
+    pub fn release(&self, dag: &Dag, hold: Hold, clusters: &mut [Cluster]) {
+        if hold == Hold::Job {
+            for &task in &self.order {
+                clusters[self.placement(task).cluster.get()].return_free(&dag.task(task).demand);
+            }
+        }
+    }
+}
+
+/// A plan and the reasons for it.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub struct Planned {
+    /// The plan.
+    pub plan: Plan,
+    /// What each cluster would have meant for each task; empty with [`super::Detail::Nothing`].
+    pub report: Report,
+}

@@ -1,0 +1,317 @@
+//! A placement problem: one job, the clusters as they are, the links between them, and who waits for the answer.
+
+use fdn_core::{Coded, ErrorCode, Millis};
+
+use super::infeasible::Exclusion;
+use super::model::{Availability, Cluster, ClusterIndex};
+use super::network::Network;
+use crate::dag::{Dag, TaskIndex};
+
+/// A cluster slower than the fastest by more than this factor is treated as absent.
+pub const SLOWEST_RATIO: f64 = 1e-6;
+
+/// How long a container holds its resources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hold {
+    /// Until its job ends.
+    #[default]
+    Job,
+    /// Until it ends itself.
+    Task,
+}
+
+/// Which containers are placed first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Score {
+    /// The longest path to the end first (formula 6, HEFT's upward rank).
+    #[default]
+    Normal,
+    /// The opposite, under precedence: the reading that the article's prose suggests, kept for the record.
+    Inverse,
+}
+
+/// Readings of the algorithm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Whether the way back to the user counts when an exit's cluster is chosen.
+    pub exit_leg: bool,
+    /// How long resources are held.
+    pub hold: Hold,
+    /// Which containers are placed first.
+    pub score: Score,
+}
+
+/// Run times per task and cluster where they do not follow from work and speed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Costs {
+    tasks: usize,
+    clusters: usize,
+    times: Vec<f64>,
+}
+
+impl Costs {
+    /// One row per task with one time per cluster; infinity where a task cannot run.
+    ///
+    /// # Errors
+    /// When the rows differ in length or a time is negative.
+    pub fn new<R: AsRef<[Millis]>>(rows: &[R]) -> Result<Self, ProblemError> {
+        let clusters = rows.first().map_or(0, |row| row.as_ref().len());
+        let mut times = Vec::with_capacity(rows.len() * clusters);
+        for row in rows {
+            let row = row.as_ref();
+            if row.len() != clusters {
+                return Err(ProblemError::Size {
+                    what: "times in a row of costs",
+                    given: row.len(),
+                    wanted: clusters,
+                });
+            }
+            if row.iter().any(|time| *time < Millis::ZERO) {
+                return Err(ProblemError::Negative("a cost"));
+            }
+            times.extend(row.iter().map(|time| time.get()));
+        }
+        Ok(Self {
+            tasks: rows.len(),
+            clusters,
+            times,
+        })
+    }
+}
+
+/// Why the parts of a problem do not belong together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProblemError {
+    /// A list has the wrong length.
+    #[error("{given} {what}, but there must be {wanted}")]
+    Size {
+        /// What was counted.
+        what: &'static str,
+        /// How many there are.
+        given: usize,
+        /// How many there must be.
+        wanted: usize,
+    },
+    /// A time is negative.
+    #[error("{0} is negative; give zero or more")]
+    Negative(&'static str),
+}
+
+impl Coded for ProblemError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::Internal
+    }
+}
+
+/// One job to place.
+#[derive(Clone, Copy, Debug)]
+pub struct Problem<'a> {
+    dag: &'a Dag,
+    clusters: &'a [Cluster],
+    network: &'a Network,
+    distance: &'a [Millis],
+    costs: Option<&'a Costs>,
+    arrival: Millis,
+    options: Options,
+}
+
+impl<'a> Problem<'a> {
+    /// A job on clusters, joined by a network, for a client at `distance` (one way, `d(u,p)`) from each; it arrives at time 0.
+    ///
+    /// # Errors
+    /// When the parts differ in the number of clusters, or a distance is negative.
+    pub fn new(
+        dag: &'a Dag,
+        clusters: &'a [Cluster],
+        network: &'a Network,
+        distance: &'a [Millis],
+    ) -> Result<Self, ProblemError> {
+        let size = |what, given| {
+            if given == clusters.len() {
+                Ok(())
+            } else {
+                Err(ProblemError::Size {
+                    what,
+                    given,
+                    wanted: clusters.len(),
+                })
+            }
+        };
+        size("clusters in the network", network.clusters())?;
+        size("distances", distance.len())?;
+        if distance.iter().any(|d| *d < Millis::ZERO) {
+            return Err(ProblemError::Negative("a distance"));
+        }
+        Ok(Self {
+            dag,
+            clusters,
+            network,
+            distance,
+            costs: None,
+            arrival: Millis::ZERO,
+            options: Options::default(),
+        })
+    }
+
+    /// The same under other readings.
+    #[must_use]
+    pub const fn with_options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// The same for a job that the user sends at `arrival`.
+    ///
+    /// # Errors
+    /// When it is negative or not finite.
+    pub fn with_arrival(mut self, arrival: Millis) -> Result<Self, ProblemError> {
+        if !(arrival.is_finite() && arrival.get() >= 0.0) {
+            return Err(ProblemError::Negative("the arrival"));
+        }
+        self.arrival = arrival;
+        Ok(self)
+    }
+
+    /// The same with run times that do not follow from work and speed.
+    ///
+    /// # Errors
+    /// When there is not a row for each given task or not a time for each cluster.
+    pub fn with_costs(mut self, costs: &'a Costs) -> Result<Self, ProblemError> {
+        for (what, given, wanted) in [
+            ("rows of costs", costs.tasks, self.dag.given()),
+            ("columns of costs", costs.clusters, self.clusters.len()),
+        ] {
+            if given != wanted {
+                return Err(ProblemError::Size {
+                    what,
+                    given,
+                    wanted,
+                });
+            }
+        }
+        self.costs = Some(costs);
+        Ok(self)
+    }
+
+    /// What is placed.
+    #[must_use]
+    pub const fn dag(&self) -> &'a Dag {
+        self.dag
+    }
+
+    /// Where it may go.
+    #[must_use]
+    pub const fn clusters(&self) -> &'a [Cluster] {
+        self.clusters
+    }
+
+    /// The links.
+    #[must_use]
+    pub const fn network(&self) -> &'a Network {
+        self.network
+    }
+
+    /// `d(u,p)` of each cluster.
+    #[must_use]
+    pub const fn distance(&self) -> &'a [Millis] {
+        self.distance
+    }
+
+    /// When the user sends the job.
+    #[must_use]
+    pub const fn arrival(&self) -> Millis {
+        self.arrival
+    }
+
+    /// The readings.
+    #[must_use]
+    pub const fn options(&self) -> Options {
+        self.options
+    }
+
+    /// The cluster of this name.
+    #[must_use]
+    pub fn cluster_index(&self, id: &fdn_core::ClusterId) -> Option<ClusterIndex> {
+        self.clusters
+            .iter()
+            .position(|cluster| cluster.id == *id)
+            .map(ClusterIndex::new)
+    }
+
+    /// `w(c,p)`.
+    ///
+    /// # Panics
+    /// If there is no such task or cluster.
+    #[must_use]
+    pub fn work(&self, task: TaskIndex, cluster: ClusterIndex) -> Millis {
+        match self.costs {
+            None => self.clusters[cluster.get()]
+                .speed
+                .time(self.dag.task(task).work),
+            Some(_) if Some(task) == self.dag.virtual_entry() => Millis::ZERO,
+            Some(costs) => Millis::new(costs.times[task.get() * costs.clusters + cluster.get()]),
+        }
+    }
+
+    /// `wbar(c)` of each task: the mean over the usable clusters on which it can run.
+    pub(super) fn mean_work(&self, usable: impl Fn(usize) -> bool) -> impl Fn(TaskIndex) -> f64 {
+        let usable: Vec<usize> = (0..self.clusters.len()).filter(|&p| usable(p)).collect();
+        let inverse = mean(
+            usable
+                .iter()
+                .map(|&p| 1.0 / self.clusters[p].speed.get())
+                .filter(|inverse| inverse.is_finite()),
+        );
+        move |task| match self.costs {
+            None => self.dag.task(task).work.get() * inverse,
+            Some(_) => mean(
+                usable
+                    .iter()
+                    .map(|&p| self.work(task, ClusterIndex::new(p)).get())
+                    .filter(|time| time.is_finite()),
+            ),
+        }
+    }
+
+    /// What keeps the whole job out of each cluster, if anything does; see the module for why these clusters count as absent.
+    #[must_use]
+    pub fn barred(&self) -> Vec<Option<Exclusion>> {
+        let barred = |p: usize| {
+            let cluster = &self.clusters[p];
+            match cluster.availability {
+                Availability::Down => Some(Exclusion::Down),
+                Availability::Draining => Some(Exclusion::Draining),
+                Availability::Up if !cluster.slots.earliest().is_finite() => {
+                    Some(Exclusion::NoSlots)
+                }
+                Availability::Up if !self.distance[p].is_finite() => Some(Exclusion::OutOfReach),
+                Availability::Up => None,
+            }
+        };
+        let mut barred: Vec<_> = (0..self.clusters.len()).map(barred).collect();
+        if self.costs.is_none() {
+            self.bar_the_slow(&mut barred);
+        }
+        barred
+    }
+
+    fn bar_the_slow(&self, barred: &mut [Option<Exclusion>]) {
+        let speeds = || self.clusters.iter().map(|cluster| cluster.speed.get());
+        let fastest = speeds()
+            .zip(&*barred)
+            .filter(|(_, barred)| barred.is_none())
+            .fold(0.0, |fastest: f64, (speed, _)| fastest.max(speed));
+        for (speed, barred) in speeds().zip(barred) {
+            if barred.is_none() && (speed == 0.0 || speed < fastest * SLOWEST_RATIO) {
+                *barred = Some(Exclusion::TooSlow);
+            }
+        }
+    }
+}
+
+/// The mean; 0 of nothing.
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    if count == 0.0 { 0.0 } else { sum / count }
+}

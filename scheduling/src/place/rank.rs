@@ -1,0 +1,112 @@
+//! The order in which a job's tasks are placed: formula (6).
+//!
+//! `score(c) = wbar(c) + max over s in succ(c) of (omega(c,s) + score(s))`, for exits `wbar(c)`: the mean length of the longest
+//! path from the task to the end, known as HEFT's upward rank (Topcuoglu, Hariri and Wu, "Performance-Effective and Low-Complexity
+//! Task Scheduling for Heterogeneous Computing", IEEE TPDS 13(3), 2002, section 4.1). Means are taken over the clusters that count
+//! (see the parent module); with transfer times that differ by pair, omega is the mean over ordered pairs of different clusters.
+//!
+//! Highest score first, ties by the smaller index, but never a child before its parent (with zero work they can tie):
+//! a task enters the queue only when its parents have left it. Scores that differ by rounding alone tie: they are compared to 40
+//! binary digits, so that not the noise of a sum but the index decides. O(n log n + |E|).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use fdn_core::Millis;
+
+use super::problem::{Problem, Score};
+use crate::dag::{TaskIndex, Transfer};
+
+/// The score of each task.
+#[must_use]
+pub fn scores(problem: &Problem<'_>) -> Vec<Millis> {
+    let barred = problem.barred();
+    let mut scores = Vec::new();
+    fill_scores(problem, |p| barred[p].is_none(), &mut scores);
+    scores
+}
+
+pub(super) fn fill_scores(
+    problem: &Problem<'_>,
+    usable: impl Fn(usize) -> bool,
+    scores: &mut Vec<Millis>,
+) {
+    let dag = problem.dag();
+    let (latency, per_byte) = problem.network().mean(&usable);
+    let work = problem.mean_work(usable);
+    let omega = |transfer| match transfer {
+        Transfer::Fixed(time) => time.get(),
+        Transfer::Data(size) => latency + size.as_bytes() as f64 * per_byte,
+    };
+    scores.clear();
+    scores.resize(dag.len(), Millis::ZERO);
+    for &task in dag.topological().iter().rev() {
+        let tail = dag
+            .children(task)
+            .map(|(child, transfer)| omega(transfer) + scores[child.get()].get())
+            .fold(0.0, f64::max);
+        scores[task.get()] = Millis::new(work(task) + tail);
+    }
+}
+
+/// A score without the digits that hold the noise of its sum.
+fn without_noise(score: Millis) -> Millis {
+    const NOISE: u64 = (1 << 12) - 1;
+    let score = score.get();
+    if !score.is_finite() {
+        return Millis::new(score);
+    }
+    // The carry of rounding up runs into the exponent, as it should.
+    Millis::new(f64::from_bits((score.to_bits() + NOISE / 2 + 1) & !NOISE))
+}
+
+/// Buffers for the order, kept from job to job.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    waiting: Vec<u32>,
+    ready: BinaryHeap<(Rank, Reverse<TaskIndex>)>,
+    /// The tasks, first to place first.
+    pub(super) tasks: Vec<TaskIndex>,
+}
+
+/// A score as a key of which the largest comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Normal(Millis),
+    Inverse(Reverse<Millis>),
+}
+
+impl Order {
+    /// Orders a job's tasks by score.
+    pub(super) fn fill(&mut self, problem: &Problem<'_>, scores: &[Millis]) {
+        let dag = problem.dag();
+        let rank = |task: TaskIndex| {
+            let score = without_noise(scores[task.get()]);
+            let rank = match problem.options().score {
+                Score::Normal => Rank::Normal(score),
+                Score::Inverse => Rank::Inverse(Reverse(score)),
+            };
+            (rank, Reverse(task))
+        };
+        self.tasks.clear();
+        self.ready.clear();
+        self.waiting.clear();
+        self.waiting.resize(dag.len(), 0);
+        for task in dag.indices() {
+            for (child, _) in dag.children(task) {
+                self.waiting[child.get()] += 1;
+            }
+        }
+        self.ready.push(rank(dag.entry()));
+        while let Some((_, Reverse(task))) = self.ready.pop() {
+            self.tasks.push(task);
+            for (child, _) in dag.children(task) {
+                let waiting = &mut self.waiting[child.get()];
+                *waiting -= 1;
+                if *waiting == 0 {
+                    self.ready.push(rank(child));
+                }
+            }
+        }
+    }
+}

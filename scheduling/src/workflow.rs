@@ -1,0 +1,99 @@
+//! A workflow of stages as a DAG of tasks.
+//!
+//! Task `i` of the DAG is stage `i` of the workflow. What a stage costs is not part of a workflow: it comes from the running
+//! profile of the function version, so the caller gives it per stage.
+
+use std::collections::BTreeMap;
+
+use fdn_core::workflow::{Stage, Workflow};
+use fdn_core::{Millis, Resources, StageName};
+
+use crate::dag::{Dag, DagBuilder, DagError, TaskIndex, Transfer};
+
+/// What is known about running a stage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Profile {
+    /// Run time at speed 1.
+    pub work: Millis,
+    /// What an instance occupies.
+    pub demand: Resources,
+}
+
+/// The DAG of a workflow, with what `profile` says about each stage.
+///
+/// # Errors
+/// When a profile's work is negative or not finite.
+pub fn dag(
+    workflow: &Workflow,
+    mut profile: impl FnMut(&Stage) -> Profile,
+) -> Result<Dag, DagError> {
+    let mut builder = DagBuilder::new();
+    let mut index: BTreeMap<&StageName, TaskIndex> = BTreeMap::new();
+    for stage in workflow.stages() {
+        let Profile { work, demand } = profile(stage);
+        index.insert(&stage.name, builder.task(stage.name.as_str(), work, demand));
+    }
+    for edge in workflow.edges() {
+        builder.edge(
+            index[&edge.from],
+            index[&edge.to],
+            Transfer::Data(edge.size),
+        );
+    }
+    builder.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::workflow::Edge;
+    use fdn_core::{ByteSize, MebiBytes, MilliCpu, VersionNumber};
+
+    use super::*;
+
+    #[test]
+    fn stages_keep_their_place_and_edges_their_size() {
+        let stage = |name: &str| Stage {
+            name: name.parse().expect("name"),
+            function: "f".parse().expect("function"),
+            version: VersionNumber::FIRST,
+        };
+        let edge = |from: &str, to: &str, size| Edge {
+            from: from.parse().expect("name"),
+            to: to.parse().expect("name"),
+            size: ByteSize::from_bytes(size),
+        };
+        let workflow = Workflow::new(
+            vec![stage("join"), stage("split"), stage("left")],
+            vec![edge("split", "left", 10), edge("left", "join", 20)],
+        )
+        .expect("a workflow");
+        let dag = dag(&workflow, |stage| Profile {
+            work: Millis::new(if stage.name.as_str() == "left" {
+                7.0
+            } else {
+                1.0
+            }),
+            demand: Resources::new(MilliCpu(100), MebiBytes(64)),
+        })
+        .expect("a DAG");
+        assert_eq!(dag.entry(), TaskIndex::new(1));
+        assert_eq!(dag.task(TaskIndex::new(2)).work, Millis::new(7.0));
+        assert_eq!(dag.task(TaskIndex::new(2)).name, "left");
+        let parents: Vec<_> = dag.parents(TaskIndex::new(0)).collect();
+        assert_eq!(
+            parents,
+            [(TaskIndex::new(2), Transfer::Data(ByteSize::from_bytes(20)))]
+        );
+    }
+
+    #[test]
+    fn a_plain_function_is_one_task() {
+        let workflow = Workflow::single("hello".parse().expect("function"), VersionNumber::FIRST);
+        let dag = dag(&workflow, |_| Profile {
+            work: Millis::new(2.0),
+            demand: Resources::default(),
+        })
+        .expect("a DAG");
+        assert_eq!((dag.len(), dag.exits()), (1, [dag.entry()].as_slice()));
+    }
+}

@@ -1,0 +1,11 @@
+//! Tests of the crate through its public interface: worked examples with published numbers, properties over random instances,
+//! and slow oracles that share no code with what they judge.
+
+mod checker;
+mod examples;
+mod explain;
+mod instance;
+mod oracle;
+mod properties;
+mod random;
+mod steer;
