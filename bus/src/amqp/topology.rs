@@ -1,0 +1,220 @@
+//! What is declared in RabbitMQ.
+//!
+//! | thing | name | what |
+//! | --- | --- | --- |
+//! | exchange | `NS.agents`, `NS.dns` | fanout, durable |
+//! | queue | `NS.agents.NODE`, `NS.dns.SERVER` | one for each consumer, bound to the exchange; removed after a week without consumer |
+//! | queue | `NS.controller` | shared |
+//! | queue | `NS.CHANNEL.dead` | dead letters of the channel |
+//!
+//! All queues are durable quorum queues with a length limit that drops the oldest, and a delivery limit after which a message is dead.
+//!
+//! A queue is used only when its existence is safe. RabbitMQ writes a message to disk before it confirms it, but writes *which files
+//! belong to which quorum queue* up to a second after the queue was declared; if it is killed in between, it comes back with an empty
+//! member under the queue's name that never elects a leader (`docs/adr/0005-quorum-queues.md`). Therefore whoever makes a queue waits
+//! for [`SETTLE`] before anything is published to it: the connection counts as made only then, and a consumer's queue is bound to its
+//! exchange only when it was made long enough ago and has answered. `consumer` replaces a queue that never answers.
+
+use std::time::Duration;
+
+use fdn_core::message::Channel as Topic;
+use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
+use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{Channel, Connection, ErrorKind, ExchangeKind};
+
+use crate::{DELIVERY_LIMIT, Limits};
+
+/// A week: a node that was away for longer starts from a snapshot.
+const UNUSED_QUEUE_MS: i64 = 7 * 24 * 3600 * 1000;
+/// How long after its declaration a queue is safe: RabbitMQ saves its directory of quorum queues when half a second to a second has
+/// passed since the last change; this is twice that.
+const SETTLE: Duration = Duration::from_secs(2);
+const TOPICS: [Topic; 3] = [Topic::Agents, Topic::Dns, Topic::Controller];
+
+/// Names and bounds of everything declared.
+pub(super) struct Names {
+    namespace: String,
+    limits: Limits,
+}
+
+impl Names {
+    pub(super) const fn new(namespace: String, limits: Limits) -> Self {
+        Self { namespace, limits }
+    }
+
+    fn topic(&self, topic: Topic) -> String {
+        format!("{}.{}", self.namespace, topic.as_str())
+    }
+
+    /// Where dead letters of a topic are kept.
+    pub(super) fn dead(&self, topic: Topic) -> String {
+        format!("{}.dead", self.topic(topic))
+    }
+
+    /// The queue from which `consumer` takes a topic's messages.
+    pub(super) fn queue(&self, topic: Topic, consumer: &str) -> String {
+        if topic.is_fan_out() {
+            format!("{}.{consumer}", self.topic(topic))
+        } else {
+            self.topic(topic)
+        }
+    }
+
+    /// Exchange and routing key under which a topic's messages are published.
+    pub(super) fn route(&self, topic: Topic) -> (String, String) {
+        if topic.is_fan_out() {
+            (self.topic(topic), String::new())
+        } else {
+            (String::new(), self.topic(topic))
+        }
+    }
+
+    /// Declares what every process needs (exchanges, the shared queue, the dead-letter queues) and waits until it is safe.
+    pub(super) async fn declare(&self, connection: &Connection) -> lapin::Result<()> {
+        let amqp = connection.create_channel().await?;
+        let mut fresh = false;
+        for topic in TOPICS {
+            if topic.is_fan_out() {
+                let options = ExchangeDeclareOptions {
+                    durable: true,
+                    ..ExchangeDeclareOptions::default()
+                };
+                let name = self.topic(topic);
+                amqp.exchange_declare(
+                    name.into(),
+                    ExchangeKind::Fanout,
+                    options,
+                    FieldTable::default(),
+                )
+                .await?;
+            } else {
+                fresh |= declare_queue(
+                    connection,
+                    &amqp,
+                    self.topic(topic),
+                    self.work_arguments(topic),
+                )
+                .await?;
+            }
+            let arguments = bounded(self.limits.dead_letters);
+            fresh |= declare_queue(connection, &amqp, self.dead(topic), arguments).await?;
+        }
+        if fresh {
+            tokio::time::sleep(SETTLE).await;
+        }
+        amqp.close(200, "declared".into()).await
+    }
+
+    /// Declares the queue from which `consumer` takes a topic's messages, and waits until it is safe. A fan-out queue gets nothing
+    /// before [`Self::bind`].
+    pub(super) async fn declare_consumer(
+        &self,
+        connection: &Connection,
+        topic: Topic,
+        consumer: &str,
+    ) -> lapin::Result<()> {
+        let mut arguments = self.work_arguments(topic);
+        if topic.is_fan_out() {
+            arguments.insert("x-expires".into(), AMQPValue::LongLongInt(UNUSED_QUEUE_MS));
+        }
+        let amqp = connection.create_channel().await?;
+        if declare_queue(connection, &amqp, self.queue(topic, consumer), arguments).await? {
+            tokio::time::sleep(SETTLE).await;
+        }
+        amqp.close(200, "declared".into()).await
+    }
+
+    /// Lets the consumer's queue have what is published from now on.
+    pub(super) async fn bind(
+        &self,
+        amqp: &Channel,
+        topic: Topic,
+        consumer: &str,
+    ) -> lapin::Result<()> {
+        if !topic.is_fan_out() {
+            return Ok(());
+        }
+        let (queue, exchange) = (self.queue(topic, consumer), self.topic(topic));
+        amqp.queue_bind(
+            queue.into(),
+            exchange.into(),
+            "".into(),
+            QueueBindOptions::default(),
+            FieldTable::default(),
+        )
+        .await
+    }
+
+    fn work_arguments(&self, topic: Topic) -> FieldTable {
+        let mut arguments = bounded(self.limits.queue);
+        arguments.insert(
+            "x-dead-letter-exchange".into(),
+            AMQPValue::LongString("".into()),
+        );
+        arguments.insert(
+            "x-dead-letter-routing-key".into(),
+            AMQPValue::LongString(self.dead(topic).into()),
+        );
+        // RabbitMQ counts the failures after which one more delivery is still made.
+        arguments.insert(
+            "x-delivery-limit".into(),
+            AMQPValue::LongLongInt(i64::from(DELIVERY_LIMIT) - 1),
+        );
+        arguments
+    }
+}
+
+/// Declares a queue; `true` when it did not exist before. Declaring one that exists checks its arguments.
+async fn declare_queue(
+    connection: &Connection,
+    amqp: &Channel,
+    name: String,
+    arguments: FieldTable,
+) -> lapin::Result<bool> {
+    let fresh = !exists(connection, &name).await?;
+    let options = QueueDeclareOptions {
+        durable: true,
+        ..QueueDeclareOptions::default()
+    };
+    amqp.queue_declare(name.into(), options, arguments).await?;
+    Ok(fresh)
+}
+
+/// Asks on a channel of its own, because RabbitMQ closes the channel when the answer is no.
+async fn exists(connection: &Connection, queue: &str) -> lapin::Result<bool> {
+    let probe = connection.create_channel().await?;
+    let options = QueueDeclareOptions {
+        passive: true,
+        ..QueueDeclareOptions::default()
+    };
+    match probe
+        .queue_declare(queue.into(), options, FieldTable::default())
+        .await
+    {
+        Ok(_) => probe.close(200, "it exists".into()).await.map(|()| true),
+        Err(cause) if is_not_found(&cause) => Ok(false),
+        Err(cause) => Err(cause),
+    }
+}
+
+fn is_not_found(cause: &lapin::Error) -> bool {
+    matches!(cause.kind(), ErrorKind::ProtocolError(e) if *e.kind() == AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND))
+}
+
+fn bounded(length: usize) -> FieldTable {
+    let mut arguments = FieldTable::default();
+    arguments.insert(
+        "x-queue-type".into(),
+        AMQPValue::LongString("quorum".into()),
+    );
+    arguments.insert(
+        "x-max-length".into(),
+        AMQPValue::LongLongInt(i64::try_from(length).unwrap_or(i64::MAX)),
+    );
+    arguments.insert(
+        "x-overflow".into(),
+        AMQPValue::LongString("drop-head".into()),
+    );
+    arguments
+}

@@ -1,0 +1,188 @@
+//! A throw-away RabbitMQ, or the one that `FDN_TEST_AMQP_URL` names.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+
+use crate::process::{Process, Program};
+use crate::{ports, wait};
+
+/// The variable with the address of a server to use, such as `amqp://guest:guest@127.0.0.1:5672/%2f`.
+pub const URL_VARIABLE: &str = "FDN_TEST_AMQP_URL";
+
+/// The start script of Debian's package, without the wrapper that changes to another user.
+const SCRIPT: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
+
+/// Where to find a broker, and a name that no other test uses on it.
+#[derive(Clone, Debug)]
+pub struct Broker {
+    /// `amqp://…`
+    pub url: String,
+    /// The first part of every name to be declared there.
+    pub namespace: String,
+}
+
+/// A namespace of one's own on the test server of this process.
+///
+/// # Panics
+/// When there is no RabbitMQ: a test that needs one must fail without it.
+pub async fn broker() -> Broker {
+    static SERVER: OnceCell<Option<RabbitServer>> = OnceCell::const_new();
+    let server = SERVER
+        .get_or_init(|| async {
+            if std::env::var_os(URL_VARIABLE).is_some() {
+                return None;
+            }
+            Some(
+                RabbitServer::start()
+                    .await
+                    .expect("RabbitMQ must be installed for this test (make test installs it)"),
+            )
+        })
+        .await;
+    let url = match server {
+        Some(server) => server.url(),
+        None => std::env::var(URL_VARIABLE).expect("checked above"),
+    };
+    Broker {
+        url,
+        namespace: namespace(),
+    }
+}
+
+fn namespace() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!(
+        "fdn-{}-{}",
+        std::process::id(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    )
+}
+
+/// A server of one's own, which can be killed and started again on the same data.
+#[derive(Debug)]
+pub struct RabbitServer {
+    folder: TempDir,
+    port: u16,
+    distribution_port: u16,
+    epmd_port: u16,
+    epmd: Process,
+    process: Option<Process>,
+}
+
+impl RabbitServer {
+    /// Starts a server on a free port of 127.0.0.1, with an Erlang port mapper of its own.
+    ///
+    /// # Errors
+    /// When RabbitMQ is not installed or does not start; the message holds its log.
+    pub async fn start() -> Result<Self> {
+        ensure!(
+            Path::new(SCRIPT).is_file(),
+            "{SCRIPT} not found; install Debian's package rabbitmq-server"
+        );
+        let folder = tempfile::Builder::new().prefix("fdn-rabbitmq-").tempdir()?;
+        let (port, distribution_port, epmd_port) = (ports::local(), ports::local(), ports::local());
+        let epmd = Program::new(
+            "epmd",
+            ["-address", "127.0.0.1", "-port", &epmd_port.to_string()],
+        )
+        .start(&folder.path().join("epmd.log"))?;
+        let config = format!(
+            "listeners.tcp.default = 127.0.0.1:{port}\nvm_memory_high_watermark.absolute = 1GB\ndisk_free_limit.absolute = 50MB\n\
+             loopback_users = none\nlog.console = true\nlog.file = false\n"
+        );
+        std::fs::write(folder.path().join("rabbitmq.conf"), config)?;
+        std::fs::write(folder.path().join("enabled_plugins"), "[].\n")?;
+        let mut server = Self {
+            folder,
+            port,
+            distribution_port,
+            epmd_port,
+            epmd,
+            process: None,
+        };
+        server.restart().await?;
+        Ok(server)
+    }
+
+    /// Starts the server again on the same data and port.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn restart(&mut self) -> Result<()> {
+        ensure!(
+            self.epmd.ended().is_none(),
+            "epmd ended: {}",
+            self.epmd.log()
+        );
+        let folder = self.folder.path();
+        let inside = |name: &str| folder.join(name).into_os_string();
+        let program = Program::new(SCRIPT, Vec::<String>::new())
+            .env("HOME", folder.as_os_str())
+            .env("RABBITMQ_NODENAME", format!("fdn{}@localhost", self.port))
+            .env("RABBITMQ_CONFIG_FILE", inside("rabbitmq.conf"))
+            .env("RABBITMQ_CONF_ENV_FILE", inside("none.conf"))
+            .env("RABBITMQ_ENABLED_PLUGINS_FILE", inside("enabled_plugins"))
+            .env("RABBITMQ_MNESIA_BASE", inside("mnesia"))
+            .env("RABBITMQ_LOG_BASE", inside("log"))
+            .env("RABBITMQ_GENERATED_CONFIG_DIR", inside("generated"))
+            .env("RABBITMQ_PID_FILE", inside("pid"))
+            .env("RABBITMQ_DIST_PORT", self.distribution_port.to_string())
+            .env("ERL_EPMD_PORT", self.epmd_port.to_string())
+            .env("ERL_EPMD_ADDRESS", "127.0.0.1")
+            // Two schedulers that do not spin while idle: tests share a small machine.
+            .env(
+                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
+                "+S 2:2 +sbwt none -kernel inet_dist_use_interface {127,0,0,1}",
+            )
+            // Lets the script become the Erlang machine instead of waiting for it, so that the child's id is the server's.
+            .env("RUNNING_UNDER_SYSTEMD", "true");
+        let mut process = program.start(&folder.join("server.log"))?;
+        let port = self.port;
+        wait::until("RabbitMQ to answer", async || {
+            ensure!(process.ended().is_none(), "it ended: {}", process.log());
+            greet(port).await
+        })
+        .await;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Kills the server as a power loss would.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// `amqp://…`
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port)
+    }
+}
+
+impl Drop for RabbitServer {
+    fn drop(&mut self) {
+        if let Some(process) = &self.process {
+            drop(process.signal(Signal::KILL));
+        }
+    }
+}
+
+/// A broker that is up answers the AMQP protocol header with `connection.start` (AMQP 0-9-1, section 2.2.4).
+async fn greet(port: u16) -> Result<()> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    stream.write_all(b"AMQP\x00\x00\x09\x01").await?;
+    let mut first = [0; 1];
+    tokio::time::timeout(Duration::from_secs(2), stream.read_exact(&mut first))
+        .await
+        .context("no greeting yet")??;
+    ensure!(first[0] == 1, "not an AMQP 0-9-1 method frame");
+    Ok(())
+}
