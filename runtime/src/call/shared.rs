@@ -1,0 +1,230 @@
+//! What the caller's side and the guest's side of a call tell each other.
+//!
+//! In the common case both sides run in the same poll on the same thread, so this is one allocation, one lock that is never
+//! contended, and a few atomics.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use fdn_core::InstanceId;
+use fdn_core::api::LogStream;
+use rustix::time::{ClockId, clock_gettime};
+use wasmtime_wasi_http::p2::bindings::http::types::ErrorCode as WasiErrorCode;
+use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
+
+use super::context::Limits;
+use super::stats::CallStats;
+use crate::error::CallError;
+use crate::log::LogSink;
+
+pub(crate) type Head = Result<http::Response<HyperOutgoingBody>, WasiErrorCode>;
+
+pub(crate) struct Shared {
+    pub(crate) started: Instant,
+    pub(crate) limits: Limits,
+    log: Arc<dyn LogSink>,
+    /// The guest has used its first slice and belongs in the background.
+    slice_used: AtomicBool,
+    /// The guest runs in the background: CPU time is then read from the thread's clock.
+    heavy: AtomicBool,
+    /// The request body passed its limit.
+    body_exceeded: AtomicBool,
+    /// The outcome is known.
+    over: AtomicBool,
+    cpu_ns: AtomicU64,
+    slice_start_ns: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    head: Option<Head>,
+    head_set: bool,
+    outcome: Option<Result<(), CallError>>,
+    waker: Option<Waker>,
+    stats: CallStats,
+}
+
+impl Shared {
+    pub(crate) fn new(limits: Limits, log: Arc<dyn LogSink>) -> Self {
+        Self {
+            started: Instant::now(),
+            limits,
+            log,
+            slice_used: AtomicBool::new(false),
+            heavy: AtomicBool::new(false),
+            body_exceeded: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            cpu_ns: AtomicU64::new(0),
+            slice_start_ns: AtomicU64::new(0),
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the call must be over.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.started + self.limits.timeout
+    }
+
+    // ---- the guest's side ----
+
+    pub(crate) fn set_head(&self, head: Head) {
+        let waker = {
+            let mut state = self.state();
+            state.head = Some(head);
+            state.head_set = true;
+            state.stats.first_byte = self.started.elapsed();
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Records how the guest ended, unless an outcome is known.
+    pub(crate) fn finish(&self, outcome: Result<(), CallError>) {
+        self.settle(outcome, |known| known.is_none());
+    }
+
+    /// Records a failure of the call, also one that is seen after the guest has ended well. The first failure stands.
+    pub(crate) fn fail(&self, error: CallError) {
+        self.settle(Err(error), |known| !matches!(known, Some(Err(_))));
+    }
+
+    /// Writes the reason of a bad end to the log, once.
+    fn settle(
+        &self,
+        outcome: Result<(), CallError>,
+        replaces: impl FnOnce(&Option<Result<(), CallError>>) -> bool,
+    ) {
+        let (waker, instance, error) = {
+            let mut state = self.state();
+            if !replaces(&state.outcome) {
+                return;
+            }
+            let error = outcome.as_ref().err().cloned();
+            state.outcome = Some(outcome);
+            state.stats.finished = true;
+            self.over.store(true, Ordering::Relaxed);
+            (state.waker.take(), state.stats.instance, error)
+        };
+        if let Some(error) = error.filter(|error| *error != CallError::Cancelled) {
+            let instance = instance.unwrap_or(InstanceId::from_uuid(uuid::Uuid::nil()));
+            self.log
+                .line(instance, LogStream::System, &error.to_string());
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn update_stats(&self, update: impl FnOnce(&mut CallStats)) {
+        update(&mut self.state().stats);
+    }
+
+    pub(crate) fn exceed_body(&self) {
+        self.body_exceeded.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the outcome is known.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn body_exceeded(&self) -> bool {
+        self.body_exceeded.load(Ordering::Relaxed)
+    }
+
+    // ---- slices ----
+
+    /// Runs one poll of the guest and counts its CPU time.
+    pub(super) fn slice<T>(&self, poll: impl FnOnce() -> T) -> T {
+        self.slice_start_ns
+            .store(self.clock_ns(), Ordering::Relaxed);
+        let result = poll();
+        self.count_cpu();
+        result
+    }
+
+    /// Adds what the running slice has used so far. Only the thread that runs the slice calls this, so that reading and
+    /// writing need not be one step.
+    pub(crate) fn count_cpu(&self) {
+        let now = self.clock_ns();
+        let used = now.saturating_sub(self.slice_start_ns.swap(now, Ordering::Relaxed));
+        let before = self.cpu_ns.load(Ordering::Relaxed);
+        self.cpu_ns.store(before + used, Ordering::Relaxed);
+    }
+
+    /// How long the running slice has taken, and CPU time of the guest with it. Called by the guest inside a slice.
+    pub(crate) fn cpu_in_slice(&self) -> (Duration, Duration) {
+        let slice = self
+            .clock_ns()
+            .saturating_sub(self.slice_start_ns.load(Ordering::Relaxed));
+        let total = self.cpu_ns.load(Ordering::Relaxed) + slice;
+        (Duration::from_nanos(slice), Duration::from_nanos(total))
+    }
+
+    /// On a caller's thread a slice is short, and reading the wall clock costs a tenth of asking the kernel for the thread's
+    /// own clock. In the background threads compete, and only the latter is just.
+    fn clock_ns(&self) -> u64 {
+        if self.is_heavy() {
+            let time = clock_gettime(ClockId::ThreadCPUTime);
+            u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+                + u64::try_from(time.tv_nsec).unwrap_or(0)
+        } else {
+            u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        }
+    }
+
+    pub(crate) fn use_slice(&self) {
+        self.slice_used.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn slice_used(&self) -> bool {
+        self.slice_used.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_heavy(&self) -> bool {
+        self.heavy.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn make_heavy(&self) {
+        self.heavy.store(true, Ordering::Relaxed);
+        self.update_stats(|stats| stats.heavy = true);
+    }
+
+    // ---- the caller's side ----
+
+    pub(super) fn take_head(&self) -> Option<Head> {
+        self.state().head.take()
+    }
+
+    pub(crate) fn head_set(&self) -> bool {
+        self.state().head_set
+    }
+
+    pub(super) fn outcome(&self) -> Option<Result<(), CallError>> {
+        self.state().outcome.clone()
+    }
+
+    /// How the call ended; otherwise the waker is woken when that, or the head, is known.
+    pub(super) fn outcome_or_wake(&self, waker: &Waker) -> Option<Result<(), CallError>> {
+        let mut state = self.state();
+        if state.outcome.is_none() && !state.waker.as_ref().is_some_and(|w| w.will_wake(waker)) {
+            state.waker = Some(waker.clone());
+        }
+        state.outcome.clone()
+    }
+
+    pub(super) fn stats(&self) -> CallStats {
+        let mut stats = self.state().stats;
+        stats.cpu = Duration::from_nanos(self.cpu_ns.load(Ordering::Relaxed));
+        stats
+    }
+}

@@ -1,0 +1,45 @@
+//! What one call used.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fdn_core::InstanceId;
+
+use super::shared::Shared;
+
+/// What one call used so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallStats {
+    /// Until an instance was ready: making one, or taking an idle one.
+    pub instantiate: Duration,
+    /// From then until the guest returned.
+    pub exec: Duration,
+    /// CPU time of the guest, instantiation included.
+    pub cpu: Duration,
+    /// From the start of the call until the response head was set.
+    pub first_byte: Duration,
+    /// The most memory the instance held, in octets.
+    pub memory_peak: u64,
+    /// Octets of the response body that were handed out.
+    pub response_bytes: u64,
+    /// Whether the instance had served a call before.
+    pub reused: bool,
+    /// Whether the call moved to a background thread.
+    pub heavy: bool,
+    /// Whether the guest has ended, so that these figures are final.
+    pub finished: bool,
+    /// The instance, once there is one.
+    pub instance: Option<InstanceId>,
+}
+
+/// Reads the measurements of a call while it runs and after it has ended.
+#[derive(Clone)]
+pub struct StatsHandle(pub(super) Arc<Shared>);
+
+impl StatsHandle {
+    /// The measurements now.
+    #[must_use]
+    pub fn snapshot(&self) -> CallStats {
+        self.0.stats()
+    }
+}

@@ -1,0 +1,314 @@
+//! Compiling ahead of time, in a process of its own with limits, because a component can make a compiler take long and much.
+
+mod worker;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use fdn_core::{ByteSize, Coded, Digest, ErrorCode};
+use tokio::io::AsyncReadExt as _;
+use tokio::process::Command;
+
+use crate::artifact::{LEFTOVER_PREFIX, checksum_file, checksum_text};
+use crate::engine::config;
+
+pub use worker::compile_worker_main;
+
+/// The argument by which a binary knows that it was started to compile: `main` looks for it first and hands over to
+/// [`compile_worker_main`].
+pub const COMPILE_WORKER_ARG: &str = "__fdn-compile";
+
+/// How much of the worker's words is kept.
+const WORDS_LIMIT: u64 = 16 << 10;
+
+/// What was compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompileReport {
+    /// Octets of the compiled file.
+    pub compiled_size: u64,
+    /// Digest of the compiled file.
+    pub compiled_digest: Digest,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// A component that was not compiled.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompileError {
+    /// The compiler refused the component.
+    #[error("the component cannot be compiled: {reason}")]
+    Refused {
+        /// In the compiler's words.
+        reason: String,
+    },
+    /// Too slow.
+    #[error("compiling took longer than {limit:?}; make the component smaller")]
+    TimeLimit {
+        /// The limit.
+        limit: Duration,
+    },
+    /// Too large.
+    #[error("compiling needed more than {limit} of memory; make the component smaller")]
+    MemoryLimit {
+        /// The limit.
+        limit: ByteSize,
+    },
+    /// The files cannot be read or written.
+    #[error("cannot read or write {path} while compiling")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The compiling process could not be run or broke in another way.
+    #[error("the compiling process failed: {reason}")]
+    Worker {
+        /// What was seen.
+        reason: String,
+    },
+}
+
+impl Coded for CompileError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::Refused { .. } | Self::TimeLimit { .. } | Self::MemoryLimit { .. } => {
+                ErrorCode::UploadNotCompilable
+            }
+            Self::Io { .. } | Self::Worker { .. } => ErrorCode::Internal,
+        }
+    }
+}
+
+/// Compiles in a separate process of lower priority.
+#[derive(Clone, Debug)]
+pub struct CompileWorker {
+    /// The program; its `main` must know [`COMPILE_WORKER_ARG`].
+    pub exe: PathBuf,
+    /// Arguments before [`COMPILE_WORKER_ARG`]; usually none.
+    pub args: Vec<OsString>,
+    /// Memory of the process.
+    pub memory_limit: ByteSize,
+    /// Wall-clock time of the process, and CPU time of all its threads together.
+    pub time_limit: Duration,
+    /// Threads that compile.
+    pub threads: usize,
+}
+
+impl Default for CompileWorker {
+    /// The running program itself, within 2 GiB and 120 s.
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            // Not `current_exe()`: after an upgrade that path is another program, or none.
+            exe: PathBuf::from("/proc/self/exe"),
+            args: Vec::new(),
+            memory_limit: ByteSize::from_mib(2048),
+            time_limit: Duration::from_secs(120),
+            threads: cores.div_ceil(2),
+        }
+    }
+}
+
+impl CompileWorker {
+    /// Compiles `component` to `output` (see [`crate::compiled_file_name`]), which appears whole, with its checksum, or not
+    /// at all. Dropping the future kills the process.
+    ///
+    /// # Errors
+    /// When the component is refused, a limit is passed, or a file or the process fails.
+    pub async fn compile(
+        &self,
+        component: &Path,
+        output: &Path,
+    ) -> Result<CompileReport, CompileError> {
+        let started = Instant::now();
+        let key = config::compatibility_key().map_err(|e| worker_failed(&e.to_string()))?;
+        let temporary = temporary_beside(output)?;
+        let mut command = Command::new(&self.exe);
+        command
+            .args(&self.args)
+            .arg(COMPILE_WORKER_ARG)
+            .arg(component)
+            .arg(temporary.path())
+            .arg(self.memory_limit.as_bytes().to_string())
+            .arg(self.time_limit.as_secs().max(1).to_string())
+            .arg(&key)
+            // The environment may hold secrets, and a compiler needs none of it.
+            .env_clear()
+            .env("RAYON_NUM_THREADS", self.threads.max(1).to_string())
+            // The worker ends when this pipe does, so that it never outlives this process.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command.spawn().map_err(|error| {
+            worker_failed(&format!("cannot start {}: {error}", self.exe.display()))
+        })?;
+        let _alive = child.stdin.take();
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let run = async {
+            let (out, err) = tokio::join!(words(stdout), words(stderr));
+            (child.wait().await, out, err)
+        };
+        let Ok((status, out, err)) = tokio::time::timeout(self.time_limit, run).await else {
+            return Err(CompileError::TimeLimit {
+                limit: self.time_limit,
+            });
+        };
+        let status = status.map_err(|error| worker_failed(&error.to_string()))?;
+        self.judge(status, &err)?;
+        let digest: Digest = out
+            .trim()
+            .parse()
+            .map_err(|_| worker_failed(&format!("it said {out:?} instead of a digest")))?;
+        let output = output.to_owned();
+        // Waits for the disk.
+        tokio::task::spawn_blocking(move || keep(temporary, &output, &digest, &key, started))
+            .await
+            .map_err(|error| worker_failed(&error.to_string()))?
+    }
+
+    fn judge(&self, status: ExitStatus, words: &str) -> Result<(), CompileError> {
+        use std::os::unix::process::ExitStatusExt as _;
+        let words = words.trim();
+        match (status.code(), status.signal()) {
+            (Some(0), _) => Ok(()),
+            (Some(worker::EXIT_REFUSED), _) => Err(CompileError::Refused {
+                reason: words.to_owned(),
+            }),
+            (Some(worker::EXIT_MEMORY), _) => Err(CompileError::MemoryLimit {
+                limit: self.memory_limit,
+            }),
+            // SIGXCPU, and the SIGKILL that follows it when it is ignored.
+            (_, Some(24)) => Err(CompileError::TimeLimit {
+                limit: self.time_limit,
+            }),
+            // An allocation that the address-space limit refuses aborts the process.
+            (_, Some(6)) if words.contains("memory allocation") => Err(CompileError::MemoryLimit {
+                limit: self.memory_limit,
+            }),
+            _ => Err(worker_failed(&format!("{status}: {words}"))),
+        }
+    }
+}
+
+fn worker_failed(reason: &str) -> CompileError {
+    CompileError::Worker {
+        reason: reason.to_owned(),
+    }
+}
+
+async fn words(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
+    let mut text = Vec::new();
+    if let Some(pipe) = pipe {
+        // What cannot be read is missing from a message, no more.
+        let _ = pipe.take(WORDS_LIMIT).read_to_end(&mut text).await;
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> CompileError {
+    let path = path.to_owned();
+    move |source| CompileError::Io { path, source }
+}
+
+/// A file of the same folder, so that renaming it is atomic; deleted when dropped.
+fn temporary_beside(output: &Path) -> Result<tempfile::NamedTempFile, CompileError> {
+    let folder = match output.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    tempfile::Builder::new()
+        .prefix(LEFTOVER_PREFIX)
+        .tempfile_in(folder)
+        .map_err(io_error(folder))
+}
+
+/// Gives a compiled file its checksum and its name.
+fn keep(
+    temporary: tempfile::NamedTempFile,
+    output: &Path,
+    digest: &Digest,
+    key: &str,
+    started: Instant,
+) -> Result<CompileReport, CompileError> {
+    use std::io::Write as _;
+    let compiled_size = temporary
+        .as_file()
+        .metadata()
+        .map_err(io_error(output))?
+        .len();
+    let checksum = checksum_file(output);
+    let mut sums = temporary_beside(&checksum)?;
+    sums.write_all(checksum_text(digest, key).as_bytes())
+        .and_then(|()| sums.as_file().sync_data())
+        .map_err(io_error(&checksum))?;
+    temporary.as_file().sync_data().map_err(io_error(output))?;
+    sums.persist(&checksum)
+        .map_err(|error| io_error(&checksum)(error.error))?;
+    temporary
+        .persist(output)
+        .map_err(|error| io_error(output)(error.error))?;
+    Ok(CompileReport {
+        compiled_size,
+        compiled_digest: *digest,
+        took: started.elapsed(),
+    })
+}
+
+/// Where compiling happens.
+#[derive(Clone, Debug)]
+pub enum Compiler {
+    /// In a process with limits: what production uses.
+    Worker(CompileWorker),
+    /// In this process without limits: for tests and benchmarks, whose binaries have no `main` of their own.
+    InProcess,
+}
+
+impl Compiler {
+    /// As [`CompileWorker::compile`] or [`compile_in_process`].
+    ///
+    /// # Errors
+    /// As those.
+    pub async fn compile(
+        &self,
+        component: &Path,
+        output: &Path,
+    ) -> Result<CompileReport, CompileError> {
+        match self {
+            Self::Worker(worker) => worker.compile(component, output).await,
+            Self::InProcess => {
+                let (component, output) = (component.to_owned(), output.to_owned());
+                tokio::task::spawn_blocking(move || compile_in_process(&component, &output))
+                    .await
+                    .map_err(|error| worker_failed(&error.to_string()))?
+            }
+        }
+    }
+}
+
+/// Compiles in this process, without limits. For tests and benchmarks.
+///
+/// # Errors
+/// When the component is refused or a file fails.
+pub fn compile_in_process(component: &Path, output: &Path) -> Result<CompileReport, CompileError> {
+    use std::io::Write as _;
+    let started = Instant::now();
+    let key = config::compatibility_key().map_err(|e| worker_failed(&e.to_string()))?;
+    let bytes = std::fs::read(component).map_err(io_error(component))?;
+    let compiled = precompile(&bytes).map_err(|reason| CompileError::Refused { reason })?;
+    let mut temporary = temporary_beside(output)?;
+    temporary.write_all(&compiled).map_err(io_error(output))?;
+    keep(temporary, output, &Digest::of(&compiled), &key, started)
+}
+
+/// The machine code of a component, or the compiler's words.
+fn precompile(component: &[u8]) -> Result<Vec<u8>, String> {
+    config::for_compiling()
+        .and_then(|engine| engine.precompile_component(component))
+        .map_err(|error| format!("{error:#}"))
+}

@@ -1,0 +1,159 @@
+//! The compiling process: sets its own limits, compiles one component, writes one file, says its digest, ends.
+
+use std::ffi::OsString;
+use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use fdn_core::Digest;
+use rustix::process::{Resource, Rlimit, setpriority_process, setrlimit};
+
+use crate::engine::config;
+
+/// The component is at fault.
+pub(super) const EXIT_REFUSED: i32 = 4;
+/// The memory limit is at fault.
+pub(super) const EXIT_MEMORY: i32 = 3;
+/// We are at fault.
+const EXIT_BROKEN: u8 = 2;
+
+/// Allocators and thread stacks reserve address space that they never touch.
+const RESERVED: u64 = 4 << 30;
+/// The largest compiled file.
+const FILE_LIMIT: u64 = 2 << 30;
+const NICE: i32 = 10;
+const WATCH_INTERVAL: Duration = Duration::from_millis(10);
+
+struct Order {
+    component: PathBuf,
+    output: PathBuf,
+    memory: u64,
+    seconds: u64,
+    key: String,
+}
+
+impl Order {
+    fn parse(mut args: impl Iterator<Item = OsString>) -> Option<Self> {
+        let text = |arg: Option<OsString>| arg?.into_string().ok();
+        Some(Self {
+            component: PathBuf::from(args.next()?),
+            output: PathBuf::from(args.next()?),
+            memory: text(args.next())?.parse().ok()?,
+            seconds: text(args.next())?.parse().ok()?,
+            key: text(args.next())?,
+        })
+    }
+}
+
+/// What a binary does when its first argument is [`super::COMPILE_WORKER_ARG`]; `args` are the arguments after it.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// fn main() -> ExitCode {
+///     let mut args = std::env::args_os().skip(1);
+///     if args.next().is_some_and(|arg| arg == fdn_runtime::COMPILE_WORKER_ARG) {
+///         return fdn_runtime::compile_worker_main(args);
+///     }
+///     // … the program itself …
+///     ExitCode::SUCCESS
+/// }
+/// ```
+pub fn compile_worker_main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let Some(order) = Order::parse(args) else {
+        return fail(EXIT_BROKEN, "this argument is for the program's own use");
+    };
+    match config::compatibility_key() {
+        Ok(key) if key == order.key => {}
+        Ok(key) => {
+            return fail(
+                EXIT_BROKEN,
+                &format!(
+                    "the worker compiles for engine {key}, {} is wanted",
+                    order.key
+                ),
+            );
+        }
+        Err(error) => return fail(EXIT_BROKEN, &error.to_string()),
+    }
+    if let Err(error) = limit(&order) {
+        return fail(EXIT_BROKEN, &format!("cannot set limits: {error}"));
+    }
+    watch(order.memory);
+    compile(&order)
+}
+
+fn compile(order: &Order) -> ExitCode {
+    let bytes = match std::fs::read(&order.component) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            return fail(
+                EXIT_BROKEN,
+                &format!("cannot read {}: {error}", order.component.display()),
+            );
+        }
+    };
+    let compiled = match super::precompile(&bytes) {
+        Ok(compiled) => compiled,
+        Err(reason) => {
+            let code = u8::try_from(EXIT_REFUSED).expect("a small constant");
+            return fail(code, &reason);
+        }
+    };
+    let digest = Digest::of(&compiled);
+    if let Err(error) = std::fs::write(&order.output, &compiled) {
+        return fail(
+            EXIT_BROKEN,
+            &format!("cannot write {}: {error}", order.output.display()),
+        );
+    }
+    match writeln!(std::io::stdout(), "{digest}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(EXIT_BROKEN),
+    }
+}
+
+fn fail(code: u8, reason: &str) -> ExitCode {
+    // Without a reader there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "{reason}");
+    ExitCode::from(code)
+}
+
+fn limit(order: &Order) -> rustix::io::Result<()> {
+    // A worker that compiles slowly is better than a gateway that serves slowly; failing to yield is no reason to fail.
+    let _ = setpriority_process(None, NICE);
+    let at_most = |limit: u64| Rlimit {
+        current: Some(limit),
+        maximum: Some(limit),
+    };
+    setrlimit(Resource::As, at_most(order.memory.saturating_add(RESERVED)))?;
+    setrlimit(Resource::Cpu, at_most(order.seconds))?;
+    setrlimit(Resource::Fsize, at_most(FILE_LIMIT))?;
+    setrlimit(Resource::Core, at_most(0))
+}
+
+/// Ends the process when it holds more memory than it may, or when the process that started it is gone. The address-space
+/// limit alone would not do: what an allocator reserves and what it uses differ by gigabytes.
+fn watch(memory: u64) {
+    let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+    let exceeded = move || {
+        std::fs::read_to_string("/proc/self/statm")
+            .ok()
+            .and_then(|statm| statm.split(' ').nth(1)?.parse::<u64>().ok())
+            .is_some_and(|pages| pages * page > memory)
+    };
+    std::thread::spawn(move || {
+        loop {
+            if exceeded() {
+                std::process::exit(EXIT_MEMORY);
+            }
+            std::thread::sleep(WATCH_INTERVAL);
+        }
+    });
+    std::thread::spawn(|| {
+        // Nothing is ever sent; the end of the pipe is the message.
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(i32::from(EXIT_BROKEN));
+    });
+}

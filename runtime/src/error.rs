@@ -1,0 +1,168 @@
+//! What can go wrong between a compiled file and the last octet of a response.
+
+use std::path::PathBuf;
+
+use fdn_core::{ByteSize, Coded, ErrorCode, Fault};
+
+/// An [`crate::Engine`] that could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The settings do not fit this machine.
+    #[error(
+        "cannot set up the WebAssembly engine for {instances} instances; lower max_instances or check `ulimit -v`: {reason}"
+    )]
+    Settings {
+        /// How many instances were wanted.
+        instances: u32,
+        /// What the engine said.
+        reason: String,
+    },
+    /// A thread of the engine could not be started.
+    #[error("cannot start a thread of the WebAssembly engine")]
+    Thread(#[source] std::io::Error),
+}
+
+impl Coded for EngineError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::Settings { .. } => ErrorCode::ConfigInvalid,
+            Self::Thread(_) => ErrorCode::Internal,
+        }
+    }
+}
+
+/// A compiled component that could not be loaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The file or its checksum cannot be read.
+    #[error("cannot read the compiled component {path}")]
+    Read {
+        /// The compiled file or its checksum file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is not what was compiled, or was compiled for another engine: compile the component again.
+    #[error("the compiled component {path} cannot be trusted: {reason}; compile it again")]
+    Untrusted {
+        /// The compiled file.
+        path: PathBuf,
+        /// What does not fit.
+        reason: String,
+    },
+    /// The component cannot be linked with what the network offers.
+    #[error("the component cannot be linked: {reason}")]
+    Link {
+        /// What is missing, in the engine's words.
+        reason: String,
+    },
+}
+
+impl Coded for LoadError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::Read { .. } | Self::Untrusted { .. } => ErrorCode::ArtifactCorrupt,
+            Self::Link { .. } => ErrorCode::UploadForeignImport,
+        }
+    }
+}
+
+/// A call that did not end with a whole response.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The guest trapped or exited before it had answered.
+    #[error("the function trapped: {reason}")]
+    Trapped {
+        /// The trap and the first frames of the guest's stack.
+        reason: String,
+    },
+    /// The guest did not finish in time.
+    #[error("the function did not finish within its timeout of {limit:?}")]
+    Timeout {
+        /// The limit.
+        limit: std::time::Duration,
+    },
+    /// The guest used too much CPU time.
+    #[error("the function used more than its {limit:?} of CPU time")]
+    CpuLimit {
+        /// The limit.
+        limit: std::time::Duration,
+    },
+    /// The guest asked for more memory than it may have and did not survive the refusal.
+    #[error(
+        "the function asked for more than its {limit} of memory; raise `memory` in fdn.toml: {reason}"
+    )]
+    MemoryLimit {
+        /// The limit.
+        limit: ByteSize,
+        /// How the guest ended.
+        reason: String,
+    },
+    /// The response body is larger than allowed.
+    #[error("the response body is larger than {limit}; raise `response_limit` in fdn.toml")]
+    ResponseTooLarge {
+        /// The limit.
+        limit: ByteSize,
+    },
+    /// The request body is larger than allowed.
+    #[error("the request body is larger than {limit}")]
+    RequestTooLarge {
+        /// The limit.
+        limit: ByteSize,
+    },
+    /// The guest returned without an answer, or answered with an error of its own.
+    #[error("the function ended without an answer: {reason}")]
+    NoResponse {
+        /// What it did instead.
+        reason: String,
+    },
+    /// No room for one more instance or one more long-running call.
+    #[error("the node has no room for this call now: {reason}")]
+    Overloaded {
+        /// Which bound was met.
+        reason: String,
+    },
+    /// The caller's request cannot be handed to a guest.
+    #[error("the request cannot be handed to the function: {reason}")]
+    BadRequest {
+        /// Why.
+        reason: String,
+    },
+    /// The call was dropped before its end, for example because the client went away.
+    #[error("the call was cancelled")]
+    Cancelled,
+    /// We have a bug.
+    #[error("the WebAssembly engine failed: {reason}")]
+    Internal {
+        /// What was seen.
+        reason: String,
+    },
+}
+
+impl Coded for CallError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::Trapped { .. } => ErrorCode::FunctionTrapped,
+            Self::Timeout { .. } => ErrorCode::FunctionTimeout,
+            Self::CpuLimit { .. } => ErrorCode::FunctionCpuLimit,
+            Self::MemoryLimit { .. } => ErrorCode::FunctionMemoryLimit,
+            Self::ResponseTooLarge { .. } => ErrorCode::ResponseTooLarge,
+            Self::RequestTooLarge { .. } => ErrorCode::BodyTooLarge,
+            Self::NoResponse { .. } => ErrorCode::NoResponse,
+            Self::Overloaded { .. } => ErrorCode::Overloaded,
+            Self::BadRequest { .. } => ErrorCode::BadRequest,
+            Self::Cancelled | Self::Internal { .. } => ErrorCode::Internal,
+        }
+    }
+
+    fn fault(&self) -> Fault {
+        match self {
+            Self::Cancelled => Fault::Caller,
+            other => other.code().fault(),
+        }
+    }
+}

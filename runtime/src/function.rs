@@ -1,0 +1,99 @@
+//! A loaded function and its idle instances.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use wasmtime_wasi_http::p2::bindings::ProxyPre;
+
+use crate::call::{Call, CallContext, RequestBody};
+use crate::engine::Engine;
+use crate::guest::Instance;
+use crate::state::GuestState;
+
+/// A component that is compiled, loaded and linked. Dropping the last handle unloads it once its calls have ended.
+pub struct Function {
+    engine: Engine,
+    pre: ProxyPre<GuestState>,
+    /// The one used last is at the end and taken first: its memory is warm. One lock for all threads, held for a push or a
+    /// pop; lists for each thread would leave instances idle on one thread while another makes new ones.
+    idle: Mutex<Vec<Instance>>,
+}
+
+impl Function {
+    pub(crate) fn new(engine: Engine, pre: ProxyPre<GuestState>) -> Self {
+        Self {
+            engine,
+            pre,
+            idle: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Prepares a call. The URI of `request` may be in origin form; the authority is then taken from `host`.
+    #[must_use]
+    pub fn call(
+        self: &Arc<Self>,
+        context: CallContext,
+        request: http::Request<RequestBody>,
+    ) -> Call {
+        Call::new(self.clone(), context, request)
+    }
+
+    /// Instances that wait for a call.
+    #[must_use]
+    pub fn idle_instances(&self) -> usize {
+        self.idle().len()
+    }
+
+    /// Drops all idle instances, for example because the version is no longer current. Returns how many there were.
+    pub fn drop_idle(&self) -> usize {
+        let dropped = std::mem::take(&mut *self.idle());
+        dropped.len()
+    }
+
+    /// Drops instances that have been idle since before `oldest`.
+    pub(crate) fn expire_idle(&self, oldest: Instant) {
+        let expired = {
+            let mut idle = self.idle();
+            // Sorted by age, because instances are added at the end.
+            let keep_from = idle.partition_point(|instance| instance.idle_since() < oldest);
+            idle.drain(..keep_from).collect::<Vec<_>>()
+        };
+        // Giving memory back takes a while and needs no lock.
+        drop(expired);
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn pre(&self) -> &ProxyPre<GuestState> {
+        &self.pre
+    }
+
+    /// An idle instance that has the same variables.
+    pub(crate) fn take_idle(&self, context: &CallContext) -> Option<Instance> {
+        let mut idle = self.idle();
+        let at = idle.iter().rposition(|instance| instance.serves(context))?;
+        Some(idle.remove(at))
+    }
+
+    /// Keeps an instance for another call if there is room.
+    pub(crate) fn keep_idle(&self, instance: Instance) {
+        let mut idle = self.idle();
+        if idle.len() < self.engine.options().idle_per_function {
+            idle.push(instance);
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Instance>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Function {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Function")
+            .field("idle_instances", &self.idle_instances())
+            .finish_non_exhaustive()
+    }
+}

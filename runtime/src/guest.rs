@@ -1,0 +1,273 @@
+//! The guest's side of a call: gets an instance, hands it the request, says how it ended.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use fdn_core::InstanceId;
+use wasmtime::{PoolConcurrencyLimitError, Store, Trap, WasmBacktrace};
+use wasmtime_wasi::I32Exit;
+use wasmtime_wasi_http::WasiHttpView as _;
+use wasmtime_wasi_http::p2::bindings::Proxy;
+use wasmtime_wasi_http::p2::bindings::http::types::Scheme;
+
+use crate::call::{CallContext, GuestRequestBody, RequestBody, Shared};
+use crate::error::CallError;
+use crate::function::Function;
+use crate::outbound::Hooks;
+use crate::state::{Ended, FIRST_SLICE, GuestState, HOSTCALL_FUEL, MAX_HANDLES};
+
+/// How many frames of a guest's stack a log line names.
+const FRAMES: usize = 6;
+
+/// A component that was instantiated, with its memory.
+pub(crate) struct Instance {
+    store: Store<GuestState>,
+    proxy: Proxy,
+    id: InstanceId,
+    env: Arc<[(String, String)]>,
+    served: u32,
+    idle_since: Instant,
+}
+
+impl Instance {
+    pub(crate) fn idle_since(&self) -> Instant {
+        self.idle_since
+    }
+
+    /// Whether it may serve a call of this context.
+    pub(crate) fn serves(&self, context: &CallContext) -> bool {
+        self.served < context.reuse
+            && (Arc::ptr_eq(&self.env, &context.env) || self.env == context.env)
+    }
+
+    async fn fresh(
+        function: &Function,
+        context: &CallContext,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, CallError> {
+        let engine = function.engine();
+        let id = engine.next_instance();
+        shared.update_stats(|stats| stats.instance = Some(id));
+        let mut retried = false;
+        loop {
+            let hooks = Hooks::new(context, id, shared.deadline());
+            let state = GuestState::new(context, shared.clone(), hooks);
+            let mut store = Store::new(engine.wasmtime(), state);
+            store.limiter(|state| &mut state.limiter);
+            store.set_epoch_deadline(FIRST_SLICE);
+            store.epoch_deadline_callback(GuestState::end_slice);
+            store.set_hostcall_fuel(HOSTCALL_FUEL);
+            store.set_max_component_handles(MAX_HANDLES);
+            begin_output(&store, context, id);
+            match function.pre().instantiate_async(&mut store).await {
+                Ok(proxy) => {
+                    return Ok(Self {
+                        store,
+                        proxy,
+                        id,
+                        env: context.env.clone(),
+                        served: 0,
+                        idle_since: shared.started,
+                    });
+                }
+                // Idle instances are a convenience; a call that waits for room is not.
+                Err(error)
+                    if error.is::<PoolConcurrencyLimitError>()
+                        && !retried
+                        && engine.drop_idle() > 0 =>
+                {
+                    retried = true;
+                }
+                // No more memory maps, for example: not the function's fault.
+                Err(error) if error.is::<std::io::Error>() => {
+                    return Err(CallError::Overloaded {
+                        reason: format!("the system has no room for an instance: {error:#}"),
+                    });
+                }
+                Err(error) => return Err(why(&error, &store, shared)),
+            }
+        }
+    }
+
+    async fn obtain(
+        function: &Function,
+        context: &CallContext,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, CallError> {
+        if context.reuse > 1
+            && let Some(mut instance) = function.take_idle(context)
+        {
+            let id = instance.id;
+            shared.update_stats(|stats| {
+                stats.instance = Some(id);
+                stats.reused = true;
+            });
+            let hooks = Hooks::new(context, id, shared.deadline());
+            instance
+                .store
+                .data_mut()
+                .begin_call(context, shared.clone(), hooks);
+            instance.store.set_epoch_deadline(FIRST_SLICE);
+            begin_output(&instance.store, context, id);
+            return Ok(instance);
+        }
+        Self::fresh(function, context, shared).await
+    }
+
+    async fn handle(
+        &mut self,
+        request: http::Request<RequestBody>,
+        shared: &Arc<Shared>,
+    ) -> Result<(), CallError> {
+        self.served += 1;
+        let broken = |error: wasmtime::Error| CallError::BadRequest {
+            reason: format!("{error:#}"),
+        };
+        let scheme = match request.uri().scheme_str() {
+            Some("https") => Scheme::Https,
+            _ => Scheme::Http,
+        };
+        let request = request.map(|body| GuestRequestBody::new(body, shared.clone()));
+        let mut http = self.store.data_mut().http();
+        let request = http.new_incoming_request(scheme, request).map_err(broken)?;
+        let head = shared.clone();
+        let out = http
+            .new_response_outparam_from_callback(move |response| head.set_head(response))
+            .map_err(broken)?;
+        let handled = self
+            .proxy
+            .wasi_http_incoming_handler()
+            .call_handle(&mut self.store, request, out)
+            .await;
+        match handled {
+            Ok(()) if shared.head_set() => Ok(()),
+            Ok(()) if shared.body_exceeded() => Err(too_large(shared)),
+            Ok(()) => Err(CallError::NoResponse {
+                reason: "it returned without setting a response".to_owned(),
+            }),
+            Err(error) => Err(why(&error, &self.store, shared)),
+        }
+    }
+
+    fn memory_peak(&self) -> u64 {
+        self.store.data().limiter.peak()
+    }
+}
+
+fn begin_output(store: &Store<GuestState>, context: &CallContext, id: InstanceId) {
+    store.data().output.begin_call(
+        context.log.clone(),
+        id,
+        context.limits.log_line,
+        context.limits.log_total,
+    );
+}
+
+/// Records that a guest was dropped before it had ended.
+struct Dropped<'a>(&'a Shared);
+
+impl Drop for Dropped<'_> {
+    fn drop(&mut self) {
+        self.0.finish(Err(CallError::Cancelled));
+    }
+}
+
+/// Runs one call to its end. The outcome is recorded in `shared` before the instance is dropped or kept.
+pub(crate) async fn serve(
+    function: Arc<Function>,
+    context: CallContext,
+    request: http::Request<RequestBody>,
+    shared: Arc<Shared>,
+) {
+    // The last to be dropped, for a guest that is dropped while it is being made.
+    let _dropped = Dropped(&shared);
+    let mut instance = match Instance::obtain(&function, &context, &shared).await {
+        Ok(instance) => instance,
+        Err(error) => return shared.finish(Err(error)),
+    };
+    let ready = shared.started.elapsed();
+    shared.update_stats(|stats| stats.instantiate = ready);
+    // Declared after the instance, and so dropped before it.
+    let dropped = Dropped(&shared);
+    let outcome = instance.handle(request, &shared).await;
+    let whole = outcome.is_ok();
+    shared.count_cpu();
+    shared.update_stats(|stats| {
+        stats.exec = shared.started.elapsed().saturating_sub(ready);
+        stats.memory_peak = instance.memory_peak();
+    });
+    shared.finish(outcome);
+    drop(dropped);
+    let state = instance.store.data_mut();
+    state.output.end_call();
+    if whole && instance.served < context.reuse && state.end_call() {
+        instance.idle_since = Instant::now();
+        function.keep_idle(instance);
+    }
+}
+
+fn too_large(shared: &Shared) -> CallError {
+    CallError::RequestTooLarge {
+        limit: shared.limits.body,
+    }
+}
+
+/// What an error of the engine means for the call.
+fn why(error: &wasmtime::Error, store: &Store<GuestState>, shared: &Shared) -> CallError {
+    if let Some(ended) = error.downcast_ref::<Ended>() {
+        return match ended {
+            Ended::CpuLimit => CallError::CpuLimit {
+                limit: shared.limits.cpu_time,
+            },
+            Ended::Timeout => CallError::Timeout {
+                limit: shared.limits.timeout,
+            },
+        };
+    }
+    if let Some(limit) = error.downcast_ref::<PoolConcurrencyLimitError>() {
+        return CallError::Overloaded {
+            reason: limit.to_string(),
+        };
+    }
+    if store.data().limiter.refused() {
+        return CallError::MemoryLimit {
+            limit: shared.limits.memory,
+            reason: describe(error),
+        };
+    }
+    if shared.body_exceeded() {
+        return too_large(shared);
+    }
+    CallError::Trapped {
+        reason: describe(error),
+    }
+}
+
+/// The trap and the guest's innermost functions, in one line.
+fn describe(error: &wasmtime::Error) -> String {
+    let mut text = if let Some(exit) = error.downcast_ref::<I32Exit>() {
+        format!("it exited with status {}", exit.0)
+    } else if let Some(trap) = error.downcast_ref::<Trap>() {
+        trap.to_string()
+    } else {
+        error.root_cause().to_string()
+    };
+    if let Some(backtrace) = error.downcast_ref::<WasmBacktrace>() {
+        let names: Vec<String> = backtrace
+            .frames()
+            .iter()
+            .take(FRAMES)
+            .map(|frame| {
+                frame.func_name().map_or_else(
+                    || format!("function {}", frame.func_index()),
+                    ToOwned::to_owned,
+                )
+            })
+            .collect();
+        if !names.is_empty() {
+            text.push_str(" in ");
+            text.push_str(&names.join(", called by "));
+        }
+    }
+    text
+}

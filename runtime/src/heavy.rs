@@ -1,0 +1,155 @@
+//! Background threads for guests that use more than a slice of CPU.
+//!
+//! Each thread runs its own small tokio runtime which looks for I/O and for new tasks after every single task: a guest gives
+//! its thread back after each slice, so that any number of endless loops share the threads evenly and everything else on
+//! them still moves within a few milliseconds. The threads are niced, so that gateway threads win against them. The number
+//! of calls in the background is bounded; one more is refused.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+pub(crate) struct HeavyPool {
+    runners: Vec<Runner>,
+    active: Arc<AtomicUsize>,
+    capacity: usize,
+}
+
+struct Runner {
+    handle: Handle,
+    load: Arc<AtomicUsize>,
+    /// The thread ends when this is dropped.
+    _stop: oneshot::Sender<()>,
+}
+
+/// A place in the background, given back when dropped.
+pub(crate) struct Place {
+    active: Arc<AtomicUsize>,
+    load: Arc<AtomicUsize>,
+    handle: Handle,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.active.fetch_sub(1, Ordering::Relaxed);
+        self.load.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Place {
+    /// Runs `task` here.
+    pub(crate) fn spawn(self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        let handle = self.handle.clone();
+        handle
+            .spawn(async move {
+                let _place = self;
+                task.await;
+            })
+            .abort_handle()
+    }
+}
+
+impl HeavyPool {
+    pub(crate) fn start(threads: usize, capacity: usize, nice: i32) -> std::io::Result<Self> {
+        let runners = (0..threads.max(1))
+            .map(|number| Runner::start(number, nice))
+            .collect::<std::io::Result<_>>()?;
+        Ok(Self {
+            runners,
+            active: Arc::new(AtomicUsize::new(0)),
+            capacity,
+        })
+    }
+
+    /// Calls in the background now.
+    pub(crate) fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// A place on the least loaded thread, or `None` if all are taken.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.active
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |active| {
+                (active < self.capacity).then_some(active + 1)
+            })
+            .ok()?;
+        let runner = self
+            .runners
+            .iter()
+            .min_by_key(|runner| runner.load.load(Ordering::Relaxed))
+            .expect("there is at least one thread");
+        runner.load.fetch_add(1, Ordering::Relaxed);
+        Some(Place {
+            active: self.active.clone(),
+            load: runner.load.clone(),
+            handle: runner.handle.clone(),
+        })
+    }
+
+    /// Runs a task of the engine itself, outside the bound.
+    pub(crate) fn spawn_housekeeping(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runners[0].handle.spawn(task);
+    }
+}
+
+impl Runner {
+    fn start(number: usize, nice: i32) -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            // One guest's slice is one task's turn: look for I/O, timers and tasks from other threads after each.
+            .event_interval(1)
+            .global_queue_interval(1)
+            .build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        std::thread::Builder::new()
+            .name(format!("fdn-heavy-{number}"))
+            .spawn(move || {
+                // On Linux this is about the calling thread. Not being allowed to yield is no reason not to work.
+                if let Err(error) = rustix::process::setpriority_process(None, nice) {
+                    tracing::debug!(%error, "cannot lower the priority of a background thread");
+                }
+                // The sender is dropped, never used: either way it is time to stop.
+                let _ = runtime.block_on(stopped);
+            })?;
+        Ok(Self {
+            handle,
+            load: Arc::new(AtomicUsize::new(0)),
+            _stop: stop,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_bounded_spread_and_given_back() {
+        let pool = HeavyPool::start(2, 3, 0).expect("threads");
+        let places: Vec<_> = std::iter::from_fn(|| pool.place()).collect();
+        assert_eq!(places.len(), 3);
+        assert_eq!(pool.active(), 3);
+        let loads: Vec<_> = pool
+            .runners
+            .iter()
+            .map(|r| r.load.load(Ordering::Relaxed))
+            .collect();
+        assert_eq!(loads.iter().sum::<usize>(), 3);
+        assert!(loads.iter().all(|load| *load >= 1), "{loads:?}");
+        drop(places);
+        assert_eq!(pool.active(), 0);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        pool.place().expect("a place").spawn(async move {
+            sender
+                .send(std::thread::current().name().map(ToOwned::to_owned))
+                .expect("a receiver");
+        });
+        let name = receiver.recv().expect("the task runs").expect("a name");
+        assert!(name.starts_with("fdn-heavy-"), "{name}");
+    }
+}

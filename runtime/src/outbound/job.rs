@@ -1,0 +1,263 @@
+//! One request on its way: name, address, connection, answer.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use fdn_core::InstanceId;
+use fdn_core::api::LogStream;
+use fdn_core::manifest::AllowedHost;
+use futures::FutureExt as _;
+use http_body_util::BodyExt as _;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+use wasmtime_wasi_http::{Error, RequestOptions, WasiBody};
+
+use super::body::BoundedBody;
+use super::{Io, Permit, Sent};
+use crate::address::{allowed_literally, why_refused};
+use crate::call::Limits;
+use crate::log::LogSink;
+
+/// Where a request goes.
+pub(super) struct Target {
+    pub(super) host: String,
+    pub(super) port: u16,
+    tls: bool,
+}
+
+impl Target {
+    pub(super) fn of(uri: &http::Uri) -> Result<Self, Error> {
+        let authority = uri.authority().ok_or(Error::HttpRequestUriInvalid)?;
+        // `http://allowed.example@inner.example/`: what is before the at sign is no host.
+        if authority.as_str().contains('@') || authority.host().is_empty() {
+            return Err(Error::HttpRequestUriInvalid);
+        }
+        let tls = uri.scheme() == Some(&http::uri::Scheme::HTTPS);
+        let host = authority.host();
+        let host = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        Ok(Self {
+            host: host.to_ascii_lowercase(),
+            port: authority.port_u16().unwrap_or(if tls { 443 } else { 80 }),
+            tls,
+        })
+    }
+}
+
+pub(super) struct Timeouts {
+    connect: Duration,
+    first_byte: Duration,
+    between_bytes: Duration,
+}
+
+impl Timeouts {
+    /// What the guest asks for, within what its call has left.
+    pub(super) fn new(options: Option<RequestOptions>, limits: &Limits, deadline: Instant) -> Self {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let options = options.unwrap_or_default();
+        let within = |wanted: Option<Duration>| wanted.unwrap_or(left).min(left);
+        Self {
+            connect: within(options.connect_timeout).min(limits.outbound_connect),
+            first_byte: within(options.first_byte_timeout),
+            between_bytes: within(options.between_bytes_timeout),
+        }
+    }
+}
+
+/// One request on its way.
+pub(super) struct Job {
+    pub(super) target: Target,
+    pub(super) allowed: Arc<BTreeSet<AllowedHost>>,
+    pub(super) log: Arc<dyn LogSink>,
+    pub(super) instance: InstanceId,
+    pub(super) timeouts: Timeouts,
+    pub(super) body_limit: u64,
+    /// Moves to the response body.
+    pub(super) permit: Option<Permit>,
+    pub(super) over: watch::Receiver<()>,
+}
+
+impl Job {
+    pub(super) async fn run(mut self, request: http::Request<WasiBody>) -> Sent {
+        let mut over = self.over.clone();
+        tokio::select! {
+            sent = self.send(request) => sent,
+            // Nothing is ever sent: the end of the channel is the end of the call.
+            _ = over.changed() => Err(Error::ConnectionTerminated),
+        }
+    }
+
+    async fn send(&mut self, mut request: http::Request<WasiBody>) -> Sent {
+        let stream = tokio::time::timeout(self.timeouts.connect, self.connect())
+            .await
+            .map_err(|_| Error::ConnectionTimeout)??;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        // Fused, because it may end while the answer is awaited and is looked at again afterwards.
+        let mut connection = Box::pin(connection.fuse());
+        // In a request to an origin server the target is path and query alone (RFC 9112, section 3.2.1).
+        let path = request
+            .uri()
+            .path_and_query()
+            .map_or("/", |path| path.as_str())
+            .to_owned();
+        *request.uri_mut() = path.parse().map_err(|_| Error::HttpRequestUriInvalid)?;
+        let limit = self.body_limit;
+        let request = request
+            .map(|body| BoundedBody::new(body, limit, Error::HttpRequestBodySize(Some(limit))));
+        let response = {
+            let answer =
+                tokio::time::timeout(self.timeouts.first_byte, sender.send_request(request));
+            tokio::pin!(answer);
+            tokio::select! {
+                answer = &mut answer => answer,
+                // The connection must be driven; when it ends first, the answer knows why.
+                _ = &mut connection => answer.await,
+            }
+        }
+        .map_err(|_| Error::ConnectionReadTimeout)??;
+        let (idle, permit) = (self.timeouts.between_bytes, self.permit.take());
+        let response = response.map(|incoming| {
+            let too_large = Error::HttpResponseBodySize(Some(limit));
+            BoundedBody::new(incoming.map_err(Error::from), limit, too_large)
+                .idle_timeout(idle)
+                .holding(permit)
+                .boxed_unsync()
+        });
+        let mut over = self.over.clone();
+        let io: Io = Box::new(async move {
+            tokio::select! {
+                ended = connection => ended.map_err(Error::from),
+                _ = over.changed() => Ok(()),
+            }
+        });
+        Ok((response, io))
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Stream>, Error> {
+        let mut last = Error::DestinationUnavailable;
+        for address in self.resolve().await? {
+            match TcpStream::connect(address).await {
+                Ok(stream) => {
+                    // Small requests should not wait for more to send with them.
+                    let _ = stream.set_nodelay(true);
+                    return if self.target.tls {
+                        self.encrypt(stream).await
+                    } else {
+                        Ok(Box::new(stream))
+                    };
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                    last = Error::ConnectionRefused;
+                }
+                Err(error) => last = Error::Connect(error),
+            }
+        }
+        Err(last)
+    }
+
+    /// Addresses that may be connected to. A name that also has others is used through these.
+    async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
+        let Target { host, port, .. } = &self.target;
+        let addresses: Vec<SocketAddr> = match host.parse::<IpAddr>() {
+            Ok(address) => vec![SocketAddr::new(address, *port)],
+            Err(_) => tokio::net::lookup_host((host.as_str(), *port))
+                .await
+                .map_err(|_| Error::DnsError {
+                    rcode: None,
+                    info_code: None,
+                })?
+                .collect(),
+        };
+        let literal = host.parse::<IpAddr>().is_ok();
+        let mut refusal = None;
+        let permitted: Vec<SocketAddr> = addresses
+            .into_iter()
+            .filter(|address| {
+                if literal && allowed_literally(self.allowed.iter(), address.ip(), *port) {
+                    return true;
+                }
+                match why_refused(address.ip()) {
+                    None => true,
+                    Some(why) => {
+                        refusal = Some((address.ip(), why));
+                        false
+                    }
+                }
+            })
+            .collect();
+        match (permitted.is_empty(), refusal) {
+            (true, Some((address, why))) => {
+                self.log.line(
+                    self.instance,
+                    LogStream::System,
+                    &format!("outbound request to {host}:{port} denied: {address} is {why}"),
+                );
+                Err(Error::DestinationIpProhibited)
+            }
+            (true, None) => Err(Error::DestinationNotFound),
+            (false, _) => Ok(permitted),
+        }
+    }
+
+    async fn encrypt(&self, stream: TcpStream) -> Result<Box<dyn Stream>, Error> {
+        let name = ServerName::try_from(self.target.host.clone())
+            .map_err(|_| Error::HttpRequestUriInvalid)?;
+        let stream = TlsConnector::from(TLS.clone())
+            .connect(name, stream)
+            .await
+            .map_err(Error::Tls)?;
+        Ok(Box::new(stream))
+    }
+}
+
+static TLS: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
+    let roots = RootCertStore {
+        roots: webpki_roots::TLS_SERVER_ROOTS.into(),
+    };
+    let mut config =
+        ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring speaks the default protocol versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(config)
+});
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(uri: &str) -> Result<Target, Error> {
+        Target::of(&uri.parse().expect("a URI"))
+    }
+
+    #[test]
+    fn targets_are_what_a_server_would_take_them_for() {
+        let plain = target("http://API.example.com/x").expect("a target");
+        assert_eq!(
+            (plain.host.as_str(), plain.port, plain.tls),
+            ("api.example.com", 80, false)
+        );
+        let tls = target("https://api.example.com:8443/x").expect("a target");
+        assert_eq!((tls.port, tls.tls), (8443, true));
+        let v6 = target("http://[::1]:8080/").expect("a target");
+        assert_eq!((v6.host.as_str(), v6.port), ("::1", 8080));
+        assert!(target("http://api.example.com@10.0.0.1/").is_err());
+        assert!(target("/path").is_err());
+    }
+}

@@ -1,0 +1,130 @@
+//! The probe: one call that an upload must answer before it is accepted.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fdn_core::api::LogStream;
+use fdn_core::{Coded, ErrorCode};
+use http::HeaderValue;
+use http_body_util::BodyExt as _;
+
+use crate::call::{CallContext, RequestBody};
+use crate::error::CallError;
+use crate::function::Function;
+use crate::log::MemoryLog;
+
+/// Marks the probe, so that a function can tell it from a real call.
+pub const PROBE_HEADER: &str = "x-fdn-probe";
+
+/// The authority of the probe call; `.invalid` never resolves (RFC 6761).
+const PROBE_HOST: &str = "probe.invalid";
+/// How many lines of its output a failed probe quotes.
+const LOG_LINES: usize = 10;
+
+/// How the function answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeReport {
+    /// The status.
+    pub status: u16,
+    /// Octets of the body.
+    pub body_size: u64,
+    /// How long the whole call took.
+    pub took: Duration,
+    /// The most memory it held.
+    pub memory_peak: u64,
+}
+
+/// A function that did not pass.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The call failed.
+    #[error("the probe call `GET /` failed ({}): {error}{log}", .error.code())]
+    Failed {
+        /// How.
+        error: CallError,
+        /// The last lines of its output, each on its own line, or nothing.
+        log: String,
+    },
+    /// The answer was an error of the server's kind.
+    #[error(
+        "the probe call `GET /` was answered with status {status}; answer with less than 500{log}"
+    )]
+    Status {
+        /// The status.
+        status: u16,
+        /// The last lines of its output, each on its own line, or nothing.
+        log: String,
+    },
+}
+
+impl Coded for ProbeError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::UploadProbeFailed
+    }
+}
+
+/// Sends `GET /` with the header [`PROBE_HEADER`] and reads the whole answer. The context's own log is replaced, and the
+/// instance is not kept.
+///
+/// # Errors
+/// When the call fails or the status is 500 or more.
+pub async fn probe(
+    function: &Arc<Function>,
+    mut context: CallContext,
+) -> Result<ProbeReport, ProbeError> {
+    let log = Arc::new(MemoryLog::default());
+    context.log = log.clone();
+    context.reuse = 1;
+    let started = Instant::now();
+    let mut request = http::Request::new(RequestBody::empty());
+    request
+        .headers_mut()
+        .insert(http::header::HOST, HeaderValue::from_static(PROBE_HOST));
+    request
+        .headers_mut()
+        .insert(PROBE_HEADER, HeaderValue::from_static("1"));
+    let call = function.call(context, request);
+    let stats = call.stats();
+    let failed = |error| ProbeError::Failed {
+        error,
+        log: last_lines(&log),
+    };
+    let response = call.response().await.map_err(failed)?;
+    let status = response.status().as_u16();
+    let mut body = response.into_body();
+    let mut body_size = 0;
+    while let Some(frame) = body.frame().await {
+        if let Some(data) = frame.map_err(failed)?.data_ref() {
+            body_size += u64::try_from(data.len()).unwrap_or(u64::MAX);
+        }
+    }
+    if status >= 500 {
+        return Err(ProbeError::Status {
+            status,
+            log: last_lines(&log),
+        });
+    }
+    Ok(ProbeReport {
+        status,
+        body_size,
+        took: started.elapsed(),
+        memory_peak: stats.snapshot().memory_peak,
+    })
+}
+
+/// What the function itself wrote last. Its own words often say why it failed.
+fn last_lines(log: &MemoryLog) -> String {
+    let lines: Vec<String> = log
+        .lines()
+        .into_iter()
+        .filter(|(stream, _)| *stream != LogStream::System)
+        .map(|(_, text)| text)
+        .collect();
+    let last = &lines[lines.len().saturating_sub(LOG_LINES)..];
+    if last.is_empty() {
+        String::new()
+    } else {
+        format!("; its last output:\n{}", last.join("\n"))
+    }
+}

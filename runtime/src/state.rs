@@ -1,0 +1,157 @@
+//! What the host keeps for one instance: the data of its store.
+
+use std::sync::Arc;
+
+use fdn_core::api::LogStream;
+use wasmtime::component::ResourceTable;
+use wasmtime::{StoreContextMut, UpdateDeadline};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::p2::body::HostOutgoingBody;
+use wasmtime_wasi_http::p2::types::HostIncomingRequest;
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
+
+use crate::call::{CallContext, Shared};
+use crate::limiter::Limiter;
+use crate::log::Output;
+use crate::outbound::Hooks;
+use crate::ticker::TICK;
+
+/// Resources (bodies, headers, streams, timers) that an instance may hold.
+const MAX_RESOURCES: usize = 8192;
+/// An instance that holds more between two calls leaks them and is not used again. Guests with garbage collection hold some.
+const MAX_IDLE_RESOURCES: usize = 512;
+/// Octets of one list or string that a guest hands to the host.
+pub(crate) const HOSTCALL_FUEL: usize = 4 << 20;
+/// Component-model handles.
+pub(crate) const MAX_HANDLES: usize = 16_384;
+/// Memory of one header map, its bookkeeping included.
+const FIELD_SIZE: usize = 128 << 10;
+/// Random octets in one request for them.
+const MAX_RANDOM: u64 = 1 << 20;
+/// Ticks until the first look at a guest. One would cut a guest that starts just before a tick.
+pub(crate) const FIRST_SLICE: u64 = 2;
+const NEXT_SLICE: u64 = 1;
+
+/// Why the host ended a guest at the end of a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    CpuLimit,
+    Timeout,
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::CpuLimit => "out of CPU time",
+            Self::Timeout => "out of time",
+        })
+    }
+}
+
+impl std::error::Error for Ended {}
+
+/// The data of a store.
+pub(crate) struct GuestState {
+    table: ResourceTable,
+    wasi: WasiCtx,
+    http: WasiHttpCtx,
+    pub(crate) hooks: Hooks,
+    pub(crate) limiter: Limiter,
+    pub(crate) output: Output,
+    /// The running call, or the last one.
+    call: Arc<Shared>,
+}
+
+impl GuestState {
+    pub(crate) fn new(context: &CallContext, call: Arc<Shared>, hooks: Hooks) -> Self {
+        let output = Output::default();
+        let mut wasi = WasiCtx::builder();
+        // The builder inherits nothing: no files, no arguments, no environment, no standard streams of this process.
+        wasi.envs(&context.env)
+            .stdout(output.stream(LogStream::Stdout))
+            .stderr(output.stream(LogStream::Stderr))
+            .allow_tcp(false)
+            .allow_udp(false)
+            .allow_ip_name_lookup(false)
+            .allow_blocking_current_thread(false)
+            .max_random_size(MAX_RANDOM);
+        let mut http = WasiHttpCtx::new();
+        http.set_field_size_limit(FIELD_SIZE);
+        let mut table = ResourceTable::with_capacity(16);
+        table.set_max_capacity(MAX_RESOURCES);
+        Self {
+            table,
+            wasi: wasi.build(),
+            http,
+            hooks,
+            limiter: Limiter::new(context.limits.memory.as_bytes()),
+            output,
+            call,
+        }
+    }
+
+    /// Makes an idle instance's state serve another call.
+    pub(crate) fn begin_call(&mut self, context: &CallContext, call: Arc<Shared>, hooks: Hooks) {
+        self.limiter.begin_call(context.limits.memory.as_bytes());
+        self.hooks = hooks;
+        self.call = call;
+    }
+
+    /// Cuts every tie to the call that has ended, before the instance is kept. Whether it may serve another one: not if a
+    /// response body is still open in it, nor if it leaks resources.
+    pub(crate) fn end_call(&mut self) -> bool {
+        self.hooks.end_call();
+        let mut held = 0;
+        for entry in self.table.iter_mut() {
+            held += 1;
+            if entry.is::<HostOutgoingBody>() {
+                return false;
+            }
+            if let Some(request) = entry.downcast_mut::<HostIncomingRequest>() {
+                request.body = None;
+            }
+        }
+        held <= MAX_IDLE_RESOURCES
+    }
+
+    /// At the end of a slice: ends the guest if a limit is passed, otherwise makes it give its thread back.
+    pub(crate) fn end_slice(
+        mut store: StoreContextMut<'_, Self>,
+    ) -> wasmtime::Result<UpdateDeadline> {
+        let call = &store.data_mut().call;
+        let (slice, total) = call.cpu_in_slice();
+        if total >= call.limits.cpu_time {
+            return Err(Ended::CpuLimit.into());
+        }
+        if std::time::Instant::now() >= call.deadline() {
+            return Err(Ended::Timeout.into());
+        }
+        if slice < TICK {
+            // Ticks passed while the guest waited for something, not while it ran.
+            return Ok(UpdateDeadline::Continue(NEXT_SLICE));
+        }
+        if !call.is_heavy() {
+            call.use_slice();
+        }
+        Ok(UpdateDeadline::Yield(NEXT_SLICE))
+    }
+}
+
+impl WasiView for GuestState {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView {
+            ctx: &mut self.wasi,
+            table: &mut self.table,
+        }
+    }
+}
+
+impl WasiHttpView for GuestState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView {
+            ctx: &mut self.http,
+            table: &mut self.table,
+            hooks: &mut self.hooks,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Functions are compiled, loaded and called the way the agent does it, in one test binary with one engine.
+
+mod background;
+mod calls;
+mod limits;
+mod outbound;
+mod output;
+mod reuse;
+mod validation;
+
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use fdn_core::api::LogStream;
+use fdn_core::{ByteSize, Digest};
+use fdn_runtime::{
+    Call, CallContext, CallError, CallStats, Engine, EngineOptions, Function, Limits, MemoryLog,
+    RequestBody, StatsHandle, compile_in_process, compiled_file_name,
+};
+use http_body_util::BodyExt as _;
+use tempfile::TempDir;
+
+/// Long enough for a busy machine, short enough for a person.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
+    Engine::new(EngineOptions {
+        max_instances: 100,
+        ..EngineOptions::default()
+    })
+    .expect("an engine")
+});
+
+static FOLDER: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a folder"));
+
+fn load_into(engine: &Engine, component: &[u8]) -> Arc<Function> {
+    let digest = Digest::of(component);
+    // Tests run at the same time and may load the same component: each has files of its own.
+    let folder = tempfile::tempdir_in(FOLDER.path())
+        .expect("a folder")
+        .keep();
+    let source = folder.join("component.wasm");
+    std::fs::write(&source, component).expect("a file");
+    let compiled = folder.join(compiled_file_name(&digest, engine.compatibility_key()));
+    compile_in_process(&source, &compiled).expect("the component compiles");
+    engine.load(&compiled).expect("the component loads")
+}
+
+fn load(component: &[u8]) -> Arc<Function> {
+    load_into(&ENGINE, component)
+}
+
+/// Limits that let a test on a busy machine live.
+fn generous() -> Limits {
+    Limits {
+        timeout: PATIENCE,
+        cpu_time: PATIENCE,
+        memory: ByteSize::from_mib(8),
+        ..Limits::default()
+    }
+}
+
+fn context_with(limits: Limits) -> (CallContext, Arc<MemoryLog>) {
+    let log = Arc::new(MemoryLog::default());
+    let context = CallContext {
+        env: Arc::new([]),
+        limits,
+        allowed_hosts: Arc::default(),
+        log: log.clone(),
+        reuse: 1,
+    };
+    (context, log)
+}
+
+fn context() -> CallContext {
+    context_with(generous()).0
+}
+
+fn request(body: RequestBody) -> http::Request<RequestBody> {
+    http::Request::post("/some/path?and=query")
+        .header("host", "app.fn.test")
+        .body(body)
+        .expect("a request")
+}
+
+fn get() -> http::Request<RequestBody> {
+    request(RequestBody::empty())
+}
+
+/// What a client sees: status and whole body, or the first error.
+async fn finish(call: Call) -> Result<(u16, Bytes), CallError> {
+    let response = call.response().await?;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await?.to_bytes();
+    Ok((status, body))
+}
+
+async fn call(component: &[u8], context: CallContext) -> Result<(u16, Bytes), CallError> {
+    finish(load(component).call(context, get())).await
+}
+
+/// The reasons that a call left in its log.
+fn system_lines(log: &MemoryLog) -> Vec<String> {
+    log.lines()
+        .into_iter()
+        .filter(|(stream, _)| *stream == LogStream::System)
+        .map(|(_, text)| text)
+        .collect()
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "gave up waiting until {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn finished(stats: &StatsHandle) -> CallStats {
+    until("the call has ended", || stats.snapshot().finished).await;
+    stats.snapshot()
+}

@@ -1,0 +1,191 @@
+//! Requests that functions send.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fdn_core::ByteSize;
+use fdn_runtime::{CallContext, Limits, MemoryLog};
+use fdn_testkit::components;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::{call, context_with, generous, system_lines, until};
+
+/// Answers every connection with these octets; counts connections, and those that the other side has closed.
+struct Server {
+    address: SocketAddr,
+    opened: Arc<AtomicUsize>,
+    closed: Arc<AtomicUsize>,
+}
+
+impl Server {
+    async fn start(answer: &'static [u8]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (opened, closed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let counts = (opened.clone(), closed.clone());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counts.0.fetch_add(1, Ordering::SeqCst);
+                let closed = counts.1.clone();
+                tokio::spawn(async move {
+                    let mut request = Vec::new();
+                    while !request.ends_with(b"\r\n\r\n") {
+                        match stream.read_buf(&mut request).await {
+                            Ok(n) if n > 0 => {}
+                            _ => break,
+                        }
+                    }
+                    // The client may be gone already, which some tests are about.
+                    let _ = stream.write_all(answer).await;
+                    let _ = stream.read_to_end(&mut Vec::new()).await;
+                    closed.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+        });
+        Self {
+            address,
+            opened,
+            closed,
+        }
+    }
+
+    fn opened(&self) -> usize {
+        self.opened.load(Ordering::SeqCst)
+    }
+}
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nupstream";
+
+fn allowing(hosts: &[String], limits: Limits) -> (CallContext, Arc<MemoryLog>) {
+    let (mut context, log) = context_with(limits);
+    context.allowed_hosts = Arc::new(hosts.iter().map(|h| h.parse().expect("a host")).collect());
+    (context, log)
+}
+
+#[tokio::test]
+async fn an_allowed_literal_address_is_reached() {
+    let server = Server::start(OK).await;
+    let authority = server.address.to_string();
+    let (context, log) = allowing(std::slice::from_ref(&authority), generous());
+    let answer = call(&components::outbound(&authority), context).await;
+    assert_eq!(
+        answer,
+        Ok((200, Bytes::from_static(b"upstream"))),
+        "{:?}",
+        log.lines()
+    );
+    until("the connection is closed", || {
+        server.closed.load(Ordering::SeqCst) == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_not_allowed_is_denied_and_logged() {
+    let server = Server::start(OK).await;
+    let authority = server.address.to_string();
+    for hosts in [
+        vec![],
+        vec!["api.example.com".to_owned()],
+        vec![format!("127.0.0.1:{}", server.address.port() ^ 1)],
+    ] {
+        let (context, log) = allowing(&hosts, generous());
+        let answer = call(&components::outbound(&authority), context).await;
+        assert_eq!(answer, Ok((502, Bytes::from_static(b"15"))), "{hosts:?}");
+        let lines = system_lines(&log);
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].contains("allowed_hosts"), "{lines:?}");
+    }
+    assert_eq!(server.opened(), 0);
+}
+
+#[tokio::test]
+async fn a_name_that_leads_inside_is_not_followed() {
+    let server = Server::start(OK).await;
+    let port = server.address.port();
+    // Allowed by name, by another spelling of the address, and by a wildcard that happens to fit a literal address.
+    for (allowed, host) in [
+        ("localhost", "localhost"),
+        ("127.1", "127.1"),
+        ("*.0.0.1", "127.0.0.1"),
+    ] {
+        let (context, log) = allowing(&[format!("{allowed}:{port}")], generous());
+        let answer = call(&components::outbound(&format!("{host}:{port}")), context).await;
+        assert_eq!(answer, Ok((502, Bytes::from_static(b"4"))), "{host}");
+        assert!(
+            system_lines(&log)[0].contains("loopback"),
+            "{:?}",
+            log.lines()
+        );
+    }
+    assert_eq!(server.opened(), 0);
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_an_error_for_the_function() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let authority = listener.local_addr().expect("an address").to_string();
+    drop(listener);
+    let (context, _) = allowing(std::slice::from_ref(&authority), generous());
+    let answer = call(&components::outbound(&authority), context).await;
+    assert_eq!(answer, Ok((502, Bytes::from_static(b"6"))));
+}
+
+#[tokio::test]
+async fn a_silent_server_costs_no_more_than_the_timeout() {
+    let server = Server::start(b"").await;
+    let authority = server.address.to_string();
+    let limits = Limits {
+        timeout: Duration::from_millis(100),
+        ..generous()
+    };
+    let (context, _) = allowing(std::slice::from_ref(&authority), limits);
+    let answer = call(&components::outbound(&authority), context).await;
+    // Whichever of the two timers is first: the request's or the call's.
+    let refused = matches!(&answer, Ok((502, _)))
+        || matches!(&answer, Err(fdn_runtime::CallError::Timeout { .. }));
+    assert!(refused, "{answer:?}");
+    until("the connection is closed", || {
+        server.closed.load(Ordering::SeqCst) == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_large_response_is_cut() {
+    let server = Server::start(OK).await;
+    let authority = server.address.to_string();
+    let limits = Limits {
+        outbound_body: ByteSize::from_bytes(7),
+        ..generous()
+    };
+    let (context, _) = allowing(std::slice::from_ref(&authority), limits);
+    let answer = call(&components::outbound(&authority), context).await;
+    assert_eq!(
+        answer,
+        Ok((200, Bytes::new())),
+        "the function saw an error in place of the body"
+    );
+}
+
+#[tokio::test]
+async fn the_number_of_requests_is_bounded() {
+    let server = Server::start(OK).await;
+    let authority = server.address.to_string();
+    let limits = Limits {
+        outbound_total: 0,
+        ..generous()
+    };
+    let (context, log) = allowing(std::slice::from_ref(&authority), limits);
+    let answer = call(&components::outbound(&authority), context).await;
+    assert_eq!(answer, Ok((502, Bytes::from_static(b"11"))));
+    assert!(
+        system_lines(&log)[0].contains("too many"),
+        "{:?}",
+        log.lines()
+    );
+}

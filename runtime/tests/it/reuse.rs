@@ -1,0 +1,159 @@
+//! Fresh instances and those that serve several calls.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fdn_runtime::{CallContext, Engine, EngineOptions, Function, RequestBody};
+use fdn_testkit::components;
+
+use super::{context, finish, get, load, load_into, request, until};
+
+fn reusing(reuse: u32) -> CallContext {
+    CallContext { reuse, ..context() }
+}
+
+async fn count(function: &std::sync::Arc<Function>, context: CallContext) -> String {
+    let (_, body) = finish(function.call(context, get()))
+        .await
+        .expect("an answer");
+    String::from_utf8(body.to_vec()).expect("digits")
+}
+
+#[tokio::test]
+async fn every_call_has_a_fresh_instance_by_default() {
+    let counter = load(&components::counter());
+    for _ in 0..3 {
+        assert_eq!(count(&counter, context()).await, "1");
+    }
+    assert_eq!(counter.idle_instances(), 0);
+}
+
+#[tokio::test]
+async fn an_instance_serves_as_many_calls_as_it_may() {
+    let counter = load(&components::counter());
+    let mut seen = Vec::new();
+    for _ in 0..7 {
+        seen.push(count(&counter, reusing(3)).await);
+    }
+    assert_eq!(seen, ["1", "2", "3", "1", "2", "3", "1"]);
+    assert_eq!(counter.idle_instances(), 1);
+    let call = counter.call(reusing(3), get());
+    let stats = call.stats();
+    finish(call).await.expect("an answer");
+    assert!(stats.snapshot().reused);
+    // A call that wants a fresh instance gets one although an idle one is there.
+    assert_eq!(count(&counter, context()).await, "1");
+    assert_eq!(counter.drop_idle(), 1);
+    assert_eq!(count(&counter, reusing(3)).await, "1");
+}
+
+#[tokio::test]
+async fn other_variables_mean_another_instance() {
+    let counter = load(&components::counter());
+    let mut other = reusing(10);
+    other.env = [("A".to_owned(), "1".to_owned())].into_iter().collect();
+    assert_eq!(count(&counter, reusing(10)).await, "1");
+    assert_eq!(count(&counter, other.clone()).await, "1");
+    assert_eq!(count(&counter, reusing(10)).await, "2");
+    assert_eq!(count(&counter, other).await, "2");
+}
+
+#[tokio::test]
+async fn what_fails_is_not_used_again() {
+    for component in [
+        components::trapping(),
+        components::no_response(),
+        components::hog(),
+    ] {
+        let function = load(&component);
+        finish(function.call(reusing(10), get()))
+            .await
+            .expect_err("a failure");
+        assert_eq!(function.idle_instances(), 0);
+    }
+}
+
+#[tokio::test]
+async fn bodies_do_not_mix_between_calls_of_one_instance() {
+    let echo = load(&components::echo());
+    for i in 0..50_u8 {
+        let body = RequestBody::full(vec![i; 10_000]);
+        let answer = finish(echo.call(reusing(1000), request(body))).await;
+        assert_eq!(answer, Ok((200, Bytes::from(vec![i; 10_000]))));
+    }
+    assert_eq!(echo.idle_instances(), 1);
+}
+
+#[tokio::test]
+async fn output_goes_to_the_call_that_wrote_it() {
+    // The guest asks for its stream once more in each call; both are the same stream to the host.
+    let logging = load(&components::logging("out\n", "err\n"));
+    for _ in 0..3 {
+        let (mut context, log) = super::context_with(super::generous());
+        context.reuse = 10;
+        finish(logging.call(context, get()))
+            .await
+            .expect("an answer");
+        assert_eq!(log.lines().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn idle_instances_are_bounded_and_expire() {
+    let engine = Engine::new(EngineOptions {
+        max_instances: 20,
+        idle_per_function: 2,
+        idle_expiry: Duration::from_millis(50),
+        ..EngineOptions::default()
+    })
+    .expect("an engine");
+    let sleeping = load_into(&engine, &components::sleeping(30));
+    let calls = (0..5).map(|_| finish(sleeping.call(reusing(10), get())));
+    for answer in futures::future::join_all(calls).await {
+        answer.expect("an answer");
+    }
+    assert!(sleeping.idle_instances() <= 2);
+    until("idle instances have expired", || {
+        engine.stats().live_instances == 0
+    })
+    .await;
+    assert_eq!(sleeping.idle_instances(), 0);
+}
+
+#[tokio::test]
+async fn idle_instances_make_room_for_calls() {
+    let engine = Engine::new(EngineOptions {
+        max_instances: 1,
+        ..EngineOptions::default()
+    })
+    .expect("an engine");
+    let counter = load_into(&engine, &components::counter());
+    assert_eq!(count(&counter, reusing(10)).await, "1");
+    assert_eq!(engine.stats().idle_instances, 1);
+    let hello = load_into(&engine, &components::hello("hi"));
+    assert_eq!(
+        finish(hello.call(context(), get())).await,
+        Ok((200, Bytes::from_static(b"hi")))
+    );
+    assert_eq!(engine.stats().idle_instances, 0);
+}
+
+#[tokio::test]
+async fn an_unloaded_function_leaves_nothing() {
+    let engine = Engine::new(EngineOptions {
+        max_instances: 5,
+        ..EngineOptions::default()
+    })
+    .expect("an engine");
+    let counter = load_into(&engine, &components::counter());
+    count(&counter, reusing(10)).await;
+    assert_eq!(
+        (engine.stats().functions, engine.stats().live_instances),
+        (1, 1)
+    );
+    drop(counter);
+    assert_eq!(
+        (engine.stats().functions, engine.stats().live_instances),
+        (0, 0)
+    );
+}
