@@ -1,0 +1,373 @@
+use std::str::FromStr;
+
+use fdn_core::message::{AppBindings, ClusterSpec, NetworkDesired};
+use fdn_core::{GeoPoint, Revision};
+use hickory_proto::op::{Message, MessageType, OpCode, Query};
+use hickory_proto::rr::{DNSClass, RecordType};
+use prometheus::{Encoder, Registry, TextEncoder};
+
+use super::*;
+use crate::policy::WhenAllDead;
+use crate::policy::fleet::Network;
+use crate::policy::zone::{AppTable, Names, ZoneData};
+
+struct Bench {
+    responder: Responder,
+    registry: Registry,
+    demand: Arc<Demand>,
+}
+
+/// One cluster of `gateways` gateways, an app `hello` bound for 192.0.2.0/24.
+fn bench(gateways: u8) -> Bench {
+    let zone = ZoneData {
+        name: "fn.test".parse().expect("zone"),
+        servers: vec![(
+            "ns1.fn.test".parse().expect("name"),
+            vec![[127, 0, 0, 1].into(), "::1".parse().expect("v6")],
+        )],
+        contact: "hostmaster.fn.test".parse().expect("name"),
+        ttl: 3600,
+        negative_ttl: 30,
+        timers: [1, 2, 3],
+    };
+    let bindings = vec![(
+        "192.0.2.0/24".parse().expect("prefix"),
+        "eu-west".parse().expect("cluster"),
+    )];
+    let state = AppBindings {
+        host: "hello.fn.test".parse().expect("host"),
+        ttl_s: 20,
+        bindings,
+    };
+    let table = Arc::new(AppTable::new(
+        "hello".parse().expect("app"),
+        Revision(2),
+        &state,
+    ));
+    let network = NetworkDesired {
+        revision: Revision(1),
+        clusters: vec![ClusterSpec {
+            cluster: "eu-west".parse().expect("cluster"),
+            region: "eu-west".parse().expect("region"),
+            location: GeoPoint::new(53.0, -6.0).expect("point"),
+            gateways: (1..=gateways)
+                .map(|last| SocketAddr::from(([127, 0, 1, last], 8080)))
+                .collect(),
+            health: vec![],
+        }],
+        locations: vec![],
+        measured: vec![],
+    };
+    let registry = Registry::new();
+    let metrics = Arc::new(Metrics::new(&registry).expect("metrics"));
+    let names = Names::new(&zone, &[table], Revision(2), true).expect("names");
+    let published = Arc::new(Published::new(names, None, Arc::clone(&metrics)));
+    published.set_network(Arc::new(Network::new(&network)));
+    let demand = Arc::new(Demand::new(100, Arc::clone(&metrics)));
+    let policy = Policy {
+        when_all_dead: WhenAllDead::ServeAll,
+        max_addresses: 255,
+    };
+    Bench {
+        responder: Responder::new(published, policy, Arc::clone(&demand), metrics, 1232),
+        registry,
+        demand,
+    }
+}
+
+fn query(name: &str, kind: RecordType) -> Message {
+    let mut message = Message::new(7, MessageType::Query, OpCode::Query);
+    message.metadata.recursion_desired = true;
+    message.add_query(Query::query(Name::from_ascii(name).expect("name"), kind));
+    message
+}
+
+fn with_edns(mut message: Message, payload: u16, subnet: Option<&[u8]>) -> Message {
+    let mut edns = Edns::new();
+    edns.set_max_payload(payload).set_dnssec_ok(true);
+    if let Some(octets) = subnet {
+        edns.options_mut()
+            .insert(EdnsOption::Unknown(8, octets.to_vec()));
+    }
+    message.edns = Some(edns);
+    message
+}
+
+impl Bench {
+    fn raw(&self, message: &Message, transport: Transport) -> Vec<u8> {
+        let from = SocketAddr::from(([192, 0, 2, 53], 4053));
+        self.responder
+            .respond(&message.to_vec().expect("encoded"), from, transport)
+            .expect("an answer")
+    }
+
+    fn ask(&self, message: &Message) -> Message {
+        Message::from_vec(&self.raw(message, Transport::Udp)).expect("decoded")
+    }
+}
+
+fn subnet_of(message: &Message) -> Option<Vec<u8>> {
+    let code = hickory_proto::rr::rdata::opt::EdnsCode::Subnet;
+    match message.edns.as_ref()?.option(code)? {
+        EdnsOption::Subnet(subnet) => Some(Vec::<u8>::try_from(subnet).expect("octets")),
+        _ => None,
+    }
+}
+
+#[test]
+fn the_header_and_the_spelling_of_an_answer() {
+    let bench = bench(2);
+    let raw = bench.raw(&query("HeLLo.fN.tesT.", RecordType::A), Transport::Udp);
+    assert!(raw.len() <= 96, "{} octets", raw.len());
+    // The question is repeated as it was spelled (0x20), and the answers point to it.
+    assert_eq!(&raw[12..27], b"\x05HeLLo\x02fN\x04tesT\x00");
+    assert_eq!(&raw[31..33], &[0xc0, 12]);
+    let answer = Message::from_vec(&raw).expect("decoded");
+    let meta = &answer.metadata;
+    assert_eq!((meta.id, meta.response_code), (7, ResponseCode::NoError));
+    assert!(
+        meta.authoritative
+            && meta.recursion_desired
+            && !meta.recursion_available
+            && !meta.truncation
+    );
+    assert_eq!(answer.answers.len(), 2);
+    assert!(answer.answers.iter().all(|r| r.ttl == 20));
+    assert!(answer.edns.is_none(), "no OPT was sent, so none comes back");
+}
+
+#[test]
+fn a_client_subnet_comes_back_with_its_scope() {
+    let bench = bench(2);
+    let with = |octets: &[u8]| {
+        bench.ask(&with_edns(
+            query("hello.fn.test.", RecordType::A),
+            4096,
+            Some(octets),
+        ))
+    };
+    let answer = with(&[0, 1, 25, 0, 192, 0, 2, 0]);
+    assert_eq!(
+        subnet_of(&answer).expect("subnet"),
+        [0, 1, 25, 24, 192, 0, 2, 0]
+    );
+    let edns = answer.edns.as_ref().expect("edns");
+    assert_eq!(
+        (edns.max_payload(), edns.version(), edns.flags().dnssec_ok),
+        (1232, 0, true)
+    );
+    // Nothing is tailored for IPv6 clients here: one answer for all.
+    let v6 = with(&[0, 2, 32, 0, 0x20, 1, 0xd, 0xb8]);
+    assert_eq!(
+        subnet_of(&v6).expect("subnet"),
+        [0, 2, 32, 0, 0x20, 1, 0xd, 0xb8]
+    );
+    // "Do not use mine" comes back as it came.
+    assert_eq!(
+        subnet_of(&with(&[0, 1, 0, 0])).expect("subnet"),
+        [0, 1, 0, 0]
+    );
+    // Answers that are the same for all say so.
+    let other = with_edns(
+        query("fn.test.", RecordType::SOA),
+        4096,
+        Some(&[0, 1, 24, 0, 192, 0, 2]),
+    );
+    assert_eq!(subnet_of(&bench.ask(&other)).expect("subnet")[3], 0);
+    let plain = bench.ask(&with_edns(
+        query("hello.fn.test.", RecordType::A),
+        4096,
+        None,
+    ));
+    assert_eq!(subnet_of(&plain), None);
+}
+
+#[test]
+fn a_subnet_of_family_0_is_answered() {
+    let bench = bench(1);
+    let request = with_edns(
+        query("hello.fn.test.", RecordType::A),
+        4096,
+        Some(&[0, 0, 0, 0]),
+    );
+    let raw = bench.raw(&request, Transport::Udp);
+    // No decoder at hand reads family 0; the octets are the last of the message.
+    assert_eq!(&raw[raw.len() - 8..], &[0, 8, 0, 4, 0, 0, 0, 0]);
+    assert_eq!(raw[3] & 15, 0);
+}
+
+#[test]
+fn demand_is_counted_by_client_prefix() {
+    let bench = bench(1);
+    bench.ask(&query("hello.fn.test.", RecordType::A));
+    bench.ask(&with_edns(
+        query("hello.fn.test.", RecordType::A),
+        4096,
+        Some(&[0, 1, 32, 0, 203, 0, 113, 9]),
+    ));
+    bench.ask(&query("nobody.fn.test.", RecordType::A));
+    bench.ask(&query("hello.fn.test.", RecordType::TXT));
+    let taken: Vec<_> = bench
+        .demand
+        .take()
+        .into_iter()
+        .map(|(app, p, n)| (app.to_string(), p.to_string(), n))
+        .collect();
+    let expected =
+        ["192.0.2.0/24", "203.0.113.0/24"].map(|p| ("hello".to_owned(), p.to_owned(), 1));
+    assert_eq!(taken, expected);
+}
+
+#[test]
+fn negative_answers_carry_the_soa() {
+    let bench = bench(2);
+    for (name, kind, code) in [
+        ("nobody.fn.test.", RecordType::A, ResponseCode::NXDomain),
+        ("hello.fn.test.", RecordType::AAAA, ResponseCode::NoError),
+        ("hello.fn.test.", RecordType::MX, ResponseCode::NoError),
+    ] {
+        let answer = bench.ask(&query(name, kind));
+        assert_eq!(answer.metadata.response_code, code);
+        assert!(answer.metadata.authoritative && answer.answers.is_empty());
+        assert_eq!(answer.authorities.len(), 1);
+        let soa = &answer.authorities[0];
+        assert_eq!(
+            (soa.record_type(), soa.name.to_string(), soa.ttl),
+            (RecordType::SOA, "fn.test.".to_owned(), 30)
+        );
+    }
+}
+
+#[test]
+fn what_is_refused() {
+    let bench = bench(1);
+    let refused = bench.ask(&with_edns(
+        query("www.example.org.", RecordType::A),
+        4096,
+        Some(&[0, 1, 8, 0, 10]),
+    ));
+    assert_eq!(refused.metadata.response_code, ResponseCode::Refused);
+    assert!(
+        !refused.metadata.authoritative && refused.edns.is_some() && refused.queries.len() == 1
+    );
+    let mut chaos = query("version.bind.", RecordType::TXT);
+    chaos.queries[0].set_query_class(DNSClass::CH);
+    assert_eq!(
+        bench.ask(&chaos).metadata.response_code,
+        ResponseCode::Refused
+    );
+    assert_eq!(
+        bench
+            .ask(&query("fn.test.", RecordType::AXFR))
+            .metadata
+            .response_code,
+        ResponseCode::Refused
+    );
+    let mut two = query("hello.fn.test.", RecordType::A);
+    two.add_query(Query::query(
+        Name::from_str("fn.test.").expect("name"),
+        RecordType::A,
+    ));
+    assert_eq!(
+        bench.ask(&two).metadata.response_code,
+        ResponseCode::FormErr
+    );
+    let mut notify = query("fn.test.", RecordType::SOA);
+    notify.metadata.op_code = OpCode::Notify;
+    assert_eq!(
+        bench.ask(&notify).metadata.response_code,
+        ResponseCode::NotImp
+    );
+}
+
+#[test]
+fn any_is_answered_with_one_small_record() {
+    let answer = bench(2).ask(&query("hello.fn.test.", RecordType::ANY));
+    assert_eq!(answer.answers.len(), 1);
+    assert_eq!(answer.answers[0].record_type(), RecordType::HINFO);
+    assert!(answer.answers[0].data.to_string().contains("RFC8482"));
+}
+
+#[test]
+fn name_servers_come_with_their_addresses() {
+    let answer = bench(1).ask(&query("fn.test.", RecordType::NS));
+    assert_eq!((answer.answers.len(), answer.additionals.len()), (1, 2));
+    assert_eq!(
+        bench(1)
+            .ask(&query("ns1.fn.test.", RecordType::AAAA))
+            .answers
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn an_answer_too_large_is_truncated_whole_and_fits_over_tcp() {
+    let bench = bench(120);
+    let plain = query("hello.fn.test.", RecordType::A);
+    let cases = [
+        (plain.clone(), 512),
+        (with_edns(plain.clone(), 100, None), 512),
+        (with_edns(plain.clone(), 65_535, None), 1232),
+    ];
+    for (request, limit) in cases {
+        let raw = bench.raw(&request, Transport::Udp);
+        let answer = Message::from_vec(&raw).expect("decoded");
+        assert!(raw.len() <= limit && answer.metadata.truncation && answer.answers.is_empty());
+        assert_eq!(answer.edns.is_some(), request.edns.is_some());
+        let whole = Message::from_vec(&bench.raw(&request, Transport::Tcp)).expect("decoded");
+        assert!(!whole.metadata.truncation);
+        assert_eq!(whole.answers.len(), 120);
+    }
+    // 60 addresses do not fit into 512 octets, but they do into what this asker takes.
+    let some = self::bench(60);
+    assert!(some.ask(&plain).metadata.truncation);
+    assert_eq!(some.ask(&with_edns(plain, 1232, None)).answers.len(), 60);
+}
+
+#[test]
+fn queries_are_counted_by_type_code_and_transport() {
+    let bench = bench(1);
+    bench.ask(&query("hello.fn.test.", RecordType::A));
+    bench.ask(&query("nobody.fn.test.", RecordType::AAAA));
+    bench.raw(&query("hello.fn.test.", RecordType::A), Transport::Tcp);
+    let from = SocketAddr::from(([192, 0, 2, 53], 4053));
+    assert_eq!(
+        bench.responder.respond(b"short", from, Transport::Udp),
+        None
+    );
+    let mut text = Vec::new();
+    TextEncoder::new()
+        .encode(&bench.registry.gather(), &mut text)
+        .expect("metrics");
+    let text = String::from_utf8(text).expect("text");
+    for line in [
+        r#"fdn_dns_queries_total{rcode="NOERROR",transport="udp",type="A"} 1"#,
+        r#"fdn_dns_queries_total{rcode="NOERROR",transport="tcp",type="A"} 1"#,
+        r#"fdn_dns_queries_total{rcode="NXDOMAIN",transport="udp",type="AAAA"} 1"#,
+        r#"fdn_dns_answers_total{cluster="eu-west"} 2"#,
+        "fdn_dns_ignored_total 1",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}
+
+proptest::proptest! {
+    /// Whatever octets come, there is an answer that decodes or none at all.
+    #[test]
+    fn no_request_breaks_it(changes in proptest::collection::vec((0usize..80, proptest::prelude::any::<u8>()), 0..6)) {
+        let bench = bench(2);
+        let request = with_edns(query("hello.fn.test.", RecordType::A), 4096, Some(&[0, 1, 24, 0, 192, 0, 2]));
+        let mut octets = request.to_vec().expect("encoded");
+        for (at, to) in changes {
+            if let Some(octet) = octets.get_mut(at) {
+                *octet = to;
+            }
+        }
+        let from = SocketAddr::from(([192, 0, 2, 53], 4053));
+        if let Some(reply) = bench.responder.respond(&octets, from, Transport::Udp) {
+            proptest::prop_assert_eq!(&reply[..2], &octets[..2]);
+            proptest::prop_assert!(reply.len() <= 1232 && reply[2] & 0x80 != 0);
+        }
+    }
+}

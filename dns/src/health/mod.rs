@@ -1,0 +1,192 @@
+//! Health checks of the gateways, made by the DNS server itself, so that they go on with the controller away.
+//!
+//! A check passes when a TCP connection to the gateway opens and its admin listener answers `GET /healthz` with a 2xx status, both
+//! within the time-out. One task for each gateway; the [`machine`] decides, [`Published`] carries the result into the answers.
+
+pub mod machine;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fdn_core::ClusterId;
+use rand::RngExt;
+use reqwest::Client;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tracing::{info, warn};
+
+use self::machine::{Change, Health, Thresholds};
+use crate::metrics::Metrics;
+use crate::policy::fleet::Network;
+use crate::published::Published;
+
+/// How checks are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Checks {
+    /// From the beginning of one check to the beginning of the next, give or take a tenth.
+    pub interval: Duration,
+    /// How long a check may take.
+    pub timeout: Duration,
+    /// How many results in a row change a gateway's state.
+    pub thresholds: Thresholds,
+    /// Checks under way at once.
+    pub concurrency: usize,
+}
+
+/// One gateway as it is checked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Target {
+    cluster: ClusterId,
+    gateway: SocketAddr,
+    health: Option<SocketAddr>,
+}
+
+struct Prober {
+    client: Client,
+    checks: Checks,
+    room: Semaphore,
+    published: Arc<Published>,
+    metrics: Arc<Metrics>,
+}
+
+/// Checks the gateways of the network, whatever they are at the time, until `shutdown`.
+pub async fn run(
+    client: Client,
+    checks: Checks,
+    published: Arc<Published>,
+    metrics: Arc<Metrics>,
+    shutdown: CancellationToken,
+) {
+    let mut networks = published.networks();
+    let room = Semaphore::new(checks.concurrency.max(1));
+    let prober = Arc::new(Prober {
+        client,
+        checks,
+        room,
+        published,
+        metrics,
+    });
+    let tracker = TaskTracker::new();
+    let mut running: BTreeMap<Target, AbortOnDropHandle<()>> = BTreeMap::new();
+    loop {
+        let wanted = targets(&networks.borrow_and_update().clone());
+        // Dropping the handle of a gateway that is gone ends its task.
+        running.retain(|target, _| wanted.contains(target));
+        for target in wanted {
+            running.entry(target.clone()).or_insert_with(|| {
+                AbortOnDropHandle::new(tracker.spawn(watch(Arc::clone(&prober), target)))
+            });
+        }
+        tokio::select! {
+            changed = networks.changed() => if changed.is_err() { break },
+            () = shutdown.cancelled() => break,
+        }
+    }
+    running.clear();
+    tracker.close();
+    tracker.wait().await;
+}
+
+fn targets(network: &Network) -> Vec<Target> {
+    let target =
+        |(cluster, gateway, health): (&ClusterId, SocketAddr, Option<SocketAddr>)| Target {
+            cluster: cluster.clone(),
+            gateway,
+            health,
+        };
+    let mut targets: Vec<Target> = network.gateways().map(target).collect();
+    targets.sort();
+    targets.dedup();
+    targets
+}
+
+/// Checks one gateway for ever.
+async fn watch(prober: Arc<Prober>, target: Target) {
+    // A gateway that was out of the answers before its address or its cluster changed stays out until it passes again.
+    let mut state = if prober.published.dead_gateways().contains(&target.gateway) {
+        Health::Down
+    } else {
+        Health::Up
+    };
+    prober
+        .metrics
+        .gateway(&target.cluster, target.gateway, state.is_up());
+    loop {
+        let started = Instant::now();
+        let failure = {
+            // Waiting here delays a check; it never fails one.
+            let Ok(_permit) = prober.room.acquire().await else {
+                return;
+            };
+            prober.check(&target).await.err()
+        };
+        let change;
+        (state, change) = state.apply(failure.is_none(), prober.checks.thresholds);
+        prober.tell(&target, change, failure.as_deref());
+        let jitter = rand::rng().random_range(0.9..1.1);
+        sleep_until(started + prober.checks.interval.mul_f64(jitter)).await;
+    }
+}
+
+impl Prober {
+    /// One check; the error says what was wrong.
+    async fn check(&self, target: &Target) -> Result<(), String> {
+        let both =
+            async { tokio::try_join!(connects(target.gateway), self.says_healthy(target.health)) };
+        match timeout(self.checks.timeout, both).await {
+            Ok(result) => result.map(drop),
+            Err(_) => Err(format!(
+                "no answer within {} ms",
+                self.checks.timeout.as_millis()
+            )),
+        }
+    }
+
+    async fn says_healthy(&self, health: Option<SocketAddr>) -> Result<(), String> {
+        let Some(address) = health else { return Ok(()) };
+        let answer = self
+            .client
+            .get(format!("http://{address}/healthz"))
+            .send()
+            .await;
+        let status = answer
+            .map_err(|cause| format!("health at {address}: {cause}"))?
+            .status();
+        if status.is_success() {
+            Ok(())
+        } else {
+            Err(format!("health at {address}: status {status}"))
+        }
+    }
+
+    fn tell(&self, target: &Target, change: Change, failure: Option<&str>) {
+        let Target {
+            cluster, gateway, ..
+        } = target;
+        let up = match change {
+            Change::None => return,
+            Change::Leaves => {
+                warn!(%cluster, %gateway, reason = failure.unwrap_or_default(), "gateway fails its checks and leaves the answers");
+                false
+            }
+            Change::Returns => {
+                info!(%cluster, %gateway, "gateway passes its checks and returns to the answers");
+                true
+            }
+        };
+        self.metrics.gateway(cluster, *gateway, up);
+        self.published.set_health(*gateway, up);
+    }
+}
+
+async fn connects(gateway: SocketAddr) -> Result<(), String> {
+    TcpStream::connect(gateway)
+        .await
+        .map(drop)
+        .map_err(|cause| format!("gateway: {cause}"))
+}

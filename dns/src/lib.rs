@@ -1,0 +1,31 @@
+//! Authoritative Smart DNS: answers each client with the cluster its calls run on.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`policy`] | pure: question, client and state → answer and how far it holds |
+//! | [`handler`] | octets → question → octets; the UDP and TCP loops |
+//! | [`published`] | the state of the moment, behind two pointers that are swapped |
+//! | [`sync`] | state from broker, controller and disk; demand to the controller |
+//! | [`health`] | checks of the gateways |
+//! | [`server`] | all of it as one component, [`Dns`] |
+//!
+//! What must hold: a query is answered from memory, waits for nothing and writes no log line; no answer names a cluster whose
+//! gateways all fail their checks while another one lives; the scope of an answer (RFC 7871) is never wider than the truth; with
+//! controller and broker away, and after a restart without them, answers go on.
+
+mod admin;
+mod error;
+mod geo;
+pub mod handler;
+pub mod health;
+pub mod metrics;
+pub mod policy;
+pub mod published;
+pub mod server;
+pub mod settings;
+pub mod sync;
+
+pub use error::Error;
+pub use geo::GeoDatabase;
+pub use server::Dns;
+pub use settings::Settings;

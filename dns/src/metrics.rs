@@ -1,0 +1,280 @@
+//! What the server counts. Label sets are fixed or bounded by the network's own clusters and gateways.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fdn_core::ClusterId;
+use fdn_service::ServiceError;
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
+use prometheus::{
+    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
+
+use crate::policy::fleet::Network;
+
+/// How a query came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// One datagram.
+    Udp,
+    /// A byte stream.
+    Tcp,
+}
+
+/// Query types that are counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryKind {
+    /// A.
+    A,
+    /// AAAA.
+    Aaaa,
+    /// NS.
+    Ns,
+    /// SOA.
+    Soa,
+    /// ANY.
+    Any,
+    /// All others, and requests whose type was not read.
+    Other,
+}
+
+impl QueryKind {
+    /// The kind that a type counts as.
+    #[must_use]
+    pub const fn of(kind: RecordType) -> Self {
+        match kind {
+            RecordType::A => Self::A,
+            RecordType::AAAA => Self::Aaaa,
+            RecordType::NS => Self::Ns,
+            RecordType::SOA => Self::Soa,
+            RecordType::ANY => Self::Any,
+            _ => Self::Other,
+        }
+    }
+}
+
+const KINDS: [&str; 6] = ["A", "AAAA", "NS", "SOA", "ANY", "other"];
+const TRANSPORTS: [&str; 2] = ["udp", "tcp"];
+const CODES: [(ResponseCode, &str); 7] = [
+    (ResponseCode::NoError, "NOERROR"),
+    (ResponseCode::NXDomain, "NXDOMAIN"),
+    (ResponseCode::Refused, "REFUSED"),
+    (ResponseCode::ServFail, "SERVFAIL"),
+    (ResponseCode::FormErr, "FORMERR"),
+    (ResponseCode::NotImp, "NOTIMP"),
+    (ResponseCode::BADVERS, "BADVERS"),
+];
+
+#[derive(Debug, Default)]
+struct Labelled {
+    clusters: BTreeSet<ClusterId>,
+    gateways: BTreeSet<(ClusterId, SocketAddr)>,
+}
+
+/// The server's metrics.
+#[derive(Debug)]
+pub struct Metrics {
+    /// One counter for each kind, code and transport, so that counting is an addition and no look-up.
+    queries: Vec<IntCounter>,
+    ignored: IntCounter,
+    with_subnet: IntCounter,
+    seconds: Histogram,
+    answers: IntCounterVec,
+    health: IntGaugeVec,
+    /// Labels in use, so that they go with the cluster or gateway they name. No query locks this.
+    labelled: Mutex<Labelled>,
+    /// Demand that was not counted because the table was full or busy.
+    pub demand_dropped: IntCounter,
+    /// Demand reports that the broker did not take.
+    pub demand_unsent: IntCounter,
+    /// Connections closed at once because a cap was reached.
+    pub tcp_refused: IntCounter,
+    /// Connections open now.
+    pub tcp_open: IntGauge,
+    /// The newest revision held.
+    pub revision: IntGauge,
+    /// Seconds since the controller last confirmed the state.
+    pub age: IntGauge,
+    /// Apps answered for.
+    pub apps: IntGauge,
+    /// Messages ignored because a newer revision is held.
+    pub stale: IntCounter,
+}
+
+impl Metrics {
+    /// Makes the metrics and registers them.
+    ///
+    /// # Errors
+    /// When a name is registered already.
+    pub fn new(registry: &Registry) -> Result<Self, ServiceError> {
+        let counter = |name: &str, help: &str| {
+            let counter = IntCounter::new(name, help)?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok::<_, prometheus::Error>(counter)
+        };
+        let gauge = |name: &str, help: &str| {
+            let gauge = IntGauge::new(name, help)?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok::<_, prometheus::Error>(gauge)
+        };
+        let queries = IntCounterVec::new(
+            Opts::new(
+                "fdn_dns_queries_total",
+                "Queries answered, by type, code and transport.",
+            ),
+            &["type", "rcode", "transport"],
+        )?;
+        registry.register(Box::new(queries.clone()))?;
+        let answers = IntCounterVec::new(
+            Opts::new(
+                "fdn_dns_answers_total",
+                "Answers that named a living cluster, by cluster.",
+            ),
+            &["cluster"],
+        )?;
+        registry.register(Box::new(answers.clone()))?;
+        let health = IntGaugeVec::new(
+            Opts::new(
+                "fdn_dns_gateway_up",
+                "Whether a gateway passes its health checks.",
+            ),
+            &["cluster", "gateway"],
+        )?;
+        registry.register(Box::new(health.clone()))?;
+        let buckets = vec![2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2];
+        let seconds = Histogram::with_opts(
+            HistogramOpts::new(
+                "fdn_dns_answer_seconds",
+                "Time from octets to octets, of one query in 16.",
+            )
+            .buckets(buckets),
+        )?;
+        registry.register(Box::new(seconds.clone()))?;
+        let mut by_label = Vec::with_capacity(KINDS.len() * CODES.len() * TRANSPORTS.len());
+        for kind in KINDS {
+            for (_, code) in CODES {
+                for transport in TRANSPORTS {
+                    by_label.push(queries.with_label_values(&[kind, code, transport]));
+                }
+            }
+        }
+        Ok(Self {
+            queries: by_label,
+            ignored: counter(
+                "fdn_dns_ignored_total",
+                "Packets that got no answer: no requests, or too short.",
+            )?,
+            with_subnet: counter(
+                "fdn_dns_client_subnet_total",
+                "Queries that carried a client subnet.",
+            )?,
+            seconds,
+            answers,
+            health,
+            labelled: Mutex::default(),
+            demand_dropped: counter(
+                "fdn_dns_demand_dropped_total",
+                "Queries not counted as demand: table full or busy.",
+            )?,
+            demand_unsent: counter(
+                "fdn_dns_demand_unsent_total",
+                "Demand reports that the broker did not take.",
+            )?,
+            tcp_refused: counter(
+                "fdn_dns_tcp_refused_total",
+                "Connections closed at once because a cap was reached.",
+            )?,
+            tcp_open: gauge("fdn_dns_tcp_open", "Connections open now.")?,
+            revision: gauge(
+                "fdn_dns_revision",
+                "The newest revision of desired state held.",
+            )?,
+            age: gauge(
+                "fdn_dns_state_age_seconds",
+                "Seconds since the controller last confirmed the state; -1: never.",
+            )?,
+            apps: gauge("fdn_dns_apps", "Apps answered for.")?,
+            stale: counter(
+                "fdn_dns_stale_messages_total",
+                "Messages ignored because a newer revision is held.",
+            )?,
+        })
+    }
+
+    /// Counts a query.
+    pub fn query(&self, kind: QueryKind, code: ResponseCode, transport: Transport) {
+        let code = CODES
+            .iter()
+            .position(|(known, _)| *known == code)
+            .unwrap_or(3);
+        let index = (kind as usize * CODES.len() + code) * TRANSPORTS.len() + transport as usize;
+        self.queries[index].inc();
+    }
+
+    /// Counts a packet that got no answer.
+    pub fn ignored(&self) {
+        self.ignored.inc();
+    }
+
+    /// Counts a query with a client subnet.
+    pub fn with_subnet(&self) {
+        self.with_subnet.inc();
+    }
+
+    /// Records how long an answer took.
+    pub fn timed(&self, took: Duration) {
+        self.seconds.observe(took.as_secs_f64());
+    }
+
+    fn labelled(&self) -> MutexGuard<'_, Labelled> {
+        // Both sets are valid after every single change.
+        self.labelled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The counter of answers that named `cluster`.
+    #[must_use]
+    pub fn answers(&self, cluster: &ClusterId) -> IntCounter {
+        self.labelled().clusters.insert(cluster.clone());
+        self.answers.with_label_values(&[cluster.as_str()])
+    }
+
+    /// Records a gateway's health.
+    pub fn gateway(&self, cluster: &ClusterId, gateway: SocketAddr, up: bool) {
+        self.labelled().gateways.insert((cluster.clone(), gateway));
+        let labels = [cluster.as_str(), &gateway.to_string()];
+        self.health.with_label_values(&labels).set(i64::from(up));
+    }
+
+    /// Drops the labels of clusters and gateways that are gone.
+    pub fn forget_all_except(&self, network: &Network) {
+        let present: BTreeSet<(ClusterId, SocketAddr)> = network
+            .gateways()
+            .map(|(cluster, gateway, _)| (cluster.clone(), gateway))
+            .collect();
+        let mut labelled = self.labelled();
+        // Removing fails only for a label that is not there.
+        labelled.gateways.retain(|entry| {
+            let kept = present.contains(entry);
+            if !kept {
+                drop(
+                    self.health
+                        .remove_label_values(&[entry.0.as_str(), &entry.1.to_string()]),
+                );
+            }
+            kept
+        });
+        labelled.clusters.retain(|cluster| {
+            let kept = network
+                .clusters()
+                .iter()
+                .any(|spec| spec.cluster == *cluster);
+            if !kept {
+                drop(self.answers.remove_label_values(&[cluster.as_str()]));
+            }
+            kept
+        });
+    }
+}

@@ -1,0 +1,421 @@
+mod properties;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use fdn_core::message::{AppBindings, ClusterSpec, NetworkDesired};
+use fdn_core::{ClusterId, GeoPoint, Revision};
+
+use super::fleet::Network;
+use super::steer::Reason;
+use super::zone::ZoneData;
+use super::*;
+
+const CLUSTERS: [(&str, f64, f64); 3] = [
+    ("ap-south", 19.08, 72.88),
+    ("eu-west", 53.35, -6.26),
+    ("us-east", 39.04, -77.49),
+];
+
+fn id(name: &str) -> ClusterId {
+    name.parse().expect("cluster")
+}
+
+fn prefix(text: &str) -> ClientPrefix {
+    text.parse().expect("prefix")
+}
+
+fn point(lat: f64, lon: f64) -> GeoPoint {
+    GeoPoint::new(lat, lon).expect("point")
+}
+
+/// Cluster `i` has gateways 127.0.i.1 and 127.0.i.2, and ::i if `v6` says so.
+fn cluster(i: usize, v6: bool) -> ClusterSpec {
+    let (name, lat, lon) = CLUSTERS[i];
+    let mut gateways: Vec<SocketAddr> = [1, 2]
+        .map(|last| SocketAddr::from(([127, 0, u8::try_from(i).expect("small"), last], 8080)))
+        .to_vec();
+    if v6 {
+        let last = u16::try_from(i).expect("small") + 1;
+        gateways.push(SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, last], 8080)));
+    }
+    ClusterSpec {
+        cluster: id(name),
+        region: name.parse().expect("region"),
+        location: point(lat, lon),
+        gateways,
+        health: vec![],
+    }
+}
+
+fn network() -> NetworkDesired {
+    NetworkDesired {
+        revision: Revision(1),
+        clusters: (0..3).map(|i| cluster(i, i == 1)).collect(),
+        locations: vec![
+            (prefix("192.0.2.0/24"), point(48.86, 2.35)),
+            (prefix("198.51.100.0/24"), point(40.71, -74.0)),
+            (prefix("203.0.113.0/24"), point(1.35, 103.8)),
+        ],
+        measured: vec![],
+    }
+}
+
+fn fleet(network: &NetworkDesired, down: &[&str]) -> Fleet {
+    let down = down
+        .iter()
+        .map(|text| text.parse().expect("gateway"))
+        .collect();
+    Fleet::new(Arc::new(Network::new(network)), &down)
+}
+
+fn table(app: &str, host: &str, bindings: &[(&str, &str)]) -> Arc<AppTable> {
+    let bindings = bindings.iter().map(|(p, c)| (prefix(p), id(c))).collect();
+    let state = AppBindings {
+        host: host.parse().expect("host"),
+        ttl_s: 20,
+        bindings,
+    };
+    Arc::new(AppTable::new(
+        app.parse().expect("app"),
+        Revision(2),
+        &state,
+    ))
+}
+
+fn zone() -> ZoneData {
+    ZoneData {
+        name: "fn.test".parse().expect("zone"),
+        servers: vec![
+            (
+                "ns1.fn.test".parse().expect("name"),
+                vec![[127, 0, 0, 1].into()],
+            ),
+            ("ns.elsewhere.test".parse().expect("name"), vec![]),
+        ],
+        contact: "hostmaster.fn.test".parse().expect("name"),
+        ttl: 3600,
+        negative_ttl: 30,
+        timers: [1, 2, 3],
+    }
+}
+
+fn names(tables: &[Arc<AppTable>]) -> Names {
+    Names::new(&zone(), tables, Revision(7), true).expect("names")
+}
+
+const POLICY: Policy = Policy {
+    when_all_dead: WhenAllDead::ServeAll,
+    max_addresses: 16,
+};
+
+fn ask<'a>(
+    policy: Policy,
+    names: &'a Names,
+    fleet: &'a Fleet,
+    name: &str,
+    kind: RecordType,
+    client: &str,
+) -> Verdict<'a> {
+    let name = LowerName::new(&zone::name_of(&name.parse().expect("name")));
+    let question = Question {
+        name: &name,
+        kind,
+        class: DNSClass::IN,
+    };
+    policy.answer(question, prefix(client), 0, names, fleet, None)
+}
+
+fn addresses(verdict: &Verdict<'_>) -> Vec<String> {
+    match &verdict.body {
+        Body::Addresses { addresses, .. } => addresses.iter().map(ToString::to_string).collect(),
+        other => panic!("expected addresses, got {other:?}"),
+    }
+}
+
+#[test]
+fn what_exists_and_what_does_not() {
+    let tables = [
+        table("hello", "hello.fn.test", &[]),
+        table("deep", "a.b.fn.test", &[]),
+    ];
+    let (names, fleet) = (names(&tables), fleet(&network(), &[]));
+    let body = |name: &str, kind| ask(POLICY, &names, &fleet, name, kind, "192.0.2.1").body;
+    assert!(matches!(
+        body("hello.fn.test", RecordType::A),
+        Body::Addresses { ttl: 20, .. }
+    ));
+    assert!(matches!(
+        body("hello.fn.test", RecordType::TXT),
+        Body::NoData
+    ));
+    assert!(matches!(
+        body("hello.fn.test", RecordType::Unknown(65_280)),
+        Body::NoData
+    ));
+    assert!(matches!(
+        body("hello.fn.test", RecordType::ANY),
+        Body::Any(20)
+    ));
+    assert!(matches!(
+        body("hello.fn.test", RecordType::AXFR),
+        Body::Refused
+    ));
+    assert!(matches!(
+        body("nobody.fn.test", RecordType::A),
+        Body::NxDomain
+    ));
+    assert!(matches!(
+        body("x.hello.fn.test", RecordType::A),
+        Body::NxDomain
+    ));
+    assert!(
+        matches!(body("b.fn.test", RecordType::A), Body::NoData),
+        "an empty non-terminal exists"
+    );
+    assert!(matches!(body("c.b.fn.test", RecordType::A), Body::NxDomain));
+    assert!(matches!(body("fn.test", RecordType::A), Body::NoData));
+    assert!(matches!(body("other.test", RecordType::A), Body::Refused));
+    assert!(matches!(body("test", RecordType::SOA), Body::Refused));
+    assert!(matches!(body("xfn.test", RecordType::A), Body::Refused));
+    let Body::Records(servers, glue) = body("fn.test", RecordType::NS) else {
+        panic!("no name servers")
+    };
+    assert_eq!((servers.len(), glue.len()), (2, 1));
+    let Body::Records(soa, _) = body("fn.test", RecordType::SOA) else {
+        panic!("no SOA")
+    };
+    assert!(
+        soa[0].data.to_string().contains(" 7 1 2 3 30"),
+        "{}",
+        soa[0].data
+    );
+    assert_eq!(names.negative().ttl, 30);
+}
+
+#[test]
+fn before_the_apps_are_known_nothing_is_denied() {
+    let names = Names::new(&zone(), [], Revision::NONE, false).expect("names");
+    let fleet = Fleet::default();
+    let body = |name: &str, kind| ask(POLICY, &names, &fleet, name, kind, "192.0.2.1").body;
+    assert!(matches!(
+        body("hello.fn.test", RecordType::A),
+        Body::Failure
+    ));
+    assert!(matches!(
+        body("fn.test", RecordType::SOA),
+        Body::Records(..)
+    ));
+    assert!(matches!(
+        body("elsewhere.test", RecordType::A),
+        Body::Refused
+    ));
+}
+
+#[test]
+fn names_that_cannot_be_answered_are_told() {
+    let tables = [
+        table("far", "far.example", &[]),
+        table("first", "same.fn.test", &[]),
+        table("ns", "ns1.fn.test", &[]),
+        table("second", "same.fn.test", &[]),
+    ];
+    let names = names(&tables);
+    let refused: Vec<_> = names
+        .refused()
+        .iter()
+        .map(|(app, _)| app.to_string())
+        .collect();
+    assert_eq!(refused, ["far", "ns", "second"]);
+    assert_eq!(names.apps(), 1);
+}
+
+#[test]
+fn other_classes_are_refused() {
+    let (names, fleet) = (names(&[]), fleet(&network(), &[]));
+    let name = LowerName::new(&zone::name_of(&"version.bind".parse().expect("name")));
+    let question = Question {
+        name: &name,
+        kind: RecordType::TXT,
+        class: DNSClass::CH,
+    };
+    let verdict = POLICY.answer(question, prefix("192.0.2.1"), 0, &names, &fleet, None);
+    assert!(matches!(verdict.body, Body::Refused));
+}
+
+#[test]
+fn the_binding_decides_and_without_one_the_nearest() {
+    let tables = [table(
+        "hello",
+        "hello.fn.test",
+        &[("192.0.2.0/24", "us-east"), ("10.0.0.0/8", "gone")],
+    )];
+    let (names, fleet) = (names(&tables), fleet(&network(), &[]));
+    let hello = |client: &str| {
+        ask(
+            POLICY,
+            &names,
+            &fleet,
+            "hello.fn.test",
+            RecordType::A,
+            client,
+        )
+    };
+    let bound = hello("192.0.2.0/24");
+    assert_eq!(addresses(&bound), ["127.0.2.1", "127.0.2.2"]);
+    assert_eq!(
+        (bound.scope, bound.steered.expect("steered").reason),
+        (24, Reason::Bound)
+    );
+    let near = hello("203.0.113.0/24");
+    assert_eq!(addresses(&near), ["127.0.0.1", "127.0.0.2"]);
+    assert_eq!(
+        (near.scope, near.steered.expect("steered").reason),
+        (24, Reason::Nearest)
+    );
+    // A cluster that the network no longer has is like a dead one.
+    assert_eq!(
+        hello("10.1.2.3").steered.expect("steered").reason,
+        Reason::BoundIsDead
+    );
+}
+
+#[test]
+fn a_dead_cluster_is_replaced_by_the_nearest_and_the_scope_follows() {
+    let tables = [table(
+        "hello",
+        "hello.fn.test",
+        &[("192.0.0.0/16", "eu-west")],
+    )];
+    let names = names(&tables);
+    let alive = fleet(&network(), &[]);
+    let hello = |fleet, client: &str| {
+        let verdict = ask(
+            POLICY,
+            &names,
+            fleet,
+            "hello.fn.test",
+            RecordType::A,
+            client,
+        );
+        (addresses(&verdict), verdict.scope)
+    };
+    assert_eq!(
+        hello(&alive, "192.0.2.0/24"),
+        (vec!["127.0.1.1".to_owned(), "127.0.1.2".to_owned()], 16)
+    );
+    let half = fleet(&network(), &["127.0.1.1:8080"]);
+    assert_eq!(
+        hello(&half, "192.0.2.0/24"),
+        (vec!["127.0.1.2".to_owned()], 16)
+    );
+    let dead = fleet(&network(), &["127.0.1.1:8080", "127.0.1.2:8080"]);
+    // The located /24 of the latency map now decides, so the answer is true for a /24 only.
+    assert_eq!(
+        hello(&dead, "192.0.2.0/24"),
+        (vec!["127.0.2.1".to_owned(), "127.0.2.2".to_owned()], 24)
+    );
+}
+
+#[test]
+fn aaaa_is_never_denied_to_some_only() {
+    let tables = [table(
+        "hello",
+        "hello.fn.test",
+        &[("192.0.2.0/24", "us-east")],
+    )];
+    let names = names(&tables);
+    let hello = |fleet: &Fleet| {
+        let verdict = ask(
+            POLICY,
+            &names,
+            fleet,
+            "hello.fn.test",
+            RecordType::AAAA,
+            "192.0.2.0/24",
+        );
+        (matches!(verdict.body, Body::NoData), verdict.scope)
+    };
+    // Only eu-west has IPv6: everybody gets it.
+    let all = fleet(&network(), &[]);
+    assert_eq!(
+        addresses(&ask(
+            POLICY,
+            &names,
+            &all,
+            "hello.fn.test",
+            RecordType::AAAA,
+            "192.0.2.0/24"
+        )),
+        ["::2"]
+    );
+    // With it dead nobody gets an address, and the scope says so.
+    assert_eq!(hello(&fleet(&network(), &["[::2]:8080"])), (true, 0));
+    let v4_only = NetworkDesired {
+        clusters: vec![cluster(0, false)],
+        ..network()
+    };
+    assert_eq!(hello(&fleet(&v4_only, &[])), (true, 0));
+}
+
+#[test]
+fn when_everything_looks_dead_the_operator_decides() {
+    let tables = [table(
+        "hello",
+        "hello.fn.test",
+        &[("192.0.2.0/24", "us-east")],
+    )];
+    let names = names(&tables);
+    let down: BTreeSet<SocketAddr> = network()
+        .clusters
+        .iter()
+        .flat_map(|c| c.gateways.clone())
+        .collect();
+    let fleet = Fleet::new(Arc::new(Network::new(&network())), &down);
+    let with = |when_all_dead, max_addresses| {
+        let policy = Policy {
+            when_all_dead,
+            max_addresses,
+        };
+        ask(
+            policy,
+            &names,
+            &fleet,
+            "hello.fn.test",
+            RecordType::A,
+            "192.0.2.0/24",
+        )
+    };
+    // Bound first, then from near to far.
+    let all = with(WhenAllDead::ServeAll, 16);
+    assert_eq!(
+        addresses(&all),
+        [
+            "127.0.2.1",
+            "127.0.2.2",
+            "127.0.1.1",
+            "127.0.1.2",
+            "127.0.0.1",
+            "127.0.0.2"
+        ]
+    );
+    assert_eq!(all.scope, 24);
+    assert_eq!(addresses(&with(WhenAllDead::ServeAll, 3)).len(), 3);
+    assert_eq!(
+        addresses(&with(WhenAllDead::ServeChosen, 16)),
+        ["127.0.2.1", "127.0.2.2"]
+    );
+    assert!(matches!(with(WhenAllDead::Refuse, 16).body, Body::Failure));
+}
+
+#[test]
+fn gateways_take_turns() {
+    let list: Vec<IpAddr> = (1..=3)
+        .map(|last| IpAddr::from([127, 0, 0, last]))
+        .collect();
+    let firsts: BTreeSet<IpAddr> = (0..3).map(|turn| rotated(&list, turn, 2)[0]).collect();
+    assert_eq!(firsts.len(), 3);
+    assert_eq!(rotated(&list, 65_535, 16).len(), 3);
+    assert!(rotated(&[], 5, 16).is_empty());
+}

@@ -1,0 +1,301 @@
+//! Settings of the DNS server. `deploy/config/dns.toml` describes every key.
+
+mod validate;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use fdn_core::{ByteSize, DurationMs, HostName};
+use fdn_service::logs::LogSettings;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::policy::WhenAllDead;
+
+/// All settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// This server's own name in the network: its queue at the broker is called after it.
+    pub server: String,
+    /// Where the state is kept.
+    pub data_dir: PathBuf,
+    /// Addresses that are listened on, UDP and TCP on each. The first is the one told to others.
+    pub listen: Vec<SocketAddr>,
+    /// Where health, metrics and `/lookup` are served.
+    pub admin: SocketAddr,
+    /// The log.
+    pub log: LogSettings,
+    /// The broker.
+    pub broker: BrokerSettings,
+    /// The rest of the network.
+    pub network: NetworkSettings,
+    /// The zone.
+    pub zone: ZoneSettings,
+    /// The answers.
+    pub answer: AnswerSettings,
+    /// The UDP sockets.
+    pub udp: UdpSettings,
+    /// The TCP connections.
+    pub tcp: TcpSettings,
+    /// Keeping up with the controller.
+    pub sync: SyncSettings,
+    /// Telling the controller who asks.
+    pub demand: DemandSettings,
+    /// Checks of the gateways.
+    pub health: HealthSettings,
+    /// Where clients are.
+    pub geo: GeoSettings,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            server: "dns-1".to_owned(),
+            data_dir: PathBuf::from("/var/lib/fdn-dns"),
+            listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 5300))],
+            admin: SocketAddr::from((Ipv4Addr::LOCALHOST, 8602)),
+            log: LogSettings::default(),
+            broker: BrokerSettings::default(),
+            network: NetworkSettings::default(),
+            zone: ZoneSettings::default(),
+            answer: AnswerSettings::default(),
+            udp: UdpSettings::default(),
+            tcp: TcpSettings::default(),
+            sync: SyncSettings::default(),
+            demand: DemandSettings::default(),
+            health: HealthSettings::default(),
+            geo: GeoSettings::default(),
+        }
+    }
+}
+
+/// How the broker is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BrokerSettings {
+    /// `amqp://user@host:port/vhost`.
+    pub url: String,
+    /// A file that holds the password.
+    pub password_file: Option<PathBuf>,
+    /// The first part of every exchange's and queue's name.
+    pub namespace: String,
+}
+
+impl Default for BrokerSettings {
+    fn default() -> Self {
+        Self {
+            url: "amqp://fdn@127.0.0.1:5672/%2f".to_owned(),
+            password_file: None,
+            namespace: "fdn".to_owned(),
+        }
+    }
+}
+
+/// How the controller is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkSettings {
+    /// The controller's base address; without it no snapshots are pulled.
+    pub controller: Option<Url>,
+    /// A file that holds the network token.
+    pub token_file: Option<PathBuf>,
+}
+
+/// The zone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ZoneSettings {
+    /// Its name.
+    pub name: HostName,
+    /// Its name servers, the primary first. Empty: `ns1.` and the zone's name, at the first listening address.
+    pub servers: Vec<NameServer>,
+    /// The mailbox of whoever is responsible, as a host name. Absent: `hostmaster.` and the zone's name.
+    pub contact: Option<HostName>,
+    /// Time to live of SOA, NS and name servers' addresses.
+    pub ttl: DurationMs,
+    /// For how long a negative answer may be cached.
+    pub negative_ttl: DurationMs,
+    /// SOA refresh.
+    pub refresh: DurationMs,
+    /// SOA retry.
+    pub retry: DurationMs,
+    /// SOA expire.
+    pub expire: DurationMs,
+}
+
+impl Default for ZoneSettings {
+    fn default() -> Self {
+        Self {
+            name: "fn.test".parse().expect("a host name"),
+            servers: Vec::new(),
+            contact: None,
+            ttl: DurationMs::from_secs(3600),
+            negative_ttl: DurationMs::from_secs(30),
+            refresh: DurationMs::from_secs(3600),
+            retry: DurationMs::from_secs(600),
+            expire: DurationMs::from_secs(604_800),
+        }
+    }
+}
+
+/// A name server of the zone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NameServer {
+    /// Its name.
+    pub name: HostName,
+    /// Its addresses; needed if its name lies in the zone.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AnswerSettings {
+    /// Addresses of one answer.
+    pub max_addresses: usize,
+    /// What is answered while no cluster passes its health checks.
+    pub when_all_dead: WhenAllDead,
+    /// The largest answer over UDP, in octets, whatever the asker takes.
+    pub udp_size: u16,
+}
+
+impl Default for AnswerSettings {
+    fn default() -> Self {
+        // 1232 octets pass every IPv6 path unfragmented: 1280 less the headers of IPv6 and UDP.
+        Self {
+            max_addresses: 16,
+            when_all_dead: WhenAllDead::ServeAll,
+            udp_size: 1232,
+        }
+    }
+}
+
+/// The UDP sockets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UdpSettings {
+    /// Sockets for each address, between which the kernel shares the queries. 0: one for each core.
+    pub sockets: usize,
+    /// Octets of queries that the kernel keeps for each socket. The kernel has a limit of its own.
+    pub receive_buffer: ByteSize,
+}
+
+impl Default for UdpSettings {
+    fn default() -> Self {
+        Self {
+            sockets: 0,
+            receive_buffer: ByteSize::from_mib(1),
+        }
+    }
+}
+
+/// The TCP connections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TcpSettings {
+    /// Connections at once on each address.
+    pub connections: usize,
+    /// Connections at once from one client.
+    pub per_client: usize,
+    /// How long a whole message may take to arrive, or an answer to be taken.
+    pub idle: DurationMs,
+}
+
+impl Default for TcpSettings {
+    fn default() -> Self {
+        Self {
+            connections: 1000,
+            per_client: 64,
+            idle: DurationMs::from_secs(10),
+        }
+    }
+}
+
+/// Keeping up with the controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SyncSettings {
+    /// Pause between two pulls of the snapshot.
+    pub pull_interval: DurationMs,
+    /// The largest snapshot that is taken.
+    pub snapshot_limit: ByteSize,
+    /// How long changes are gathered before they are answered.
+    pub coalesce: DurationMs,
+    /// How long changes are gathered before they are written to disk.
+    pub save_after: DurationMs,
+    /// Messages taken from the broker ahead of being dealt with.
+    pub prefetch: u16,
+}
+
+impl Default for SyncSettings {
+    fn default() -> Self {
+        Self {
+            pull_interval: DurationMs::from_secs(30),
+            snapshot_limit: ByteSize::from_mib(512),
+            coalesce: DurationMs::from_millis(10),
+            save_after: DurationMs::from_millis(500),
+            prefetch: 256,
+        }
+    }
+}
+
+/// Telling the controller who asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DemandSettings {
+    /// Pause between two reports.
+    pub interval: DurationMs,
+    /// Pairs of app and client prefix that are counted between two reports.
+    pub capacity: usize,
+}
+
+impl Default for DemandSettings {
+    fn default() -> Self {
+        Self {
+            interval: DurationMs::from_secs(1),
+            capacity: 16_384,
+        }
+    }
+}
+
+/// Checks of the gateways.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HealthSettings {
+    /// From the beginning of one check to the beginning of the next, give or take a tenth.
+    pub interval: DurationMs,
+    /// How long a check may take.
+    pub timeout: DurationMs,
+    /// Failures in a row until a gateway leaves the answers.
+    pub fall: u32,
+    /// Successes in a row until it returns.
+    pub rise: u32,
+    /// Checks under way at once.
+    pub concurrency: usize,
+}
+
+impl Default for HealthSettings {
+    fn default() -> Self {
+        Self {
+            interval: DurationMs::from_secs(1),
+            timeout: DurationMs::from_millis(800),
+            fall: 2,
+            rise: 2,
+            concurrency: 256,
+        }
+    }
+}
+
+/// Where clients are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GeoSettings {
+    /// A database in MaxMind DB format, for clients that the network's own list of locations lacks.
+    pub database: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+use std::path::Path;
+
+use super::*;
+
+fn sample() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/config/dns.toml")
+}
+
+#[test]
+fn the_sample_is_valid_and_names_every_key_under_a_comment() {
+    let settings: Settings =
+        fdn_service::config::load(Some(&sample()), &[]).expect("the sample file");
+    settings.validate().expect("valid");
+    let text = std::fs::read_to_string(sample()).expect("the sample file");
+    let lines: Vec<&str> = text
+        .lines()
+        .map(|line| line.trim_start_matches("#:").trim())
+        .collect();
+    let printed = fdn_service::config::print(&Settings {
+        // Absent values are not printed, so give each one.
+        broker: BrokerSettings {
+            password_file: Some("x".into()),
+            ..BrokerSettings::default()
+        },
+        network: NetworkSettings {
+            controller: "http://x".parse().ok(),
+            token_file: Some("x".into()),
+        },
+        zone: ZoneSettings {
+            contact: "x.test".parse().ok(),
+            ..ZoneSettings::default()
+        },
+        geo: GeoSettings {
+            database: Some("x".into()),
+        },
+        ..Settings::default()
+    });
+    for line in printed
+        .expect("toml")
+        .lines()
+        .filter(|line| line.contains(" = "))
+    {
+        let key = line.split(" = ").next().expect("a key");
+        let at = lines
+            .iter()
+            .position(|l| l.starts_with(&format!("{key} =")))
+            .unwrap_or_else(|| panic!("dns.toml lacks {key}"));
+        assert!(lines[at - 1].starts_with("# "), "no comment above {key}");
+    }
+}
+
+#[test]
+fn values_that_cannot_work_are_named() {
+    type Break = (&'static str, fn(&mut Settings));
+    let broken: [Break; 6] = [
+        ("listen", |s| s.listen.clear()),
+        ("health.fall", |s| s.health.fall = 0),
+        ("tcp.idle", |s| s.tcp.idle = DurationMs::from_secs(0)),
+        ("answer.udp_size", |s| s.answer.udp_size = 100),
+        ("network.controller", |s| {
+            s.network.controller = "mailto:x@y".parse().ok()
+        }),
+        ("zone.servers", |s| {
+            s.zone.servers = vec![NameServer {
+                name: "ns.fn.test".parse().expect("name"),
+                addresses: vec![],
+            }];
+        }),
+    ];
+    for (key, change) in broken {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        let error = settings.validate().expect_err(key).to_string();
+        assert!(error.contains(key), "{error}");
+    }
+    Settings::default()
+        .validate()
+        .expect("the defaults are valid");
+}

@@ -1,0 +1,114 @@
+//! Checks of settings that no single type can make, and the zone that follows from them.
+
+use std::net::IpAddr;
+
+use fdn_core::{DurationMs, HostName};
+
+use super::Settings;
+use crate::error::Error;
+use crate::policy::zone::ZoneData;
+
+impl Settings {
+    /// Checks what the types cannot.
+    ///
+    /// # Errors
+    /// Names the first key that cannot work, and what it needs.
+    pub fn validate(&self) -> Result<(), Error> {
+        let at_least_one = [
+            ("answer.max_addresses", self.answer.max_addresses),
+            ("tcp.connections", self.tcp.connections),
+            ("tcp.per_client", self.tcp.per_client),
+            ("demand.capacity", self.demand.capacity),
+            ("health.concurrency", self.health.concurrency),
+            ("health.fall", self.health.fall as usize),
+            ("health.rise", self.health.rise as usize),
+            ("sync.prefetch", usize::from(self.sync.prefetch)),
+        ];
+        let not_zero = [
+            ("tcp.idle", self.tcp.idle),
+            ("sync.pull_interval", self.sync.pull_interval),
+            ("demand.interval", self.demand.interval),
+            ("health.interval", self.health.interval),
+            ("health.timeout", self.health.timeout),
+        ];
+        let fail = |key, reason: &str| {
+            Err(Error::Setting {
+                key,
+                reason: reason.to_owned(),
+            })
+        };
+        if let Some((key, _)) = at_least_one.iter().find(|(_, n)| *n == 0) {
+            return fail(key, "must be at least 1");
+        }
+        if let Some((key, _)) = not_zero.iter().find(|(_, d)| d.as_millis() == 0) {
+            return fail(key, "must be longer than 0s");
+        }
+        if self.server.is_empty() || self.server.len() > 63 {
+            return fail("server", "must be a name of 1 to 63 characters");
+        }
+        if self.listen.is_empty() {
+            return fail("listen", "must name at least one address");
+        }
+        if !(512..=4096).contains(&self.answer.udp_size) {
+            return fail("answer.udp_size", "must be between 512 and 4096");
+        }
+        let base = self.network.controller.as_ref();
+        if base
+            .is_some_and(|url| url.cannot_be_a_base() || !matches!(url.scheme(), "http" | "https"))
+        {
+            return fail(
+                "network.controller",
+                "must be an http or https address, such as http://127.0.0.1:8600",
+            );
+        }
+        self.zone_data(self.listen[0].ip()).map(drop)
+    }
+
+    /// The zone, completed with what follows from its name and from the address that is listened on.
+    pub(crate) fn zone_data(&self, listening: IpAddr) -> Result<ZoneData, Error> {
+        let fail = |key, reason: String| Error::Setting { key, reason };
+        let zone = &self.zone;
+        let under = |label: &str, key| {
+            format!("{label}.{}", zone.name)
+                .parse::<HostName>()
+                .map_err(|e| fail(key, e.to_string()))
+        };
+        let servers = if zone.servers.is_empty() {
+            vec![(under("ns1", "zone.name")?, vec![listening])]
+        } else {
+            zone.servers
+                .iter()
+                .map(|server| (server.name.clone(), server.addresses.clone()))
+                .collect()
+        };
+        let suffix = format!(".{}", zone.name);
+        for (name, addresses) in &servers {
+            if addresses.is_empty() && (name.as_str().ends_with(&suffix) || *name == zone.name) {
+                return Err(fail(
+                    "zone.servers",
+                    format!("needs addresses for {name}, which lies in the zone"),
+                ));
+            }
+        }
+        let contact = zone
+            .contact
+            .clone()
+            .map_or_else(|| under("hostmaster", "zone.name"), Ok)?;
+        let seconds = |key, value: DurationMs| {
+            i32::try_from(value.as_millis() / 1000)
+                .map_err(|_| fail(key, "must be below 2^31 seconds".to_owned()))
+        };
+        Ok(ZoneData {
+            name: zone.name.clone(),
+            servers,
+            contact,
+            ttl: seconds("zone.ttl", zone.ttl)?.unsigned_abs(),
+            negative_ttl: seconds("zone.negative_ttl", zone.negative_ttl)?.unsigned_abs(),
+            timers: [
+                seconds("zone.refresh", zone.refresh)?,
+                seconds("zone.retry", zone.retry)?,
+                seconds("zone.expire", zone.expire)?,
+            ],
+        })
+    }
+}

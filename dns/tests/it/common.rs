@@ -1,0 +1,249 @@
+//! A server with a broker of its own, and what tests ask it with.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use fdn_bus::{Broker, MemoryBroker};
+use fdn_core::message::{
+    AppBindings, BindingsDesired, ClusterSpec, Envelope, Message, NetworkDesired,
+};
+use fdn_core::{DurationMs, GeoPoint, MessageId, Revision};
+use fdn_dns::{Dns, Settings};
+use fdn_testkit::wait;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+/// Settings for a server on free ports of the loopback address, with short times.
+pub(crate) fn settings(dir: &Path) -> Settings {
+    let mut settings = Settings {
+        data_dir: dir.to_owned(),
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        admin: SocketAddr::from(([127, 0, 0, 1], 0)),
+        ..Settings::default()
+    };
+    settings.sync.save_after = DurationMs::from_millis(20);
+    settings.sync.pull_interval = DurationMs::from_millis(100);
+    settings.demand.interval = DurationMs::from_millis(50);
+    // Gateways of these tests do not exist unless the test is about health.
+    settings.health.interval = DurationMs::from_secs(3600);
+    settings.health.fall = 1000;
+    settings
+}
+
+/// A server, its broker and its folder.
+pub(crate) struct Fixture {
+    pub(crate) dns: Dns,
+    pub(crate) broker: Arc<MemoryBroker>,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+impl Fixture {
+    pub(crate) async fn start(change: impl FnOnce(&mut Settings)) -> Self {
+        let dir = tempfile::tempdir().expect("folder");
+        let mut settings = settings(dir.path());
+        change(&mut settings);
+        let broker = Arc::new(MemoryBroker::default());
+        let dns = Dns::start(settings, Arc::clone(&broker) as _)
+            .await
+            .expect("started");
+        Self { dns, broker, dir }
+    }
+
+    /// A server that knows the three regions and the app `hello` at revision 2, bound nowhere.
+    pub(crate) async fn with_hello(change: impl FnOnce(&mut Settings)) -> Self {
+        let fixture = Self::start(change).await;
+        fixture.publish(Message::NetworkDesired(network(1))).await;
+        fixture.publish(app("hello", 2, &[])).await;
+        fixture
+            .answers(
+                "hello.fn.test",
+                "198.51.100.0/24",
+                &["127.0.2.1", "127.0.2.2"],
+            )
+            .await;
+        fixture
+    }
+
+    pub(crate) async fn publish(&self, message: Message) {
+        let id = MessageId::from_uuid(Uuid::now_v7());
+        self.publish_as(id, message).await;
+    }
+
+    pub(crate) async fn publish_as(&self, id: MessageId, message: Message) {
+        let envelope = Envelope::new(id, fdn_service::now(), message);
+        self.broker.publish(&envelope).await.expect("published");
+    }
+
+    pub(crate) async fn dig(&self, arguments: &[&str]) -> String {
+        dig(self.dns.address(), arguments).await
+    }
+
+    /// Waits until clients of `subnet` are answered with exactly these addresses.
+    pub(crate) async fn answers(&self, name: &str, subnet: &str, expected: &[&str]) {
+        let mut expected = expected.to_vec();
+        expected.sort_unstable();
+        wait::until(
+            &format!("{name} for {subnet} to be {expected:?}"),
+            async || {
+                let got = self.addresses(name, subnet).await;
+                if got == expected {
+                    Ok(())
+                } else {
+                    Err(format!("it is {got:?}"))
+                }
+            },
+        )
+        .await;
+    }
+
+    pub(crate) async fn addresses(&self, name: &str, subnet: &str) -> Vec<String> {
+        let out = self
+            .dig(&[name, "A", "+short", &format!("+subnet={subnet}")])
+            .await;
+        let mut lines: Vec<String> = out.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    }
+
+    pub(crate) async fn admin(&self, path: &str) -> (u16, String) {
+        get(self.dns.admin_address(), path).await
+    }
+}
+
+/// Runs `dig` against a server.
+pub(crate) async fn dig(server: SocketAddr, arguments: &[&str]) -> String {
+    let output = tokio::process::Command::new("dig")
+        .arg(format!("@{}", server.ip()))
+        .args([
+            "-p",
+            &server.port().to_string(),
+            "+tries=2",
+            "+time=5",
+            "+norecurse",
+        ])
+        .args(arguments)
+        .output()
+        .await
+        .expect("these tests need the client `dig` (Debian package bind9-dnsutils)");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "dig {arguments:?} failed: {text}");
+    text
+}
+
+pub(crate) async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    let client =
+        fdn_service::http_client::build(std::time::Duration::from_secs(10)).expect("client");
+    let response = client
+        .get(format!("http://{address}{path}"))
+        .send()
+        .await
+        .expect("an answer");
+    (
+        response.status().as_u16(),
+        response.text().await.expect("text"),
+    )
+}
+
+pub(crate) fn cluster(name: &str, lat: f64, lon: f64, gateways: &[SocketAddr]) -> ClusterSpec {
+    ClusterSpec {
+        cluster: name.parse().expect("cluster"),
+        region: name.parse().expect("region"),
+        location: GeoPoint::new(lat, lon).expect("point"),
+        gateways: gateways.to_vec(),
+        health: gateways.to_vec(),
+    }
+}
+
+fn pair(third: u8) -> [SocketAddr; 2] {
+    [1, 2].map(|last| SocketAddr::from((IpAddr::from([127, 0, third, last]), 8080)))
+}
+
+/// Three regions with two gateways each, and the three documentation prefixes near one of them each.
+pub(crate) fn network(revision: u64) -> NetworkDesired {
+    let point = |lat, lon| GeoPoint::new(lat, lon).expect("point");
+    NetworkDesired {
+        revision: Revision(revision),
+        clusters: vec![
+            cluster("eu-west", 53.35, -6.26, &pair(1)),
+            cluster("us-east", 39.04, -77.49, &pair(2)),
+            cluster("ap-south", 19.08, 72.88, &pair(3)),
+        ],
+        locations: vec![
+            ("192.0.2.0/24".parse().expect("prefix"), point(48.86, 2.35)),
+            (
+                "198.51.100.0/24".parse().expect("prefix"),
+                point(40.71, -74.0),
+            ),
+            (
+                "203.0.113.0/24".parse().expect("prefix"),
+                point(1.35, 103.8),
+            ),
+        ],
+        measured: vec![],
+    }
+}
+
+pub(crate) fn bindings(name: &str, revision: u64, bindings: &[(&str, &str)]) -> BindingsDesired {
+    let bindings = bindings
+        .iter()
+        .map(|(p, c)| (p.parse().expect("prefix"), c.parse().expect("cluster")))
+        .collect();
+    let state = AppBindings {
+        host: format!("{name}.fn.test").parse().expect("host"),
+        ttl_s: 20,
+        bindings,
+    };
+    BindingsDesired {
+        app: name.parse().expect("app"),
+        revision: Revision(revision),
+        state: Some(state),
+    }
+}
+
+pub(crate) fn app(name: &str, revision: u64, bound: &[(&str, &str)]) -> Message {
+    Message::BindingsDesired(bindings(name, revision, bound))
+}
+
+/// A tiny HTTP server: what `answer` makes of a request's head is sent back, and the connection closed.
+pub(crate) struct Http {
+    pub(crate) address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Http {
+    pub(crate) async fn start(
+        address: SocketAddr,
+        answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).await.expect("a free address");
+        let address = listener.local_addr().expect("address");
+        let task = tokio::spawn(async move {
+            // A peer that fails is a peer that only wanted to connect.
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (mut head, mut buffer) = (Vec::new(), [0; 1024]);
+                while !head.windows(4).any(|w| w == b"\r\n\r\n") {
+                    match stream.read(&mut buffer).await {
+                        Ok(n) if n > 0 => head.extend_from_slice(&buffer[..n]),
+                        _ => break,
+                    }
+                }
+                let (status, body) = answer(&String::from_utf8_lossy(&head));
+                let text = format!(
+                    "HTTP/1.1 {status} x\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+                    body.len()
+                );
+                drop(stream.write_all(text.as_bytes()).await);
+            }
+        });
+        Self { address, task }
+    }
+
+    /// Stops listening; returns when the address is free again.
+    pub(crate) async fn stop(self) {
+        self.task.abort();
+        drop(self.task.await);
+    }
+}

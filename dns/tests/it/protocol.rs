@@ -1,0 +1,233 @@
+//! What goes over the wire, as `dig` and hand-made messages see it.
+
+use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::rdata::opt::EdnsOption;
+use hickory_proto::rr::{Name, RecordType};
+
+use crate::common::{Fixture, app};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_subnets_get_three_regions() {
+    let fixture = Fixture::with_hello(|_| {}).await;
+    for (subnet, third) in [
+        ("192.0.2.0/24", 1),
+        ("198.51.100.0/24", 2),
+        ("203.0.113.0/24", 3),
+    ] {
+        let expected = [format!("127.0.{third}.1"), format!("127.0.{third}.2")];
+        fixture
+            .answers("hello.fn.test", subnet, &[&expected[0], &expected[1]])
+            .await;
+        let full = fixture
+            .dig(&["hello.fn.test", &format!("+subnet={subnet}")])
+            .await;
+        assert!(
+            full.contains(&format!("CLIENT-SUBNET: {subnet}/24")),
+            "{full}"
+        );
+        assert!(
+            full.contains("flags: qr aa;")
+                && full.contains("status: NOERROR")
+                && full.contains("udp: 1232"),
+            "{full}"
+        );
+        assert!(
+            full.contains("hello.fn.test.\t\t20\tIN\tA\t127.0."),
+            "{full}"
+        );
+    }
+    // A binding moves clients of its prefix, and only them.
+    fixture
+        .publish(app("hello", 3, &[("192.0.2.128/25", "ap-south")]))
+        .await;
+    fixture
+        .answers(
+            "hello.fn.test",
+            "192.0.2.128/25",
+            &["127.0.3.1", "127.0.3.2"],
+        )
+        .await;
+    fixture
+        .answers("hello.fn.test", "192.0.2.0/25", &["127.0.1.1", "127.0.1.2"])
+        .await;
+    let beside = fixture
+        .dig(&["hello.fn.test", "+subnet=192.0.2.0/25"])
+        .await;
+    assert!(
+        beside.contains("CLIENT-SUBNET: 192.0.2.0/25/25"),
+        "{beside}"
+    );
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dig_reads_every_kind_of_answer_over_udp_and_tcp() {
+    let fixture = Fixture::with_hello(|_| {}).await;
+    for transport in ["+notcp", "+tcp"] {
+        let ask = async |arguments: &[&str]| fixture.dig(&[arguments, &[transport]].concat()).await;
+        let soa = ask(&["fn.test", "SOA", "+short"]).await;
+        assert_eq!(
+            soa.trim(),
+            "ns1.fn.test. hostmaster.fn.test. 2 3600 600 604800 30"
+        );
+        assert_eq!(
+            ask(&["fn.test", "NS", "+short"]).await.trim(),
+            "ns1.fn.test."
+        );
+        assert_eq!(ask(&["ns1.fn.test", "+short"]).await.trim(), "127.0.0.1");
+        let missing = ask(&["nobody.fn.test"]).await;
+        assert!(
+            missing.contains("NXDOMAIN") && missing.contains("fn.test.\t\t30\tIN\tSOA"),
+            "{missing}"
+        );
+        let nodata = ask(&["hello.fn.test", "AAAA"]).await;
+        assert!(
+            nodata.contains("NOERROR")
+                && nodata.contains("ANSWER: 0")
+                && nodata.contains("IN\tSOA"),
+            "{nodata}"
+        );
+        assert!(ask(&["example.org"]).await.contains("status: REFUSED"));
+        assert!(
+            ask(&["version.bind", "TXT", "CH"])
+                .await
+                .contains("status: REFUSED")
+        );
+        assert!(
+            ask(&["hello.fn.test", "TYPE65280"])
+                .await
+                .contains("ANSWER: 0")
+        );
+        let any = ask(&["hello.fn.test", "ANY"]).await;
+        assert!(any.contains("HINFO") && any.contains("ANSWER: 1"), "{any}");
+        assert!(
+            ask(&["hello.fn.test", "+opcode=4"])
+                .await
+                .contains("status: NOTIMP")
+        );
+        let version = ask(&["hello.fn.test", "+edns=3", "+noednsnegotiation"]).await;
+        assert!(
+            version.contains("status: BADVERS") && version.contains("EDNS: version: 0"),
+            "{version}"
+        );
+        let plain = ask(&["hello.fn.test", "+noedns"]).await;
+        assert!(
+            plain.contains("ANSWER: 2") && !plain.contains("EDNS"),
+            "{plain}"
+        );
+        let opted_out = ask(&["hello.fn.test", "+subnet=0"]).await;
+        assert!(
+            opted_out.contains("CLIENT-SUBNET: 0.0.0.0/0/0") && opted_out.contains("ANSWER: 2"),
+            "{opted_out}"
+        );
+        let spelled = ask(&["HeLLo.Fn.TesT", "A"]).await;
+        assert!(spelled.contains("HeLLo.Fn.TesT.\t\t20\tIN\tA"), "{spelled}");
+    }
+    fixture.dns.stop().await;
+}
+
+/// Sends octets as a datagram and waits for the answer.
+fn exchange(server: SocketAddr, octets: &[u8]) -> Vec<u8> {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("socket");
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("time-out");
+    socket.send_to(octets, server).expect("sent");
+    let mut buffer = [0; 4096];
+    let (len, from) = socket.recv_from(&mut buffer).expect("an answer");
+    assert_eq!(from, server);
+    buffer[..len].to_vec()
+}
+
+fn request(subnet: &[u8]) -> Vec<u8> {
+    let mut message = Message::new(4711, MessageType::Query, OpCode::Query);
+    message.add_query(Query::query(
+        Name::from_ascii("hello.fn.test.").expect("name"),
+        RecordType::A,
+    ));
+    let mut edns = Edns::new();
+    edns.set_max_payload(1400);
+    edns.options_mut()
+        .insert(EdnsOption::Unknown(8, subnet.to_vec()));
+    message.edns = Some(edns);
+    message.to_vec().expect("encoded")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn malformed_subnets_are_refused_with_question_and_opt() {
+    let fixture = Fixture::with_hello(|_| {}).await;
+    let server = fixture.dns.address();
+    let good = Message::from_vec(&exchange(server, &request(&[0, 1, 24, 0, 203, 0, 113])))
+        .expect("decoded");
+    assert_eq!(
+        (good.metadata.response_code, good.answers.len()),
+        (ResponseCode::NoError, 2)
+    );
+    let bad: [&[u8]; 6] = [
+        &[0, 1, 24, 0, 203, 0, 113, 0],
+        &[0, 1, 24, 0, 203, 0],
+        &[0, 1, 23, 0, 203, 0, 113],
+        &[0, 1, 24, 24, 203, 0, 113],
+        &[0, 1, 40, 0, 203, 0, 113, 1, 1],
+        &[0, 9, 8, 0, 1],
+    ];
+    for subnet in bad {
+        let answer = Message::from_vec(&exchange(server, &request(subnet))).expect("decoded");
+        assert_eq!(
+            (answer.metadata.id, answer.metadata.response_code),
+            (4711, ResponseCode::FormErr),
+            "{subnet:?}"
+        );
+        assert!(
+            answer.queries.len() == 1 && answer.edns.is_some() && answer.answers.is_empty(),
+            "{subnet:?}"
+        );
+    }
+    // Neither of these gets an answer, so the next one that does is the answer to the last.
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("socket");
+    let mut response = request(&[0, 1, 24, 0, 203, 0, 113]);
+    response[2] |= 0x80;
+    response[1] ^= 1;
+    for octets in [&response[..], b"", b"stump"] {
+        socket.send_to(octets, server).expect("sent");
+    }
+    socket
+        .send_to(&request(&[0, 1, 24, 0, 203, 0, 113]), server)
+        .expect("sent");
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("time-out");
+    let mut buffer = [0; 4096];
+    let (len, _) = socket.recv_from(&mut buffer).expect("an answer");
+    assert_eq!(
+        Message::from_vec(&buffer[..len])
+            .expect("decoded")
+            .metadata
+            .id,
+        4711
+    );
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_listens_on_ipv6_too() {
+    if UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        // The system has no IPv6; there is nothing to listen on.
+        return;
+    }
+    let fixture =
+        Fixture::with_hello(|s| s.listen = vec![SocketAddr::from((Ipv6Addr::LOCALHOST, 0))]).await;
+    for transport in ["+notcp", "+tcp"] {
+        assert_eq!(
+            fixture
+                .dig(&["ns1.fn.test", "AAAA", "+short", transport])
+                .await
+                .trim(),
+            "::1"
+        );
+    }
+    fixture.dns.stop().await;
+}

@@ -1,0 +1,224 @@
+//! Where the answers come from: broker, disk, and what is told back.
+
+use std::sync::Arc;
+
+use fdn_bus::{Broker, MemoryBroker, Subscription};
+use fdn_core::message::{BindingsDesired, Channel, Message};
+use fdn_core::{AppName, MessageId, Revision};
+use fdn_dns::Dns;
+use fdn_testkit::wait;
+use uuid::Uuid;
+
+use crate::common::{Fixture, app, network, settings};
+
+const EU: [&str; 2] = ["127.0.1.1", "127.0.1.2"];
+const US: [&str; 2] = ["127.0.2.1", "127.0.2.2"];
+const CLIENT: &str = "192.0.2.0/24";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn older_and_doubled_messages_are_harmless() {
+    let fixture = Fixture::with_hello(|_| {}).await;
+    let bound = app("hello", 9, &[(CLIENT, "us-east")]);
+    let id = MessageId::from_uuid(Uuid::now_v7());
+    fixture.publish_as(id, bound.clone()).await;
+    fixture.publish_as(id, bound).await;
+    fixture
+        .publish(app("hello", 8, &[(CLIENT, "ap-south")]))
+        .await;
+    fixture.publish(app("marker", 10, &[])).await;
+    // The queue is in order: once the last message is answered, all before it have been seen.
+    fixture.answers("marker.fn.test", CLIENT, &EU).await;
+    assert_eq!(fixture.addresses("hello.fn.test", CLIENT).await, US);
+    let (_, metrics) = fixture.admin("/metrics").await;
+    assert!(
+        metrics.contains("fdn_dns_stale_messages_total 2"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("fdn_dns_revision 10"), "{metrics}");
+    assert!(metrics.contains("fdn_dns_apps 2"), "{metrics}");
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_that_is_removed_is_no_longer_a_name() {
+    let fixture = Fixture::with_hello(|_| {}).await;
+    let gone = BindingsDesired {
+        app: "hello".parse().expect("app"),
+        revision: Revision(5),
+        state: None,
+    };
+    fixture.publish(Message::BindingsDesired(gone)).await;
+    wait::until("hello to be gone", async || {
+        let out = fixture.dig(&["hello.fn.test"]).await;
+        if out.contains("NXDOMAIN") {
+            Ok(())
+        } else {
+            Err(out)
+        }
+    })
+    .await;
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_without_anybody_answers_from_disk_at_once() {
+    let fixture = Fixture::with_hello(|_| {}).await;
+    fixture
+        .publish(app("hello", 5, &[(CLIENT, "us-east")]))
+        .await;
+    fixture.answers("hello.fn.test", CLIENT, &US).await;
+    let Fixture { dns, dir, .. } = fixture;
+    dns.stop().await;
+
+    // A new broker that knows nothing, and no controller.
+    let broker = Arc::new(MemoryBroker::default());
+    let dns = Dns::start(settings(dir.path()), Arc::clone(&broker) as _)
+        .await
+        .expect("started");
+    let fixture = Fixture { dns, broker, dir };
+    assert_eq!(fixture.addresses("hello.fn.test", CLIENT).await, US);
+    assert_eq!(fixture.admin("/readyz").await.0, 200);
+    // It still knows which messages are old.
+    fixture
+        .publish(app("hello", 4, &[(CLIENT, "ap-south")]))
+        .await;
+    fixture.publish(app("marker", 6, &[])).await;
+    fixture.answers("marker.fn.test", CLIENT, &EU).await;
+    assert_eq!(fixture.addresses("hello.fn.test", CLIENT).await, US);
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn before_anything_is_known_it_is_not_ready_and_denies_nothing() {
+    let fixture = Fixture::start(|_| {}).await;
+    let (status, reasons) = fixture.admin("/readyz").await;
+    assert_eq!(status, 503);
+    assert!(
+        reasons.contains("neither the disk nor the controller"),
+        "{reasons}"
+    );
+    assert_eq!(fixture.admin("/healthz").await.0, 200);
+    assert!(fixture.dig(&["hello.fn.test"]).await.contains("SERVFAIL"));
+    assert!(fixture.dig(&["fn.test", "SOA"]).await.contains("NOERROR"));
+    fixture.publish(Message::NetworkDesired(network(1))).await;
+    wait::until("readiness", async || match fixture.admin("/readyz").await {
+        (200, _) => Ok(()),
+        (_, text) => Err(text),
+    })
+    .await;
+    assert!(fixture.dig(&["hello.fn.test"]).await.contains("NXDOMAIN"));
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn demand_is_reported() {
+    let fixture = Fixture::with_hello(|_| {}).await;
+    let subscription = Subscription {
+        channel: Channel::Controller,
+        consumer: "test".to_owned(),
+        prefetch: 10,
+    };
+    let mut deliveries = fixture
+        .broker
+        .subscribe(subscription)
+        .await
+        .expect("subscribed");
+    for _ in 0..3 {
+        fixture
+            .dig(&["hello.fn.test", "+subnet=203.0.113.200/32"])
+            .await;
+    }
+    let hello: AppName = "hello".parse().expect("app");
+    let prefix = "203.0.113.0/24".parse().expect("prefix");
+    let mut seen = 0;
+    while seen < 3 {
+        let delivery = deliveries.next().await.expect("a report");
+        let Message::DemandReport(report) = &delivery.envelope().message else {
+            panic!("not a demand report")
+        };
+        assert_eq!(report.server, "dns-1");
+        seen += report
+            .entries
+            .iter()
+            .filter(|e| e.0 == hello && e.1 == prefix)
+            .map(|e| e.2)
+            .sum::<u64>();
+        delivery.ack();
+    }
+    assert_eq!(seen, 3);
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_for_others_are_refused() {
+    let fixture = Fixture::with_hello(|_| {}).await;
+    let id = MessageId::from_uuid(Uuid::now_v7());
+    let mut newer = fdn_core::message::Envelope::new(
+        id,
+        fdn_service::now(),
+        app("hello", 50, &[(CLIENT, "us-east")]),
+    );
+    newer.schema += 1;
+    fixture.broker.publish(&newer).await.expect("published");
+    wait::until("the message to be a dead letter", async || {
+        match fixture
+            .broker
+            .dead_letters(Channel::Dns)
+            .await
+            .expect("counted")
+        {
+            1 => Ok(()),
+            n => Err(format!("{n} dead letters")),
+        }
+    })
+    .await;
+    assert_eq!(fixture.addresses("hello.fn.test", CLIENT).await, EU);
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_explained() {
+    let fixture = Fixture::with_hello(|_| {}).await;
+    fixture
+        .publish(app("hello", 5, &[(CLIENT, "us-east")]))
+        .await;
+    fixture.answers("hello.fn.test", CLIENT, &US).await;
+    let (status, text) = fixture
+        .admin("/lookup?name=Hello.fn.test.&client=192.0.2.7")
+        .await;
+    assert_eq!(status, 200);
+    let told: serde_json::Value = serde_json::from_str(&text).expect("json");
+    assert_eq!(
+        (&told["result"], &told["scope"]),
+        (&"answer".into(), &24.into())
+    );
+    let steering = &told["steering"];
+    assert_eq!(
+        (&steering["reason"], &steering["bound"]),
+        (&"bound".into(), &"us-east".into())
+    );
+    assert_eq!(steering["clusters"][0]["cluster"], "eu-west");
+    let (status, text) = fixture
+        .admin("/lookup?name=hello.fn.test&client=nowhere")
+        .await;
+    assert!(status == 400 && text.contains("FDN-2005"), "{text}");
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taken_address_is_said_with_its_key() {
+    let fixture = Fixture::with_hello(|_| {}).await;
+    let dir = tempfile::tempdir().expect("folder");
+    let mut second = settings(dir.path());
+    second.listen = vec![fixture.dns.address()];
+    let error = Dns::start(second, Arc::new(MemoryBroker::default()))
+        .await
+        .err()
+        .expect("refused")
+        .to_string();
+    assert!(
+        error.contains("already taken") && error.contains("listen"),
+        "{error}"
+    );
+    fixture.dns.stop().await;
+}
