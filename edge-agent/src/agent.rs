@@ -1,0 +1,308 @@
+//! The agent as a whole: started from settings and a broker, stopped without losing a call.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use actix_http::header::HeaderValue;
+use fdn_bus::{SharedBroker, Subscription};
+use fdn_core::MessageId;
+use fdn_core::message::Channel;
+use fdn_service::admin::AdminServer;
+use fdn_service::health::Readiness;
+use fdn_service::seal::NetworkKey;
+use fdn_service::secret::Secret;
+use fdn_service::{CancellationToken, http_client, listen, secret};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use crate::apps::{Apps, AppsParts, CONDITION_APPS, CONDITION_STATE};
+use crate::artifacts::{ArtifactCache, CacheParts, Fetcher, Machine};
+use crate::error::Error;
+use crate::gateway::GatewayServer;
+use crate::gateway::admission::Admission;
+use crate::gateway::routes::Routes;
+use crate::gateway::service::Gateway;
+use crate::logs::{self, LogAccess, LogHub};
+use crate::metrics::Metrics;
+use crate::rtt::RttTable;
+use crate::settings::Settings;
+use crate::status::{Identity, Reporter};
+use crate::sync::{SnapshotPuller, consume};
+
+/// The condition of readiness that fails once the agent stops.
+const CONDITION_ACCEPTING: &str = "accepting";
+
+/// A running agent.
+pub struct Agent {
+    gateway: GatewayServer,
+    admin: AdminServer,
+    readiness: Readiness,
+    draining: Arc<AtomicBool>,
+    changed: Arc<Notify>,
+    drain: Duration,
+    /// Ends everything but the gateway.
+    stop: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+    _machine: Machine,
+}
+
+/// What the parts of one agent share.
+struct Shared {
+    settings: Settings,
+    broker: SharedBroker,
+    machine: Machine,
+    metrics: Metrics,
+    readiness: Readiness,
+    token: Secret,
+    client: reqwest::Client,
+    routes: Arc<Routes>,
+    hub: Arc<LogHub>,
+    admission: Arc<Admission>,
+    rtt: Arc<RttTable>,
+    draining: Arc<AtomicBool>,
+    changed: Arc<Notify>,
+    stop: CancellationToken,
+}
+
+impl Agent {
+    /// Starts an agent; returns when it listens. Must be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// When a setting is not valid, an address is taken, or the data directory cannot be used.
+    pub async fn start(settings: Settings, broker: SharedBroker) -> Result<Self, Error> {
+        let machine = Machine::new(&settings.runtime)?;
+        Self::start_on(settings, broker, machine).await
+    }
+
+    /// As [`Agent::start`], on an engine that several agents of this process share; they also compile each component only once.
+    ///
+    /// # Errors
+    /// As [`Agent::start`].
+    pub async fn start_on(
+        settings: Settings,
+        broker: SharedBroker,
+        machine: Machine,
+    ) -> Result<Self, Error> {
+        settings.check()?;
+        let gateway_listener = listen::tcp(settings.gateway.listen, "gateway.listen")?;
+        let admin_listener = listen::tcp(settings.admin.listen, "admin.listen")?;
+        let shared = Shared::new(settings, broker, machine)?;
+        if let Some(warning) = shared.machine.engine.warning() {
+            warn!("{warning}");
+        }
+        let stop = shared.stop.clone();
+        // Whatever was started ends again if a later step fails.
+        let guard = stop.clone().drop_guard();
+        let (apps, shell) = shared.start_apps()?;
+        let deliveries = shared
+            .broker
+            .subscribe(Subscription {
+                channel: Channel::Agents,
+                consumer: shared.settings.node.to_string(),
+                prefetch: shared.settings.broker.prefetch,
+            })
+            .await?;
+        let gateway = GatewayServer::start(
+            gateway_listener,
+            shared.gateway(apps.clone())?,
+            Arc::clone(&shared.rtt),
+            &shared.settings.gateway,
+            &shared.settings.reports,
+            &shared.settings.stop,
+        )?;
+        let access = LogAccess {
+            hub: Arc::clone(&shared.hub),
+            token: shared.token.clone(),
+        };
+        let admin = AdminServer::start(
+            admin_listener,
+            shared.metrics.registry.clone(),
+            shared.readiness.clone(),
+            move |config| logs::routes(config, &access),
+        )?;
+        let reporter = shared.reporter(apps.clone(), gateway.address(), admin.address());
+        let tasks = vec![
+            shell,
+            tokio::spawn(consume(deliveries, apps.clone(), stop.clone())),
+            tokio::spawn(shared.puller(apps).run(stop.clone())),
+            tokio::spawn(Arc::clone(&reporter).run_status(stop.clone())),
+            tokio::spawn(reporter.run_rtt(stop)),
+        ];
+        let node = &shared.settings.node;
+        info!(%node, gateway = %gateway.address(), admin = %admin.address(), "the agent listens");
+        Ok(Self {
+            gateway,
+            admin,
+            readiness: shared.readiness,
+            draining: shared.draining,
+            changed: shared.changed,
+            drain: shared.settings.stop.drain.as_duration(),
+            stop: guard.disarm(),
+            tasks,
+            _machine: shared.machine,
+        })
+    }
+
+    /// Where clients are served.
+    #[must_use]
+    pub const fn gateway_address(&self) -> SocketAddr {
+        self.gateway.address()
+    }
+
+    /// Where health, metrics and logs are served.
+    #[must_use]
+    pub const fn admin_address(&self) -> SocketAddr {
+        self.admin.address()
+    }
+
+    /// Whether the agent can serve, by condition.
+    #[must_use]
+    pub const fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+
+    /// Stops: tells that it drains, goes on accepting for a moment, lets running calls end, then ends everything else.
+    pub async fn stop(mut self) {
+        self.readiness
+            .set(CONDITION_ACCEPTING, false, "the agent is stopping");
+        self.draining.store(true, Ordering::Relaxed);
+        self.changed.notify_one();
+        tokio::time::sleep(self.drain).await;
+        self.gateway.stop().await;
+        self.stop.cancel();
+        for task in std::mem::take(&mut self.tasks) {
+            if let Err(failure) = task.await {
+                warn!(%failure, "a task of the agent ended badly");
+            }
+        }
+        self.admin.stop().await;
+        info!("the agent has stopped");
+    }
+}
+
+impl Shared {
+    fn new(settings: Settings, broker: SharedBroker, machine: Machine) -> Result<Self, Error> {
+        let metrics = Metrics::new(&settings.node)?;
+        let stop = CancellationToken::new();
+        let readiness = Readiness::waiting_for(&[CONDITION_STATE, CONDITION_APPS]);
+        readiness.set(CONDITION_ACCEPTING, true, "");
+        Ok(Self {
+            token: secret::read(&settings.network.token_file)?,
+            client: http_client::build(settings.controller.read_timeout.as_duration())?,
+            routes: Arc::default(),
+            hub: Arc::new(LogHub::new(
+                settings.logs.clone(),
+                settings.node.clone(),
+                metrics.clone(),
+                stop.clone(),
+            )),
+            admission: Arc::new(Admission::new(&settings.admission, &metrics)),
+            rtt: Arc::new(RttTable::new(
+                settings.reports.rtt_prefixes,
+                metrics.rtt_dropped.clone(),
+            )),
+            draining: Arc::default(),
+            changed: Arc::default(),
+            settings,
+            broker,
+            machine,
+            metrics,
+            readiness,
+            stop,
+        })
+    }
+
+    fn start_apps(&self) -> Result<(Apps, JoinHandle<()>), Error> {
+        let settings = &self.settings;
+        let cache = ArtifactCache::open(CacheParts {
+            folder: settings.data.join("cache"),
+            limit: settings.cache.size,
+            artifact_limit: settings.cache.artifact_limit,
+            fetcher: Fetcher {
+                client: self.client.clone(),
+                url: settings.controller.url.clone(),
+                token: self.token.clone(),
+                attempts: settings.cache.fetch_attempts,
+            },
+            compiler: settings.compile.compiler(),
+            compile_parallel: settings.compile.parallel,
+            machine: self.machine.clone(),
+            metrics: self.metrics.clone(),
+        })?;
+        let parts = AppsParts {
+            settings: settings.apps.clone(),
+            logs: settings.logs.clone(),
+            body_limit: settings.gateway.body_limit,
+            node: settings.node.clone(),
+            cluster: settings.cluster.clone(),
+            folder: settings.data.join("state"),
+            key: NetworkKey::from_secret(&secret::read(&settings.network.key_file)?)?,
+            cache,
+            engine: self.machine.engine.clone(),
+            hub: Arc::clone(&self.hub),
+            metrics: self.metrics.clone(),
+            routes: Arc::clone(&self.routes),
+            phase_changed: Arc::clone(&self.changed),
+            readiness: self.readiness.clone(),
+        };
+        Apps::start(parts, self.stop.clone())
+    }
+
+    fn gateway(&self, apps: Apps) -> Result<Arc<Gateway>, Error> {
+        let header = |text: &str| {
+            HeaderValue::from_str(text).map_err(|error| Error::Settings(error.to_string()))
+        };
+        Ok(Arc::new(Gateway {
+            routes: Arc::clone(&self.routes),
+            admission: Arc::clone(&self.admission),
+            apps,
+            metrics: self.metrics.clone(),
+            inline_body: self.settings.gateway.inline_body,
+            node: header(self.settings.node.as_str())?,
+            cluster: header(self.settings.cluster.as_str())?,
+        }))
+    }
+
+    fn reporter(&self, apps: Apps, gateway: SocketAddr, admin: SocketAddr) -> Arc<Reporter> {
+        let settings = &self.settings;
+        Arc::new(Reporter {
+            identity: Identity {
+                node: settings.node.clone(),
+                cluster: settings.cluster.clone(),
+                region: settings.region.clone(),
+                location: settings.location,
+                gateway: settings.gateway.advertise.unwrap_or(gateway),
+                admin: settings.admin.advertise.unwrap_or(admin),
+                speed: settings.speed,
+                capacity: settings.capacity.resolve(),
+                boot: MessageId::from_uuid(Uuid::now_v7()),
+            },
+            settings: settings.reports.clone(),
+            broker: Arc::clone(&self.broker),
+            apps,
+            admission: Arc::clone(&self.admission),
+            engine: self.machine.engine.clone(),
+            metrics: self.metrics.clone(),
+            rtt: Arc::clone(&self.rtt),
+            draining: Arc::clone(&self.draining),
+            changed: Arc::clone(&self.changed),
+            sequence: AtomicU64::new(0),
+            connected: AtomicBool::new(true),
+        })
+    }
+
+    fn puller(&self, apps: Apps) -> SnapshotPuller {
+        SnapshotPuller {
+            client: self.client.clone(),
+            settings: self.settings.controller.clone(),
+            token: self.token.clone(),
+            apps,
+            broker: Arc::clone(&self.broker),
+            metrics: self.metrics.clone(),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Apps on this node: what they should be, how far they are, and what answers their calls.
+//!
+//! [`state`] decides; this module is its shell. One task owns the state, takes commands from a bounded queue, performs the actions
+//! and publishes two views: the route table of the gateway and the list of [`Observed`] apps for status reports. Preparations run
+//! beside it, a few at a time, and report back.
+
+pub mod backoff;
+mod deployed;
+mod prepare;
+mod shell;
+pub mod state;
+pub mod store;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use fdn_core::api::AppsSnapshot;
+use fdn_core::message::{AppDesired, AppPhase};
+use fdn_core::{AppName, ByteSize, ClusterId, Digest, MebiBytes, Millis, NodeId, Revision};
+use fdn_service::CancellationToken;
+use fdn_service::health::Readiness;
+use fdn_service::seal::NetworkKey;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+pub use deployed::{Deployed, DeployedParts};
+
+use crate::artifacts::ArtifactCache;
+use crate::error::Error;
+use crate::gateway::routes::Routes;
+use crate::logs::LogHub;
+use crate::metrics::{AppMetrics, Metrics};
+use crate::settings::{AppsSettings, LogsSettings};
+
+/// The condition of readiness that holds once desired state is known.
+pub const CONDITION_STATE: &str = "desired_state";
+/// The condition of readiness that holds once every app known at the start was made ready or has failed.
+pub const CONDITION_APPS: &str = "apps";
+
+/// Commands that may wait for the shell.
+const QUEUE: usize = 256;
+
+/// What the apps part is made of.
+pub struct AppsParts {
+    /// How apps are made ready.
+    pub settings: AppsSettings,
+    /// How functions' output is bounded.
+    pub logs: LogsSettings,
+    /// The node's bound on request bodies.
+    pub body_limit: ByteSize,
+    /// The node.
+    pub node: NodeId,
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// The folder of the state file.
+    pub folder: PathBuf,
+    /// Opens secrets.
+    pub key: NetworkKey,
+    /// Artifacts.
+    pub cache: ArtifactCache,
+    /// What runs functions.
+    pub engine: fdn_runtime::Engine,
+    /// Logs.
+    pub hub: Arc<LogHub>,
+    /// Counters.
+    pub metrics: Metrics,
+    /// The gateway's table.
+    pub routes: Arc<Routes>,
+    /// Rung when a phase changes.
+    pub phase_changed: Arc<Notify>,
+    /// Whether the agent is ready.
+    pub readiness: Readiness,
+}
+
+/// How an app is, for status reports.
+#[derive(Clone)]
+pub struct Observed {
+    /// The app.
+    pub app: AppName,
+    /// What is wanted.
+    pub revision: Revision,
+    /// How far it is.
+    pub phase: AppPhase,
+    /// Its counters.
+    pub metrics: Arc<AppMetrics>,
+    /// What answers its calls.
+    pub deployed: Option<Arc<Deployed>>,
+}
+
+impl Observed {
+    /// How long a call takes: measured, else as the manifest expects.
+    #[must_use]
+    pub fn expected(&self) -> Millis {
+        let manifest = self.deployed.as_ref().map(|d| d.manifest.expected_millis());
+        self.metrics
+            .execution_mean()
+            .or(manifest)
+            .unwrap_or(Millis::ZERO)
+    }
+
+    /// Memory that its instances hold: those that serve a call and those that wait for one.
+    #[must_use]
+    pub fn memory(&self) -> MebiBytes {
+        let Some(deployed) = &self.deployed else {
+            return MebiBytes(0);
+        };
+        let instances = u64::from(self.metrics.busy_now()) + deployed.idle_instances() as u64;
+        MebiBytes(deployed.manifest.memory_mib().get() * instances)
+    }
+}
+
+enum Command {
+    Desired(AppDesired, oneshot::Sender<()>),
+    Snapshot(AppsSnapshot, oneshot::Sender<()>),
+    Begun(AppName, Revision),
+    Prepared(AppName, Revision, Arc<Deployed>),
+    Failed(AppName, Revision, String),
+    Broken(AppName, Revision, Digest),
+}
+
+/// The apps part has been stopped.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the agent is stopping")]
+pub struct Stopped;
+
+/// A cheap handle to the apps of this node.
+#[derive(Clone)]
+pub struct Apps {
+    commands: mpsc::Sender<Command>,
+    observed: Arc<ArcSwap<Vec<Observed>>>,
+}
+
+impl Apps {
+    /// Reads the state from disk and starts to serve it. The task ends when `stop` is cancelled.
+    ///
+    /// # Errors
+    /// When the state cannot be read.
+    pub fn start(
+        parts: AppsParts,
+        stop: CancellationToken,
+    ) -> Result<(Self, JoinHandle<()>), Error> {
+        let store = store::Store::open(&parts.folder)?;
+        let saved = store.load()?;
+        if saved.is_some() {
+            parts.readiness.set(CONDITION_STATE, true, "read from disk");
+        }
+        let (commands, queue) = mpsc::channel(QUEUE);
+        let observed = Arc::new(ArcSwap::default());
+        let handle = Self {
+            commands: commands.clone(),
+            observed: Arc::clone(&observed),
+        };
+        let shell = shell::Shell::new(parts, store, commands, observed);
+        let task = tokio::spawn(shell.run(saved.unwrap_or_default(), queue, stop));
+        Ok((handle, task))
+    }
+
+    /// Takes in a message about one app; returns when it is on disk.
+    ///
+    /// # Errors
+    /// When the agent is stopping: the message must come again.
+    pub async fn desired(&self, desired: AppDesired) -> Result<(), Stopped> {
+        self.ask(|done| Command::Desired(desired, done)).await
+    }
+
+    /// Takes in the state of all apps; returns when it is on disk.
+    ///
+    /// # Errors
+    /// When the agent is stopping.
+    pub async fn snapshot(&self, snapshot: AppsSnapshot) -> Result<(), Stopped> {
+        self.ask(|done| Command::Snapshot(snapshot, done)).await
+    }
+
+    async fn ask(
+        &self,
+        command: impl FnOnce(oneshot::Sender<()>) -> Command,
+    ) -> Result<(), Stopped> {
+        let (done, taken) = oneshot::channel();
+        self.commands
+            .send(command(done))
+            .await
+            .map_err(|_| Stopped)?;
+        taken.await.map_err(|_| Stopped)
+    }
+
+    /// Says that a served version cannot be loaded. If the queue is full, the next call says it again.
+    pub fn broken(&self, app: &AppName, revision: Revision, digest: Digest) {
+        drop(
+            self.commands
+                .try_send(Command::Broken(app.clone(), revision, digest)),
+        );
+    }
+
+    /// How all apps are now, by name.
+    #[must_use]
+    pub fn observed(&self) -> Arc<Vec<Observed>> {
+        self.observed.load_full()
+    }
+}
+
+/// Counters of the apps that exist, kept over their versions.
+type Counters = BTreeMap<AppName, Arc<AppMetrics>>;

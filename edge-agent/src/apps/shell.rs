@@ -1,0 +1,328 @@
+//! The task that owns the state of the apps: takes commands, performs actions, publishes what follows.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use fdn_core::message::AppPhase;
+use fdn_core::{AppName, Revision, Timestamp};
+use fdn_service::CancellationToken;
+use futures::FutureExt;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::AbortHandle;
+use tracing::{error, info, warn};
+
+use super::backoff::pause;
+use super::prepare::prepare;
+use super::state::{Action, Event, Saved, State, Version, View};
+use super::store::Store;
+use super::{AppsParts, CONDITION_APPS, CONDITION_STATE, Command, Counters, Deployed, Observed};
+use crate::gateway::routes::{Route, RouteTable, Target};
+
+/// Commands taken together, so that a burst of messages is written to disk once.
+const BATCH: usize = 64;
+
+pub(super) struct Shell {
+    parts: Arc<AppsParts>,
+    store: Store,
+    commands: mpsc::Sender<Command>,
+    observed: Arc<ArcSwap<Vec<Observed>>>,
+    turns: Arc<Semaphore>,
+    state: State,
+    counters: Counters,
+    /// What answers calls.
+    serving: BTreeMap<AppName, (Revision, Arc<Deployed>)>,
+    tasks: BTreeMap<(AppName, Revision), AbortHandle>,
+    views: Vec<View>,
+    save: bool,
+    done: Vec<oneshot::Sender<()>>,
+}
+
+impl Shell {
+    pub(super) fn new(
+        parts: AppsParts,
+        store: Store,
+        commands: mpsc::Sender<Command>,
+        observed: Arc<ArcSwap<Vec<Observed>>>,
+    ) -> Self {
+        Self {
+            turns: Arc::new(Semaphore::new(parts.settings.parallel)),
+            parts: Arc::new(parts),
+            store,
+            commands,
+            observed,
+            state: State::default(),
+            counters: Counters::new(),
+            serving: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            views: Vec::new(),
+            save: false,
+            done: Vec::new(),
+        }
+    }
+
+    pub(super) async fn run(
+        mut self,
+        saved: Saved,
+        mut queue: mpsc::Receiver<Command>,
+        stop: CancellationToken,
+    ) {
+        let (state, actions) = State::restore(saved, self.parts.settings.tombstones);
+        self.state = state;
+        self.perform(actions, &mut None);
+        self.publish();
+        loop {
+            let due = pin!(sleep_until(self.state.next_due()));
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = due => self.apply(Event::Due(fdn_service::now())),
+                command = queue.recv() => {
+                    let Some(command) = command else { break };
+                    self.command(command);
+                    for _ in 1..BATCH {
+                        let Ok(command) = queue.try_recv() else { break };
+                        self.command(command);
+                    }
+                }
+            }
+            self.write().await;
+            self.publish();
+            for done in self.done.drain(..) {
+                // Whoever asked may have gone.
+                let _ = done.send(());
+            }
+        }
+        for task in self.tasks.values() {
+            task.abort();
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Desired(desired, done) => {
+                self.done.push(done);
+                self.apply(Event::Desired(desired));
+            }
+            Command::Snapshot(snapshot, done) => {
+                self.done.push(done);
+                self.apply(Event::Snapshot(snapshot));
+                self.parts
+                    .readiness
+                    .set(CONDITION_STATE, true, "read from the controller");
+            }
+            Command::Begun(app, revision) => self.apply(Event::Begun(app, revision)),
+            Command::Prepared(app, revision, deployed) => {
+                self.tasks.remove(&(app.clone(), revision));
+                let actions = self.state.apply(Event::Prepared(app, revision));
+                self.perform(actions, &mut Some(deployed));
+            }
+            Command::Failed(app, revision, reason) => self.failed(app, revision, reason),
+            Command::Broken(app, revision, digest) => {
+                let actions = self.state.apply(Event::Broken(app.clone(), revision));
+                if !actions.is_empty() {
+                    warn!(%app, %revision, "what is served cannot be loaded and is made anew");
+                    self.parts.cache.distrust(digest);
+                }
+                self.perform(actions, &mut None);
+            }
+        }
+    }
+
+    fn failed(&mut self, app: AppName, revision: Revision, reason: String) {
+        self.tasks.remove(&(app.clone(), revision));
+        let settings = &self.parts.settings;
+        let pause = pause(
+            self.state.failures(&app) + 1,
+            settings.retry_first.as_duration(),
+            settings.retry_max.as_duration(),
+            rand::random(),
+        );
+        warn!(%app, %revision, %reason, again_in = ?pause, "an app cannot be made ready");
+        let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        let retry_at = Timestamp(fdn_service::now().0.saturating_add(pause_ms));
+        self.apply(Event::Failed {
+            app,
+            revision,
+            reason,
+            retry_at,
+        });
+    }
+
+    fn apply(&mut self, event: Event) {
+        let actions = self.state.apply(event);
+        self.perform(actions, &mut None);
+    }
+
+    fn perform(&mut self, actions: Vec<Action>, prepared: &mut Option<Arc<Deployed>>) {
+        for action in actions {
+            match action {
+                Action::Save => self.save = true,
+                Action::Prepare(app, version) => self.prepare(app, version),
+                Action::Serve(app, revision) => {
+                    if let Some(deployed) = prepared.take() {
+                        info!(%app, %revision, version = %deployed.version, "an app is ready");
+                        self.serving.insert(app, (revision, deployed));
+                    }
+                }
+                Action::Withdraw(app) => {
+                    self.serving.remove(&app);
+                }
+                Action::Forget(app) => self.forget(&app),
+            }
+        }
+    }
+
+    fn forget(&mut self, app: &AppName) {
+        info!(%app, "an app is gone");
+        self.serving.remove(app);
+        self.counters.remove(app);
+        self.parts.metrics.forget(app);
+        self.parts.hub.close(app);
+        self.abandon(app, |_| true);
+    }
+
+    /// Ends preparations whose result is no longer wanted.
+    fn abandon(&mut self, app: &AppName, unwanted: impl Fn(Revision) -> bool) {
+        self.tasks.retain(|(of, revision), task| {
+            let ends = of == app && unwanted(*revision);
+            if ends {
+                task.abort();
+            }
+            !ends
+        });
+    }
+
+    fn prepare(&mut self, app: AppName, version: Version) {
+        let revision = version.revision;
+        // Of older preparations only that of the version served before a restart is still wanted.
+        let still_wanted = self.state.served(&app);
+        self.abandon(&app, |old| old <= revision && Some(old) != still_wanted);
+        let (parts, turns) = (Arc::clone(&self.parts), Arc::clone(&self.turns));
+        let current = self
+            .serving
+            .get(&app)
+            .map(|(_, current)| Arc::clone(current));
+        let counters = self.counters(&app);
+        let report = self.commands.clone();
+        let key = (app.clone(), revision);
+        let task = tokio::spawn(async move {
+            let Ok(_turn) = turns.acquire_owned().await else {
+                return;
+            };
+            let compiling = || {
+                // Only a view of how far it is: better lost than waited for.
+                drop(report.try_send(Command::Begun(app.clone(), revision)));
+            };
+            let work = prepare(&parts, &app, &version, current, counters, compiling);
+            // A panic must end as a failure that is tried again, not as an app that is fetched for ever.
+            let result = AssertUnwindSafe(work).catch_unwind().await;
+            let outcome = match result {
+                Ok(Ok(deployed)) => Command::Prepared(app, revision, deployed),
+                Ok(Err(error)) => Command::Failed(app, revision, error.to_string()),
+                Err(_) => Command::Failed(app, revision, "preparing it panicked".to_owned()),
+            };
+            // Nobody listens any more only when the agent stops.
+            drop(report.send(outcome).await);
+        });
+        self.tasks.insert(key, task.abort_handle());
+    }
+
+    fn counters(&mut self, app: &AppName) -> Arc<crate::metrics::AppMetrics> {
+        let counters = self
+            .counters
+            .entry(app.clone())
+            .or_insert_with(|| self.parts.metrics.app(app));
+        Arc::clone(counters)
+    }
+
+    async fn write(&mut self) {
+        if !std::mem::take(&mut self.save) {
+            return;
+        }
+        let (store, saved) = (self.store.clone(), self.state.save());
+        let written = tokio::task::spawn_blocking(move || store.save(&saved)).await;
+        let failure = match written {
+            Ok(Ok(())) => return,
+            Ok(Err(failure)) => failure.to_string(),
+            Err(failure) => failure.to_string(),
+        };
+        // What is in memory goes on being served; the next change tries the disk again.
+        error!(%failure, "desired state cannot be written to disk");
+        self.save = true;
+    }
+
+    /// Publishes routes and observed apps if something changed.
+    fn publish(&mut self) {
+        self.parts.cache.set_needed(self.state.needed());
+        let views = self.state.views();
+        let changed = views != self.views;
+        let entries: Vec<Observed> = views.iter().map(|view| self.observe(view)).collect();
+        let routes: RouteTable = views
+            .iter()
+            .zip(&entries)
+            .map(|(view, entry)| (view.host.clone(), self.route(entry)))
+            .collect();
+        self.parts.routes.publish(routes);
+        self.observed.store(Arc::new(entries));
+        if changed {
+            self.count_phases(&views);
+            self.views = views;
+            self.parts.phase_changed.notify_one();
+        }
+        if self.tasks.is_empty() {
+            self.parts.readiness.set(CONDITION_APPS, true, "settled");
+        }
+    }
+
+    fn observe(&mut self, view: &View) -> Observed {
+        Observed {
+            metrics: self.counters(&view.app),
+            deployed: self.serving.get(&view.app).map(|(_, d)| Arc::clone(d)),
+            app: view.app.clone(),
+            revision: view.revision,
+            phase: view.phase.clone(),
+        }
+    }
+
+    fn route(&self, entry: &Observed) -> Route {
+        let served = self.serving.get(&entry.app);
+        let target = match (served, &entry.phase) {
+            (Some((_, deployed)), _) => Target::Ready(Arc::clone(deployed)),
+            (None, AppPhase::Failed { .. }) => Target::Failed,
+            (None, AppPhase::Fetching | AppPhase::Compiling | AppPhase::Ready) => Target::Preparing,
+        };
+        Route {
+            app: entry.app.clone(),
+            revision: served.map_or(entry.revision, |(revision, _)| *revision),
+            metrics: Arc::clone(&entry.metrics),
+            target,
+        }
+    }
+
+    fn count_phases(&self, views: &[View]) {
+        let count = |phase: &str, is: fn(&AppPhase) -> bool| {
+            let apps = views.iter().filter(|view| is(&view.phase)).count();
+            let gauge = self.parts.metrics.apps.with_label_values(&[phase]);
+            gauge.set(i64::try_from(apps).unwrap_or(i64::MAX));
+        };
+        count("fetching", |phase| matches!(phase, AppPhase::Fetching));
+        count("compiling", |phase| matches!(phase, AppPhase::Compiling));
+        count("ready", |phase| matches!(phase, AppPhase::Ready));
+        count("failed", |phase| matches!(phase, AppPhase::Failed { .. }));
+    }
+}
+
+/// Sleeps until a wall-clock time; for ever if there is none.
+async fn sleep_until(at: Option<Timestamp>) {
+    match at {
+        Some(at) => {
+            let left = at.since(fdn_service::now());
+            // Never shorter than a tick, so that a clock that is set back cannot make this spin.
+            tokio::time::sleep(left.max(Duration::from_millis(5))).await;
+        }
+        None => std::future::pending().await,
+    }
+}

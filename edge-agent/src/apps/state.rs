@@ -1,0 +1,433 @@
+//! The desired state of all apps and how far each is: a pure state machine.
+//!
+//! Events come in, [`Action`]s come out; nothing here waits, reads a clock or draws a number. Per app:
+//!
+//! | phase | `Begun` (compiling) | `Prepared` | `Failed` | `Due` | newer revision |
+//! | --- | --- | --- | --- | --- | --- |
+//! | fetching | compiling | ready: serve it | failed: retry later | – | fetching the newer one |
+//! | compiling | – | ready: serve it | failed: retry later | – | fetching the newer one |
+//! | ready | – | – | – | – | fetching; the old one is served on |
+//! | failed | – | ready: serve it | – | fetching | fetching |
+//!
+//! Rules: a message is acted on only if its revision is newer than the one held, or newer than the last snapshot if none is held;
+//! an app missing from a snapshot is gone if its revision is not newer than the snapshot's; results of a preparation that is no
+//! longer wanted are ignored. What was served before a restart is served again first, until its successor is ready.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fdn_core::api::AppsSnapshot;
+use fdn_core::message::{AppDesired, AppPhase, AppSpec};
+use fdn_core::{AppName, Digest, Revision, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// One version of an app's desired state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Version {
+    /// The revision.
+    pub revision: Revision,
+    /// What is to be run.
+    pub spec: AppSpec,
+}
+
+/// What is kept on disk.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    /// The revision of the last snapshot.
+    pub floor: Revision,
+    /// The apps.
+    pub apps: BTreeMap<AppName, SavedApp>,
+    /// Apps that are gone, with the revision that said so, where that is newer than the last snapshot.
+    pub gone: BTreeMap<AppName, Revision>,
+}
+
+/// One app on disk.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SavedApp {
+    /// What it should be.
+    pub wanted: Version,
+    /// What was served last, if that was something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served: Option<Version>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A message about one app.
+    Desired(AppDesired),
+    /// The state of all apps.
+    Snapshot(AppsSnapshot),
+    /// A preparation has its artifacts and compiles now.
+    Begun(AppName, Revision),
+    /// A preparation has succeeded.
+    Prepared(AppName, Revision),
+    /// A preparation has failed.
+    Failed {
+        /// The app.
+        app: AppName,
+        /// What was prepared.
+        revision: Revision,
+        /// Why.
+        reason: String,
+        /// When it is tried again, given how often it failed before: decided by the shell, which has clock and randomness.
+        retry_at: Timestamp,
+    },
+    /// What is served turned out to be broken and has to be made anew.
+    Broken(AppName, Revision),
+    /// Time has passed.
+    Due(Timestamp),
+}
+
+/// Something to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Fetch, compile and load this version.
+    Prepare(AppName, Version),
+    /// Send calls to this version from now on.
+    Serve(AppName, Revision),
+    /// Send no calls to the app any more, but hold them: it is being made anew.
+    Withdraw(AppName),
+    /// The app is gone.
+    Forget(AppName),
+    /// Write the state to disk.
+    Save,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Progress {
+    Fetching,
+    Compiling,
+    Ready,
+    Failed { reason: String, retry_at: Timestamp },
+}
+
+#[derive(Clone, Debug)]
+struct App {
+    wanted: Version,
+    progress: Progress,
+    failures: u32,
+    /// What calls go to now, or went to before the restart while that is being made ready again.
+    served: Option<Version>,
+    /// Whether calls go to `served` now.
+    live: bool,
+}
+
+/// How an app is, for status and routes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    /// The app.
+    pub app: AppName,
+    /// What is wanted.
+    pub revision: Revision,
+    /// The host name it is called under: of what is served, else of what is wanted.
+    pub host: fdn_core::HostName,
+    /// How far it is.
+    pub phase: AppPhase,
+}
+
+/// The state of all apps.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    floor: Revision,
+    apps: BTreeMap<AppName, App>,
+    gone: BTreeMap<AppName, Revision>,
+    gone_max: usize,
+}
+
+impl State {
+    /// The state read from disk, and what has to be done to serve it. At most `gone_max` deleted apps are remembered.
+    #[must_use]
+    pub fn restore(saved: Saved, gone_max: usize) -> (Self, Vec<Action>) {
+        let mut state = Self {
+            floor: saved.floor,
+            gone: saved.gone,
+            gone_max,
+            ..Self::default()
+        };
+        let mut actions = Vec::new();
+        for (name, app) in saved.apps {
+            if let Some(served) = &app.served {
+                actions.push(Action::Prepare(name.clone(), served.clone()));
+            }
+            actions.push(Action::Prepare(name.clone(), app.wanted.clone()));
+            state.apps.insert(
+                name,
+                App {
+                    wanted: app.wanted,
+                    progress: Progress::Fetching,
+                    failures: 0,
+                    served: app.served,
+                    live: false,
+                },
+            );
+        }
+        (state, actions)
+    }
+
+    /// What is to be kept on disk.
+    #[must_use]
+    pub fn save(&self) -> Saved {
+        let apps = self.apps.iter().map(|(name, app)| {
+            let served = app
+                .served
+                .clone()
+                .filter(|served| served.revision != app.wanted.revision);
+            let wanted = app.wanted.clone();
+            (name.clone(), SavedApp { wanted, served })
+        });
+        Saved {
+            floor: self.floor,
+            apps: apps.collect(),
+            gone: self.gone.clone(),
+        }
+    }
+
+    /// The newest revision seen.
+    #[must_use]
+    pub const fn floor(&self) -> Revision {
+        self.floor
+    }
+
+    /// The components that must stay on disk.
+    #[must_use]
+    pub fn needed(&self) -> BTreeSet<Digest> {
+        self.apps
+            .values()
+            .flat_map(|app| std::iter::once(&app.wanted).chain(&app.served))
+            .flat_map(|version| version.spec.functions.iter().map(|f| f.digest))
+            .collect()
+    }
+
+    /// How every app is, by name.
+    #[must_use]
+    pub fn views(&self) -> Vec<View> {
+        self.apps
+            .iter()
+            .map(|(name, app)| View {
+                app: name.clone(),
+                revision: app.wanted.revision,
+                host: app
+                    .served
+                    .as_ref()
+                    .filter(|_| app.live)
+                    .unwrap_or(&app.wanted)
+                    .spec
+                    .host
+                    .clone(),
+                phase: match &app.progress {
+                    Progress::Fetching => AppPhase::Fetching,
+                    Progress::Compiling => AppPhase::Compiling,
+                    Progress::Ready => AppPhase::Ready,
+                    Progress::Failed { reason, .. } => AppPhase::Failed {
+                        reason: reason.clone(),
+                    },
+                },
+            })
+            .collect()
+    }
+
+    /// The version that calls go to, or went to before the restart.
+    #[must_use]
+    pub fn served(&self, app: &AppName) -> Option<Revision> {
+        let served = self.apps.get(app)?.served.as_ref()?;
+        Some(served.revision)
+    }
+
+    /// How often the version that is wanted now has failed.
+    #[must_use]
+    pub fn failures(&self, app: &AppName) -> u32 {
+        self.apps.get(app).map_or(0, |app| app.failures)
+    }
+
+    /// When the next failed app is to be tried again.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.apps
+            .values()
+            .filter_map(|app| match app.progress {
+                Progress::Failed { retry_at, .. } => Some(retry_at),
+                Progress::Fetching | Progress::Compiling | Progress::Ready => None,
+            })
+            .min()
+    }
+
+    /// Takes in what happened and says what is to be done.
+    #[must_use]
+    pub fn apply(&mut self, event: Event) -> Vec<Action> {
+        match event {
+            Event::Desired(desired) => self.desired(desired),
+            Event::Snapshot(snapshot) => self.snapshot(snapshot),
+            Event::Begun(app, revision) => self.begun(&app, revision),
+            Event::Prepared(app, revision) => self.prepared(app, revision),
+            Event::Failed {
+                app,
+                revision,
+                reason,
+                retry_at,
+            } => self.failed(&app, revision, reason, retry_at),
+            Event::Broken(app, revision) => self.broken(app, revision),
+            Event::Due(now) => self.due(now),
+        }
+    }
+
+    fn is_news(&self, app: &AppName, revision: Revision) -> bool {
+        let held = self.apps.get(app).map(|app| app.wanted.revision);
+        let gone = self.gone.get(app).copied();
+        revision > held.or(gone).unwrap_or(self.floor)
+    }
+
+    fn desired(&mut self, desired: AppDesired) -> Vec<Action> {
+        if !self.is_news(&desired.app, desired.revision) {
+            return Vec::new();
+        }
+        let Some(spec) = desired.spec else {
+            self.remember_gone(desired.app.clone(), desired.revision);
+            let known = self.apps.remove(&desired.app).is_some();
+            let forget = known.then_some(Action::Forget(desired.app));
+            return forget.into_iter().chain([Action::Save]).collect();
+        };
+        self.gone.remove(&desired.app);
+        let wanted = Version {
+            revision: desired.revision,
+            spec,
+        };
+        let app = self.apps.entry(desired.app.clone()).or_insert_with(|| App {
+            wanted: wanted.clone(),
+            progress: Progress::Fetching,
+            failures: 0,
+            served: None,
+            live: false,
+        });
+        app.wanted = wanted.clone();
+        app.progress = Progress::Fetching;
+        app.failures = 0;
+        vec![Action::Prepare(desired.app, wanted), Action::Save]
+    }
+
+    fn remember_gone(&mut self, app: AppName, revision: Revision) {
+        self.gone.insert(app, revision);
+        if self.gone.len() > self.gone_max {
+            let oldest = self.gone.iter().min_by_key(|(_, revision)| **revision);
+            if let Some(oldest) = oldest.map(|(app, _)| app.clone()) {
+                self.gone.remove(&oldest);
+            }
+        }
+    }
+
+    fn snapshot(&mut self, snapshot: AppsSnapshot) -> Vec<Action> {
+        let listed: BTreeSet<AppName> = snapshot.apps.iter().map(|app| app.app.clone()).collect();
+        let mut actions: Vec<Action> = snapshot
+            .apps
+            .into_iter()
+            .flat_map(|app| self.desired(app))
+            .filter(|action| *action != Action::Save)
+            .collect();
+        let missing: Vec<AppName> = self
+            .apps
+            .iter()
+            .filter(|(name, app)| {
+                !listed.contains(name) && app.wanted.revision <= snapshot.revision
+            })
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in missing {
+            self.apps.remove(&name);
+            actions.push(Action::Forget(name));
+        }
+        if snapshot.revision > self.floor {
+            self.floor = snapshot.revision;
+            self.gone
+                .retain(|_, revision| *revision > snapshot.revision);
+            actions.push(Action::Save);
+        } else if !actions.is_empty() {
+            actions.push(Action::Save);
+        }
+        actions
+    }
+
+    fn begun(&mut self, name: &AppName, revision: Revision) -> Vec<Action> {
+        if let Some(app) = self.apps.get_mut(name)
+            && app.wanted.revision == revision
+            && app.progress == Progress::Fetching
+        {
+            app.progress = Progress::Compiling;
+        }
+        Vec::new()
+    }
+
+    fn prepared(&mut self, name: AppName, revision: Revision) -> Vec<Action> {
+        let Some(app) = self.apps.get_mut(&name) else {
+            return Vec::new();
+        };
+        if app.wanted.revision == revision {
+            app.progress = Progress::Ready;
+            app.failures = 0;
+            app.served = Some(app.wanted.clone());
+            app.live = true;
+            return vec![Action::Serve(name, revision), Action::Save];
+        }
+        let again = app.served.as_ref().map(|served| served.revision) == Some(revision);
+        if again && !app.live {
+            app.live = true;
+            return vec![Action::Serve(name, revision)];
+        }
+        Vec::new()
+    }
+
+    fn failed(
+        &mut self,
+        name: &AppName,
+        revision: Revision,
+        reason: String,
+        retry_at: Timestamp,
+    ) -> Vec<Action> {
+        let Some(app) = self.apps.get_mut(name) else {
+            return Vec::new();
+        };
+        if app.wanted.revision == revision {
+            app.progress = Progress::Failed { reason, retry_at };
+            app.failures = app.failures.saturating_add(1);
+            return Vec::new();
+        }
+        let was_served = app.served.as_ref().map(|served| served.revision) == Some(revision);
+        if was_served && !app.live {
+            // What was served before the restart cannot be had any more: only its successor counts.
+            app.served = None;
+            return vec![Action::Save];
+        }
+        Vec::new()
+    }
+
+    fn broken(&mut self, name: AppName, revision: Revision) -> Vec<Action> {
+        let Some(app) = self.apps.get_mut(&name) else {
+            return Vec::new();
+        };
+        if !app.live || app.served.as_ref().map(|served| served.revision) != Some(revision) {
+            return Vec::new();
+        }
+        app.live = false;
+        let mut actions = vec![Action::Withdraw(name.clone())];
+        if app.wanted.revision == revision {
+            app.progress = Progress::Fetching;
+            actions.push(Action::Prepare(name, app.wanted.clone()));
+        } else {
+            app.served = None;
+            actions.push(Action::Save);
+        }
+        actions
+    }
+
+    fn due(&mut self, now: Timestamp) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for (name, app) in &mut self.apps {
+            if matches!(app.progress, Progress::Failed { retry_at, .. } if retry_at <= now) {
+                app.progress = Progress::Fetching;
+                actions.push(Action::Prepare(name.clone(), app.wanted.clone()));
+            }
+        }
+        actions
+    }
+}
+
+#[cfg(test)]
+mod tests;

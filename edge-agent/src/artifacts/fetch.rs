@@ -1,0 +1,245 @@
+//! Fetching an artifact from the controller: in pieces, continued where it broke off, checked before it is kept.
+//!
+//! `GET /agent/v1/artifacts/{digest}` with a `Range` (RFC 9110, section 14) once part of it is here. Artifacts never change, so a
+//! range needs no validator. The octets are hashed as they arrive; only a file with the right digest gets its final name.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fdn_core::Digest;
+use fdn_core::digest::DigestBuilder;
+use fdn_service::secret::Secret;
+use reqwest::StatusCode;
+use reqwest::header::{CONTENT_RANGE, RANGE};
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
+use tracing::debug;
+
+use crate::error::PrepareError;
+
+/// The pause before a fetch is continued for the first time; it doubles each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Fetches artifacts.
+#[derive(Clone, Debug)]
+pub struct Fetcher {
+    /// The HTTP client.
+    pub client: reqwest::Client,
+    /// The controller's address.
+    pub url: String,
+    /// The network token.
+    pub token: Secret,
+    /// How often a fetch is tried.
+    pub attempts: u32,
+}
+
+/// A file on its way.
+struct Partial {
+    digest: Digest,
+    size: u64,
+    path: PathBuf,
+    file: File,
+    length: u64,
+    hash: DigestBuilder,
+}
+
+/// How an attempt failed.
+enum Failure {
+    /// It may go on where it stopped.
+    Again(PrepareError),
+    /// Another attempt at once would end the same way.
+    GiveUp(PrepareError),
+}
+
+impl Partial {
+    async fn create(digest: Digest, size: u64, path: PathBuf) -> Result<Self, PrepareError> {
+        let file = File::create(&path)
+            .await
+            .map_err(|source| PrepareError::Disk {
+                path: path.clone(),
+                source,
+            })?;
+        Ok(Self {
+            digest,
+            size,
+            path,
+            file,
+            length: 0,
+            hash: DigestBuilder::default(),
+        })
+    }
+
+    fn disk(&self, source: std::io::Error) -> PrepareError {
+        PrepareError::Disk {
+            path: self.path.clone(),
+            source,
+        }
+    }
+
+    fn corrupt(&self, reason: impl Into<String>) -> PrepareError {
+        PrepareError::Corrupt {
+            digest: self.digest,
+            reason: reason.into(),
+        }
+    }
+
+    async fn restart(&mut self) -> Result<(), PrepareError> {
+        *self = Self::create(self.digest, self.size, self.path.clone()).await?;
+        Ok(())
+    }
+
+    async fn append(&mut self, bytes: &[u8]) -> Result<(), PrepareError> {
+        let length = self.length + bytes.len() as u64;
+        if length > self.size {
+            return Err(self.corrupt(format!("more than its {} octets came", self.size)));
+        }
+        self.file
+            .write_all(bytes)
+            .await
+            .map_err(|error| self.disk(error))?;
+        self.hash.update(bytes);
+        self.length = length;
+        Ok(())
+    }
+
+    /// Checks the whole and gives it its final name.
+    async fn finish(&mut self, to: &Path) -> Result<(), PrepareError> {
+        let found = std::mem::take(&mut self.hash).finish();
+        if found != self.digest {
+            return Err(self.corrupt(format!("their digest is {found}")));
+        }
+        let synced = async {
+            self.file.flush().await?;
+            self.file.sync_all().await?;
+            tokio::fs::rename(&self.path, to).await
+        };
+        synced.await.map_err(|error| self.disk(error))
+    }
+}
+
+impl Fetcher {
+    /// Fetches the artifact to `to`, by way of a file beside it.
+    ///
+    /// # Errors
+    /// When the controller does not give it, gives something else, or the disk fails.
+    pub async fn fetch(&self, digest: Digest, size: u64, to: &Path) -> Result<(), PrepareError> {
+        let mut partial = Partial::create(digest, size, to.with_extension("part")).await?;
+        let result = self.attempts(&mut partial, to).await;
+        if result.is_err() {
+            // What is left over is worth nothing to the next try, which hashes from the start.
+            drop(tokio::fs::remove_file(&partial.path).await);
+        }
+        result
+    }
+
+    async fn attempts(&self, partial: &mut Partial, to: &Path) -> Result<(), PrepareError> {
+        let mut pause = FIRST_PAUSE;
+        let mut attempt = 1;
+        loop {
+            let error = match self.attempt(partial).await {
+                Ok(()) => match partial.finish(to).await {
+                    Err(error @ PrepareError::Corrupt { .. }) => error,
+                    done => return done,
+                },
+                Err(Failure::GiveUp(error)) => return Err(error),
+                Err(Failure::Again(error)) => error,
+            };
+            if attempt >= self.attempts {
+                return Err(error);
+            }
+            if matches!(error, PrepareError::Corrupt { .. }) {
+                partial.restart().await?;
+            }
+            debug!(%error, attempt, "a fetch is tried again");
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+            attempt += 1;
+        }
+    }
+
+    async fn attempt(&self, partial: &mut Partial) -> Result<(), Failure> {
+        let broken = |digest, error: reqwest::Error| {
+            Failure::Again(PrepareError::Fetch {
+                digest,
+                reason: without_url(error),
+            })
+        };
+        let digest = partial.digest;
+        let url = format!(
+            "{}/agent/v1/artifacts/{digest}",
+            self.url.trim_end_matches('/')
+        );
+        let mut request = self.client.get(url).bearer_auth(self.token.expose());
+        if partial.length > 0 {
+            request = request.header(RANGE, format!("bytes={}-", partial.length));
+        }
+        let mut response = request.send().await.map_err(|e| broken(digest, e))?;
+        self.check_head(&response, partial).await?;
+        while let Some(chunk) = response.chunk().await.map_err(|e| broken(digest, e))? {
+            partial.append(&chunk).await.map_err(|error| match error {
+                PrepareError::Disk { .. } => Failure::GiveUp(error),
+                error => Failure::Again(error),
+            })?;
+        }
+        if partial.length < partial.size {
+            return Err(Failure::Again(PrepareError::Fetch {
+                digest,
+                reason: format!(
+                    "it ended after {} of {} octets",
+                    partial.length, partial.size
+                ),
+            }));
+        }
+        Ok(())
+    }
+
+    /// Makes sure that what follows continues what is here.
+    async fn check_head(
+        &self,
+        response: &reqwest::Response,
+        partial: &mut Partial,
+    ) -> Result<(), Failure> {
+        match response.status() {
+            StatusCode::PARTIAL_CONTENT => {
+                let expected = format!("bytes {}-", partial.length);
+                let range = response.headers().get(CONTENT_RANGE);
+                if range.is_some_and(|range| range.as_bytes().starts_with(expected.as_bytes())) {
+                    return Ok(());
+                }
+                Err(Failure::Again(
+                    partial.corrupt("another range came than asked for"),
+                ))
+            }
+            // The whole again, because the server has no ranges.
+            StatusCode::OK if partial.length > 0 => {
+                partial.restart().await.map_err(Failure::GiveUp)
+            }
+            StatusCode::OK => Ok(()),
+            status => {
+                let error = PrepareError::Answer {
+                    digest: partial.digest,
+                    status: status.as_u16(),
+                };
+                if status.is_server_error() {
+                    Err(Failure::Again(error))
+                } else {
+                    Err(Failure::GiveUp(error))
+                }
+            }
+        }
+    }
+}
+
+/// The chain of causes of a client error, without the address, which every message about the controller names already.
+#[must_use]
+pub fn without_url(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,385 @@
+//! The artifact cache of a node: each component fetched once, checked, compiled once, kept within a bound.
+//!
+//! `components/{digest}.wasm` holds what was uploaded, `compiled/{digest}-{engine}.cwasm` what this node made of it, with a checksum
+//! beside it. A file appears under its name only when it is whole. Nothing that was read from disk is trusted before its digest was
+//! checked again in this process; what does not match is deleted and made anew.
+//!
+//! [`ArtifactCache::prepare`] is single-flight for each digest: whoever comes second waits and finds the file.
+
+mod fetch;
+mod index;
+mod share;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use fdn_core::digest::DigestBuilder;
+use fdn_core::{ByteSize, Digest};
+use fdn_runtime::{Compiler, LoadError, compiled_file_name, is_leftover};
+use tokio::sync::Semaphore;
+use tracing::{info, warn};
+
+pub use fetch::{Fetcher, without_url};
+pub use index::{Full, Index, Key, Kind};
+pub use share::Machine;
+
+use crate::error::{Error, PrepareError};
+use crate::metrics::Metrics;
+
+/// What the cache is made of.
+#[derive(Clone)]
+pub struct CacheParts {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Its bound.
+    pub limit: ByteSize,
+    /// The largest component.
+    pub artifact_limit: ByteSize,
+    /// Where artifacts come from.
+    pub fetcher: Fetcher,
+    /// What compiles them.
+    pub compiler: Compiler,
+    /// How many are compiled at the same time.
+    pub compile_parallel: usize,
+    /// The engine, and what other agents of this process have compiled.
+    pub machine: Machine,
+    /// Where evictions and fetches are counted.
+    pub metrics: Metrics,
+}
+
+/// The artifact cache. A cheap handle.
+#[derive(Clone)]
+pub struct ArtifactCache(Arc<Inner>);
+
+struct Inner {
+    parts: CacheParts,
+    components: PathBuf,
+    compiled: PathBuf,
+    compile_slots: Semaphore,
+    state: Mutex<State>,
+}
+
+struct State {
+    index: Index,
+    turns: BTreeMap<Digest, Weak<tokio::sync::Mutex<()>>>,
+}
+
+/// Gives a reservation back when it goes out of scope.
+struct Reserved<'a> {
+    inner: &'a Inner,
+    size: u64,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.inner.state().index.release(self.size);
+        self.inner.show();
+    }
+}
+
+impl ArtifactCache {
+    /// Opens the cache: makes its folders, deletes what is left of broken writes and of other engines, and counts the rest.
+    ///
+    /// # Errors
+    /// When the folders cannot be made or read.
+    pub fn open(parts: CacheParts) -> Result<Self, Error> {
+        let components = parts.folder.join("components");
+        let compiled = parts.folder.join("compiled");
+        let mut found = Vec::new();
+        let key = parts.machine.engine.compatibility_key().to_owned();
+        for (folder, kind) in [(&components, Kind::Component), (&compiled, Kind::Compiled)] {
+            let failed = |source| Error::Data {
+                path: folder.clone(),
+                source,
+            };
+            std::fs::create_dir_all(folder).map_err(failed)?;
+            for entry in std::fs::read_dir(folder).map_err(failed)? {
+                let entry = entry.map_err(failed)?;
+                match recognise(&entry, kind, &key) {
+                    Some(Recognised::Keep(digest, size, used)) => {
+                        found.push((used, Key { digest, kind }, size));
+                    }
+                    Some(Recognised::Checksum) => {}
+                    None => {
+                        info!(path = %entry.path().display(), "a left-over of the artifact cache is deleted");
+                        drop(std::fs::remove_file(entry.path()));
+                    }
+                }
+            }
+        }
+        found.sort_unstable_by_key(|(used, key, _)| (*used, *key));
+        let mut index = Index::new(parts.limit);
+        for (_, key, size) in found {
+            index.insert(key, size);
+        }
+        let cache = Self(Arc::new(Inner {
+            compile_slots: Semaphore::new(parts.compile_parallel),
+            state: Mutex::new(State {
+                index,
+                turns: BTreeMap::new(),
+            }),
+            parts,
+            components,
+            compiled,
+        }));
+        cache.0.show();
+        Ok(cache)
+    }
+
+    /// Says which components the desired state stands on. Everything else may be evicted, and is as far as the bound asks for it.
+    pub fn set_needed(&self, needed: BTreeSet<Digest>) {
+        let victims = {
+            let mut state = self.0.state();
+            state.index.set_needed(needed);
+            state.index.reserve(0)
+        };
+        self.0.evict(victims.unwrap_or_default());
+        self.0.show();
+    }
+
+    /// Makes the component's compiled file available: from disk, else compiled, else fetched and compiled. `compiling` is called when
+    /// the component is here and compiling begins.
+    ///
+    /// # Errors
+    /// When it cannot be fetched, does not match its digest, cannot be compiled, or does not fit into the cache.
+    pub async fn prepare(
+        &self,
+        digest: Digest,
+        size: u64,
+        compiling: impl Fn() + Send,
+    ) -> Result<PathBuf, PrepareError> {
+        let turn = share::turn(&mut self.0.state().turns, digest);
+        let _turn = turn.lock().await;
+        if let Some(path) = self.0.trusted_compiled(digest).await? {
+            return Ok(path);
+        }
+        let component = self.0.component(digest, size).await?;
+        compiling();
+        self.0.compile(digest, &component).await
+    }
+
+    /// Deletes the compiled file, because it could not be loaded.
+    pub fn distrust(&self, digest: Digest) {
+        self.0.delete(Key {
+            digest,
+            kind: Kind::Compiled,
+        });
+        self.0.show();
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change of the index under the lock is complete before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self) {
+        let gauge = |octets: u64| i64::try_from(octets).unwrap_or(i64::MAX);
+        let (size, needed) = {
+            let state = self.state();
+            (state.index.size(), state.index.needed_size())
+        };
+        self.parts.metrics.cache_size.set(gauge(size));
+        self.parts.metrics.cache_needed.set(gauge(needed));
+    }
+
+    fn path(&self, key: Key) -> PathBuf {
+        match key.kind {
+            Kind::Component => self.components.join(format!("{}.wasm", key.digest.hex())),
+            Kind::Compiled => self.compiled.join(compiled_file_name(
+                &key.digest,
+                self.parts.machine.engine.compatibility_key(),
+            )),
+        }
+    }
+
+    fn delete(&self, key: Key) {
+        self.state().index.remove(key);
+        let path = self.path(key);
+        if key.kind == Kind::Compiled {
+            drop(std::fs::remove_file(share::checksum(&path)));
+        }
+        if let Err(error) = std::fs::remove_file(&path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            warn!(path = %path.display(), %error, "a file of the artifact cache cannot be deleted");
+        }
+    }
+
+    /// Makes room for `size` octets, or says why not.
+    fn reserve(&self, size: u64) -> Result<Reserved<'_>, PrepareError> {
+        let victims = self.state().index.reserve(size).map_err(|full| {
+            self.parts.metrics.cache_full.inc();
+            warn!(
+                wanted = %full.wanted, needed = %full.needed, limit = %full.limit,
+                "the artifact cache is full of what deployed apps need"
+            );
+            PrepareError::CacheFull {
+                wanted: full.wanted,
+                needed: full.needed,
+                limit: full.limit,
+            }
+        })?;
+        self.evict(victims);
+        Ok(Reserved { inner: self, size })
+    }
+
+    fn evict(&self, victims: Vec<Key>) {
+        for victim in victims {
+            self.parts.metrics.cache_evictions.inc();
+            self.delete(victim);
+        }
+    }
+
+    /// The compiled file, if it is here and is what it should be.
+    async fn trusted_compiled(&self, digest: Digest) -> Result<Option<PathBuf>, PrepareError> {
+        let key = Key {
+            digest,
+            kind: Kind::Compiled,
+        };
+        if !self.state().index.touch(key) {
+            return Ok(None);
+        }
+        let path = self.path(key);
+        match self.verify(&path).await? {
+            Ok(()) => {
+                self.parts.machine.announce(digest, &path);
+                Ok(Some(path))
+            }
+            Err(error) => {
+                warn!(%digest, %error, "a compiled component is made anew");
+                self.delete(key);
+                Ok(None)
+            }
+        }
+    }
+
+    async fn verify(&self, path: &Path) -> Result<Result<(), LoadError>, PrepareError> {
+        let (engine, path) = (self.parts.machine.engine.clone(), path.to_owned());
+        blocking(move || engine.verify(&path)).await
+    }
+
+    /// The component, from disk or from the controller.
+    async fn component(&self, digest: Digest, size: u64) -> Result<PathBuf, PrepareError> {
+        let key = Key {
+            digest,
+            kind: Kind::Component,
+        };
+        let path = self.path(key);
+        if self.state().index.touch(key) {
+            let file = path.clone();
+            let found = blocking(move || digest_of(&file)).await?;
+            if found.as_ref().is_ok_and(|found| *found == digest) {
+                return Ok(path);
+            }
+            warn!(%digest, "a component in the cache does not match its digest and is fetched again");
+            self.delete(key);
+        }
+        if size > self.parts.artifact_limit.as_bytes() {
+            return Err(PrepareError::Spec(format!(
+                "the component has {size} octets, cache.artifact_limit is {}",
+                self.parts.artifact_limit
+            )));
+        }
+        let reserved = self.reserve(size)?;
+        let result = self.parts.fetcher.fetch(digest, size, &path).await;
+        let label = if result.is_ok() { "ok" } else { "failed" };
+        self.parts.metrics.fetches.with_label_values(&[label]).inc();
+        result?;
+        self.state().index.insert(key, size);
+        drop(reserved);
+        Ok(path)
+    }
+
+    /// Compiles the component, unless another agent of this process has.
+    async fn compile(&self, digest: Digest, component: &Path) -> Result<PathBuf, PrepareError> {
+        let key = Key {
+            digest,
+            kind: Kind::Compiled,
+        };
+        let path = self.path(key);
+        let turn = self.parts.machine.turn(digest);
+        let _turn = turn.lock().await;
+        let (machine, to) = (self.parts.machine.clone(), path.clone());
+        let adopted = blocking(move || machine.adopt(digest, &to)).await?
+            && self.verify(&path).await?.is_ok();
+        if !adopted {
+            let slot = self.compile_slots.acquire().await;
+            let slot = slot.map_err(|_| PrepareError::Internal("compiling was stopped".into()))?;
+            let result = self.parts.compiler.compile(component, &path).await;
+            drop(slot);
+            let label = if result.is_ok() { "ok" } else { "failed" };
+            self.parts
+                .metrics
+                .compiles
+                .with_label_values(&[label])
+                .inc();
+            let report = result?;
+            info!(%digest, took = ?report.took, size = report.compiled_size, "a component was compiled");
+            self.verify(&path).await??;
+        }
+        let size = std::fs::metadata(&path).map(|found| found.len());
+        let size = size.map_err(|source| PrepareError::Disk {
+            path: path.clone(),
+            source,
+        })?;
+        // Only now is the size known. Without room the file is given up again.
+        let reserved = self.reserve(size).inspect_err(|_| self.delete(key))?;
+        self.state().index.insert(key, size);
+        drop(reserved);
+        self.parts.machine.announce(digest, &path);
+        Ok(path)
+    }
+}
+
+/// Runs `work` where it may block.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, PrepareError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| PrepareError::Internal(error.to_string()))
+}
+
+fn digest_of(path: &Path) -> std::io::Result<Digest> {
+    let mut file = std::fs::File::open(path)?;
+    let mut hash = DigestBuilder::default();
+    let mut buffer = vec![0; 128 << 10];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hash.finish()),
+            n => hash.update(&buffer[..n]),
+        }
+    }
+}
+
+enum Recognised {
+    Keep(Digest, u64, std::time::SystemTime),
+    Checksum,
+}
+
+/// What a file of the cache folder is; `None` if it should not be there.
+fn recognise(entry: &std::fs::DirEntry, kind: Kind, engine: &str) -> Option<Recognised> {
+    let name = entry.file_name().into_string().ok()?;
+    if is_leftover(&name) {
+        return None;
+    }
+    let digest: Digest = name.get(..64)?.parse().ok()?;
+    let expected = match kind {
+        Kind::Component => format!("{}.wasm", digest.hex()),
+        Kind::Compiled => compiled_file_name(&digest, engine),
+    };
+    if kind == Kind::Compiled && name == format!("{expected}.sha256") {
+        return Some(Recognised::Checksum);
+    }
+    let metadata = entry.metadata().ok()?;
+    let used = metadata.modified().ok()?;
+    (name == expected && metadata.is_file()).then_some(Recognised::Keep(
+        digest,
+        metadata.len(),
+        used,
+    ))
+}

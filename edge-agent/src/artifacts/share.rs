@@ -1,0 +1,98 @@
+//! What several agents in one process share, so that one machine compiles a component once: `fdn up` runs six agents.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use fdn_core::Digest;
+use fdn_runtime::Engine;
+
+use crate::error::Error;
+use crate::settings::RuntimeSettings;
+
+/// The engine, and where agents of this process keep compiled files. A cheap handle.
+#[derive(Clone)]
+pub struct Machine {
+    /// Runs all functions.
+    pub engine: Engine,
+    compiled: Arc<Mutex<Compiled>>,
+}
+
+#[derive(Default)]
+struct Compiled {
+    files: BTreeMap<Digest, PathBuf>,
+    /// One lock for each component that is being compiled somewhere in the process.
+    turns: BTreeMap<Digest, Weak<tokio::sync::Mutex<()>>>,
+}
+
+impl Machine {
+    /// Starts an engine.
+    ///
+    /// # Errors
+    /// When the machine cannot give what the settings ask for.
+    pub fn new(settings: &RuntimeSettings) -> Result<Self, Error> {
+        Ok(Self {
+            engine: Engine::new(settings.engine())?,
+            compiled: Arc::default(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, Compiled> {
+        self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lock under which `digest` is compiled.
+    pub(super) fn turn(&self, digest: Digest) -> Arc<tokio::sync::Mutex<()>> {
+        turn(&mut self.state().turns, digest)
+    }
+
+    /// Notes that the component lies compiled at `path`.
+    pub(super) fn announce(&self, digest: Digest, path: &Path) {
+        self.state().files.insert(digest, path.to_owned());
+    }
+
+    /// Links the compiled file of another agent to `path`, with its checksum beside it. `false` if none has it.
+    pub(super) fn adopt(&self, digest: Digest, path: &Path) -> bool {
+        let Some(other) = self.state().files.get(&digest).cloned() else {
+            return false;
+        };
+        if other == path {
+            return false;
+        }
+        let linked = link_or_copy(&checksum(&other), &checksum(path))
+            .and_then(|()| link_or_copy(&other, path));
+        if linked.is_err() {
+            self.state().files.remove(&digest);
+        }
+        linked.is_ok()
+    }
+}
+
+/// The lock of `digest` in `turns`, and a sweep over locks that nobody holds any more.
+pub(super) fn turn(
+    turns: &mut BTreeMap<Digest, Weak<tokio::sync::Mutex<()>>>,
+    digest: Digest,
+) -> Arc<tokio::sync::Mutex<()>> {
+    turns.retain(|_, turn| turn.strong_count() > 0);
+    if let Some(turn) = turns.get(&digest).and_then(Weak::upgrade) {
+        return turn;
+    }
+    let turn = Arc::new(tokio::sync::Mutex::new(()));
+    turns.insert(digest, Arc::downgrade(&turn));
+    turn
+}
+
+/// Where the checksum of a compiled file lies.
+pub(super) fn checksum(compiled: &Path) -> PathBuf {
+    let mut name = compiled.as_os_str().to_owned();
+    name.push(".sha256");
+    PathBuf::from(name)
+}
+
+fn link_or_copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(to) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    std::fs::hard_link(from, to).or_else(|_| std::fs::copy(from, to).map(drop))
+}

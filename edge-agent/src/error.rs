@@ -1,0 +1,140 @@
+//! What can go wrong in an agent outside of a call.
+
+use std::path::PathBuf;
+
+use fdn_core::{ByteSize, Coded, Digest, ErrorCode};
+
+/// An error of the agent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting is not valid.
+    #[error("configuration: {0}")]
+    Settings(String),
+    /// A part shared by all processes failed.
+    #[error(transparent)]
+    Service(#[from] fdn_service::ServiceError),
+    /// The engine that runs functions could not be made.
+    #[error(transparent)]
+    Engine(#[from] fdn_runtime::EngineError),
+    /// The broker refused the subscription.
+    #[error("the subscription to desired state was refused")]
+    Broker(#[from] fdn_bus::BusError),
+    /// The listener of the gateway or the admin listener failed.
+    #[error("the {what} listener failed")]
+    Listener {
+        /// Which one.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file of the data directory cannot be read or written.
+    #[error("cannot use {path}; make `data` a directory that the agent may write")]
+    Data {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A metric was registered twice.
+    #[error("metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+}
+
+impl Coded for Error {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::Settings(_) => ErrorCode::ConfigInvalid,
+            Self::Service(error) => error.code(),
+            Self::Engine(error) => error.code(),
+            Self::Broker(error) => error.code(),
+            Self::Listener { .. } => ErrorCode::AddressTaken,
+            Self::Data { .. } => ErrorCode::DataDirectory,
+            Self::Metrics(_) => ErrorCode::Internal,
+        }
+    }
+}
+
+/// Why an app cannot be made ready; told to the controller as the reason of its phase, and tried again with a pause.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrepareError {
+    /// The controller could not be reached, or broke off.
+    #[error("the artifact {digest} could not be fetched from the controller: {reason}")]
+    Fetch {
+        /// The artifact.
+        digest: Digest,
+        /// What was seen.
+        reason: String,
+    },
+    /// The controller answered with something else than the artifact.
+    #[error("the controller answered status {status} for artifact {digest}")]
+    Answer {
+        /// The artifact.
+        digest: Digest,
+        /// The HTTP status.
+        status: u16,
+    },
+    /// The octets are not the artifact.
+    #[error("the octets fetched for artifact {digest} do not match: {reason}")]
+    Corrupt {
+        /// The artifact.
+        digest: Digest,
+        /// What does not fit.
+        reason: String,
+    },
+    /// What the deployed apps need does not fit into the cache.
+    #[error(
+        "the artifact cache is full: {wanted} more are needed, {needed} of {limit} are held by deployed apps; \
+         raise cache.size or delete apps"
+    )]
+    CacheFull {
+        /// How much is wanted.
+        wanted: ByteSize,
+        /// How much deployed apps need already.
+        needed: ByteSize,
+        /// The bound.
+        limit: ByteSize,
+    },
+    /// A file of the cache cannot be read or written.
+    #[error("cannot read or write {path} in the artifact cache: {source}")]
+    Disk {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The component cannot be compiled.
+    #[error(transparent)]
+    Compile(#[from] fdn_runtime::CompileError),
+    /// The compiled component cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] fdn_runtime::LoadError),
+    /// The desired state cannot be run by this agent.
+    #[error("the desired state cannot be run: {0}")]
+    Spec(String),
+    /// A secret cannot be opened.
+    #[error("the secret {0} cannot be opened: network.key_file differs from the controller's")]
+    Secret(String),
+    /// We have a bug.
+    #[error("preparing the app failed: {0}")]
+    Internal(String),
+}
+
+impl Coded for PrepareError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::Fetch { .. } => ErrorCode::ControllerUnreachable,
+            Self::Answer { .. } => ErrorCode::ArtifactStoreFailed,
+            Self::Corrupt { .. } => ErrorCode::ArtifactCorrupt,
+            Self::CacheFull { .. } | Self::Disk { .. } => ErrorCode::DataDirectory,
+            Self::Compile(error) => error.code(),
+            Self::Load(error) => error.code(),
+            Self::Spec(_) => ErrorCode::WorkflowInvalid,
+            Self::Secret(_) => ErrorCode::ConfigInvalid,
+            Self::Internal(_) => ErrorCode::Internal,
+        }
+    }
+}

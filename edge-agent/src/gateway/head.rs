@@ -1,0 +1,400 @@
+//! Heads of requests and responses on their way between client and guest.
+//!
+//! Connection-bound fields stay with their connection (RFC 9110, section 7.6.1). Towards the guest the gateway adds who called
+//! (`x-forwarded-for`, `-host`, `-proto`), the request id and the trace. actix still uses version 0.2 of the `http` crate, so names and
+//! values are made anew.
+
+use std::net::IpAddr;
+
+use actix_http::header::{self as actix_header, HeaderMap as ActixHeaders};
+use actix_http::{RequestHead, Version};
+use bytes::{BufMut, Bytes, BytesMut};
+use fdn_core::ErrorCode;
+use fdn_core::api::header;
+use http::header::{HeaderName, HeaderValue};
+use http::{HeaderMap, Method, Uri};
+use rand::RngExt;
+
+use super::problem::Answer;
+use super::trace::{Trace, write_hex};
+
+/// The longest request id taken from a client.
+const REQUEST_ID_MAX: usize = 128;
+
+/// The ids of one request.
+#[derive(Clone, Debug)]
+pub struct Ids {
+    /// The request id: the client's if it is sane, else a new one.
+    pub request: Bytes,
+    /// The trace.
+    pub trace: Trace,
+}
+
+impl Ids {
+    /// The ids of a request with these headers.
+    #[must_use]
+    pub fn of(headers: &ActixHeaders) -> Self {
+        let mut rng = rand::rng();
+        let given = headers
+            .get(header::REQUEST_ID)
+            .map(|value| value.as_bytes())
+            .filter(|id| is_sane(id));
+        let request = match given {
+            Some(id) => Bytes::copy_from_slice(id),
+            None => {
+                let mut id = [0; 32];
+                write_hex(&rng.random::<u128>().to_be_bytes(), &mut id);
+                Bytes::copy_from_slice(&id)
+            }
+        };
+        // Two of them are as bad as none: nobody can tell which is meant.
+        let mut parents = headers.get_all("traceparent");
+        let parent = parents.next().filter(|_| parents.next().is_none());
+        let parent = parent.map(|value| value.as_bytes());
+        Self {
+            request,
+            trace: Trace::of(parent, rng.random(), rng.random()),
+        }
+    }
+}
+
+/// Whether a client's request id can be kept: short, and of characters that no log or header chokes on.
+fn is_sane(id: &[u8]) -> bool {
+    (1..=REQUEST_ID_MAX).contains(&id.len())
+        && id
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.:/+=@~".contains(b))
+}
+
+/// What is known of the client's connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its address as a header's value.
+    pub address: Bytes,
+    /// Whether it is a proxy whose word on host and protocol is taken.
+    pub trusted: bool,
+}
+
+impl Peer {
+    /// A client at `address`.
+    #[must_use]
+    pub fn new(address: Option<IpAddr>, trusted: bool) -> Self {
+        let text = address.map_or_else(|| "unknown".to_owned(), |a| a.to_canonical().to_string());
+        Self {
+            address: Bytes::from(text),
+            trusted,
+        }
+    }
+}
+
+/// The host that a request is for, as the client wrote it: from the target (HTTP/2, or absolute form, RFC 9112, section 3.2.2), else
+/// from the `host` field.
+#[must_use]
+pub fn host(head: &RequestHead) -> Option<&str> {
+    if let Some(authority) = head.uri.authority() {
+        // Without the user information that nobody should send.
+        return Some(authority.as_str().rsplit('@').next().unwrap_or_default());
+    }
+    head.headers().get(actix_header::HOST)?.to_str().ok()
+}
+
+/// The length of the body that the client announced.
+#[must_use]
+pub fn content_length(headers: &ActixHeaders) -> Option<u64> {
+    headers
+        .get(actix_header::CONTENT_LENGTH)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()
+}
+
+/// The request as the guest sees it, without its body.
+///
+/// # Errors
+/// When method or target cannot be expressed, or the method is CONNECT.
+pub fn to_guest(
+    head: &RequestHead,
+    host: &str,
+    ids: &Ids,
+    peer: &Peer,
+) -> Result<http::Request<()>, Answer> {
+    let refused = || {
+        Answer::new(
+            ErrorCode::BadRequest,
+            "this method or target cannot be handed to a function",
+        )
+    };
+    let mut request = http::Request::new(());
+    *request.method_mut() =
+        Method::from_bytes(head.method.as_str().as_bytes()).map_err(|_| refused())?;
+    if request.method() == Method::CONNECT {
+        return Err(refused());
+    }
+    let target = head
+        .uri
+        .path_and_query()
+        .map_or("/", |target| target.as_str());
+    *request.uri_mut() =
+        Uri::from_maybe_shared(Bytes::copy_from_slice(target.as_bytes())).map_err(|_| refused())?;
+    headers_to_guest(head, host, ids, peer, request.headers_mut());
+    Ok(request)
+}
+
+fn headers_to_guest(head: &RequestHead, host: &str, ids: &Ids, peer: &Peer, out: &mut HeaderMap) {
+    let headers = head.headers();
+    let bound = connection_options(headers);
+    let mut forwarded_for = BytesMut::new();
+    let mut cookies = BytesMut::new();
+    out.reserve(headers.len() + 6);
+    for (name, value) in headers {
+        let (text, octets) = (name.as_str(), value.as_bytes());
+        match text {
+            "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "transfer-encoding"
+            | "te"
+            | "trailer"
+            | "upgrade"
+            | "http2-settings"
+            | "expect"
+            | "host"
+            | "traceparent"
+            | header::REQUEST_ID => {}
+            "x-forwarded-for" => append_list(&mut forwarded_for, b", ", octets),
+            "x-forwarded-host" | "x-forwarded-proto" if !peer.trusted => {}
+            "tracestate" if !ids.trace.continued => {}
+            // HTTP/2 may split cookies (RFC 9113, section 8.2.3); whoever knows nothing of HTTP/2 gets one field.
+            "cookie" if head.version == Version::HTTP_2 => {
+                append_list(&mut cookies, b"; ", octets);
+            }
+            _ if bound.iter().any(|option| option.eq_ignore_ascii_case(text)) => {}
+            _ => {
+                if let (Ok(name), Ok(value)) = (
+                    HeaderName::from_bytes(text.as_bytes()),
+                    HeaderValue::from_bytes(octets),
+                ) {
+                    out.append(name, value);
+                }
+            }
+        }
+    }
+    append_list(&mut forwarded_for, b", ", &peer.address);
+    let mut set = |name: HeaderName, value: Bytes| {
+        if let Ok(value) = HeaderValue::from_maybe_shared(value) {
+            out.insert(name, value);
+        }
+    };
+    if !cookies.is_empty() {
+        set(http::header::COOKIE, cookies.freeze());
+    }
+    let host = Bytes::copy_from_slice(host.as_bytes());
+    set(http::header::HOST, host.clone());
+    set(FORWARDED_FOR, forwarded_for.freeze());
+    set(REQUEST_ID, ids.request.clone());
+    set(TRACEPARENT, ids.trace.parent.clone());
+    if !out.contains_key(FORWARDED_HOST)
+        && let Ok(value) = HeaderValue::from_maybe_shared(host)
+    {
+        out.insert(FORWARDED_HOST, value);
+    }
+    if !out.contains_key(FORWARDED_PROTO) {
+        out.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    }
+}
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const REQUEST_ID: HeaderName = HeaderName::from_static(header::REQUEST_ID);
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+fn append_list(list: &mut BytesMut, separator: &[u8], item: &[u8]) {
+    if !list.is_empty() {
+        list.put_slice(separator);
+    }
+    list.put_slice(item);
+}
+
+/// Fields that the client's `connection` names and that therefore go no further; those that never go further are left out.
+fn connection_options(headers: &ActixHeaders) -> Vec<&str> {
+    headers
+        .get_all(actix_header::CONNECTION)
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|option| {
+            !option.is_empty()
+                && !["close", "keep-alive", "upgrade", "te"]
+                    .iter()
+                    .any(|known| option.eq_ignore_ascii_case(known))
+        })
+        .collect()
+}
+
+/// Copies the guest's fields to the client's answer, without those that belong to a connection. Returns the length that the guest
+/// announced, which is told by the body's own size instead.
+pub fn to_client(guest: &HeaderMap, out: &mut ActixHeaders) -> Option<u64> {
+    let mut length = None;
+    for (name, value) in guest {
+        match name.as_str() {
+            "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding" | "te"
+            | "trailer" | "upgrade" => {}
+            "content-length" => {
+                length = value.to_str().ok().and_then(|value| value.parse().ok());
+            }
+            text => {
+                if let (Ok(name), Ok(value)) = (
+                    actix_header::HeaderName::from_bytes(text.as_bytes()),
+                    actix_header::HeaderValue::from_bytes(value.as_bytes()),
+                ) {
+                    out.append(name, value);
+                }
+            }
+        }
+    }
+    length
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_http::HttpMessage;
+    use actix_http::test::TestRequest;
+
+    use super::*;
+
+    fn guest(headers: &[(&'static str, &'static str)], trusted: bool) -> http::Request<()> {
+        let mut request = TestRequest::default();
+        request.uri("/p?q=1");
+        for header in headers {
+            request.append_header(*header);
+        }
+        let request = request.finish();
+        let ids = Ids::of(request.headers());
+        let peer = Peer::new(Some("192.0.2.7".parse().expect("address")), trusted);
+        to_guest(request.head(), "hello.fn.test:8080", &ids, &peer).expect("a request")
+    }
+
+    fn get<'a>(request: &'a http::Request<()>, name: &str) -> Option<&'a str> {
+        request
+            .headers()
+            .get(name)
+            .map(|v| v.to_str().expect("text"))
+    }
+
+    #[test]
+    fn the_guest_learns_who_called() {
+        let request = guest(
+            &[("x-forwarded-for", "198.51.100.1"), ("x-custom", "1")],
+            false,
+        );
+        assert_eq!(request.uri(), "/p?q=1");
+        assert_eq!(
+            get(&request, "x-forwarded-for"),
+            Some("198.51.100.1, 192.0.2.7")
+        );
+        assert_eq!(
+            get(&request, "x-forwarded-host"),
+            Some("hello.fn.test:8080")
+        );
+        assert_eq!(get(&request, "x-forwarded-proto"), Some("http"));
+        assert_eq!(get(&request, "host"), Some("hello.fn.test:8080"));
+        assert_eq!(get(&request, "x-custom"), Some("1"));
+        assert_eq!(get(&request, "x-request-id").map(str::len), Some(32));
+        assert_eq!(get(&request, "traceparent").map(str::len), Some(55));
+    }
+
+    #[test]
+    fn only_a_trusted_proxy_is_believed() {
+        let headers = [
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "public.example"),
+        ];
+        assert_eq!(
+            get(&guest(&headers, false), "x-forwarded-proto"),
+            Some("http")
+        );
+        let trusted = guest(&headers, true);
+        assert_eq!(get(&trusted, "x-forwarded-proto"), Some("https"));
+        assert_eq!(get(&trusted, "x-forwarded-host"), Some("public.example"));
+    }
+
+    #[test]
+    fn fields_of_the_connection_stay_behind() {
+        let request = guest(
+            &[
+                ("connection", "keep-alive, X-Hop"),
+                ("x-hop", "1"),
+                ("keep-alive", "5"),
+                ("te", "trailers"),
+                ("upgrade", "websocket"),
+                ("expect", "100-continue"),
+            ],
+            false,
+        );
+        for name in [
+            "connection",
+            "x-hop",
+            "keep-alive",
+            "te",
+            "upgrade",
+            "expect",
+        ] {
+            assert_eq!(get(&request, name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_trace_is_continued_with_its_state_or_begun_without() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let request = guest(&[("traceparent", parent), ("tracestate", "a=1")], false);
+        let sent = get(&request, "traceparent").expect("sent");
+        assert!(sent.starts_with(&parent[..36]) && sent.ends_with("-01") && sent != parent);
+        assert_eq!(get(&request, "tracestate"), Some("a=1"));
+        let request = guest(&[("tracestate", "a=1")], false);
+        assert_eq!(get(&request, "tracestate"), None);
+        let request = guest(&[("traceparent", parent), ("traceparent", parent)], false);
+        assert!(
+            !get(&request, "traceparent")
+                .expect("sent")
+                .contains("0af7651916cd")
+        );
+    }
+
+    #[test]
+    fn a_sane_request_id_is_kept() {
+        assert_eq!(
+            get(
+                &guest(&[("x-request-id", "abc-1.2")], false),
+                "x-request-id"
+            ),
+            Some("abc-1.2")
+        );
+        for bad in ["", "a b", "<script>", "x\"y"] {
+            let request = guest(&[("x-request-id", bad)], false);
+            assert_eq!(
+                get(&request, "x-request-id").map(str::len),
+                Some(32),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn answers_lose_the_fields_of_the_guests_connection() {
+        let mut from = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "close"),
+            ("content-length", "12"),
+            ("set-cookie", "a=1"),
+            ("set-cookie", "b=2"),
+        ] {
+            from.append(name, HeaderValue::from_static(value));
+        }
+        let mut out = ActixHeaders::new();
+        assert_eq!(to_client(&from, &mut out), Some(12));
+        assert_eq!(out.get_all("set-cookie").count(), 2);
+        assert!(!out.contains_key("connection") && !out.contains_key("content-length"));
+    }
+}

@@ -1,0 +1,132 @@
+//! The gateway: HTTP/1.1 and HTTP/2 without TLS, from client to function and back.
+//!
+//! actix-web's server runs one thread for each core and hands every request to [`service::Gateway`] as a plain service: there are no
+//! paths to match, only a host, so its router would be paid for and not used. [`head`] and [`body`] translate between actix and the
+//! guest, [`routes`] says who answers, [`admission`] how many at once, [`problem`] what a client gets otherwise.
+
+pub mod admission;
+pub mod body;
+pub mod connection;
+pub mod head;
+pub mod problem;
+pub mod routes;
+pub mod service;
+pub mod trace;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_http::{Request, Response};
+use actix_service::{fn_factory_with_config, fn_service};
+use actix_web::HttpServer;
+use actix_web::dev::{AppConfig, ServerHandle};
+use actix_web::rt::net::TcpStream;
+use tracing::error;
+
+use self::body::GatewayBody;
+use self::connection::ClientConnection;
+use self::service::Gateway;
+use crate::error::Error;
+use crate::rtt::RttTable;
+use crate::settings::{GatewaySettings, ReportSettings, StopSettings, cores};
+
+/// How long a connection that is being closed may take to read what is still sent to it.
+const DISCONNECT: Duration = Duration::from_secs(2);
+
+/// A running gateway.
+#[derive(Debug)]
+pub struct GatewayServer {
+    address: SocketAddr,
+    handle: ServerHandle,
+}
+
+impl GatewayServer {
+    /// Serves `gateway` on `listener`.
+    ///
+    /// # Errors
+    /// When the listener cannot be used.
+    pub fn start(
+        listener: TcpListener,
+        gateway: Arc<Gateway>,
+        rtt: Arc<RttTable>,
+        settings: &GatewaySettings,
+        reports: &ReportSettings,
+        stop: &StopSettings,
+    ) -> Result<Self, Error> {
+        let failed = |source| Error::Listener {
+            what: "gateway",
+            source,
+        };
+        let address = listener.local_addr().map_err(failed)?;
+        let workers = if settings.workers > 0 {
+            settings.workers
+        } else {
+            cores()
+        };
+        let connections = gateway.metrics.connections.clone();
+        let trusted = settings.trusted_proxies.clone();
+        let (at_accept, interval) = (Arc::clone(&rtt), reports.rtt_interval.as_duration());
+        let factory = move || {
+            let (gateway, rtt) = (Arc::clone(&gateway), Arc::clone(&rtt));
+            fn_factory_with_config(move |_: AppConfig| {
+                let (gateway, rtt) = (Arc::clone(&gateway), Arc::clone(&rtt));
+                let service = fn_service(move |request: Request| {
+                    if let Some(connection) = request.conn_data::<ClientConnection>() {
+                        connection.sample(&rtt, interval);
+                    }
+                    Arc::clone(&gateway).serve(request)
+                });
+                async move { Ok::<_, ()>(service) }
+            })
+        };
+        let server = HttpServer::<_, _, _, GatewayBody>::new(factory)
+            .workers(workers)
+            .max_connections(settings.max_connections.div_ceil(workers))
+            .tcp_nodelay(true)
+            .keep_alive(settings.keep_alive.as_duration())
+            .client_request_timeout(settings.head_timeout.as_duration())
+            .client_disconnect_timeout(DISCONNECT)
+            // A client that has closed its side has gone away: its function need not go on.
+            .h1_allow_half_closed(false)
+            .shutdown_timeout(stop.grace.as_millis().div_ceil(1000))
+            .disable_signals()
+            .on_connect(move |stream, extensions| {
+                if let Some(stream) = stream.downcast_ref::<TcpStream>() {
+                    connections.inc();
+                    extensions.insert(ClientConnection::accepted(stream, &trusted, &at_accept));
+                }
+            })
+            .listen_auto_h2c(listener)
+            .map_err(failed)?
+            .run();
+        let handle = server.handle();
+        tokio::spawn(async move {
+            if let Err(failure) = server.await {
+                error!(%failure, "the gateway has ended");
+            }
+        });
+        Ok(Self { address, handle })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops accepting, lets running calls end within the grace time, and ends.
+    pub async fn stop(&self) {
+        self.handle.stop(true).await;
+    }
+}
+
+impl Drop for GatewayServer {
+    fn drop(&mut self) {
+        // After an orderly stop this changes nothing; without one it keeps a dropped agent from serving on.
+        drop(self.handle.stop(false));
+    }
+}
+
+/// What the server's service answers with.
+pub type GatewayResponse = Response<GatewayBody>;

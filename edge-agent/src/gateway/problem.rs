@@ -1,0 +1,75 @@
+//! Answers that the gateway makes itself: `application/problem+json` (RFC 9457) with a stable code, and no more of the inside than the
+//! class of the reason. The app's log has the rest.
+
+use actix_http::header::{HeaderName, HeaderValue};
+use actix_http::{Response, StatusCode, header as http_header};
+use bytes::Bytes;
+use fdn_core::api::header;
+use fdn_core::{ErrorCode, Problem, Retry};
+
+use super::body::GatewayBody;
+
+/// How long a client is asked to wait before it tries again.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// An answer that the gateway makes itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The code.
+    pub code: ErrorCode,
+    /// What happened and what to do, for the client.
+    pub detail: &'static str,
+}
+
+impl Answer {
+    /// The answer of a code, with the text that clients may see.
+    #[must_use]
+    pub const fn new(code: ErrorCode, detail: &'static str) -> Self {
+        Self { code, detail }
+    }
+
+    /// The answer for a call that the runtime ended with `code`.
+    #[must_use]
+    pub fn of_call(code: ErrorCode) -> Self {
+        let detail = match code {
+            ErrorCode::FunctionTrapped => {
+                "the function ended abnormally; its log has the reason under this request id"
+            }
+            ErrorCode::FunctionTimeout => "the function did not answer in time",
+            ErrorCode::FunctionCpuLimit => "the function used more CPU time than it may",
+            ErrorCode::FunctionMemoryLimit => "the function asked for more memory than it may have",
+            ErrorCode::ResponseTooLarge => "the function's answer is larger than it may be",
+            ErrorCode::NoResponse => "the function ended without an answer",
+            ErrorCode::Overloaded => "the node is busy; try again later",
+            ErrorCode::BodyTooLarge => "the request body is larger than this app accepts",
+            ErrorCode::BadRequest => "the request cannot be handed to the function",
+            _ => "the call failed; the node's log has the reason under this request id",
+        };
+        Self { code, detail }
+    }
+
+    /// The HTTP answer.
+    #[must_use]
+    pub fn respond(self, request_id: &Bytes) -> Response<GatewayBody> {
+        let id = String::from_utf8_lossy(request_id);
+        let problem = Problem::new(self.code, self.detail).with_request_id(id);
+        let status =
+            StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        // A problem is made of strings and numbers and can always be written as JSON.
+        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        let mut response = Response::with_body(status, GatewayBody::full(Bytes::from(body)));
+        let headers = response.headers_mut();
+        headers.insert(
+            http_header::CONTENT_TYPE,
+            HeaderValue::from_static(Problem::MEDIA_TYPE),
+        );
+        headers.insert(
+            HeaderName::from_static(header::ERROR),
+            HeaderValue::from_static(self.code.as_str()),
+        );
+        if self.code.retry() == Retry::Later && problem.status == 503 {
+            headers.insert(http_header::RETRY_AFTER, RETRY_AFTER);
+        }
+        response
+    }
+}

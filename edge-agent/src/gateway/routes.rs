@@ -1,0 +1,156 @@
+//! Which app answers to which host name: a table that is swapped whole, so that a request reads it without a lock.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use fdn_core::{AppName, HostName, Revision};
+use tokio::sync::watch;
+
+use crate::apps::Deployed;
+use crate::metrics::AppMetrics;
+
+/// Where calls of one host name go.
+#[derive(Clone)]
+pub struct Route {
+    /// The app.
+    pub app: AppName,
+    /// The revision that is served, or will be.
+    pub revision: Revision,
+    /// The app's counters.
+    pub metrics: Arc<AppMetrics>,
+    /// What answers.
+    pub target: Target,
+}
+
+/// What answers calls of an app.
+#[derive(Clone)]
+pub enum Target {
+    /// This version.
+    Ready(Arc<Deployed>),
+    /// Nothing yet: it is being made ready, so calls are held.
+    Preparing,
+    /// Nothing: it could not be made ready and is tried again later.
+    Failed,
+}
+
+/// The table of one moment.
+#[derive(Default)]
+pub struct RouteTable {
+    by_host: HashMap<String, Arc<Route>>,
+}
+
+impl FromIterator<(HostName, Route)> for RouteTable {
+    fn from_iter<I: IntoIterator<Item = (HostName, Route)>>(routes: I) -> Self {
+        let by_host = routes
+            .into_iter()
+            .map(|(host, route)| (String::from(host), Arc::new(route)))
+            .collect();
+        Self { by_host }
+    }
+}
+
+impl RouteTable {
+    /// The route of what a client sent as host: in any case, with or without port and final dot.
+    #[must_use]
+    pub fn find(&self, host: &str) -> Option<&Arc<Route>> {
+        // Nearly all clients send the name as it is, so it is worth one look before it is normalised.
+        let bare = host.split_once(':').map_or(host, |(bare, _)| bare);
+        self.by_host.get(bare).or_else(|| {
+            let name = HostName::parse_lenient(host).ok()?;
+            self.by_host.get(name.as_str())
+        })
+    }
+}
+
+/// The table, and a bell that rings when it changes.
+pub struct Routes {
+    table: ArcSwap<RouteTable>,
+    changed: watch::Sender<()>,
+}
+
+impl Default for Routes {
+    fn default() -> Self {
+        Self {
+            table: ArcSwap::default(),
+            changed: watch::Sender::new(()),
+        }
+    }
+}
+
+impl Routes {
+    /// Replaces the table.
+    pub fn publish(&self, table: RouteTable) {
+        self.table.store(Arc::new(table));
+        self.changed.send_replace(());
+    }
+
+    /// The route of a host, as [`RouteTable::find`].
+    #[must_use]
+    pub fn find(&self, host: &str) -> Option<Arc<Route>> {
+        self.table.load().find(host).cloned()
+    }
+
+    /// Rings after each change from now on.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    fn table() -> RouteTable {
+        let metrics = Metrics::new(&"n-1".parse().expect("node")).expect("metrics");
+        let app: AppName = "hello".parse().expect("app");
+        let route = Route {
+            revision: Revision(1),
+            metrics: metrics.app(&app),
+            app,
+            target: Target::Preparing,
+        };
+        [("hello.fn.test".parse().expect("host"), route)]
+            .into_iter()
+            .collect()
+    }
+
+    #[test]
+    fn every_form_of_the_name_is_found_and_no_other() {
+        let table = table();
+        for host in [
+            "hello.fn.test",
+            "hello.fn.test:8080",
+            "HELLO.fn.test",
+            "Hello.Fn.Test.:80",
+            "hello.fn.test.",
+        ] {
+            assert!(table.find(host).is_some(), "{host}");
+        }
+        for host in [
+            "",
+            ":80",
+            "fn.test",
+            "xhello.fn.test",
+            "hello.fn.test.evil",
+            "[::1]:80",
+            "hello.fn.test:x",
+        ] {
+            let found = table.find(host).is_some();
+            // A port that is no number never comes this far: the HTTP parser refuses it.
+            assert_eq!(found, host.ends_with(":x"), "{host}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_change_rings() {
+        let routes = Routes::default();
+        let mut changes = routes.changes();
+        assert!(routes.find("hello.fn.test").is_none());
+        routes.publish(table());
+        changes.changed().await.expect("rings");
+        assert!(routes.find("hello.fn.test").is_some());
+    }
+}

@@ -1,0 +1,421 @@
+//! One request from its head to the last octet of its answer.
+//!
+//! Host → route → (held until the app is ready) → body → slot → guest → answer. Every way out is counted once, by [`CallEnd`] or by
+//! [`Gateway::refuse`].
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use actix_http::header::{HeaderName, HeaderValue};
+use actix_http::{HttpMessage, Method, Payload, Request, RequestHead, Response, StatusCode};
+use bytes::{BufMut, Bytes, BytesMut};
+use fdn_core::api::header;
+use fdn_core::{ByteSize, Coded, ErrorCode};
+use fdn_runtime::{Call, CallError, CallStats, ResponseBody, StatsHandle};
+use tokio::time::timeout;
+use tracing::{error, warn};
+
+use super::admission::{Admission, Slot};
+use super::body::{GatewayBody, Pump, drain, poll_pump, upload};
+use super::connection::ClientConnection;
+use super::head::{self, Ids, Peer};
+use super::problem::Answer;
+use super::routes::{Route, Routes, Target};
+use crate::apps::{Apps, Deployed};
+use crate::metrics::{AppMetrics, Metrics, Outcome};
+
+const NOT_READY: Answer = Answer::new(
+    ErrorCode::NotReady,
+    "the app is not ready on this node yet; try again later",
+);
+
+/// What all requests of a gateway share.
+pub struct Gateway {
+    /// Host name to app.
+    pub routes: Arc<Routes>,
+    /// Who may run.
+    pub admission: Arc<Admission>,
+    /// Told when a version turns out to be broken.
+    pub apps: Apps,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Request bodies up to this size are read whole first.
+    pub inline_body: ByteSize,
+    /// This node, for answers.
+    pub node: HeaderValue,
+    /// This cluster, for answers.
+    pub cluster: HeaderValue,
+}
+
+/// One request.
+struct Incoming<'a> {
+    head: &'a RequestHead,
+    peer: &'a Peer,
+    ids: &'a Ids,
+    arrived: Instant,
+}
+
+/// A request that is not answered by a function: by which answer, and whose counters it goes to.
+struct Refusal {
+    answer: Answer,
+    metrics: Option<Arc<AppMetrics>>,
+}
+
+impl From<Answer> for Refusal {
+    fn from(answer: Answer) -> Self {
+        Self {
+            answer,
+            metrics: None,
+        }
+    }
+}
+
+/// Counts how a call ended, once: when told, or as given up by the client when dropped.
+pub struct CallEnd {
+    metrics: Arc<AppMetrics>,
+    stats: StatsHandle,
+    arrived: Instant,
+    status_class: Outcome,
+    outcome: Outcome,
+    _slot: Slot,
+}
+
+impl CallEnd {
+    /// The call has ended: well, as its status says, if `failed` is nothing.
+    pub fn ended(mut self, failed: Option<Outcome>) {
+        self.outcome = failed.unwrap_or(self.status_class);
+    }
+}
+
+impl Drop for CallEnd {
+    fn drop(&mut self) {
+        let stats = self.stats.snapshot();
+        if stats.instance.is_some() {
+            self.metrics.ran(stats.instantiate, stats.exec);
+        }
+        self.metrics.ended(self.outcome, self.arrived.elapsed());
+    }
+}
+
+impl Gateway {
+    /// Answers one request.
+    ///
+    /// # Errors
+    /// Never: every failure is an answer.
+    pub async fn serve(
+        self: Arc<Self>,
+        mut request: Request,
+    ) -> Result<Response<GatewayBody>, Infallible> {
+        let arrived = Instant::now();
+        let extensions = request.take_conn_data();
+        let connection = extensions
+            .as_deref()
+            .and_then(|extensions| extensions.get::<ClientConnection>());
+        let unknown;
+        let peer = match connection {
+            Some(connection) => connection.peer(),
+            None => {
+                unknown = Peer::new(request.peer_addr().map(|peer| peer.ip()), false);
+                &unknown
+            }
+        };
+        let payload = request.take_payload();
+        let ids = Ids::of(request.headers());
+        let incoming = Incoming {
+            head: request.head(),
+            peer,
+            ids: &ids,
+            arrived,
+        };
+        let mut response = match self.answer(&incoming, payload).await {
+            Ok(response) => response,
+            Err(refusal) => self.refuse(&refusal, &ids, arrived),
+        };
+        let headers = response.headers_mut();
+        headers.insert(CLUSTER, self.cluster.clone());
+        headers.insert(NODE, self.node.clone());
+        if let Ok(id) = HeaderValue::from_maybe_shared(ids.request) {
+            headers.insert(REQUEST_ID, id);
+        }
+        Ok(response)
+    }
+
+    fn refuse(&self, refusal: &Refusal, ids: &Ids, arrived: Instant) -> Response<GatewayBody> {
+        let outcome = Outcome::of_code(refusal.answer.code);
+        let metrics = refusal.metrics.as_ref().unwrap_or(&self.metrics.other);
+        metrics.ended(outcome, arrived.elapsed());
+        refusal.answer.respond(&ids.request)
+    }
+
+    async fn answer(
+        &self,
+        incoming: &Incoming<'_>,
+        payload: Payload,
+    ) -> Result<Response<GatewayBody>, Refusal> {
+        let host = head::host(incoming.head).ok_or(Answer::new(
+            ErrorCode::BadRequest,
+            "the request names no host",
+        ))?;
+        let (route, deployed, held) = self.ready(host).await?;
+        let of_app = |answer| Refusal {
+            answer,
+            metrics: Some(Arc::clone(&route.metrics)),
+        };
+        self.call(incoming, host, payload, &deployed, held)
+            .await
+            .map_err(of_app)
+    }
+
+    /// What answers calls of `host`, loaded; and how long that was waited for.
+    async fn ready(&self, host: &str) -> Result<(Arc<Route>, Arc<Deployed>, Duration), Refusal> {
+        let unknown = Answer::new(
+            ErrorCode::UnknownHost,
+            "no app is deployed under this host name",
+        );
+        let route = self.routes.find(host).ok_or(unknown)?;
+        if let Target::Ready(deployed) = &route.target
+            && deployed.is_loaded()
+        {
+            let deployed = Arc::clone(deployed);
+            return Ok((route, deployed, Duration::ZERO));
+        }
+        let metrics = Arc::clone(&route.metrics);
+        drop(route);
+        // Boxed, because it is seldom needed and would make every request's future larger.
+        let found = Box::pin(self.held(host, &metrics)).await;
+        found.map_err(|answer| Refusal {
+            answer,
+            metrics: Some(metrics),
+        })
+    }
+
+    /// Holds a call until its app is ready and loaded.
+    async fn held(
+        &self,
+        host: &str,
+        metrics: &Arc<AppMetrics>,
+    ) -> Result<(Arc<Route>, Arc<Deployed>, Duration), Answer> {
+        let _place = self.admission.hold().ok_or(NOT_READY)?;
+        let _waits = metrics.waiting();
+        let start = Instant::now();
+        let mut changes = self.routes.changes();
+        let wait = async {
+            loop {
+                let route = self.routes.find(host).ok_or(NOT_READY)?;
+                match &route.target {
+                    Target::Failed => return Err(NOT_READY),
+                    Target::Preparing => {}
+                    Target::Ready(deployed) => match deployed.load(&self.metrics).await {
+                        Ok(_) => return Ok((Arc::clone(deployed), route)),
+                        Err(failure) => {
+                            warn!(app = %route.app, %failure, "a deployed function cannot be loaded");
+                            self.apps
+                                .broken(&route.app, route.revision, deployed.digest);
+                        }
+                    },
+                }
+                drop(route);
+                // The table outlives every gateway, so the bell cannot be gone.
+                changes.changed().await.map_err(|_| NOT_READY)?;
+            }
+        };
+        let (deployed, route) = timeout(self.admission.hold_time(), wait)
+            .await
+            .map_err(|_| NOT_READY)??;
+        Ok((route, deployed, start.elapsed()))
+    }
+
+    /// Runs the call.
+    ///
+    /// # Errors
+    /// When the guest was never reached. A guest that failed is an answer, and counted already.
+    async fn call(
+        &self,
+        incoming: &Incoming<'_>,
+        host: &str,
+        payload: Payload,
+        deployed: &Arc<Deployed>,
+        held: Duration,
+    ) -> Result<Response<GatewayBody>, Answer> {
+        let request = head::to_guest(incoming.head, host, incoming.ids, incoming.peer)?;
+        // From the request's arrival to the last octet; only what the app was not ready for is not the function's time.
+        let timeout_at = incoming.arrived + held + deployed.manifest.timeout.as_duration();
+        let limits = (
+            self.inline_body.as_bytes(),
+            deployed.body_limit().as_bytes(),
+        );
+        let length = head::content_length(incoming.head.headers());
+        let uploaded = timeout(
+            left(timeout_at),
+            upload(payload, length, limits.0, limits.1),
+        );
+        let (body, pump) = uploaded.await.map_err(|_| {
+            Answer::new(
+                ErrorCode::BadRequest,
+                "the request body did not arrive within the app's timeout",
+            )
+        })??;
+        let slot = self.admission.enter(&deployed.metrics).await;
+        let slot = slot.map_err(|_| Answer::of_call(ErrorCode::Overloaded))?;
+        let function = deployed.load(&self.metrics).await.map_err(|_| NOT_READY)?;
+        let left = left(timeout_at);
+        if left.is_zero() {
+            return Err(Answer::of_call(ErrorCode::FunctionTimeout));
+        }
+        let waited = incoming.arrived.elapsed();
+        let context = deployed.context(incoming.ids.request.clone(), left);
+        let call = function.call(context, request.map(|()| body));
+        let end = CallEnd {
+            metrics: Arc::clone(&deployed.metrics),
+            stats: call.stats(),
+            arrived: incoming.arrived,
+            status_class: Outcome::Ok,
+            outcome: Outcome::Client,
+            _slot: slot,
+        };
+        let is_head = incoming.head.method == Method::HEAD;
+        match run(call, pump).await {
+            Ok((response, pump)) => Ok(respond(response, pump, end, deployed, waited, is_head)),
+            Err(failure) => Ok(failed(&failure, end, incoming.ids)),
+        }
+    }
+}
+
+/// The answer for a call that failed before its head; the runtime has written the reason into the app's log.
+fn failed(failure: &CallError, end: CallEnd, ids: &Ids) -> Response<GatewayBody> {
+    let code = failure.code();
+    if code == ErrorCode::Internal {
+        let request = String::from_utf8_lossy(&ids.request);
+        error!(%failure, %request, "a call failed in the node itself");
+    }
+    end.ended(Some(Outcome::of_code(code)));
+    Answer::of_call(code).respond(&ids.request)
+}
+
+fn left(at: Instant) -> Duration {
+    at.saturating_duration_since(Instant::now())
+}
+
+/// Runs guest and upload together until the answer's head is there.
+async fn run(
+    call: Call,
+    mut pump: Option<Pump>,
+) -> Result<(http::Response<ResponseBody>, Option<Pump>), CallError> {
+    let mut response = pin!(call.response());
+    let response = poll_fn(|cx| {
+        // The guest first: it may answer without reading. Then what the client sent meanwhile, and if the guest may have taken
+        // that, the guest again by its own waker.
+        if let Poll::Ready(response) = response.as_mut().poll(cx) {
+            return Poll::Ready(response);
+        }
+        if let Err(error) = poll_pump(&mut pump, cx) {
+            return Poll::Ready(Err(error));
+        }
+        Poll::Pending
+    })
+    .await?;
+    Ok((response, pump))
+}
+
+const CLUSTER: HeaderName = HeaderName::from_static(header::CLUSTER);
+const NODE: HeaderName = HeaderName::from_static(header::NODE);
+const REQUEST_ID: HeaderName = HeaderName::from_static(header::REQUEST_ID);
+const VERSION: HeaderName = HeaderName::from_static(header::VERSION);
+const TIMING: HeaderName = HeaderName::from_static(header::TIMING);
+
+/// The function's answer as the client gets it.
+fn respond(
+    response: http::Response<ResponseBody>,
+    pump: Option<Pump>,
+    mut end: CallEnd,
+    deployed: &Arc<Deployed>,
+    waited: Duration,
+    is_head: bool,
+) -> Response<GatewayBody> {
+    let (parts, body) = response.into_parts();
+    let status = StatusCode::from_u16(parts.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
+    end.status_class = if status.is_server_error() {
+        Outcome::FunctionError
+    } else {
+        Outcome::Ok
+    };
+    let timing = timing(waited, &end.stats.snapshot());
+    let mut out = Response::with_body(status, ());
+    let headers = out.headers_mut();
+    headers.reserve(parts.headers.len() + 6);
+    let announced = head::to_client(&parts.headers, headers);
+    headers.insert(VERSION, deployed.version_header.clone());
+    if let Ok(timing) = HeaderValue::from_maybe_shared(timing) {
+        headers.append(TIMING, timing);
+    }
+    let bodiless = status == StatusCode::NO_CONTENT
+        || status == StatusCode::NOT_MODIFIED
+        || status.is_informational();
+    let body = if is_head || bodiless {
+        let here = body.as_full().map(|bytes| bytes.len() as u64);
+        let length = announced.or(here.filter(|length| *length > 0));
+        tokio::task::spawn_local(drain(body, pump, end));
+        GatewayBody::none(length.filter(|_| is_head))
+    } else if let Some(bytes) = body.as_full() {
+        let bytes = bytes.clone();
+        end.ended(None);
+        GatewayBody::full(bytes)
+    } else {
+        GatewayBody::stream(body, pump, announced, end)
+    };
+    out.set_body(body)
+}
+
+/// `wait;dur=…, start;dur=…, exec;dur=…` in milliseconds: before the call, until it had an instance, until its head was set.
+fn timing(waited: Duration, stats: &CallStats) -> Bytes {
+    let mut out = BytesMut::with_capacity(64);
+    let exec = stats.first_byte.saturating_sub(stats.instantiate);
+    for (name, took) in [
+        (&b"wait;dur="[..], waited),
+        (b", start;dur=", stats.instantiate),
+        (b", exec;dur=", exec),
+    ] {
+        out.put_slice(name);
+        put_millis(&mut out, took);
+    }
+    out.freeze()
+}
+
+/// Writes milliseconds with three decimals. By hand, because formatting floats would cost more than the rest of the head.
+fn put_millis(out: &mut BytesMut, took: Duration) {
+    let micros = took.as_micros();
+    let mut digits = [b'0'; 40];
+    let mut at = digits.len();
+    let mut rest = micros;
+    while rest > 0 || digits.len() - at < 4 {
+        at -= 1;
+        digits[at] = b'0' + u8::try_from(rest % 10).unwrap_or_default();
+        rest /= 10;
+    }
+    let point = digits.len() - 3;
+    out.put_slice(&digits[at..point]);
+    out.put_u8(b'.');
+    out.put_slice(&digits[point..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timings_are_milliseconds_with_three_decimals() {
+        let stats = CallStats {
+            instantiate: Duration::from_micros(12),
+            first_byte: Duration::from_micros(1_234_567),
+            ..CallStats::default()
+        };
+        assert_eq!(
+            timing(Duration::ZERO, &stats),
+            "wait;dur=0.000, start;dur=0.012, exec;dur=1234.555"
+        );
+    }
+}

@@ -1,0 +1,34 @@
+//! The edge agent: gateway, function instances, artifact cache, logs and measurements of one node.
+//!
+//! One [`Agent`] is one node. The way of a call and the way of a deployment meet in the route table:
+//!
+//! ```text
+//! broker ─┐                                                        ┌─ admission ─ fdn_runtime
+//!         ├─ sync ─ apps (reducer + shell) ─ artifacts ─ routes ─ gateway ─ client
+//! HTTP ───┘                  │                              │
+//!                          state on disk             logs, status, rtt, metrics
+//! ```
+//!
+//! - [`apps`] holds the desired state of every app: a pure state machine decides, a shell fetches, compiles and publishes.
+//! - [`artifacts`] fetches each component once, checks it, compiles it once and keeps both within a bound on disk.
+//! - [`gateway`] answers clients over HTTP/1.1 and HTTP/2 without TLS, and knows nothing of how an app came to be.
+//! - [`logs`] keeps the last lines of each app and hands them to followers.
+//! - [`status`] and [`rtt`] tell the controller how the node is and how far its clients are.
+//!
+//! With controller and broker away, everything that is deployed is served on, also after a restart.
+
+pub mod agent;
+pub mod apps;
+pub mod artifacts;
+pub mod error;
+pub mod gateway;
+pub mod logs;
+pub mod metrics;
+pub mod rtt;
+pub mod settings;
+pub mod status;
+pub mod sync;
+
+pub use agent::Agent;
+pub use error::Error;
+pub use settings::Settings;

@@ -1,0 +1,109 @@
+//! `fdn-edge-agent`: one node of the network as a process of its own.
+//!
+//! Exit codes: 0 after an orderly stop, 2 when the configuration is not valid, 1 for anything else.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use fdn_bus::{AmqpBroker, AmqpOptions, Limits};
+use fdn_core::{Coded, ErrorCode};
+use fdn_edge_agent::{Agent, Error, Settings};
+use fdn_service::{config, logs, signal};
+use tracing::info;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// One node of the function delivery network: gateway and function instances.
+#[derive(Debug, Parser)]
+#[command(name = "fdn-edge-agent", version)]
+struct Arguments {
+    /// The configuration file (TOML); `FDN_SECTION__KEY` variables override it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Checks the configuration and ends.
+    #[arg(long)]
+    check_config: bool,
+    /// Prints the configuration as it takes effect and ends.
+    #[arg(long)]
+    print_config: bool,
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments
+        .next()
+        .is_some_and(|first| first == fdn_runtime::COMPILE_WORKER_ARG)
+    {
+        return fdn_runtime::compile_worker_main(arguments);
+    }
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            match error.code() {
+                ErrorCode::ConfigInvalid => ExitCode::from(2),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+#[allow(
+    clippy::print_stderr,
+    reason = "the last words of a process that cannot start, which may come before its log"
+)]
+fn complain(error: &Error) {
+    eprintln!("fdn-edge-agent: {}: {error}", error.code());
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        eprintln!("  caused by: {inner}");
+        cause = inner.source();
+    }
+}
+
+#[allow(
+    clippy::print_stdout,
+    reason = "what was asked for with --check-config and --print-config"
+)]
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    let settings: Settings = config::load(arguments.config.as_deref(), &[])?;
+    settings.check()?;
+    if arguments.print_config {
+        print!("{}", config::print(&settings)?);
+        return Ok(());
+    }
+    if arguments.check_config {
+        println!("the configuration is valid");
+        return Ok(());
+    }
+    logs::init(&settings.log);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| Error::Listener {
+            what: "runtime's",
+            source,
+        })?;
+    runtime.block_on(serve(settings))
+}
+
+async fn serve(settings: Settings) -> Result<(), Error> {
+    let broker = AmqpBroker::connect(AmqpOptions {
+        url: settings.broker.url.clone(),
+        password_file: settings.broker.password_file.clone(),
+        namespace: settings.broker.namespace.clone(),
+        name: format!("fdn-edge-agent {}", settings.node),
+        limits: Limits::default(),
+    })?;
+    let agent = Agent::start(settings, Arc::new(broker)).await?;
+    let name = signal::stop().await.map_err(|source| Error::Listener {
+        what: "signal",
+        source,
+    })?;
+    info!(signal = name, "stopping");
+    agent.stop().await;
+    Ok(())
+}

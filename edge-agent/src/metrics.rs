@@ -1,0 +1,476 @@
+//! Prometheus metrics of one node.
+//!
+//! Labels are bounded: `app` takes the names of apps that are deployed now, or `other`; the series of an app that is removed go
+//! with it. What a request touches is resolved once for each app ([`AppMetrics`]), so that counting costs a few atomic additions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use fdn_core::{AppName, ErrorCode, Millis, NodeId};
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
+};
+
+/// The label of requests that belong to no deployed app. Not a possible app name, because those have no underscore.
+const OTHER: &str = "_other";
+
+/// How a request ended, as a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The function answered with a status below 500.
+    Ok,
+    /// The function answered with a status of 500 or more.
+    FunctionError,
+    /// The function was ended: trap, limit, no answer.
+    FunctionEnded,
+    /// The client's fault: body too large, unknown host, gone away.
+    Client,
+    /// No slot, no room.
+    Overloaded,
+    /// The app is not ready.
+    NotReady,
+    /// The agent's own fault.
+    Internal,
+}
+
+impl Outcome {
+    const ALL: [(Self, &'static str); 7] = [
+        (Self::Ok, "ok"),
+        (Self::FunctionError, "function_error"),
+        (Self::FunctionEnded, "function_ended"),
+        (Self::Client, "client"),
+        (Self::Overloaded, "overloaded"),
+        (Self::NotReady, "not_ready"),
+        (Self::Internal, "internal"),
+    ];
+
+    /// The class of an answer that the gateway made itself.
+    #[must_use]
+    pub fn of_code(code: ErrorCode) -> Self {
+        use fdn_core::Fault;
+        match (code, code.fault()) {
+            (ErrorCode::Overloaded, _) => Self::Overloaded,
+            (ErrorCode::NotReady, _) => Self::NotReady,
+            (_, Fault::Function) => Self::FunctionEnded,
+            (_, Fault::Caller) => Self::Client,
+            (_, Fault::Dependency | Fault::Internal) => Self::Internal,
+        }
+    }
+}
+
+/// The weight of the newest call in the moving mean of execution times.
+const MEAN_WEIGHT: f64 = 0.1;
+
+/// Counters and handles of one app, kept over its versions.
+#[derive(Debug)]
+pub struct AppMetrics {
+    requests: [IntCounter; Outcome::ALL.len()],
+    duration: Histogram,
+    start: Histogram,
+    invocations: AtomicU64,
+    errors: AtomicU64,
+    busy: AtomicU32,
+    waiting: AtomicU32,
+    /// The moving mean in milliseconds as the bits of an `f64`; 0 until something was measured. Updates may lose one another's
+    /// sample, which a mean survives and a lock for each call would not pay for.
+    mean: AtomicU64,
+}
+
+impl AppMetrics {
+    /// Counts an ended request.
+    pub fn ended(&self, outcome: Outcome, took: Duration) {
+        self.requests[outcome as usize].inc();
+        self.duration.observe(took.as_secs_f64());
+        if matches!(outcome, Outcome::FunctionError | Outcome::FunctionEnded) {
+            self.errors.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that a call got its instance after `instantiate`, and ran for `exec` inside the function.
+    pub fn ran(&self, instantiate: Duration, exec: Duration) {
+        self.invocations.fetch_add(1, Ordering::Relaxed);
+        self.start.observe(instantiate.as_secs_f64());
+        let sample = exec.as_secs_f64() * 1e3;
+        let old = f64::from_bits(self.mean.load(Ordering::Relaxed));
+        let mean = if old > 0.0 {
+            old + MEAN_WEIGHT * (sample - old)
+        } else {
+            sample
+        };
+        self.mean.store(mean.to_bits(), Ordering::Relaxed);
+    }
+
+    /// A call runs until the guard is dropped.
+    #[must_use]
+    pub fn running(self: &Arc<Self>) -> CountGuard {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        CountGuard {
+            app: Arc::clone(self),
+            counter: |app| &app.busy,
+        }
+    }
+
+    /// A call waits until the guard is dropped.
+    #[must_use]
+    pub fn waiting(self: &Arc<Self>) -> CountGuard {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        CountGuard {
+            app: Arc::clone(self),
+            counter: |app| &app.waiting,
+        }
+    }
+
+    /// Calls since the agent started.
+    #[must_use]
+    pub fn invocations(&self) -> u64 {
+        self.invocations.load(Ordering::Relaxed)
+    }
+
+    /// Calls that ended in a 5xx of the function's making.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
+    }
+
+    /// Calls that run now.
+    #[must_use]
+    pub fn busy_now(&self) -> u32 {
+        self.busy.load(Ordering::Relaxed)
+    }
+
+    /// Calls that wait now.
+    #[must_use]
+    pub fn waiting_now(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// The moving mean of the time inside the function, if something was measured.
+    #[must_use]
+    pub fn execution_mean(&self) -> Option<Millis> {
+        let mean = f64::from_bits(self.mean.load(Ordering::Relaxed));
+        (mean > 0.0).then(|| Millis::new(mean))
+    }
+}
+
+/// Counts one call as running or waiting while it lives.
+#[derive(Debug)]
+pub struct CountGuard {
+    app: Arc<AppMetrics>,
+    counter: fn(&AppMetrics) -> &AtomicU32,
+}
+
+impl Drop for CountGuard {
+    fn drop(&mut self) {
+        (self.counter)(&self.app).fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// All metrics of the node.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// What `/metrics` shows.
+    pub registry: Registry,
+    requests: IntCounterVec,
+    duration: HistogramVec,
+    start: HistogramVec,
+    /// Requests that belong to no deployed app.
+    pub other: Arc<AppMetrics>,
+    /// Calls that run.
+    pub busy: IntGauge,
+    /// Calls that wait for a slot.
+    pub waiting: IntGauge,
+    /// Calls held for an app that is being made ready.
+    pub held: IntGauge,
+    /// Client connections accepted.
+    pub connections: IntCounter,
+    /// First calls of a loaded version: how long loading took.
+    pub cold_start: Histogram,
+    /// Octets in the artifact cache.
+    pub cache_size: IntGauge,
+    /// Octets of it that deployed apps need.
+    pub cache_needed: IntGauge,
+    /// Artifacts evicted.
+    pub cache_evictions: IntCounter,
+    /// Artifacts refused because what is needed fills the cache.
+    pub cache_full: IntCounter,
+    /// Artifacts fetched, by result.
+    pub fetches: IntCounterVec,
+    /// Components compiled, by result.
+    pub compiles: IntCounterVec,
+    /// Apps by phase.
+    pub apps: IntGaugeVec,
+    /// Log lines that followers lost.
+    pub log_lines_dropped: IntCounter,
+    /// Log lines captured.
+    pub log_lines: IntCounter,
+    /// Reports sent, by kind.
+    pub reports_sent: IntCounterVec,
+    /// Reports that the broker did not take in time, by kind.
+    pub reports_dropped: IntCounterVec,
+    /// Samples of round-trip times left out because there were too many prefixes.
+    pub rtt_dropped: IntCounter,
+    /// Whether the last snapshot was read (1) or not (0).
+    pub controller_up: IntGauge,
+    /// Instances by state (`live`, `idle`) and calls in the background (`heavy`).
+    pub engine: IntGaugeVec,
+}
+
+/// Bounds of the latency histograms, in seconds.
+const LATENCY: [f64; 16] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    10.0, 60.0,
+];
+
+/// Bounds of the histograms of starts, in seconds.
+const STARTS: [f64; 12] = [
+    0.000_005, 0.000_01, 0.000_025, 0.000_05, 0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.05,
+    0.5,
+];
+
+struct Maker {
+    registry: Registry,
+    node: NodeId,
+}
+
+impl Maker {
+    fn opts(&self, name: &str, help: &str) -> Opts {
+        Opts::new(format!("fdn_agent_{name}"), help).const_label("node", self.node.as_str())
+    }
+
+    fn add<C: prometheus::core::Collector + Clone + 'static>(
+        &self,
+        collector: Result<C, prometheus::Error>,
+    ) -> Result<C, prometheus::Error> {
+        let collector = collector?;
+        self.registry.register(Box::new(collector.clone()))?;
+        Ok(collector)
+    }
+
+    fn counter(&self, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
+        self.add(IntCounter::with_opts(self.opts(name, help)))
+    }
+
+    fn counters(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<IntCounterVec, prometheus::Error> {
+        self.add(IntCounterVec::new(self.opts(name, help), labels))
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
+        self.add(IntGauge::with_opts(self.opts(name, help)))
+    }
+
+    fn gauges(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<IntGaugeVec, prometheus::Error> {
+        self.add(IntGaugeVec::new(self.opts(name, help), labels))
+    }
+
+    fn histograms(
+        &self,
+        name: &str,
+        help: &str,
+        bounds: &[f64],
+        labels: &[&str],
+    ) -> Result<HistogramVec, prometheus::Error> {
+        let opts = HistogramOpts::from(self.opts(name, help)).buckets(bounds.to_vec());
+        self.add(HistogramVec::new(opts, labels))
+    }
+
+    fn histogram(
+        &self,
+        name: &str,
+        help: &str,
+        bounds: &[f64],
+    ) -> Result<Histogram, prometheus::Error> {
+        let opts = HistogramOpts::from(self.opts(name, help)).buckets(bounds.to_vec());
+        self.add(Histogram::with_opts(opts))
+    }
+}
+
+impl Metrics {
+    /// Registers all metrics of `node` in a registry of their own.
+    ///
+    /// # Errors
+    /// When two have the same name.
+    pub fn new(node: &NodeId) -> Result<Self, prometheus::Error> {
+        let make = Maker {
+            registry: Registry::new(),
+            node: node.clone(),
+        };
+        let requests = make.counters(
+            "requests_total",
+            "Requests by app and outcome.",
+            &["app", "outcome"],
+        )?;
+        let duration = make.histograms(
+            "request_seconds",
+            "From a request's head to the last octet of its answer.",
+            &LATENCY,
+            &["app"],
+        )?;
+        let start = make.histograms(
+            "instance_start_seconds",
+            "Until a call had its instance.",
+            &STARTS,
+            &["app"],
+        )?;
+        let other = Arc::new(app_metrics(&requests, &duration, &start, OTHER));
+        Ok(Self {
+            other,
+            busy: make.gauge("calls_busy", "Calls that run.")?,
+            waiting: make.gauge("calls_waiting", "Calls that wait for a slot.")?,
+            held: make.gauge("calls_held", "Calls held for an app that is made ready.")?,
+            connections: make.counter("connections_total", "Client connections accepted.")?,
+            cold_start: make.histogram(
+                "cold_start_seconds",
+                "Loading a function for its first call.",
+                &LATENCY,
+            )?,
+            cache_size: make.gauge("cache_bytes", "Octets in the artifact cache.")?,
+            cache_needed: make.gauge("cache_needed_bytes", "Octets that deployed apps need.")?,
+            cache_evictions: make.counter("cache_evictions_total", "Artifacts evicted.")?,
+            cache_full: make.counter(
+                "cache_full_total",
+                "Artifacts refused because what deployed apps need fills the cache.",
+            )?,
+            fetches: make.counters("fetches_total", "Artifacts fetched.", &["result"])?,
+            compiles: make.counters("compiles_total", "Components compiled.", &["result"])?,
+            apps: make.gauges("apps", "Apps by phase.", &["phase"])?,
+            log_lines: make.counter("log_lines_total", "Lines that functions wrote.")?,
+            log_lines_dropped: make
+                .counter("log_lines_dropped_total", "Lines that slow followers lost.")?,
+            reports_sent: make.counters("reports_sent_total", "Reports sent.", &["kind"])?,
+            reports_dropped: make.counters(
+                "reports_dropped_total",
+                "Reports that the broker did not take in time.",
+                &["kind"],
+            )?,
+            rtt_dropped: make.counter(
+                "rtt_samples_dropped_total",
+                "Round-trip samples of too many prefixes.",
+            )?,
+            controller_up: make
+                .gauge("controller_up", "Whether the last snapshot could be read.")?,
+            engine: make.gauges(
+                "engine",
+                "Instances (live, idle) and background calls (heavy).",
+                &["what"],
+            )?,
+            registry: make.registry,
+            requests,
+            duration,
+            start,
+        })
+    }
+
+    /// The handles of one app.
+    #[must_use]
+    pub fn app(&self, app: &AppName) -> Arc<AppMetrics> {
+        Arc::new(app_metrics(
+            &self.requests,
+            &self.duration,
+            &self.start,
+            app.as_str(),
+        ))
+    }
+
+    /// Drops the series of an app that is gone.
+    pub fn forget(&self, app: &AppName) {
+        for (_, outcome) in Outcome::ALL {
+            // The only failure is that the series does not exist.
+            drop(self.requests.remove_label_values(&[app.as_str(), outcome]));
+        }
+        drop(self.duration.remove_label_values(&[app.as_str()]));
+        drop(self.start.remove_label_values(&[app.as_str()]));
+    }
+}
+
+fn app_metrics(
+    requests: &IntCounterVec,
+    duration: &HistogramVec,
+    start: &HistogramVec,
+    app: &str,
+) -> AppMetrics {
+    AppMetrics {
+        requests: Outcome::ALL.map(|(_, outcome)| requests.with_label_values(&[app, outcome])),
+        duration: duration.with_label_values(&[app]),
+        start: start.with_label_values(&[app]),
+        invocations: AtomicU64::new(0),
+        errors: AtomicU64::new(0),
+        busy: AtomicU32::new(0),
+        waiting: AtomicU32::new(0),
+        mean: AtomicU64::new(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::TextEncoder;
+
+    use super::*;
+
+    fn text(metrics: &Metrics) -> String {
+        TextEncoder::new()
+            .encode_to_string(&metrics.registry.gather())
+            .expect("text")
+    }
+
+    #[test]
+    fn outcomes_are_indexed_by_their_place() {
+        for (i, (outcome, _)) in Outcome::ALL.into_iter().enumerate() {
+            assert_eq!(outcome as usize, i);
+        }
+    }
+
+    #[test]
+    fn series_come_and_go_with_the_app() {
+        let metrics = Metrics::new(&"n-1".parse().expect("node")).expect("metrics");
+        let hello = "hello".parse().expect("app");
+        let app = metrics.app(&hello);
+        app.ended(Outcome::Ok, Duration::from_millis(2));
+        app.ended(Outcome::FunctionEnded, Duration::from_millis(2));
+        let shown = text(&metrics);
+        assert!(
+            shown.contains(r#"fdn_agent_requests_total{app="hello",node="n-1",outcome="ok"} 1"#)
+        );
+        assert_eq!(app.errors(), 1);
+        metrics.forget(&hello);
+        assert!(!text(&metrics).contains("hello"));
+    }
+
+    #[test]
+    fn the_mean_follows_the_calls_and_guards_count_down() {
+        let metrics = Metrics::new(&"n-1".parse().expect("node")).expect("metrics");
+        let app = metrics.app(&"hello".parse().expect("app"));
+        assert_eq!(app.execution_mean(), None);
+        app.ran(Duration::ZERO, Duration::from_millis(10));
+        app.ran(Duration::ZERO, Duration::from_millis(20));
+        let mean = app.execution_mean().expect("measured").get();
+        assert!((mean - 11.0).abs() < 1e-9, "{mean}");
+        let guard = app.running();
+        assert_eq!(app.busy_now(), 1);
+        drop(guard);
+        assert_eq!((app.busy_now(), app.waiting_now()), (0, 0));
+        assert_eq!(app.invocations(), 2);
+    }
+
+    #[test]
+    fn codes_have_their_class() {
+        assert_eq!(
+            Outcome::of_code(ErrorCode::FunctionTrapped),
+            Outcome::FunctionEnded
+        );
+        assert_eq!(Outcome::of_code(ErrorCode::Overloaded), Outcome::Overloaded);
+        assert_eq!(Outcome::of_code(ErrorCode::BodyTooLarge), Outcome::Client);
+        assert_eq!(Outcome::of_code(ErrorCode::Internal), Outcome::Internal);
+    }
+}

@@ -1,0 +1,65 @@
+//! The kernel's smoothed round-trip time of a TCP connection (`TCP_INFO`, `tcp(7)`), the one system call for which no dependency has a
+//! safe wrapper.
+#![allow(
+    unsafe_code,
+    reason = "getsockopt(TCP_INFO) has no safe wrapper in rustix or socket2"
+)]
+
+use std::mem::{MaybeUninit, offset_of};
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// The smoothed round-trip time of the connection behind `socket`, if it is a TCP connection and has been measured.
+#[must_use]
+pub fn smoothed_rtt(socket: RawFd) -> Option<Duration> {
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).ok()?;
+    // SAFETY: the pointers are to live, writable variables of this frame, and the kernel writes at most `length` octets to the first.
+    // A descriptor that is closed or no socket makes the call fail; it cannot make it unsound.
+    let result = unsafe {
+        libc::getsockopt(
+            socket,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    let needed = offset_of!(libc::tcp_info, tcpi_rtt) + size_of::<u32>();
+    if result != 0 || (length as usize) < needed {
+        return None;
+    }
+    // SAFETY: all octets were zero before the call, the kernel wrote some of them, and every field is an integer: any octets are a
+    // valid value.
+    let info = unsafe { info.assume_init() };
+    (info.tcpi_rtt > 0).then(|| Duration::from_micros(u64::from(info.tcpi_rtt)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_loopback_connection_has_a_round_trip() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = listener.local_addr().expect("address");
+        let mut client = TcpStream::connect(address).expect("connect");
+        let (mut server, _) = listener.accept().expect("accept");
+        client.write_all(b"x").expect("write");
+        server.read_exact(&mut [0]).expect("read");
+        let trip = smoothed_rtt(server.as_raw_fd()).expect("measured");
+        assert!(trip < Duration::from_secs(5), "{trip:?}");
+    }
+
+    #[test]
+    fn what_is_no_connection_has_none() {
+        let file = File::open("/dev/null").expect("open");
+        assert_eq!(smoothed_rtt(file.as_raw_fd()), None);
+        assert_eq!(smoothed_rtt(-1), None);
+    }
+}

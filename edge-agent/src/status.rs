@@ -1,0 +1,217 @@
+//! What a node tells the controller: how it is (every few seconds, and at once when an app's phase changes) and how far its clients are.
+//!
+//! Reports are fire and forget: one at a time, each given up after a while, so that a broker that is away costs nothing but the report.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use fdn_bus::SharedBroker;
+use fdn_core::message::{AppObserved, Envelope, Message, NodeStatus, RttReport};
+use fdn_core::{
+    ClusterId, GeoPoint, MebiBytes, MessageId, MilliCpu, Millis, NodeId, RegionName, Resources,
+};
+use fdn_runtime::Engine;
+use fdn_service::CancellationToken;
+use tokio::sync::Notify;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use crate::apps::{Apps, Observed};
+use crate::gateway::admission::Admission;
+use crate::metrics::Metrics;
+use crate::rtt::RttTable;
+use crate::settings::ReportSettings;
+
+/// The longest a report may take.
+const SEND_TIMEOUT: Duration = Duration::from_secs(2);
+/// The least time between two statuses, so that a burst of deployments is a few reports.
+const STATUS_GAP: Duration = Duration::from_millis(100);
+
+/// What does not change while the agent runs.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The node.
+    pub node: NodeId,
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Its region.
+    pub region: RegionName,
+    /// Where it is.
+    pub location: GeoPoint,
+    /// Where clients reach it.
+    pub gateway: SocketAddr,
+    /// Where operators reach it.
+    pub admin: SocketAddr,
+    /// Its speed.
+    pub speed: f64,
+    /// What it has.
+    pub capacity: Resources,
+    /// This start of the agent.
+    pub boot: MessageId,
+}
+
+/// Sends reports.
+pub struct Reporter {
+    /// Who reports.
+    pub identity: Identity,
+    /// How often.
+    pub settings: ReportSettings,
+    /// Where to.
+    pub broker: SharedBroker,
+    /// The apps.
+    pub apps: Apps,
+    /// The slots.
+    pub admission: Arc<Admission>,
+    /// The instances.
+    pub engine: Engine,
+    /// Where reports are counted.
+    pub metrics: Metrics,
+    /// Round-trip times.
+    pub rtt: Arc<RttTable>,
+    /// Whether the node is stopping.
+    pub draining: Arc<AtomicBool>,
+    /// Rung when a status should be sent at once.
+    pub changed: Arc<Notify>,
+    /// Counts statuses.
+    pub sequence: AtomicU64,
+    /// Whether the last report was taken, so that a loss is logged once.
+    pub connected: AtomicBool,
+}
+
+impl Reporter {
+    /// Sends statuses until `stop` is cancelled.
+    pub async fn run_status(self: Arc<Self>, stop: CancellationToken) {
+        let mut ticks = interval(self.settings.status_interval.as_duration());
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+                () = self.changed.notified() => {}
+            }
+            self.send(Message::NodeStatus(Box::new(self.status())))
+                .await;
+            tokio::time::sleep(STATUS_GAP).await;
+        }
+    }
+
+    /// Sends round-trip times until `stop` is cancelled.
+    pub async fn run_rtt(self: Arc<Self>, stop: CancellationToken) {
+        let mut ticks = interval(self.settings.rtt_interval.as_duration());
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            let samples = self.rtt.take();
+            if !samples.is_empty() {
+                let report = RttReport {
+                    cluster: self.identity.cluster.clone(),
+                    node: self.identity.node.clone(),
+                    samples,
+                };
+                self.send(Message::RttReport(report)).await;
+            }
+        }
+    }
+
+    async fn send(&self, message: Message) {
+        let kind = message.kind();
+        let id = MessageId::from_uuid(Uuid::now_v7());
+        let envelope = Envelope::new(id, fdn_service::now(), message);
+        let failure = match timeout(SEND_TIMEOUT, self.broker.publish(&envelope)).await {
+            Ok(Ok(())) => {
+                self.metrics.reports_sent.with_label_values(&[kind]).inc();
+                if !self.connected.swap(true, Ordering::Relaxed) {
+                    info!("the broker takes reports again");
+                }
+                return;
+            }
+            Ok(Err(failure)) => failure.to_string(),
+            Err(_) => format!("no answer within {SEND_TIMEOUT:?}"),
+        };
+        self.metrics
+            .reports_dropped
+            .with_label_values(&[kind])
+            .inc();
+        if self.connected.swap(false, Ordering::Relaxed) {
+            warn!(%failure, "the broker takes no reports; calls are served on");
+        }
+    }
+
+    fn status(&self) -> NodeStatus {
+        let observed = self.apps.observed();
+        self.show_engine();
+        let identity = &self.identity;
+        NodeStatus {
+            node: identity.node.clone(),
+            cluster: identity.cluster.clone(),
+            region: identity.region.clone(),
+            location: identity.location,
+            gateway: identity.gateway,
+            admin: identity.admin,
+            boot: identity.boot,
+            sequence: self.sequence.fetch_add(1, Ordering::Relaxed),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            speed: identity.speed,
+            capacity: identity.capacity,
+            free: free(identity.capacity, &observed),
+            slots: self.admission.slots(),
+            busy: self.admission.busy(),
+            queued_work: queued_work(identity.speed, &observed),
+            draining: self.draining.load(Ordering::Relaxed),
+            apps: observed.iter().map(app_observed).collect(),
+        }
+    }
+
+    fn show_engine(&self) {
+        let stats = self.engine.stats();
+        for (what, value) in [
+            ("live", stats.live_instances),
+            ("idle", stats.idle_instances),
+            ("heavy", stats.heavy_calls),
+        ] {
+            let value = i64::try_from(value).unwrap_or(i64::MAX);
+            self.metrics.engine.with_label_values(&[what]).set(value);
+        }
+    }
+}
+
+fn app_observed(app: &Observed) -> AppObserved {
+    AppObserved {
+        app: app.app.clone(),
+        revision: app.revision,
+        phase: app.phase.clone(),
+        invocations: app.metrics.invocations(),
+        errors: app.metrics.errors(),
+        execution_mean: app.metrics.execution_mean().unwrap_or(Millis::ZERO),
+    }
+}
+
+/// What is left of `capacity` beside the instances that live: CPU of those that serve a call, memory of the idle ones too.
+fn free(capacity: Resources, apps: &[Observed]) -> Resources {
+    let mut free = capacity;
+    for app in apps {
+        let Some(deployed) = &app.deployed else {
+            continue;
+        };
+        let busy = u64::from(app.metrics.busy_now());
+        let cpu = MilliCpu(deployed.manifest.cpu_milli.get().saturating_mul(busy));
+        let memory: MebiBytes = app.memory();
+        free.cpu_milli = free.cpu_milli.saturating_sub(cpu);
+        free.memory_mib = free.memory_mib.saturating_sub(memory);
+    }
+    free
+}
+
+/// Expected work of the calls that run or wait, at speed 1: what they take here, times how fast here is.
+fn queued_work(speed: f64, apps: &[Observed]) -> Millis {
+    apps.iter().fold(Millis::ZERO, |sum, app| {
+        let calls = app.metrics.busy_now() + app.metrics.waiting_now();
+        sum + app.expected() * f64::from(calls) * speed
+    })
+}

@@ -1,0 +1,214 @@
+//! Hosts, headers, protocols and admission.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use fdn_core::manifest::Manifest;
+use fdn_core::{DurationMs, ErrorCode};
+use fdn_testkit::{components, wait};
+use reqwest::Version;
+
+use crate::support::{Network, http2_client, problem};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_host_decides() {
+    let network = Network::start().await;
+    let agent = network.agent(network.settings("eu-west-1")).await;
+    network
+        .deploy("hello", 1, &components::hello("hi"), Manifest::default())
+        .await;
+    network.until_text(&agent, "hello", "hi").await;
+    let url = format!("http://{}/", agent.gateway_address());
+    for host in [
+        "hello.fn.test",
+        "HELLO.FN.TEST",
+        "hello.fn.test.",
+        "hello.fn.test:8080",
+    ] {
+        let answer = network
+            .client
+            .get(&url)
+            .header("host", host)
+            .send()
+            .await
+            .expect("an answer");
+        assert_eq!(answer.status(), 200, "{host}");
+    }
+    for host in ["other.fn.test", "fn.test", "127.0.0.1"] {
+        let answer = network
+            .client
+            .get(&url)
+            .header("host", host)
+            .send()
+            .await
+            .expect("an answer");
+        assert_eq!(problem(answer).await.code, ErrorCode::UnknownHost, "{host}");
+    }
+    agent.stop().await;
+}
+
+/// What comes back for these octets, until the server closes.
+fn raw(agent: &fdn_edge_agent::Agent, request: &str) -> String {
+    let mut stream = TcpStream::connect(agent.gateway_address()).expect("connect");
+    stream
+        .set_read_timeout(Some(wait::PATIENCE))
+        .expect("timeout");
+    stream.write_all(request.as_bytes()).expect("write");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("read");
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_as_they_stand_on_the_wire() {
+    let network = Network::start().await;
+    let agent = network.agent(network.settings("eu-west-1")).await;
+    network
+        .deploy("path", 1, &components::path(), Manifest::default())
+        .await;
+    network.until_text(&agent, "path", "/").await;
+    // The target's host counts more than the header (RFC 9112, section 3.2.2).
+    let answer = raw(
+        &agent,
+        "GET http://path.fn.test/a?b=c HTTP/1.1\r\nHost: other.fn.test\r\nConnection: close\r\n\r\n",
+    );
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\n/a?b=c"),
+        "{answer}"
+    );
+    let answer = raw(&agent, "GET / HTTP/1.1\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "no host: {answer}");
+    let answer = raw(
+        &agent,
+        "HEAD /abc HTTP/1.1\r\nHost: path.fn.test\r\nConnection: close\r\n\r\n",
+    );
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\n"),
+        "no body: {answer}"
+    );
+    assert!(
+        answer.contains("content-length: 4\r\n"),
+        "the length of what GET gives: {answer}"
+    );
+    let answer = raw(&agent, "GET /old HTTP/1.0\r\nHost: path.fn.test\r\n\r\n");
+    assert!(
+        answer.contains(" 200 OK\r\n") && answer.ends_with("/old"),
+        "{answer}"
+    );
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn http2_without_tls() {
+    let network = Network::start().await;
+    let agent = network.agent(network.settings("eu-west-1")).await;
+    network
+        .deploy(
+            "hello",
+            1,
+            &components::hello("over two"),
+            Manifest::default(),
+        )
+        .await;
+    network
+        .deploy("echo", 1, &components::echo(), Manifest::default())
+        .await;
+    network.until_text(&agent, "hello", "over two").await;
+    let client = http2_client(&agent, &["hello", "echo", "nobody"]);
+    let port = agent.gateway_address().port();
+    let get = |host: &str| client.get(format!("http://{host}:{port}/"));
+    let answer = get("hello.fn.test").send().await.expect("an answer");
+    assert_eq!(
+        (answer.version(), answer.status().as_u16()),
+        (Version::HTTP_2, 200)
+    );
+    assert_eq!(answer.headers()["x-fdn-node"], "eu-west-1");
+    assert_eq!(answer.text().await.expect("text"), "over two");
+    let calls = (0..20).map(|_| get("hello.fn.test").send());
+    for answer in futures::future::join_all(calls).await {
+        assert_eq!(answer.expect("an answer").status(), 200);
+    }
+    let large = vec![b'z'; 1 << 20];
+    let answer = client
+        .post(format!("http://echo.fn.test:{port}/"))
+        .body(large.clone())
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(answer.bytes().await.expect("body"), large);
+    let answer = get("nobody.fn.test").send().await.expect("an answer");
+    assert_eq!(problem(answer).await.code, ErrorCode::UnknownHost);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sane_request_id_is_kept_and_another_replaced() {
+    let network = Network::start().await;
+    let agent = network.agent(network.settings("eu-west-1")).await;
+    network
+        .deploy("hello", 1, &components::hello("hi"), Manifest::default())
+        .await;
+    network.until_text(&agent, "hello", "hi").await;
+    let with = |id: &str| {
+        network
+            .get(&agent, "hello", "/")
+            .header("x-request-id", id.to_owned())
+            .send()
+    };
+    let answer = with("mine-1").await.expect("an answer");
+    assert_eq!(answer.headers()["x-request-id"], "mine-1");
+    let answer = with("not sane").await.expect("an answer");
+    assert_eq!(answer.headers()["x-request-id"].len(), 32);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_beyond_slots_and_waiting_room_are_refused_and_the_others_served() {
+    let network = Arc::new(Network::start().await);
+    let mut settings = network.settings("eu-west-1");
+    settings.admission.slots = 1;
+    settings.admission.waiting = 1;
+    settings.admission.wait = DurationMs::from_secs(60);
+    let agent = network.agent(settings).await;
+    network
+        .deploy("slow", 1, &components::sleeping(500), Manifest::default())
+        .await;
+    network.until_text(&agent, "slow", "awake").await;
+    let calls = (0..3).map(|_| network.get(&agent, "slow", "/").send());
+    let answers: Vec<_> = futures::future::join_all(calls)
+        .await
+        .into_iter()
+        .map(|a| a.expect("an answer"))
+        .collect();
+    let (served, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|a| a.status() == 200);
+    assert_eq!((served.len(), refused.len()), (2, 1));
+    for answer in refused {
+        assert_eq!(answer.headers()["retry-after"], "1");
+        assert_eq!(problem(answer).await.code, ErrorCode::Overloaded);
+    }
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reused_instance_counts_on_and_a_fresh_one_begins_anew() {
+    let network = Network::start().await;
+    let mut settings = network.settings("eu-west-1");
+    settings.apps.warm_call = false;
+    let agent = network.agent(settings).await;
+    network
+        .deploy("fresh", 1, &components::counter(), Manifest::default())
+        .await;
+    let reuse = Manifest {
+        reuse: 100,
+        ..Manifest::default()
+    };
+    network
+        .deploy("reused", 1, &components::counter(), reuse)
+        .await;
+    for n in 1..=5 {
+        assert_eq!(network.text(&agent, "fresh").await, "1");
+        assert_eq!(network.text(&agent, "reused").await, n.to_string());
+    }
+    agent.stop().await;
+}

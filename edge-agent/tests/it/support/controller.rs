@@ -1,0 +1,216 @@
+//! The part of a controller that nodes speak to over HTTP, with faults that a test switches on.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use actix_web::dev::ServerHandle;
+use actix_web::http::header;
+use actix_web::web::{self, Bytes};
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
+use fdn_core::api::AppsSnapshot;
+use fdn_core::message::AppDesired;
+use fdn_core::{AppName, Digest, Revision};
+use fdn_service::secret::Secret;
+use futures::{StreamExt, stream};
+
+#[derive(Default)]
+struct State {
+    artifacts: Mutex<BTreeMap<String, Bytes>>,
+    apps: Mutex<BTreeMap<AppName, AppDesired>>,
+    revision: Mutex<Revision>,
+    /// Artifact requests that are answered with other octets of the same length.
+    corrupt: AtomicUsize,
+    /// Artifact requests that break off in the middle.
+    cut: AtomicUsize,
+    /// Artifact requests answered with a part, because a range was asked for.
+    ranges: AtomicUsize,
+    requests: AtomicUsize,
+    snapshots: AtomicUsize,
+    /// Artifact requests are not answered while this is set.
+    stalled: AtomicBool,
+    token: Option<Secret>,
+}
+
+pub(crate) struct FakeController {
+    address: SocketAddr,
+    handle: ServerHandle,
+    state: Arc<State>,
+}
+
+impl FakeController {
+    pub(crate) async fn start(token: Secret) -> Self {
+        let state = Arc::new(State {
+            token: Some(token),
+            ..State::default()
+        });
+        let shared = Arc::clone(&state);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = listener.local_addr().expect("address");
+        let server = HttpServer::new(move || {
+            App::new()
+                .app_data(web::Data::from(Arc::clone(&shared)))
+                .route("/agent/v1/apps", web::get().to(apps))
+                .route("/agent/v1/artifacts/{digest}", web::get().to(artifact))
+        })
+        .workers(1)
+        .disable_signals()
+        .shutdown_timeout(0)
+        .listen(listener)
+        .expect("listen")
+        .run();
+        let handle = server.handle();
+        tokio::spawn(server);
+        Self {
+            address,
+            handle,
+            state,
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The controller is gone.
+    pub(crate) async fn kill(&self) {
+        self.handle.stop(false).await;
+    }
+
+    pub(crate) fn store(&self, component: &[u8]) {
+        let mut artifacts = self.state.artifacts.lock().expect("lock");
+        artifacts.insert(
+            Digest::of(component).to_string(),
+            Bytes::copy_from_slice(component),
+        );
+    }
+
+    /// Desired state as the snapshot tells it from now on.
+    pub(crate) fn set(&self, desired: AppDesired) {
+        *self.state.revision.lock().expect("lock") = desired.revision;
+        let mut apps = self.state.apps.lock().expect("lock");
+        if desired.spec.is_some() {
+            apps.insert(desired.app.clone(), desired);
+        } else {
+            apps.remove(&desired.app);
+        }
+    }
+
+    pub(crate) fn corrupt_next(&self, requests: usize) {
+        self.state.corrupt.store(requests, Ordering::SeqCst);
+    }
+
+    pub(crate) fn cut_next(&self, requests: usize) {
+        self.state.cut.store(requests, Ordering::SeqCst);
+    }
+
+    pub(crate) fn stall(&self, stalled: bool) {
+        self.state.stalled.store(stalled, Ordering::SeqCst);
+    }
+
+    /// How often an artifact was asked for, and how often a part of one was given.
+    pub(crate) fn artifact_requests(&self) -> (usize, usize) {
+        (
+            self.state.requests.load(Ordering::SeqCst),
+            self.state.ranges.load(Ordering::SeqCst),
+        )
+    }
+
+    pub(crate) fn snapshots(&self) -> usize {
+        self.state.snapshots.load(Ordering::SeqCst)
+    }
+}
+
+impl State {
+    fn allows(&self, request: &HttpRequest) -> bool {
+        let given = request
+            .headers()
+            .get(header::AUTHORIZATION)
+            .and_then(|v| v.to_str().ok());
+        let expected = self
+            .token
+            .as_ref()
+            .map(|token| format!("Bearer {}", token.expose()));
+        given == expected.as_deref()
+    }
+}
+
+async fn apps(request: HttpRequest, state: web::Data<State>) -> HttpResponse {
+    if !state.allows(&request) {
+        return HttpResponse::Unauthorized().finish();
+    }
+    let snapshot = AppsSnapshot {
+        revision: *state.revision.lock().expect("lock"),
+        apps: state.apps.lock().expect("lock").values().cloned().collect(),
+    };
+    state.snapshots.fetch_add(1, Ordering::SeqCst);
+    HttpResponse::Ok().json(snapshot)
+}
+
+fn take_one(counter: &AtomicUsize) -> bool {
+    counter
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1))
+        .is_ok()
+}
+
+async fn artifact(
+    request: HttpRequest,
+    digest: web::Path<String>,
+    state: web::Data<State>,
+) -> HttpResponse {
+    if !state.allows(&request) {
+        return HttpResponse::Unauthorized().finish();
+    }
+    state.requests.fetch_add(1, Ordering::SeqCst);
+    while state.stalled.load(Ordering::SeqCst) {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let Some(mut bytes) = state
+        .artifacts
+        .lock()
+        .expect("lock")
+        .get(digest.as_str())
+        .cloned()
+    else {
+        return HttpResponse::NotFound().finish();
+    };
+    if take_one(&state.corrupt) {
+        let mut changed = bytes.to_vec();
+        changed[0] ^= 1;
+        bytes = changed.into();
+    }
+    let mut response = HttpResponse::Ok();
+    let range = request
+        .headers()
+        .get(header::RANGE)
+        .and_then(|v| v.to_str().ok());
+    let start = range.and_then(|r| {
+        r.strip_prefix("bytes=")?
+            .strip_suffix('-')?
+            .parse::<usize>()
+            .ok()
+    });
+    let total = bytes.len();
+    if let Some(start) = start {
+        state.ranges.fetch_add(1, Ordering::SeqCst);
+        bytes = bytes.slice(start..);
+        response = HttpResponse::PartialContent();
+        response.insert_header((
+            header::CONTENT_RANGE,
+            format!("bytes {start}-{}/{total}", total - 1),
+        ));
+    }
+    if take_one(&state.cut) {
+        let half = bytes.slice(..bytes.len() / 2);
+        // One step later, so that what comes before has left.
+        let broken = async {
+            tokio::task::yield_now().await;
+            Err(std::io::Error::other("cut"))
+        };
+        return response
+            .no_chunking(bytes.len() as u64)
+            .streaming(stream::iter([Ok(half)]).chain(stream::once(broken)));
+    }
+    response.body(bytes)
+}

@@ -1,0 +1,358 @@
+//! A network of one controller, one broker and the agents that a test starts.
+
+mod controller;
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fdn_bus::{Broker, Limits, MemoryBroker, SharedBroker};
+use fdn_core::manifest::Manifest;
+use fdn_core::message::{AppDesired, AppPhase, AppSpec, Envelope, FunctionSpec, Message};
+use fdn_core::workflow::Workflow;
+use fdn_core::{
+    AppName, ByteSize, Digest, DurationMs, FunctionName, MessageId, NodeId, Revision, VersionNumber,
+};
+use fdn_edge_agent::{Agent, Settings};
+use fdn_service::seal::NetworkKey;
+use fdn_service::secret::{self, Secret};
+use fdn_testkit::wait;
+use reqwest::header::HOST;
+use reqwest::{Client, RequestBuilder, Response};
+use tempfile::TempDir;
+
+pub(crate) use controller::FakeController;
+
+/// A network for one test.
+pub(crate) struct Network {
+    pub(crate) folder: TempDir,
+    pub(crate) broker: SharedBroker,
+    pub(crate) controller: FakeController,
+    pub(crate) token: Secret,
+    pub(crate) key: NetworkKey,
+    pub(crate) client: Client,
+    revision: AtomicU64,
+    /// Nodes that were started with this network's broker.
+    nodes: Mutex<BTreeSet<NodeId>>,
+}
+
+impl Network {
+    pub(crate) async fn start() -> Self {
+        let folder = tempfile::tempdir().expect("folder");
+        let token = secret::read_or_create(&folder.path().join("token")).expect("token");
+        let key = secret::read_or_create(&folder.path().join("key")).expect("key");
+        Self {
+            key: NetworkKey::from_secret(&key).expect("key"),
+            broker: Arc::new(MemoryBroker::new(Limits::default())),
+            controller: FakeController::start(token.clone()).await,
+            token,
+            client: fdn_service::http_client::build(Duration::from_secs(60)).expect("client"),
+            revision: AtomicU64::new(0),
+            nodes: Mutex::default(),
+            folder,
+        }
+    }
+
+    /// Settings of a node of this network, small enough for many at a time.
+    pub(crate) fn settings(&self, node: &str) -> Settings {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut settings = Settings {
+            node: node.parse().expect("node"),
+            cluster: "eu-west".parse().expect("cluster"),
+            region: "eu-west".parse().expect("region"),
+            data: self.folder.path().join(node),
+            ..Settings::default()
+        };
+        settings.gateway.listen = any;
+        settings.gateway.workers = 1;
+        settings.admin.listen = any;
+        settings.controller.url = self.controller.url();
+        settings.controller.snapshot_interval = DurationMs::from_secs(60);
+        settings.network.token_file = self.folder.path().join("token");
+        settings.network.key_file = self.folder.path().join("key");
+        settings.compile.worker = Some(PathBuf::from(env!("CARGO_BIN_EXE_fdn-edge-agent")));
+        settings.runtime.max_instances = 50;
+        settings.runtime.max_memory = ByteSize::from_mib(64);
+        settings.apps.retry_first = DurationMs::from_millis(50);
+        settings.apps.retry_max = DurationMs::from_millis(200);
+        settings.reports.status_interval = DurationMs::from_millis(100);
+        settings.stop.drain = DurationMs::from_millis(0);
+        settings.stop.grace = DurationMs::from_secs(10);
+        settings
+    }
+
+    pub(crate) async fn agent(&self, settings: Settings) -> Agent {
+        self.nodes
+            .lock()
+            .expect("lock")
+            .insert(settings.node.clone());
+        Agent::start(settings, Arc::clone(&self.broker))
+            .await
+            .expect("the agent starts")
+    }
+
+    pub(crate) fn next_revision(&self) -> Revision {
+        Revision(self.revision.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Puts a component into the controller's store, makes it the app's current version and tells the nodes.
+    pub(crate) async fn deploy(
+        &self,
+        app: &str,
+        version: u32,
+        component: &[u8],
+        manifest: Manifest,
+    ) -> Revision {
+        self.deploy_where(app, version, component, manifest, true)
+            .await
+    }
+
+    pub(crate) async fn deploy_where(
+        &self,
+        app: &str,
+        version: u32,
+        component: &[u8],
+        manifest: Manifest,
+        primary: bool,
+    ) -> Revision {
+        self.controller.store(component);
+        let desired = self.desired(app, version, component, manifest, primary);
+        let revision = desired.revision;
+        self.controller.set(desired.clone());
+        self.tell(desired).await;
+        self.until_known(app, revision).await;
+        revision
+    }
+
+    /// Desired state of an app of one function, with a new revision; told to nobody yet.
+    pub(crate) fn desired(
+        &self,
+        app: &str,
+        version: u32,
+        component: &[u8],
+        manifest: Manifest,
+        primary: bool,
+    ) -> AppDesired {
+        let app: AppName = app.parse().expect("app");
+        let function: FunctionName = app.clone().into();
+        let version = VersionNumber::try_from(version).expect("version");
+        let secrets = manifest.secrets.iter().map(|name| {
+            let sealed = self
+                .key
+                .seal(&format!("{app}/{name}"), &format!("secret of {name}"));
+            (name.clone(), sealed.expect("sealed"))
+        });
+        let primary: BTreeSet<_> = if primary {
+            ["eu-west".parse().expect("cluster")].into()
+        } else {
+            BTreeSet::new()
+        };
+        AppDesired {
+            revision: self.next_revision(),
+            spec: Some(AppSpec {
+                host: host(app.as_str()).parse().expect("host"),
+                workflow: Workflow::single(function.clone(), version),
+                functions: vec![FunctionSpec {
+                    function,
+                    version,
+                    digest: Digest::of(component),
+                    size: component.len() as u64,
+                    secrets: secrets.collect(),
+                    manifest,
+                }],
+                primary,
+            }),
+            app,
+        }
+    }
+
+    /// Takes an app away.
+    pub(crate) async fn delete(&self, app: &str) {
+        let desired = AppDesired {
+            app: app.parse().expect("app"),
+            revision: self.next_revision(),
+            spec: None,
+        };
+        self.controller.set(desired.clone());
+        self.tell(desired).await;
+    }
+
+    pub(crate) async fn tell(&self, desired: AppDesired) {
+        let id = MessageId::from_uuid(uuid::Uuid::now_v7());
+        let envelope = Envelope::new(id, fdn_service::now(), Message::AppDesired(desired));
+        self.broker.publish(&envelope).await.expect("published");
+    }
+
+    /// A request to an app through a gateway.
+    pub(crate) fn get(&self, agent: &Agent, app: &str, path: &str) -> RequestBuilder {
+        let url = format!("http://{}{path}", agent.gateway_address());
+        self.client.get(url).header(HOST, host(app))
+    }
+
+    pub(crate) fn post(&self, agent: &Agent, app: &str, path: &str) -> RequestBuilder {
+        let url = format!("http://{}{path}", agent.gateway_address());
+        self.client.post(url).header(HOST, host(app))
+    }
+
+    /// The text that an app answers.
+    pub(crate) async fn text(&self, agent: &Agent, app: &str) -> String {
+        let answer = self.get(agent, app, "/").send().await.expect("an answer");
+        let status = answer.status();
+        let text = answer.text().await.expect("a body");
+        assert!(status.is_success(), "{status}: {text}");
+        text
+    }
+
+    /// Waits until an app answers this text.
+    pub(crate) async fn until_text(&self, agent: &Agent, app: &str, expected: &str) {
+        wait::until(&format!("{app} to answer {expected:?}"), async || {
+            let answer = self
+                .get(agent, app, "/")
+                .send()
+                .await
+                .map_err(|e| e.to_string())?;
+            let text = answer.text().await.map_err(|e| e.to_string())?;
+            if text == expected { Ok(()) } else { Err(text) }
+        })
+        .await;
+    }
+
+    /// The value of a metric, by the beginning of its line.
+    pub(crate) async fn metric(&self, agent: &Agent, line: &str) -> Option<f64> {
+        let url = format!("http://{}/metrics", agent.admin_address());
+        let text = self
+            .client
+            .get(url)
+            .send()
+            .await
+            .expect("metrics")
+            .text()
+            .await
+            .expect("text");
+        let found = text.lines().find(|l| l.starts_with(line))?;
+        found.rsplit(' ').next()?.parse().ok()
+    }
+
+    /// The statuses that come to the controller until `wanted` is content.
+    pub(crate) async fn until_status(
+        &self,
+        wanted: impl Fn(&fdn_core::message::NodeStatus) -> bool,
+    ) -> fdn_core::message::NodeStatus {
+        let mut deliveries = self
+            .broker
+            .subscribe(fdn_bus::Subscription {
+                channel: fdn_core::message::Channel::Controller,
+                consumer: "test".into(),
+                prefetch: 8,
+            })
+            .await
+            .expect("subscribed");
+        let found = async {
+            loop {
+                let delivery = deliveries.next().await.expect("the broker lives");
+                let message = delivery.envelope().message.clone();
+                delivery.ack();
+                if let Message::NodeStatus(status) = message
+                    && wanted(&status)
+                {
+                    return *status;
+                }
+            }
+        };
+        tokio::time::timeout(wait::PATIENCE, found)
+            .await
+            .expect("a status as wanted")
+    }
+
+    /// Waits until every node has told that it knows this revision of the app.
+    async fn until_known(&self, app: &str, revision: Revision) {
+        let missing = self.nodes.lock().expect("lock").clone();
+        if missing.is_empty() {
+            return;
+        }
+        let missing = Mutex::new(missing);
+        self.until_status(|status| {
+            let mut missing = missing.lock().expect("lock");
+            let knows = |a: &fdn_core::message::AppObserved| {
+                a.app.as_str() == app && a.revision >= revision
+            };
+            if status.apps.iter().any(knows) {
+                missing.remove(&status.node);
+            }
+            missing.is_empty()
+        })
+        .await;
+    }
+
+    /// Waits until the node has told that the app has this revision and is in a phase.
+    pub(crate) async fn until_phase(
+        &self,
+        app: &str,
+        revision: Revision,
+        phase: impl Fn(&AppPhase) -> bool,
+    ) {
+        self.until_status(|status| {
+            status
+                .apps
+                .iter()
+                .any(|a| a.app.as_str() == app && a.revision == revision && phase(&a.phase))
+        })
+        .await;
+    }
+}
+
+pub(crate) fn host(app: &str) -> String {
+    format!("{app}.fn.test")
+}
+
+/// A manifest whose limits end a bad function soon.
+pub(crate) fn tight() -> Manifest {
+    Manifest {
+        timeout: DurationMs::from_secs(5),
+        cpu_time: DurationMs::from_millis(200),
+        memory: ByteSize::from_mib(8),
+        response_limit: ByteSize::from_mib(1),
+        ..Manifest::default()
+    }
+}
+
+/// The problem that an answer is, checked against its header.
+pub(crate) async fn problem(answer: Response) -> fdn_core::Problem {
+    assert_eq!(answer.headers()["content-type"], "application/problem+json");
+    let status = answer.status().as_u16();
+    let header = answer.headers()["x-fdn-error"]
+        .to_str()
+        .expect("text")
+        .to_owned();
+    let id = answer.headers()["x-request-id"]
+        .to_str()
+        .expect("text")
+        .to_owned();
+    let problem: fdn_core::Problem = answer.json().await.expect("a problem");
+    assert_eq!(
+        (problem.status, problem.code.as_str()),
+        (status, header.as_str())
+    );
+    assert_eq!(problem.request_id, Some(id));
+    problem
+}
+
+/// A client that speaks HTTP/2 from the first octet on and finds these apps at the agent's gateway.
+pub(crate) fn http2_client(agent: &Agent, apps: &[&str]) -> Client {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let mut builder = Client::builder()
+        .tls_backend_preconfigured(tls)
+        .http2_prior_knowledge();
+    for app in apps {
+        builder = builder.resolve(&host(app), agent.gateway_address());
+    }
+    builder.build().expect("client")
+}
