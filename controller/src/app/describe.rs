@@ -1,0 +1,218 @@
+//! Looking: network, clusters, nodes, apps.
+
+use std::collections::BTreeMap;
+
+use fdn_core::api::{AppDetail, AppSummary, BindingInfo, ClusterInfo, NetworkInfo, NodeInfo, NodeProgress, VersionInfo};
+use fdn_core::message::{AppObserved, AppPhase};
+use fdn_core::{AppName, ClusterId, Resources, Revision, Timestamp};
+
+use crate::Error;
+use crate::reconcile::live::{Live, Seen};
+use crate::state::{State, lock};
+use crate::store::StoreError;
+use crate::store::app::{AppRow, app_get, app_list};
+use crate::store::binding::{BindingRow, binding_list};
+use crate::store::version::{VersionRow, version_get, version_list, version_list_current};
+
+/// What a client must know of the network.
+#[must_use]
+pub fn network(state: &State) -> NetworkInfo {
+    NetworkInfo {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        zone: state.settings.zone.clone(),
+        dns: state.settings.dns,
+        gateway_port: state.settings.gateway_port,
+        upload_limit: state.settings.uploads.limit.as_bytes(),
+    }
+}
+
+/// All nodes, by name.
+#[must_use]
+pub fn nodes(state: &State) -> Vec<NodeInfo> {
+    let now = fdn_service::now();
+    lock(&state.live).nodes().map(|seen| node(seen, now)).collect()
+}
+
+fn node(seen: &Seen, now: Timestamp) -> NodeInfo {
+    let status = &seen.status;
+    NodeInfo {
+        node: status.node.clone(),
+        cluster: status.cluster.clone(),
+        gateway: status.gateway,
+        admin: status.admin,
+        version: status.version.clone(),
+        alive: seen.alive(now),
+        seen_at: seen.at,
+        capacity: status.capacity,
+        free: status.free,
+        slots: status.slots,
+        busy: status.busy,
+        apps: status.apps.clone(),
+    }
+}
+
+/// All clusters, by name.
+#[must_use]
+pub fn clusters(state: &State) -> Vec<ClusterInfo> {
+    clusters_of(&lock(&state.live), fdn_service::now())
+}
+
+fn clusters_of(live: &Live, now: Timestamp) -> Vec<ClusterInfo> {
+    let mut infos: BTreeMap<ClusterId, ClusterInfo> = live
+        .clusters()
+        .into_iter()
+        .map(|(cluster, (region, location))| {
+            let info = ClusterInfo {
+                cluster: cluster.clone(),
+                region,
+                location,
+                nodes_alive: 0,
+                nodes_total: 0,
+                speed: 0.0,
+                capacity: Resources::default(),
+                free: Resources::default(),
+                slots: 0,
+                busy: 0,
+                gateways: Vec::new(),
+            };
+            (cluster, info)
+        })
+        .collect();
+    for seen in live.nodes() {
+        let status = &seen.status;
+        let Some(info) = infos.get_mut(&status.cluster) else { continue };
+        info.nodes_total += 1;
+        info.gateways.push(status.gateway);
+        if seen.alive(now) {
+            info.nodes_alive += 1;
+            info.speed = info.speed.max(status.speed);
+            info.capacity = info.capacity.saturating_add(&status.capacity);
+            info.free = info.free.saturating_add(&status.free);
+            info.slots = info.slots.saturating_add(status.slots);
+            info.busy = info.busy.saturating_add(status.busy);
+        }
+    }
+    infos.into_values().collect()
+}
+
+/// All apps, by name.
+///
+/// # Errors
+/// When the store fails.
+pub async fn apps(state: &State) -> Result<Vec<AppSummary>, Error> {
+    let mut tx = state.store.snapshot().await?;
+    let apps = app_list(&mut tx).await?;
+    let versions = version_list_current(&mut tx).await?;
+    tx.commit().await.map_err(StoreError::from)?;
+    let current: BTreeMap<&str, &VersionRow> = versions.iter().map(|v| (v.function.as_str(), v)).collect();
+    let now = fdn_service::now();
+    let live = lock(&state.live);
+    apps.iter()
+        .map(|app| {
+            let version = current.get(app.name.as_str()).copied();
+            summary(app, version.ok_or_else(|| no_version(app))?, &live, now)
+        })
+        .collect()
+}
+
+fn no_version(app: &AppRow) -> StoreError {
+    StoreError::corrupt("apps.version", format!("version {} of app {} is missing", app.version, app.name))
+}
+
+fn summary(app: &AppRow, version: &VersionRow, live: &Live, now: Timestamp) -> Result<AppSummary, Error> {
+    let observed = live.alive(now).map(|seen| seen.status.apps.iter().find(|o| o.app == app.name));
+    let (mut ready, mut total) = (0, 0);
+    for observed in observed {
+        total += 1;
+        ready += u32::from(observed.is_some_and(|o| serves(o, app.revision)));
+    }
+    Ok(AppSummary {
+        app: app.name.clone(),
+        host: app.host.clone(),
+        version: app.version,
+        digest: version.digest,
+        revision: app.revision,
+        deployed_at: app.deployed_at,
+        nodes_ready: ready,
+        nodes_total: total,
+    })
+}
+
+fn serves(observed: &AppObserved, revision: Revision) -> bool {
+    observed.revision >= revision && observed.phase == AppPhase::Ready
+}
+
+/// Everything about an app.
+///
+/// # Errors
+/// When there is none of this name or the store fails.
+pub async fn app(state: &State, name: &AppName) -> Result<AppDetail, Error> {
+    let mut tx = state.store.snapshot().await?;
+    let app = app_get(&mut tx, name).await?.ok_or_else(|| Error::no_app(name))?;
+    let function = name.clone().into();
+    let current = version_get(&mut tx, &function, app.version).await?.ok_or_else(|| no_version(&app))?;
+    let versions = version_list(&mut tx, &function).await?;
+    let bindings = binding_list(&mut tx, name).await?;
+    tx.commit().await.map_err(StoreError::from)?;
+    let now = fdn_service::now();
+    let live = lock(&state.live);
+    let nodes = live
+        .alive(now)
+        .map(|seen| NodeProgress {
+            node: seen.status.node.clone(),
+            cluster: seen.status.cluster.clone(),
+            observed: seen.status.apps.iter().find(|o| o.app == *name).cloned(),
+        })
+        .collect();
+    Ok(AppDetail {
+        summary: summary(&app, &current, &live, now)?,
+        workflow: app.workflow,
+        versions: versions.into_iter().map(version_info).collect(),
+        bindings: bindings.iter().map(binding_info).collect(),
+        nodes,
+    })
+}
+
+fn version_info(row: VersionRow) -> VersionInfo {
+    VersionInfo { version: row.number, digest: row.digest, size: row.size, created_at: row.created_at, manifest: row.manifest }
+}
+
+/// A binding as the API shows it.
+pub(super) fn binding_info(row: &BindingRow) -> BindingInfo {
+    BindingInfo { prefix: row.prefix, cluster: row.cluster.clone(), revision: row.revision }
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::Millis;
+    use fdn_core::message::NodeStatus;
+
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn only_living_nodes_have_capacity() {
+        let mut live = Live::new(Vec::new(), 10, Timestamp(0));
+        live.observe(fixture::status("a", "eu"), Timestamp(0));
+        live.observe(NodeStatus { speed: 2.0, busy: 3, ..fixture::status("b", "eu") }, Timestamp(9_000));
+        let infos = clusters_of(&live, Timestamp(11_000));
+        let info = &infos[0];
+        assert_eq!((info.nodes_alive, info.nodes_total, info.slots, info.busy), (1, 2, 4, 3));
+        assert_eq!((info.speed, info.gateways.len()), (2.0, 2));
+    }
+
+    #[test]
+    fn a_node_serves_when_it_is_ready_at_the_revision() {
+        let observed = |revision, phase| AppObserved {
+            app: "a".parse().expect("app"),
+            revision: Revision(revision),
+            phase,
+            invocations: 0,
+            errors: 0,
+            execution_mean: Millis::ZERO,
+        };
+        assert!(serves(&observed(5, AppPhase::Ready), Revision(5)));
+        assert!(!serves(&observed(4, AppPhase::Ready), Revision(5)));
+        assert!(!serves(&observed(5, AppPhase::Compiling), Revision(5)));
+    }
+}

@@ -1,0 +1,279 @@
+//! The log of an app, gathered from every living node and merged.
+//!
+//! The last lines of all nodes come first, in the order of time. A reader that follows then gets lines as nodes send them; nodes that join are
+//! asked as well, nodes that die drop out. A slow reader makes the nodes wait: nothing is kept beyond a bounded channel.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use fdn_core::api::LogLine;
+use fdn_core::{AppName, NodeId};
+use futures::{Stream, StreamExt};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tracing::debug;
+
+use crate::Error;
+use crate::state::{State, lock};
+use crate::store::app::app_get;
+
+/// How often a reader that follows looks for nodes that joined.
+const LOOK: Duration = Duration::from_secs(2);
+/// Lines that are asked for again, so that none is lost between two requests.
+const OVERLAP: u32 = 100;
+/// The pause before a node whose stream ended is asked again.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// What a reader wants.
+#[derive(Clone, Copy, Debug)]
+pub struct LogQuery {
+    /// Whether to go on when the last line was sent.
+    pub follow: bool,
+    /// How many of the last lines.
+    pub tail: u32,
+}
+
+/// The only part of a line that merging looks at.
+#[derive(Deserialize)]
+struct Stamp {
+    at: u64,
+}
+
+/// The lines of an app as `application/x-ndjson`.
+///
+/// # Errors
+/// When there is no such app, there are too many readers, or the store fails.
+pub async fn logs(
+    state: Arc<State>,
+    app: AppName,
+    query: LogQuery,
+) -> Result<impl Stream<Item = Bytes> + 'static, Error> {
+    let mut connection = state.store.read().await?;
+    app_get(&mut connection, &app).await?.ok_or_else(|| Error::no_app(&app))?;
+    drop(connection);
+    let reader = Arc::clone(&state.log_readers)
+        .try_acquire_owned()
+        .map_err(|_| Error::TooMany { what: "too many readers of logs", after: Duration::from_secs(5) })?;
+    let (sender, receiver) = mpsc::channel(state.settings.function_logs.buffer.max(1));
+    let query = LogQuery { tail: query.tail.min(state.settings.function_logs.tail), ..query };
+    tokio::spawn(async move {
+        let _reader = reader;
+        tokio::select! {
+            // The reader went away: every request to a node ends with the tasks.
+            () = sender.closed() => {}
+            () = gather(&state, &app, query, &sender) => {}
+        }
+    });
+    Ok(ReceiverStream::new(receiver))
+}
+
+async fn gather(state: &Arc<State>, app: &AppName, query: LogQuery, out: &mpsc::Sender<Bytes>) {
+    let nodes = living(state);
+    let (lines, sent) = last_lines(state, app, query.tail, &nodes).await;
+    for line in lines {
+        if out.send(line).await.is_err() {
+            return;
+        }
+    }
+    if query.follow {
+        follow(state, app, sent, query.tail, out).await;
+    }
+}
+
+fn living(state: &State) -> Vec<(NodeId, SocketAddr)> {
+    let now = fdn_service::now();
+    lock(&state.live).alive(now).map(|seen| (seen.status.node.clone(), seen.status.admin)).collect()
+}
+
+/// The last lines of all nodes, oldest first, and the time of the last line of each node.
+async fn last_lines(
+    state: &Arc<State>,
+    app: &AppName,
+    tail: u32,
+    nodes: &[(NodeId, SocketAddr)],
+) -> (Vec<Bytes>, BTreeMap<NodeId, u64>) {
+    let limit = state.settings.function_logs.node_timeout.as_duration();
+    let mut asked = JoinSet::new();
+    for (node, address) in nodes.iter().cloned() {
+        let (state, app) = (Arc::clone(state), app.clone());
+        asked.spawn(async move {
+            let (sender, mut receiver) = mpsc::channel(64);
+            let source = Source { node: node.clone(), address, after: 0 };
+            let request = tokio::spawn(async move {
+                let asking = read_node(&state, &app, &source, LogQuery { follow: false, tail }, &sender);
+                // What came within the time is shown; a node that hangs does not hold up the others.
+                drop(tokio::time::timeout(limit, asking).await);
+            });
+            let mut lines = Vec::new();
+            while let Some(line) = receiver.recv().await {
+                if lines.len() < tail as usize {
+                    lines.push(line);
+                }
+            }
+            drop(request.await);
+            (node, lines)
+        });
+    }
+    let mut lines: Vec<(u64, Bytes)> = Vec::new();
+    let mut last = BTreeMap::new();
+    while let Some(done) = asked.join_next().await {
+        let Ok((node, of_node)) = done else { continue };
+        let stamped: Vec<_> = of_node.into_iter().filter_map(|line| Some((stamp(&line)?, line))).collect();
+        last.insert(node, stamped.iter().map(|(at, _)| *at).max().unwrap_or(0));
+        lines.extend(stamped);
+    }
+    lines.sort_by_key(|(at, _)| *at);
+    let first = lines.len().saturating_sub(tail as usize);
+    (lines.split_off(first).into_iter().map(|(_, line)| line).collect(), last)
+}
+
+fn stamp(line: &[u8]) -> Option<u64> {
+    serde_json::from_slice::<Stamp>(line).ok().map(|stamp| stamp.at)
+}
+
+/// Follows all nodes until the reader goes away. `sent` holds the time up to which each node's lines have been sent; a node is always asked for
+/// some of its last lines, so that none falls between two requests.
+async fn follow(
+    state: &Arc<State>,
+    app: &AppName,
+    mut sent: BTreeMap<NodeId, u64>,
+    tail: u32,
+    out: &mpsc::Sender<Bytes>,
+) {
+    let mut open: BTreeSet<(NodeId, SocketAddr)> = BTreeSet::new();
+    let mut streams = JoinSet::new();
+    let mut look = tokio::time::interval(LOOK);
+    loop {
+        tokio::select! {
+            _ = look.tick() => {
+                for (node, address) in living(state) {
+                    if !open.insert((node.clone(), address)) {
+                        continue;
+                    }
+                    let source = Source { after: sent.get(&node).copied().unwrap_or(0), node, address };
+                    let query = LogQuery { follow: true, tail: tail.max(OVERLAP) };
+                    let (state, app, out) = (Arc::clone(state), app.clone(), out.clone());
+                    streams.spawn(async move {
+                        let last = read_node(&state, &app, &source, query, &out).await;
+                        tokio::time::sleep(AGAIN).await;
+                        (source, last)
+                    });
+                }
+            }
+            Some(ended) = streams.join_next() => {
+                if let Ok((source, last)) = ended {
+                    open.remove(&(source.node.clone(), source.address));
+                    sent.insert(source.node, last);
+                }
+            }
+        }
+    }
+}
+
+/// A node's log.
+struct Source {
+    node: NodeId,
+    address: SocketAddr,
+    /// Lines up to this time have been sent.
+    after: u64,
+}
+
+/// Passes one node's lines on until its answer ends; returns the time of the last one.
+async fn read_node(state: &State, app: &AppName, source: &Source, query: LogQuery, out: &mpsc::Sender<Bytes>) -> u64 {
+    let Source { node, address, after } = source;
+    let mut last = *after;
+    let url = format!("http://{address}/logs/{app}?follow={}&tail={}", query.follow, query.tail);
+    let answer = state.http.get(url).bearer_auth(state.token.expose()).send().await.and_then(reqwest::Response::error_for_status);
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => {
+            debug!(%node, %error, "a node's log cannot be read");
+            return last;
+        }
+    };
+    let mut pieces = answer.bytes_stream();
+    let mut lines = Lines::new(state.settings.function_logs.line.as_usize());
+    while let Some(Ok(piece)) = pieces.next().await {
+        for line in lines.push(&piece) {
+            let at = stamp(&line).unwrap_or(last);
+            if at <= *after {
+                continue;
+            }
+            last = last.max(at);
+            if out.send(line).await.is_err() {
+                return last;
+            }
+        }
+    }
+    last
+}
+
+/// Cuts a stream of octets into lines that are [`LogLine`]s; others and overlong ones are dropped.
+struct Lines {
+    rest: BytesMut,
+    limit: usize,
+    skipping: bool,
+}
+
+impl Lines {
+    fn new(limit: usize) -> Self {
+        Self { rest: BytesMut::new(), limit, skipping: false }
+    }
+
+    fn push(&mut self, piece: &[u8]) -> Vec<Bytes> {
+        self.rest.extend_from_slice(piece);
+        let mut lines = Vec::new();
+        while let Some(end) = self.rest.iter().position(|b| *b == b'\n') {
+            let line = self.rest.split_to(end + 1).freeze();
+            let whole = !std::mem::take(&mut self.skipping) && line.len() <= self.limit;
+            if whole && serde_json::from_slice::<LogLine>(&line).is_ok() {
+                lines.push(line);
+            }
+        }
+        if self.rest.len() > self.limit {
+            self.rest.clear();
+            self.skipping = true;
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> String {
+        let instance = format!("ins_{}", "0".repeat(32));
+        format!(
+            "{{\"at\":7,\"app\":\"a\",\"function\":\"a\",\"version\":1,\"node\":\"n\",\"instance\":\"{instance}\",\
+             \"request\":\"r\",\"stream\":\"stdout\",\"text\":\"{text}\"}}\n"
+        )
+    }
+
+    #[test]
+    fn lines_come_whole_whatever_the_pieces() {
+        let mut lines = Lines::new(1000);
+        let text = format!("{}{}", line("one"), line("two"));
+        let (first, second) = text.split_at(40);
+        assert!(lines.push(first.as_bytes()).is_empty());
+        let got = lines.push(second.as_bytes());
+        assert_eq!(got.iter().map(|l| l.len()).sum::<usize>(), text.len());
+        assert_eq!(stamp(&got[0]), Some(7));
+    }
+
+    #[test]
+    fn what_is_no_log_line_is_dropped_and_memory_is_bounded() {
+        let mut lines = Lines::new(300);
+        assert!(lines.push(b"<html>\n").is_empty());
+        assert!(lines.push(&[b'x'; 5000]).is_empty());
+        assert!(lines.rest.is_empty());
+        assert!(lines.push(b"the rest of it\n").is_empty());
+        assert_eq!(lines.push(line("next").as_bytes()).len(), 1);
+        assert!(lines.push(line(&"y".repeat(300)).as_bytes()).is_empty(), "too long");
+    }
+}

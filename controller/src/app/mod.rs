@@ -1,0 +1,10 @@
+//! Use cases: what the controller does for a caller, without a word about HTTP.
+
+pub mod access;
+pub mod change;
+pub mod deploy;
+pub mod describe;
+pub mod explain;
+pub mod login;
+pub mod logs;
+pub mod snapshot;

@@ -1,0 +1,54 @@
+//! Snapshots of desired state for agents and DNS servers that may have missed messages. Each is read in one transaction: everything up to
+//! its revision is in it.
+
+use fdn_core::AppName;
+use fdn_core::api::{AppsSnapshot, DnsSnapshot};
+
+use crate::Error;
+use crate::reconcile::desired::{app_desired, bindings_desired, versions_of};
+use crate::reconcile::network;
+use crate::state::State;
+use crate::store::StoreError;
+use crate::store::app::app_list;
+use crate::store::binding::{BindingRow, binding_list_all};
+use crate::store::network::network_get;
+use crate::store::revision::revision_current;
+
+/// Everything that nodes are told.
+///
+/// # Errors
+/// When the store fails.
+pub async fn apps(state: &State) -> Result<AppsSnapshot, Error> {
+    let mut tx = state.store.snapshot().await?;
+    let revision = revision_current(&mut tx).await?;
+    let mut apps = Vec::new();
+    for app in app_list(&mut tx).await? {
+        let versions = versions_of(&mut tx, &app).await?;
+        apps.push(app_desired(&app, &versions));
+    }
+    tx.commit().await.map_err(StoreError::from)?;
+    Ok(AppsSnapshot { revision, apps })
+}
+
+/// Everything that DNS servers are told.
+///
+/// # Errors
+/// When the store fails.
+pub async fn dns(state: &State) -> Result<DnsSnapshot, Error> {
+    let mut tx = state.store.snapshot().await?;
+    let revision = revision_current(&mut tx).await?;
+    let network = network_get(&mut tx).await?.unwrap_or_else(|| network::unknown(state.geo.locations()));
+    let apps = app_list(&mut tx).await?;
+    let bindings = binding_list_all(&mut tx).await?;
+    tx.commit().await.map_err(StoreError::from)?;
+    let ttl = state.ttl_s();
+    let apps = apps.iter().map(|app| bindings_desired(app, of(&bindings, &app.name), ttl)).collect();
+    Ok(DnsSnapshot { revision, network, apps })
+}
+
+/// The bindings of one app among those of all, which stand together by app.
+fn of<'a>(bindings: &'a [BindingRow], app: &AppName) -> &'a [BindingRow] {
+    let start = bindings.iter().position(|binding| binding.app == *app).unwrap_or(bindings.len());
+    let len = bindings[start..].iter().take_while(|binding| binding.app == *app).count();
+    &bindings[start..start + len]
+}

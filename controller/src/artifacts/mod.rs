@@ -1,0 +1,221 @@
+//! The artifact store: components by the SHA-256 of their octets, in a local folder or an S3-compatible service.
+//!
+//! Nothing is written here before it was validated. An object appears whole or not at all: the local folder renames a finished file, the
+//! service completes a multipart upload. Writing the same artifact again replaces equal octets by equal octets, which also heals a
+//! damaged object.
+
+mod connect;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use fdn_core::{Coded, Digest, ErrorCode};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use object_store::path::Path as Key;
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutPayload};
+use tokio::fs::File;
+use tokio::io::AsyncReadExt;
+
+use crate::settings::ArtifactSettings;
+
+/// Octets of one part of a multipart upload; S3 wants at least 5 MiB for all but the last.
+const PART: usize = 8 << 20;
+
+/// An error of the artifact store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArtifactError {
+    /// There is no such artifact.
+    #[error("artifact {0} is not in the artifact store; upload the version again")]
+    Missing(Digest),
+    /// The range lies outside of the artifact.
+    #[error("the range lies outside of artifact {0}")]
+    Range(Digest),
+    /// The store failed.
+    #[error("the artifact store failed to {action} {digest}")]
+    Failed {
+        /// What it was to do.
+        action: &'static str,
+        /// With which artifact.
+        digest: Digest,
+        /// Why.
+        #[source]
+        source: object_store::Error,
+    },
+    /// The local copy of an upload cannot be read.
+    #[error("the upload {path} cannot be read")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The settings of the store are not valid.
+    #[error("artifacts: {0}")]
+    Settings(String),
+}
+
+impl Coded for ArtifactError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::Missing(_) => ErrorCode::NotFound,
+            Self::Range(_) => ErrorCode::BadRequest,
+            Self::Failed { .. } => ErrorCode::ArtifactStoreFailed,
+            Self::Read { .. } => ErrorCode::Internal,
+            Self::Settings(_) => ErrorCode::ConfigInvalid,
+        }
+    }
+}
+
+/// What part of an artifact is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// From an offset to the end.
+    From(u64),
+    /// From an offset up to, not including, another.
+    Between(u64, u64),
+    /// The last octets.
+    Last(u64),
+}
+
+/// An artifact on its way out.
+pub struct Artifact {
+    /// Its whole size.
+    pub size: u64,
+    /// The first octet that comes.
+    pub start: u64,
+    /// The octet after the last that comes.
+    pub end: u64,
+    /// The octets.
+    pub octets: BoxStream<'static, Result<Bytes, ArtifactError>>,
+}
+
+/// A handle on the artifact store.
+#[derive(Clone, Debug)]
+pub struct Artifacts {
+    store: Arc<dyn ObjectStore>,
+    prefix: String,
+}
+
+impl Artifacts {
+    /// Opens the store; makes the local folder if need be.
+    ///
+    /// # Errors
+    /// When the settings are not valid or the folder cannot be made.
+    pub fn open(settings: &ArtifactSettings) -> Result<Self, ArtifactError> {
+        match &settings.s3 {
+            Some(s3) => Ok(Self { store: connect::s3(s3)?, prefix: s3.prefix.trim_matches('/').to_owned() }),
+            None => Ok(Self { store: connect::local(&settings.local)?, prefix: String::new() }),
+        }
+    }
+
+    /// A second level of folders keeps each of them small.
+    fn key(&self, digest: &Digest) -> Key {
+        let hex = digest.hex();
+        Key::from(format!("{}/sha256/{}/{hex}", self.prefix, &hex[..2]))
+    }
+
+    /// Writes the artifact in `file`, whose digest the caller has computed.
+    ///
+    /// # Errors
+    /// When the file cannot be read or the store fails; then nothing is left in it.
+    pub async fn put(&self, digest: &Digest, file: &Path) -> Result<(), ArtifactError> {
+        let read = |source| ArtifactError::Read { path: file.to_owned(), source };
+        let failed = |source| ArtifactError::Failed { action: "write", digest: *digest, source };
+        let mut input = File::open(file).await.map_err(read)?;
+        let first = read_part(&mut input).await.map_err(read)?;
+        let second = read_part(&mut input).await.map_err(read)?;
+        let key = self.key(digest);
+        if second.is_empty() {
+            self.store.put(&key, PutPayload::from_bytes(first)).await.map_err(failed)?;
+            return Ok(());
+        }
+        let mut upload = self.store.put_multipart(&key).await.map_err(failed)?;
+        let sent = async {
+            upload.put_part(PutPayload::from_bytes(first)).await.map_err(failed)?;
+            let mut part = second;
+            while !part.is_empty() {
+                upload.put_part(PutPayload::from_bytes(part)).await.map_err(failed)?;
+                part = read_part(&mut input).await.map_err(read)?;
+            }
+            upload.complete().await.map_err(failed)
+        }
+        .await;
+        if let Err(error) = sent {
+            // What is left is not visible as an object; the first error is the one to tell.
+            drop(upload.abort().await);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Reads an artifact or a span of it.
+    ///
+    /// # Errors
+    /// When it is not there, the span lies outside of it, or the store fails.
+    pub async fn get(&self, digest: &Digest, span: Option<Span>) -> Result<Artifact, ArtifactError> {
+        let digest = *digest;
+        let failed = |source| match source {
+            object_store::Error::NotFound { .. } => ArtifactError::Missing(digest),
+            source => ArtifactError::Failed { action: "read", digest, source },
+        };
+        let key = self.key(&digest);
+        let size = self.store.head(&key).await.map_err(failed)?.size;
+        let (start, end) = match span {
+            None => (0, size),
+            Some(Span::From(start)) => (start, size),
+            Some(Span::Between(start, end)) => (start, end.min(size)),
+            Some(Span::Last(count)) => (size.saturating_sub(count), size),
+        };
+        if start >= end {
+            return Err(ArtifactError::Range(digest));
+        }
+        let options = GetOptions { range: Some(GetRange::Bounded(start..end)), ..GetOptions::default() };
+        let found = self.store.get_opts(&key, options).await.map_err(failed)?;
+        let octets = found.into_stream().map(move |piece| {
+            piece.map_err(|source| ArtifactError::Failed { action: "read", digest, source })
+        });
+        Ok(Artifact { size, start, end, octets: octets.boxed() })
+    }
+
+    /// Whether an artifact is there.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn exists(&self, digest: &Digest) -> Result<bool, ArtifactError> {
+        match self.store.head(&self.key(digest)).await {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(source) => Err(ArtifactError::Failed { action: "find", digest: *digest, source }),
+        }
+    }
+
+    /// Removes an artifact; one that is not there is no error.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn delete(&self, digest: &Digest) -> Result<(), ArtifactError> {
+        match self.store.delete(&self.key(digest)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(source) => Err(ArtifactError::Failed { action: "delete", digest: *digest, source }),
+        }
+    }
+}
+
+/// The next part of a file; empty at its end.
+async fn read_part(file: &mut File) -> std::io::Result<Bytes> {
+    let mut part = BytesMut::new();
+    while part.len() < PART {
+        part.reserve((PART - part.len()).min(256 << 10));
+        if file.read_buf(&mut part).await? == 0 {
+            break;
+        }
+    }
+    Ok(part.freeze())
+}
+
+#[cfg(test)]
+mod tests;

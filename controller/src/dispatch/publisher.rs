@@ -1,0 +1,96 @@
+//! Empties the outbox: publishes in the order of the state changes, each message after the one before was confirmed, and deletes a row only
+//! after its confirmation. A crash between the two sends a message twice; receivers know it by its id and revision.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fdn_service::CancellationToken;
+use tracing::{info, warn};
+
+use crate::Error;
+use crate::error::chain;
+use crate::state::State;
+use crate::store::in_transaction;
+use crate::store::outbox::{OutboxRow, outbox_delete, outbox_list, outbox_stats};
+
+/// The first pause after a failure; it doubles up to the setting.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Publishes until shutdown.
+pub async fn run(state: Arc<State>, shutdown: CancellationToken) {
+    let settings = state.settings.dispatch.clone();
+    let mut pause = FIRST_PAUSE;
+    let mut failing = false;
+    loop {
+        let wait = match publish_all(&state).await {
+            Ok(()) => {
+                if std::mem::take(&mut failing) {
+                    info!("messages leave again");
+                }
+                pause = FIRST_PAUSE;
+                settings.interval.as_duration()
+            }
+            Err(error) => {
+                state.metrics.publish_failures.inc();
+                if !std::mem::replace(&mut failing, true) {
+                    warn!(error = chain(&error), "messages stay in the outbox until the broker takes them");
+                }
+                pause = (pause * 2).min(settings.backoff.as_duration().max(FIRST_PAUSE));
+                pause.mul_f64(rand::random_range(0.5..1.0))
+            }
+        };
+        note_state(&state, failing).await;
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            // A new message does not shorten the pause after a failure.
+            () = state.outbox_wake.notified(), if !failing => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// Publishes until the outbox is empty.
+async fn publish_all(state: &State) -> Result<(), Error> {
+    loop {
+        let mut connection = state.store.read().await?;
+        let rows = outbox_list(&mut connection, state.settings.dispatch.batch).await?;
+        drop(connection);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        for row in rows {
+            publish(state, &row).await?;
+        }
+    }
+}
+
+async fn publish(state: &State, row: &OutboxRow) -> Result<(), Error> {
+    let limit = state.settings.dispatch.confirm_timeout.as_duration();
+    match tokio::time::timeout(limit, state.broker.publish(&row.envelope)).await {
+        Ok(confirmed) => confirmed?,
+        Err(_) => return Err(fdn_bus::BusError::NotConfirmed { id: row.envelope.id }.into()),
+    }
+    state.metrics.published.with_label_values(&[row.envelope.message.kind()]).inc();
+    in_transaction!(state.store, tx => outbox_delete(&mut tx, row.position).await).map_err(Error::from)
+}
+
+/// Updates metrics and readiness.
+async fn note_state(state: &State, failing: bool) {
+    match state.broker.check().await {
+        Ok(()) => state.readiness.set("broker", !failing, if failing { "messages cannot be published" } else { "" }),
+        Err(error) => state.readiness.set("broker", false, error.to_string()),
+    }
+    let stats = async {
+        let mut connection = state.store.read().await?;
+        outbox_stats(&mut connection).await
+    };
+    match stats.await {
+        Ok(stats) => {
+            let age = stats.oldest.map_or(0, |at| fdn_service::now().since(at).as_millis());
+            state.metrics.outbox_depth.set(i64::try_from(stats.depth).unwrap_or(i64::MAX));
+            state.metrics.outbox_age.set(i64::try_from(age).unwrap_or(i64::MAX));
+            state.readiness.set("store", true, "");
+        }
+        Err(error) => state.readiness.set("store", false, error.to_string()),
+    }
+}

@@ -1,0 +1,28 @@
+//! Values for unit tests.
+
+use fdn_core::message::NodeStatus;
+use fdn_core::{GeoPoint, MebiBytes, MessageId, MilliCpu, Millis, Resources};
+
+/// An idle node of speed 1 with 4 slots in a cluster whose region has the same name.
+pub(crate) fn status(node: &str, cluster: &str) -> NodeStatus {
+    let room = Resources::new(MilliCpu(4000), MebiBytes(4096));
+    NodeStatus {
+        node: node.parse().expect("node"),
+        cluster: cluster.parse().expect("cluster"),
+        region: cluster.parse().expect("region"),
+        location: GeoPoint::new(0.0, 0.0).expect("position"),
+        gateway: "127.0.1.1:8080".parse().expect("address"),
+        admin: "127.0.1.1:8081".parse().expect("address"),
+        boot: MessageId::from_uuid(uuid::Uuid::from_u128(1)),
+        sequence: 1,
+        version: "0.1.0".to_owned(),
+        speed: 1.0,
+        capacity: room,
+        free: room,
+        slots: 4,
+        busy: 0,
+        queued_work: Millis::ZERO,
+        draining: false,
+        apps: Vec::new(),
+    }
+}

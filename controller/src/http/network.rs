@@ -1,0 +1,114 @@
+//! `/agent/v1/` and `/dns/v1/`: what the network's own processes call.
+
+use actix_web::http::header::{self, ByteRangeSpec, Header, Range};
+use actix_web::{HttpRequest, HttpResponse, get, web};
+use fdn_core::api::{AppsSnapshot, DnsSnapshot};
+use fdn_core::{Digest, Problem};
+
+use super::auth::{Authorized, Serve};
+use super::error::ApiError;
+use crate::Error;
+use crate::app::snapshot;
+use crate::artifacts::Span;
+use crate::state::State;
+
+type Shared = web::Data<State>;
+
+/// Desired state of all apps, for a node that may have missed messages.
+#[utoipa::path(
+    tag = "agents",
+    security(("network" = [])),
+    responses(
+        (status = 200, description = "A revision and the apps at it", body = Object, content_type = "application/json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+#[get("/agent/v1/apps")]
+pub(crate) async fn agent_apps(_: Authorized<Serve>, state: Shared) -> Result<web::Json<AppsSnapshot>, ApiError> {
+    Ok(web::Json(snapshot::apps(&state).await?))
+}
+
+/// A component by its digest.
+#[utoipa::path(
+    tag = "agents",
+    security(("network" = [])),
+    params(
+        ("digest" = String, Path, description = "`sha256:` and 64 hexadecimal digits"),
+        ("range" = Option<String>, Header, description = "One range of octets (RFC 9110, section 14.2)"),
+    ),
+    responses(
+        (status = 200, description = "The octets", body = Vec<u8>, content_type = "application/wasm"),
+        (status = 206, description = "A part of the octets", body = Vec<u8>, content_type = "application/wasm"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+#[get("/agent/v1/artifacts/{digest}")]
+pub(crate) async fn agent_artifact(
+    _: Authorized<Serve>,
+    state: Shared,
+    request: HttpRequest,
+    digest: web::Path<Digest>,
+) -> Result<HttpResponse, ApiError> {
+    let span = span(&request)?;
+    let artifact = state.artifacts.get(&digest, span).await?;
+    let mut response = if span.is_some() { HttpResponse::PartialContent() } else { HttpResponse::Ok() };
+    if span.is_some() {
+        let range = format!("bytes {}-{}/{}", artifact.start, artifact.end - 1, artifact.size);
+        response.insert_header((header::CONTENT_RANGE, range));
+    }
+    Ok(response
+        .content_type("application/wasm")
+        .insert_header((header::ACCEPT_RANGES, "bytes"))
+        .insert_header((header::ETAG, format!("\"{}\"", *digest)))
+        // Compiled code compresses, but a range must count the octets of the artifact itself.
+        .insert_header((header::CONTENT_ENCODING, "identity"))
+        .body(actix_web::body::SizedStream::new(artifact.end - artifact.start, artifact.octets)))
+}
+
+/// The one range that a request asks for.
+fn span(request: &HttpRequest) -> Result<Option<Span>, Error> {
+    if !request.headers().contains_key(header::RANGE) {
+        return Ok(None);
+    }
+    let bad = || Error::BadRequest("range: one range of octets is understood, such as `bytes=0-1023`".to_owned());
+    let Ok(Range::Bytes(ranges)) = Range::parse(request) else { return Err(bad()) };
+    match ranges.as_slice() {
+        [ByteRangeSpec::From(start)] => Ok(Some(Span::From(*start))),
+        [ByteRangeSpec::FromTo(start, last)] if start <= last => Ok(Some(Span::Between(*start, last.saturating_add(1)))),
+        [ByteRangeSpec::Last(count)] => Ok(Some(Span::Last(*count))),
+        _ => Err(bad()),
+    }
+}
+
+/// Everything a DNS server answers from.
+#[utoipa::path(
+    tag = "dns",
+    security(("network" = [])),
+    responses(
+        (status = 200, description = "A revision, the clusters, the latency map and all bindings", body = Object, content_type = "application/json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+#[get("/dns/v1/snapshot")]
+pub(crate) async fn dns_snapshot(_: Authorized<Serve>, state: Shared) -> Result<web::Json<DnsSnapshot>, ApiError> {
+    Ok(web::Json(snapshot::dns(&state).await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn one_range_is_understood() {
+        let of = |value: &str| span(&TestRequest::default().insert_header((header::RANGE, value)).to_http_request());
+        assert_eq!(of("bytes=0-9").expect("range"), Some(Span::Between(0, 10)));
+        assert_eq!(of("bytes=5-").expect("range"), Some(Span::From(5)));
+        assert_eq!(of("bytes=-3").expect("range"), Some(Span::Last(3)));
+        for bad in ["bytes=9-0", "bytes=0-1,3-4", "lines=1-2", "nonsense"] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+        assert_eq!(span(&TestRequest::default().to_http_request()).expect("none"), None);
+    }
+}

@@ -1,0 +1,39 @@
+//! The controller: API, metadata store, planner, dispatcher and artifact store.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`http`] | thin handlers; the only place with HTTP statuses |
+//! | [`app`] | use cases: deploy, rollback, delete, describe, explain, login, logs, snapshots |
+//! | [`store`] | the metadata store; the only place with SQL |
+//! | [`artifacts`] | components by digest: a folder or S3 |
+//! | [`upload`] | temporary files and the checks of `fdn-runtime` |
+//! | [`reconcile`] | the planner: what should be against what is |
+//! | [`dispatch`] | the outbox's publisher, the consumer of reports |
+//! | [`geo`] | where clients are, and the round trips that were measured |
+//!
+//! A change of desired state is one transaction: rows, revision, audit entry and the messages about it. The publisher sends the messages
+//! afterwards. What nodes report is kept in memory and stored now and then. Everything that was committed survives the loss of this process;
+//! everything that was not is reported again.
+
+pub mod app;
+pub mod artifacts;
+pub mod dispatch;
+mod error;
+#[cfg(test)]
+mod fixture;
+pub mod geo;
+mod http;
+mod metrics;
+pub mod reconcile;
+mod run;
+pub mod settings;
+mod state;
+pub mod store;
+pub mod upload;
+
+pub use error::Error;
+pub use http::openapi_json;
+pub use metrics::Metrics;
+pub use run::Controller;
+pub use settings::Settings;
+pub use state::State;

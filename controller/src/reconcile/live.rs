@@ -1,0 +1,345 @@
+//! What nodes say of themselves, in memory.
+//!
+//! A status arrives every few seconds from every node. It is kept here and written to the store only now and then, or when something
+//! important in it changed, so that a large network does not write all day.
+//!
+//! **Order.** Within a boot the sequence decides. A boot that was replaced by another is remembered for a while; its late statuses are ignored.
+//!
+//! **Silence.** When nothing was heard from any node for a while, the controller or the broker was away, not all nodes at
+//! once. Until every node that is known had the time to speak again the view is *unsettled*, and nobody concludes from it that a node
+//! is gone.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+
+use fdn_core::message::{AppPhase, NodeStatus, STATUS_LIFETIME};
+use fdn_core::{AppName, ClusterId, DurationMs, GeoPoint, MessageId, NodeId, RegionName, Resources, Revision, Timestamp};
+
+use crate::store::node::StatusRow;
+
+/// Boots of a node that were replaced and are remembered.
+const BOOTS: usize = 4;
+
+/// What was concluded from a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// It was older than what is known.
+    Stale,
+    /// It was of a node beyond the limit.
+    Refused,
+    /// Only load changed.
+    Routine,
+    /// Something changed that plans or people depend on.
+    Important,
+}
+
+/// One node as it was last heard.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// What it said.
+    pub status: NodeStatus,
+    /// When.
+    pub at: Timestamp,
+    /// When this was last written to the store.
+    written: Option<Timestamp>,
+    /// Whether something important waits to be written.
+    urgent: bool,
+    /// Whether it was heard since the last silence.
+    heard: bool,
+    replaced: VecDeque<MessageId>,
+}
+
+/// All nodes as they were last heard.
+#[derive(Debug)]
+pub struct Live {
+    nodes: BTreeMap<NodeId, Seen>,
+    nodes_max: usize,
+    last_heard: Timestamp,
+    settles_at: Timestamp,
+}
+
+/// What of a status matters beyond load.
+#[derive(PartialEq)]
+struct Important<'a> {
+    boot: MessageId,
+    cluster: &'a ClusterId,
+    region: &'a RegionName,
+    location: GeoPoint,
+    gateway: SocketAddr,
+    admin: SocketAddr,
+    speed: f64,
+    capacity: Resources,
+    slots: u32,
+    draining: bool,
+    apps: Vec<(&'a AppName, Revision, &'a AppPhase)>,
+}
+
+impl<'a> Important<'a> {
+    fn of(status: &'a NodeStatus) -> Self {
+        Self {
+            boot: status.boot,
+            cluster: &status.cluster,
+            region: &status.region,
+            location: status.location,
+            gateway: status.gateway,
+            admin: status.admin,
+            speed: status.speed,
+            capacity: status.capacity,
+            slots: status.slots,
+            draining: status.draining,
+            apps: status.apps.iter().map(|app| (&app.app, app.revision, &app.phase)).collect(),
+        }
+    }
+}
+
+impl Seen {
+    /// Whether it was heard within the lifetime of a status.
+    #[must_use]
+    pub fn alive(&self, now: Timestamp) -> bool {
+        now.since(self.at) < STATUS_LIFETIME.as_duration()
+    }
+
+    fn supersedes(&self, status: &NodeStatus) -> bool {
+        if self.status.boot == status.boot { self.status.sequence >= status.sequence } else { self.replaced.contains(&status.boot) }
+    }
+}
+
+impl Live {
+    /// The view after a start: nodes as they were stored, unsettled until they had the time to speak.
+    #[must_use]
+    pub fn new(stored: Vec<StatusRow>, nodes_max: usize, now: Timestamp) -> Self {
+        let mut live = Self {
+            nodes: BTreeMap::new(),
+            nodes_max,
+            last_heard: now,
+            settles_at: after(now, STATUS_LIFETIME),
+        };
+        for row in stored {
+            live.merge(row);
+        }
+        live
+    }
+
+    /// Takes a status in.
+    pub fn observe(&mut self, status: NodeStatus, now: Timestamp) -> Observation {
+        if now.since(self.last_heard) > STATUS_LIFETIME.as_duration() / 2 {
+            self.settles_at = after(now, STATUS_LIFETIME);
+            self.nodes.values_mut().for_each(|seen| seen.heard = false);
+        }
+        let Some(seen) = self.nodes.get_mut(&status.node) else {
+            if self.nodes.len() >= self.nodes_max {
+                return Observation::Refused;
+            }
+            self.last_heard = now;
+            self.nodes.insert(status.node.clone(), Seen {
+                status,
+                at: now,
+                written: None,
+                urgent: true,
+                heard: true,
+                replaced: VecDeque::new(),
+            });
+            return Observation::Important;
+        };
+        if seen.supersedes(&status) {
+            return Observation::Stale;
+        }
+        self.last_heard = now;
+        let important = !seen.alive(now) || Important::of(&seen.status) != Important::of(&status);
+        seen.replace(status, now);
+        seen.heard = true;
+        seen.urgent |= important;
+        if important { Observation::Important } else { Observation::Routine }
+    }
+
+    /// Takes in what another controller heard and stored.
+    pub fn merge(&mut self, row: StatusRow) {
+        match self.nodes.get_mut(&row.status.node) {
+            Some(seen) if row.seen_at <= seen.at || seen.supersedes(&row.status) => {}
+            Some(seen) => {
+                seen.replace(row.status, row.seen_at);
+                seen.written = Some(row.seen_at);
+                seen.heard = true;
+            }
+            None => {
+                let node = row.status.node.clone();
+                self.nodes.insert(node, Seen {
+                    status: row.status,
+                    at: row.seen_at,
+                    written: Some(row.seen_at),
+                    urgent: false,
+                    heard: false,
+                    replaced: VecDeque::new(),
+                });
+            }
+        }
+    }
+
+    /// Whether a node that is silent may be taken for dead.
+    #[must_use]
+    pub fn settled(&self, now: Timestamp) -> bool {
+        now >= self.settles_at || self.nodes.values().all(|seen| seen.heard)
+    }
+
+    /// All nodes, by name.
+    pub fn nodes(&self) -> impl Iterator<Item = &Seen> {
+        self.nodes.values()
+    }
+
+    /// Nodes that are alive, by name.
+    pub fn alive(&self, now: Timestamp) -> impl Iterator<Item = &Seen> {
+        self.nodes.values().filter(move |seen| seen.alive(now))
+    }
+
+    /// The clusters: region and position as the node heard last says.
+    #[must_use]
+    pub fn clusters(&self) -> BTreeMap<ClusterId, (RegionName, GeoPoint)> {
+        let mut order: Vec<&Seen> = self.nodes.values().collect();
+        order.sort_by_key(|seen| seen.at);
+        order
+            .into_iter()
+            .map(|seen| (seen.status.cluster.clone(), (seen.status.region.clone(), seen.status.location)))
+            .collect()
+    }
+
+    /// Who is alive and who drains: when this changes, plans may have to.
+    #[must_use]
+    pub fn vitals(&self, now: Timestamp) -> BTreeSet<(NodeId, bool)> {
+        self.alive(now).map(|seen| (seen.status.node.clone(), seen.status.draining)).collect()
+    }
+
+    /// What should be written to the store now; from now on it counts as written.
+    pub fn take_unwritten(&mut self, now: Timestamp, interval: DurationMs) -> Vec<StatusRow> {
+        let mut rows = Vec::new();
+        for seen in self.nodes.values_mut() {
+            let due = seen.written.is_none_or(|at| at < seen.at && seen.at.since(at) >= interval.as_duration());
+            if seen.urgent || due {
+                seen.urgent = false;
+                seen.written = Some(now.max(seen.at));
+                rows.push(StatusRow { status: seen.status.clone(), seen_at: seen.at });
+            }
+        }
+        rows
+    }
+
+    /// Puts back what could not be written.
+    pub fn put_back(&mut self, rows: &[StatusRow]) {
+        for row in rows {
+            if let Some(seen) = self.nodes.get_mut(&row.status.node) {
+                seen.urgent = true;
+            }
+        }
+    }
+
+    /// Nodes that have been silent since before `before`.
+    #[must_use]
+    pub fn silent_since(&self, before: Timestamp) -> Vec<NodeId> {
+        self.nodes.iter().filter(|(_, seen)| seen.at < before).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Forgets a node.
+    pub fn forget(&mut self, node: &NodeId) {
+        self.nodes.remove(node);
+    }
+}
+
+impl Seen {
+    fn replace(&mut self, status: NodeStatus, at: Timestamp) {
+        if self.status.boot != status.boot {
+            if self.replaced.len() >= BOOTS {
+                self.replaced.pop_front();
+            }
+            self.replaced.push_back(self.status.boot);
+        }
+        self.status = status;
+        self.at = at;
+    }
+}
+
+fn after(now: Timestamp, span: DurationMs) -> Timestamp {
+    Timestamp(now.get().saturating_add(span.as_millis()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    fn boot(n: u128) -> MessageId {
+        MessageId::from_uuid(uuid::Uuid::from_u128(n))
+    }
+
+    fn status(node: &str, boot_number: u128, sequence: u64) -> NodeStatus {
+        NodeStatus { boot: boot(boot_number), sequence, ..fixture::status(node, "eu-west") }
+    }
+
+    fn live() -> Live {
+        Live::new(Vec::new(), 10, Timestamp(0))
+    }
+
+    #[test]
+    fn the_newest_status_of_the_newest_boot_counts() {
+        let mut live = live();
+        assert_eq!(live.observe(status("a", 1, 5), Timestamp(10)), Observation::Important);
+        assert_eq!(live.observe(status("a", 1, 6), Timestamp(20)), Observation::Routine);
+        assert_eq!(live.observe(status("a", 1, 6), Timestamp(25)), Observation::Stale, "a second delivery");
+        assert_eq!(live.observe(status("a", 1, 4), Timestamp(30)), Observation::Stale, "out of order");
+        assert_eq!(live.observe(status("a", 2, 1), Timestamp(40)), Observation::Important, "a restart");
+        assert_eq!(live.observe(status("a", 1, 7), Timestamp(50)), Observation::Stale, "late, from before the restart");
+        assert_eq!(live.nodes().next().expect("one").at, Timestamp(40));
+    }
+
+    #[test]
+    fn a_node_lives_as_long_as_its_status() {
+        let mut live = live();
+        live.observe(status("a", 1, 1), Timestamp(0));
+        assert_eq!(live.alive(Timestamp(9_999)).count(), 1);
+        assert_eq!(live.alive(Timestamp(10_000)).count(), 0);
+        assert_eq!(live.observe(status("a", 1, 2), Timestamp(11_000)), Observation::Important, "it returned");
+    }
+
+    #[test]
+    fn after_a_silence_nobody_is_taken_for_dead_at_once() {
+        let mut live = live();
+        for (node, at) in [("a", 0), ("b", 0), ("a", 12_000)] {
+            live.observe(status(node, 1, at + 1), Timestamp(at));
+        }
+        assert!(!live.settled(Timestamp(12_000)), "b had no time to speak");
+        assert!(live.settled(Timestamp(22_000)), "b had its time");
+        live.observe(status("b", 1, 12_500), Timestamp(12_500));
+        assert!(live.settled(Timestamp(12_500)), "everybody has spoken");
+    }
+
+    #[test]
+    fn stored_nodes_are_known_but_have_to_speak() {
+        let stored = StatusRow { status: status("a", 1, 9), seen_at: Timestamp(0) };
+        let mut live = Live::new(vec![stored], 10, Timestamp(60_000));
+        assert!(!live.settled(Timestamp(60_000)));
+        assert_eq!(live.observe(status("a", 1, 9), Timestamp(60_100)), Observation::Stale);
+        assert_eq!(live.observe(status("a", 1, 10), Timestamp(60_200)), Observation::Important);
+        assert!(live.settled(Timestamp(60_200)));
+    }
+
+    #[test]
+    fn writing_is_paced_but_not_for_what_matters() {
+        let (mut live, interval) = (live(), DurationMs::from_secs(4));
+        live.observe(status("a", 1, 1), Timestamp(0));
+        assert_eq!(live.take_unwritten(Timestamp(0), interval).len(), 1);
+        live.observe(status("a", 1, 2), Timestamp(2_000));
+        assert_eq!(live.take_unwritten(Timestamp(2_000), interval).len(), 0);
+        live.observe(status("a", 1, 3), Timestamp(4_000));
+        let rows = live.take_unwritten(Timestamp(4_000), interval);
+        assert_eq!(rows[0].status.sequence, 3);
+        live.observe(NodeStatus { draining: true, ..status("a", 1, 4) }, Timestamp(4_500));
+        assert_eq!(live.take_unwritten(Timestamp(4_500), interval).len(), 1);
+        live.put_back(&rows);
+        assert_eq!(live.take_unwritten(Timestamp(4_600), interval).len(), 1);
+    }
+
+    #[test]
+    fn there_is_a_limit_to_nodes() {
+        let mut live = Live::new(Vec::new(), 1, Timestamp(0));
+        live.observe(status("a", 1, 1), Timestamp(0));
+        assert_eq!(live.observe(status("b", 1, 1), Timestamp(0)), Observation::Refused);
+    }
+}

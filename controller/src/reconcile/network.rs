@@ -1,0 +1,123 @@
+//! What DNS servers are told of the network, and when it is told anew.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fdn_core::message::{ClusterSpec, NetworkDesired};
+use fdn_core::{ClientPrefix, ClusterId, GeoPoint, Millis, Revision, Timestamp};
+
+use super::live::{Live, Seen};
+use crate::geo::RttTable;
+
+/// The clusters with the gateways that may be answered with. A silent node stays in: DNS servers look after the health of gateways themselves, and
+/// faster. A node that drains is left out while there is another one.
+#[must_use]
+pub fn clusters(live: &Live) -> Vec<ClusterSpec> {
+    let mut nodes: BTreeMap<ClusterId, Vec<&Seen>> = BTreeMap::new();
+    for seen in live.nodes() {
+        nodes.entry(seen.status.cluster.clone()).or_default().push(seen);
+    }
+    let somebody_serves = live.nodes().any(|seen| !seen.status.draining);
+    live.clusters()
+        .into_iter()
+        .map(|(cluster, (region, location))| {
+            let serving: Vec<&&Seen> = nodes
+                .get(&cluster)
+                .into_iter()
+                .flatten()
+                .filter(|seen| !seen.status.draining || !somebody_serves)
+                .collect();
+            ClusterSpec {
+                cluster,
+                region,
+                location,
+                gateways: serving.iter().map(|seen| seen.status.gateway).collect(),
+                health: serving.iter().map(|seen| seen.status.admin).collect(),
+            }
+        })
+        .collect()
+}
+
+/// The state to tell, or nothing if `told` still holds. Round trips alone are told no more often than every `pause`.
+#[must_use]
+pub fn next(
+    told: Option<&NetworkDesired>,
+    clusters: Vec<ClusterSpec>,
+    locations: &[(ClientPrefix, GeoPoint)],
+    rtt: &RttTable,
+    since_last: Duration,
+    pause: Duration,
+) -> Option<NetworkDesired> {
+    let measured: Vec<(ClientPrefix, ClusterId, Millis)> = rtt.list();
+    let due = match told {
+        None => true,
+        Some(told) => {
+            told.clusters != clusters
+                || told.locations != locations
+                || (since_last >= pause && rtt.differs(&told.measured))
+        }
+    };
+    due.then(|| NetworkDesired { revision: Revision::NONE, clusters, locations: locations.to_vec(), measured })
+}
+
+/// A network nobody has told anything about.
+#[must_use]
+pub fn unknown(locations: &[(ClientPrefix, GeoPoint)]) -> NetworkDesired {
+    NetworkDesired { revision: Revision::NONE, clusters: Vec::new(), locations: locations.to_vec(), measured: Vec::new() }
+}
+
+/// How long ago `last` was; for ever if it never was.
+#[must_use]
+pub fn since(last: Option<Timestamp>, now: Timestamp) -> Duration {
+    last.map_or(Duration::MAX, |last| now.since(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::message::NodeStatus;
+
+    use super::*;
+    use crate::fixture;
+    use crate::geo::Sample;
+    use crate::settings::GeoSettings;
+
+    fn live(nodes: &[(&str, &str, bool)]) -> Live {
+        let mut live = Live::new(Vec::new(), 10, Timestamp(0));
+        for (node, cluster, draining) in nodes {
+            live.observe(NodeStatus { draining: *draining, ..fixture::status(node, cluster) }, Timestamp(0));
+        }
+        live
+    }
+
+    #[test]
+    fn a_cluster_is_its_nodes_and_draining_ones_leave() {
+        let specs = clusters(&live(&[("a-1", "a", false), ("a-2", "a", true), ("b-1", "b", true)]));
+        let gateways: Vec<(&str, usize, usize)> =
+            specs.iter().map(|spec| (spec.cluster.as_str(), spec.gateways.len(), spec.health.len())).collect();
+        assert_eq!(gateways, [("a", 1, 1), ("b", 0, 0)]);
+        let alone = clusters(&live(&[("a-1", "a", true)]));
+        assert_eq!(alone[0].gateways.len(), 1, "better a draining gateway than none");
+    }
+
+    #[test]
+    fn changes_are_told_at_once_but_round_trips_with_a_pause() {
+        let mut rtt = RttTable::new(&GeoSettings::default(), Vec::new());
+        let live = live(&[("a-1", "a", false)]);
+        let pause = Duration::from_secs(10);
+        let told = next(None, clusters(&live), &[], &rtt, Duration::ZERO, pause).expect("the first");
+        let again = |rtt: &RttTable, since| next(Some(&told), clusters(&live), &[], rtt, since, pause);
+        assert_eq!(again(&rtt, Duration::MAX), None);
+        rtt.observe(
+            Sample {
+                prefix: "192.0.2.0/24".parse().expect("prefix"),
+                cluster: "a".parse().expect("cluster"),
+                rtt: Millis::new(9.0),
+                connections: 1,
+            },
+            Timestamp(1),
+        );
+        assert_eq!(again(&rtt, Duration::from_secs(9)), None, "too soon");
+        assert_eq!(again(&rtt, pause).expect("due").measured.len(), 1);
+        assert!(next(Some(&told), Vec::new(), &[], &rtt, Duration::ZERO, pause).is_some(), "a cluster left");
+    }
+}

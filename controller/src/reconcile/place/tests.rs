@@ -1,0 +1,196 @@
+use std::sync::Arc;
+
+use fdn_core::message::NodeStatus;
+use fdn_core::{GeoPoint, Millis, Timestamp, VersionNumber};
+use fdn_scheduling::place::Bandwidth;
+use fdn_scheduling::steer::Margin;
+use fdn_scheduling::workflow::Profile;
+
+use super::*;
+use crate::fixture;
+use crate::geo::Geo;
+use crate::reconcile::live::Live;
+use crate::reconcile::profile;
+use crate::reconcile::world::Terms;
+use crate::reconcile::write::plan_rows;
+use crate::settings::{ClientLocation, GeoSettings};
+
+const PARIS: &str = "192.0.2.0/24";
+const NEW_YORK: &str = "198.51.100.0/24";
+const NOW: Timestamp = Timestamp(0);
+
+fn prefix(text: &str) -> ClientPrefix {
+    text.parse().expect("prefix")
+}
+
+fn node(name: &str, cluster: &str, lat: f64, lon: f64) -> NodeStatus {
+    NodeStatus { location: GeoPoint::new(lat, lon).expect("position"), ..fixture::status(name, cluster) }
+}
+
+fn nodes() -> Vec<NodeStatus> {
+    vec![node("eu-1", "eu-west", 53.35, -6.26), node("us-1", "us-east", 39.04, -77.49)]
+}
+
+fn world(nodes: Vec<NodeStatus>, located: bool) -> World {
+    let mut live = Live::new(Vec::new(), 100, NOW);
+    for status in nodes {
+        live.observe(status, NOW);
+    }
+    let locations = if located {
+        vec![
+            ClientLocation { prefix: prefix(PARIS), lat: 48.86, lon: 2.35 },
+            ClientLocation { prefix: prefix(NEW_YORK), lat: 40.71, lon: -74.01 },
+        ]
+    } else {
+        Vec::new()
+    };
+    let geo = Arc::new(Geo::open(&GeoSettings { locations, ..GeoSettings::default() }).expect("locations"));
+    World::new(&live, geo, Vec::new(), Terms { margin: Margin::default(), bandwidth: Bandwidth::UNLIMITED }, NOW)
+}
+
+fn workflow() -> Workflow {
+    Workflow::single("hello".parse().expect("function"), VersionNumber::FIRST)
+}
+
+fn place_hello(world: &World, before: &Before<'_>, demand: &[&str], limit: usize) -> Placed {
+    let workflow = workflow();
+    let app = "hello".parse().expect("app");
+    let profiles = world.profiles(&app, &workflow, |_| profile(&fdn_core::manifest::Manifest::default()));
+    place(world, &workflow, &profiles, before, demand.iter().map(|p| prefix(p)), limit)
+}
+
+fn cluster_of<'a>(placed: &'a Placed, client: &str) -> &'a str {
+    placed.bindings[&prefix(client)].0.as_str()
+}
+
+/// What was placed, as the rows it is stored in.
+fn rows(placed: &Placed) -> (Vec<PlanRow>, Vec<BindingRow>) {
+    let app = "hello".parse().expect("app");
+    let plans = plan_rows(&app, placed, Revision(1), NOW).expect("rows");
+    (plans, binding_rows(&app, &Before::default(), placed, Revision(1)))
+}
+
+#[test]
+fn a_new_app_is_planned_for_every_known_location() {
+    let placed = place_hello(&world(nodes(), true), &Before::default(), &[], 100);
+    assert_eq!(cluster_of(&placed, PARIS), "eu-west");
+    assert_eq!(cluster_of(&placed, NEW_YORK), "us-east");
+    let primaries: Vec<String> = placed.primaries().iter().map(ToString::to_string).collect();
+    assert_eq!(primaries, ["eu-west", "us-east"]);
+    assert_eq!(placed.plans.len(), 2);
+}
+
+#[test]
+fn without_locations_or_demand_there_is_a_plan_but_no_binding() {
+    let placed = place_hello(&world(nodes(), false), &Before::default(), &[], 100);
+    assert_eq!((placed.plans.len(), placed.bindings.len(), placed.primaries().len()), (1, 0, 1));
+}
+
+#[test]
+fn clients_that_see_the_clusters_alike_share_a_plan() {
+    let placed = place_hello(&world(nodes(), true), &Before::default(), &["192.0.2.0/25", "192.0.2.128/26"], 100);
+    assert_eq!((placed.plans.len(), placed.bindings.len()), (2, 4));
+    let group = |client: &str| placed.bindings[&prefix(client)].1.clone();
+    assert_eq!(group("192.0.2.0/25"), group(PARIS));
+}
+
+#[test]
+fn planning_twice_changes_nothing() {
+    let world = world(nodes(), true);
+    let first = place_hello(&world, &Before::default(), &["10.0.0.0/24"], 100);
+    let (plans, bindings) = rows(&first);
+    let before = Before::new(&plans, &bindings);
+    let second = place_hello(&world, &before, &["10.0.0.0/24"], 100);
+    assert_eq!(difference(&before, &second), Difference::default());
+    assert_eq!(binding_rows(&"hello".parse().expect("app"), &before, &second, Revision(9)), bindings, "revisions stay");
+}
+
+#[test]
+fn a_dead_cluster_is_left_at_once_and_a_small_gain_moves_nobody() {
+    let first = place_hello(&world(nodes(), true), &Before::default(), &[], 100);
+    let (plans, bindings) = rows(&first);
+    let before = Before::new(&plans, &bindings);
+    let mut drained = nodes();
+    drained[0].draining = true;
+    let placed = place_hello(&world(drained, true), &before, &[], 100);
+    assert_eq!(cluster_of(&placed, PARIS), "us-east");
+    let found = difference(&before, &placed);
+    assert_eq!((found.bindings, found.moved, found.plans), (1, 1, true));
+    // Paris: eu-west takes about 9 + 10 + 9 ms. A wait of a millisecond there is no reason to cross the ocean.
+    let mut busy = nodes();
+    busy[0].busy = busy[0].slots;
+    busy[0].queued_work = Millis::new(40.0);
+    let placed = place_hello(&world(busy, true), &before, &[], 100);
+    assert_eq!(difference(&before, &placed).moved, 0);
+}
+
+#[test]
+fn when_nothing_fits_everything_stays() {
+    let first = place_hello(&world(nodes(), true), &Before::default(), &[], 100);
+    let (plans, bindings) = rows(&first);
+    let before = Before::new(&plans, &bindings);
+    let mut drained = nodes();
+    drained.iter_mut().for_each(|node| node.draining = true);
+    let placed = place_hello(&world(drained, true), &before, &[], 100);
+    assert_eq!(difference(&before, &placed), Difference::default());
+    assert!(placed.unplaced[0].contains("is draining"), "{:?}", placed.unplaced);
+    let fresh = place_hello(&world(Vec::new(), true), &Before::default(), &[], 100);
+    assert_eq!((fresh.plans.len(), fresh.bindings.len()), (0, 0));
+}
+
+#[test]
+fn bindings_are_bounded_and_demand_comes_first() {
+    let placed = place_hello(&world(nodes(), true), &Before::default(), &["10.0.0.0/24", "10.0.1.0/24"], 3);
+    let bound: Vec<String> = placed.bindings.keys().map(ToString::to_string).collect();
+    assert_eq!(bound, ["10.0.0.0/24", "10.0.1.0/24", PARIS]);
+}
+
+#[test]
+fn members_of_a_group_with_different_pasts_are_steered_apart() {
+    // Two prefixes see the clusters alike, but one was sent to us-east when it was seen differently.
+    let world = world(nodes(), false);
+    let mut first = place_hello(&world, &Before::default(), &["10.0.0.0/24", "10.0.1.0/24"], 100);
+    let group = first.bindings[&prefix("10.0.0.0/24")].1.clone();
+    let mut other = first.plans[&group].clone();
+    other.stages.values_mut().for_each(|cluster| *cluster = "us-east".parse().expect("cluster"));
+    first.plans.insert("other".to_owned(), other);
+    first.bindings.insert(prefix("10.0.1.0/24"), ("us-east".parse().expect("cluster"), "other".to_owned()));
+    let (plans, bindings) = rows(&first);
+    let before = Before::new(&plans, &bindings);
+    let placed = place_hello(&world, &before, &["10.0.0.0/24", "10.0.1.0/24"], 100);
+    // Both clusters are as far from an unknown client: nobody gains by moving.
+    assert_eq!(cluster_of(&placed, "10.0.0.0/24"), "eu-west");
+    assert_eq!(cluster_of(&placed, "10.0.1.0/24"), "us-east");
+    assert_eq!(placed.plans.len(), 2);
+    assert_eq!(difference(&before, &placed).moved, 0);
+}
+
+#[test]
+fn a_chain_of_stages_goes_through_the_same_path() {
+    use fdn_core::ByteSize;
+    use fdn_core::workflow::{Edge, Stage};
+    let stage = |name: &str| Stage {
+        name: name.parse().expect("stage"),
+        function: name.parse().expect("function"),
+        version: VersionNumber::FIRST,
+    };
+    let edge = Edge {
+        from: "first".parse().expect("stage"),
+        to: "second".parse().expect("stage"),
+        size: ByteSize::from_mib(10),
+    };
+    let workflow = Workflow::new(vec![stage("first"), stage("second")], vec![edge]).expect("workflow");
+    let world = world(nodes(), true);
+    let profiles = workflow
+        .stages()
+        .iter()
+        .map(|s| (s.name.clone(), Profile { work: Millis::new(5.0), ..profile(&fdn_core::manifest::Manifest::default()) }))
+        .collect();
+    let placed = place(&world, &workflow, &profiles, &Before::default(), [], 100);
+    let plan = &placed.plans[&placed.bindings[&prefix(PARIS)].1];
+    assert_eq!(plan.stages.len(), 2);
+    assert!(plan.stages.values().all(|cluster| cluster.as_str() == "eu-west"), "{:?}", plan.stages);
+    let (plans, bindings) = rows(&placed);
+    let again = Before::new(&plans, &bindings);
+    assert_eq!(again.stages(&workflow, prefix(PARIS)).expect("known").len(), 2);
+}

@@ -1,0 +1,106 @@
+//! Writing what was planned: plans, bindings and the messages about them, in one transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fdn_core::{AppName, Revision, Timestamp};
+use sqlx::AnyConnection;
+
+use super::desired::{tell_dns, tell_nodes};
+use super::place::{Before, Difference, Placed, binding_rows};
+use crate::store::StoreError;
+use crate::store::app::{AppRow, app_get, app_upsert};
+use crate::store::binding::{BindingRow, binding_delete, binding_upsert};
+use crate::store::plan::{PlanRow, plan_replace};
+use crate::store::revision::revision_next;
+
+/// An app's placement as it is to be written.
+pub struct Change<'a> {
+    /// The app as it was read.
+    pub app: &'a AppRow,
+    /// The plans and bindings it was planned from.
+    pub before: &'a Before<'a>,
+    /// The bindings as they are stored.
+    pub stored: &'a [BindingRow],
+    /// What was planned.
+    pub placed: &'a Placed,
+    /// How the two differ.
+    pub difference: Difference,
+}
+
+/// Writes a change if the app is still as it was read; `None` if it is not.
+///
+/// # Errors
+/// When the database fails.
+pub async fn change_write(
+    connection: &mut AnyConnection,
+    change: &Change<'_>,
+    ttl_s: u32,
+    now: Timestamp,
+) -> Result<Option<Revision>, StoreError> {
+    let revision = revision_next(connection).await?;
+    let Some(mut app) = app_get(connection, &change.app.name).await? else { return Ok(None) };
+    if app != *change.app {
+        return Ok(None);
+    }
+    placement_write(connection, &app.name, change, revision, now).await?;
+    let primaries = change.placed.primaries();
+    let nodes_differ = primaries != app.primaries;
+    let dns_differs = change.difference.bindings > 0;
+    if nodes_differ {
+        app.primaries = primaries;
+        app.revision = revision;
+    }
+    if dns_differs {
+        app.bindings_revision = revision;
+    }
+    app_upsert(connection, &app).await?;
+    if nodes_differ {
+        tell_nodes(connection, &app, now).await?;
+    }
+    if dns_differs {
+        let rows = binding_rows(&app.name, change.before, change.placed, revision);
+        tell_dns(connection, &app, &rows, ttl_s, now).await?;
+    }
+    Ok(Some(revision))
+}
+
+/// Writes plans and the bindings that differ from the stored ones.
+async fn placement_write(
+    connection: &mut AnyConnection,
+    app: &AppName,
+    change: &Change<'_>,
+    revision: Revision,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let rows = binding_rows(app, change.before, change.placed, revision);
+    let stored: BTreeMap<_, _> = change.stored.iter().map(|row| (row.prefix, row)).collect();
+    let wanted: BTreeSet<_> = rows.iter().map(|row| row.prefix).collect();
+    for row in rows.iter().filter(|row| stored.get(&row.prefix) != Some(row)) {
+        binding_upsert(connection, row).await?;
+    }
+    for prefix in stored.keys().filter(|prefix| !wanted.contains(prefix)) {
+        binding_delete(connection, app, *prefix).await?;
+    }
+    plan_replace(connection, app, &plan_rows(app, change.placed, revision, now)?).await
+}
+
+/// Plans as rows.
+///
+/// # Errors
+/// When an explanation cannot be written as JSON.
+pub fn plan_rows(app: &AppName, placed: &Placed, revision: Revision, now: Timestamp) -> Result<Vec<PlanRow>, StoreError> {
+    placed
+        .plans
+        .iter()
+        .map(|(group, plan)| {
+            Ok(PlanRow {
+                app: app.clone(),
+                group: group.clone(),
+                stages: plan.stages.clone(),
+                explanation: serde_json::to_string(&plan.explanation).map_err(|e| StoreError::corrupt("plans.explanation", e))?,
+                revision,
+                planned_at: now,
+            })
+        })
+        .collect()
+}

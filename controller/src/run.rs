@@ -1,0 +1,136 @@
+//! A controller from start to stop.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use fdn_bus::SharedBroker;
+use fdn_core::message::Channel;
+use fdn_runtime::Compiler;
+use fdn_service::health::Readiness;
+use fdn_service::secret::Secret;
+use fdn_service::{CancellationToken, listen};
+use tokio::task::JoinSet;
+use tracing::info;
+
+use crate::Error;
+use crate::app::login;
+use crate::dispatch::{consumer, publisher};
+use crate::http;
+use crate::reconcile::Planner;
+use crate::settings::Settings;
+use crate::state::{State, lock};
+use crate::upload::Uploads;
+
+/// How often gauges are read.
+const GAUGES: Duration = Duration::from_secs(5);
+/// How long background work may take to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A running controller.
+pub struct Controller {
+    state: Arc<State>,
+    address: SocketAddr,
+    password: Option<Secret>,
+    server: ServerHandle,
+    shutdown: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Controller {
+    /// Starts a controller; it listens when this returns. The broker of the settings is not looked at: it is handed in. The program's `main`
+    /// must know [`fdn_runtime::COMPILE_WORKER_ARG`].
+    ///
+    /// # Errors
+    /// When a setting is not valid, or what it names cannot be used.
+    pub async fn start(settings: Settings, broker: SharedBroker) -> Result<Self, Error> {
+        let compiler = Uploads::compiler(&settings);
+        Self::start_with(settings, broker, compiler).await
+    }
+
+    /// The same with a compiler of one's own: tests have no `main`.
+    ///
+    /// # Errors
+    /// As [`Controller::start`].
+    pub async fn start_with(settings: Settings, broker: SharedBroker, compiler: Compiler) -> Result<Self, Error> {
+        let listener = listen::tcp(settings.listen, "listen")?;
+        let address = listener.local_addr().map_err(|e| Error::Internal(format!("the listener has no address: {e}")))?;
+        let state = Arc::new(State::open(settings, broker, compiler).await?);
+        let password = login::first_user(&state).await?;
+        state.readiness.set("store", true, "");
+        let server = http::start(listener, Arc::clone(&state))?;
+        let shutdown = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(publisher::run(Arc::clone(&state), shutdown.clone()));
+        tasks.spawn(consumer::run(Arc::clone(&state), shutdown.clone()));
+        tasks.spawn(Planner::new(Arc::clone(&state)).run(shutdown.clone()));
+        tasks.spawn(gauges(Arc::clone(&state), shutdown.clone()));
+        info!(%address, zone = %state.settings.zone, "the controller listens");
+        Ok(Self { state, address, password, server, shutdown, tasks })
+    }
+
+    /// Where API, console, health and metrics are served.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The first user's password, if this start made it: the caller shows it once.
+    #[must_use]
+    pub fn initial_password(&self) -> Option<Secret> {
+        self.password.clone()
+    }
+
+    /// Whether it can do its work.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.state.readiness.clone()
+    }
+
+    /// What its parts share, for tests and for tools in the same process.
+    #[must_use]
+    pub fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// Stops: no new requests, running ones end, background work ends after what it is doing.
+    pub async fn stop(mut self) {
+        self.server.stop(true).await;
+        self.shutdown.cancel();
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(PATIENCE, ended).await.is_err() {
+            self.tasks.shutdown().await;
+        }
+        self.state.store.close().await;
+        info!("the controller has stopped");
+    }
+}
+
+/// Reads what is not counted where it happens.
+async fn gauges(state: Arc<State>, shutdown: CancellationToken) {
+    let mut timer = tokio::time::interval(GAUGES);
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            _ = timer.tick() => {}
+        }
+        let metrics = &state.metrics;
+        let set = |gauges: &prometheus::IntGaugeVec, label: &str, value: usize| {
+            gauges.with_label_values(&[label]).set(i64::try_from(value).unwrap_or(i64::MAX));
+        };
+        let pool = state.store.pool_use();
+        set(&metrics.connections, "open", pool.open as usize);
+        set(&metrics.connections, "idle", pool.idle);
+        let now = fdn_service::now();
+        let (alive, known) = {
+            let live = lock(&state.live);
+            (live.alive(now).count(), live.nodes().count())
+        };
+        set(&metrics.nodes, "alive", alive);
+        set(&metrics.nodes, "known", known);
+        if let Ok(dead) = state.broker.dead_letters(Channel::Controller).await {
+            metrics.dead_letters.set(i64::try_from(dead).unwrap_or(i64::MAX));
+        }
+    }
+}

@@ -1,0 +1,493 @@
+//! Settings of a controller: defaults, then the TOML file, then the environment, then flags (see `fdn_service::config`).
+//!
+//! Every queue, cache, body and retry of the controller has its bound here. Secrets are named by the files that hold them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use fdn_core::manifest::ManifestBounds;
+use fdn_core::{ByteSize, ClientPrefix, DurationMs, GeoPoint, HostName};
+use fdn_service::logs::LogSettings;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// Everything that can be set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Where API, console, health and metrics are served.
+    pub listen: SocketAddr,
+    /// The zone under which apps get their host names.
+    pub zone: HostName,
+    /// Where the Smart DNS can be asked directly; told to the command line.
+    pub dns: Option<SocketAddr>,
+    /// The port of the gateways; told to the command line.
+    pub gateway_port: u16,
+    /// Threads that serve HTTP.
+    pub workers: usize,
+    /// What the processes of the network share.
+    pub network: NetworkSettings,
+    /// The metadata store.
+    pub database: DatabaseSettings,
+    /// The artifact store.
+    pub artifacts: ArtifactSettings,
+    /// The message broker.
+    pub broker: BrokerSettings,
+    /// Users and tokens.
+    pub accounts: AccountSettings,
+    /// Uploading.
+    pub uploads: UploadSettings,
+    /// What a manifest may ask for.
+    pub bounds: ManifestBounds,
+    /// Placement.
+    pub planner: PlannerSettings,
+    /// Where clients are.
+    pub geo: GeoSettings,
+    /// Sending to agents and DNS servers, hearing from them.
+    pub dispatch: DispatchSettings,
+    /// Logs of functions.
+    pub function_logs: FunctionLogSettings,
+    /// The controller's own log.
+    pub log: LogSettings,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8600)),
+            zone: "fn.test".parse().expect("a host name"),
+            dns: None,
+            gateway_port: 8080,
+            workers: 2,
+            network: NetworkSettings::default(),
+            database: DatabaseSettings::default(),
+            artifacts: ArtifactSettings::default(),
+            broker: BrokerSettings::default(),
+            accounts: AccountSettings::default(),
+            uploads: UploadSettings::default(),
+            bounds: ManifestBounds::default(),
+            planner: PlannerSettings::default(),
+            geo: GeoSettings::default(),
+            dispatch: DispatchSettings::default(),
+            function_logs: FunctionLogSettings::default(),
+            log: LogSettings::default(),
+        }
+    }
+}
+
+/// What the processes of the network share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkSettings {
+    /// The file with the token by which agents and DNS servers are known; made if it does not exist.
+    pub token_file: PathBuf,
+    /// The file with the key that seals secrets, 64 hexadecimal digits; made if it does not exist.
+    pub key_file: PathBuf,
+}
+
+impl Default for NetworkSettings {
+    fn default() -> Self {
+        Self { token_file: "/etc/fdn/network.token".into(), key_file: "/etc/fdn/network.key".into() }
+    }
+}
+
+/// The metadata store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DatabaseSettings {
+    /// `postgres://USER@HOST/NAME` or `sqlite:///PATH`.
+    pub url: String,
+    /// The file with the password, if the database wants one.
+    pub password_file: Option<PathBuf>,
+    /// The most connections.
+    pub max_connections: u32,
+    /// How long to wait for a connection.
+    pub acquire_timeout: DurationMs,
+}
+
+impl Default for DatabaseSettings {
+    fn default() -> Self {
+        Self {
+            url: "sqlite:///var/lib/fdn/controller.db".to_owned(),
+            password_file: None,
+            max_connections: 8,
+            acquire_timeout: DurationMs::from_secs(5),
+        }
+    }
+}
+
+/// The artifact store: a local folder, or an S3-compatible service if `s3` is set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ArtifactSettings {
+    /// The local folder.
+    pub local: PathBuf,
+    /// The service; the folder is not used then.
+    pub s3: Option<S3Settings>,
+}
+
+impl Default for ArtifactSettings {
+    fn default() -> Self {
+        Self { local: "/var/lib/fdn/artifacts".into(), s3: None }
+    }
+}
+
+/// An S3-compatible service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct S3Settings {
+    /// The bucket.
+    pub bucket: String,
+    /// The region; most services other than Amazon's ignore it.
+    #[serde(default = "default_region")]
+    pub region: String,
+    /// Where the service is, such as `https://minio.example.org:9000`; Amazon's own if absent.
+    #[serde(default)]
+    pub endpoint: Option<String>,
+    /// What object names begin with.
+    #[serde(default)]
+    pub prefix: String,
+    /// The file with the access key id.
+    pub access_key_file: PathBuf,
+    /// The file with the secret access key.
+    pub secret_key_file: PathBuf,
+    /// Whether plain HTTP is allowed.
+    #[serde(default)]
+    pub allow_http: bool,
+}
+
+fn default_region() -> String {
+    "us-east-1".to_owned()
+}
+
+/// The message broker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BrokerSettings {
+    /// `amqp://USER@HOST:PORT/VHOST`.
+    pub url: String,
+    /// The file with the password.
+    pub password_file: Option<PathBuf>,
+    /// What the names of exchanges and queues begin with.
+    pub namespace: String,
+}
+
+impl Default for BrokerSettings {
+    fn default() -> Self {
+        Self { url: "amqp://fdn@127.0.0.1:5672/%2f".to_owned(), password_file: None, namespace: "fdn".to_owned() }
+    }
+}
+
+/// Users and tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccountSettings {
+    /// The first user's name.
+    pub admin: String,
+    /// Where the first user's password is written at the first start; a password that stands there already is used.
+    pub initial_password_file: Option<PathBuf>,
+    /// How long a token is valid.
+    pub token_lifetime: DurationMs,
+    /// The most tokens of one user; the least recently used make room.
+    pub tokens_per_user: u32,
+    /// Failed logins of one user or from one address, within `login_window`, before the next one must wait.
+    pub login_attempts: u32,
+    /// For how long failures count.
+    pub login_window: DurationMs,
+    /// Users and addresses whose failures are remembered.
+    pub login_tracked: usize,
+    /// Passwords that are checked at the same time (19 MiB of memory each).
+    pub login_parallel: usize,
+}
+
+impl Default for AccountSettings {
+    fn default() -> Self {
+        Self {
+            admin: "admin".to_owned(),
+            initial_password_file: None,
+            token_lifetime: DurationMs::from_secs(7 * 24 * 3600),
+            tokens_per_user: 100,
+            login_attempts: 5,
+            login_window: DurationMs::from_secs(15 * 60),
+            login_tracked: 10_000,
+            login_parallel: 2,
+        }
+    }
+}
+
+/// Uploading.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UploadSettings {
+    /// The largest component.
+    pub limit: ByteSize,
+    /// Where uploads lie while they are checked; the system's temporary folder if absent.
+    pub folder: Option<PathBuf>,
+    /// Uploads at the same time; one more is asked to come again.
+    pub parallel: usize,
+    /// How long the client may be silent while it sends.
+    pub idle_timeout: DurationMs,
+    /// Memory of the compiling process.
+    pub compile_memory: ByteSize,
+    /// Time of the compiling process.
+    pub compile_time: DurationMs,
+    /// The largest of all other request bodies.
+    pub body_limit: ByteSize,
+}
+
+impl Default for UploadSettings {
+    fn default() -> Self {
+        Self {
+            limit: ByteSize::from_mib(64),
+            folder: None,
+            parallel: 4,
+            idle_timeout: DurationMs::from_secs(30),
+            compile_memory: ByteSize::from_mib(2048),
+            compile_time: DurationMs::from_secs(120),
+            body_limit: ByteSize::from_bytes(256 << 10),
+        }
+    }
+}
+
+/// Placement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PlannerSettings {
+    /// How often everything is planned anew when nothing asked for it.
+    pub interval: DurationMs,
+    /// How often it is looked whether a node died or returned.
+    pub watch_interval: DurationMs,
+    /// The share of the time that a better cluster must save before clients are moved.
+    pub margin: f64,
+    /// The time to live of DNS answers.
+    pub ttl: DurationMs,
+    /// The most client prefixes of one app that have a binding; those unseen longest make room.
+    pub bindings_per_app: u32,
+    /// Reports of demand that wait for the planner, over all apps.
+    pub demand_pending: usize,
+    /// Megabytes per second between two clusters, as placement assumes.
+    pub bandwidth_mb_per_s: f64,
+    /// How often what nodes say is written to the metadata store when nothing important changed.
+    pub status_write_interval: DurationMs,
+    /// How long a silent node is remembered.
+    pub forget_after: DurationMs,
+    /// The most nodes.
+    pub nodes_max: usize,
+}
+
+impl Default for PlannerSettings {
+    fn default() -> Self {
+        Self {
+            interval: DurationMs::from_secs(5),
+            watch_interval: DurationMs::from_millis(500),
+            margin: 0.1,
+            ttl: DurationMs::from_secs(10),
+            bindings_per_app: 10_000,
+            demand_pending: 10_000,
+            bandwidth_mb_per_s: 100.0,
+            status_write_interval: DurationMs::from_secs(4),
+            forget_after: DurationMs::from_secs(24 * 3600),
+            nodes_max: 10_000,
+        }
+    }
+}
+
+/// Where clients are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GeoSettings {
+    /// Client prefixes and where they are.
+    pub locations: Vec<ClientLocation>,
+    /// A database in MaxMind's format with `location.latitude` and `location.longitude` (City or larger), for all other clients.
+    pub database: Option<PathBuf>,
+    /// Measured round trips that are kept.
+    pub rtt_entries: usize,
+    /// The weight of a new measurement.
+    pub rtt_weight: f64,
+    /// The share by which a smoothed round trip must change before DNS servers are told.
+    pub rtt_change: f64,
+    /// DNS servers are told of round trips no more often than this.
+    pub rtt_interval: DurationMs,
+}
+
+impl Default for GeoSettings {
+    fn default() -> Self {
+        Self {
+            locations: Vec::new(),
+            database: None,
+            rtt_entries: 20_000,
+            rtt_weight: 0.25,
+            rtt_change: 0.2,
+            rtt_interval: DurationMs::from_secs(10),
+        }
+    }
+}
+
+/// Where the clients of a prefix are.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientLocation {
+    /// The clients.
+    pub prefix: ClientPrefix,
+    /// Latitude in degrees.
+    pub lat: f64,
+    /// Longitude in degrees.
+    pub lon: f64,
+}
+
+impl ClientLocation {
+    /// The position.
+    ///
+    /// # Errors
+    /// When it is not on the earth.
+    pub fn point(&self) -> Result<GeoPoint, Error> {
+        GeoPoint::new(self.lat, self.lon).map_err(|e| Error::config(format!("geo.locations, {}: {e}", self.prefix)))
+    }
+}
+
+/// Sending to agents and DNS servers, hearing from them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DispatchSettings {
+    /// How often the outbox is looked at when nothing woke the publisher.
+    pub interval: DurationMs,
+    /// Messages read from the outbox at a time.
+    pub batch: u32,
+    /// How long the broker may take to confirm a message.
+    pub confirm_timeout: DurationMs,
+    /// The longest pause after a failure.
+    pub backoff: DurationMs,
+    /// Reports that are handled at the same time.
+    pub prefetch: u16,
+    /// Message ids by which a second delivery is recognised.
+    pub remembered: usize,
+}
+
+impl Default for DispatchSettings {
+    fn default() -> Self {
+        Self {
+            interval: DurationMs::from_secs(1),
+            batch: 100,
+            confirm_timeout: DurationMs::from_secs(10),
+            backoff: DurationMs::from_secs(5),
+            prefetch: 200,
+            remembered: 20_000,
+        }
+    }
+}
+
+/// Logs of functions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FunctionLogSettings {
+    /// The most lines asked of each node.
+    pub tail: u32,
+    /// The longest line passed on.
+    pub line: ByteSize,
+    /// Lines that wait for a slow reader, over all nodes; beyond it the nodes wait.
+    pub buffer: usize,
+    /// Readers at the same time.
+    pub readers: usize,
+    /// How long a node may take to answer.
+    pub node_timeout: DurationMs,
+}
+
+impl Default for FunctionLogSettings {
+    fn default() -> Self {
+        Self {
+            tail: 1000,
+            line: ByteSize::from_bytes(64 << 10),
+            buffer: 1000,
+            readers: 64,
+            node_timeout: DurationMs::from_secs(3),
+        }
+    }
+}
+
+impl Settings {
+    /// Checks what the types alone cannot.
+    ///
+    /// # Errors
+    /// The first setting that makes no sense, by its key.
+    pub fn check(&self) -> Result<(), Error> {
+        let rule = |ok: bool, text: &str| if ok { Ok(()) } else { Err(Error::config(text.to_owned())) };
+        rule(self.workers > 0, "workers must be at least 1")?;
+        rule(self.database.max_connections > 1, "database.max_connections must be at least 2")?;
+        rule((0.0..1.0).contains(&self.planner.margin), "planner.margin must be from 0 up to, not including, 1")?;
+        rule(self.planner.bandwidth_mb_per_s > 0.0, "planner.bandwidth_mb_per_s must be positive")?;
+        rule(self.planner.ttl.as_millis() >= 1000, "planner.ttl must be at least 1s")?;
+        rule((0.0..=1.0).contains(&self.geo.rtt_weight), "geo.rtt_weight must be from 0 to 1")?;
+        rule(self.geo.rtt_change > 0.0, "geo.rtt_change must be positive")?;
+        rule(self.uploads.parallel > 0, "uploads.parallel must be at least 1")?;
+        rule(self.uploads.limit.as_bytes() > 0, "uploads.limit must be positive")?;
+        rule(self.accounts.login_parallel > 0, "accounts.login_parallel must be at least 1")?;
+        rule((1..=63).contains(&self.accounts.admin.len()), "accounts.admin must have 1 to 63 characters")?;
+        rule(self.dispatch.batch > 0 && self.dispatch.prefetch > 0, "dispatch.batch and dispatch.prefetch must be at least 1")?;
+        let intervals = [
+            ("planner.interval", self.planner.interval),
+            ("planner.watch_interval", self.planner.watch_interval),
+            ("planner.status_write_interval", self.planner.status_write_interval),
+            ("dispatch.interval", self.dispatch.interval),
+        ];
+        for (key, value) in intervals {
+            rule(value.as_millis() >= 10, &format!("{key} must be at least 10ms"))?;
+        }
+        self.geo.locations.iter().try_for_each(|location| location.point().map(drop))?;
+        crate::store::dialect::Dialect::of(&self.database.url)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn sample() -> String {
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/config/controller.toml")).expect("the sample file")
+    }
+
+    #[test]
+    fn the_sample_file_is_valid_and_explains_every_key() {
+        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/config/controller.toml"));
+        let settings: Settings = fdn_service::config::load(Some(path), &[]).expect("valid");
+        settings.check().expect("sensible");
+        // A line that sets a key, or would if it were uncommented, follows a comment in words.
+        let mut explained = false;
+        for line in sample().lines() {
+            let text = line.trim_start_matches("# ");
+            let sets = text.split_once(" = ").is_some_and(|(key, _)| key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit()));
+            assert!(!sets || explained, "{line} is not explained");
+            explained = line.starts_with('#') && !sets || sets && line.starts_with('#') && explained;
+        }
+    }
+
+    #[test]
+    fn the_sample_file_shows_every_key() {
+        let settings = Settings {
+            dns: Some(SocketAddr::from(([127, 0, 0, 1], 5300))),
+            ..Settings::default()
+        };
+        let all = toml::Table::try_from(&settings).expect("settings are TOML");
+        let text = sample();
+        for (section, value) in &all {
+            let keys: Vec<&String> = value.as_table().map_or_else(|| vec![section], |table| table.keys().collect());
+            for key in keys {
+                assert!(text.contains(&format!("{key} = ")) || text.contains(&format!("{key}]")), "{section}.{key} is missing");
+            }
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        let mut settings = Settings::default();
+        settings.planner.margin = 1.0;
+        assert!(settings.check().expect_err("too large").to_string().contains("planner.margin"));
+        let mut settings = Settings::default();
+        settings.geo.locations =
+            vec![ClientLocation { prefix: "192.0.2.0/24".parse().expect("prefix"), lat: 91.0, lon: 0.0 }];
+        assert!(settings.check().expect_err("off the earth").to_string().contains("192.0.2.0/24"));
+    }
+}

@@ -1,0 +1,87 @@
+//! Bindings: which cluster DNS answers with, for an app and a client prefix.
+
+use fdn_core::{AppName, ClientPrefix, ClusterId, Revision};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row};
+
+use super::StoreError;
+use super::row::{number, parsed, stored};
+
+/// One binding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindingRow {
+    /// The app.
+    pub app: AppName,
+    /// The clients.
+    pub prefix: ClientPrefix,
+    /// Where they are sent.
+    pub cluster: ClusterId,
+    /// The group that was planned for.
+    pub group: String,
+    /// The revision at which they were first sent there.
+    pub revision: Revision,
+}
+
+fn binding_row(row: &AnyRow) -> Result<BindingRow, StoreError> {
+    Ok(BindingRow {
+        app: parsed(row, "app")?,
+        prefix: parsed(row, "prefix")?,
+        cluster: parsed(row, "cluster")?,
+        group: row.try_get("client_group")?,
+        revision: Revision(number(row, "revision")?),
+    })
+}
+
+/// The bindings of an app, by the text of their prefix.
+///
+/// # Errors
+/// When the database fails.
+pub async fn binding_list(connection: &mut AnyConnection, app: &AppName) -> Result<Vec<BindingRow>, StoreError> {
+    let rows = sqlx::query("SELECT * FROM bindings WHERE app = $1 ORDER BY prefix")
+        .bind(app.as_str())
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(binding_row).collect()
+}
+
+/// All bindings, by app and the text of their prefix.
+///
+/// # Errors
+/// When the database fails.
+pub async fn binding_list_all(connection: &mut AnyConnection) -> Result<Vec<BindingRow>, StoreError> {
+    let rows = sqlx::query("SELECT * FROM bindings ORDER BY app, prefix").fetch_all(connection).await?;
+    rows.iter().map(binding_row).collect()
+}
+
+/// Writes a binding over the one of the same app and prefix.
+///
+/// # Errors
+/// When the database fails.
+pub async fn binding_upsert(connection: &mut AnyConnection, binding: &BindingRow) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO bindings (app, prefix, cluster, client_group, revision) VALUES ($1, $2, $3, $4, $5) \
+         ON CONFLICT (app, prefix) DO UPDATE SET cluster = excluded.cluster, client_group = excluded.client_group, \
+         revision = excluded.revision",
+    )
+    .bind(binding.app.as_str())
+    .bind(binding.prefix.to_string())
+    .bind(binding.cluster.as_str())
+    .bind(&binding.group)
+    .bind(stored(binding.revision.get()))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Removes a binding.
+///
+/// # Errors
+/// When the database fails.
+pub async fn binding_delete(connection: &mut AnyConnection, app: &AppName, prefix: ClientPrefix) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM bindings WHERE app = $1 AND prefix = $2")
+        .bind(app.as_str())
+        .bind(prefix.to_string())
+        .execute(connection)
+        .await?;
+    Ok(())
+}

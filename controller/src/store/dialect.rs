@@ -1,0 +1,111 @@
+//! Where PostgreSQL and SQLite differ, and nothing else does.
+
+use sqlx::any::AnyConnectOptions;
+use sqlx::{AnyConnection, ConnectOptions, Executor};
+use url::Url;
+
+use super::StoreError;
+use crate::settings::DatabaseSettings;
+
+/// Which database it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// PostgreSQL.
+    Postgres,
+    /// SQLite, in one file.
+    Sqlite,
+}
+
+impl Dialect {
+    /// The database that an address names by its scheme.
+    ///
+    /// # Errors
+    /// When it is another one.
+    pub fn of(url: &str) -> Result<Self, StoreError> {
+        match url.split(':').next() {
+            Some("postgres" | "postgresql") => Ok(Self::Postgres),
+            Some("sqlite") => Ok(Self::Sqlite),
+            _ => Err(StoreError::Address("expected postgres://USER@HOST/NAME or sqlite:///PATH".to_owned())),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "PostgreSQL",
+            Self::Sqlite => "SQLite",
+        }
+    }
+
+    pub(super) fn options(self, settings: &DatabaseSettings) -> Result<AnyConnectOptions, StoreError> {
+        // The parser's own messages may quote the address, which may hold a password.
+        let mut url = Url::parse(&settings.url).map_err(|e| StoreError::Address(e.to_string()))?;
+        match self {
+            Self::Postgres => {
+                if let Some(path) = &settings.password_file {
+                    let password = fdn_service::secret::read(path).map_err(|e| StoreError::Address(e.to_string()))?;
+                    url.set_password(Some(password.expose()))
+                        .map_err(|()| StoreError::Address("it must name a host to have a password".to_owned()))?;
+                }
+            }
+            Self::Sqlite => {
+                create_folder(url.path())?;
+                if !url.query_pairs().any(|(key, _)| key == "mode") {
+                    url.query_pairs_mut().append_pair("mode", "rwc");
+                }
+            }
+        }
+        Ok(AnyConnectOptions::from_url(&url)?.disable_statement_logging())
+    }
+
+    pub(super) const fn connections(self, settings: &DatabaseSettings) -> u32 {
+        settings.max_connections
+    }
+
+    /// What each new connection is told first.
+    pub(super) async fn prepare(self, connection: &mut AnyConnection) -> sqlx::Result<()> {
+        match self {
+            // No query of ours takes a second; one that takes half a minute hangs on something.
+            Self::Postgres => connection.execute("SET statement_timeout = '30s'; SET lock_timeout = '10s'").await?,
+            // Readers never wait for the writer with a write-ahead log; every commit reaches the disk before it is answered.
+            Self::Sqlite => {
+                connection.execute("PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL").await?
+            }
+        };
+        Ok(())
+    }
+
+    /// A writer of SQLite takes its lock at once: a lock taken half-way cannot be waited for.
+    pub(super) const fn begin_write(self) -> &'static str {
+        match self {
+            Self::Postgres => "BEGIN ISOLATION LEVEL READ COMMITTED",
+            Self::Sqlite => "BEGIN IMMEDIATE",
+        }
+    }
+
+    pub(super) const fn begin_snapshot(self) -> &'static str {
+        match self {
+            Self::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            Self::Sqlite => "BEGIN DEFERRED",
+        }
+    }
+}
+
+fn create_folder(path: &str) -> Result<(), StoreError> {
+    let Some(folder) = std::path::Path::new(path).parent() else { return Ok(()) };
+    std::fs::create_dir_all(folder).map_err(|e| StoreError::Address(format!("{} cannot be made: {e}", folder.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheme_names_the_database() {
+        assert_eq!(Dialect::of("postgres://u@h/n").expect("known"), Dialect::Postgres);
+        assert_eq!(Dialect::of("sqlite:///tmp/x.db").expect("known"), Dialect::Sqlite);
+        let error = Dialect::of("mysql://secret@h/n").expect_err("unknown").to_string();
+        assert!(error.contains("postgres://") && !error.contains("secret"), "{error}");
+    }
+}

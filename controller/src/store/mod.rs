@@ -1,0 +1,231 @@
+//! The metadata store: the only place with SQL.
+//!
+//! One SQL text serves PostgreSQL and SQLite; the few differences (how transactions begin, pragmas, the lock around migrations) stand
+//! in [`dialect`]. Queries are functions named after their resource (`app_get`, `outbox_push`), a file for each resource, and take
+//! a connection, so that a use case can put several of them into one transaction.
+//!
+//! Whatever changes desired state takes the next revision first ([`revision::revision_next`]). That locks one row until the transaction ends, so
+//! changes are committed in the order of their revisions, and a snapshot at revision `r` holds everything up to `r`.
+
+pub mod account;
+pub mod app;
+pub mod audit;
+pub mod binding;
+pub mod demand;
+pub mod dialect;
+mod error;
+pub mod network;
+pub mod node;
+pub mod outbox;
+pub mod plan;
+pub mod revision;
+mod row;
+pub mod rtt;
+pub mod version;
+
+use std::time::Duration;
+
+use sqlx::any::AnyPoolOptions;
+use sqlx::migrate::Migrator;
+use sqlx::pool::PoolConnection;
+use sqlx::{Any, AnyPool, Connection, Transaction};
+use tracing::info;
+
+use crate::settings::DatabaseSettings;
+use dialect::Dialect;
+pub use error::{Constraint, StoreError};
+
+/// The schema, embedded.
+pub static MIGRATOR: Migrator = sqlx::migrate!("../migrations");
+
+/// The tenant that owns everything until tenants are managed.
+pub const DEFAULT_TENANT: &str = "ten_00000000000000000000000000000001";
+
+/// How often a contended transaction is tried.
+const ATTEMPTS: u32 = 6;
+
+/// A handle on the metadata store; clones share one pool.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pool: AnyPool,
+    dialect: Dialect,
+}
+
+/// How the pool is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolUse {
+    /// Connections open.
+    pub open: u32,
+    /// Of these, idle.
+    pub idle: usize,
+}
+
+impl Store {
+    /// Connects, without touching the schema.
+    ///
+    /// # Errors
+    /// When the address is not valid or the database cannot be reached.
+    pub async fn connect(settings: &DatabaseSettings) -> Result<Self, StoreError> {
+        sqlx::any::install_default_drivers();
+        let dialect = Dialect::of(&settings.url)?;
+        let options = dialect.options(settings)?;
+        let pool = AnyPoolOptions::new()
+            .max_connections(dialect.connections(settings))
+            .acquire_timeout(settings.acquire_timeout.as_duration())
+            .after_connect(move |connection, _| Box::pin(async move { dialect.prepare(connection).await }))
+            .connect_with(options)
+            .await?;
+        Ok(Self { pool, dialect })
+    }
+
+    /// Brings the schema up to date. Several controllers may do so at once: one works, the others wait.
+    ///
+    /// # Errors
+    /// When a migration fails, was changed after it was applied, or is newer than this build.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        self.migrate_to(None).await
+    }
+
+    /// As [`Store::migrate`], up to the migration `target`.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn migrate_to(&self, target: Option<i64>) -> Result<(), StoreError> {
+        let mut connection = self.pool.acquire().await?;
+        match self.dialect {
+            // The migrator takes an advisory lock of its own.
+            Dialect::Postgres => MIGRATOR.run_direct(target, &mut *connection, false).await.map_err(StoreError::Migration)?,
+            // It has none for SQLite: an exclusive transaction around all of it does the same.
+            Dialect::Sqlite => {
+                let mut transaction = connection.begin_with("BEGIN EXCLUSIVE").await?;
+                MIGRATOR.run_direct(target, &mut *transaction, false).await.map_err(StoreError::Migration)?;
+                transaction.commit().await?;
+            }
+        }
+        info!(database = self.dialect.name(), "the schema is up to date");
+        Ok(())
+    }
+
+    /// A connection for reading one thing.
+    ///
+    /// # Errors
+    /// When the database cannot be reached.
+    pub async fn read(&self) -> Result<PoolConnection<Any>, StoreError> {
+        Ok(self.pool.acquire().await?)
+    }
+
+    /// A transaction in which every read sees the same moment.
+    ///
+    /// # Errors
+    /// When the database cannot be reached.
+    pub async fn snapshot(&self) -> Result<Transaction<'static, Any>, StoreError> {
+        Ok(self.pool.begin_with(self.dialect.begin_snapshot()).await?)
+    }
+
+    /// A transaction that writes. Within this crate it is used through `in_transaction!`, which tries again when it is contended.
+    ///
+    /// # Errors
+    /// When the database cannot be reached or somebody else writes for too long.
+    pub async fn begin(&self) -> Result<Transaction<'static, Any>, StoreError> {
+        Ok(self.pool.begin_with(self.dialect.begin_write()).await?)
+    }
+
+    /// Whether the database answers.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        sqlx::query("SELECT 1").execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// How the pool is used now.
+    #[must_use]
+    pub fn pool_use(&self) -> PoolUse {
+        PoolUse { open: self.pool.size(), idle: self.pool.num_idle() }
+    }
+
+    /// Closes every connection.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+/// Counts the attempts of one transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts(u32);
+
+impl Attempts {
+    /// Commits a transaction whose body went well; `None` asks for another attempt.
+    pub(crate) async fn finish<T, E: From<StoreError> + Into<MaybeContended<E>>>(
+        &mut self,
+        transaction: Transaction<'static, Any>,
+        outcome: Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        let failure = match outcome {
+            Ok(value) => match transaction.commit().await.map_err(StoreError::from) {
+                Ok(()) => return Ok(Some(value)),
+                Err(error) => error.into(),
+            },
+            Err(error) => {
+                // A failed rollback means a lost connection, which rolls back as well.
+                drop(transaction.rollback().await);
+                error
+            }
+        };
+        self.retry(failure.into()).await
+    }
+
+    /// Decides on a transaction that could not begin.
+    pub(crate) async fn retry<T, E>(&mut self, failure: MaybeContended<E>) -> Result<Option<T>, E> {
+        self.0 += 1;
+        match failure {
+            MaybeContended::Yes(_) if self.0 < ATTEMPTS => {
+                tokio::time::sleep(Duration::from_millis(u64::from(rand::random_range(1..=20u32) << self.0))).await;
+                Ok(None)
+            }
+            MaybeContended::Yes(error) | MaybeContended::No(error) => Err(error),
+        }
+    }
+}
+
+/// An error, sorted by whether the same transaction may succeed now.
+pub(crate) enum MaybeContended<E> {
+    /// It may.
+    Yes(E),
+    /// It will not.
+    No(E),
+}
+
+impl From<StoreError> for MaybeContended<StoreError> {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Contended(_) => Self::Yes(error),
+            _ => Self::No(error),
+        }
+    }
+}
+
+/// Runs `$body`, an async block's content with `$transaction` in scope, in one transaction: committed when it is `Ok`, rolled back
+/// when it is `Err`, tried again a few times when the database says that it stood in another one's way.
+macro_rules! in_transaction {
+    ($store:expr, $transaction:ident => $body:expr) => {{
+        let mut attempts = $crate::store::Attempts::default();
+        loop {
+            let mut $transaction = match $store.begin().await {
+                Ok(transaction) => transaction,
+                Err(error) => match attempts.retry::<(), _>(error.into()).await {
+                    Ok(_) => continue,
+                    Err(error) => break Err(error.into()),
+                },
+            };
+            let outcome = async { $body }.await;
+            match attempts.finish($transaction, outcome).await {
+                Ok(Some(value)) => break Ok(value),
+                Ok(None) => {}
+                Err(error) => break Err(error),
+            }
+        }
+    }};
+}
+pub(crate) use in_transaction;

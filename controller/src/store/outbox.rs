@@ -1,0 +1,114 @@
+//! The transactional outbox: messages that leave together with the state change that made them.
+
+use fdn_core::message::{Envelope, Message};
+use fdn_core::{MessageId, Revision, Timestamp};
+use sqlx::{AnyConnection, Row};
+
+use super::StoreError;
+use super::row::{json, number, stored, to_json};
+
+/// Where a row stands in the order of sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The revision of the state change.
+    pub revision: Revision,
+    /// Which message of it.
+    pub part: u64,
+}
+
+/// A message that waits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutboxRow {
+    /// Its place.
+    pub position: Position,
+    /// The message.
+    pub envelope: Envelope,
+}
+
+/// How much waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutboxStats {
+    /// Messages.
+    pub depth: u64,
+    /// When the oldest was written.
+    pub oldest: Option<Timestamp>,
+}
+
+/// What a message is about. An unsent older message on the same topic is replaced: it says nothing that the newer one does not.
+fn topic(message: &Message) -> String {
+    match message {
+        Message::AppDesired(app) => format!("app/{}", app.app),
+        Message::BindingsDesired(bindings) => format!("bindings/{}", bindings.app),
+        Message::NetworkDesired(_) => "network".to_owned(),
+        Message::NodeStatus(_) | Message::DemandReport(_) | Message::RttReport(_) => format!("report/{}", message.kind()),
+    }
+}
+
+/// Puts a message into the outbox, in the transaction of the state change at `revision`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn outbox_push(
+    connection: &mut AnyConnection,
+    revision: Revision,
+    message: Message,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let topic = topic(&message);
+    let envelope = Envelope::new(MessageId::from_uuid(uuid::Uuid::now_v7()), now, message);
+    sqlx::query("DELETE FROM outbox WHERE topic = $1").bind(&topic).execute(&mut *connection).await?;
+    sqlx::query(
+        "INSERT INTO outbox (revision, part, topic, envelope, created_at) \
+         SELECT $1, COALESCE(MAX(part) + 1, 0), $2, $3, $4 FROM outbox WHERE revision = $1",
+    )
+    .bind(stored(revision.get()))
+    .bind(&topic)
+    .bind(to_json(&envelope, "outbox.envelope")?)
+    .bind(stored(now.get()))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// The first messages that wait, in the order of their state changes.
+///
+/// # Errors
+/// When the database fails.
+pub async fn outbox_list(connection: &mut AnyConnection, limit: u32) -> Result<Vec<OutboxRow>, StoreError> {
+    let rows = sqlx::query("SELECT revision, part, envelope FROM outbox ORDER BY revision, part LIMIT $1")
+        .bind(i64::from(limit))
+        .fetch_all(connection)
+        .await?;
+    rows.iter()
+        .map(|row| {
+            let position = Position { revision: Revision(number(row, "revision")?), part: number(row, "part")? };
+            Ok(OutboxRow { position, envelope: json(row, "envelope")? })
+        })
+        .collect()
+}
+
+/// Removes a message that the broker has confirmed.
+///
+/// # Errors
+/// When the database fails.
+pub async fn outbox_delete(connection: &mut AnyConnection, position: Position) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM outbox WHERE revision = $1 AND part = $2")
+        .bind(stored(position.revision.get()))
+        .bind(stored(position.part))
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// How much waits.
+///
+/// # Errors
+/// When the database fails.
+pub async fn outbox_stats(connection: &mut AnyConnection) -> Result<OutboxStats, StoreError> {
+    let row = sqlx::query("SELECT COUNT(*) AS depth, MIN(created_at) AS oldest FROM outbox").fetch_one(connection).await?;
+    let oldest: Option<i64> = row.try_get("oldest")?;
+    Ok(OutboxStats {
+        depth: number(&row, "depth")?,
+        oldest: oldest.map(|at| Timestamp(u64::try_from(at).unwrap_or_default())),
+    })
+}

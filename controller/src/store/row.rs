@@ -1,0 +1,54 @@
+//! Reading columns into domain types. A value that cannot be read is an error that names the column, never a panic.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use serde::de::DeserializeOwned;
+use sqlx::Row;
+use sqlx::any::AnyRow;
+
+use super::StoreError;
+
+/// A column whose text form is a domain type's.
+pub(super) fn parsed<T: FromStr<Err: Display>>(row: &AnyRow, column: &str) -> Result<T, StoreError> {
+    let text: String = row.try_get(column)?;
+    text.parse().map_err(|e| StoreError::corrupt(column, e))
+}
+
+/// A column that holds JSON.
+pub(super) fn json<T: DeserializeOwned>(row: &AnyRow, column: &str) -> Result<T, StoreError> {
+    let text: String = row.try_get(column)?;
+    serde_json::from_str(&text).map_err(|e| StoreError::corrupt(column, e))
+}
+
+/// A column with a number that is never negative.
+pub(super) fn number(row: &AnyRow, column: &str) -> Result<u64, StoreError> {
+    let value: i64 = row.try_get(column)?;
+    u64::try_from(value).map_err(|e| StoreError::corrupt(column, e))
+}
+
+/// A column with a version number.
+pub(super) fn version(row: &AnyRow, column: &str) -> Result<fdn_core::VersionNumber, StoreError> {
+    version_of(row.try_get(column)?, column)
+}
+
+/// The same for a column that may be empty.
+pub(super) fn version_or_none(row: &AnyRow, column: &str) -> Result<Option<fdn_core::VersionNumber>, StoreError> {
+    row.try_get::<Option<i64>, _>(column)?.map(|value| version_of(value, column)).transpose()
+}
+
+fn version_of(value: i64, column: &str) -> Result<fdn_core::VersionNumber, StoreError> {
+    u32::try_from(value)
+        .map_err(|e| StoreError::corrupt(column, e))
+        .and_then(|n| n.try_into().map_err(|e| StoreError::corrupt(column, e)))
+}
+
+/// A number as the databases keep it. Values beyond 2^63 do not occur; they would be kept as the largest.
+pub(super) fn stored(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// JSON text of a value of ours.
+pub(super) fn to_json<T: serde::Serialize>(value: &T, column: &str) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|e| StoreError::corrupt(column, e))
+}

@@ -1,0 +1,171 @@
+//! Functions and their immutable, numbered versions.
+
+use std::collections::BTreeMap;
+
+use fdn_core::manifest::Manifest;
+use fdn_core::message::Sealed;
+use fdn_core::{Digest, FunctionName, SecretName, Timestamp, VersionNumber};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row};
+
+use super::row::{json, number, parsed, stored, to_json, version};
+use super::{DEFAULT_TENANT, StoreError};
+
+/// One version.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VersionRow {
+    /// The function.
+    pub function: FunctionName,
+    /// Its number.
+    pub number: VersionNumber,
+    /// The component's digest.
+    pub digest: Digest,
+    /// The component's size in octets.
+    pub size: u64,
+    /// Runtime, limits, environment.
+    pub manifest: Manifest,
+    /// Values of its secrets, sealed.
+    pub secrets: BTreeMap<SecretName, Sealed>,
+    /// When it was uploaded.
+    pub created_at: Timestamp,
+    /// By whom.
+    pub created_by: String,
+}
+
+fn version_row(row: &AnyRow) -> Result<VersionRow, StoreError> {
+    Ok(VersionRow {
+        function: parsed(row, "function")?,
+        number: version(row, "number")?,
+        digest: parsed(row, "digest")?,
+        size: number(row, "size")?,
+        manifest: json(row, "manifest")?,
+        secrets: json(row, "secrets")?,
+        created_at: Timestamp(number(row, "created_at")?),
+        created_by: row.try_get("created_by")?,
+    })
+}
+
+/// Takes the next version number of a function, making or reviving the function if need be. A number is never given twice.
+///
+/// # Errors
+/// When the database fails or the numbers are used up.
+pub async fn function_version_next(
+    connection: &mut AnyConnection,
+    function: &FunctionName,
+    now: Timestamp,
+) -> Result<VersionNumber, StoreError> {
+    let row = sqlx::query(
+        "INSERT INTO functions (tenant, name, last_version, created_at) VALUES ($1, $2, 1, $3) \
+         ON CONFLICT (tenant, name) DO UPDATE SET last_version = functions.last_version + 1, deleted_at = NULL \
+         RETURNING last_version",
+    )
+    .bind(DEFAULT_TENANT)
+    .bind(function.as_str())
+    .bind(stored(now.get()))
+    .fetch_one(connection)
+    .await?;
+    version(&row, "last_version")
+}
+
+/// Deletes a function's versions; its row stays as the memory of the numbers given.
+///
+/// # Errors
+/// When the database fails or an app still runs one of the versions.
+pub async fn function_delete(
+    connection: &mut AnyConnection,
+    function: &FunctionName,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM versions WHERE tenant = $1 AND function = $2")
+        .bind(DEFAULT_TENANT)
+        .bind(function.as_str())
+        .execute(&mut *connection)
+        .await?;
+    sqlx::query("UPDATE functions SET deleted_at = $3 WHERE tenant = $1 AND name = $2")
+        .bind(DEFAULT_TENANT)
+        .bind(function.as_str())
+        .bind(stored(now.get()))
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Adds a version.
+///
+/// # Errors
+/// When the database fails or the number is taken.
+pub async fn version_insert(connection: &mut AnyConnection, version: &VersionRow) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO versions (tenant, function, number, digest, size, manifest, secrets, created_at, created_by) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+    )
+    .bind(DEFAULT_TENANT)
+    .bind(version.function.as_str())
+    .bind(i64::from(version.number.get()))
+    .bind(version.digest.to_string())
+    .bind(stored(version.size))
+    .bind(to_json(&version.manifest, "versions.manifest")?)
+    .bind(to_json(&version.secrets, "versions.secrets")?)
+    .bind(stored(version.created_at.get()))
+    .bind(&version.created_by)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// One version.
+///
+/// # Errors
+/// When the database fails.
+pub async fn version_get(
+    connection: &mut AnyConnection,
+    function: &FunctionName,
+    number: VersionNumber,
+) -> Result<Option<VersionRow>, StoreError> {
+    let row = sqlx::query("SELECT * FROM versions WHERE tenant = $1 AND function = $2 AND number = $3")
+        .bind(DEFAULT_TENANT)
+        .bind(function.as_str())
+        .bind(i64::from(number.get()))
+        .fetch_optional(connection)
+        .await?;
+    row.as_ref().map(version_row).transpose()
+}
+
+/// All versions of a function, newest first.
+///
+/// # Errors
+/// When the database fails.
+pub async fn version_list(connection: &mut AnyConnection, function: &FunctionName) -> Result<Vec<VersionRow>, StoreError> {
+    let rows = sqlx::query("SELECT * FROM versions WHERE tenant = $1 AND function = $2 ORDER BY number DESC")
+        .bind(DEFAULT_TENANT)
+        .bind(function.as_str())
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(version_row).collect()
+}
+
+/// The versions that apps run now.
+///
+/// # Errors
+/// When the database fails.
+pub async fn version_list_current(connection: &mut AnyConnection) -> Result<Vec<VersionRow>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT v.* FROM versions v JOIN apps a ON a.tenant = v.tenant AND a.name = v.function AND a.version = v.number \
+         ORDER BY v.function",
+    )
+    .fetch_all(connection)
+    .await?;
+    rows.iter().map(version_row).collect()
+}
+
+/// Whether any version is this component.
+///
+/// # Errors
+/// When the database fails.
+pub async fn digest_in_use(connection: &mut AnyConnection, digest: &Digest) -> Result<bool, StoreError> {
+    let row = sqlx::query("SELECT COUNT(*) AS n FROM versions WHERE digest = $1")
+        .bind(digest.to_string())
+        .fetch_one(connection)
+        .await?;
+    Ok(number(&row, "n")? > 0)
+}

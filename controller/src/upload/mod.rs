@@ -1,0 +1,214 @@
+//! From the wire to a judged component: a temporary file, digested while it is written, then every check of `fdn_runtime::validate`.
+//!
+//! Nothing here is stored: the file and its compiled form vanish with the values that hold them, whatever happens.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fdn_core::digest::DigestBuilder;
+use fdn_core::manifest::Manifest;
+use fdn_core::{ByteSize, Coded, Digest, ErrorCode, SecretName};
+use fdn_runtime::validate::{ValidateOptions, Validated, validate};
+use fdn_runtime::{CallContext, CompileWorker, Compiler, Engine, EngineOptions, NoLog};
+use fdn_service::secret::Secret;
+use tempfile::TempPath;
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::Error;
+use crate::settings::Settings;
+
+/// Instances that probes may hold at the same time.
+const INSTANCES: u32 = 32;
+
+/// An upload that did not arrive as it should.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UploadError {
+    /// It broke off.
+    #[error("the upload ended before it was complete; nothing was stored, send it again")]
+    Incomplete,
+    /// It stood still.
+    #[error("nothing of the upload arrived for {} s; nothing was stored, send it again", .0.as_secs())]
+    Idle(Duration),
+    /// It is too large.
+    #[error("the component is larger than the limit of {0}; make it smaller, for example with `wasm-tools strip` or an optimised build")]
+    TooLarge(ByteSize),
+    /// The temporary file fails.
+    #[error("the upload cannot be kept in {folder}")]
+    Disk {
+        /// Where.
+        folder: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Coded for UploadError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::Incomplete | Self::Idle(_) => ErrorCode::UploadIncomplete,
+            Self::TooLarge(_) => ErrorCode::UploadTooLarge,
+            Self::Disk { .. } => ErrorCode::Internal,
+        }
+    }
+}
+
+/// Judges uploads, a bounded number at a time.
+pub struct Uploads {
+    engine: Engine,
+    compiler: Compiler,
+    folder: PathBuf,
+    limit: ByteSize,
+    room: Arc<Semaphore>,
+}
+
+impl Uploads {
+    /// Makes the engine that probes run on.
+    ///
+    /// # Errors
+    /// When the engine cannot be made or the folder cannot be used.
+    pub fn open(settings: &Settings, compiler: Compiler) -> Result<Self, Error> {
+        let uploads = &settings.uploads;
+        let folder = uploads.folder.clone().unwrap_or_else(std::env::temp_dir);
+        std::fs::create_dir_all(&folder)
+            .map_err(|e| Error::config(format!("uploads.folder: {} cannot be made: {e}", folder.display())))?;
+        let options = EngineOptions {
+            max_instances: INSTANCES,
+            max_memory: settings.bounds.memory,
+            heavy_threads: 1,
+            heavy_calls: uploads.parallel,
+            ..EngineOptions::default()
+        };
+        Ok(Self {
+            engine: Engine::new(options)?,
+            compiler,
+            folder,
+            limit: uploads.limit,
+            room: Arc::new(Semaphore::new(uploads.parallel)),
+        })
+    }
+
+    /// The compiler that the settings ask for: this program again, in a process with limits.
+    #[must_use]
+    pub fn compiler(settings: &Settings) -> Compiler {
+        Compiler::Worker(CompileWorker {
+            memory_limit: settings.uploads.compile_memory,
+            time_limit: settings.uploads.compile_time.as_duration(),
+            ..CompileWorker::default()
+        })
+    }
+
+    /// A place among the uploads that are handled now.
+    ///
+    /// # Errors
+    /// When all are taken.
+    pub fn admit(&self) -> Result<OwnedSemaphorePermit, Error> {
+        Arc::clone(&self.room)
+            .try_acquire_owned()
+            .map_err(|_| Error::TooMany { what: "too many uploads at once", after: Duration::from_secs(5) })
+    }
+
+    /// A file for an upload.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn spool(&self) -> Result<Spool, UploadError> {
+        let disk = |source| UploadError::Disk { folder: self.folder.clone(), source };
+        let file = tempfile::Builder::new().prefix("fdn-upload-").tempfile_in(&self.folder).map_err(disk)?;
+        let (file, path) = file.into_parts();
+        Ok(Spool {
+            file: File::from_std(file),
+            path,
+            digest: DigestBuilder::default(),
+            size: 0,
+            limit: self.limit,
+        })
+    }
+
+    /// Runs every check. The compiled form is thrown away: nodes compile for themselves.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub async fn judge(
+        &self,
+        component: &Component,
+        manifest: &Manifest,
+        secrets: impl IntoIterator<Item = (&SecretName, &Secret)>,
+    ) -> Result<Validated, Error> {
+        let disk = |source| UploadError::Disk { folder: self.folder.clone(), source };
+        let compiled = tempfile::Builder::new().prefix("fdn-compiled-").tempdir_in(&self.folder).map_err(disk)?;
+        let secrets = secrets.into_iter().map(|(name, value)| (name.to_string(), value.expose().to_owned()));
+        let options = ValidateOptions {
+            size_limit: self.limit,
+            compiled_dir: compiled.path().to_owned(),
+            probe: CallContext::from_manifest(manifest, secrets, Arc::new(NoLog)),
+        };
+        Ok(validate(&self.engine, &self.compiler, component.path(), &options).await?)
+    }
+}
+
+/// An upload while it arrives.
+pub struct Spool {
+    file: File,
+    path: TempPath,
+    digest: DigestBuilder,
+    size: u64,
+    limit: ByteSize,
+}
+
+impl Spool {
+    /// Takes the next piece.
+    ///
+    /// # Errors
+    /// When the whole becomes too large or the disk fails.
+    pub async fn write(&mut self, piece: &[u8]) -> Result<(), UploadError> {
+        self.size += piece.len() as u64;
+        if self.size > self.limit.as_bytes() {
+            return Err(UploadError::TooLarge(self.limit));
+        }
+        self.digest.update(piece);
+        let written = self.file.write_all(piece).await;
+        written.map_err(|source| UploadError::Disk { folder: self.path.to_path_buf(), source })
+    }
+
+    /// The upload is complete.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub async fn finish(mut self) -> Result<Component, UploadError> {
+        self.file.flush().await.map_err(|source| UploadError::Disk { folder: self.path.to_path_buf(), source })?;
+        Ok(Component { path: self.path, digest: self.digest.finish(), size: self.size })
+    }
+}
+
+/// A component that has arrived. Its file vanishes with it.
+#[derive(Debug)]
+pub struct Component {
+    path: TempPath,
+    digest: Digest,
+    size: u64,
+}
+
+impl Component {
+    /// Its file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its digest.
+    #[must_use]
+    pub const fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Its size in octets.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+}

@@ -1,0 +1,13 @@
+//! The controller as a whole: over HTTP and the broker's channels, on SQLite and on a real PostgreSQL.
+
+mod access;
+mod api;
+mod explain;
+mod logs;
+mod migrations;
+mod openapi;
+mod outbox;
+mod planner;
+mod rig;
+mod store;
+mod uploads;

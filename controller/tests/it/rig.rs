@@ -1,0 +1,350 @@
+//! A controller of one's own on free ports, its broker, and a client.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fdn_bus::{Broker, BusError, Counters, Deliveries, MemoryBroker, Subscription};
+use fdn_controller::settings::{ArtifactSettings, ClientLocation, DatabaseSettings, NetworkSettings};
+use fdn_controller::store::Store;
+use fdn_controller::{Controller, Settings};
+use fdn_core::api::{DeployResponse, LoginResponse};
+use fdn_core::message::{Channel, Envelope, Message, NodeStatus};
+use fdn_core::{DurationMs, GeoPoint, MebiBytes, MessageId, MilliCpu, Millis, Problem, Resources};
+use fdn_runtime::Compiler;
+use fdn_testkit::wait;
+use reqwest::multipart::{Form, Part};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde::de::DeserializeOwned;
+use tempfile::TempDir;
+
+/// Which database a test runs on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Backend {
+    Sqlite,
+    Postgres,
+}
+
+impl Backend {
+    /// Settings of a fresh, empty database.
+    pub(crate) async fn database(self, folder: &Path) -> DatabaseSettings {
+        let url = match self {
+            Self::Sqlite => format!("sqlite://{}", folder.join("controller.db").display()),
+            Self::Postgres => fdn_testkit::postgres::database().await.url,
+        };
+        DatabaseSettings { url, max_connections: 4, ..DatabaseSettings::default() }
+    }
+
+    /// A store on a fresh database with the schema in place.
+    pub(crate) async fn store(self, folder: &Path) -> Store {
+        let store = Store::connect(&self.database(folder).await).await.expect("connected");
+        store.migrate().await.expect("migrated");
+        store
+    }
+}
+
+/// Runs each test on both databases.
+macro_rules! on_both {
+    ($($test:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $test() {
+                super::$test(crate::rig::Backend::Sqlite).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $test() {
+                super::$test(crate::rig::Backend::Postgres).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both;
+
+/// A broker that can be away, and can lose its confirmations.
+#[derive(Default)]
+pub(crate) struct TestBroker {
+    inner: MemoryBroker,
+    mode: AtomicU8,
+}
+
+const UP: u8 = 0;
+const DOWN: u8 = 1;
+const UNCONFIRMED: u8 = 2;
+
+impl TestBroker {
+    pub(crate) fn up(&self) {
+        self.mode.store(UP, Ordering::SeqCst);
+    }
+
+    pub(crate) fn down(&self) {
+        self.mode.store(DOWN, Ordering::SeqCst);
+    }
+
+    /// The next message is taken, but its confirmation is lost.
+    pub(crate) fn lose_a_confirmation(&self) {
+        self.mode.store(UNCONFIRMED, Ordering::SeqCst);
+    }
+
+    /// Publishes a report as an agent or DNS server would.
+    pub(crate) async fn report(&self, message: Message) -> MessageId {
+        let id = MessageId::from_uuid(uuid::Uuid::now_v7());
+        self.inner.publish(&Envelope::new(id, fdn_service::now(), message)).await.expect("the memory broker takes everything");
+        id
+    }
+
+    /// Listens as an agent or DNS server would.
+    pub(crate) async fn listen(&self, channel: Channel) -> Deliveries {
+        let subscription = Subscription { channel, consumer: "test".to_owned(), prefetch: 100 };
+        self.inner.subscribe(subscription).await.expect("subscribed")
+    }
+}
+
+#[async_trait]
+impl Broker for TestBroker {
+    async fn publish(&self, envelope: &Envelope) -> Result<(), BusError> {
+        match self.mode.load(Ordering::SeqCst) {
+            UP => self.inner.publish(envelope).await,
+            UNCONFIRMED => {
+                self.inner.publish(envelope).await?;
+                self.up();
+                Err(BusError::NotConfirmed { id: envelope.id })
+            }
+            _ => Err(BusError::NotConfirmed { id: envelope.id }),
+        }
+    }
+
+    async fn subscribe(&self, subscription: Subscription) -> Result<Deliveries, BusError> {
+        self.inner.subscribe(subscription).await
+    }
+
+    async fn check(&self) -> Result<(), BusError> {
+        self.inner.check().await
+    }
+
+    async fn dead_letters(&self, channel: Channel) -> Result<u64, BusError> {
+        self.inner.dead_letters(channel).await
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}
+
+/// The next message of a subscription.
+pub(crate) async fn next(deliveries: &mut Deliveries) -> Envelope {
+    let delivery = tokio::time::timeout(wait::PATIENCE, deliveries.next()).await.expect("a message comes").expect("the broker lives");
+    let envelope = delivery.envelope().clone();
+    delivery.ack();
+    envelope
+}
+
+/// A running controller and everything around it.
+pub(crate) struct Rig {
+    pub(crate) controller: Controller,
+    pub(crate) broker: Arc<TestBroker>,
+    pub(crate) settings: Settings,
+    pub(crate) token: String,
+    pub(crate) password: String,
+    pub(crate) http: reqwest::Client,
+    pub(crate) folder: Arc<TempDir>,
+}
+
+/// Settings that keep everything below one folder.
+pub(crate) async fn settings(folder: &Path, backend: Backend) -> Settings {
+    let mut settings = Settings {
+        listen: ([127, 0, 0, 1], 0).into(),
+        workers: 1,
+        network: NetworkSettings { token_file: folder.join("token"), key_file: folder.join("key") },
+        database: backend.database(folder).await,
+        artifacts: ArtifactSettings { local: folder.join("artifacts"), s3: None },
+        ..Settings::default()
+    };
+    settings.accounts.initial_password_file = Some(folder.join("password"));
+    settings.uploads.folder = Some(folder.join("uploads"));
+    settings.planner.interval = DurationMs::from_secs(1);
+    settings.planner.watch_interval = DurationMs::from_millis(50);
+    settings.dispatch.interval = DurationMs::from_millis(100);
+    settings.dispatch.backoff = DurationMs::from_millis(200);
+    settings.geo.locations = vec![location("192.0.2.0/24", 48.86, 2.35), location("198.51.100.0/24", 40.71, -74.01)];
+    settings
+}
+
+pub(crate) fn location(prefix: &str, lat: f64, lon: f64) -> ClientLocation {
+    ClientLocation { prefix: prefix.parse().expect("prefix"), lat, lon }
+}
+
+impl Rig {
+    /// A controller on SQLite.
+    pub(crate) async fn start() -> Self {
+        Self::start_with(Backend::Sqlite, |_| {}).await
+    }
+
+    /// A controller with settings of one's own.
+    pub(crate) async fn start_with(backend: Backend, change: impl FnOnce(&mut Settings)) -> Self {
+        let folder = Arc::new(tempfile::tempdir().expect("folder"));
+        let mut settings = settings(folder.path(), backend).await;
+        change(&mut settings);
+        Self::start_on(settings, Arc::new(TestBroker::default()), folder).await
+    }
+
+    /// A controller on what another one left.
+    pub(crate) async fn start_on(settings: Settings, broker: Arc<TestBroker>, folder: Arc<TempDir>) -> Self {
+        let shared: fdn_bus::SharedBroker = Arc::clone(&broker) as _;
+        let controller = Controller::start_with(settings.clone(), shared, Compiler::InProcess).await.expect("started");
+        let password = std::fs::read_to_string(folder.path().join("password")).expect("the initial password");
+        let http = fdn_service::http_client::build(Duration::from_secs(60)).expect("client");
+        let mut rig = Self { controller, broker, settings, token: String::new(), password, http, folder };
+        rig.token = rig.login("admin", &rig.password).await;
+        rig
+    }
+
+    /// Ends this controller, as a kill would, and starts another one on the same database, folder and broker.
+    pub(crate) async fn restart(self) -> Self {
+        let Self { controller, broker, settings, folder, .. } = self;
+        controller.stop().await;
+        Self::start_on(settings, broker, folder).await
+    }
+
+    pub(crate) async fn login(&self, user: &str, password: &str) -> String {
+        let body = serde_json::json!({ "user": user, "password": password });
+        let answer: LoginResponse = self.json(self.anonymous(Method::POST, "/v1/login").json(&body)).await;
+        answer.token
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.controller.address())
+    }
+
+    pub(crate) fn anonymous(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, self.url(path))
+    }
+
+    /// A request of the first user.
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.anonymous(method, path).bearer_auth(&self.token)
+    }
+
+    /// A request of a process of the network.
+    pub(crate) fn network(&self, path: &str) -> RequestBuilder {
+        let token = std::fs::read_to_string(&self.settings.network.token_file).expect("network token");
+        self.anonymous(Method::GET, path).bearer_auth(token)
+    }
+
+    /// The answer to a request that succeeds.
+    pub(crate) async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> T {
+        let answer = request.send().await.expect("an answer");
+        let (status, text) = (answer.status(), answer.text().await.expect("a body"));
+        assert!(status.is_success(), "{status}: {text}");
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> T {
+        self.json(self.request(Method::GET, path)).await
+    }
+
+    /// The answer to a request that is refused.
+    pub(crate) async fn refused(&self, request: RequestBuilder) -> (StatusCode, Problem) {
+        let answer = request.send().await.expect("an answer");
+        let (status, kind) = (answer.status(), answer.headers().get("content-type").cloned());
+        let text = answer.text().await.expect("a body");
+        assert_eq!(kind.expect("a content type"), Problem::MEDIA_TYPE, "{status}: {text}");
+        let problem: Problem = serde_json::from_str(&text).expect("a problem document");
+        assert_eq!(problem.status, status.as_u16());
+        assert!(problem.request_id.is_some());
+        (status, problem)
+    }
+
+    /// An upload, to be sent.
+    pub(crate) fn upload(&self, app: &str, component: Vec<u8>, manifest: Option<&str>, secrets: Option<&str>) -> RequestBuilder {
+        let mut form = Form::new();
+        if let Some(manifest) = manifest {
+            form = form.text("manifest", manifest.to_owned());
+        }
+        if let Some(secrets) = secrets {
+            form = form.text("secrets", secrets.to_owned());
+        }
+        let form = form.part("component", Part::bytes(component).file_name("component.wasm"));
+        self.request(Method::POST, &format!("/v1/apps/{app}/versions")).multipart(form)
+    }
+
+    /// Deploys a component that is fine.
+    pub(crate) async fn deploy(&self, app: &str, component: Vec<u8>) -> DeployResponse {
+        self.json(self.upload(app, component, None, None)).await
+    }
+
+    /// Reports a node.
+    pub(crate) async fn node(&self, status: NodeStatus) {
+        self.broker.report(Message::NodeStatus(Box::new(status))).await;
+    }
+
+    /// Two idle nodes, one near each of the configured client locations, known to the controller.
+    pub(crate) async fn two_regions(&self) {
+        for status in two_regions() {
+            self.node(status).await;
+        }
+        wait::until("both nodes to be known", async || {
+            let clusters: Vec<serde_json::Value> = self.get("/v1/clusters").await;
+            if clusters.len() == 2 { Ok(()) } else { Err(format!("{clusters:?}")) }
+        })
+        .await;
+    }
+
+    /// Files of the artifact store.
+    pub(crate) fn artifacts(&self) -> Vec<String> {
+        files(&self.settings.artifacts.local)
+    }
+
+    /// What a request left in the temporary folder.
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        files(self.settings.uploads.folder.as_ref().expect("set"))
+    }
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.path().is_dir() {
+                folders.push(entry.path());
+            } else {
+                found.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+pub(crate) fn two_regions() -> [NodeStatus; 2] {
+    [node_at("eu-1", "eu-west", 53.35, -6.26), node_at("us-1", "us-east", 39.04, -77.49)]
+}
+
+/// An idle node of speed 1 with 4 slots.
+pub(crate) fn node_at(node: &str, cluster: &str, lat: f64, lon: f64) -> NodeStatus {
+    let room = Resources::new(MilliCpu(4000), MebiBytes(4096));
+    NodeStatus {
+        node: node.parse().expect("node"),
+        cluster: cluster.parse().expect("cluster"),
+        region: cluster.parse().expect("region"),
+        location: GeoPoint::new(lat, lon).expect("position"),
+        gateway: "127.0.1.1:8080".parse().expect("address"),
+        admin: "127.0.1.1:8081".parse().expect("address"),
+        boot: MessageId::from_uuid(uuid::Uuid::from_u128(1)),
+        // Statuses made later are newer.
+        sequence: fdn_service::now().get(),
+        version: "0.1.0".to_owned(),
+        speed: 1.0,
+        capacity: room,
+        free: room,
+        slots: 4,
+        busy: 0,
+        queued_work: Millis::ZERO,
+        draining: false,
+        apps: Vec::new(),
+    }
+}
