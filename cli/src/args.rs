@@ -1,0 +1,473 @@
+//! The command line: every command, its arguments and their help.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use fdn_core::{AppName, ClientPrefix, DurationMs, ParseError, VersionNumber};
+
+use crate::config::Choice;
+use crate::console::ColorChoice;
+use crate::exit::TABLE as EXIT_CODES;
+use crate::output::Format;
+pub use crate::up::args::UpArgs;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+const AFTER_HELP: &str = "\
+Configuration:
+  $XDG_CONFIG_HOME/fdn/config.toml (or ~/.config/fdn/config.toml) names the networks (\"contexts\")
+  that fdn up and fdn login wrote; tokens lie beside it in files that only you can read.
+  FDN_CONTROLLER   URL of the controller, instead of the current context's
+  FDN_CONTEXT      name of the context, instead of the current one
+  FDN_TOKEN_FILE   file holding the token, instead of the context's
+  NO_COLOR         no colours
+";
+
+/// Deploy functions to the edge, call them, watch them; `fdn up` runs a whole network on this machine.
+#[derive(Debug, Parser)]
+#[command(
+    name = "fdn",
+    version,
+    styles = STYLES,
+    max_term_width = 110,
+    after_help = format!("{AFTER_HELP}\n{EXIT_CODES}"),
+    disable_help_subcommand = false,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    /// When to use colours: auto (on a terminal), always or never
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", hide_possible_values = true, display_order = 900)]
+    pub color: ColorChoice,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a whole network in this process: controller, DNS and the nodes of several regions
+    Up(Box<UpArgs>),
+    /// Log in to a controller and make it the current one
+    Login(LoginArgs),
+    /// Upload a WebAssembly component as the next version of an app and make it current
+    Deploy(DeployArgs),
+    /// List the apps
+    #[command(visible_alias = "ls")]
+    List(ShowArgs),
+    /// Show everything about an app: versions, nodes, where clients are sent
+    Describe(DescribeArgs),
+    /// Call an app the way its users do: through the network's DNS and a gateway
+    Invoke(Box<InvokeArgs>),
+    /// Show what an app's functions wrote, on all nodes
+    Logs(LogsArgs),
+    /// Make an earlier version of an app current
+    Rollback(RollbackArgs),
+    /// Delete apps with all their versions
+    Delete(DeleteArgs),
+    /// Show why a client's calls go to one cluster and not to another
+    Explain(ExplainArgs),
+    /// List the clusters
+    Clusters(ShowArgs),
+    /// List the nodes
+    Nodes(ShowArgs),
+    /// Make the folder of a new function
+    New(NewArgs),
+    /// Check this installation and the network it uses
+    Doctor(DoctorArgs),
+    /// Print the versions of client and controller
+    Version(VersionArgs),
+    /// Print a shell's completion script
+    Completions(CompletionsArgs),
+}
+
+/// Which network.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Network")]
+pub struct ConnectArgs {
+    /// The controller's URL [env: FDN_CONTROLLER]
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub controller: Option<String>,
+    /// The context to use instead of the current one [env: FDN_CONTEXT]
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+impl From<&ConnectArgs> for Choice {
+    fn from(args: &ConnectArgs) -> Self {
+        Self { controller: args.controller.clone(), context: args.context.clone() }
+    }
+}
+
+/// How the result is printed.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct OutputArgs {
+    /// How to print the result
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+/// Whether to wait, and how long.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct WaitArgs {
+    /// Wait until every living node is there (the default)
+    #[arg(long, overrides_with = "no_wait")]
+    pub wait: bool,
+    /// Return as soon as the controller has accepted it
+    #[arg(long)]
+    pub no_wait: bool,
+    /// How long to wait, such as 30s or 5m
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    pub timeout: DurationMs,
+}
+
+impl WaitArgs {
+    /// Whether to wait.
+    #[must_use]
+    pub const fn waits(&self) -> bool {
+        !self.no_wait
+    }
+}
+
+/// Arguments of `fdn login`.
+#[derive(Debug, Args)]
+pub struct LoginArgs {
+    /// The controller's URL; without it, the one of --context or of the current context
+    #[arg(value_name = "URL", value_hint = ValueHint::Url)]
+    pub url: Option<String>,
+    /// Who logs in
+    #[arg(long, short, value_name = "NAME", default_value = "admin")]
+    pub user: String,
+    /// File holding the password; without it, it is asked for, or read from standard input if that is no terminal
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub password_file: Option<PathBuf>,
+    /// The name to save this network under; made from the URL if not given
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+/// Arguments of `fdn deploy`.
+#[derive(Debug, Args)]
+pub struct DeployArgs {
+    /// The app's name: it will be called as NAME.ZONE
+    pub name: AppName,
+    /// The component: a .wasm file exporting wasi:http/incoming-handler
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// The manifest; without it, fdn.toml beside FILE if there is one
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub manifest: Option<PathBuf>,
+    /// A secret of the manifest and the file its value is in (- for standard input); may be given several times
+    #[arg(long = "secret", value_name = "NAME=FILE", value_parser = parse_secret)]
+    pub secrets: Vec<SecretArg>,
+    /// Whether to wait.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+    /// How to print the result.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// A `--secret NAME=FILE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretArg {
+    /// The name.
+    pub name: fdn_core::SecretName,
+    /// Where the value is; `-` is standard input.
+    pub file: PathBuf,
+}
+
+fn parse_secret(text: &str) -> Result<SecretArg, ParseError> {
+    let error = || ParseError::new("secret", text.split('=').next().unwrap_or_default(), "NAME=FILE; values are read from files");
+    let (name, file) = text.split_once('=').filter(|(_, file)| !file.is_empty()).ok_or_else(error)?;
+    Ok(SecretArg { name: name.parse()?, file: file.into() })
+}
+
+/// Arguments of the commands that list something.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// How to print the result.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// Arguments of `fdn describe`.
+#[derive(Debug, Args)]
+pub struct DescribeArgs {
+    /// The app
+    pub name: AppName,
+    /// How to print the result.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// Arguments of `fdn invoke`.
+#[derive(Debug, Args)]
+pub struct InvokeArgs {
+    /// The app
+    pub app: AppName,
+    /// Path and query
+    #[arg(default_value = "/")]
+    pub path: String,
+    /// The body: text, @FILE, or - for standard input
+    #[arg(long, short, value_name = "DATA", allow_hyphen_values = true)]
+    pub data: Option<String>,
+    /// The method; GET, or POST if there is a body
+    #[arg(long = "request", short = 'X', value_name = "METHOD")]
+    pub method: Option<String>,
+    /// A header to send; may be given several times
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
+    pub headers: Vec<String>,
+    /// Resolve as a client of this network would, such as 203.0.113.0/24
+    #[arg(long, value_name = "PREFIX")]
+    pub client_subnet: Option<ClientPrefix>,
+    /// Print status and headers of the answer before its body
+    #[arg(long, short)]
+    pub include: bool,
+    /// Write the body to this file instead of standard output
+    #[arg(long = "output", short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Do not tell cluster, node and timings on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// How long the whole call may take
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    pub timeout: DurationMs,
+    /// The DNS server to ask instead of the context's
+    #[arg(long, value_name = "ADDR", help_heading = "Network")]
+    pub dns: Option<SocketAddr>,
+    /// The zone instead of the context's
+    #[arg(long, value_name = "ZONE", help_heading = "Network")]
+    pub zone: Option<fdn_core::HostName>,
+    /// The gateways' port instead of the context's
+    #[arg(long, value_name = "PORT", help_heading = "Network")]
+    pub gateway_port: Option<u16>,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// How log lines are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogOutput {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Arguments of `fdn logs`.
+#[derive(Debug, Args)]
+pub struct LogsArgs {
+    /// The app
+    pub name: AppName,
+    /// Go on with lines as they are written
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Begin with this many lines of the past
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub tail: u32,
+    /// How to print the lines
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: LogOutput,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// Arguments of `fdn rollback`.
+#[derive(Debug, Args)]
+pub struct RollbackArgs {
+    /// The app
+    pub name: AppName,
+    /// The version to go back to; without it, the one before the current
+    #[arg(value_parser = parse_version)]
+    pub version: Option<VersionNumber>,
+    /// Whether to wait.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+    /// How to print the result.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+fn parse_version(text: &str) -> Result<VersionNumber, ParseError> {
+    let digits = text.strip_prefix('v').unwrap_or(text);
+    let error = || ParseError::new("version number", text, "a whole number from 1 up");
+    digits.parse::<u32>().map_err(|_| error()).and_then(VersionNumber::try_from)
+}
+
+/// Arguments of `fdn delete`.
+#[derive(Debug, Args)]
+pub struct DeleteArgs {
+    /// The apps
+    #[arg(required = true)]
+    pub names: Vec<AppName>,
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+    /// Whether to wait.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// Arguments of `fdn explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The app
+    pub app: AppName,
+    /// The client's address or prefix
+    #[arg(long, value_name = "ADDR")]
+    pub client: ClientPrefix,
+    /// How to print the result.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// A language with a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Language {
+    /// Rust.
+    Rust,
+    /// JavaScript.
+    Js,
+    /// Python.
+    Python,
+    /// C.
+    C,
+}
+
+/// Arguments of `fdn new`.
+#[derive(Debug, Args)]
+pub struct NewArgs {
+    /// The function's name
+    pub name: fdn_core::FunctionName,
+    /// The language
+    #[arg(long, short, value_enum)]
+    pub lang: Language,
+    /// The folder to make; without it, NAME here
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+}
+
+/// Arguments of `fdn doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// How to print the result.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// Arguments of `fdn version`.
+#[derive(Debug, Args)]
+pub struct VersionArgs {
+    /// Do not ask the controller
+    #[arg(long)]
+    pub client: bool,
+    /// How to print the result.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// A shell with a completion script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    /// GNU Bash.
+    Bash,
+    /// Zsh.
+    Zsh,
+    /// fish.
+    Fish,
+}
+
+/// Arguments of `fdn completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fdn completions bash > ~/.local/share/bash-completion/completions/fdn
+  fdn completions zsh > \"${fpath[1]}/_fdn\"
+  fdn completions fish > ~/.config/fish/completions/fdn.fish")]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_secret_is_a_name_and_a_file() {
+        let secret = parse_secret("KEY=path/with=sign").expect("secret");
+        assert_eq!((secret.name.as_str(), secret.file.as_path()), ("KEY", "path/with=sign".as_ref()));
+        let error = parse_secret("KEY").expect_err("no file").to_string();
+        assert!(error.contains("NAME=FILE"), "{error}");
+        assert!(parse_secret("1KEY=x").is_err());
+    }
+
+    #[test]
+    fn the_value_of_a_misused_secret_is_not_repeated() {
+        let error = parse_secret("KEY=").expect_err("no file").to_string();
+        assert!(!error.contains("KEY="), "{error}");
+    }
+
+    #[test]
+    fn waiting_is_the_default_and_the_last_flag_counts() {
+        let parse = |flags: &[&str]| {
+            let all = ["fdn", "rollback", "a"].iter().chain(flags);
+            match Cli::try_parse_from(all).expect("valid").command {
+                Command::Rollback(args) => args.wait.waits(),
+                _ => panic!("another command"),
+            }
+        };
+        assert!(parse(&[]) && parse(&["--wait"]) && parse(&["--no-wait", "--wait"]));
+        assert!(!parse(&["--no-wait"]));
+    }
+
+    #[test]
+    fn versions_may_have_a_v() {
+        assert_eq!(parse_version("v3").expect("version").get(), 3);
+        assert!(parse_version("0").is_err());
+        assert!(parse_version("latest").is_err());
+    }
+}

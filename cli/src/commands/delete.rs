@@ -1,0 +1,29 @@
+//! `fdn delete`.
+
+use super::{client, wait};
+use crate::args::DeleteArgs;
+use crate::console::Console;
+use crate::environment::Environment;
+use crate::error::CliError;
+use crate::input;
+
+/// Runs the command.
+///
+/// # Errors
+/// When the user does not agree, the controller refuses or cannot be reached, or the nodes still have it when the time is over.
+pub async fn run(args: &DeleteArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+    let client = client(&args.connect, env)?;
+    if !args.yes {
+        let names: Vec<String> = args.names.iter().map(ToString::to_string).collect();
+        let question = format!("delete {} with all versions at {}?", names.join(", "), client.place());
+        input::confirm(console, &question)?;
+    }
+    for name in &args.names {
+        client.delete(name).await?;
+        if args.wait.waits() {
+            wait::until_gone(&client, name, args.wait.timeout, console).await?;
+        }
+        console.line(&format!("deleted {name}"))?;
+    }
+    Ok(())
+}

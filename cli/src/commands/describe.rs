@@ -1,0 +1,164 @@
+//! `fdn describe`.
+
+use fdn_core::Timestamp;
+use fdn_core::api::AppDetail;
+use fdn_core::message::AppPhase;
+use serde::Serialize;
+
+use super::client;
+use crate::args::DescribeArgs;
+use crate::console::Console;
+use crate::environment::Environment;
+use crate::error::CliError;
+use crate::output::{Report, age, indented, size, table, time};
+
+/// Runs the command.
+///
+/// # Errors
+/// When the controller cannot be asked or there is no such app.
+pub async fn run(args: &DescribeArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+    let detail = client(&args.connect, env)?.app(&args.name).await?;
+    console.report(args.output.output, &Described { detail: &detail, now: fdn_service::now() })
+}
+
+/// An app's detail as a page.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Described<'a> {
+    /// What the controller says.
+    pub detail: &'a AppDetail,
+    /// The time that ages are counted to.
+    #[serde(skip)]
+    pub now: Timestamp,
+}
+
+/// How far a node is, in a word or with its reason.
+pub(super) fn phase(phase: &AppPhase) -> String {
+    match phase {
+        AppPhase::Fetching => "fetching".to_owned(),
+        AppPhase::Compiling => "compiling".to_owned(),
+        AppPhase::Ready => "ready".to_owned(),
+        AppPhase::Failed { reason } => format!("failed: {reason}"),
+    }
+}
+
+impl Report for Described<'_> {
+    fn text(&self, wide: bool) -> String {
+        let summary = &self.detail.summary;
+        let mut text = table(&[], [
+            vec!["name".into(), summary.app.to_string()],
+            vec!["host".into(), summary.host.to_string()],
+            vec!["version".into(), summary.version.to_string()],
+            vec!["digest".into(), summary.digest.to_string()],
+            vec!["nodes".into(), format!("{} of {} living nodes ready", summary.nodes_ready, summary.nodes_total)],
+            vec!["deployed".into(), format!("{} ({} ago)", time(summary.deployed_at), age(summary.deployed_at, self.now))],
+            vec!["revision".into(), summary.revision.to_string()],
+        ]);
+        let mut section = |title: &str, body: String| {
+            text.push_str(&format!("\n{title}\n{}", indented(&body, 2)));
+        };
+        section("versions", self.versions(wide));
+        section("nodes", self.nodes(wide));
+        section("clients", self.bindings());
+        if self.detail.workflow.stages().len() > 1 {
+            section("stages", self.stages());
+        }
+        text
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![self.detail.summary.app.to_string()]
+    }
+}
+
+impl Described<'_> {
+    fn versions(&self, wide: bool) -> String {
+        let mut columns = vec!["VERSION", "SIZE", "AGE", "MEMORY", "TIMEOUT", "REUSE", "DIGEST"];
+        if wide {
+            columns.extend(["CPU TIME", "ENV", "SECRETS", "ALLOWED HOSTS"]);
+        }
+        let rows = self.detail.versions.iter().map(|version| {
+            let manifest = &version.manifest;
+            let current = if version.version == self.detail.summary.version { " *" } else { "" };
+            let mut cells = vec![
+                format!("{}{current}", version.version),
+                size(version.size),
+                age(version.created_at, self.now),
+                manifest.memory.to_string(),
+                manifest.timeout.to_string(),
+                manifest.reuse.to_string(),
+                version.digest.short(),
+            ];
+            if wide {
+                cells.push(manifest.cpu_time.to_string());
+                cells.push(joined(manifest.env.keys()));
+                cells.push(joined(manifest.secrets.iter()));
+                cells.push(joined(manifest.allowed_hosts.iter()));
+            }
+            cells
+        });
+        table(&columns, rows)
+    }
+
+    fn nodes(&self, wide: bool) -> String {
+        if self.detail.nodes.is_empty() {
+            return "no node lives\n".to_owned();
+        }
+        let mut columns = vec!["NODE", "CLUSTER", "CALLS", "ERRORS", "MEAN"];
+        if wide {
+            columns.push("REVISION");
+        }
+        // Last, because the reason of a failure is long.
+        columns.push("PHASE");
+        let rows = self.detail.nodes.iter().map(|node| {
+            let mut cells = vec![node.node.to_string(), node.cluster.to_string()];
+            match &node.observed {
+                Some(seen) => {
+                    cells.extend([
+                        seen.invocations.to_string(),
+                        seen.errors.to_string(),
+                        seen.execution_mean.to_string(),
+                    ]);
+                    if wide {
+                        cells.push(seen.revision.to_string());
+                    }
+                    let behind = if seen.revision < self.detail.summary.revision { " (an older version)" } else { "" };
+                    cells.push(phase(&seen.phase) + behind);
+                }
+                None => {
+                    cells.extend(vec!["-".to_owned(); columns.len() - 3]);
+                    cells.push("waiting".to_owned());
+                }
+            }
+            cells
+        });
+        table(&columns, rows)
+    }
+
+    fn bindings(&self) -> String {
+        if self.detail.bindings.is_empty() {
+            return "none asked yet; each is sent to the nearest living cluster\n".to_owned();
+        }
+        let rows = self
+            .detail
+            .bindings
+            .iter()
+            .map(|b| vec![b.prefix.to_string(), b.cluster.to_string(), b.revision.to_string()]);
+        table(&["CLIENTS", "CLUSTER", "REVISION"], rows)
+    }
+
+    fn stages(&self) -> String {
+        let rows = self
+            .detail
+            .workflow
+            .stages()
+            .iter()
+            .map(|s| vec![s.name.to_string(), s.function.to_string(), s.version.to_string()]);
+        table(&["STAGE", "FUNCTION", "VERSION"], rows)
+    }
+}
+
+fn joined<T: ToString>(items: impl Iterator<Item = T>) -> String {
+    let all: Vec<String> = items.map(|item| item.to_string()).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join(",") }
+}

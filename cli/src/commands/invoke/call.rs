@@ -1,0 +1,70 @@
+//! One HTTP/1.1 exchange with the first gateway of a list that can be reached.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::request::Body;
+use crate::client::root_cause;
+use crate::error::CliError;
+
+/// How long one address may take to accept a connection.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// A connection to a gateway.
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// The gateway.
+    pub(super) address: SocketAddr,
+    /// How long connecting took, addresses that failed included.
+    pub(super) took: Duration,
+    stream: TcpStream,
+}
+
+/// Connects to the first address that accepts. Also returns those that did not, and why.
+///
+/// # Errors
+/// When none does.
+pub(super) async fn connect(addresses: &[SocketAddr]) -> Result<(Connection, Vec<(SocketAddr, String)>), CliError> {
+    let began = Instant::now();
+    let mut skipped = Vec::new();
+    for address in addresses {
+        match tokio::time::timeout(CONNECT, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                // Small requests must not wait for an acknowledgement (RFC 896).
+                drop(stream.set_nodelay(true));
+                return Ok((Connection { address: *address, took: began.elapsed(), stream }, skipped));
+            }
+            Ok(Err(error)) => skipped.push((*address, root_cause(&error))),
+            Err(_) => skipped.push((*address, format!("no connection within {} s", CONNECT.as_secs()))),
+        }
+    }
+    let place = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let reason = skipped.last().map_or_else(|| "there is no address".to_owned(), |(_, reason)| reason.clone());
+    Err(CliError::Unreachable { what: "a gateway", place, reason })
+}
+
+/// Sends the request and returns the answer's head, and how long it took to come.
+///
+/// # Errors
+/// When the connection breaks off before the head has come.
+pub(super) async fn send(
+    connection: Connection,
+    request: Request<Body>,
+) -> Result<(Response<Incoming>, Duration), CliError> {
+    let began = Instant::now();
+    let address = connection.address;
+    let broken = |e: hyper::Error| CliError::Cut(format!("{address} ended the connection without an answer: {}", root_cause(&e)));
+    let (mut sender, driver) = http1::handshake(TokioIo::new(connection.stream)).await.map_err(broken)?;
+    tokio::spawn(async move {
+        // What goes wrong here is seen by the exchange itself.
+        drop(driver.await);
+    });
+    let response = sender.send_request(request).await.map_err(broken)?;
+    Ok((response, began.elapsed()))
+}

@@ -1,0 +1,121 @@
+//! `fdn list`, `fdn clusters`, `fdn nodes`.
+
+use fdn_core::Timestamp;
+use fdn_core::api::{AppSummary, ClusterInfo, NodeInfo};
+use fdn_core::message::AppPhase;
+
+use super::client;
+use crate::args::ShowArgs;
+use crate::console::Console;
+use crate::environment::Environment;
+use crate::error::CliError;
+use crate::output::{Listing, Row, age};
+
+/// `fdn list`.
+///
+/// # Errors
+/// When the controller cannot be asked.
+pub async fn apps(args: &ShowArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+    let rows = client(&args.connect, env)?.apps().await?;
+    let nothing = "nothing is deployed; try: fdn deploy NAME FILE";
+    console.report(args.output.output, &Listing { rows: &rows, nothing, now: fdn_service::now() })
+}
+
+/// `fdn clusters`.
+///
+/// # Errors
+/// When the controller cannot be asked.
+pub async fn clusters(args: &ShowArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+    let rows = client(&args.connect, env)?.clusters().await?;
+    let nothing = "no cluster has told that it exists; start fdn-edge-agent or fdn up";
+    console.report(args.output.output, &Listing { rows: &rows, nothing, now: fdn_service::now() })
+}
+
+/// `fdn nodes`.
+///
+/// # Errors
+/// When the controller cannot be asked.
+pub async fn nodes(args: &ShowArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+    let rows = client(&args.connect, env)?.nodes().await?;
+    let nothing = "no node has told that it exists; start fdn-edge-agent or fdn up";
+    console.report(args.output.output, &Listing { rows: &rows, nothing, now: fdn_service::now() })
+}
+
+impl Row for AppSummary {
+    const COLUMNS: &'static [&'static str] = &["NAME", "VERSION", "NODES", "HOST", "AGE", "DIGEST", "REVISION"];
+    const NARROW: usize = 5;
+
+    fn cells(&self, now: Timestamp) -> Vec<String> {
+        vec![
+            self.app.to_string(),
+            self.version.to_string(),
+            format!("{}/{}", self.nodes_ready, self.nodes_total),
+            self.host.to_string(),
+            age(self.deployed_at, now),
+            self.digest.short(),
+            self.revision.to_string(),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.app.to_string()
+    }
+}
+
+impl Row for ClusterInfo {
+    const COLUMNS: &'static [&'static str] =
+        &["CLUSTER", "REGION", "NODES", "BUSY", "CPU FREE", "MEMORY FREE", "GATEWAYS", "LOCATION", "SPEED", "CPU", "MEMORY"];
+    const NARROW: usize = 7;
+
+    fn cells(&self, _: Timestamp) -> Vec<String> {
+        let gateways: Vec<String> = self.gateways.iter().map(ToString::to_string).collect();
+        vec![
+            self.cluster.to_string(),
+            self.region.to_string(),
+            format!("{}/{}", self.nodes_alive, self.nodes_total),
+            format!("{}/{}", self.busy, self.slots),
+            self.free.cpu_milli.to_string(),
+            self.free.memory_mib.to_string(),
+            gateways.join(","),
+            format!("{:.2},{:.2}", self.location.lat(), self.location.lon()),
+            format!("{:.2}", self.speed),
+            self.capacity.cpu_milli.to_string(),
+            self.capacity.memory_mib.to_string(),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.cluster.to_string()
+    }
+}
+
+impl Row for NodeInfo {
+    const COLUMNS: &'static [&'static str] = &[
+        "NODE", "CLUSTER", "STATE", "GATEWAY", "BUSY", "APPS", "SEEN", "ADMIN", "VERSION", "CPU FREE", "CPU", "MEMORY FREE",
+        "MEMORY",
+    ];
+    const NARROW: usize = 7;
+
+    fn cells(&self, now: Timestamp) -> Vec<String> {
+        let ready = self.apps.iter().filter(|a| a.phase == AppPhase::Ready).count();
+        vec![
+            self.node.to_string(),
+            self.cluster.to_string(),
+            if self.alive { "alive" } else { "lost" }.to_owned(),
+            self.gateway.to_string(),
+            format!("{}/{}", self.busy, self.slots),
+            format!("{ready}/{}", self.apps.len()),
+            age(self.seen_at, now),
+            self.admin.to_string(),
+            self.version.clone(),
+            self.free.cpu_milli.to_string(),
+            self.capacity.cpu_milli.to_string(),
+            self.free.memory_mib.to_string(),
+            self.capacity.memory_mib.to_string(),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.node.to_string()
+    }
+}

@@ -1,0 +1,92 @@
+//! `fdn login`: a token for a controller, saved with what a client must know of its network.
+
+use fdn_core::api::LoginRequest;
+use fdn_service::secret::Secret;
+use url::Url;
+
+use crate::args::LoginArgs;
+use crate::client::Client;
+use crate::config::{Choice, ConfigStore, Context, Target, check_name, parse_controller};
+use crate::console::Console;
+use crate::environment::Environment;
+use crate::error::CliError;
+use crate::input;
+use crate::output::time;
+
+/// Runs the command.
+///
+/// # Errors
+/// When the controller refuses or cannot be reached, or the configuration cannot be written.
+pub async fn run(args: &LoginArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+    let store = ConfigStore::open(env)?;
+    let (name, controller) = whom(args, env, &store)?;
+    let client = Client::new(&Target { controller: controller.clone(), token: None, name: None, context: None })?;
+    let password = input::password(args.password_file.as_deref(), &args.user, &client.place())?;
+    let request = LoginRequest { user: args.user.clone(), password: password.expose().to_owned() };
+    let session = client.login(&request).await?;
+    let token = Secret::new(session.token);
+    let target = Target { controller: controller.clone(), token: Some(token.clone()), name: None, context: None };
+    let network = Client::new(&target)?.network().await?;
+    let mut config = store.load()?;
+    let data_dir = config.contexts.get(&name).filter(|c| c.controller == controller).and_then(|c| c.data_dir.clone());
+    let context = Context {
+        controller,
+        user: Some(args.user.clone()),
+        zone: Some(network.zone),
+        dns: network.dns,
+        gateway_port: Some(network.gateway_port),
+        data_dir,
+    };
+    config.contexts.insert(name.clone(), context);
+    config.current = Some(name.clone());
+    // The token first: a context without a token is worse than a token without a context.
+    store.save_token(&name, &token)?;
+    store.save(&config)?;
+    console.line(&format!(
+        "logged in to {} as {} until {}; context {name} is now the current one",
+        client.place(),
+        args.user,
+        time(session.expires_at)
+    ))
+}
+
+/// The name of the context and its controller.
+fn whom(args: &LoginArgs, env: &Environment, store: &ConfigStore) -> Result<(String, Url), CliError> {
+    let config = store.load()?;
+    let controller = match (&args.url, &args.context) {
+        (Some(url), _) => parse_controller(url)?,
+        (None, Some(name)) if config.contexts.contains_key(name) => config.contexts[name].controller.clone(),
+        (None, _) => Target::decide(&Choice::default(), env, store)?.controller,
+    };
+    let known = config.contexts.iter().find(|(_, c)| c.controller == controller).map(|(name, _)| name.clone());
+    let name = args.context.clone().or(known).unwrap_or_else(|| name_of(&controller));
+    check_name(&name)?;
+    Ok((name, controller))
+}
+
+/// A name for a controller that has none: its host, and its port if that is not the scheme's own.
+fn name_of(controller: &Url) -> String {
+    let host = controller.host_str().unwrap_or("controller").trim_matches(['[', ']']).replace(':', "-");
+    match controller.port() {
+        Some(port) => format!("{host}-{port}"),
+        None => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_gets_a_name_that_can_be_a_file() {
+        for (url, name) in [
+            ("https://fdn.example.com", "fdn.example.com"),
+            ("http://127.0.0.1:8600", "127.0.0.1-8600"),
+            ("http://[2001:db8::1]:1", "2001-db8--1-1"),
+        ] {
+            let name_made = name_of(&url.parse().expect("url"));
+            assert_eq!(name_made, name);
+            check_name(&name_made).expect("a valid name");
+        }
+    }
+}

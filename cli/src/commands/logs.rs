@@ -1,0 +1,270 @@
+//! `fdn logs`: the stream of an app's log lines, taken up again after a loss without repeating a line.
+//!
+//! Lines carry no number. Those of one node come in the order of their times, so it is enough to remember for each node the time of the
+//! last line shown and what was shown of that very millisecond: after a reconnect, earlier lines are old, lines of that millisecond
+//! are compared, later ones are new. A node not heard of yet is new from the time of the first line that was ever shown.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fdn_core::api::{LogLine, LogStream};
+use fdn_core::{AppName, NodeId, Retry, Timestamp};
+use reqwest::Response;
+
+use super::target;
+use crate::args::{LogOutput, LogsArgs};
+use crate::client::{self, Client, LOG_IDLE};
+use crate::console::Console;
+use crate::environment::Environment;
+use crate::error::CliError;
+use crate::output::time;
+
+/// How many lines are asked for after a loss: as many as nodes keep.
+const CATCH_UP: u32 = 10_000;
+/// The longest line that is read.
+const LINE_MAX: usize = 1 << 20;
+const PAUSE_FIRST: Duration = Duration::from_millis(250);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Runs the command.
+///
+/// # Errors
+/// When there is no such app, the controller refuses, or it cannot be reached at the beginning.
+pub async fn run(args: &LogsArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+    let target = target(&args.connect, env)?;
+    let client = Client::with_idle(&target.controller, target.token.clone(), LOG_IDLE)?;
+    let mut seen = Seen::default();
+    let mut response = client.logs(&args.name, args.follow, args.tail).await?;
+    loop {
+        let end = print_all(response, &mut seen, args.output, console).await;
+        if !args.follow {
+            return end;
+        }
+        match end {
+            Ok(()) | Err(CliError::Timeout(_)) => {}
+            Err(CliError::Unreachable { reason, .. }) => {
+                console.note(&format!("fdn: the stream broke off ({reason}); connecting again"));
+            }
+            Err(error) => return Err(error),
+        }
+        seen.reconnected();
+        response = reconnect(&client, &args.name).await?;
+    }
+}
+
+/// Tries until the controller answers; gives up only when trying again cannot help (the app is gone, the token has expired).
+async fn reconnect(client: &Client, app: &AppName) -> Result<Response, CliError> {
+    let mut pause = PAUSE_FIRST;
+    loop {
+        tokio::time::sleep(pause).await;
+        match client.logs(app, true, CATCH_UP).await {
+            Ok(response) => return Ok(response),
+            Err(CliError::Problem(problem)) if problem.code.retry() == Retry::Never => {
+                return Err(CliError::Problem(problem));
+            }
+            Err(CliError::Problem(_) | CliError::Unreachable { .. } | CliError::Timeout(_)) => {
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn print_all(
+    mut response: Response,
+    seen: &mut Seen,
+    output: LogOutput,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    let mut buffer: Vec<u8> = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|e| client::lost(&e))? {
+        buffer.extend_from_slice(&chunk);
+        let mut text = String::new();
+        let mut rest = 0;
+        while let Some(end) = buffer[rest..].iter().position(|b| *b == b'\n') {
+            show(&buffer[rest..rest + end], seen, output, console, &mut text)?;
+            rest += end + 1;
+        }
+        buffer.drain(..rest);
+        if buffer.len() > LINE_MAX {
+            let url = response.url().path().to_owned();
+            return Err(CliError::Answer { url, reason: format!("a line is longer than {LINE_MAX} octets") });
+        }
+        if !text.is_empty() {
+            console.print(&text)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds one line to what is printed, if it is new.
+fn show(
+    line: &[u8],
+    seen: &mut Seen,
+    output: LogOutput,
+    console: &Console,
+    text: &mut String,
+) -> Result<(), CliError> {
+    // An empty line keeps the connection alive.
+    if line.iter().all(u8::is_ascii_whitespace) {
+        return Ok(());
+    }
+    let parsed: LogLine = serde_json::from_slice(line)
+        .map_err(|e| CliError::Answer { url: "the log stream".to_owned(), reason: e.to_string() })?;
+    if seen.is_new(&parsed) {
+        match output {
+            LogOutput::Text => text.push_str(&format_line(&parsed, console)),
+            LogOutput::Json => {
+                text.push_str(&String::from_utf8_lossy(line));
+                text.push('\n');
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A line for people: `12:00:00.000 eu-west-1 v2 hello`, errors in red, what the node says in yellow.
+#[must_use]
+pub fn format_line(line: &LogLine, console: &Console) -> String {
+    let node = console.paint(color_of(&line.node), line.node.as_str());
+    let text = printable(&line.text);
+    let text = match line.stream {
+        LogStream::Stdout => text,
+        LogStream::Stderr => console.paint("31", &text),
+        LogStream::System => console.paint("33", &format!("[{text}]")),
+    };
+    format!("{} {node} {} {text}\n", console.paint("2", &time(line.at)), line.version)
+}
+
+/// A function's text must not steer the terminal: control characters are shown, not sent.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() && c != '\t' { c.escape_default().to_string() } else { c.to_string() })
+        .collect()
+}
+
+/// One of six colours, always the same one for a node.
+fn color_of(node: &NodeId) -> &'static str {
+    const COLORS: [&str; 6] = ["32", "34", "35", "36", "92", "94"];
+    let sum: usize = node.as_str().bytes().map(usize::from).sum();
+    COLORS[sum % COLORS.len()]
+}
+
+/// Which lines were shown.
+#[derive(Debug, Default)]
+struct Seen {
+    /// No line before this one was shown, of any node.
+    floor: Option<Timestamp>,
+    nodes: BTreeMap<NodeId, Last>,
+    catching_up: bool,
+}
+
+/// The last millisecond of a node of which lines were shown.
+#[derive(Debug, Default)]
+struct Last {
+    at: Timestamp,
+    lines: Vec<LogLine>,
+    /// Which of those lines have come again since the reconnect.
+    again: Vec<LogLine>,
+}
+
+impl Seen {
+    fn reconnected(&mut self) {
+        self.catching_up = true;
+        // Nothing was shown, so nothing is old.
+        self.floor.get_or_insert(Timestamp(0));
+        for last in self.nodes.values_mut() {
+            last.again.clone_from(&last.lines);
+        }
+    }
+
+    fn is_new(&mut self, line: &LogLine) -> bool {
+        let floor = *self.floor.get_or_insert(line.at);
+        let heard = self.nodes.contains_key(&line.node);
+        if !self.catching_up {
+            self.floor = Some(floor.min(line.at));
+        } else if !heard && line.at < floor {
+            return false;
+        }
+        let last = self.nodes.entry(line.node.clone()).or_default();
+        if self.catching_up && heard {
+            if line.at < last.at {
+                return false;
+            }
+            if line.at == last.at
+                && let Some(place) = last.again.iter().position(|old| old == line)
+            {
+                last.again.swap_remove(place);
+                return false;
+            }
+        }
+        if line.at > last.at {
+            last.at = line.at;
+            last.lines.clear();
+        }
+        if line.at == last.at {
+            last.lines.push(line.clone());
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn line(node: &str, at: u64, text: &str) -> LogLine {
+        LogLine {
+            at: Timestamp(at),
+            app: "a".parse().expect("app"),
+            function: "a".parse().expect("function"),
+            version: fdn_core::VersionNumber::FIRST,
+            node: node.parse().expect("node"),
+            instance: fdn_core::InstanceId::from_uuid(Uuid::from_u128(1)),
+            request: "r".into(),
+            stream: LogStream::Stdout,
+            text: text.into(),
+        }
+    }
+
+    fn shown(seen: &mut Seen, lines: &[LogLine]) -> Vec<String> {
+        lines.iter().filter(|l| seen.is_new(l)).map(|l| format!("{}:{}", l.node, l.text)).collect()
+    }
+
+    #[test]
+    fn after_a_loss_no_line_comes_twice_and_none_is_left_out() {
+        let mut seen = Seen::default();
+        let first = [line("a", 5, "1"), line("b", 5, "x"), line("a", 6, "2"), line("a", 6, "2")];
+        assert_eq!(shown(&mut seen, &first), ["a:1", "b:x", "a:2", "a:2"], "two equal lines are two lines");
+        seen.reconnected();
+        let again = [
+            line("a", 1, "before the tail"),
+            line("a", 5, "1"),
+            line("b", 5, "x"),
+            line("c", 4, "old line of a node not heard of"),
+            line("a", 6, "2"),
+            line("a", 6, "2"),
+            line("a", 6, "2"),
+            line("c", 6, "new"),
+            line("b", 7, "y"),
+        ];
+        assert_eq!(shown(&mut seen, &again), ["a:2", "c:new", "b:y"], "the third equal line is new");
+        seen.reconnected();
+        assert_eq!(shown(&mut seen, &again), [] as [&str; 0]);
+        assert_eq!(shown(&mut seen, &[line("a", 7, "3")]), ["a:3"]);
+    }
+
+    #[test]
+    fn an_empty_log_before_the_loss_hides_nothing() {
+        let mut seen = Seen::default();
+        seen.reconnected();
+        assert_eq!(shown(&mut seen, &[line("a", 5, "1"), line("b", 4, "2")]), ["a:1", "b:2"]);
+    }
+
+    #[test]
+    fn a_function_cannot_steer_the_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\tc\r"), "a\\u{1b}[2Jb\tc\\r");
+    }
+}

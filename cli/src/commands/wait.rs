@@ -1,0 +1,122 @@
+//! Waiting until every living node is at a revision, told on standard error.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fdn_core::api::{AppDetail, NodeProgress};
+use fdn_core::message::AppPhase;
+use fdn_core::{AppName, DurationMs, NodeId, Revision};
+use tokio::time::Instant;
+
+use super::describe::phase;
+use crate::client::Client;
+use crate::console::Console;
+use crate::error::CliError;
+use crate::progress;
+
+/// How often the controller is asked.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// Waits until every living node serves `revision` of the app or a newer one.
+///
+/// # Errors
+/// When the controller cannot be asked, or the time is over; then the message says how far each node is.
+pub(super) async fn until_ready(
+    client: &Client,
+    app: &AppName,
+    revision: Revision,
+    within: DurationMs,
+    console: &mut Console,
+) -> Result<AppDetail, CliError> {
+    let deadline = Instant::now() + within.as_duration();
+    let spinner = progress::spinner(console, "waiting for the nodes");
+    let mut told: BTreeMap<NodeId, String> = BTreeMap::new();
+    let result = loop {
+        let detail = match client.app(app).await {
+            Ok(detail) => detail,
+            Err(error) => break Err(error),
+        };
+        let summary = &detail.summary;
+        let waiting: Vec<&NodeProgress> = detail.nodes.iter().filter(|n| !is_ready(n, revision)).collect();
+        if waiting.is_empty() && !detail.nodes.is_empty() && summary.revision >= revision {
+            break Ok(detail);
+        }
+        for node in &waiting {
+            if let Some(reason) = failure(node, revision)
+                && told.get(&node.node) != Some(&reason)
+            {
+                spinner.suspend(|| console.note(&format!("{}: {reason}; it tries again", node.node)));
+                told.insert(node.node.clone(), reason);
+            }
+        }
+        let all = detail.nodes.len();
+        spinner.set_message(format!("{} of {all} nodes ready", all - waiting.len()));
+        if Instant::now() + INTERVAL > deadline {
+            break Err(late(app, within, &waiting, all));
+        }
+        tokio::time::sleep(INTERVAL).await;
+    };
+    spinner.finish_and_clear();
+    result
+}
+
+fn is_ready(node: &NodeProgress, revision: Revision) -> bool {
+    node.observed.as_ref().is_some_and(|seen| seen.revision >= revision && seen.phase == AppPhase::Ready)
+}
+
+fn failure(node: &NodeProgress, revision: Revision) -> Option<String> {
+    let seen = node.observed.as_ref().filter(|seen| seen.revision >= revision)?;
+    matches!(seen.phase, AppPhase::Failed { .. }).then(|| phase(&seen.phase))
+}
+
+fn late(app: &AppName, within: DurationMs, waiting: &[&NodeProgress], all: usize) -> CliError {
+    if all == 0 {
+        return CliError::Timeout(format!("no node lives that could serve {app}; none appeared within {within}"));
+    }
+    let list: Vec<String> = waiting
+        .iter()
+        .map(|n| format!("{} {}", n.node, n.observed.as_ref().map_or("waiting".to_owned(), |seen| phase(&seen.phase))))
+        .collect();
+    CliError::Timeout(format!(
+        "{app} is accepted, but not ready on {} of {all} nodes within {within}: {}",
+        waiting.len(),
+        list.join(", ")
+    ))
+}
+
+/// Waits until no living node has the app any more.
+///
+/// # Errors
+/// When the controller cannot be asked, or the time is over.
+pub(super) async fn until_gone(
+    client: &Client,
+    app: &AppName,
+    within: DurationMs,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    let deadline = Instant::now() + within.as_duration();
+    let spinner = progress::spinner(console, "waiting for the nodes");
+    let result = loop {
+        let nodes = match client.nodes().await {
+            Ok(nodes) => nodes,
+            Err(error) => break Err(error),
+        };
+        let left: Vec<String> = nodes
+            .iter()
+            .filter(|n| n.alive && n.apps.iter().any(|a| a.app == *app))
+            .map(|n| n.node.to_string())
+            .collect();
+        if left.is_empty() {
+            break Ok(());
+        }
+        if Instant::now() + INTERVAL > deadline {
+            break Err(CliError::Timeout(format!(
+                "{app} is deleted, but still on {} after {within}",
+                left.join(", ")
+            )));
+        }
+        tokio::time::sleep(INTERVAL).await;
+    };
+    spinner.finish_and_clear();
+    result
+}

@@ -1,0 +1,312 @@
+//! Every way a command can fail, with the code, the exit code and what to do next.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use fdn_core::manifest::ManifestError;
+use fdn_core::{Coded, ErrorCode, ParseError, Problem};
+use fdn_service::ServiceError;
+
+use crate::exit::Exit;
+use crate::resolver::ResolveError;
+
+/// The text of the page that explains every code: hints are taken from it, so that both always agree.
+const ERROR_PAGE: &str = include_str!("../../docs/errors.md");
+
+/// An error of a command.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CliError {
+    /// The arguments do not make sense together.
+    #[error("{0}")]
+    Usage(String),
+    /// The configuration file, a variable or the token file is not usable.
+    #[error("{0}")]
+    Config(String),
+    /// A file of the user's cannot be used.
+    #[error("{}: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+        /// The code: an empty component has its own.
+        code: ErrorCode,
+    },
+    /// There is no token for this controller.
+    #[error("not logged in to {controller}")]
+    NotLoggedIn {
+        /// The controller.
+        controller: String,
+    },
+    /// The controller answered with a problem.
+    #[error("{}", .0.detail)]
+    Problem(Box<Problem>),
+    /// Something answered that is not a controller of this network.
+    #[error("{url} answered with {status}, and not as a controller does")]
+    Foreign {
+        /// What was asked.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+    },
+    /// An answer could not be read.
+    #[error("the answer of {url} cannot be read: {reason}")]
+    Answer {
+        /// What was asked.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// Nobody answered.
+    #[error("{what} does not answer at {place}: {reason}")]
+    Unreachable {
+        /// Who: "the controller", "a gateway".
+        what: &'static str,
+        /// Where.
+        place: String,
+        /// Why.
+        reason: String,
+    },
+    /// It took too long.
+    #[error("{0}")]
+    Timeout(String),
+    /// The name could not be resolved.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
+    /// A call was answered with an error by the gateway or the function.
+    #[error("{0}")]
+    Call(String, ErrorCode),
+    /// A call was answered by the function with a status of 400 or above; the answer itself was printed.
+    #[error("the function answered with status {0}")]
+    Status(u16),
+    /// The connection of a call ended before its answer did.
+    #[error("{0}")]
+    Cut(String),
+    /// A check of `fdn doctor` failed; the table was printed.
+    #[error("{0}")]
+    Unhealthy(String),
+    /// The user said no.
+    #[error("nothing was changed")]
+    Declined,
+    /// The terminal, a pipe or a file failed.
+    #[error("output: {0}")]
+    Output(#[from] io::Error),
+    /// The manifest is not valid.
+    #[error("{}: {error}", path.display())]
+    Manifest {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: ManifestError,
+    },
+    /// A name or number is not valid.
+    #[error(transparent)]
+    Parse(#[from] ParseError),
+    /// The shell of a process failed.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// A folder to be made has something in it.
+    #[error("{} is there already and is not empty", path.display())]
+    Exists {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// An address is not this machine's.
+    #[error("{address} is not an address of this machine, so nothing can listen there")]
+    NoAddress {
+        /// The address.
+        address: IpAddr,
+    },
+    /// A part of the embedded network could not start.
+    #[error("{part} could not start: {message}")]
+    Start {
+        /// Which.
+        part: &'static str,
+        /// Why, with its causes.
+        message: String,
+        /// Its code.
+        code: ErrorCode,
+    },
+}
+
+impl CliError {
+    /// The number the program ends with.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Timeout(_) => Exit::Timeout,
+            Self::Unreachable { .. } => Exit::Unreachable,
+            Self::Resolve(ResolveError::NoSuchName { .. } | ResolveError::NoAddress { .. }) => Exit::NotFound,
+            Self::Resolve(_) => Exit::Unreachable,
+            Self::Status(_) | Self::Cut(_) => Exit::CallFailed,
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Ok,
+            Self::Output(_) | Self::Unhealthy(_) | Self::Declined | Self::Foreign { .. } | Self::Answer { .. } => Exit::Failed,
+            Self::Usage(_)
+            | Self::Config(_)
+            | Self::NoAddress { .. }
+            | Self::Exists { .. }
+            | Self::File { .. }
+            | Self::NotLoggedIn { .. }
+            | Self::Problem(_)
+            | Self::Call(..)
+            | Self::Manifest { .. }
+            | Self::Parse(_)
+            | Self::Service(_)
+            | Self::Start { .. } => Exit::of(self.code()),
+        }
+    }
+
+    /// What to do next.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::Usage(_) | Self::Parse(_) => "`fdn help` and `fdn help COMMAND` show how it is written",
+            Self::Config(_) => "correct the file or variable named, or run `fdn login URL` to write a new context",
+            Self::File { code: ErrorCode::BadRequest, .. } => "check the path; the file must be readable by you",
+            Self::NotLoggedIn { controller } => {
+                return Some(format!("run `fdn login {controller}`, or name a file with a token in FDN_TOKEN_FILE"));
+            }
+            Self::Exists { .. } => "choose another name, or another folder with --dir; nothing was written",
+            Self::NoAddress { address } => {
+                return Some(format!(
+                    "Linux has all of 127.0.0.0/8; elsewhere give the loopback interface the address first: \
+                     sudo ifconfig lo0 alias {address} up (one for each node; fewer with --nodes and --region)"
+                ));
+            }
+            Self::Foreign { .. } | Self::Answer { .. } => {
+                "check the controller's URL (`fdn doctor`), and that client and server are of one version (`fdn version`)"
+            }
+            Self::Unreachable { what: "the controller", .. } => {
+                "start a network with `fdn up`, or name the right controller with `fdn login URL`, --controller or \
+                 FDN_CONTROLLER; `fdn doctor` looks closer"
+            }
+            Self::Unreachable { .. } => "`fdn clusters` shows which gateways live; `fdn doctor` looks closer",
+            Self::Timeout(_) => "look with `fdn describe APP` and `fdn nodes`, or allow more time with --timeout",
+            Self::Resolve(ResolveError::NoSuchName { .. }) => "`fdn list` shows what is deployed",
+            Self::Resolve(ResolveError::NoAddress { .. }) => "`fdn clusters` shows whether any cluster lives",
+            Self::Resolve(_) => "check that the network runs and where its DNS listens (`fdn doctor`), or name it with --dns",
+            Self::Status(_) => "`fdn logs APP` shows what the function wrote",
+            Self::Cut(_) => "the function passed a limit, or its node stopped: `fdn logs APP` and `fdn nodes` show which; call again",
+            Self::Unhealthy(_) | Self::Declined | Self::Output(_) => return None,
+            Self::File { .. }
+            | Self::Problem(_)
+            | Self::Call(..)
+            | Self::Manifest { .. }
+            | Self::Service(_)
+            | Self::Start { .. } => return hint_of(self.code()),
+        };
+        Some(text.to_owned())
+    }
+}
+
+impl Coded for CliError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::Usage(_) => ErrorCode::BadRequest,
+            Self::Config(_) => ErrorCode::ConfigInvalid,
+            Self::File { code, .. } | Self::Call(_, code) | Self::Start { code, .. } => *code,
+            Self::NoAddress { .. } => ErrorCode::AddressTaken,
+            Self::Exists { .. } => ErrorCode::Conflict,
+            Self::NotLoggedIn { .. } => ErrorCode::Unauthenticated,
+            Self::Problem(problem) => problem.code,
+            Self::Unreachable { .. } => ErrorCode::ControllerUnreachable,
+            Self::Timeout(_) => ErrorCode::NotReady,
+            Self::Resolve(error) => error.code(),
+            Self::Status(_) | Self::Cut(_) => ErrorCode::NoResponse,
+            Self::Manifest { error, .. } => error.code(),
+            Self::Parse(error) => error.code(),
+            Self::Service(error) => error.code(),
+            Self::Foreign { .. } | Self::Answer { .. } | Self::Unhealthy(_) | Self::Declined | Self::Output(_) => {
+                ErrorCode::Internal
+            }
+        }
+    }
+}
+
+/// Whether the code of an error tells the reader something: it stands on the page of codes for just this.
+fn shows_code(error: &CliError) -> bool {
+    match error {
+        CliError::Usage(_)
+        | CliError::NoAddress { .. }
+        | CliError::Exists { .. }
+        | CliError::Declined
+        | CliError::Output(_)
+        | CliError::Unhealthy(_)
+        | CliError::Status(_)
+        | CliError::Cut(_)
+        | CliError::Timeout(_)
+        | CliError::Foreign { .. }
+        | CliError::Answer { .. } => false,
+        CliError::Unreachable { what, .. } => *what == "the controller",
+        CliError::Config(_)
+        | CliError::File { .. }
+        | CliError::NotLoggedIn { .. }
+        | CliError::Problem(_)
+        | CliError::Resolve(_)
+        | CliError::Call(..)
+        | CliError::Manifest { .. }
+        | CliError::Parse(_)
+        | CliError::Service(_)
+        | CliError::Start { .. } => true,
+    }
+}
+
+/// The lines printed for an error: what happened, and what to do.
+#[must_use]
+pub fn render(error: &CliError) -> String {
+    let code = if shows_code(error) { format!(" {}", error.code()) } else { String::new() };
+    let mut text = format!("fdn: error{code}: {error}\n");
+    if let CliError::Problem(problem) = error
+        && let Some(id) = &problem.request_id
+    {
+        text.push_str(&format!("  request: {id} (the controller's log has more under this id)\n"));
+    }
+    if let Some(hint) = error.hint() {
+        text.push_str(&format!("  hint: {hint}\n"));
+    }
+    text
+}
+
+/// What the page of error codes advises for a code.
+#[must_use]
+pub fn hint_of(code: ErrorCode) -> Option<String> {
+    let heading = format!("## {code}\n");
+    let section = ERROR_PAGE.split_once(&heading)?.1;
+    let section = section.split("\n## ").next()?;
+    // The first paragraph says what the code means, the rest what to do.
+    let advice = section.trim().split_once("\n\n")?.1;
+    Some(advice.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_hint() {
+        for code in ErrorCode::ALL {
+            let hint = hint_of(*code).unwrap_or_default();
+            assert!(hint.len() > 20, "{code}: {hint:?}");
+            assert!(!hint.contains('#'), "{code}: {hint:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_says_code_reason_request_and_remedy() {
+        let problem = Problem::new(ErrorCode::UploadCoreModule, "x.wasm is a core module").with_request_id("r-1");
+        let error = CliError::Problem(Box::new(problem));
+        let text = render(&error);
+        assert!(text.starts_with("fdn: error FDN-1003: x.wasm is a core module\n"), "{text}");
+        assert!(text.contains("request: r-1"), "{text}");
+        assert!(text.contains("wasm-tools component new"), "{text}");
+        assert_eq!(error.exit(), Exit::Usage);
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        let error = CliError::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(error.exit(), Exit::Ok);
+    }
+}

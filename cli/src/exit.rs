@@ -1,0 +1,129 @@
+//! Exit codes: what a script can tell from `$?`. They never change their meaning.
+
+use std::process::ExitCode;
+
+use fdn_core::ErrorCode;
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Exit {
+    /// Everything asked for was done.
+    Ok = 0,
+    /// It failed for a reason that has no number of its own.
+    Failed = 1,
+    /// Wrong arguments, configuration, data directory, address, or a file that is not accepted.
+    Usage = 2,
+    /// Not logged in, or not allowed.
+    Denied = 3,
+    /// There is no such app, version or host.
+    NotFound = 4,
+    /// The present state stands against it.
+    Conflict = 5,
+    /// It was not done in time.
+    Timeout = 6,
+    /// The controller, the DNS server or a gateway could not be reached, or one of them cannot reach what it needs.
+    Unreachable = 7,
+    /// `fdn invoke`: the call was made and answered with a status of 400 or above.
+    CallFailed = 8,
+}
+
+/// The table of exit codes, as `fdn --help` prints it.
+pub const TABLE: &str = "\
+Exit codes:
+  0  done
+  1  failed for a reason without a number of its own
+  2  wrong arguments, configuration or data directory, or a file that is not accepted
+  3  not logged in, or not allowed
+  4  no such app, version or host
+  5  the present state stands against it
+  6  not done in time
+  7  controller, DNS server or gateway not reachable
+  8  fdn invoke: the call was answered with a status of 400 or above";
+
+impl Exit {
+    /// The number.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The exit code for an error code of the network.
+    #[must_use]
+    pub const fn of(code: ErrorCode) -> Self {
+        match code {
+            ErrorCode::UploadEmpty
+            | ErrorCode::UploadNotWasm
+            | ErrorCode::UploadCoreModule
+            | ErrorCode::UploadMalformed
+            | ErrorCode::UploadNoHandler
+            | ErrorCode::UploadForeignImport
+            | ErrorCode::UploadTooLarge
+            | ErrorCode::UploadNotCompilable
+            | ErrorCode::UploadProbeFailed
+            | ErrorCode::ManifestInvalid
+            | ErrorCode::BadRequest
+            | ErrorCode::BodyTooLarge
+            | ErrorCode::ConfigInvalid
+            | ErrorCode::AddressTaken
+            | ErrorCode::DataDirectory
+            | ErrorCode::WorkflowInvalid => Self::Usage,
+            ErrorCode::Unauthenticated | ErrorCode::Forbidden => Self::Denied,
+            ErrorCode::NotFound | ErrorCode::UnknownHost => Self::NotFound,
+            ErrorCode::Conflict => Self::Conflict,
+            ErrorCode::FunctionTimeout => Self::Timeout,
+            ErrorCode::UploadIncomplete
+            | ErrorCode::DatabaseFailed
+            | ErrorCode::BrokerFailed
+            | ErrorCode::ArtifactStoreFailed
+            | ErrorCode::ControllerUnreachable
+            | ErrorCode::ArtifactCorrupt => Self::Unreachable,
+            ErrorCode::FunctionTrapped
+            | ErrorCode::FunctionCpuLimit
+            | ErrorCode::FunctionMemoryLimit
+            | ErrorCode::ResponseTooLarge
+            | ErrorCode::Overloaded
+            | ErrorCode::NotReady
+            | ErrorCode::NoResponse => Self::CallFailed,
+            // Codes of the future, and those without a number of their own.
+            _ => Self::Failed,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.number())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_exit_code_stands_in_the_table() {
+        for exit in [
+            Exit::Ok,
+            Exit::Failed,
+            Exit::Usage,
+            Exit::Denied,
+            Exit::NotFound,
+            Exit::Conflict,
+            Exit::Timeout,
+            Exit::Unreachable,
+            Exit::CallFailed,
+        ] {
+            assert!(TABLE.contains(&format!("\n  {}  ", exit.number())), "{exit:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_caller_can_correct_is_told_apart_from_what_is_away() {
+        assert_eq!(Exit::of(ErrorCode::UploadCoreModule), Exit::Usage);
+        assert_eq!(Exit::of(ErrorCode::Unauthenticated), Exit::Denied);
+        assert_eq!(Exit::of(ErrorCode::BrokerFailed), Exit::Unreachable);
+        assert_eq!(Exit::of(ErrorCode::UnknownHost), Exit::NotFound);
+        assert_eq!(Exit::of(ErrorCode::Internal), Exit::Failed);
+    }
+}

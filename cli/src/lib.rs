@@ -1,0 +1,69 @@
+//! `fdn`, the command line of the function delivery network.
+//!
+//! Every command is a function that takes its arguments, the environment variables and the streams it writes to, so that tests run it
+//! without a process. [`run`] chooses the command, [`main_with`] adds what a process needs: an exit code and the error's text.
+//!
+//! - [`args`] is the command line; [`config`] and [`environment`] decide which network is meant; [`client`] speaks to its controller.
+//! - [`resolver`] asks the network's own DNS, as `fdn invoke` needs it.
+//! - [`output`] and [`console`] print; [`exit`] and [`error`] say how it ended and what to do next.
+//! - [`up`] runs a whole network in one process; [`commands`] holds all other commands.
+
+pub mod args;
+pub mod client;
+pub mod commands;
+pub mod config;
+pub mod console;
+pub mod environment;
+pub mod error;
+pub mod exit;
+pub mod input;
+pub mod output;
+mod progress;
+pub mod resolver;
+pub mod templates;
+pub mod up;
+
+use args::{Cli, Command};
+use console::Console;
+use environment::Environment;
+use error::CliError;
+use exit::Exit;
+
+/// Runs a command.
+///
+/// # Errors
+/// Whatever the command fails with.
+pub async fn run(command: &Command, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+    match command {
+        Command::Up(args) => up::run(args, env, console).await,
+        Command::Login(args) => commands::login::run(args, env, console).await,
+        Command::Deploy(args) => commands::deploy::run(args, env, console).await,
+        Command::List(args) => commands::list::apps(args, env, console).await,
+        Command::Describe(args) => commands::describe::run(args, env, console).await,
+        Command::Invoke(args) => commands::invoke::run(args, env, console).await,
+        Command::Logs(args) => commands::logs::run(args, env, console).await,
+        Command::Rollback(args) => commands::rollback::run(args, env, console).await,
+        Command::Delete(args) => commands::delete::run(args, env, console).await,
+        Command::Explain(args) => commands::explain::run(args, env, console).await,
+        Command::Clusters(args) => commands::list::clusters(args, env, console).await,
+        Command::Nodes(args) => commands::list::nodes(args, env, console).await,
+        Command::New(args) => commands::new::run(args, console),
+        Command::Doctor(args) => commands::doctor::run(args, env, console).await,
+        Command::Version(args) => commands::version::run(args, env, console).await,
+        Command::Completions(args) => commands::completions::run(args, console),
+    }
+}
+
+/// Runs a command line to its end and tells how it ended. Errors are printed.
+pub async fn main_with(cli: &Cli, env: &Environment, console: &mut Console) -> Exit {
+    match Box::pin(run(&cli.command, env, console)).await {
+        Ok(()) => Exit::Ok,
+        Err(error) => {
+            let exit = error.exit();
+            if exit != Exit::Ok {
+                console.note(error::render(&error).trim_end());
+            }
+            exit
+        }
+    }
+}

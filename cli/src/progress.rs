@@ -1,0 +1,42 @@
+//! Progress on standard error, shown on a terminal only.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::console::Console;
+
+fn target(console: &Console) -> ProgressDrawTarget {
+    if console.err_is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    // The templates are constants below; a mistake in one would only cost its looks.
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─")
+}
+
+/// A bar for an upload of `octets`.
+#[must_use]
+pub(crate) fn upload(console: &Console, octets: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(octets), target(console));
+    bar.set_style(style("  {msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec}"));
+    bar.set_message("sending");
+    bar
+}
+
+/// What the bar shows once everything was sent and the controller works on it.
+pub(crate) fn validating(bar: &ProgressBar) {
+    bar.set_style(style("  {spinner} {msg} {elapsed}"));
+    bar.set_message("checking and compiling");
+    bar.enable_steady_tick(Duration::from_millis(100));
+}
+
+/// A spinner for a wait.
+#[must_use]
+pub(crate) fn spinner(console: &Console, message: &str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, target(console));
+    bar.set_style(style("  {spinner} {msg} {elapsed}"));
+    bar.set_message(message.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}

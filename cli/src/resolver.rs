@@ -1,0 +1,330 @@
+//! A small stub resolver that asks one DNS server, so that `fdn invoke` takes the way a user's call takes without touching the
+//! machine's own resolver.
+//!
+//! UDP first, from a fresh socket and with a fresh id for each attempt, so that a late or forged answer is not taken (RFC 5452,
+//! section 9); TCP when the answer is cut (RFC 7766, section 5). A client subnet (RFC 7871) can be sent along, to see what a client
+//! elsewhere would be told.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use fdn_core::{ClientPrefix, Coded, ErrorCode, HostName};
+use hickory_proto::op::{Edns, Message, MessageType, Query, ResponseCode};
+use hickory_proto::rr::rdata::SOA;
+use hickory_proto::rr::rdata::opt::{ClientSubnet, EdnsCode, EdnsOption};
+use hickory_proto::rr::{Name, RData, RecordType};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+
+/// What a UDP answer may be as large as: fits into one packet nearly everywhere (DNS flag day 2020).
+const UDP_PAYLOAD: u16 = 1232;
+
+/// A question that got no useful answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResolveError {
+    /// The server says that there is no such name.
+    #[error("{name} does not exist, says the DNS server {server}")]
+    NoSuchName {
+        /// The name.
+        name: String,
+        /// Who says so.
+        server: SocketAddr,
+    },
+    /// The name exists and has no address at present.
+    #[error("{name} has no address at present, says the DNS server {server}")]
+    NoAddress {
+        /// The name.
+        name: String,
+        /// Who says so.
+        server: SocketAddr,
+    },
+    /// The server answered with an error.
+    #[error("the DNS server {server} answered {code} for {name}")]
+    Refused {
+        /// The name.
+        name: String,
+        /// Who.
+        server: SocketAddr,
+        /// The response code.
+        code: ResponseCode,
+    },
+    /// No answer came.
+    #[error("the DNS server {server} did not answer: {reason}")]
+    Silent {
+        /// Who.
+        server: SocketAddr,
+        /// Why.
+        reason: String,
+    },
+    /// It is not known which server to ask.
+    #[error("it is not known which DNS server to ask: {0}")]
+    NoServer(String),
+    /// The name is longer than DNS allows.
+    #[error("{name} is not a DNS name: {reason}")]
+    BadName {
+        /// The name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Coded for ResolveError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::NoSuchName { .. } => ErrorCode::UnknownHost,
+            Self::NoAddress { .. } => ErrorCode::NoClusterFits,
+            Self::BadName { .. } => ErrorCode::BadRequest,
+            Self::Refused { .. } | Self::Silent { .. } | Self::NoServer(_) => ErrorCode::ControllerUnreachable,
+        }
+    }
+}
+
+/// What a name resolved to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// The addresses, in the order of the answer.
+    pub addresses: Vec<IpAddr>,
+    /// For how many seconds they hold.
+    pub ttl_s: u32,
+    /// For which prefix length of the client subnet they hold, if the server says.
+    pub scope: Option<u8>,
+    /// Whether the answer was cut and had to be fetched by TCP.
+    pub by_tcp: bool,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Asks one server.
+#[derive(Clone, Copy, Debug)]
+pub struct Resolver {
+    server: SocketAddr,
+    attempts: u32,
+    timeout: Duration,
+}
+
+impl Resolver {
+    /// A resolver that asks `server`, three times at most, waiting a second each time.
+    #[must_use]
+    pub const fn new(server: SocketAddr) -> Self {
+        Self { server, attempts: 3, timeout: Duration::from_secs(1) }
+    }
+
+    /// The same with a waiting time of one's own for each attempt.
+    #[must_use]
+    pub const fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// The server.
+    #[must_use]
+    pub const fn server(&self) -> SocketAddr {
+        self.server
+    }
+
+    /// The addresses of `host`: IPv4, or IPv6 if it has no other.
+    ///
+    /// # Errors
+    /// When there is no such name, no address, or no answer.
+    pub async fn lookup(&self, host: &HostName, client: Option<ClientPrefix>) -> Result<Resolved, ResolveError> {
+        let began = Instant::now();
+        for kind in [RecordType::A, RecordType::AAAA] {
+            let (answer, by_tcp) = self.ask(host.as_str(), kind, client).await?;
+            self.check(host.as_str(), &answer)?;
+            let found: Vec<(IpAddr, u32)> =
+                answer.answers.iter().filter_map(|r| Some((address_of(&r.data)?, r.ttl))).collect();
+            if let Some(ttl_s) = found.iter().map(|(_, ttl)| *ttl).min() {
+                let addresses = found.into_iter().map(|(address, _)| address).collect();
+                return Ok(Resolved { addresses, ttl_s, scope: scope_of(&answer), by_tcp, took: began.elapsed() });
+            }
+        }
+        Err(ResolveError::NoAddress { name: host.to_string(), server: self.server })
+    }
+
+    /// The start of authority of a zone, and whether the server answers with authority.
+    ///
+    /// # Errors
+    /// When the server does not answer or knows no such zone.
+    pub async fn zone(&self, zone: &HostName) -> Result<(SOA, bool), ResolveError> {
+        let (answer, _) = self.ask(zone.as_str(), RecordType::SOA, None).await?;
+        self.check(zone.as_str(), &answer)?;
+        let authoritative = answer.metadata.authoritative;
+        let soa = answer.answers.into_iter().find_map(|r| match r.data {
+            RData::SOA(soa) => Some(soa),
+            _ => None,
+        });
+        let soa = soa.ok_or_else(|| ResolveError::NoAddress { name: zone.to_string(), server: self.server })?;
+        Ok((soa, authoritative))
+    }
+
+    fn check(&self, name: &str, answer: &Message) -> Result<(), ResolveError> {
+        let (name, server) = (name.to_owned(), self.server);
+        match answer.metadata.response_code {
+            ResponseCode::NoError => Ok(()),
+            ResponseCode::NXDomain => Err(ResolveError::NoSuchName { name, server }),
+            code => Err(ResolveError::Refused { name, server, code }),
+        }
+    }
+
+    /// Asks, by UDP and then by TCP if the answer is cut. The flag tells which it was.
+    async fn ask(
+        &self,
+        name: &str,
+        kind: RecordType,
+        client: Option<ClientPrefix>,
+    ) -> Result<(Message, bool), ResolveError> {
+        let mut last = String::new();
+        for _ in 0..self.attempts {
+            let question = question(name, kind, client)?;
+            match tokio::time::timeout(self.timeout, self.by_udp(&question)).await {
+                Ok(Ok(answer)) if answer.metadata.truncation => return Ok((self.retried_by_tcp(&question).await?, true)),
+                Ok(Ok(answer)) if answer.metadata.response_code == ResponseCode::ServFail => {
+                    last = "it answered that it failed".to_owned();
+                }
+                Ok(Ok(answer)) => return Ok((answer, false)),
+                // A refusal (nobody listens there) comes at once; the pause keeps the attempts apart.
+                Ok(Err(error)) => {
+                    last = error.to_string();
+                    tokio::time::sleep(self.timeout / 10).await;
+                }
+                Err(_) => last = format!("no answer within {} ms", self.timeout.as_millis()),
+            }
+        }
+        let reason = format!("{last} ({} attempts)", self.attempts);
+        Err(ResolveError::Silent { server: self.server, reason })
+    }
+
+    async fn by_udp(&self, question: &Message) -> std::io::Result<Message> {
+        let any: IpAddr =
+            if self.server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind((any, 0)).await?;
+        socket.connect(self.server).await?;
+        socket.send(&encode(question)?).await?;
+        let mut buffer = vec![0; usize::from(u16::MAX)];
+        loop {
+            let length = socket.recv(&mut buffer).await?;
+            // Anything that is not the answer to this question is passed over; the time-out ends the wait.
+            if let Ok(answer) = Message::from_vec(&buffer[..length])
+                && answers(question, &answer)
+            {
+                return Ok(answer);
+            }
+        }
+    }
+
+    async fn retried_by_tcp(&self, question: &Message) -> Result<Message, ResolveError> {
+        let silent = |reason: String| ResolveError::Silent { server: self.server, reason };
+        match tokio::time::timeout(self.timeout * self.attempts, self.by_tcp(question)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(silent(format!("its answer was cut, and by TCP: {error}"))),
+            Err(_) => Err(silent("its answer was cut, and by TCP it sent none in time".to_owned())),
+        }
+    }
+
+    async fn by_tcp(&self, question: &Message) -> std::io::Result<Message> {
+        let mut stream = TcpStream::connect(self.server).await?;
+        let bytes = encode(question)?;
+        let length = u16::try_from(bytes.len()).map_err(std::io::Error::other)?;
+        stream.write_all(&[&length.to_be_bytes()[..], &bytes].concat()).await?;
+        let length = stream.read_u16().await?;
+        let mut buffer = vec![0; usize::from(length)];
+        stream.read_exact(&mut buffer).await?;
+        let answer = Message::from_vec(&buffer).map_err(std::io::Error::other)?;
+        if answers(question, &answer) { Ok(answer) } else { Err(std::io::Error::other("it answered another question")) }
+    }
+}
+
+fn question(name: &str, kind: RecordType, client: Option<ClientPrefix>) -> Result<Message, ResolveError> {
+    let name = Name::from_ascii(format!("{name}."))
+        .map_err(|e| ResolveError::BadName { name: name.to_owned(), reason: e.to_string() })?;
+    let mut message = Message::query();
+    message.metadata.recursion_desired = true;
+    message.add_query(Query::query(name, kind));
+    let mut edns = Edns::new();
+    edns.set_max_payload(UDP_PAYLOAD).set_version(0);
+    if let Some(client) = client {
+        edns.options_mut().insert(EdnsOption::Subnet(ClientSubnet::new(client.addr(), client.len(), 0)));
+    }
+    message.set_edns(edns);
+    Ok(message)
+}
+
+fn encode(message: &Message) -> std::io::Result<Vec<u8>> {
+    message.to_vec().map_err(std::io::Error::other)
+}
+
+/// Whether `answer` answers `question`: same id, same question (RFC 5452, section 9.1).
+fn answers(question: &Message, answer: &Message) -> bool {
+    let same_question = match (question.queries.first(), answer.queries.first()) {
+        (Some(q), Some(a)) => q.name() == a.name() && q.query_type() == a.query_type() && q.query_class() == a.query_class(),
+        // A server that could not read the question repeats none (RFC 1035, section 4.1.1).
+        (_, None) => answer.metadata.response_code != ResponseCode::NoError,
+        (None, Some(_)) => false,
+    };
+    answer.metadata.message_type == MessageType::Response && answer.metadata.id == question.metadata.id && same_question
+}
+
+fn address_of(data: &RData) -> Option<IpAddr> {
+    match data {
+        RData::A(a) => Some(a.0.into()),
+        RData::AAAA(aaaa) => Some(aaaa.0.into()),
+        _ => None,
+    }
+}
+
+fn scope_of(answer: &Message) -> Option<u8> {
+    match answer.edns.as_ref()?.option(EdnsCode::Subnet)? {
+        EdnsOption::Subnet(subnet) => Some(subnet.scope_prefix()),
+        _ => None,
+    }
+}
+
+/// The machine's own DNS server: the first `nameserver` of a `resolv.conf`.
+///
+/// # Errors
+/// When the text names none.
+pub fn system_server(resolv_conf: &str) -> Result<SocketAddr, ResolveError> {
+    resolv_conf
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("nameserver"))
+        .filter_map(|rest| rest.trim().parse::<IpAddr>().ok())
+        .map(|address| SocketAddr::new(address, 53))
+        .next()
+        .ok_or_else(|| ResolveError::NoServer("/etc/resolv.conf names none".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machines_server_is_the_first_one_named() {
+        let text = "# comment\nsearch example.org\nnameserver 192.0.2.53\nnameserver 192.0.2.54\n";
+        assert_eq!(system_server(text).expect("server"), SocketAddr::from(([192, 0, 2, 53], 53)));
+        assert!(system_server("search x\n").is_err());
+    }
+
+    #[test]
+    fn only_the_answer_to_the_question_is_taken() {
+        let asked = question("hello.fn.test", RecordType::A, None).expect("question");
+        let mut reply = asked.clone().into_response();
+        assert!(answers(&asked, &reply));
+        assert!(!answers(&asked, &asked), "a question is no answer");
+        reply.metadata.id = asked.metadata.id.wrapping_add(1);
+        assert!(!answers(&asked, &reply), "another id");
+        let mut other = question("evil.fn.test", RecordType::A, None).expect("question").into_response();
+        other.metadata.id = asked.metadata.id;
+        assert!(!answers(&asked, &other), "another name");
+    }
+
+    #[test]
+    fn the_client_subnet_travels_with_the_question() {
+        let client: ClientPrefix = "203.0.113.0/24".parse().expect("prefix");
+        let asked = question("hello.fn.test", RecordType::A, Some(client)).expect("question");
+        let read = Message::from_vec(&asked.to_vec().expect("octets")).expect("own octets");
+        let edns = read.edns.expect("EDNS");
+        let Some(EdnsOption::Subnet(subnet)) = edns.option(EdnsCode::Subnet) else { panic!("no subnet") };
+        assert_eq!((subnet.addr(), subnet.source_prefix(), subnet.scope_prefix()), (client.addr(), 24, 0));
+    }
+}

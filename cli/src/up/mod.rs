@@ -1,0 +1,188 @@
+//! `fdn up`: the whole network in this process, on embedded defaults, with nothing to install.
+//!
+//! In order: [`plan`] works out what listens where; [`lock`] takes the data directory; [`preflight`] looks whether all ports are free;
+//! [`network`] starts controller, DNS and nodes around an in-process broker; [`ready`] waits until they know each other; [`context`] lets
+//! the other commands use the network; [`banner`] says what is where. Then it runs until SIGTERM or Ctrl-C.
+
+pub mod args;
+pub mod banner;
+pub mod context;
+pub mod lock;
+pub mod network;
+pub mod plan;
+pub mod preflight;
+pub mod ready;
+pub mod settings;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fdn_service::logs::{LogFormat, LogSettings};
+use fdn_service::secret::{self, Secret};
+use fdn_service::signal;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use args::UpArgs;
+use banner::Banner;
+use context::Written;
+use lock::DataDir;
+use network::Network;
+use plan::Plan;
+use settings::{ADMIN, Layout};
+
+use crate::config::ConfigStore;
+use crate::console::Console;
+use crate::environment::Environment;
+use crate::error::CliError;
+use crate::progress;
+
+/// How long stopping may take before the process ends anyway.
+const STOP: Duration = Duration::from_secs(10);
+/// More open files than this are of no use to one process here.
+const OPEN_FILES: u64 = 1 << 20;
+
+/// Runs the command until a signal ends it.
+///
+/// # Errors
+/// When the network cannot start.
+pub async fn run(args: &UpArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+    let began = Instant::now();
+    // What the parts log would drown the block that people look for; warnings still show.
+    fdn_service::logs::init(&LogSettings { format: LogFormat::Text, filter: "warn".to_owned() });
+    let plan = Plan::of(args)?;
+    let slot = Slot::of(&args.context, env)?;
+    let data = DataDir::open(args.data_dir.as_deref(), env)?;
+    preflight::check(&plan)?;
+    raise_open_files();
+    let layout = Layout::of(data.path());
+    layout.prepare()?;
+    let first = !layout.admin_password().exists();
+    let spinner = progress::spinner(console, "starting controller, DNS and nodes");
+    let network = Box::pin(Network::start(&plan, &layout)).await?;
+    let announced = announce(&plan, &slot, &layout, data.path()).await;
+    spinner.finish_and_clear();
+    let shown = announced.and_then(|announced| {
+        print(&plan, &layout, first, console)?;
+        tell(&plan, &slot.name, &announced, env, console);
+        console.note(&format!("ready in {} ms; Ctrl-C stops", began.elapsed().as_millis()));
+        Ok(())
+    });
+    let ended = match shown {
+        Ok(()) => signal::stop().await.map_err(CliError::Output),
+        Err(error) => Err(error),
+    };
+    if let Ok(name) = &ended {
+        console.note(&format!("{name}: stopping"));
+    }
+    stop(network, console).await;
+    drop(data);
+    ended.map(drop)
+}
+
+/// The place of the context in the configuration.
+struct Slot {
+    name: String,
+    /// `None`: there is no place for a configuration.
+    store: Option<ConfigStore>,
+    /// Whether the context is free or was written by an earlier `fdn up`.
+    writable: bool,
+}
+
+impl Slot {
+    fn of(name: &str, env: &Environment) -> Result<Self, CliError> {
+        let store = ConfigStore::open(env).ok();
+        let writable = match &store {
+            Some(store) => context::may_write(store, name)?,
+            None => false,
+        };
+        Ok(Self { name: name.to_owned(), store, writable })
+    }
+
+    /// The token of the context; somebody else's is not even read.
+    fn saved_token(&self) -> Option<Secret> {
+        let store = self.store.as_ref().filter(|_| self.writable)?;
+        secret::read(&store.token_file(&self.name)).ok()
+    }
+}
+
+/// What is known once the network is ready.
+struct Announced {
+    context: Written,
+    missing: Vec<String>,
+}
+
+/// Waits until the network is ready and lets the other commands use it.
+async fn announce(plan: &Plan, slot: &Slot, layout: &Layout, data: &Path) -> Result<Announced, CliError> {
+    let url = context::controller_url(plan)?;
+    let token = context::token(slot.saved_token(), &url, ADMIN, &layout.admin_password()).await;
+    let missing = ready::wait(plan, &url, token.as_ref().ok()).await?;
+    let failed = |error: CliError| Written::Failed { reason: error.to_string() };
+    let context = match (token, &slot.store) {
+        (Err(error), _) => failed(error),
+        (Ok(_), None) => Written::Failed { reason: "neither HOME nor XDG_CONFIG_HOME is set".to_owned() },
+        (Ok(_), Some(_)) if !slot.writable => Written::Foreign,
+        (Ok(token), Some(store)) => {
+            context::write(store, &slot.name, plan, data, ADMIN, &token).unwrap_or_else(failed)
+        }
+    };
+    Ok(Announced { context, missing })
+}
+
+/// Prints the block.
+fn print(plan: &Plan, layout: &Layout, first: bool, console: &mut Console) -> Result<(), CliError> {
+    let password = if first { secret::read(&layout.admin_password()).ok() } else { None };
+    let password_file = layout.admin_password().display().to_string();
+    let password = password.as_ref().map(Secret::expose);
+    console.line(&Banner { plan, admin: ADMIN, password, password_file: &password_file }.text())
+}
+
+/// Tells what is not as one would expect.
+fn tell(plan: &Plan, name: &str, announced: &Announced, env: &Environment, console: &mut Console) {
+    for missing in &announced.missing {
+        console.note(&format!("note: {missing}"));
+    }
+    if let Some(folder) = folder_off_path(env) {
+        console.note(&format!("note: the shell does not find fdn yet: export PATH=\"{folder}:$PATH\""));
+    }
+    match &announced.context {
+        Written::Current => {}
+        Written::Beside { current } => console.note(&format!(
+            "note: commands go on to use context {current}, which is current; for this network: export FDN_CONTEXT={name}"
+        )),
+        Written::Foreign => console.note(&format!(
+            "note: context {name} belongs to another network and was left alone; give this one its own with --context"
+        )),
+        Written::Failed { reason } => console.note(&format!(
+            "note: no context for the other commands ({reason}); run fdn login http://{}",
+            plan.listen
+        )),
+    }
+}
+
+/// The folder of this program, if the shell would not find it by its name.
+fn folder_off_path(env: &Environment) -> Option<String> {
+    let program = std::env::current_exe().ok()?.canonicalize().ok()?;
+    let folder = program.parent()?.to_owned();
+    let found = std::env::split_paths(env.get("PATH").unwrap_or_default())
+        .any(|place| place.join("fdn").canonicalize().is_ok_and(|found| found == program));
+    (!found).then(|| folder.display().to_string())
+}
+
+/// Stops the network; a second signal, or too long a wait, ends the wait.
+async fn stop(network: Network, console: &mut Console) {
+    tokio::select! {
+        () = network.stop() => console.note("stopped"),
+        _ = signal::stop() => console.note("stopped at once; what was running is lost"),
+        () = tokio::time::sleep(STOP) => console.note("stopping took too long; ended"),
+    }
+}
+
+/// Hundreds of connections and files are open at once; the shell's limit is often 1024.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
+    if limit.current.is_some_and(|current| current < wanted) {
+        // If it cannot be raised, the old limit holds, and fdn doctor says so.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
+    }
+}

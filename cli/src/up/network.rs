@@ -1,0 +1,104 @@
+//! The embedded network as a whole: started part by part, stopped in the opposite order.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fdn_bus::{Limits, MemoryBroker, SharedBroker};
+use fdn_controller::Controller;
+use fdn_core::Coded;
+use fdn_dns::Dns;
+use fdn_edge_agent::Agent;
+use fdn_edge_agent::artifacts::Machine;
+use futures::future::{join_all, try_join_all};
+use url::Url;
+
+use super::context::controller_url;
+use super::plan::Plan;
+use super::settings::{self, Layout};
+use crate::error::CliError;
+
+/// A message to every node is small; a queue this long means that a part hangs.
+const BROKER: Limits = Limits { queue: 20_000, dead_letters: 1_000 };
+
+/// Everything that runs.
+pub struct Network {
+    controller: Controller,
+    dns: Dns,
+    agents: Vec<Agent>,
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network").field("agents", &self.agents.len()).finish_non_exhaustive()
+    }
+}
+
+impl Network {
+    /// Starts all parts; all listen when this returns.
+    ///
+    /// # Errors
+    /// When one cannot start; those that have are stopped.
+    pub async fn start(plan: &Plan, layout: &Layout) -> Result<Self, CliError> {
+        let broker: SharedBroker = Arc::new(MemoryBroker::new(BROKER));
+        let url = controller_url(plan)?;
+        let controller = Controller::start(settings::controller(plan, layout)?, Arc::clone(&broker))
+            .await
+            .map_err(|e| failed("the controller", &e))?;
+        match Self::start_rest(plan, layout, &url, &broker).await {
+            Ok((dns, agents)) => Ok(Self { controller, dns, agents }),
+            Err(error) => {
+                controller.stop().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn start_rest(
+        plan: &Plan,
+        layout: &Layout,
+        url: &Url,
+        broker: &SharedBroker,
+    ) -> Result<(Dns, Vec<Agent>), CliError> {
+        let dns = Dns::start(settings::dns(plan, layout, url), Arc::clone(broker))
+            .await
+            .map_err(|e| failed("DNS", &e))?;
+        // One engine for all nodes: they compile each component once.
+        let machine = Machine::new(&fdn_edge_agent::Settings::default().runtime).map_err(|e| failed("the nodes", &e))?;
+        let starts = plan.nodes.iter().map(|node| {
+            let settings = settings::agent(node, layout, url);
+            let (broker, machine) = (Arc::clone(broker), machine.clone());
+            async move { Agent::start_on(settings, broker, machine).await.map_err(|e| failed("a node", &e)) }
+        });
+        match try_join_all(starts).await {
+            Ok(agents) => Ok((dns, agents)),
+            Err(error) => {
+                dns.stop().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Stops all parts: gateways let running calls end, states are written.
+    ///
+    /// The controller first: it would take the end of the nodes for an outage and begin to plan around it.
+    pub async fn stop(self) {
+        self.controller.stop().await;
+        let agents = join_all(self.agents.into_iter().map(Agent::stop));
+        tokio::join!(agents, self.dns.stop());
+    }
+}
+
+/// An error of a part, with its causes.
+fn failed(part: &'static str, error: &(dyn Coded + 'static)) -> CliError {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        let text = source.to_string();
+        // Some errors repeat their cause in their own text.
+        if !message.ends_with(&text) {
+            message.push_str(&format!(": {text}"));
+        }
+        cause = source.source();
+    }
+    CliError::Start { part, message, code: error.code() }
+}

@@ -1,0 +1,14 @@
+//! Tests of the command line from outside: help and output as golden files, commands against a fake controller, the program with its
+//! exit codes, and a whole network as a process.
+
+mod binary;
+mod commands;
+mod doctor;
+mod end_to_end;
+mod golden;
+mod help;
+mod invoke;
+mod logs;
+mod output;
+mod resolver;
+mod support;

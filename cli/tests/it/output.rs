@@ -1,0 +1,60 @@
+//! What each command prints in each format, as golden files.
+
+use fdn_cli::commands::deploy::Deployed;
+use fdn_cli::commands::describe::Described;
+use fdn_cli::commands::explain::Explained;
+use fdn_cli::output::{Format, Listing, Report, render};
+use serde::Serialize;
+
+use crate::golden;
+use crate::support::sample;
+
+fn check<R: Report + Serialize>(name: &str, report: &R) {
+    for (format, suffix) in [
+        (Format::Table, "table.txt"),
+        (Format::Wide, "wide.txt"),
+        (Format::Json, "json"),
+        (Format::Yaml, "yaml"),
+        (Format::Name, "name.txt"),
+    ] {
+        golden::check(&format!("{name}.{suffix}"), &render(format, report).expect("rendered"));
+    }
+}
+
+fn listing<T>(rows: &[T]) -> Listing<'_, T> {
+    Listing { rows, nothing: "nothing", now: sample::NOW }
+}
+
+#[test]
+fn lists_are_printed_as_reviewed() {
+    check("list", &listing(&[sample::summary("hello"), sample::summary("thumbnails")]));
+    check("clusters", &listing(&sample::clusters()));
+    check("nodes", &listing(&sample::nodes()));
+}
+
+#[test]
+fn an_empty_list_says_so_to_people_and_stays_empty_for_scripts() {
+    let empty = listing::<fdn_core::api::AppSummary>(&[]);
+    assert_eq!(render(Format::Table, &empty).expect("rendered"), "nothing\n");
+    assert_eq!(render(Format::Json, &empty).expect("rendered"), "[]\n");
+    assert_eq!(render(Format::Name, &empty).expect("rendered"), "");
+}
+
+#[test]
+fn pages_are_printed_as_reviewed() {
+    check("describe", &Described { detail: &sample::detail("hello"), now: sample::NOW });
+    check("explain", &Explained(&sample::explanation()));
+    check("deploy", &Deployed::new(&sample::deployed("hello"), Some(8080)));
+}
+
+#[test]
+fn json_is_exactly_what_the_api_answers() {
+    let detail = sample::detail("hello");
+    let described = Described { detail: &detail, now: sample::NOW };
+    let printed = render(Format::Json, &described).expect("rendered");
+    let read: fdn_core::api::AppDetail = serde_json::from_str(&printed).expect("the API's own type");
+    assert_eq!(read, detail);
+    let yaml = render(Format::Yaml, &described).expect("rendered");
+    let read: fdn_core::api::AppDetail = serde_norway::from_str(&yaml).expect("the API's own type");
+    assert_eq!(read, detail);
+}

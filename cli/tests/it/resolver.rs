@@ -1,0 +1,189 @@
+//! The resolver against a DNS server made of two sockets.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use fdn_cli::resolver::{ResolveError, Resolver};
+use fdn_core::HostName;
+use hickory_proto::op::{Edns, Message, ResponseCode};
+use hickory_proto::rr::rdata::opt::{ClientSubnet, EdnsCode, EdnsOption};
+use hickory_proto::rr::rdata::{A, AAAA};
+use hickory_proto::rr::{RData, Record, RecordType};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, UdpSocket};
+
+/// What the server does with a question: `None` means silence. The number counts the questions by UDP from 0.
+type Answer = Arc<dyn Fn(&Message, u32, bool) -> Option<Message> + Send + Sync>;
+
+/// A DNS server on 127.0.0.1.
+pub(crate) async fn serve(answer: impl Fn(&Message, u32, bool) -> Option<Message> + Send + Sync + 'static) -> SocketAddr {
+    let answer: Answer = Arc::new(answer);
+    let port = fdn_testkit::ports::local();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let udp = UdpSocket::bind(address).await.expect("free port");
+    let tcp = TcpListener::bind(address).await.expect("free port");
+    let by_udp = Arc::clone(&answer);
+    tokio::spawn(async move {
+        let (mut buffer, count) = (vec![0; 4096], AtomicU32::new(0));
+        while let Ok((length, from)) = udp.recv_from(&mut buffer).await {
+            let question = Message::from_vec(&buffer[..length]).expect("a question");
+            if let Some(reply) = by_udp(&question, count.fetch_add(1, Ordering::Relaxed), false) {
+                udp.send_to(&reply.to_vec().expect("octets"), from).await.expect("sent");
+            }
+        }
+    });
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = tcp.accept().await {
+            let length = stream.read_u16().await.expect("length");
+            let mut buffer = vec![0; usize::from(length)];
+            stream.read_exact(&mut buffer).await.expect("question");
+            let question = Message::from_vec(&buffer).expect("a question");
+            if let Some(reply) = answer(&question, 0, true) {
+                let octets = reply.to_vec().expect("octets");
+                stream.write_u16(octets.len().try_into().expect("short")).await.expect("sent");
+                stream.write_all(&octets).await.expect("sent");
+            }
+        }
+    });
+    address
+}
+
+/// The answer with these addresses of the asked kind.
+pub(crate) fn with_addresses(question: &Message, addresses: &[IpAddr]) -> Message {
+    let mut reply = question.clone().into_response();
+    let asked = question.queries[0].clone();
+    for address in addresses {
+        let data = match address {
+            IpAddr::V4(a) => RData::A(A(*a)),
+            IpAddr::V6(a) => RData::AAAA(AAAA(*a)),
+        };
+        if data.record_type() == asked.query_type() {
+            reply.add_answer(Record::from_rdata(asked.name().clone(), 10, data));
+        }
+    }
+    reply
+}
+
+fn host() -> HostName {
+    "hello.fn.test".parse().expect("host")
+}
+
+const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 3, 1));
+
+#[tokio::test]
+async fn an_answer_by_udp_is_taken_with_ttl_and_scope() {
+    let server = serve(|question, _, _| {
+        let mut reply = with_addresses(question, &[V4, IpAddr::V4(Ipv4Addr::new(127, 0, 3, 2))]);
+        let edns = question.edns.as_ref().expect("EDNS");
+        if let Some(EdnsOption::Subnet(subnet)) = edns.option(EdnsCode::Subnet) {
+            let mut own = Edns::new();
+            let scoped = ClientSubnet::new(subnet.addr(), subnet.source_prefix(), 20);
+            own.options_mut().insert(EdnsOption::Subnet(scoped));
+            reply.set_edns(own);
+        }
+        Some(reply)
+    })
+    .await;
+    let client = "203.0.113.0/24".parse().expect("prefix");
+    let found = Resolver::new(server).lookup(&host(), Some(client)).await.expect("found");
+    assert_eq!((found.addresses.len(), found.addresses[0], found.ttl_s), (2, V4, 10));
+    assert_eq!((found.scope, found.by_tcp), (Some(20), false));
+}
+
+#[tokio::test]
+async fn a_cut_answer_is_fetched_by_tcp() {
+    let server = serve(|question, _, tcp| {
+        let mut reply = with_addresses(question, if tcp { &[V4] } else { &[] });
+        reply.metadata.truncation = !tcp;
+        Some(reply)
+    })
+    .await;
+    let found = Resolver::new(server).lookup(&host(), None).await.expect("found");
+    assert_eq!((found.addresses, found.by_tcp), (vec![V4], true));
+}
+
+#[tokio::test]
+async fn a_lost_packet_and_a_failing_server_are_asked_again_with_a_new_id() {
+    let ids = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&ids);
+    let server = serve(move |question, count, _| {
+        seen.lock().expect("not poisoned").push(question.metadata.id);
+        match count {
+            0 => None,
+            1 => {
+                let mut reply = question.clone().into_response();
+                reply.metadata.response_code = ResponseCode::ServFail;
+                Some(reply)
+            }
+            _ => Some(with_addresses(question, &[V4])),
+        }
+    })
+    .await;
+    let resolver = Resolver::new(server).with_timeout(Duration::from_millis(200));
+    assert_eq!(resolver.lookup(&host(), None).await.expect("found").addresses, [V4]);
+    let ids = ids.lock().expect("not poisoned").clone();
+    assert_eq!(ids.len(), 3);
+    assert!(ids[0] != ids[1] || ids[1] != ids[2], "{ids:?}");
+}
+
+#[tokio::test]
+async fn an_answer_to_another_question_is_not_taken() {
+    let server = serve(|question, count, _| {
+        let mut reply = with_addresses(question, &[V4]);
+        if count == 0 {
+            reply.metadata.id = reply.metadata.id.wrapping_add(1);
+        }
+        Some(reply)
+    })
+    .await;
+    let resolver = Resolver::new(server).with_timeout(Duration::from_millis(200));
+    assert_eq!(resolver.lookup(&host(), None).await.expect("the second attempt").addresses, [V4]);
+}
+
+#[tokio::test]
+async fn ipv6_is_used_when_there_is_nothing_else() {
+    let v6: IpAddr = "2001:db8::1".parse().expect("address");
+    let server = serve(move |question, _, _| Some(with_addresses(question, &[v6]))).await;
+    assert_eq!(Resolver::new(server).lookup(&host(), None).await.expect("found").addresses, [v6]);
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_apart() {
+    let coded = |code| move |question: &Message, _, _| {
+        let mut reply = question.clone().into_response();
+        reply.metadata.response_code = code;
+        Some(reply)
+    };
+    let lookup = async |server| Resolver::new(server).lookup(&host(), None).await.expect_err("no address");
+    let no_name = lookup(serve(coded(ResponseCode::NXDomain)).await).await;
+    assert!(matches!(no_name, ResolveError::NoSuchName { .. }), "{no_name}");
+    let no_data = lookup(serve(coded(ResponseCode::NoError)).await).await;
+    assert!(matches!(no_data, ResolveError::NoAddress { .. }), "{no_data}");
+    let refused = lookup(serve(coded(ResponseCode::Refused)).await).await;
+    assert!(matches!(refused, ResolveError::Refused { .. }), "{refused}");
+    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, fdn_testkit::ports::local()));
+    let silent = Resolver::new(nobody).with_timeout(Duration::from_millis(100)).lookup(&host(), None).await;
+    let silent = silent.expect_err("nobody").to_string();
+    assert!(silent.contains("did not answer") && silent.contains("3 attempts"), "{silent}");
+}
+
+#[tokio::test]
+async fn the_zone_tells_its_authority() {
+    use hickory_proto::rr::Name;
+    use hickory_proto::rr::rdata::SOA;
+    let server = serve(|question, _, _| {
+        assert_eq!(question.queries[0].query_type(), RecordType::SOA);
+        let mut reply = question.clone().into_response();
+        reply.metadata.authoritative = true;
+        let name = question.queries[0].name().clone();
+        let ns = Name::from_ascii("ns1.fn.test.").expect("name");
+        let soa = SOA::new(ns.clone(), ns, 77, 1, 1, 1, 1);
+        reply.add_answer(Record::from_rdata(name, 10, RData::SOA(soa)));
+        Some(reply)
+    })
+    .await;
+    let (soa, authoritative) = Resolver::new(server).zone(&"fn.test".parse().expect("zone")).await.expect("SOA");
+    assert_eq!((soa.serial, authoritative), (77, true));
+}
