@@ -80,6 +80,8 @@ impl AdminServer {
         })
         .workers(1)
         .disable_signals()
+        // Who follows a log and has gone away must not be waited for.
+        .h1_allow_half_closed(false)
         .shutdown_timeout(1)
         .listen(listener)
         .map_err(failed)?

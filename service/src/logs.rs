@@ -1,5 +1,7 @@
 //! Structured logs on standard error: text for people, JSON for machines, filtered by `FDN_LOG`.
 
+use std::io::IsTerminal;
+
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
@@ -39,6 +41,7 @@ pub fn init(settings: &LogSettings) {
     let filter = EnvFilter::try_new(&filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     let started = match settings.format {
         LogFormat::Text => builder.with_target(false).try_init(),

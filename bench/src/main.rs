@@ -1,0 +1,106 @@
+//! Benchmarks that print figures with the conditions they were taken under.
+//!
+//! Nothing here passes or fails: every figure stands beside a named alternative taken in the same run, server pinned to one core and
+//! load to the other, rounds interleaved, medians printed. `make bench` runs all; `fdn-bench NAME` runs one.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "printing figures is what this program is for"
+)]
+
+mod cold;
+mod dns;
+mod facts;
+mod gateway;
+mod instances;
+mod loops;
+mod network;
+mod wrk;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Bench {
+    /// Requests per second and latency through the gateway, beside `wasmtime serve` and workerd.
+    Gateway,
+    /// The first call on a node whose disk cache holds the compiled function.
+    Cold,
+    /// A light function beside two that loop for ever.
+    Loops,
+    /// Ten thousand live instances in one process.
+    Instances,
+    /// DNS queries per second with client subnets.
+    Dns,
+}
+
+/// What to run, and where the peers are.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Benchmarks to run; all if none is named.
+    benches: Vec<Bench>,
+    /// Seconds for each measurement.
+    #[arg(long, default_value_t = 3)]
+    seconds: u32,
+    /// Rounds; the median is printed.
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// The folder of fdn's binaries.
+    #[arg(long, default_value = "target/release")]
+    binaries: PathBuf,
+    /// The program `wasmtime`; left out if absent.
+    #[arg(long)]
+    wasmtime: Option<PathBuf>,
+    /// The program `workerd`; left out if absent.
+    #[arg(long)]
+    workerd: Option<PathBuf>,
+    /// The folder of the ready-made functions.
+    #[arg(long, default_value = "functions")]
+    functions: PathBuf,
+}
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().collect();
+    if let [_, child, component, count] = args.as_slice()
+        && child == instances::CHILD
+    {
+        return instances::child(component.as_ref(), count.parse()?);
+    }
+    let options = Options::parse();
+    facts::print();
+    let all = [
+        Bench::Instances,
+        Bench::Cold,
+        Bench::Gateway,
+        Bench::Loops,
+        Bench::Dns,
+    ];
+    let wanted = if options.benches.is_empty() {
+        all.to_vec()
+    } else {
+        options.benches.clone()
+    };
+    for bench in wanted {
+        println!();
+        match bench {
+            Bench::Gateway => gateway::run(&options)?,
+            Bench::Cold => cold::run(&options)?,
+            Bench::Loops => loops::run(&options)?,
+            Bench::Instances => instances::run(&options)?,
+            Bench::Dns => dns::run(&options)?,
+        }
+    }
+    Ok(())
+}
+
+/// The middle of some figures (the lower one of two).
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures
+        .get(figures.len().saturating_sub(1) / 2)
+        .copied()
+        .unwrap_or(f64::NAN)
+}

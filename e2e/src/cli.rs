@@ -1,0 +1,88 @@
+//! The command `fdn`, as a person types it.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::binary;
+
+/// A user of the command, with a home of one's own.
+#[derive(Debug)]
+pub struct Cli {
+    home: PathBuf,
+}
+
+/// What a command printed and how it ended.
+#[derive(Debug)]
+pub struct Typed {
+    /// Exit code.
+    pub code: i32,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Cli {
+    /// A user whose settings lie below `home`.
+    #[must_use]
+    pub fn new(home: &Path) -> Self {
+        Self {
+            home: home.to_owned(),
+        }
+    }
+
+    /// The command with this user's environment.
+    #[must_use]
+    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(binary("fdn"));
+        command
+            .args(args)
+            .env("HOME", &self.home)
+            .env("XDG_CONFIG_HOME", self.home.join("config"))
+            .env("XDG_DATA_HOME", self.home.join("data"))
+            .env_remove("FDN_CONTROLLER")
+            .env_remove("FDN_TOKEN_FILE");
+        command
+    }
+
+    /// Types a command, whatever comes of it. Blocks; call it from a blocking thread when other work must go on.
+    ///
+    /// # Panics
+    /// When the program cannot be started.
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Typed {
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = self.command(args).output().expect("fdn can be started");
+        Typed {
+            code: status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&stdout).into_owned(),
+            err: String::from_utf8_lossy(&stderr).into_owned(),
+        }
+    }
+
+    /// Types a command that must succeed, and returns its output.
+    ///
+    /// # Panics
+    /// When it fails; the message holds all it printed.
+    pub fn ok<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+        let args: Vec<_> = args.into_iter().map(|a| a.as_ref().to_owned()).collect();
+        let typed = self.run(&args);
+        assert_eq!(typed.code, 0, "fdn {args:?}: {}\n{}", typed.out, typed.err);
+        typed.out
+    }
+
+    /// Types a command with `-o json` that must succeed, and reads its output.
+    ///
+    /// # Panics
+    /// When it fails or prints something else than JSON.
+    pub fn json<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> serde_json::Value {
+        let mut all: Vec<_> = args.into_iter().map(|a| a.as_ref().to_owned()).collect();
+        all.extend(["-o".into(), "json".into()]);
+        let out = self.ok(&all);
+        serde_json::from_str(&out)
+            .unwrap_or_else(|e| panic!("fdn {all:?} printed no JSON ({e}): {out}"))
+    }
+}

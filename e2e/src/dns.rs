@@ -1,0 +1,82 @@
+//! Questions to the Smart DNS with `dig`, an independent client.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// What `dig` understood of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// `NOERROR`, `NXDOMAIN`, …
+    pub status: String,
+    /// Addresses of the answer section.
+    pub addresses: BTreeSet<IpAddr>,
+    /// Time to live of the first answer record.
+    pub ttl: Option<u32>,
+    /// The client subnet option as printed: `203.0.113.0/24/24`.
+    pub subnet: Option<String>,
+}
+
+/// Asks `server` for the addresses of `name`, with a client subnet if one is given.
+///
+/// # Errors
+/// When `dig` is missing or gets no answer.
+pub fn ask(server: SocketAddr, name: &str, subnet: Option<&str>, tcp: bool) -> Result<Answer> {
+    let mut command = Command::new("dig");
+    command.arg(format!("@{}", server.ip())).args([
+        "-p",
+        &server.port().to_string(),
+        name,
+        "A",
+        "+time=2",
+        "+tries=1",
+    ]);
+    if let Some(subnet) = subnet {
+        command.arg(format!("+subnet={subnet}"));
+    }
+    if tcp {
+        command.arg("+tcp");
+    }
+    let output = command
+        .output()
+        .context("dig must be installed (Debian's bind9-dnsutils)")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.success(), "dig got no answer: {text}");
+    parse(&text)
+}
+
+fn parse(text: &str) -> Result<Answer> {
+    let after = |marker: &str| {
+        text.split_once(marker)
+            .map(|(_, rest)| rest.lines().next().unwrap_or("").trim())
+    };
+    let status = after("status: ")
+        .and_then(|s| s.split(',').next())
+        .context("no status")?
+        .to_owned();
+    let subnet = after("; CLIENT-SUBNET: ").map(str::to_owned);
+    let records = text
+        .split_once(";; ANSWER SECTION:\n")
+        .map_or("", |(_, rest)| rest);
+    let records: Vec<Vec<&str>> = records
+        .lines()
+        .take_while(|l| !l.is_empty())
+        .map(|l| l.split_whitespace().collect())
+        .collect();
+    let ttl = records
+        .first()
+        .and_then(|r| r.get(1))
+        .and_then(|t| t.parse().ok());
+    let addresses = records
+        .iter()
+        .filter_map(|r| r.last()?.parse().ok())
+        .collect();
+    Ok(Answer {
+        status,
+        addresses,
+        ttl,
+        subnet,
+    })
+}

@@ -1,0 +1,40 @@
+//! Tests of the whole network as separate processes, as its users meet it.
+//!
+//! [`Network`] starts the real binaries; [`cli`] types the commands; [`dns`] asks with `dig`. The binaries must have been built
+//! (`cargo build --release --workspace`, which `make test` does): a missing one fails the test.
+
+pub mod cli;
+pub mod dns;
+pub mod load;
+pub mod network;
+
+pub use cli::Cli;
+pub use network::{Network, Region};
+
+use std::path::PathBuf;
+
+/// A binary of this workspace, of the same build as the running test.
+///
+/// # Panics
+/// When it has not been built.
+#[must_use]
+pub fn binary(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let folder = test
+        .parent()
+        .and_then(|deps| deps.parent())
+        .expect("tests lie in target/PROFILE/deps");
+    let path = folder.join(name);
+    assert!(
+        path.is_file(),
+        "{} is missing: run cargo build --release --workspace first",
+        path.display()
+    );
+    path
+}
+
+/// The root of the project.
+#[must_use]
+pub fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}

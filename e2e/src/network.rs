@@ -1,0 +1,369 @@
+//! Controller, DNS and agents as separate processes on real PostgreSQL and RabbitMQ.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use fdn_testkit::postgres::PostgresServer;
+use fdn_testkit::process::{Process, Program};
+use fdn_testkit::rabbitmq::RabbitServer;
+use fdn_testkit::{ports, wait};
+use tempfile::TempDir;
+
+use crate::{Cli, binary};
+
+/// The zone of the test network.
+pub const ZONE: &str = "fn.test";
+
+/// A region: its name, where it is, and a client subnet that is close to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// Its name, which is also its cluster's.
+    pub name: &'static str,
+    /// Latitude and longitude.
+    pub location: (f64, f64),
+    /// Clients near it.
+    pub subnet: &'static str,
+    /// Where those clients are.
+    pub clients: (f64, f64),
+}
+
+/// Three regions on three continents.
+pub const REGIONS: [Region; 3] = [
+    Region {
+        name: "eu-west",
+        location: (53.35, -6.26),
+        subnet: "192.0.2.0/24",
+        clients: (48.86, 2.35),
+    },
+    Region {
+        name: "us-east",
+        location: (39.04, -77.49),
+        subnet: "198.51.100.0/24",
+        clients: (40.71, -74.01),
+    },
+    Region {
+        name: "ap-south",
+        location: (19.08, 72.88),
+        subnet: "203.0.113.0/24",
+        clients: (1.35, 103.82),
+    },
+];
+
+/// Nodes of each region.
+pub const NODES: usize = 2;
+
+/// The whole network.
+pub struct Network {
+    folder: TempDir,
+    /// The database server.
+    pub postgres: PostgresServer,
+    /// The broker.
+    pub rabbit: RabbitServer,
+    controller: Option<Process>,
+    dns: Option<Process>,
+    agents: Vec<Agent>,
+    api: SocketAddr,
+    /// Where DNS answers.
+    pub dns_address: SocketAddr,
+    /// The port of all gateways.
+    pub gateway_port: u16,
+}
+
+struct Agent {
+    name: String,
+    gateway: IpAddr,
+    process: Option<Process>,
+}
+
+impl Network {
+    /// Starts all of it and waits until everything is ready.
+    ///
+    /// # Errors
+    /// When a part does not start; its log is part of the message.
+    pub async fn start() -> Result<Self> {
+        let addresses: Vec<IpAddr> = (0..REGIONS.len())
+            .flat_map(|r| (0..NODES).map(move |n| gateway(r, n)))
+            .collect();
+        let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let gateway_port = ports::free(&addresses);
+        let mut network = Self {
+            folder: tempfile::Builder::new().prefix("fdn-network-").tempdir()?,
+            postgres: PostgresServer::start().await?,
+            rabbit: RabbitServer::start().await?,
+            controller: None,
+            dns: None,
+            agents: Vec::new(),
+            api: SocketAddr::new(local, ports::local()),
+            dns_address: SocketAddr::new(local, ports::local()),
+            gateway_port,
+        };
+        let admin_port = ports::free(&addresses);
+        let database = network.postgres.database()?;
+        network.write_secrets()?;
+        network.write_controller(&database.url)?;
+        network.write_dns(SocketAddr::new(local, ports::local()))?;
+        network.start_controller().await?;
+        network.start_dns().await?;
+        for (r, region) in REGIONS.iter().enumerate() {
+            for n in 0..NODES {
+                let name = format!("{}-{}", region.name, n + 1);
+                network.write_agent(&name, region, gateway(r, n), admin_port)?;
+                network.agents.push(Agent {
+                    name: name.clone(),
+                    gateway: gateway(r, n),
+                    process: None,
+                });
+                network.start_agent(&name).await?;
+            }
+        }
+        Ok(network)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<()> {
+        std::fs::write(self.path(name), text).with_context(|| format!("writing {name}"))
+    }
+
+    fn write_secrets(&self) -> Result<()> {
+        for name in ["network.token", "network.key", "admin.password"] {
+            fdn_service::secret::read_or_create(&self.path(name))?;
+        }
+        Ok(())
+    }
+
+    /// The sections that all processes share.
+    fn shared(&self) -> String {
+        let path = self.folder.path().display();
+        format!(
+            "[network]\ntoken_file = \"{path}/network.token\"\nkey_file = \"{path}/network.key\"\n\
+             [broker]\nurl = \"{}\"\nnamespace = \"e2e\"\n[log]\nformat = \"json\"\n",
+            self.rabbit.url()
+        )
+    }
+
+    fn write_controller(&self, database: &str) -> Result<()> {
+        let path = self.folder.path().display();
+        let mut text = format!(
+            "listen = \"{}\"\nzone = \"{ZONE}\"\ndns = \"{}\"\ngateway_port = {}\n\
+             [database]\nurl = \"{database}\"\n[artifacts]\nlocal = \"{path}/artifacts\"\n\
+             [accounts]\ninitial_password_file = \"{path}/admin.password\"\n",
+            self.api, self.dns_address, self.gateway_port
+        );
+        for region in REGIONS {
+            let (lat, lon) = region.clients;
+            writeln!(
+                text,
+                "[[geo.locations]]\nprefix = \"{}\"\nlat = {lat}\nlon = {lon}",
+                region.subnet
+            )?;
+        }
+        self.write("controller.toml", &(text + &self.shared()))
+    }
+
+    fn write_dns(&self, admin: SocketAddr) -> Result<()> {
+        let path = self.folder.path().display();
+        let text = format!(
+            "server = \"dns-1\"\nlisten = [\"{}\"]\ndata_dir = \"{path}/dns\"\nadmin = \"{admin}\"\n[zone]\nname = \"{ZONE}\"\n",
+            self.dns_address
+        );
+        let text = text
+            + &self.shared().replace(
+                "[network]\n",
+                &format!("[network]\ncontroller = \"http://{}\"\n", self.api),
+            );
+        let text = text.replace(&format!("key_file = \"{path}/network.key\"\n"), "");
+        self.write("dns.toml", &text)
+    }
+
+    fn write_agent(&self, name: &str, region: &Region, ip: IpAddr, admin_port: u16) -> Result<()> {
+        let path = self.folder.path().display();
+        let (lat, lon) = region.location;
+        let text = format!(
+            "node = \"{name}\"\ncluster = \"{0}\"\nregion = \"{0}\"\nlocation = {{ lat = {lat}, lon = {lon} }}\n\
+             data = \"{path}/{name}\"\n[gateway]\nlisten = \"{ip}:{1}\"\nworkers = 1\n[admin]\nlisten = \"{ip}:{admin_port}\"\n\
+             [controller]\nurl = \"http://{2}\"\n[stop]\ndrain = \"1s\"\n",
+            region.name, self.gateway_port, self.api
+        );
+        self.write(&format!("{name}.toml"), &(text + &self.shared()))
+    }
+
+    fn spawn(&self, program: &str, name: &str) -> Result<Process> {
+        let config = self.path(&format!("{name}.toml"));
+        let program = Program::new(binary(program), ["--config".as_ref(), config.as_os_str()]);
+        program
+            .env("FDN_LOG", "info")
+            .start(&self.path(&format!("{name}.log")))
+    }
+
+    /// Starts the controller and waits until it answers. It need not be ready: database and broker may be away.
+    ///
+    /// # Errors
+    /// When it ends instead.
+    pub async fn start_controller(&mut self) -> Result<()> {
+        let mut process = self.spawn("fdn-controller", "controller")?;
+        answering(&mut process, self.api).await?;
+        self.controller = Some(process);
+        Ok(())
+    }
+
+    /// Starts DNS and waits until it answers.
+    ///
+    /// # Errors
+    /// When it ends instead.
+    pub async fn start_dns(&mut self) -> Result<()> {
+        let mut process = self.spawn("fdn-dns", "dns")?;
+        answering(&mut process, self.dns_address).await?;
+        self.dns = Some(process);
+        Ok(())
+    }
+
+    /// Starts an agent and waits until its gateway answers.
+    ///
+    /// # Errors
+    /// When it ends instead.
+    pub async fn start_agent(&mut self, name: &str) -> Result<()> {
+        let mut process = self.spawn("fdn-edge-agent", name)?;
+        let port = self.gateway_port;
+        let agent = self
+            .agents
+            .iter_mut()
+            .find(|a| a.name == name)
+            .with_context(|| format!("no agent {name}"))?;
+        answering(&mut process, SocketAddr::new(agent.gateway, port)).await?;
+        agent.process = Some(process);
+        Ok(())
+    }
+
+    /// Kills the controller as a power loss would.
+    pub fn kill_controller(&mut self) {
+        self.controller = None;
+    }
+
+    /// Kills DNS as a power loss would.
+    pub fn kill_dns(&mut self) {
+        self.dns = None;
+    }
+
+    /// Kills an agent as a power loss would.
+    pub fn kill_agent(&mut self, name: &str) {
+        for agent in &mut self.agents {
+            if agent.name == name {
+                agent.process = None;
+            }
+        }
+    }
+
+    /// Stops everything that runs with SIGTERM and checks that each process ends well.
+    ///
+    /// # Errors
+    /// When a process does not stop in time or ends with a failure.
+    pub fn stop(&mut self) -> Result<()> {
+        let agents = self.agents.iter_mut().filter_map(|a| a.process.take());
+        let processes: Vec<Process> = agents
+            .chain(self.dns.take())
+            .chain(self.controller.take())
+            .collect();
+        for process in &processes {
+            process.signal(rustix::process::Signal::TERM)?;
+        }
+        for mut process in processes {
+            let status = process.stop(Duration::from_secs(60))?;
+            ensure!(status.success(), "ended with {status}: {}", process.log());
+        }
+        Ok(())
+    }
+
+    /// A user who has logged in.
+    ///
+    /// # Errors
+    /// When logging in fails.
+    pub fn cli(&self) -> Result<Cli> {
+        let cli = Cli::new(&self.path("home"));
+        let password = self.path("admin.password");
+        let typed = cli.run([
+            "login",
+            &format!("http://{}", self.api),
+            "--user",
+            "admin",
+            "--password-file",
+            &password.display().to_string(),
+        ]);
+        ensure!(typed.code == 0, "fdn login: {} {}", typed.out, typed.err);
+        Ok(cli)
+    }
+
+    /// The addresses of a region's gateways.
+    #[must_use]
+    pub fn gateways(&self, region: usize) -> BTreeSet<IpAddr> {
+        (0..NODES).map(|n| gateway(region, n)).collect()
+    }
+
+    /// The names of all agents.
+    #[must_use]
+    pub fn agents(&self) -> Vec<String> {
+        self.agents.iter().map(|a| a.name.clone()).collect()
+    }
+
+    /// The controller's address.
+    #[must_use]
+    pub const fn api(&self) -> SocketAddr {
+        self.api
+    }
+
+    /// A folder for a test's own files.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The last lines of every process's log, for a failing test.
+    #[must_use]
+    pub fn logs(&self) -> String {
+        let mut out = String::new();
+        let names = self
+            .agents
+            .iter()
+            .map(|a| a.name.as_str())
+            .chain(["controller", "dns"]);
+        for name in names {
+            let text =
+                std::fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            let tail = lines[lines.len().saturating_sub(15)..].join("\n");
+            out.push_str(&format!("--- {name}\n{tail}\n"));
+        }
+        out
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+    }
+}
+
+/// 127.0.REGION.NODE: on Linux all of 127/8 is this machine.
+fn gateway(region: usize, node: usize) -> IpAddr {
+    let octet = |n: usize| u8::try_from(n + 1).expect("few regions and nodes");
+    IpAddr::V4(Ipv4Addr::new(127, 0, octet(region), octet(node)))
+}
+
+async fn answering(process: &mut Process, address: SocketAddr) -> Result<()> {
+    wait::until("a process to listen", async || {
+        if let Some(status) = process.ended() {
+            panic!("it ended with {status}: {}", process.log());
+        }
+        tokio::net::TcpStream::connect(address).await.map(drop)
+    })
+    .await;
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! The whole network as separate processes on PostgreSQL and RabbitMQ: deploy, resolve, call; then everything behind it dies.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use fdn_e2e::load::Load;
+use fdn_e2e::network::{NODES, REGIONS};
+use fdn_e2e::{Cli, Network, dns};
+use fdn_testkit::{components, wait};
+
+const HOST: &str = "hello.fn.test";
+
+fn component(network: &Network, text: &str) -> PathBuf {
+    let path = network.folder().join(format!("{text}.wasm"));
+    std::fs::write(&path, components::hello(text)).expect("the folder takes a file");
+    path
+}
+
+fn deploy(network: &Network, cli: &Cli, text: &str) -> serde_json::Value {
+    let path = component(network, text).display().to_string();
+    cli.json(["deploy", "hello", &path, "--wait", "--timeout", "120s"])
+}
+
+async fn steered(network: &Network, region: usize) {
+    let (server, subnet) = (network.dns_address, REGIONS[region].subnet);
+    let expected = network.gateways(region);
+    wait::until("the nearest region's gateways in the answer", async || {
+        let answer = dns::ask(server, HOST, Some(subnet), false)?;
+        ensure!(answer.addresses == expected, "{subnet}: {answer:?}");
+        Ok(())
+    })
+    .await;
+}
+
+async fn body(network: &Network, address: IpAddr) -> Result<String> {
+    let url = format!("http://{}:{}/", address, network.gateway_port);
+    let client = fdn_service::http_client::build(std::time::Duration::from_secs(10))?;
+    let response = client.get(url).header("host", HOST).send().await?;
+    ensure!(response.status() == 200, "{}", response.status());
+    Ok(response.text().await?)
+}
+
+/// Every node of every region answers with `text`.
+async fn everywhere(network: &Network, text: &str) {
+    for region in 0..REGIONS.len() {
+        for address in network.gateways(region) {
+            wait::until("the new version on every node", async || {
+                let got = body(network, address).await?;
+                ensure!(got.starts_with(text), "{address} answers {got:?}");
+                Ok::<_, anyhow::Error>(())
+            })
+            .await;
+        }
+    }
+}
+
+/// The numbers of all versions, newest first.
+fn versions(cli: &Cli) -> Vec<u64> {
+    let detail = cli.json(["describe", "hello"]);
+    let versions = detail["versions"].as_array().expect("versions");
+    versions
+        .iter()
+        .map(|v| v["version"].as_u64().expect("a number"))
+        .collect()
+}
+
+/// A deploy as soon as the controller can take it again.
+async fn deploy_when_possible(network: &Network, cli: &Cli, text: &str) {
+    let path = component(network, text).display().to_string();
+    wait::until("a deploy to work again", async || {
+        let typed = cli.run(["deploy", "hello", &path, "--wait", "--timeout", "120s"]);
+        ensure!(typed.code == 0, "fdn deploy: {} {}", typed.out, typed.err);
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deploy_resolve_call_and_survive_every_death_behind_it() {
+    let mut network = Network::start().await.expect("the network starts");
+    let cli = network.cli().expect("logged in");
+
+    let deployed = deploy(&network, &cli, "one");
+    assert_eq!(
+        (deployed["version"].as_u64(), deployed["host"].as_str()),
+        (Some(1), Some(HOST))
+    );
+    for region in 0..REGIONS.len() {
+        steered(&network, region).await;
+        for address in network.gateways(region) {
+            assert!(
+                body(&network, address)
+                    .await
+                    .expect("an answer")
+                    .starts_with("one")
+            );
+        }
+    }
+    let answer = dns::ask(network.dns_address, HOST, Some(REGIONS[0].subnet), true)
+        .expect("an answer over TCP");
+    assert_eq!(answer.addresses, network.gateways(0));
+    assert!(
+        answer
+            .subnet
+            .is_some_and(|s| s.starts_with("192.0.2.0/24/")),
+        "the scope is told"
+    );
+    let invoked = cli.ok(["invoke", "hello"]);
+    assert!(invoked.starts_with("one"), "{invoked}");
+
+    let subnets = REGIONS.map(|r| r.subnet);
+    let mut expected_versions = vec![1];
+    for (round, deaths) in [
+        ["controller"].as_slice(),
+        &["rabbit"],
+        &["postgres"],
+        &["controller", "rabbit", "postgres"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // Every answer during the outage and the return is the version that was deployed before it.
+        let before = if round == 0 {
+            "one".to_owned()
+        } else {
+            format!("after{round}")
+        };
+        let load = Load::start(
+            network.dns_address,
+            HOST,
+            network.gateway_port,
+            &subnets,
+            &before,
+        );
+        for death in deaths {
+            match *death {
+                "controller" => network.kill_controller(),
+                "rabbit" => network.rabbit.kill(),
+                _ => network.postgres.kill(),
+            }
+        }
+        let (calls, questions) = load.counts();
+        wait::until("calls and questions without them", async || {
+            let (now_calls, now_questions) = load.counts();
+            ensure!(
+                now_calls >= calls + 200 && now_questions >= questions + 60,
+                "{now_calls} calls"
+            );
+            Ok(())
+        })
+        .await;
+        for death in deaths.iter().rev() {
+            match *death {
+                "controller" => network
+                    .start_controller()
+                    .await
+                    .expect("the controller starts again"),
+                "rabbit" => network
+                    .rabbit
+                    .restart()
+                    .await
+                    .expect("RabbitMQ starts again"),
+                _ => network
+                    .postgres
+                    .restart()
+                    .await
+                    .expect("PostgreSQL starts again"),
+            }
+        }
+        let (calls, questions) = load.stop().await;
+        eprintln!("{deaths:?} killed: {calls} calls and {questions} questions, none failed");
+        let text = format!("after{}", round + 1);
+        deploy_when_possible(&network, &cli, &text).await;
+        everywhere(&network, &text).await;
+        expected_versions.insert(0, round as u64 + 2);
+        assert_eq!(
+            versions(&cli),
+            expected_versions,
+            "no version is lost or doubled"
+        );
+    }
+
+    // Nothing is left over: every node is at the current revision and nothing waits to be sent.
+    let detail = cli.json(["describe", "hello"]);
+    assert_eq!(
+        detail["nodes"].as_array().map(Vec::len),
+        Some(REGIONS.len() * NODES)
+    );
+    wait::until("an empty outbox", async || {
+        let client = fdn_service::http_client::build(std::time::Duration::from_secs(5))?;
+        let text = client
+            .get(format!("http://{}/metrics", network.api()))
+            .send()
+            .await?
+            .text()
+            .await?;
+        let depth = text
+            .lines()
+            .find(|l| l.starts_with("fdn_controller_outbox_depth"));
+        ensure!(depth.is_some_and(|l| l.ends_with(" 0")), "{depth:?}");
+        Ok::<_, anyhow::Error>(())
+    })
+    .await;
+    network.stop().expect("everything stops cleanly");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_subnets_three_regions_and_a_dead_gateway_leaves_the_answers() {
+    let mut network = Network::start().await.expect("the network starts");
+    let cli = network.cli().expect("logged in");
+    deploy(&network, &cli, "here");
+    let mut seen = BTreeSet::new();
+    for region in 0..REGIONS.len() {
+        steered(&network, region).await;
+        seen.extend(network.gateways(region));
+    }
+    assert_eq!(
+        seen.len(),
+        REGIONS.len() * NODES,
+        "three regions, each with its own addresses"
+    );
+
+    // One node dies: the other one of its region stays.
+    let [dead, left] = ["eu-west-1", "eu-west-2"];
+    let one: BTreeSet<IpAddr> = network.gateways(0).into_iter().skip(1).collect();
+    network.kill_agent(dead);
+    let begin = std::time::Instant::now();
+    answers(&network, 0, &one).await;
+    eprintln!(
+        "a dead gateway left the answers after {:?}",
+        begin.elapsed()
+    );
+
+    // The whole region dies: its clients are sent to a living one.
+    network.kill_agent(left);
+    let begin = std::time::Instant::now();
+    wait::until("another region in the answer", async || {
+        let answer = dns::ask(network.dns_address, HOST, Some(REGIONS[0].subnet), false)?;
+        ensure!(
+            !answer.addresses.is_empty() && answer.addresses.is_disjoint(&network.gateways(0)),
+            "{answer:?}"
+        );
+        Ok(())
+    })
+    .await;
+    eprintln!("a dead region left the answers after {:?}", begin.elapsed());
+    for address in dns::ask(network.dns_address, HOST, Some(REGIONS[0].subnet), false)
+        .expect("an answer")
+        .addresses
+    {
+        assert!(
+            body(&network, address)
+                .await
+                .expect("an answer")
+                .starts_with("here")
+        );
+    }
+
+    network.start_agent(dead).await.expect("it starts again");
+    network.start_agent(left).await.expect("it starts again");
+    steered(&network, 0).await;
+
+    // DNS started again without the controller answers from its own disk.
+    network.kill_controller();
+    network.kill_dns();
+    network.start_dns().await.expect("DNS starts again");
+    steered(&network, 0).await;
+    steered(&network, 2).await;
+
+    // An agent started again without the controller serves from its own disk.
+    network.kill_agent("ap-south-1");
+    network
+        .start_agent("ap-south-1")
+        .await
+        .expect("it starts again");
+    let address = *network.gateways(2).first().expect("a gateway");
+    wait::until("an answer from the disk", async || {
+        let got = body(&network, address).await?;
+        ensure!(got.starts_with("here"), "{got}");
+        Ok::<_, anyhow::Error>(())
+    })
+    .await;
+}
+
+async fn answers(network: &Network, region: usize, expected: &BTreeSet<IpAddr>) {
+    let (server, subnet) = (network.dns_address, REGIONS[region].subnet);
+    wait::until("the dead gateway to leave the answers", async || {
+        let answer = dns::ask(server, HOST, Some(subnet), false)?;
+        ensure!(&answer.addresses == expected, "{answer:?}");
+        Ok(())
+    })
+    .await;
+}
