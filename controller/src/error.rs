@@ -97,7 +97,10 @@ impl Error {
 
     /// An app that does not exist.
     pub(crate) fn no_app(app: &fdn_core::AppName) -> Self {
-        Self::NotFound { what: format!("app {app}"), hint: "`fdn list` shows what exists" }
+        Self::NotFound {
+            what: format!("app {app}"),
+            hint: "`fdn list` shows what exists",
+        }
     }
 }
 

@@ -28,7 +28,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == fdn_runtime::COMPILE_WORKER_ARG) {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|argument| argument == fdn_runtime::COMPILE_WORKER_ARG)
+    {
         return fdn_runtime::compile_worker_main(std::env::args_os().skip(2));
     }
     let arguments = Arguments::parse();
@@ -45,7 +48,10 @@ fn main() -> ExitCode {
 }
 
 /// Says on standard error why the program ends, with all causes.
-#[allow(clippy::print_stderr, reason = "the last words of a program, whether or not logs are on")]
+#[allow(
+    clippy::print_stderr,
+    reason = "the last words of a program, whether or not logs are on"
+)]
 fn tell(error: &Error) {
     eprintln!("fdn-controller: {}: {error}", error.code());
     let mut cause = std::error::Error::source(error);
@@ -74,7 +80,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     runtime.block_on(serve(settings))
 }
 
-#[allow(clippy::print_stdout, reason = "what was asked for on the command line")]
+#[allow(
+    clippy::print_stdout,
+    reason = "what was asked for on the command line"
+)]
 fn print(text: &str) {
     print!("{text}");
 }
@@ -90,9 +99,14 @@ async fn serve(settings: Settings) -> Result<(), Error> {
     let broker = Arc::new(AmqpBroker::connect(options)?);
     let controller = Controller::start(settings, broker).await?;
     if let Some(password) = controller.initial_password() {
-        print(&format!("the first user's password, shown once: {}\n", password.expose()));
+        print(&format!(
+            "the first user's password, shown once: {}\n",
+            password.expose()
+        ));
     }
-    let signal = fdn_service::signal::stop().await.map_err(|e| Error::Internal(format!("no signal handlers: {e}")))?;
+    let signal = fdn_service::signal::stop()
+        .await
+        .map_err(|e| Error::Internal(format!("no signal handlers: {e}")))?;
     tracing::info!(signal, "stopping");
     controller.stop().await;
     Ok(())

@@ -1,7 +1,10 @@
 //! What is counted, in a registry of its own.
 
 use fdn_service::ServiceError;
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
+};
 
 /// The controller's metrics. Labels are routes, statuses, codes and message kinds: all from fixed sets.
 pub struct Metrics {
@@ -47,13 +50,21 @@ pub struct Metrics {
 struct Maker(Registry);
 
 impl Maker {
-    fn add<T: prometheus::core::Collector + Clone + 'static>(&self, metric: prometheus::Result<T>) -> Result<T, ServiceError> {
+    fn add<T: prometheus::core::Collector + Clone + 'static>(
+        &self,
+        metric: prometheus::Result<T>,
+    ) -> Result<T, ServiceError> {
         let metric = metric?;
         self.0.register(Box::new(metric.clone()))?;
         Ok(metric)
     }
 
-    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, ServiceError> {
+    fn counters(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<IntCounterVec, ServiceError> {
         self.add(IntCounterVec::new(Opts::new(name, help), labels))
     }
 
@@ -78,26 +89,74 @@ impl Metrics {
     pub fn new() -> Result<Self, ServiceError> {
         let make = Maker(Registry::new());
         let buckets = vec![0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0];
-        let request_seconds = HistogramOpts::new("fdn_controller_request_seconds", "Time of requests").buckets(buckets.clone());
-        let plan_seconds = HistogramOpts::new("fdn_controller_plan_seconds", "Time of a planning pass").buckets(buckets);
+        let request_seconds =
+            HistogramOpts::new("fdn_controller_request_seconds", "Time of requests")
+                .buckets(buckets.clone());
+        let plan_seconds =
+            HistogramOpts::new("fdn_controller_plan_seconds", "Time of a planning pass")
+                .buckets(buckets);
         Ok(Self {
-            requests: make.counters("fdn_controller_requests_total", "Requests", &["method", "route", "status"])?,
+            requests: make.counters(
+                "fdn_controller_requests_total",
+                "Requests",
+                &["method", "route", "status"],
+            )?,
             request_seconds: make.add(HistogramVec::new(request_seconds, &["route"]))?,
-            deploys: make.counters("fdn_controller_deploys_total", "Deploys by result", &["result"])?,
-            logins: make.counters("fdn_controller_logins_total", "Logins by result", &["result"])?,
-            outbox_depth: make.gauge("fdn_controller_outbox_depth", "Messages that wait in the outbox")?,
-            outbox_age: make.gauge("fdn_controller_outbox_age_milliseconds", "Age of the oldest message in the outbox")?,
-            published: make.counters("fdn_controller_published_total", "Messages published", &["kind"])?,
-            publish_failures: make.counter("fdn_controller_publish_failures_total", "Failures to publish")?,
-            consumed: make.counters("fdn_controller_consumed_total", "Reports consumed", &["kind", "result"])?,
-            consumer_lag: make.gauge("fdn_controller_consumer_lag_milliseconds", "Age of the last report when it was consumed")?,
-            demand_dropped: make.gauge("fdn_controller_demand_dropped", "Reports of demand for which there was no room")?,
+            deploys: make.counters(
+                "fdn_controller_deploys_total",
+                "Deploys by result",
+                &["result"],
+            )?,
+            logins: make.counters(
+                "fdn_controller_logins_total",
+                "Logins by result",
+                &["result"],
+            )?,
+            outbox_depth: make.gauge(
+                "fdn_controller_outbox_depth",
+                "Messages that wait in the outbox",
+            )?,
+            outbox_age: make.gauge(
+                "fdn_controller_outbox_age_milliseconds",
+                "Age of the oldest message in the outbox",
+            )?,
+            published: make.counters(
+                "fdn_controller_published_total",
+                "Messages published",
+                &["kind"],
+            )?,
+            publish_failures: make.counter(
+                "fdn_controller_publish_failures_total",
+                "Failures to publish",
+            )?,
+            consumed: make.counters(
+                "fdn_controller_consumed_total",
+                "Reports consumed",
+                &["kind", "result"],
+            )?,
+            consumer_lag: make.gauge(
+                "fdn_controller_consumer_lag_milliseconds",
+                "Age of the last report when it was consumed",
+            )?,
+            demand_dropped: make.gauge(
+                "fdn_controller_demand_dropped",
+                "Reports of demand for which there was no room",
+            )?,
             plans: make.counter("fdn_controller_plans_total", "Plans made")?,
-            moved: make.counter("fdn_controller_bindings_moved_total", "Bindings whose clients were moved")?,
+            moved: make.counter(
+                "fdn_controller_bindings_moved_total",
+                "Bindings whose clients were moved",
+            )?,
             plan_seconds: make.add(Histogram::with_opts(plan_seconds))?,
-            connections: make.gauges("fdn_controller_database_connections", "Database connections")?,
+            connections: make.gauges(
+                "fdn_controller_database_connections",
+                "Database connections",
+            )?,
             nodes: make.gauges("fdn_controller_nodes", "Nodes")?,
-            dead_letters: make.gauge("fdn_controller_dead_letters", "Dead letters of the controllers' channel")?,
+            dead_letters: make.gauge(
+                "fdn_controller_dead_letters",
+                "Dead letters of the controllers' channel",
+            )?,
             registry: make.0,
         })
     }

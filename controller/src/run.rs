@@ -53,9 +53,15 @@ impl Controller {
     ///
     /// # Errors
     /// As [`Controller::start`].
-    pub async fn start_with(settings: Settings, broker: SharedBroker, compiler: Compiler) -> Result<Self, Error> {
+    pub async fn start_with(
+        settings: Settings,
+        broker: SharedBroker,
+        compiler: Compiler,
+    ) -> Result<Self, Error> {
         let listener = listen::tcp(settings.listen, "listen")?;
-        let address = listener.local_addr().map_err(|e| Error::Internal(format!("the listener has no address: {e}")))?;
+        let address = listener
+            .local_addr()
+            .map_err(|e| Error::Internal(format!("the listener has no address: {e}")))?;
         let state = Arc::new(State::open(settings, broker, compiler).await?);
         let password = login::first_user(&state).await?;
         state.readiness.set("store", true, "");
@@ -67,7 +73,14 @@ impl Controller {
         tasks.spawn(Planner::new(Arc::clone(&state)).run(shutdown.clone()));
         tasks.spawn(gauges(Arc::clone(&state), shutdown.clone()));
         info!(%address, zone = %state.settings.zone, "the controller listens");
-        Ok(Self { state, address, password, server, shutdown, tasks })
+        Ok(Self {
+            state,
+            address,
+            password,
+            server,
+            shutdown,
+            tasks,
+        })
     }
 
     /// Where API, console, health and metrics are served.
@@ -117,7 +130,9 @@ async fn gauges(state: Arc<State>, shutdown: CancellationToken) {
         }
         let metrics = &state.metrics;
         let set = |gauges: &prometheus::IntGaugeVec, label: &str, value: usize| {
-            gauges.with_label_values(&[label]).set(i64::try_from(value).unwrap_or(i64::MAX));
+            gauges
+                .with_label_values(&[label])
+                .set(i64::try_from(value).unwrap_or(i64::MAX));
         };
         let pool = state.store.pool_use();
         set(&metrics.connections, "open", pool.open as usize);
@@ -130,7 +145,9 @@ async fn gauges(state: Arc<State>, shutdown: CancellationToken) {
         set(&metrics.nodes, "alive", alive);
         set(&metrics.nodes, "known", known);
         if let Ok(dead) = state.broker.dead_letters(Channel::Controller).await {
-            metrics.dead_letters.set(i64::try_from(dead).unwrap_or(i64::MAX));
+            metrics
+                .dead_letters
+                .set(i64::try_from(dead).unwrap_or(i64::MAX));
         }
     }
 }

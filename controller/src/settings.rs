@@ -88,7 +88,10 @@ pub struct NetworkSettings {
 
 impl Default for NetworkSettings {
     fn default() -> Self {
-        Self { token_file: "/etc/fdn/network.token".into(), key_file: "/etc/fdn/network.key".into() }
+        Self {
+            token_file: "/etc/fdn/network.token".into(),
+            key_file: "/etc/fdn/network.key".into(),
+        }
     }
 }
 
@@ -129,7 +132,10 @@ pub struct ArtifactSettings {
 
 impl Default for ArtifactSettings {
     fn default() -> Self {
-        Self { local: "/var/lib/fdn/artifacts".into(), s3: None }
+        Self {
+            local: "/var/lib/fdn/artifacts".into(),
+            s3: None,
+        }
     }
 }
 
@@ -175,7 +181,11 @@ pub struct BrokerSettings {
 
 impl Default for BrokerSettings {
     fn default() -> Self {
-        Self { url: "amqp://fdn@127.0.0.1:5672/%2f".to_owned(), password_file: None, namespace: "fdn".to_owned() }
+        Self {
+            url: "amqp://fdn@127.0.0.1:5672/%2f".to_owned(),
+            password_file: None,
+            namespace: "fdn".to_owned(),
+        }
     }
 }
 
@@ -342,7 +352,8 @@ impl ClientLocation {
     /// # Errors
     /// When it is not on the earth.
     pub fn point(&self) -> Result<GeoPoint, Error> {
-        GeoPoint::new(self.lat, self.lon).map_err(|e| Error::config(format!("geo.locations, {}: {e}", self.prefix)))
+        GeoPoint::new(self.lat, self.lon)
+            .map_err(|e| Error::config(format!("geo.locations, {}: {e}", self.prefix)))
     }
 }
 
@@ -411,83 +422,78 @@ impl Settings {
     /// # Errors
     /// The first setting that makes no sense, by its key.
     pub fn check(&self) -> Result<(), Error> {
-        let rule = |ok: bool, text: &str| if ok { Ok(()) } else { Err(Error::config(text.to_owned())) };
+        let rule = |ok: bool, text: &str| {
+            if ok {
+                Ok(())
+            } else {
+                Err(Error::config(text.to_owned()))
+            }
+        };
         rule(self.workers > 0, "workers must be at least 1")?;
-        rule(self.database.max_connections > 1, "database.max_connections must be at least 2")?;
-        rule((0.0..1.0).contains(&self.planner.margin), "planner.margin must be from 0 up to, not including, 1")?;
-        rule(self.planner.bandwidth_mb_per_s > 0.0, "planner.bandwidth_mb_per_s must be positive")?;
-        rule(self.planner.ttl.as_millis() >= 1000, "planner.ttl must be at least 1s")?;
-        rule((0.0..=1.0).contains(&self.geo.rtt_weight), "geo.rtt_weight must be from 0 to 1")?;
+        rule(
+            self.database.max_connections > 1,
+            "database.max_connections must be at least 2",
+        )?;
+        rule(
+            (0.0..1.0).contains(&self.planner.margin),
+            "planner.margin must be from 0 up to, not including, 1",
+        )?;
+        rule(
+            self.planner.bandwidth_mb_per_s > 0.0,
+            "planner.bandwidth_mb_per_s must be positive",
+        )?;
+        rule(
+            self.planner.ttl.as_millis() >= 1000,
+            "planner.ttl must be at least 1s",
+        )?;
+        rule(
+            (0.0..=1.0).contains(&self.geo.rtt_weight),
+            "geo.rtt_weight must be from 0 to 1",
+        )?;
         rule(self.geo.rtt_change > 0.0, "geo.rtt_change must be positive")?;
-        rule(self.uploads.parallel > 0, "uploads.parallel must be at least 1")?;
-        rule(self.uploads.limit.as_bytes() > 0, "uploads.limit must be positive")?;
-        rule(self.accounts.login_parallel > 0, "accounts.login_parallel must be at least 1")?;
-        rule((1..=63).contains(&self.accounts.admin.len()), "accounts.admin must have 1 to 63 characters")?;
-        rule(self.dispatch.batch > 0 && self.dispatch.prefetch > 0, "dispatch.batch and dispatch.prefetch must be at least 1")?;
+        rule(
+            self.uploads.parallel > 0,
+            "uploads.parallel must be at least 1",
+        )?;
+        rule(
+            self.uploads.limit.as_bytes() > 0,
+            "uploads.limit must be positive",
+        )?;
+        rule(
+            self.accounts.login_parallel > 0,
+            "accounts.login_parallel must be at least 1",
+        )?;
+        rule(
+            (1..=63).contains(&self.accounts.admin.len()),
+            "accounts.admin must have 1 to 63 characters",
+        )?;
+        rule(
+            self.dispatch.batch > 0 && self.dispatch.prefetch > 0,
+            "dispatch.batch and dispatch.prefetch must be at least 1",
+        )?;
         let intervals = [
             ("planner.interval", self.planner.interval),
             ("planner.watch_interval", self.planner.watch_interval),
-            ("planner.status_write_interval", self.planner.status_write_interval),
+            (
+                "planner.status_write_interval",
+                self.planner.status_write_interval,
+            ),
             ("dispatch.interval", self.dispatch.interval),
         ];
         for (key, value) in intervals {
-            rule(value.as_millis() >= 10, &format!("{key} must be at least 10ms"))?;
+            rule(
+                value.as_millis() >= 10,
+                &format!("{key} must be at least 10ms"),
+            )?;
         }
-        self.geo.locations.iter().try_for_each(|location| location.point().map(drop))?;
+        self.geo
+            .locations
+            .iter()
+            .try_for_each(|location| location.point().map(drop))?;
         crate::store::dialect::Dialect::of(&self.database.url)?;
         Ok(())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-
-    fn sample() -> String {
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/config/controller.toml")).expect("the sample file")
-    }
-
-    #[test]
-    fn the_sample_file_is_valid_and_explains_every_key() {
-        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/config/controller.toml"));
-        let settings: Settings = fdn_service::config::load(Some(path), &[]).expect("valid");
-        settings.check().expect("sensible");
-        // A line that sets a key, or would if it were uncommented, follows a comment in words.
-        let mut explained = false;
-        for line in sample().lines() {
-            let text = line.trim_start_matches("# ");
-            let sets = text.split_once(" = ").is_some_and(|(key, _)| key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit()));
-            assert!(!sets || explained, "{line} is not explained");
-            explained = line.starts_with('#') && !sets || sets && line.starts_with('#') && explained;
-        }
-    }
-
-    #[test]
-    fn the_sample_file_shows_every_key() {
-        let settings = Settings {
-            dns: Some(SocketAddr::from(([127, 0, 0, 1], 5300))),
-            ..Settings::default()
-        };
-        let all = toml::Table::try_from(&settings).expect("settings are TOML");
-        let text = sample();
-        for (section, value) in &all {
-            let keys: Vec<&String> = value.as_table().map_or_else(|| vec![section], |table| table.keys().collect());
-            for key in keys {
-                assert!(text.contains(&format!("{key} = ")) || text.contains(&format!("{key}]")), "{section}.{key} is missing");
-            }
-        }
-    }
-
-    #[test]
-    fn what_makes_no_sense_is_named() {
-        let mut settings = Settings::default();
-        settings.planner.margin = 1.0;
-        assert!(settings.check().expect_err("too large").to_string().contains("planner.margin"));
-        let mut settings = Settings::default();
-        settings.geo.locations =
-            vec![ClientLocation { prefix: "192.0.2.0/24".parse().expect("prefix"), lat: 91.0, lon: 0.0 }];
-        assert!(settings.check().expect_err("off the earth").to_string().contains("192.0.2.0/24"));
-    }
-}
+mod tests;

@@ -130,9 +130,16 @@ impl State {
         let planner = &self.settings.planner;
         let terms = Terms {
             margin: Margin::new(planner.margin).unwrap_or_default(),
-            bandwidth: Bandwidth::from_mb_per_s(planner.bandwidth_mb_per_s).unwrap_or(Bandwidth::UNLIMITED),
+            bandwidth: Bandwidth::from_mb_per_s(planner.bandwidth_mb_per_s)
+                .unwrap_or(Bandwidth::UNLIMITED),
         };
-        World::new(live, Arc::clone(&self.geo), lock(&self.rtt).list(), terms, now)
+        World::new(
+            live,
+            Arc::clone(&self.geo),
+            lock(&self.rtt).list(),
+            terms,
+            now,
+        )
     }
 
     /// The time to live of DNS answers in seconds.

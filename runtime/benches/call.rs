@@ -27,6 +27,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const WARM_UP: usize = 200;
 const TIME_FOR_EACH: Duration = Duration::from_secs(1);
+/// `cargo test --all-targets` runs this as well, to see that it works.
+const TIME_FOR_EACH_AS_TEST: Duration = Duration::from_millis(5);
+
+fn time_for_each() -> Duration {
+    if std::env::args().any(|arg| arg == "--bench") {
+        TIME_FOR_EACH
+    } else {
+        TIME_FOR_EACH_AS_TEST
+    }
+}
 
 fn main() {
     let instances: u32 = std::env::var("FDN_BENCH_INSTANCES")
@@ -132,7 +142,8 @@ async fn measure(name: &str, way: &str, function: &Arc<Function>, reuse: u32) {
     }
     let started = Instant::now();
     let (mut whole, mut instantiate, mut cpu) = (Vec::new(), Vec::new(), Vec::new());
-    while started.elapsed() < TIME_FOR_EACH {
+    let time = time_for_each();
+    while started.elapsed() < time {
         let (took, stats) = one(function, context.clone(), &body).await;
         whole.push(took);
         instantiate.push(stats.instantiate);

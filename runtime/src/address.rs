@@ -147,6 +147,22 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn an_address_is_as_good_as_the_one_it_carries(octets: [u8; 4]) {
+            let [a, b, c, d] = octets;
+            let inner = why_refused(IpAddr::from(octets));
+            let [high, low] = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];
+            for carrier in [
+                Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, high, low),
+                Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low),
+                Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 1),
+            ] {
+                proptest::prop_assert_eq!(why_refused(IpAddr::from(carrier)), inner);
+            }
+        }
+    }
+
     #[test]
     fn only_the_literal_itself_opens_a_private_address() {
         let hosts = |names: &[&str]| -> Vec<AllowedHost> {

@@ -122,23 +122,21 @@ impl State {
             return;
         }
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            if self.left == 0 {
-                self.say_cut(stream);
-                return;
-            }
             let (text, ends) = match piece.split_last() {
                 Some((b'\n', text)) => (text, true),
                 _ => (piece, false),
             };
-            let room = self
-                .line_limit
-                .saturating_sub(self.partial(stream).len())
-                .min(self.left);
-            let taken = &text[..text.len().min(room)];
-            self.partial(stream).extend_from_slice(taken);
-            // An empty line costs as well, or a guest could send any number of them.
-            self.left -= taken.len().max(usize::from(ends)).min(self.left);
+            let room = self.line_limit.saturating_sub(self.partial(stream).len());
+            let taken = text.len().min(room).min(self.left);
+            self.partial(stream).extend_from_slice(&text[..taken]);
+            self.left -= taken;
+            // A newline costs as well, or a guest could send any number of empty lines.
+            if self.left == 0 && (taken < text.len() || ends) {
+                self.say_cut(stream);
+                return;
+            }
             if ends {
+                self.left -= 1;
                 self.emit(stream);
             }
         }
@@ -299,10 +297,27 @@ mod tests {
             [
                 (Stdout, "abcd".to_owned()),
                 (Stdout, "xy".to_owned()),
-                (Stdout, "1234".to_owned()),
+                (Stdout, "12".to_owned()),
                 (System, "… the rest of this call's output is cut".to_owned()),
             ]
         );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn it_does_not_matter_in_which_pieces_a_guest_writes(
+            text in "[a-c\n]{0,60}", cuts in proptest::collection::vec(0..60_usize, 0..6), line in 1..20_usize, total in 1..80_usize
+        ) {
+            let bytes = text.as_bytes();
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<_> = cuts.windows(2).map(|cut| (LogStream::Stdout, &bytes[cut[0]..cut[1]])).collect();
+            let whole = collect(line, total, &[(LogStream::Stdout, bytes)]);
+            proptest::prop_assert_eq!(&collect(line, total, &pieces), &whole);
+            let octets: usize = whole.iter().filter(|(s, _)| *s == LogStream::Stdout).map(|(_, t)| t.len()).sum();
+            proptest::prop_assert!(octets <= total);
+        }
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub fn build(idle: Duration) -> Result<reqwest::Client, ServiceError> {
         .tls_backend_preconfigured(tls)
         .connect_timeout(Duration::from_secs(3))
         .read_timeout(idle)
+        // Processes of the network speak to one another directly, whatever proxy the environment names.
+        .no_proxy()
         .user_agent(concat!("fdn/", env!("CARGO_PKG_VERSION")))
         .build()
         .map_err(ServiceError::HttpClient)

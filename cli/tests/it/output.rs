@@ -54,6 +54,10 @@ fn json_is_exactly_what_the_api_answers() {
     let printed = render(Format::Json, &described).expect("rendered");
     let read: fdn_core::api::AppDetail = serde_json::from_str(&printed).expect("the API's own type");
     assert_eq!(read, detail);
+    let explanation = sample::explanation();
+    let printed = render(Format::Json, &Explained(&explanation)).expect("rendered");
+    let read: fdn_core::api::Explanation = serde_json::from_str(&printed).expect("the API's own type");
+    assert_eq!(read, explanation, "what is infinite survives too");
     let yaml = render(Format::Yaml, &described).expect("rendered");
     let read: fdn_core::api::AppDetail = serde_norway::from_str(&yaml).expect("the API's own type");
     assert_eq!(read, detail);

@@ -382,15 +382,17 @@ pub(crate) mod sample {
     pub(crate) fn explanation() -> Explanation {
         let candidate = |name: &str, rtt: f64, work: f64, excluded: Option<&str>, verdict: &str| {
             let d = rtt / 2.0;
+            // Of a cluster that cannot be chosen the controller knows the distance alone.
+            let known = |ms: f64| if excluded.is_some() { Millis::INFINITY } else { Millis::new(ms) };
             Candidate {
                 cluster: parse(name),
                 latency: LatencyEstimate { rtt: Millis::new(rtt), source: LatencySource::Located },
                 distance: Millis::new(d),
-                available: Millis::ZERO,
-                start: Millis::new(d),
-                work: Millis::new(work),
-                finish: Millis::new(d + work),
-                total: Millis::new(rtt + work),
+                available: known(0.0),
+                start: known(d),
+                work: known(work),
+                finish: known(d + work),
+                total: known(rtt + work),
                 excluded: excluded.map(Into::into),
                 verdict: verdict.into(),
             }

@@ -96,10 +96,21 @@ impl Caller {
     #[must_use]
     pub const fn has(&self, right: Right) -> bool {
         match (self, right) {
-            (Self::User { role: Role::Admin, .. }, Right::Read | Right::Manage)
-            | (Self::User { role: Role::Viewer, .. }, Right::Read)
+            (
+                Self::User {
+                    role: Role::Admin, ..
+                },
+                Right::Read | Right::Manage,
+            )
+            | (
+                Self::User {
+                    role: Role::Viewer, ..
+                },
+                Right::Read,
+            )
             | (Self::Network, Right::Serve) => true,
-            (Self::User { .. }, Right::Serve | Right::Manage) | (Self::Network, Right::Read | Right::Manage) => false,
+            (Self::User { .. }, Right::Serve | Right::Manage)
+            | (Self::Network, Right::Read | Right::Manage) => false,
         }
     }
 }
@@ -116,13 +127,22 @@ pub fn token_hash(token: &str) -> String {
 /// When the token is absent or not known, the right is not theirs, or the store fails.
 pub async fn authorize(state: &State, token: Option<&str>, right: Right) -> Result<Caller, Error> {
     let Some(token) = token else {
-        return Err(Error::Unauthenticated("this needs credentials: send the header `authorization: Bearer TOKEN`; `fdn login` gets a token"));
+        return Err(Error::Unauthenticated(
+            "this needs credentials: send the header `authorization: Bearer TOKEN`; `fdn login` gets a token",
+        ));
     };
-    let caller = if state.token.matches(token) { Caller::Network } else { user(state, token).await? };
+    let caller = if state.token.matches(token) {
+        Caller::Network
+    } else {
+        user(state, token).await?
+    };
     if caller.has(right) {
         Ok(caller)
     } else {
-        Err(Error::Forbidden { who: caller.to_string(), right: right.as_str() })
+        Err(Error::Forbidden {
+            who: caller.to_string(),
+            right: right.as_str(),
+        })
     }
 }
 
@@ -130,7 +150,9 @@ async fn user(state: &State, token: &str) -> Result<Caller, Error> {
     let (hash, now) = (token_hash(token), fdn_service::now());
     let mut connection = state.store.read().await?;
     let Some(session) = token_find(&mut connection, &hash, now).await? else {
-        return Err(Error::Unauthenticated("the token is not known or has expired; `fdn login` gets a new one"));
+        return Err(Error::Unauthenticated(
+            "the token is not known or has expired; `fdn login` gets a new one",
+        ));
     };
     if now.since(session.last_used_at).as_millis() >= TOUCH_MS {
         match token_touch(&mut connection, &hash, now).await {
@@ -139,7 +161,10 @@ async fn user(state: &State, token: &str) -> Result<Caller, Error> {
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(Caller::User { name: session.user, role: session.role })
+    Ok(Caller::User {
+        name: session.user,
+        role: session.role,
+    })
 }
 
 #[cfg(test)]
@@ -148,7 +173,10 @@ mod tests {
 
     #[test]
     fn rights_cell_by_cell() {
-        let user = |role| Caller::User { name: "u".to_owned(), role };
+        let user = |role| Caller::User {
+            name: "u".to_owned(),
+            role,
+        };
         for (caller, read, manage, serve) in [
             (user(Role::Admin), true, true, false),
             (user(Role::Viewer), true, false, false),

@@ -20,7 +20,12 @@ use crate::store::version::{function_delete, version_get, version_list};
 ///
 /// # Errors
 /// When there is no such app or version, or the store fails.
-pub async fn rollback(state: &State, actor: &str, app: &AppName, to: Option<VersionNumber>) -> Result<(), Error> {
+pub async fn rollback(
+    state: &State,
+    actor: &str,
+    app: &AppName,
+    to: Option<VersionNumber>,
+) -> Result<(), Error> {
     let _alone = state.changes.lock().await;
     let now = fdn_service::now();
     let changed: Option<AppRow> = in_transaction!(state.store, tx => {

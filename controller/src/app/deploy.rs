@@ -30,7 +30,9 @@ use crate::store::binding::binding_upsert;
 use crate::store::in_transaction;
 use crate::store::plan::plan_replace;
 use crate::store::revision::revision_next;
-use crate::store::version::{VersionRow, digest_in_use, function_version_next, version_get, version_insert};
+use crate::store::version::{
+    VersionRow, digest_in_use, function_version_next, version_get, version_insert,
+};
 use crate::upload::Component;
 
 /// What a caller sends.
@@ -63,7 +65,12 @@ struct Candidate {
 ///
 /// # Errors
 /// When manifest or component are refused, or a store fails. Nothing is stored then.
-pub async fn deploy(state: &State, actor: &str, app: AppName, upload: Upload) -> Result<DeployResponse, Error> {
+pub async fn deploy(
+    state: &State,
+    actor: &str,
+    app: AppName,
+    upload: Upload,
+) -> Result<DeployResponse, Error> {
     let outcome = deploy_inner(state, actor, app, upload).await;
     let result = match &outcome {
         Ok(response) if response.unchanged => "unchanged",
@@ -74,18 +81,42 @@ pub async fn deploy(state: &State, actor: &str, app: AppName, upload: Upload) ->
     outcome
 }
 
-async fn deploy_inner(state: &State, actor: &str, app: AppName, upload: Upload) -> Result<DeployResponse, Error> {
+async fn deploy_inner(
+    state: &State,
+    actor: &str,
+    app: AppName,
+    upload: Upload,
+) -> Result<DeployResponse, Error> {
     let host = HostName::of_app(&app, &state.settings.zone)?;
-    let manifest = Manifest::from_toml(upload.manifest.as_deref().unwrap_or_default(), &state.settings.bounds)?;
+    let manifest = Manifest::from_toml(
+        upload.manifest.as_deref().unwrap_or_default(),
+        &state.settings.bounds,
+    )?;
     let current = current(state, &app).await?;
     let secrets = secrets(&manifest, upload.secrets, current.as_ref())?;
-    let candidate = Candidate { app, host, manifest, secrets, component: upload.component };
+    let candidate = Candidate {
+        app,
+        host,
+        manifest,
+        secrets,
+        component: upload.component,
+    };
     if let Some(current) = current.filter(|current| candidate.equals(current)) {
         return unchanged(state, &candidate, &current).await;
     }
-    let judged = state.uploads.judge(&candidate.component, &candidate.manifest, &candidate.secrets).await?;
+    let judged = state
+        .uploads
+        .judge(
+            &candidate.component,
+            &candidate.manifest,
+            &candidate.secrets,
+        )
+        .await?;
     let _alone = state.changes.lock().await;
-    if let Some(current) = self::current(state, &candidate.app).await?.filter(|current| candidate.equals(current)) {
+    if let Some(current) = self::current(state, &candidate.app)
+        .await?
+        .filter(|current| candidate.equals(current))
+    {
         return unchanged(state, &candidate, &current).await;
     }
     store(state, actor, &candidate, judged.steps).await
@@ -101,13 +132,25 @@ impl Candidate {
 
 async fn current(state: &State, app: &AppName) -> Result<Option<Current>, Error> {
     let mut connection = state.store.read().await?;
-    let Some(app) = app_get(&mut connection, app).await? else { return Ok(None) };
-    let Some(version) = version_get(&mut connection, &app.name.clone().into(), app.version).await? else { return Ok(None) };
+    let Some(app) = app_get(&mut connection, app).await? else {
+        return Ok(None);
+    };
+    let Some(version) = version_get(&mut connection, &app.name.clone().into(), app.version).await?
+    else {
+        return Ok(None);
+    };
     let mut secrets = BTreeMap::new();
     for (name, sealed) in &version.secrets {
-        secrets.insert(name.clone(), Secret::new(state.key.open(&context(&app.name, name), sealed)?));
+        secrets.insert(
+            name.clone(),
+            Secret::new(state.key.open(&context(&app.name, name), sealed)?),
+        );
     }
-    Ok(Some(Current { app, version, secrets }))
+    Ok(Some(Current {
+        app,
+        version,
+        secrets,
+    }))
 }
 
 /// What a secret is sealed for.
@@ -125,22 +168,41 @@ fn secrets(
     for name in &manifest.secrets {
         let kept = || current.and_then(|current| current.secrets.get(name).cloned());
         let value = sent.remove(name).or_else(kept).ok_or_else(|| {
-            ManifestError(format!("the secret {name} has no value; send one with `fdn deploy --secret {name}=-`"))
+            ManifestError(format!(
+                "the secret {name} has no value; send one with `fdn deploy --secret {name}=-`"
+            ))
         })?;
         if value.expose().contains('\0') {
-            return Err(ManifestError(format!("the secret {name} must be free of NUL characters")));
+            return Err(ManifestError(format!(
+                "the secret {name} must be free of NUL characters"
+            )));
         }
         values.insert(name.clone(), value);
     }
     match sent.keys().next() {
-        Some(name) => Err(ManifestError(format!("a value was sent for the secret {name}, which `secrets` does not name; add it there"))),
+        Some(name) => Err(ManifestError(format!(
+            "a value was sent for the secret {name}, which `secrets` does not name; add it there"
+        ))),
         None => Ok(values),
     }
 }
 
-async fn unchanged(state: &State, candidate: &Candidate, current: &Current) -> Result<DeployResponse, Error> {
-    state.artifacts.put(&candidate.component.digest(), candidate.component.path()).await?;
-    Ok(response(candidate, current.app.version, current.app.revision, true, Vec::new()))
+async fn unchanged(
+    state: &State,
+    candidate: &Candidate,
+    current: &Current,
+) -> Result<DeployResponse, Error> {
+    state
+        .artifacts
+        .put(&candidate.component.digest(), candidate.component.path())
+        .await?;
+    Ok(response(
+        candidate,
+        current.app.version,
+        current.app.revision,
+        true,
+        Vec::new(),
+    ))
 }
 
 fn response(
@@ -163,14 +225,27 @@ fn response(
 }
 
 /// Writes artifact and rows.
-async fn store(state: &State, actor: &str, candidate: &Candidate, steps: Vec<ValidationStep>) -> Result<DeployResponse, Error> {
+async fn store(
+    state: &State,
+    actor: &str,
+    candidate: &Candidate,
+    steps: Vec<ValidationStep>,
+) -> Result<DeployResponse, Error> {
     let now = fdn_service::now();
     let digest = candidate.component.digest();
     let mut sealed = BTreeMap::new();
     for (name, value) in &candidate.secrets {
-        sealed.insert(name.clone(), state.key.seal(&context(&candidate.app, name), value.expose())?);
+        sealed.insert(
+            name.clone(),
+            state
+                .key
+                .seal(&context(&candidate.app, name), value.expose())?,
+        );
     }
-    state.artifacts.put(&digest, candidate.component.path()).await?;
+    state
+        .artifacts
+        .put(&digest, candidate.component.path())
+        .await?;
     let workflow = |version| Workflow::single(candidate.app.clone().into(), version);
     // The first plan needs the shape of the workflow only; its version is known inside the transaction.
     let placed = first_plan(state, candidate, &workflow(VersionNumber::FIRST), now);
@@ -205,7 +280,9 @@ pub(super) fn audit(
     after: Option<VersionNumber>,
     now: Timestamp,
 ) -> AuditEntry {
-    let state = |version: Option<VersionNumber>| version.map(|v| serde_json::json!({ "version": v }).to_string());
+    let state = |version: Option<VersionNumber>| {
+        version.map(|v| serde_json::json!({ "version": v }).to_string())
+    };
     AuditEntry {
         at: now,
         actor: actor.to_owned(),
@@ -257,10 +334,28 @@ struct Change<'a> {
     now: Timestamp,
 }
 
-async fn app_write(connection: &mut AnyConnection, change: Change<'_>, ttl_s: u32) -> Result<AppRow, Error> {
-    let Change { candidate, workflow, version, placed, revision, now } = change;
+async fn app_write(
+    connection: &mut AnyConnection,
+    change: Change<'_>,
+    ttl_s: u32,
+) -> Result<AppRow, Error> {
+    let Change {
+        candidate,
+        workflow,
+        version,
+        placed,
+        revision,
+        now,
+    } = change;
     if let Some(old) = app_get(connection, &candidate.app).await? {
-        let row = AppRow { workflow, version, previous: Some(old.version), revision, deployed_at: now, ..old };
+        let row = AppRow {
+            workflow,
+            version,
+            previous: Some(old.version),
+            revision,
+            deployed_at: now,
+            ..old
+        };
         app_upsert(connection, &row).await?;
         tell_nodes(connection, &row, now).await?;
         return Ok(row);
@@ -277,7 +372,12 @@ async fn app_write(connection: &mut AnyConnection, change: Change<'_>, ttl_s: u3
         deployed_at: now,
     };
     app_upsert(connection, &row).await?;
-    plan_replace(connection, &row.name, &plan_rows(&row.name, placed, revision, now)?).await?;
+    plan_replace(
+        connection,
+        &row.name,
+        &plan_rows(&row.name, placed, revision, now)?,
+    )
+    .await?;
     let bindings = binding_rows(&row.name, &Before::default(), placed, revision);
     for binding in &bindings {
         binding_upsert(connection, binding).await?;
@@ -309,21 +409,34 @@ mod tests {
     use super::*;
 
     fn manifest(secrets: &[&str]) -> Manifest {
-        Manifest { secrets: secrets.iter().map(|s| s.parse().expect("name")).collect(), ..Manifest::default() }
+        Manifest {
+            secrets: secrets.iter().map(|s| s.parse().expect("name")).collect(),
+            ..Manifest::default()
+        }
     }
 
     fn sent(pairs: &[(&str, &str)]) -> BTreeMap<SecretName, Secret> {
-        pairs.iter().map(|(name, value)| (name.parse().expect("name"), Secret::new(*value))).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (name.parse().expect("name"), Secret::new(*value)))
+            .collect()
     }
 
     #[test]
     fn every_secret_has_a_value_and_every_value_a_secret() {
         let given = secrets(&manifest(&["A"]), sent(&[("A", "1")]), None).expect("complete");
         assert_eq!(given, sent(&[("A", "1")]));
-        let missing = secrets(&manifest(&["A", "B"]), sent(&[("A", "1")]), None).expect_err("missing").to_string();
+        let missing = secrets(&manifest(&["A", "B"]), sent(&[("A", "1")]), None)
+            .expect_err("missing")
+            .to_string();
         assert!(missing.contains("secret B has no value"), "{missing}");
-        let foreign = secrets(&manifest(&[]), sent(&[("A", "1")]), None).expect_err("foreign").to_string();
-        assert!(foreign.contains("secret A, which `secrets` does not name"), "{foreign}");
+        let foreign = secrets(&manifest(&[]), sent(&[("A", "1")]), None)
+            .expect_err("foreign")
+            .to_string();
+        assert!(
+            foreign.contains("secret A, which `secrets` does not name"),
+            "{foreign}"
+        );
         assert!(secrets(&manifest(&["A"]), sent(&[("A", "a\0b")]), None).is_err());
     }
 }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use fdn_core::api::{AppDetail, AppSummary, BindingInfo, ClusterInfo, NetworkInfo, NodeInfo, NodeProgress, VersionInfo};
+use fdn_core::api::{
+    AppDetail, AppSummary, BindingInfo, ClusterInfo, NetworkInfo, NodeInfo, NodeProgress,
+    VersionInfo,
+};
 use fdn_core::message::{AppObserved, AppPhase};
 use fdn_core::{AppName, ClusterId, Resources, Revision, Timestamp};
 
@@ -30,7 +33,10 @@ pub fn network(state: &State) -> NetworkInfo {
 #[must_use]
 pub fn nodes(state: &State) -> Vec<NodeInfo> {
     let now = fdn_service::now();
-    lock(&state.live).nodes().map(|seen| node(seen, now)).collect()
+    lock(&state.live)
+        .nodes()
+        .map(|seen| node(seen, now))
+        .collect()
 }
 
 fn node(seen: &Seen, now: Timestamp) -> NodeInfo {
@@ -80,7 +86,9 @@ fn clusters_of(live: &Live, now: Timestamp) -> Vec<ClusterInfo> {
         .collect();
     for seen in live.nodes() {
         let status = &seen.status;
-        let Some(info) = infos.get_mut(&status.cluster) else { continue };
+        let Some(info) = infos.get_mut(&status.cluster) else {
+            continue;
+        };
         info.nodes_total += 1;
         info.gateways.push(status.gateway);
         if seen.alive(now) {
@@ -104,7 +112,8 @@ pub async fn apps(state: &State) -> Result<Vec<AppSummary>, Error> {
     let apps = app_list(&mut tx).await?;
     let versions = version_list_current(&mut tx).await?;
     tx.commit().await.map_err(StoreError::from)?;
-    let current: BTreeMap<&str, &VersionRow> = versions.iter().map(|v| (v.function.as_str(), v)).collect();
+    let current: BTreeMap<&str, &VersionRow> =
+        versions.iter().map(|v| (v.function.as_str(), v)).collect();
     let now = fdn_service::now();
     let live = lock(&state.live);
     apps.iter()
@@ -116,11 +125,21 @@ pub async fn apps(state: &State) -> Result<Vec<AppSummary>, Error> {
 }
 
 fn no_version(app: &AppRow) -> StoreError {
-    StoreError::corrupt("apps.version", format!("version {} of app {} is missing", app.version, app.name))
+    StoreError::corrupt(
+        "apps.version",
+        format!("version {} of app {} is missing", app.version, app.name),
+    )
 }
 
-fn summary(app: &AppRow, version: &VersionRow, live: &Live, now: Timestamp) -> Result<AppSummary, Error> {
-    let observed = live.alive(now).map(|seen| seen.status.apps.iter().find(|o| o.app == app.name));
+fn summary(
+    app: &AppRow,
+    version: &VersionRow,
+    live: &Live,
+    now: Timestamp,
+) -> Result<AppSummary, Error> {
+    let observed = live
+        .alive(now)
+        .map(|seen| seen.status.apps.iter().find(|o| o.app == app.name));
     let (mut ready, mut total) = (0, 0);
     for observed in observed {
         total += 1;
@@ -148,9 +167,13 @@ fn serves(observed: &AppObserved, revision: Revision) -> bool {
 /// When there is none of this name or the store fails.
 pub async fn app(state: &State, name: &AppName) -> Result<AppDetail, Error> {
     let mut tx = state.store.snapshot().await?;
-    let app = app_get(&mut tx, name).await?.ok_or_else(|| Error::no_app(name))?;
+    let app = app_get(&mut tx, name)
+        .await?
+        .ok_or_else(|| Error::no_app(name))?;
     let function = name.clone().into();
-    let current = version_get(&mut tx, &function, app.version).await?.ok_or_else(|| no_version(&app))?;
+    let current = version_get(&mut tx, &function, app.version)
+        .await?
+        .ok_or_else(|| no_version(&app))?;
     let versions = version_list(&mut tx, &function).await?;
     let bindings = binding_list(&mut tx, name).await?;
     tx.commit().await.map_err(StoreError::from)?;
@@ -174,12 +197,22 @@ pub async fn app(state: &State, name: &AppName) -> Result<AppDetail, Error> {
 }
 
 fn version_info(row: VersionRow) -> VersionInfo {
-    VersionInfo { version: row.number, digest: row.digest, size: row.size, created_at: row.created_at, manifest: row.manifest }
+    VersionInfo {
+        version: row.number,
+        digest: row.digest,
+        size: row.size,
+        created_at: row.created_at,
+        manifest: row.manifest,
+    }
 }
 
 /// A binding as the API shows it.
 pub(super) fn binding_info(row: &BindingRow) -> BindingInfo {
-    BindingInfo { prefix: row.prefix, cluster: row.cluster.clone(), revision: row.revision }
+    BindingInfo {
+        prefix: row.prefix,
+        cluster: row.cluster.clone(),
+        revision: row.revision,
+    }
 }
 
 #[cfg(test)]
@@ -194,10 +227,20 @@ mod tests {
     fn only_living_nodes_have_capacity() {
         let mut live = Live::new(Vec::new(), 10, Timestamp(0));
         live.observe(fixture::status("a", "eu"), Timestamp(0));
-        live.observe(NodeStatus { speed: 2.0, busy: 3, ..fixture::status("b", "eu") }, Timestamp(9_000));
+        live.observe(
+            NodeStatus {
+                speed: 2.0,
+                busy: 3,
+                ..fixture::status("b", "eu")
+            },
+            Timestamp(9_000),
+        );
         let infos = clusters_of(&live, Timestamp(11_000));
         let info = &infos[0];
-        assert_eq!((info.nodes_alive, info.nodes_total, info.slots, info.busy), (1, 2, 4, 3));
+        assert_eq!(
+            (info.nodes_alive, info.nodes_total, info.slots, info.busy),
+            (1, 2, 4, 3)
+        );
         assert_eq!((info.speed, info.gateways.len()), (2.0, 2));
     }
 

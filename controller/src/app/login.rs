@@ -76,13 +76,18 @@ impl Logins {
         Self::keys(user, address)
             .iter()
             .filter_map(|key| Some((key, failures.get(key)?)))
-            .map(|(key, failure)| self.penalty(key, *failure).saturating_sub(now.since(failure.last)))
+            .map(|(key, failure)| {
+                self.penalty(key, *failure)
+                    .saturating_sub(now.since(failure.last))
+            })
             .max()
             .unwrap_or_default()
     }
 
     fn penalty(&self, key: &Key, failure: Failures) -> Duration {
-        let Some(beyond) = failure.count.checked_sub(self.settings.login_attempts) else { return Duration::ZERO };
+        let Some(beyond) = failure.count.checked_sub(self.settings.login_attempts) else {
+            return Duration::ZERO;
+        };
         let window = self.settings.login_window.as_duration();
         let most = match key {
             Key::Address(_) => window,
@@ -95,13 +100,27 @@ impl Logins {
         let mut failures = lock(&self.failures);
         let window = self.settings.login_window.as_duration();
         for key in Self::keys(user, address) {
-            if !failures.contains_key(&key) && failures.len() >= self.settings.login_tracked.max(2) {
-                let oldest = failures.iter().min_by_key(|(_, f)| f.last).map(|(key, _)| key.clone());
+            if !failures.contains_key(&key) && failures.len() >= self.settings.login_tracked.max(2)
+            {
+                let oldest = failures
+                    .iter()
+                    .min_by_key(|(_, f)| f.last)
+                    .map(|(key, _)| key.clone());
                 oldest.map(|key| failures.remove(&key));
             }
-            let entry = failures.entry(key).or_insert(Failures { count: 0, last: now });
-            let count = if now.since(entry.last) > window { 0 } else { entry.count };
-            *entry = Failures { count: count.saturating_add(1), last: now };
+            let entry = failures.entry(key).or_insert(Failures {
+                count: 0,
+                last: now,
+            });
+            let count = if now.since(entry.last) > window {
+                0
+            } else {
+                entry.count
+            };
+            *entry = Failures {
+                count: count.saturating_add(1),
+                last: now,
+            };
         }
     }
 
@@ -126,13 +145,22 @@ pub fn hash_password(password: &str) -> Result<String, Error> {
 }
 
 fn password_fits(password: &str, hash: &str) -> bool {
-    PasswordHash::new(hash).is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
+    PasswordHash::new(hash).is_ok_and(|hash| {
+        Argon2::default()
+            .verify_password(password.as_bytes(), &hash)
+            .is_ok()
+    })
 }
 
 /// Checks a password in its turn. A user that does not exist costs the same time as one that does.
 async fn check(state: &State, user: Option<User>, password: String) -> Result<Option<User>, Error> {
-    let too_many = || Error::TooMany { what: "too many logins at once", after: Duration::from_secs(1) };
-    let turn = tokio::time::timeout(TURN, Arc::clone(&state.logins.turns).acquire_owned()).await.map_err(|_| too_many())?;
+    let too_many = || Error::TooMany {
+        what: "too many logins at once",
+        after: Duration::from_secs(1),
+    };
+    let turn = tokio::time::timeout(TURN, Arc::clone(&state.logins.turns).acquire_owned())
+        .await
+        .map_err(|_| too_many())?;
     let checked = tokio::task::spawn_blocking(move || {
         let _turn = turn;
         match user {
@@ -144,24 +172,38 @@ async fn check(state: &State, user: Option<User>, password: String) -> Result<Op
             }
         }
     });
-    checked.await.map_err(|e| Error::Internal(format!("the password could not be checked: {e}")))
+    checked
+        .await
+        .map_err(|e| Error::Internal(format!("the password could not be checked: {e}")))
 }
 
 /// Exchanges name and password for a token.
 ///
 /// # Errors
 /// When they do not fit, there were too many failures, or the store fails.
-pub async fn login(state: &State, request: LoginRequest, address: IpAddr) -> Result<LoginResponse, Error> {
-    let LoginRequest { user: name, password } = request;
+pub async fn login(
+    state: &State,
+    request: LoginRequest,
+    address: IpAddr,
+) -> Result<LoginResponse, Error> {
+    let LoginRequest {
+        user: name,
+        password,
+    } = request;
     let now = fdn_service::now();
     let count = |result| state.metrics.logins.with_label_values(&[result]).inc();
     if name.len() > INPUT_MAX || password.len() > INPUT_MAX {
-        return Err(Error::BadRequest(format!("user and password have {INPUT_MAX} octets at most")));
+        return Err(Error::BadRequest(format!(
+            "user and password have {INPUT_MAX} octets at most"
+        )));
     }
     let wait = state.logins.wait(&name, address, now);
     if !wait.is_zero() {
         count("throttled");
-        return Err(Error::TooMany { what: "too many failed logins", after: wait });
+        return Err(Error::TooMany {
+            what: "too many failed logins",
+            after: wait,
+        });
     }
     let mut connection = state.store.read().await?;
     let found = user_get(&mut connection, &name).await?;
@@ -173,8 +215,18 @@ pub async fn login(state: &State, request: LoginRequest, address: IpAddr) -> Res
         return Err(Error::Unauthenticated("user or password is wrong"));
     };
     let token = Secret::random()?;
-    let expires_at = Timestamp(now.get().saturating_add(state.settings.accounts.token_lifetime.as_millis()));
-    let entry = AuditEntry { at: now, actor: user.name.clone(), action: "login", subject: user.name.clone(), before: None, after: None };
+    let expires_at = Timestamp(
+        now.get()
+            .saturating_add(state.settings.accounts.token_lifetime.as_millis()),
+    );
+    let entry = AuditEntry {
+        at: now,
+        actor: user.name.clone(),
+        action: "login",
+        subject: user.name.clone(),
+        before: None,
+        after: None,
+    };
     let keep = state.settings.accounts.tokens_per_user.saturating_sub(1);
     in_transaction!(state.store, tx => {
         token_trim(&mut tx, &user.name, keep, now).await?;
@@ -183,7 +235,10 @@ pub async fn login(state: &State, request: LoginRequest, address: IpAddr) -> Res
     })?;
     state.logins.succeeded(&name, address);
     count("ok");
-    Ok(LoginResponse { token: token.expose().to_owned(), expires_at })
+    Ok(LoginResponse {
+        token: token.expose().to_owned(),
+        expires_at,
+    })
 }
 
 /// Makes the first user if there is none. Returns the password if it was made here.
@@ -203,9 +258,14 @@ pub async fn first_user(state: &State) -> Result<Option<Secret>, Error> {
         _ => (made, false),
     };
     let hash = hash_password(password.expose())?;
-    let user = User { name: settings.admin.clone(), role: Role::Admin, password_hash: hash };
+    let user = User {
+        name: settings.admin.clone(),
+        role: Role::Admin,
+        password_hash: hash,
+    };
     let now = fdn_service::now();
-    let inserted: bool = in_transaction!(state.store, tx => user_insert(&mut tx, &user, now).await)?;
+    let inserted: bool =
+        in_transaction!(state.store, tx => user_insert(&mut tx, &user, now).await)?;
     info!(user = settings.admin, "the first user was made");
     // Another controller may have been faster; then this password is nobody's.
     Ok((inserted && !given).then_some(password))
@@ -213,7 +273,12 @@ pub async fn first_user(state: &State) -> Result<Option<Secret>, Error> {
 
 fn random_password() -> Result<Secret, Error> {
     let bytes: [u8; PASSWORD_LEN] = secret::random_bytes()?;
-    Ok(Secret::new(bytes.iter().map(|b| char::from(ALPHABET[usize::from(b % 32)])).collect::<String>()))
+    Ok(Secret::new(
+        bytes
+            .iter()
+            .map(|b| char::from(ALPHABET[usize::from(b % 32)]))
+            .collect::<String>(),
+    ))
 }
 
 #[cfg(test)]
@@ -223,7 +288,11 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_000_000);
 
     fn logins(login_tracked: usize) -> Logins {
-        Logins::new(&AccountSettings { login_attempts: 3, login_tracked, ..AccountSettings::default() })
+        Logins::new(&AccountSettings {
+            login_attempts: 3,
+            login_tracked,
+            ..AccountSettings::default()
+        })
     }
 
     fn later(seconds: u64) -> Timestamp {
@@ -242,12 +311,26 @@ mod tests {
             assert_eq!(logins.wait("admin", address(1), NOW), Duration::ZERO);
         }
         logins.failed("admin", address(1), NOW);
-        assert_eq!(logins.wait("admin", address(1), NOW), Duration::from_secs(1));
+        assert_eq!(
+            logins.wait("admin", address(1), NOW),
+            Duration::from_secs(1)
+        );
         logins.failed("admin", address(1), NOW);
-        assert_eq!(logins.wait("admin", address(1), NOW), Duration::from_secs(2));
+        assert_eq!(
+            logins.wait("admin", address(1), NOW),
+            Duration::from_secs(2)
+        );
         assert_eq!(logins.wait("admin", address(1), later(2)), Duration::ZERO);
-        assert_eq!(logins.wait("other", address(1), NOW), Duration::from_secs(2), "the address counts");
-        assert_eq!(logins.wait("admin", address(2), NOW), Duration::from_secs(2), "the user counts");
+        assert_eq!(
+            logins.wait("other", address(1), NOW),
+            Duration::from_secs(2),
+            "the address counts"
+        );
+        assert_eq!(
+            logins.wait("admin", address(2), NOW),
+            Duration::from_secs(2),
+            "the user counts"
+        );
         assert_eq!(logins.wait("other", address(2), NOW), Duration::ZERO);
         logins.succeeded("admin", address(1));
         assert_eq!(logins.wait("admin", address(1), NOW), Duration::ZERO);
@@ -260,9 +343,16 @@ mod tests {
             logins.failed("admin", address(1), NOW);
         }
         assert_eq!(logins.wait("admin", address(2), NOW), USER_WAIT_MAX);
-        assert_eq!(logins.wait("admin", address(1), NOW), Duration::from_secs(15 * 60));
+        assert_eq!(
+            logins.wait("admin", address(1), NOW),
+            Duration::from_secs(15 * 60)
+        );
         logins.failed("admin", address(1), later(16 * 60));
-        assert_eq!(logins.wait("admin", address(1), later(16 * 60)), Duration::ZERO, "old failures no longer count");
+        assert_eq!(
+            logins.wait("admin", address(1), later(16 * 60)),
+            Duration::ZERO,
+            "old failures no longer count"
+        );
     }
 
     #[test]

@@ -54,13 +54,21 @@ pub async fn logs(
     query: LogQuery,
 ) -> Result<impl Stream<Item = Bytes> + 'static, Error> {
     let mut connection = state.store.read().await?;
-    app_get(&mut connection, &app).await?.ok_or_else(|| Error::no_app(&app))?;
+    app_get(&mut connection, &app)
+        .await?
+        .ok_or_else(|| Error::no_app(&app))?;
     drop(connection);
     let reader = Arc::clone(&state.log_readers)
         .try_acquire_owned()
-        .map_err(|_| Error::TooMany { what: "too many readers of logs", after: Duration::from_secs(5) })?;
+        .map_err(|_| Error::TooMany {
+            what: "too many readers of logs",
+            after: Duration::from_secs(5),
+        })?;
     let (sender, receiver) = mpsc::channel(state.settings.function_logs.buffer.max(1));
-    let query = LogQuery { tail: query.tail.min(state.settings.function_logs.tail), ..query };
+    let query = LogQuery {
+        tail: query.tail.min(state.settings.function_logs.tail),
+        ..query
+    };
     tokio::spawn(async move {
         let _reader = reader;
         tokio::select! {
@@ -87,7 +95,10 @@ async fn gather(state: &Arc<State>, app: &AppName, query: LogQuery, out: &mpsc::
 
 fn living(state: &State) -> Vec<(NodeId, SocketAddr)> {
     let now = fdn_service::now();
-    lock(&state.live).alive(now).map(|seen| (seen.status.node.clone(), seen.status.admin)).collect()
+    lock(&state.live)
+        .alive(now)
+        .map(|seen| (seen.status.node.clone(), seen.status.admin))
+        .collect()
 }
 
 /// The last lines of all nodes, oldest first, and the time of the last line of each node.
@@ -103,9 +114,22 @@ async fn last_lines(
         let (state, app) = (Arc::clone(state), app.clone());
         asked.spawn(async move {
             let (sender, mut receiver) = mpsc::channel(64);
-            let source = Source { node: node.clone(), address, after: 0 };
+            let source = Source {
+                node: node.clone(),
+                address,
+                after: 0,
+            };
             let request = tokio::spawn(async move {
-                let asking = read_node(&state, &app, &source, LogQuery { follow: false, tail }, &sender);
+                let asking = read_node(
+                    &state,
+                    &app,
+                    &source,
+                    LogQuery {
+                        follow: false,
+                        tail,
+                    },
+                    &sender,
+                );
                 // What came within the time is shown; a node that hangs does not hold up the others.
                 drop(tokio::time::timeout(limit, asking).await);
             });
@@ -123,17 +147,29 @@ async fn last_lines(
     let mut last = BTreeMap::new();
     while let Some(done) = asked.join_next().await {
         let Ok((node, of_node)) = done else { continue };
-        let stamped: Vec<_> = of_node.into_iter().filter_map(|line| Some((stamp(&line)?, line))).collect();
+        let stamped: Vec<_> = of_node
+            .into_iter()
+            .filter_map(|line| Some((stamp(&line)?, line)))
+            .collect();
         last.insert(node, stamped.iter().map(|(at, _)| *at).max().unwrap_or(0));
         lines.extend(stamped);
     }
     lines.sort_by_key(|(at, _)| *at);
     let first = lines.len().saturating_sub(tail as usize);
-    (lines.split_off(first).into_iter().map(|(_, line)| line).collect(), last)
+    (
+        lines
+            .split_off(first)
+            .into_iter()
+            .map(|(_, line)| line)
+            .collect(),
+        last,
+    )
 }
 
 fn stamp(line: &[u8]) -> Option<u64> {
-    serde_json::from_slice::<Stamp>(line).ok().map(|stamp| stamp.at)
+    serde_json::from_slice::<Stamp>(line)
+        .ok()
+        .map(|stamp| stamp.at)
 }
 
 /// Follows all nodes until the reader goes away. `sent` holds the time up to which each node's lines have been sent; a node is always asked for
@@ -184,11 +220,30 @@ struct Source {
 }
 
 /// Passes one node's lines on until its answer ends; returns the time of the last one.
-async fn read_node(state: &State, app: &AppName, source: &Source, query: LogQuery, out: &mpsc::Sender<Bytes>) -> u64 {
-    let Source { node, address, after } = source;
+async fn read_node(
+    state: &State,
+    app: &AppName,
+    source: &Source,
+    query: LogQuery,
+    out: &mpsc::Sender<Bytes>,
+) -> u64 {
+    let Source {
+        node,
+        address,
+        after,
+    } = source;
     let mut last = *after;
-    let url = format!("http://{address}/logs/{app}?follow={}&tail={}", query.follow, query.tail);
-    let answer = state.http.get(url).bearer_auth(state.token.expose()).send().await.and_then(reqwest::Response::error_for_status);
+    let url = format!(
+        "http://{address}/logs/{app}?follow={}&tail={}",
+        query.follow, query.tail
+    );
+    let answer = state
+        .http
+        .get(url)
+        .bearer_auth(state.token.expose())
+        .send()
+        .await
+        .and_then(reqwest::Response::error_for_status);
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => {
@@ -222,7 +277,11 @@ struct Lines {
 
 impl Lines {
     fn new(limit: usize) -> Self {
-        Self { rest: BytesMut::new(), limit, skipping: false }
+        Self {
+            rest: BytesMut::new(),
+            limit,
+            skipping: false,
+        }
     }
 
     fn push(&mut self, piece: &[u8]) -> Vec<Bytes> {
@@ -274,6 +333,9 @@ mod tests {
         assert!(lines.rest.is_empty());
         assert!(lines.push(b"the rest of it\n").is_empty());
         assert_eq!(lines.push(line("next").as_bytes()).len(), 1);
-        assert!(lines.push(line(&"y".repeat(300)).as_bytes()).is_empty(), "too long");
+        assert!(
+            lines.push(line(&"y".repeat(300)).as_bytes()).is_empty(),
+            "too long"
+        );
     }
 }

@@ -37,18 +37,33 @@ pub async fn apps(state: &State) -> Result<AppsSnapshot, Error> {
 pub async fn dns(state: &State) -> Result<DnsSnapshot, Error> {
     let mut tx = state.store.snapshot().await?;
     let revision = revision_current(&mut tx).await?;
-    let network = network_get(&mut tx).await?.unwrap_or_else(|| network::unknown(state.geo.locations()));
+    let network = network_get(&mut tx)
+        .await?
+        .unwrap_or_else(|| network::unknown(state.geo.locations()));
     let apps = app_list(&mut tx).await?;
     let bindings = binding_list_all(&mut tx).await?;
     tx.commit().await.map_err(StoreError::from)?;
     let ttl = state.ttl_s();
-    let apps = apps.iter().map(|app| bindings_desired(app, of(&bindings, &app.name), ttl)).collect();
-    Ok(DnsSnapshot { revision, network, apps })
+    let apps = apps
+        .iter()
+        .map(|app| bindings_desired(app, of(&bindings, &app.name), ttl))
+        .collect();
+    Ok(DnsSnapshot {
+        revision,
+        network,
+        apps,
+    })
 }
 
 /// The bindings of one app among those of all, which stand together by app.
 fn of<'a>(bindings: &'a [BindingRow], app: &AppName) -> &'a [BindingRow] {
-    let start = bindings.iter().position(|binding| binding.app == *app).unwrap_or(bindings.len());
-    let len = bindings[start..].iter().take_while(|binding| binding.app == *app).count();
+    let start = bindings
+        .iter()
+        .position(|binding| binding.app == *app)
+        .unwrap_or(bindings.len());
+    let len = bindings[start..]
+        .iter()
+        .take_while(|binding| binding.app == *app)
+        .count();
     &bindings[start..start + len]
 }

@@ -21,9 +21,12 @@ fn settings_error(error: impl std::fmt::Display) -> ArtifactError {
 
 /// A folder; files are written beside it first, flushed to disk, then renamed.
 pub(super) fn local(folder: &Path) -> Result<Arc<dyn ObjectStore>, ArtifactError> {
-    std::fs::create_dir_all(folder).map_err(|e| settings_error(format!("{} cannot be made: {e}", folder.display())))?;
+    std::fs::create_dir_all(folder)
+        .map_err(|e| settings_error(format!("{} cannot be made: {e}", folder.display())))?;
     let store = LocalFileSystem::new_with_prefix(folder).map_err(settings_error)?;
-    Ok(Arc::new(store.with_fsync(true).with_automatic_cleanup(true)))
+    Ok(Arc::new(
+        store.with_fsync(true).with_automatic_cleanup(true),
+    ))
 }
 
 /// An S3-compatible service.
@@ -48,8 +51,12 @@ struct Connector;
 
 impl HttpConnector for Connector {
     fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = fdn_service::http_client::build(SILENCE)
-            .map_err(|source| object_store::Error::Generic { store: "S3", source: Box::new(source) })?;
+        let client = fdn_service::http_client::build(SILENCE).map_err(|source| {
+            object_store::Error::Generic {
+                store: "S3",
+                source: Box::new(source),
+            }
+        })?;
         Ok(HttpClient::new(client))
     }
 }

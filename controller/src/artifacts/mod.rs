@@ -107,8 +107,14 @@ impl Artifacts {
     /// When the settings are not valid or the folder cannot be made.
     pub fn open(settings: &ArtifactSettings) -> Result<Self, ArtifactError> {
         match &settings.s3 {
-            Some(s3) => Ok(Self { store: connect::s3(s3)?, prefix: s3.prefix.trim_matches('/').to_owned() }),
-            None => Ok(Self { store: connect::local(&settings.local)?, prefix: String::new() }),
+            Some(s3) => Ok(Self {
+                store: connect::s3(s3)?,
+                prefix: s3.prefix.trim_matches('/').to_owned(),
+            }),
+            None => Ok(Self {
+                store: connect::local(&settings.local)?,
+                prefix: String::new(),
+            }),
         }
     }
 
@@ -123,22 +129,38 @@ impl Artifacts {
     /// # Errors
     /// When the file cannot be read or the store fails; then nothing is left in it.
     pub async fn put(&self, digest: &Digest, file: &Path) -> Result<(), ArtifactError> {
-        let read = |source| ArtifactError::Read { path: file.to_owned(), source };
-        let failed = |source| ArtifactError::Failed { action: "write", digest: *digest, source };
+        let read = |source| ArtifactError::Read {
+            path: file.to_owned(),
+            source,
+        };
+        let failed = |source| ArtifactError::Failed {
+            action: "write",
+            digest: *digest,
+            source,
+        };
         let mut input = File::open(file).await.map_err(read)?;
         let first = read_part(&mut input).await.map_err(read)?;
         let second = read_part(&mut input).await.map_err(read)?;
         let key = self.key(digest);
         if second.is_empty() {
-            self.store.put(&key, PutPayload::from_bytes(first)).await.map_err(failed)?;
+            self.store
+                .put(&key, PutPayload::from_bytes(first))
+                .await
+                .map_err(failed)?;
             return Ok(());
         }
         let mut upload = self.store.put_multipart(&key).await.map_err(failed)?;
         let sent = async {
-            upload.put_part(PutPayload::from_bytes(first)).await.map_err(failed)?;
+            upload
+                .put_part(PutPayload::from_bytes(first))
+                .await
+                .map_err(failed)?;
             let mut part = second;
             while !part.is_empty() {
-                upload.put_part(PutPayload::from_bytes(part)).await.map_err(failed)?;
+                upload
+                    .put_part(PutPayload::from_bytes(part))
+                    .await
+                    .map_err(failed)?;
                 part = read_part(&mut input).await.map_err(read)?;
             }
             upload.complete().await.map_err(failed)
@@ -156,11 +178,19 @@ impl Artifacts {
     ///
     /// # Errors
     /// When it is not there, the span lies outside of it, or the store fails.
-    pub async fn get(&self, digest: &Digest, span: Option<Span>) -> Result<Artifact, ArtifactError> {
+    pub async fn get(
+        &self,
+        digest: &Digest,
+        span: Option<Span>,
+    ) -> Result<Artifact, ArtifactError> {
         let digest = *digest;
         let failed = |source| match source {
             object_store::Error::NotFound { .. } => ArtifactError::Missing(digest),
-            source => ArtifactError::Failed { action: "read", digest, source },
+            source => ArtifactError::Failed {
+                action: "read",
+                digest,
+                source,
+            },
         };
         let key = self.key(&digest);
         let size = self.store.head(&key).await.map_err(failed)?.size;
@@ -173,12 +203,24 @@ impl Artifacts {
         if start >= end {
             return Err(ArtifactError::Range(digest));
         }
-        let options = GetOptions { range: Some(GetRange::Bounded(start..end)), ..GetOptions::default() };
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(start..end)),
+            ..GetOptions::default()
+        };
         let found = self.store.get_opts(&key, options).await.map_err(failed)?;
         let octets = found.into_stream().map(move |piece| {
-            piece.map_err(|source| ArtifactError::Failed { action: "read", digest, source })
+            piece.map_err(|source| ArtifactError::Failed {
+                action: "read",
+                digest,
+                source,
+            })
         });
-        Ok(Artifact { size, start, end, octets: octets.boxed() })
+        Ok(Artifact {
+            size,
+            start,
+            end,
+            octets: octets.boxed(),
+        })
     }
 
     /// Whether an artifact is there.
@@ -189,7 +231,11 @@ impl Artifacts {
         match self.store.head(&self.key(digest)).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
-            Err(source) => Err(ArtifactError::Failed { action: "find", digest: *digest, source }),
+            Err(source) => Err(ArtifactError::Failed {
+                action: "find",
+                digest: *digest,
+                source,
+            }),
         }
     }
 
@@ -200,7 +246,11 @@ impl Artifacts {
     pub async fn delete(&self, digest: &Digest) -> Result<(), ArtifactError> {
         match self.store.delete(&self.key(digest)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(source) => Err(ArtifactError::Failed { action: "delete", digest: *digest, source }),
+            Err(source) => Err(ArtifactError::Failed {
+                action: "delete",
+                digest: *digest,
+                source,
+            }),
         }
     }
 }

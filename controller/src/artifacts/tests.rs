@@ -4,12 +4,19 @@ use super::*;
 
 fn store() -> (tempfile::TempDir, Artifacts) {
     let folder = tempfile::tempdir().expect("folder");
-    let settings = ArtifactSettings { local: folder.path().join("artifacts"), s3: None };
+    let settings = ArtifactSettings {
+        local: folder.path().join("artifacts"),
+        s3: None,
+    };
     let artifacts = Artifacts::open(&settings).expect("opened");
     (folder, artifacts)
 }
 
-async fn read(artifacts: &Artifacts, digest: &Digest, span: Option<Span>) -> Result<Vec<u8>, ArtifactError> {
+async fn read(
+    artifacts: &Artifacts,
+    digest: &Digest,
+    span: Option<Span>,
+) -> Result<Vec<u8>, ArtifactError> {
     let artifact = artifacts.get(digest, span).await?;
     let pieces: Vec<Bytes> = artifact.octets.try_collect().await?;
     let octets = pieces.concat();
@@ -43,7 +50,11 @@ async fn what_is_put_comes_back_whole_and_in_spans() {
             (Span::Last(2), &octets[last..]),
             (Span::Last(u64::MAX), octets),
         ] {
-            assert_eq!(read(&artifacts, &digest, Some(span)).await.expect("span"), expected, "{span:?}");
+            assert_eq!(
+                read(&artifacts, &digest, Some(span)).await.expect("span"),
+                expected,
+                "{span:?}"
+            );
         }
         let beyond = read(&artifacts, &digest, Some(Span::From(octets.len() as u64))).await;
         assert!(matches!(beyond, Err(ArtifactError::Range(_))));
@@ -58,14 +69,20 @@ async fn a_missing_artifact_says_what_to_do() {
     let error = read(&artifacts, &digest, None).await.expect_err("missing");
     assert_eq!(error.code(), ErrorCode::NotFound);
     assert!(error.to_string().contains("upload the version again"));
-    artifacts.delete(&digest).await.expect("deleting nothing is fine");
+    artifacts
+        .delete(&digest)
+        .await
+        .expect("deleting nothing is fine");
 }
 
 #[tokio::test]
 async fn an_upload_that_cannot_be_read_leaves_nothing() {
     let (folder, artifacts) = store();
     let digest = Digest::of(b"x");
-    let error = artifacts.put(&digest, &folder.path().join("absent")).await.expect_err("no file");
+    let error = artifacts
+        .put(&digest, &folder.path().join("absent"))
+        .await
+        .expect_err("no file");
     assert!(matches!(error, ArtifactError::Read { .. }));
     assert!(!artifacts.exists(&digest).await.expect("exists"));
 }

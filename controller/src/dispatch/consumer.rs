@@ -51,9 +51,19 @@ async fn consume(state: &State, recent: &mut Recent) {
 fn handle(state: &State, recent: &mut Recent, delivery: Delivery) {
     let envelope = delivery.envelope();
     let kind = envelope.message.kind();
-    let count = |result: &str| state.metrics.consumed.with_label_values(&[kind, result]).inc();
+    let count = |result: &str| {
+        state
+            .metrics
+            .consumed
+            .with_label_values(&[kind, result])
+            .inc()
+    };
     if envelope.schema > SCHEMA {
-        warn!(kind, schema = envelope.schema, "a report of a newer schema goes to the dead letters; upgrade this controller");
+        warn!(
+            kind,
+            schema = envelope.schema,
+            "a report of a newer schema goes to the dead letters; upgrade this controller"
+        );
         count("refused");
         return delivery.reject();
     }
@@ -62,7 +72,10 @@ fn handle(state: &State, recent: &mut Recent, delivery: Delivery) {
         return delivery.ack();
     }
     let age = fdn_service::now().since(envelope.sent_at).as_millis();
-    state.metrics.consumer_lag.set(i64::try_from(age).unwrap_or(i64::MAX));
+    state
+        .metrics
+        .consumer_lag
+        .set(i64::try_from(age).unwrap_or(i64::MAX));
     match take_in(state, envelope) {
         Ok(result) => {
             count(result);
@@ -100,18 +113,27 @@ fn take_in(state: &State, envelope: &Envelope) -> Result<&'static str, ()> {
             if demand.add(report.entries.clone()) {
                 state.planner_wake.notify_one();
             }
-            state.metrics.demand_dropped.set(i64::try_from(demand.dropped()).unwrap_or(i64::MAX));
+            state
+                .metrics
+                .demand_dropped
+                .set(i64::try_from(demand.dropped()).unwrap_or(i64::MAX));
             Ok("used")
         }
         Message::RttReport(report) => {
             let mut rtt = lock(&state.rtt);
             for (prefix, round_trip, connections) in &report.samples {
-                let sample =
-                    Sample { prefix: *prefix, cluster: report.cluster.clone(), rtt: *round_trip, connections: *connections };
+                let sample = Sample {
+                    prefix: *prefix,
+                    cluster: report.cluster.clone(),
+                    rtt: *round_trip,
+                    connections: *connections,
+                };
                 rtt.observe(sample, now);
             }
             Ok("used")
         }
-        Message::AppDesired(_) | Message::BindingsDesired(_) | Message::NetworkDesired(_) => Err(()),
+        Message::AppDesired(_) | Message::BindingsDesired(_) | Message::NetworkDesired(_) => {
+            Err(())
+        }
     }
 }

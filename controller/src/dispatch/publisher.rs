@@ -33,7 +33,10 @@ pub async fn run(state: Arc<State>, shutdown: CancellationToken) {
             Err(error) => {
                 state.metrics.publish_failures.inc();
                 if !std::mem::replace(&mut failing, true) {
-                    warn!(error = chain(&error), "messages stay in the outbox until the broker takes them");
+                    warn!(
+                        error = chain(&error),
+                        "messages stay in the outbox until the broker takes them"
+                    );
                 }
                 pause = (pause * 2).min(settings.backoff.as_duration().max(FIRST_PAUSE));
                 pause.mul_f64(rand::random_range(0.5..1.0))
@@ -68,16 +71,34 @@ async fn publish(state: &State, row: &OutboxRow) -> Result<(), Error> {
     let limit = state.settings.dispatch.confirm_timeout.as_duration();
     match tokio::time::timeout(limit, state.broker.publish(&row.envelope)).await {
         Ok(confirmed) => confirmed?,
-        Err(_) => return Err(fdn_bus::BusError::NotConfirmed { id: row.envelope.id }.into()),
+        Err(_) => {
+            return Err(fdn_bus::BusError::NotConfirmed {
+                id: row.envelope.id,
+            }
+            .into());
+        }
     }
-    state.metrics.published.with_label_values(&[row.envelope.message.kind()]).inc();
-    in_transaction!(state.store, tx => outbox_delete(&mut tx, row.position).await).map_err(Error::from)
+    state
+        .metrics
+        .published
+        .with_label_values(&[row.envelope.message.kind()])
+        .inc();
+    in_transaction!(state.store, tx => outbox_delete(&mut tx, row.position).await)
+        .map_err(Error::from)
 }
 
 /// Updates metrics and readiness.
 async fn note_state(state: &State, failing: bool) {
     match state.broker.check().await {
-        Ok(()) => state.readiness.set("broker", !failing, if failing { "messages cannot be published" } else { "" }),
+        Ok(()) => state.readiness.set(
+            "broker",
+            !failing,
+            if failing {
+                "messages cannot be published"
+            } else {
+                ""
+            },
+        ),
         Err(error) => state.readiness.set("broker", false, error.to_string()),
     }
     let stats = async {
@@ -86,9 +107,17 @@ async fn note_state(state: &State, failing: bool) {
     };
     match stats.await {
         Ok(stats) => {
-            let age = stats.oldest.map_or(0, |at| fdn_service::now().since(at).as_millis());
-            state.metrics.outbox_depth.set(i64::try_from(stats.depth).unwrap_or(i64::MAX));
-            state.metrics.outbox_age.set(i64::try_from(age).unwrap_or(i64::MAX));
+            let age = stats
+                .oldest
+                .map_or(0, |at| fdn_service::now().since(at).as_millis());
+            state
+                .metrics
+                .outbox_depth
+                .set(i64::try_from(stats.depth).unwrap_or(i64::MAX));
+            state
+                .metrics
+                .outbox_age
+                .set(i64::try_from(age).unwrap_or(i64::MAX));
             state.readiness.set("store", true, "");
         }
         Err(error) => state.readiness.set("store", false, error.to_string()),

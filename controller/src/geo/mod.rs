@@ -36,10 +36,20 @@ impl Geo {
     /// # Errors
     /// When a location is not valid or the database cannot be read.
     pub fn open(settings: &GeoSettings) -> Result<Self, Error> {
-        let mut locations =
-            settings.locations.iter().map(|l| Ok((l.prefix, l.point()?))).collect::<Result<Vec<_>, Error>>()?;
+        let mut locations = settings
+            .locations
+            .iter()
+            .map(|l| Ok((l.prefix, l.point()?)))
+            .collect::<Result<Vec<_>, Error>>()?;
         locations.sort_by_key(|(prefix, _)| *prefix);
-        Ok(Self { locations, database: settings.database.as_deref().map(open_database).transpose()? })
+        Ok(Self {
+            locations,
+            database: settings
+                .database
+                .as_deref()
+                .map(open_database)
+                .transpose()?,
+        })
     }
 
     /// The configured locations, by prefix.
@@ -57,12 +67,18 @@ impl Geo {
         let network = found.network().ok()?;
         // An IPv4 client found in a tree of IPv6 addresses lies below ::/96.
         let embedded = client.addr().is_ipv4() && network.is_ipv6();
-        Some((point, network.prefix().saturating_sub(if embedded { 96 } else { 0 })))
+        Some((
+            point,
+            network
+                .prefix()
+                .saturating_sub(if embedded { 96 } else { 0 }),
+        ))
     }
 }
 
 fn open_database(path: &Path) -> Result<Reader<Vec<u8>>, Error> {
-    Reader::open_readfile(path).map_err(|e| Error::config(format!("geo.database, {}: {e}", path.display())))
+    Reader::open_readfile(path)
+        .map_err(|e| Error::config(format!("geo.database, {}: {e}", path.display())))
 }
 
 #[cfg(test)]

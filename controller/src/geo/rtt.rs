@@ -51,7 +51,12 @@ impl RttTable {
         let entries = stored
             .into_iter()
             .map(|row| {
-                let entry = Entry { rtt: row.rtt, samples: row.samples, updated_at: row.updated_at, unwritten: false };
+                let entry = Entry {
+                    rtt: row.rtt,
+                    samples: row.samples,
+                    updated_at: row.updated_at,
+                    unwritten: false,
+                };
                 ((row.prefix, row.cluster), entry)
             })
             .collect();
@@ -66,7 +71,12 @@ impl RttTable {
 
     /// Takes a measurement in. What cannot be one is dropped.
     pub fn observe(&mut self, sample: Sample, now: Timestamp) {
-        let Sample { prefix, cluster, rtt, connections } = sample;
+        let Sample {
+            prefix,
+            cluster,
+            rtt,
+            connections,
+        } = sample;
         if !rtt.is_finite() || rtt < Millis::ZERO || connections == 0 {
             return;
         }
@@ -81,12 +91,24 @@ impl RttTable {
         if self.entries.len() >= self.capacity {
             self.evict();
         }
-        self.entries.insert(key, Entry { rtt, samples: u64::from(connections), updated_at: now, unwritten: true });
+        self.entries.insert(
+            key,
+            Entry {
+                rtt,
+                samples: u64::from(connections),
+                updated_at: now,
+                unwritten: true,
+            },
+        );
     }
 
     /// A sixteenth goes at a time, so that a stream of newcomers does not search the table for each.
     fn evict(&mut self) {
-        let mut by_age: Vec<_> = self.entries.iter().map(|(key, entry)| (entry.updated_at, key.clone())).collect();
+        let mut by_age: Vec<_> = self
+            .entries
+            .iter()
+            .map(|(key, entry)| (entry.updated_at, key.clone()))
+            .collect();
         by_age.sort();
         for (_, key) in by_age.into_iter().take((self.capacity / 16).max(1)) {
             self.entries.remove(&key);
@@ -97,19 +119,27 @@ impl RttTable {
     /// All measurements, by prefix and cluster.
     #[must_use]
     pub fn list(&self) -> Vec<(ClientPrefix, ClusterId, Millis)> {
-        self.entries.iter().map(|((prefix, cluster), entry)| (*prefix, cluster.clone(), entry.rtt)).collect()
+        self.entries
+            .iter()
+            .map(|((prefix, cluster), entry)| (*prefix, cluster.clone(), entry.rtt))
+            .collect()
     }
 
     /// Whether anything differs notably from what was told.
     #[must_use]
     pub fn differs(&self, told: &[(ClientPrefix, ClusterId, Millis)]) -> bool {
-        let told: BTreeMap<_, _> = told.iter().map(|(prefix, cluster, rtt)| ((*prefix, cluster), *rtt)).collect();
+        let told: BTreeMap<_, _> = told
+            .iter()
+            .map(|(prefix, cluster, rtt)| ((*prefix, cluster), *rtt))
+            .collect();
         told.len() != self.entries.len()
-            || self.entries.iter().any(|((prefix, cluster), entry)| match told.get(&(*prefix, cluster)) {
-                None => true,
-                Some(old) => {
-                    let difference = (entry.rtt.get() - old.get()).abs();
-                    difference > NOISE.get() && difference > old.get() * self.change
+            || self.entries.iter().any(|((prefix, cluster), entry)| {
+                match told.get(&(*prefix, cluster)) {
+                    None => true,
+                    Some(old) => {
+                        let difference = (entry.rtt.get() - old.get()).abs();
+                        difference > NOISE.get() && difference > old.get() * self.change
+                    }
                 }
             })
     }
@@ -129,7 +159,10 @@ impl RttTable {
             }
         }
         let kept = |key: &(ClientPrefix, ClusterId)| self.entries.contains_key(key);
-        let removed = std::mem::take(&mut self.removed).into_iter().filter(|key| !kept(key)).collect();
+        let removed = std::mem::take(&mut self.removed)
+            .into_iter()
+            .filter(|key| !kept(key))
+            .collect();
         (rows, removed)
     }
 }
@@ -148,7 +181,13 @@ mod tests {
     }
 
     fn table(rtt_entries: usize) -> RttTable {
-        RttTable::new(&GeoSettings { rtt_entries, ..GeoSettings::default() }, Vec::new())
+        RttTable::new(
+            &GeoSettings {
+                rtt_entries,
+                ..GeoSettings::default()
+            },
+            Vec::new(),
+        )
     }
 
     #[test]
@@ -157,11 +196,14 @@ mod tests {
         table.observe(sample("192.0.2.1", 10.0), Timestamp(1));
         table.observe(sample("192.0.2.200", 20.0), Timestamp(2));
         // 10 * 0.75 + 20 * 0.25
-        assert_eq!(table.list(), [(
-            "192.0.2.0/24".parse().expect("prefix"),
-            "eu-west".parse().expect("cluster"),
-            Millis::new(12.5)
-        )]);
+        assert_eq!(
+            table.list(),
+            [(
+                "192.0.2.0/24".parse().expect("prefix"),
+                "eu-west".parse().expect("cluster"),
+                Millis::new(12.5)
+            )]
+        );
         let (rows, removed) = table.take_unwritten();
         assert_eq!((rows.len(), rows[0].samples, removed.len()), (1, 2, 0));
         assert_eq!(table.take_unwritten().0, []);
@@ -172,17 +214,30 @@ mod tests {
         let mut table = table(10);
         table.observe(sample("192.0.2.1", -1.0), Timestamp(1));
         table.observe(sample("192.0.2.1", f64::NAN), Timestamp(1));
-        table.observe(Sample { connections: 0, ..sample("192.0.2.1", 1.0) }, Timestamp(1));
+        table.observe(
+            Sample {
+                connections: 0,
+                ..sample("192.0.2.1", 1.0)
+            },
+            Timestamp(1),
+        );
         assert_eq!(table.list(), []);
     }
 
     #[test]
     fn the_longest_unmeasured_make_room() {
         let mut table = table(2);
-        for (at, prefix) in ["192.0.2.0", "198.51.100.0", "203.0.113.0"].iter().enumerate() {
+        for (at, prefix) in ["192.0.2.0", "198.51.100.0", "203.0.113.0"]
+            .iter()
+            .enumerate()
+        {
             table.observe(sample(prefix, 5.0), Timestamp(at as u64));
         }
-        let left: Vec<String> = table.list().iter().map(|(prefix, ..)| prefix.to_string()).collect();
+        let left: Vec<String> = table
+            .list()
+            .iter()
+            .map(|(prefix, ..)| prefix.to_string())
+            .collect();
         assert_eq!(left, ["198.51.100.0/24", "203.0.113.0/24"]);
         let (_, removed) = table.take_unwritten();
         assert_eq!(removed[0].0.to_string(), "192.0.2.0/24");

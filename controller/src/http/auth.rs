@@ -1,4 +1,5 @@
-//! Credentials of a request. A handler that takes [`Authorized`] runs only for callers with its right, before anything of the body is read.
+//! Credentials of a request. A handler takes everything through one [`Authorized`]: first the caller is checked, then what the handler needs
+//! is read from the request. (Separate arguments are read at the same time, and a stranger would learn what is wrong with the body.)
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -40,14 +41,16 @@ impl Needs for Serve {
     const RIGHT: Right = Right::Serve;
 }
 
-/// A caller who has the right `R`.
-pub(crate) struct Authorized<R: Needs> {
+/// A caller who has the right `R`, and the input `T` of the operation.
+pub(crate) struct Authorized<R: Needs, T = ()> {
     /// Who it is.
     pub(crate) caller: Caller,
+    /// What was sent.
+    pub(crate) input: T,
     right: PhantomData<R>,
 }
 
-impl<R: Needs> Authorized<R> {
+impl<R: Needs, T> Authorized<R, T> {
     /// The name for the audit log.
     #[must_use]
     pub(crate) fn actor(&self) -> String {
@@ -55,24 +58,41 @@ impl<R: Needs> Authorized<R> {
     }
 }
 
-impl<R: Needs> FromRequest for Authorized<R> {
-    type Error = ApiError;
-    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+impl<R: Needs, T: FromRequest + 'static> FromRequest for Authorized<R, T> {
+    type Error = actix_web::Error;
+    type Future = LocalBoxFuture<'static, Result<Self, actix_web::Error>>;
 
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let state = request.app_data::<web::Data<State>>().map(|data| Arc::clone(data));
-        let token = bearer(request).map(str::to_owned);
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let (request, mut payload) = (request.clone(), payload.take());
         Box::pin(async move {
-            let state = state.ok_or_else(|| Error::Internal("the state is not attached".to_owned()))?;
-            let caller = authorize(&state, token.as_deref(), R::RIGHT).await?;
-            Ok(Self { caller, right: PhantomData })
+            let caller = check::<R>(&request).await?;
+            let input = T::from_request(&request, &mut payload)
+                .await
+                .map_err(Into::into)?;
+            Ok(Self {
+                caller,
+                input,
+                right: PhantomData,
+            })
         })
     }
 }
 
+async fn check<R: Needs>(request: &HttpRequest) -> Result<Caller, ApiError> {
+    let state = request
+        .app_data::<web::Data<State>>()
+        .map(|data| Arc::clone(data));
+    let state = state.ok_or_else(|| Error::Internal("the state is not attached".to_owned()))?;
+    Ok(authorize(&state, bearer(request), R::RIGHT).await?)
+}
+
 /// The token of `Authorization: Bearer TOKEN` (RFC 6750, section 2.1; the scheme's case does not matter).
 fn bearer(request: &HttpRequest) -> Option<&str> {
-    let value = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
+    let value = request
+        .headers()
+        .get(header::AUTHORIZATION)?
+        .to_str()
+        .ok()?;
     let (scheme, token) = value.split_once(' ')?;
     (scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty()).then(|| token.trim())
 }
@@ -86,7 +106,9 @@ mod tests {
     #[test]
     fn only_bearer_tokens_count() {
         let token = |value: &str| {
-            let request = TestRequest::default().insert_header((header::AUTHORIZATION, value)).to_http_request();
+            let request = TestRequest::default()
+                .insert_header((header::AUTHORIZATION, value))
+                .to_http_request();
             bearer(&request).map(str::to_owned)
         };
         assert_eq!(token("Bearer abc").as_deref(), Some("abc"));

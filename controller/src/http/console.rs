@@ -11,9 +11,21 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 /// Adds the page.
 pub(crate) fn routes(config: &mut ServiceConfig) {
     for (path, kind, text) in [
-        ("/", "text/html; charset=utf-8", include_str!("../../../web/index.html")),
-        ("/console.css", "text/css; charset=utf-8", include_str!("../../../web/console.css")),
-        ("/console.js", "text/javascript; charset=utf-8", include_str!("../../../web/console.js")),
+        (
+            "/",
+            "text/html; charset=utf-8",
+            include_str!("../../../web/index.html"),
+        ),
+        (
+            "/console.css",
+            "text/css; charset=utf-8",
+            include_str!("../../../web/console.css"),
+        ),
+        (
+            "/console.js",
+            "text/javascript; charset=utf-8",
+            include_str!("../../../web/console.js"),
+        ),
     ] {
         config.route(path, web::get().to(move || async move { file(kind, text) }));
     }
@@ -35,11 +47,26 @@ mod tests {
     fn nothing_on_the_page_is_inline() {
         let page = include_str!("../../../web/index.html");
         assert!(page.contains("<script src=\"/console.js\" defer></script>"));
-        for inline in ["<script>", "<style", " style=", " onclick=", " onsubmit=", "javascript:", "http://", "https://"] {
+        for inline in [
+            "<script>",
+            "<style",
+            " style=",
+            " onclick=",
+            " onsubmit=",
+            "javascript:",
+            "http://",
+            "https://",
+        ] {
             assert!(!page.contains(inline), "{inline}");
         }
         let script = include_str!("../../../web/console.js");
-        for stored in ["localStorage", "sessionStorage", "cookie", "innerHTML", "eval("] {
+        for stored in [
+            "localStorage",
+            "sessionStorage",
+            "cookie",
+            "innerHTML",
+            "eval(",
+        ] {
             assert!(!script.contains(stored), "{stored}");
         }
     }

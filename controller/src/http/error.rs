@@ -45,14 +45,20 @@ fn problem(error: &Error) -> Problem {
     let code = error.code();
     match (code.fault(), error) {
         // Their own words say what to do; causes inside them do not leak, because they stand in `source`.
-        (Fault::Caller | Fault::Function | Fault::Dependency, error) => Problem::new(code, error.to_string()),
-        (Fault::Internal, _) => Problem::new(code, "the log of the controller has the details under this request's id"),
+        (Fault::Caller | Fault::Function | Fault::Dependency, error) => {
+            Problem::new(code, error.to_string())
+        }
+        (Fault::Internal, _) => Problem::new(
+            code,
+            "the log of the controller has the details under this request's id",
+        ),
     }
 }
 
 impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
-        StatusCode::from_u16(self.0.code().http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        StatusCode::from_u16(self.0.code().http_status())
+            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     fn error_response(&self) -> HttpResponse {
@@ -63,7 +69,8 @@ impl ResponseError for ApiError {
                 response.insert_header((header::RETRY_AFTER, seconds(*after)));
             }
             error if error.code() == ErrorCode::Unauthenticated => {
-                response.insert_header((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
+                response
+                    .insert_header((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
             }
             error if error.code().http_status() == 503 => {
                 response.insert_header((header::RETRY_AFTER, seconds(Duration::from_secs(1))));
@@ -71,7 +78,10 @@ impl ResponseError for ApiError {
             _ => {}
         }
         let mut response = response.content_type(Problem::MEDIA_TYPE).json(&problem);
-        response.extensions_mut().insert(Failure { problem, causes: chain(&self.0) });
+        response.extensions_mut().insert(Failure {
+            problem,
+            causes: chain(&self.0),
+        });
         response
     }
 }
@@ -84,26 +94,43 @@ fn seconds(span: Duration) -> String {
 pub(crate) fn configure(config: &mut ServiceConfig, limit: ByteSize) {
     let bad = |error: &dyn fmt::Display| ApiError(Error::BadRequest(error.to_string()));
     config
-        .app_data(web::JsonConfig::default().limit(limit.as_usize()).error_handler(move |error, _| {
-            use actix_web::error::JsonPayloadError as Json;
-            match error {
-                Json::Overflow { .. } | Json::OverflowKnownLength { .. } => ApiError(Error::BodyTooLarge(limit)).into(),
-                Json::ContentType => bad(&"the body must be JSON: send `content-type: application/json`").into(),
-                other => bad(&other).into(),
-            }
-        }))
+        .app_data(
+            web::JsonConfig::default()
+                .limit(limit.as_usize())
+                .error_handler(move |error, _| {
+                    use actix_web::error::JsonPayloadError as Json;
+                    match error {
+                        Json::Overflow { .. } | Json::OverflowKnownLength { .. } => {
+                            ApiError(Error::BodyTooLarge(limit)).into()
+                        }
+                        Json::ContentType => {
+                            bad(&"the body must be JSON: send `content-type: application/json`")
+                                .into()
+                        }
+                        other => bad(&other).into(),
+                    }
+                }),
+        )
         .app_data(web::PayloadConfig::default().limit(limit.as_usize()))
-        .app_data(web::PathConfig::default().error_handler(move |error, _| bad(&path_text(&error)).into()))
+        .app_data(
+            web::PathConfig::default()
+                .error_handler(move |error, _| bad(&path_text(&error)).into()),
+        )
         .app_data(web::QueryConfig::default().error_handler(move |error, _| bad(&error).into()));
 }
 
 /// The part of a path error that helps: the framework prints its own words around ours.
 fn path_text(error: &actix_web::error::PathError) -> String {
-    error.to_string().trim_start_matches("Path deserialize error: ").to_owned()
+    error
+        .to_string()
+        .trim_start_matches("Path deserialize error: ")
+        .to_owned()
 }
 
 /// Every path that is nothing.
-pub(crate) async fn nothing_here(request: actix_web::HttpRequest) -> Result<HttpResponse, ApiError> {
+pub(crate) async fn nothing_here(
+    request: actix_web::HttpRequest,
+) -> Result<HttpResponse, ApiError> {
     Err(ApiError(Error::NotFound {
         what: format!("{} {}", request.method(), request.path()),
         hint: "/api/openapi.json lists what does",
@@ -127,18 +154,32 @@ mod tests {
 
     #[test]
     fn callers_are_told_when_to_come_again() {
-        let error = ApiError(Error::TooMany { what: "too many logins", after: Duration::from_millis(1200) });
+        let error = ApiError(Error::TooMany {
+            what: "too many logins",
+            after: Duration::from_millis(1200),
+        });
         let response = error.error_response();
         assert_eq!(response.status(), 429);
         assert_eq!(response.headers().get("retry-after").expect("header"), "2");
         let error = ApiError(Error::Unauthenticated("no"));
-        assert_eq!(error.error_response().headers().get("www-authenticate").expect("header"), "Bearer");
+        assert_eq!(
+            error
+                .error_response()
+                .headers()
+                .get("www-authenticate")
+                .expect("header"),
+            "Bearer"
+        );
     }
 
     #[test]
     fn every_code_has_a_status() {
         for code in ErrorCode::ALL {
-            assert!(StatusCode::from_u16(code.http_status()).is_ok_and(|s| s.is_client_error() || s.is_server_error()), "{code}");
+            assert!(
+                StatusCode::from_u16(code.http_status())
+                    .is_ok_and(|s| s.is_client_error() || s.is_server_error()),
+                "{code}"
+            );
         }
     }
 }

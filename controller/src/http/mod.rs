@@ -69,11 +69,19 @@ struct Security;
 impl utoipa::Modify for Security {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         let bearer = |text: &str| {
-            SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(text)).build())
+            SecurityScheme::Http(
+                HttpBuilder::new()
+                    .scheme(HttpAuthScheme::Bearer)
+                    .description(Some(text))
+                    .build(),
+            )
         };
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("session", bearer("A token from `POST /v1/login`."));
-        components.add_security_scheme("network", bearer("The token that the network's own processes share."));
+        components.add_security_scheme(
+            "network",
+            bearer("The token that the network's own processes share."),
+        );
     }
 }
 
@@ -82,14 +90,18 @@ impl utoipa::Modify for Security {
 /// # Errors
 /// When it cannot be written, which would be a bug.
 pub fn openapi_json() -> Result<String, Error> {
-    let mut text = Document::openapi().to_pretty_json().map_err(|e| Error::Internal(format!("the API document: {e}")))?;
+    let mut text = Document::openapi()
+        .to_pretty_json()
+        .map_err(|e| Error::Internal(format!("the API document: {e}")))?;
     text.push('\n');
     Ok(text)
 }
 
 #[get("/api/openapi.json")]
 async fn serve_document() -> Result<actix_web::HttpResponse, error::ApiError> {
-    Ok(actix_web::HttpResponse::Ok().content_type("application/json").body(openapi_json()?))
+    Ok(actix_web::HttpResponse::Ok()
+        .content_type("application/json")
+        .body(openapi_json()?))
 }
 
 /// Starts serving on `listener`.
@@ -117,7 +129,11 @@ pub(crate) fn start(listener: TcpListener, state: Arc<State>) -> Result<ServerHa
     .disable_signals()
     .shutdown_timeout(5)
     .listen(listener)
-    .map_err(|source| ServiceError::Listen { address, setting: "listen".to_owned(), source })?
+    .map_err(|source| ServiceError::Listen {
+        address,
+        setting: "listen".to_owned(),
+        source,
+    })?
     .run();
     let handle = server.handle();
     tokio::spawn(server);

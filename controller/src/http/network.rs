@@ -24,7 +24,10 @@ type Shared = web::Data<State>;
     )
 )]
 #[get("/agent/v1/apps")]
-pub(crate) async fn agent_apps(_: Authorized<Serve>, state: Shared) -> Result<web::Json<AppsSnapshot>, ApiError> {
+pub(crate) async fn agent_apps(
+    _: Authorized<Serve>,
+    state: Shared,
+) -> Result<web::Json<AppsSnapshot>, ApiError> {
     Ok(web::Json(snapshot::apps(&state).await?))
 }
 
@@ -44,25 +47,36 @@ pub(crate) async fn agent_apps(_: Authorized<Serve>, state: Shared) -> Result<we
 )]
 #[get("/agent/v1/artifacts/{digest}")]
 pub(crate) async fn agent_artifact(
-    _: Authorized<Serve>,
+    call: Authorized<Serve, web::Path<Digest>>,
     state: Shared,
     request: HttpRequest,
-    digest: web::Path<Digest>,
 ) -> Result<HttpResponse, ApiError> {
-    let span = span(&request)?;
+    let (digest, span) = (*call.input, span(&request)?);
     let artifact = state.artifacts.get(&digest, span).await?;
-    let mut response = if span.is_some() { HttpResponse::PartialContent() } else { HttpResponse::Ok() };
+    let mut response = if span.is_some() {
+        HttpResponse::PartialContent()
+    } else {
+        HttpResponse::Ok()
+    };
     if span.is_some() {
-        let range = format!("bytes {}-{}/{}", artifact.start, artifact.end - 1, artifact.size);
+        let range = format!(
+            "bytes {}-{}/{}",
+            artifact.start,
+            artifact.end - 1,
+            artifact.size
+        );
         response.insert_header((header::CONTENT_RANGE, range));
     }
     Ok(response
         .content_type("application/wasm")
         .insert_header((header::ACCEPT_RANGES, "bytes"))
-        .insert_header((header::ETAG, format!("\"{}\"", *digest)))
+        .insert_header((header::ETAG, format!("\"{digest}\"")))
         // Compiled code compresses, but a range must count the octets of the artifact itself.
         .insert_header((header::CONTENT_ENCODING, "identity"))
-        .body(actix_web::body::SizedStream::new(artifact.end - artifact.start, artifact.octets)))
+        .body(actix_web::body::SizedStream::new(
+            artifact.end - artifact.start,
+            artifact.octets,
+        )))
 }
 
 /// The one range that a request asks for.
@@ -70,11 +84,19 @@ fn span(request: &HttpRequest) -> Result<Option<Span>, Error> {
     if !request.headers().contains_key(header::RANGE) {
         return Ok(None);
     }
-    let bad = || Error::BadRequest("range: one range of octets is understood, such as `bytes=0-1023`".to_owned());
-    let Ok(Range::Bytes(ranges)) = Range::parse(request) else { return Err(bad()) };
+    let bad = || {
+        Error::BadRequest(
+            "range: one range of octets is understood, such as `bytes=0-1023`".to_owned(),
+        )
+    };
+    let Ok(Range::Bytes(ranges)) = Range::parse(request) else {
+        return Err(bad());
+    };
     match ranges.as_slice() {
         [ByteRangeSpec::From(start)] => Ok(Some(Span::From(*start))),
-        [ByteRangeSpec::FromTo(start, last)] if start <= last => Ok(Some(Span::Between(*start, last.saturating_add(1)))),
+        [ByteRangeSpec::FromTo(start, last)] if start <= last => {
+            Ok(Some(Span::Between(*start, last.saturating_add(1))))
+        }
         [ByteRangeSpec::Last(count)] => Ok(Some(Span::Last(*count))),
         _ => Err(bad()),
     }
@@ -90,7 +112,10 @@ fn span(request: &HttpRequest) -> Result<Option<Span>, Error> {
     )
 )]
 #[get("/dns/v1/snapshot")]
-pub(crate) async fn dns_snapshot(_: Authorized<Serve>, state: Shared) -> Result<web::Json<DnsSnapshot>, ApiError> {
+pub(crate) async fn dns_snapshot(
+    _: Authorized<Serve>,
+    state: Shared,
+) -> Result<web::Json<DnsSnapshot>, ApiError> {
     Ok(web::Json(snapshot::dns(&state).await?))
 }
 
@@ -102,13 +127,22 @@ mod tests {
 
     #[test]
     fn one_range_is_understood() {
-        let of = |value: &str| span(&TestRequest::default().insert_header((header::RANGE, value)).to_http_request());
+        let of = |value: &str| {
+            span(
+                &TestRequest::default()
+                    .insert_header((header::RANGE, value))
+                    .to_http_request(),
+            )
+        };
         assert_eq!(of("bytes=0-9").expect("range"), Some(Span::Between(0, 10)));
         assert_eq!(of("bytes=5-").expect("range"), Some(Span::From(5)));
         assert_eq!(of("bytes=-3").expect("range"), Some(Span::Last(3)));
         for bad in ["bytes=9-0", "bytes=0-1,3-4", "lines=1-2", "nonsense"] {
             assert!(of(bad).is_err(), "{bad}");
         }
-        assert_eq!(span(&TestRequest::default().to_http_request()).expect("none"), None);
+        assert_eq!(
+            span(&TestRequest::default().to_http_request()).expect("none"),
+            None
+        );
     }
 }

@@ -19,8 +19,18 @@ const ID_MAX: usize = 64;
 
 /// A client's id if it is sane, else one of ours.
 fn request_id(request: &ServiceRequest) -> String {
-    let sane = |id: &&str| !id.is_empty() && id.len() <= ID_MAX && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-    let given = request.headers().get(REQUEST_ID).and_then(|value| value.to_str().ok()).filter(sane);
+    let sane = |id: &&str| {
+        !id.is_empty()
+            && id.len() <= ID_MAX
+            && id
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    };
+    let given = request
+        .headers()
+        .get(REQUEST_ID)
+        .and_then(|value| value.to_str().ok())
+        .filter(sane);
     given.map_or_else(|| uuid::Uuid::now_v7().simple().to_string(), str::to_owned)
 }
 
@@ -37,7 +47,10 @@ pub(crate) async fn observe(
         Ok(response) => response.map_into_boxed_body(),
         Err(error) => return Err(error),
     };
-    let route = response.request().match_pattern().unwrap_or_else(|| "none".to_owned());
+    let route = response
+        .request()
+        .match_pattern()
+        .unwrap_or_else(|| "none".to_owned());
     let failure = response.response().extensions().get::<Failure>().cloned();
     if let Some(failure) = failure {
         log(&failure, &id, &route);
@@ -47,14 +60,28 @@ pub(crate) async fn observe(
         }
     }
     if let Ok(value) = HeaderValue::from_str(&id) {
-        response.headers_mut().insert(HeaderName::from_static(REQUEST_ID), value);
+        response
+            .headers_mut()
+            .insert(HeaderName::from_static(REQUEST_ID), value);
     }
     if let Some(state) = state {
         // Methods are a fixed set for routes that matched; any text may come otherwise.
-        let method = if route == "none" { "any" } else { method.as_str() };
+        let method = if route == "none" {
+            "any"
+        } else {
+            method.as_str()
+        };
         let status = response.status();
-        state.metrics.requests.with_label_values(&[method, &route, status.as_str()]).inc();
-        state.metrics.request_seconds.with_label_values(&[&route]).observe(start.elapsed().as_secs_f64());
+        state
+            .metrics
+            .requests
+            .with_label_values(&[method, &route, status.as_str()])
+            .inc();
+        state
+            .metrics
+            .request_seconds
+            .with_label_values(&[&route])
+            .observe(start.elapsed().as_secs_f64());
     }
     Ok(response)
 }
@@ -64,6 +91,8 @@ fn log(failure: &Failure, id: &str, route: &str) {
     match code.fault() {
         Fault::Internal => error!(request = id, route, %code, causes, "a request failed"),
         Fault::Dependency => warn!(request = id, route, %code, causes, "a request failed"),
-        Fault::Caller | Fault::Function => debug!(request = id, route, %code, causes, "a request was refused"),
+        Fault::Caller | Fault::Function => {
+            debug!(request = id, route, %code, causes, "a request was refused")
+        }
     }
 }

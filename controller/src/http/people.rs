@@ -7,8 +7,8 @@ use std::sync::Arc;
 use actix_multipart::Multipart;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use fdn_core::api::{
-    AppDetail, AppSummary, ClusterInfo, DeployResponse, Explanation, LogLine, LoginRequest, LoginResponse, NetworkInfo, NodeInfo,
-    RollbackRequest,
+    AppDetail, AppSummary, ClusterInfo, DeployResponse, Explanation, LogLine, LoginRequest,
+    LoginResponse, NetworkInfo, NodeInfo, RollbackRequest,
 };
 use fdn_core::{AppName, Problem};
 use futures::StreamExt;
@@ -24,9 +24,12 @@ use crate::state::State;
 
 type Answer<T> = Result<web::Json<T>, ApiError>;
 type Shared = web::Data<State>;
+type App = web::Path<AppName>;
 
 fn peer(request: &HttpRequest) -> Option<IpAddr> {
-    request.peer_addr().map(|address| address.ip().to_canonical())
+    request
+        .peer_addr()
+        .map(|address| address.ip().to_canonical())
 }
 
 /// Exchange name and password for a token.
@@ -41,10 +44,16 @@ fn peer(request: &HttpRequest) -> Option<IpAddr> {
     )
 )]
 #[post("/v1/login")]
-pub(crate) async fn login(state: Shared, request: HttpRequest, body: web::Json<LoginRequest>) -> Answer<LoginResponse> {
+pub(crate) async fn login(
+    state: Shared,
+    request: HttpRequest,
+    body: web::Json<LoginRequest>,
+) -> Answer<LoginResponse> {
     // A connection without an address is one that this process made to itself.
     let address = peer(&request).unwrap_or(IpAddr::from([127, 0, 0, 1]));
-    Ok(web::Json(accounts::login(&state, body.into_inner(), address).await?))
+    Ok(web::Json(
+        accounts::login(&state, body.into_inner(), address).await?,
+    ))
 }
 
 /// What a client must know of the network.
@@ -93,7 +102,10 @@ pub(crate) async fn app_list(_: Authorized<Read>, state: Shared) -> Answer<Vec<A
 
 /// The parts of an upload.
 #[derive(ToSchema)]
-#[allow(dead_code, reason = "documents the parts; they are read one by one as they arrive")]
+#[allow(
+    dead_code,
+    reason = "documents the parts; they are read one by one as they arrive"
+)]
 pub(crate) struct UploadParts {
     /// The text of `fdn.toml`; the defaults if absent.
     manifest: Option<String>,
@@ -119,14 +131,16 @@ pub(crate) struct UploadParts {
 )]
 #[post("/v1/apps/{app}/versions")]
 pub(crate) async fn app_deploy(
-    caller: Authorized<Manage>,
+    call: Authorized<Manage, (App, Multipart)>,
     state: Shared,
-    app: web::Path<AppName>,
-    parts: Multipart,
 ) -> Answer<DeployResponse> {
+    let actor = call.actor();
+    let (app, parts) = call.input;
     let _place = state.uploads.admit()?;
     let upload = multipart::receive(&state, parts).await?;
-    Ok(web::Json(deploy::deploy(&state, &caller.actor(), app.into_inner(), upload).await?))
+    Ok(web::Json(
+        deploy::deploy(&state, &actor, app.into_inner(), upload).await?,
+    ))
 }
 
 /// Everything about an app.
@@ -137,8 +151,8 @@ pub(crate) async fn app_deploy(
     responses((status = 200, body = AppDetail), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 #[get("/v1/apps/{app}")]
-pub(crate) async fn app_get(_: Authorized<Read>, state: Shared, app: web::Path<AppName>) -> Answer<AppDetail> {
-    Ok(web::Json(describe::app(&state, &app).await?))
+pub(crate) async fn app_get(call: Authorized<Read, App>, state: Shared) -> Answer<AppDetail> {
+    Ok(web::Json(describe::app(&state, &call.input).await?))
 }
 
 /// Make an earlier version current.
@@ -151,13 +165,12 @@ pub(crate) async fn app_get(_: Authorized<Read>, state: Shared, app: web::Path<A
 )]
 #[post("/v1/apps/{app}/rollback")]
 pub(crate) async fn app_rollback(
-    caller: Authorized<Manage>,
+    call: Authorized<Manage, (App, web::Json<RollbackRequest>)>,
     state: Shared,
-    app: web::Path<AppName>,
-    body: web::Json<RollbackRequest>,
 ) -> Answer<AppDetail> {
-    change::rollback(&state, &caller.actor(), &app, body.version).await?;
-    Ok(web::Json(describe::app(&state, &app).await?))
+    let (app, body) = &call.input;
+    change::rollback(&state, &call.actor(), app, body.version).await?;
+    Ok(web::Json(describe::app(&state, app).await?))
 }
 
 /// Delete an app with its versions.
@@ -168,8 +181,11 @@ pub(crate) async fn app_rollback(
     responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 #[delete("/v1/apps/{app}")]
-pub(crate) async fn app_delete(caller: Authorized<Manage>, state: Shared, app: web::Path<AppName>) -> Result<HttpResponse, ApiError> {
-    change::delete(&state, &caller.actor(), &app).await?;
+pub(crate) async fn app_delete(
+    call: Authorized<Manage, App>,
+    state: Shared,
+) -> Result<HttpResponse, ApiError> {
+    change::delete(&state, &call.actor(), &call.input).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
@@ -192,14 +208,13 @@ pub(crate) struct ExplainParams {
 )]
 #[get("/v1/apps/{app}/explain")]
 pub(crate) async fn app_explain(
-    _: Authorized<Read>,
+    call: Authorized<Read, (App, web::Query<ExplainParams>)>,
     state: Shared,
     request: HttpRequest,
-    app: web::Path<AppName>,
-    params: web::Query<ExplainParams>,
 ) -> Answer<Explanation> {
+    let (app, params) = &call.input;
     let client = explain::client(params.client.as_deref(), peer(&request))?;
-    Ok(web::Json(explain::explain(&state, &app, client).await?))
+    Ok(web::Json(explain::explain(&state, app, client).await?))
 }
 
 /// Which lines are wanted.
@@ -231,12 +246,14 @@ const fn default_tail() -> u32 {
 )]
 #[get("/v1/apps/{app}/logs")]
 pub(crate) async fn app_logs(
-    _: Authorized<Read>,
+    call: Authorized<Read, (App, web::Query<LogParams>)>,
     state: Shared,
-    app: web::Path<AppName>,
-    params: web::Query<LogParams>,
 ) -> Result<HttpResponse, ApiError> {
-    let query = LogQuery { follow: params.follow, tail: params.tail };
+    let (app, params) = call.input;
+    let query = LogQuery {
+        follow: params.follow,
+        tail: params.tail,
+    };
     let lines = logs::logs(Arc::clone(&state), app.into_inner(), query).await?;
     // A compressing or buffering proxy would hold lines back.
     Ok(HttpResponse::Ok()

@@ -19,7 +19,10 @@ impl Demand {
     /// Holds up to `capacity` pairs of app and prefix.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self { capacity: capacity.max(1), ..Self::default() }
+        Self {
+            capacity: capacity.max(1),
+            ..Self::default()
+        }
     }
 
     /// Takes a report in; `true` if it holds a prefix that has no plan yet.
@@ -43,13 +46,22 @@ impl Demand {
     pub fn take(&mut self, now: Timestamp) -> Vec<DemandRow> {
         std::mem::take(&mut self.pending)
             .into_iter()
-            .map(|((app, prefix), queries)| DemandRow { app, prefix, queries, last_seen: now })
+            .map(|((app, prefix), queries)| DemandRow {
+                app,
+                prefix,
+                queries,
+                last_seen: now,
+            })
             .collect()
     }
 
     /// Puts back what could not be stored.
     pub fn put_back(&mut self, rows: Vec<DemandRow>) {
-        self.add(rows.into_iter().map(|row| (row.app, row.prefix, row.queries)).collect());
+        self.add(
+            rows.into_iter()
+                .map(|row| (row.app, row.prefix, row.queries))
+                .collect(),
+        );
     }
 
     /// Notes which prefixes have been planned for.
@@ -69,18 +81,34 @@ mod tests {
     use super::*;
 
     fn entry(app: &str, prefix: &str, queries: u64) -> (AppName, ClientPrefix, u64) {
-        (app.parse().expect("app"), prefix.parse().expect("prefix"), queries)
+        (
+            app.parse().expect("app"),
+            prefix.parse().expect("prefix"),
+            queries,
+        )
     }
 
     #[test]
     fn reports_add_up_by_prefix_and_are_bounded() {
         let mut demand = Demand::new(2);
         assert!(demand.add(vec![entry("a", "192.0.2.1", 2), entry("a", "192.0.2.9", 3)]));
-        assert!(demand.add(vec![entry("b", "192.0.2.0/24", 1), entry("c", "192.0.2.0/24", 1)]));
+        assert!(demand.add(vec![
+            entry("b", "192.0.2.0/24", 1),
+            entry("c", "192.0.2.0/24", 1)
+        ]));
         assert_eq!(demand.dropped(), 1);
         let rows = demand.take(Timestamp(7));
-        let counts: Vec<_> = rows.iter().map(|row| (row.app.as_str(), row.prefix.to_string(), row.queries)).collect();
-        assert_eq!(counts, [("a", "192.0.2.0/24".to_owned(), 5), ("b", "192.0.2.0/24".to_owned(), 1)]);
+        let counts: Vec<_> = rows
+            .iter()
+            .map(|row| (row.app.as_str(), row.prefix.to_string(), row.queries))
+            .collect();
+        assert_eq!(
+            counts,
+            [
+                ("a", "192.0.2.0/24".to_owned(), 5),
+                ("b", "192.0.2.0/24".to_owned(), 1)
+            ]
+        );
         demand.put_back(rows);
         assert_eq!(demand.take(Timestamp(8)).len(), 2);
     }
@@ -88,7 +116,13 @@ mod tests {
     #[test]
     fn only_unknown_prefixes_are_news() {
         let mut demand = Demand::new(10);
-        demand.set_known([("a".parse().expect("app"), "192.0.2.0/24".parse().expect("prefix"))].into());
+        demand.set_known(
+            [(
+                "a".parse().expect("app"),
+                "192.0.2.0/24".parse().expect("prefix"),
+            )]
+            .into(),
+        );
         assert!(!demand.add(vec![entry("a", "192.0.2.1", 1)]));
         assert!(demand.add(vec![entry("a", "198.51.100.1", 1)]));
     }

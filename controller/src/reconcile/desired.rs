@@ -45,7 +45,10 @@ pub fn bindings_desired(app: &AppRow, bindings: &[BindingRow], ttl_s: u32) -> Bi
         state: Some(AppBindings {
             host: app.host.clone(),
             ttl_s,
-            bindings: bindings.iter().map(|binding| (binding.prefix, binding.cluster.clone())).collect(),
+            bindings: bindings
+                .iter()
+                .map(|binding| (binding.prefix, binding.cluster.clone()))
+                .collect(),
         }),
     }
 }
@@ -54,15 +57,27 @@ pub fn bindings_desired(app: &AppRow, bindings: &[BindingRow], ttl_s: u32) -> Bi
 ///
 /// # Errors
 /// When the database fails or one of them is missing.
-pub async fn versions_of(connection: &mut AnyConnection, app: &AppRow) -> Result<Vec<VersionRow>, StoreError> {
+pub async fn versions_of(
+    connection: &mut AnyConnection,
+    app: &AppRow,
+) -> Result<Vec<VersionRow>, StoreError> {
     let mut versions: Vec<VersionRow> = Vec::new();
     for stage in app.workflow.stages() {
-        if versions.iter().any(|known| known.function == stage.function && known.number == stage.version) {
+        if versions
+            .iter()
+            .any(|known| known.function == stage.function && known.number == stage.version)
+        {
             continue;
         }
         let found = version_get(connection, &stage.function, stage.version).await?;
         versions.push(found.ok_or_else(|| {
-            StoreError::corrupt("apps.workflow", format!("{} {} of app {} is missing", stage.function, stage.version, app.name))
+            StoreError::corrupt(
+                "apps.workflow",
+                format!(
+                    "{} {} of app {} is missing",
+                    stage.function, stage.version, app.name
+                ),
+            )
         })?);
     }
     Ok(versions)
@@ -72,9 +87,19 @@ pub async fn versions_of(connection: &mut AnyConnection, app: &AppRow) -> Result
 ///
 /// # Errors
 /// When the database fails.
-pub async fn tell_nodes(connection: &mut AnyConnection, app: &AppRow, now: Timestamp) -> Result<(), StoreError> {
+pub async fn tell_nodes(
+    connection: &mut AnyConnection,
+    app: &AppRow,
+    now: Timestamp,
+) -> Result<(), StoreError> {
     let versions = versions_of(connection, app).await?;
-    outbox_push(connection, app.revision, Message::AppDesired(app_desired(app, &versions)), now).await
+    outbox_push(
+        connection,
+        app.revision,
+        Message::AppDesired(app_desired(app, &versions)),
+        now,
+    )
+    .await
 }
 
 /// Tells DNS servers what to answer for an app.
@@ -102,8 +127,16 @@ pub async fn tell_gone(
     revision: Revision,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let nodes = AppDesired { app: app.clone(), revision, spec: None };
+    let nodes = AppDesired {
+        app: app.clone(),
+        revision,
+        spec: None,
+    };
     outbox_push(connection, revision, Message::AppDesired(nodes), now).await?;
-    let dns = BindingsDesired { app: app.clone(), revision, state: None };
+    let dns = BindingsDesired {
+        app: app.clone(),
+        revision,
+        state: None,
+    };
     outbox_push(connection, revision, Message::BindingsDesired(dns), now).await
 }

@@ -13,7 +13,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use fdn_core::message::{AppPhase, NodeStatus, STATUS_LIFETIME};
-use fdn_core::{AppName, ClusterId, DurationMs, GeoPoint, MessageId, NodeId, RegionName, Resources, Revision, Timestamp};
+use fdn_core::{
+    AppName, ClusterId, DurationMs, GeoPoint, MessageId, NodeId, RegionName, Resources, Revision,
+    Timestamp,
+};
 
 use crate::store::node::StatusRow;
 
@@ -87,7 +90,11 @@ impl<'a> Important<'a> {
             capacity: status.capacity,
             slots: status.slots,
             draining: status.draining,
-            apps: status.apps.iter().map(|app| (&app.app, app.revision, &app.phase)).collect(),
+            apps: status
+                .apps
+                .iter()
+                .map(|app| (&app.app, app.revision, &app.phase))
+                .collect(),
         }
     }
 }
@@ -100,7 +107,11 @@ impl Seen {
     }
 
     fn supersedes(&self, status: &NodeStatus) -> bool {
-        if self.status.boot == status.boot { self.status.sequence >= status.sequence } else { self.replaced.contains(&status.boot) }
+        if self.status.boot == status.boot {
+            self.status.sequence >= status.sequence
+        } else {
+            self.replaced.contains(&status.boot)
+        }
     }
 }
 
@@ -131,14 +142,17 @@ impl Live {
                 return Observation::Refused;
             }
             self.last_heard = now;
-            self.nodes.insert(status.node.clone(), Seen {
-                status,
-                at: now,
-                written: None,
-                urgent: true,
-                heard: true,
-                replaced: VecDeque::new(),
-            });
+            self.nodes.insert(
+                status.node.clone(),
+                Seen {
+                    status,
+                    at: now,
+                    written: None,
+                    urgent: true,
+                    heard: true,
+                    replaced: VecDeque::new(),
+                },
+            );
             return Observation::Important;
         };
         if seen.supersedes(&status) {
@@ -149,7 +163,11 @@ impl Live {
         seen.replace(status, now);
         seen.heard = true;
         seen.urgent |= important;
-        if important { Observation::Important } else { Observation::Routine }
+        if important {
+            Observation::Important
+        } else {
+            Observation::Routine
+        }
     }
 
     /// Takes in what another controller heard and stored.
@@ -163,14 +181,17 @@ impl Live {
             }
             None => {
                 let node = row.status.node.clone();
-                self.nodes.insert(node, Seen {
-                    status: row.status,
-                    at: row.seen_at,
-                    written: Some(row.seen_at),
-                    urgent: false,
-                    heard: false,
-                    replaced: VecDeque::new(),
-                });
+                self.nodes.insert(
+                    node,
+                    Seen {
+                        status: row.status,
+                        at: row.seen_at,
+                        written: Some(row.seen_at),
+                        urgent: false,
+                        heard: false,
+                        replaced: VecDeque::new(),
+                    },
+                );
             }
         }
     }
@@ -198,25 +219,37 @@ impl Live {
         order.sort_by_key(|seen| seen.at);
         order
             .into_iter()
-            .map(|seen| (seen.status.cluster.clone(), (seen.status.region.clone(), seen.status.location)))
+            .map(|seen| {
+                (
+                    seen.status.cluster.clone(),
+                    (seen.status.region.clone(), seen.status.location),
+                )
+            })
             .collect()
     }
 
     /// Who is alive and who drains: when this changes, plans may have to.
     #[must_use]
     pub fn vitals(&self, now: Timestamp) -> BTreeSet<(NodeId, bool)> {
-        self.alive(now).map(|seen| (seen.status.node.clone(), seen.status.draining)).collect()
+        self.alive(now)
+            .map(|seen| (seen.status.node.clone(), seen.status.draining))
+            .collect()
     }
 
     /// What should be written to the store now; from now on it counts as written.
     pub fn take_unwritten(&mut self, now: Timestamp, interval: DurationMs) -> Vec<StatusRow> {
         let mut rows = Vec::new();
         for seen in self.nodes.values_mut() {
-            let due = seen.written.is_none_or(|at| at < seen.at && seen.at.since(at) >= interval.as_duration());
+            let due = seen
+                .written
+                .is_none_or(|at| at < seen.at && seen.at.since(at) >= interval.as_duration());
             if seen.urgent || due {
                 seen.urgent = false;
                 seen.written = Some(now.max(seen.at));
-                rows.push(StatusRow { status: seen.status.clone(), seen_at: seen.at });
+                rows.push(StatusRow {
+                    status: seen.status.clone(),
+                    seen_at: seen.at,
+                });
             }
         }
         rows
@@ -234,7 +267,11 @@ impl Live {
     /// Nodes that have been silent since before `before`.
     #[must_use]
     pub fn silent_since(&self, before: Timestamp) -> Vec<NodeId> {
-        self.nodes.iter().filter(|(_, seen)| seen.at < before).map(|(id, _)| id.clone()).collect()
+        self.nodes
+            .iter()
+            .filter(|(_, seen)| seen.at < before)
+            .map(|(id, _)| id.clone())
+            .collect()
     }
 
     /// Forgets a node.
@@ -261,85 +298,4 @@ fn after(now: Timestamp, span: DurationMs) -> Timestamp {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture;
-
-    fn boot(n: u128) -> MessageId {
-        MessageId::from_uuid(uuid::Uuid::from_u128(n))
-    }
-
-    fn status(node: &str, boot_number: u128, sequence: u64) -> NodeStatus {
-        NodeStatus { boot: boot(boot_number), sequence, ..fixture::status(node, "eu-west") }
-    }
-
-    fn live() -> Live {
-        Live::new(Vec::new(), 10, Timestamp(0))
-    }
-
-    #[test]
-    fn the_newest_status_of_the_newest_boot_counts() {
-        let mut live = live();
-        assert_eq!(live.observe(status("a", 1, 5), Timestamp(10)), Observation::Important);
-        assert_eq!(live.observe(status("a", 1, 6), Timestamp(20)), Observation::Routine);
-        assert_eq!(live.observe(status("a", 1, 6), Timestamp(25)), Observation::Stale, "a second delivery");
-        assert_eq!(live.observe(status("a", 1, 4), Timestamp(30)), Observation::Stale, "out of order");
-        assert_eq!(live.observe(status("a", 2, 1), Timestamp(40)), Observation::Important, "a restart");
-        assert_eq!(live.observe(status("a", 1, 7), Timestamp(50)), Observation::Stale, "late, from before the restart");
-        assert_eq!(live.nodes().next().expect("one").at, Timestamp(40));
-    }
-
-    #[test]
-    fn a_node_lives_as_long_as_its_status() {
-        let mut live = live();
-        live.observe(status("a", 1, 1), Timestamp(0));
-        assert_eq!(live.alive(Timestamp(9_999)).count(), 1);
-        assert_eq!(live.alive(Timestamp(10_000)).count(), 0);
-        assert_eq!(live.observe(status("a", 1, 2), Timestamp(11_000)), Observation::Important, "it returned");
-    }
-
-    #[test]
-    fn after_a_silence_nobody_is_taken_for_dead_at_once() {
-        let mut live = live();
-        for (node, at) in [("a", 0), ("b", 0), ("a", 12_000)] {
-            live.observe(status(node, 1, at + 1), Timestamp(at));
-        }
-        assert!(!live.settled(Timestamp(12_000)), "b had no time to speak");
-        assert!(live.settled(Timestamp(22_000)), "b had its time");
-        live.observe(status("b", 1, 12_500), Timestamp(12_500));
-        assert!(live.settled(Timestamp(12_500)), "everybody has spoken");
-    }
-
-    #[test]
-    fn stored_nodes_are_known_but_have_to_speak() {
-        let stored = StatusRow { status: status("a", 1, 9), seen_at: Timestamp(0) };
-        let mut live = Live::new(vec![stored], 10, Timestamp(60_000));
-        assert!(!live.settled(Timestamp(60_000)));
-        assert_eq!(live.observe(status("a", 1, 9), Timestamp(60_100)), Observation::Stale);
-        assert_eq!(live.observe(status("a", 1, 10), Timestamp(60_200)), Observation::Important);
-        assert!(live.settled(Timestamp(60_200)));
-    }
-
-    #[test]
-    fn writing_is_paced_but_not_for_what_matters() {
-        let (mut live, interval) = (live(), DurationMs::from_secs(4));
-        live.observe(status("a", 1, 1), Timestamp(0));
-        assert_eq!(live.take_unwritten(Timestamp(0), interval).len(), 1);
-        live.observe(status("a", 1, 2), Timestamp(2_000));
-        assert_eq!(live.take_unwritten(Timestamp(2_000), interval).len(), 0);
-        live.observe(status("a", 1, 3), Timestamp(4_000));
-        let rows = live.take_unwritten(Timestamp(4_000), interval);
-        assert_eq!(rows[0].status.sequence, 3);
-        live.observe(NodeStatus { draining: true, ..status("a", 1, 4) }, Timestamp(4_500));
-        assert_eq!(live.take_unwritten(Timestamp(4_500), interval).len(), 1);
-        live.put_back(&rows);
-        assert_eq!(live.take_unwritten(Timestamp(4_600), interval).len(), 1);
-    }
-
-    #[test]
-    fn there_is_a_limit_to_nodes() {
-        let mut live = Live::new(Vec::new(), 1, Timestamp(0));
-        live.observe(status("a", 1, 1), Timestamp(0));
-        assert_eq!(live.observe(status("b", 1, 1), Timestamp(0)), Observation::Refused);
-    }
-}
+mod tests;

@@ -69,7 +69,11 @@ impl Planner {
     /// A planner of this controller.
     #[must_use]
     pub fn new(state: Arc<State>) -> Self {
-        Self { state, told_rtt_at: None, complaints: BTreeMap::new() }
+        Self {
+            state,
+            told_rtt_at: None,
+            complaints: BTreeMap::new(),
+        }
     }
 
     /// Plans until shutdown.
@@ -102,9 +106,14 @@ impl Planner {
                 Err(error) => {
                     wanted = true;
                     if !std::mem::replace(&mut failing, true) {
-                        warn!(error = chain(&error), "planning failed; trying again until it works");
+                        warn!(
+                            error = chain(&error),
+                            "planning failed; trying again until it works"
+                        );
                     }
-                    self.state.readiness.set("planner", false, error.to_string());
+                    self.state
+                        .readiness
+                        .set("planner", false, error.to_string());
                 }
             }
         }
@@ -124,7 +133,11 @@ impl Planner {
             for row in &inputs.statuses {
                 live.merge(row.clone());
             }
-            (self.state.world_of(&live, now), live.settled(now), network::clusters(&live))
+            (
+                self.state.world_of(&live, now),
+                live.settled(now),
+                network::clusters(&live),
+            )
         };
         self.tell_network(&inputs, clusters, now).await?;
         let known = self.plan_apps(&inputs, &world, settled, now).await?;
@@ -135,7 +148,8 @@ impl Planner {
     /// Stores what was heard since the last pass.
     async fn store_observed(&self, now: Timestamp) -> Result<(), Error> {
         let state = &self.state;
-        let statuses = lock(&state.live).take_unwritten(now, state.settings.planner.status_write_interval);
+        let statuses =
+            lock(&state.live).take_unwritten(now, state.settings.planner.status_write_interval);
         let demand = lock(&state.demand).take(now);
         let (rtts, rtts_gone) = lock(&state.rtt).take_unwritten();
         if statuses.is_empty() && demand.is_empty() && rtts.is_empty() && rtts_gone.is_empty() {
@@ -222,7 +236,10 @@ impl Planner {
         now: Timestamp,
     ) -> Result<BTreeSet<(AppName, ClientPrefix)>, Error> {
         let mut known = BTreeSet::new();
-        let (plans, bindings) = (by_app(&inputs.plans, |p| &p.app), by_app(&inputs.bindings, |b| &b.app));
+        let (plans, bindings) = (
+            by_app(&inputs.plans, |p| &p.app),
+            by_app(&inputs.bindings, |b| &b.app),
+        );
         let demand = by_app(&inputs.demand, |d| &d.app);
         for app in &inputs.apps {
             let plans = plans.get(&app.name).copied().unwrap_or_default();
@@ -231,16 +248,21 @@ impl Planner {
             known.extend(demand.iter().map(|row| (app.name.clone(), row.prefix)));
             let before = Before::new(plans, bindings);
             if settled || before.is_empty() {
-                self.plan_app(app, inputs, world, &before, bindings, demand, now).await?;
+                self.plan_app(app, inputs, world, &before, bindings, demand, now)
+                    .await?;
             }
             // A pass over many apps lets others have the thread.
             tokio::task::yield_now().await;
         }
-        self.complaints.retain(|app, _| inputs.apps.iter().any(|row| row.name == *app));
+        self.complaints
+            .retain(|app, _| inputs.apps.iter().any(|row| row.name == *app));
         Ok(known)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the parts of one app's state, which live in different tables")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of one app's state, which live in different tables"
+    )]
     async fn plan_app(
         &mut self,
         app: &AppRow,
@@ -252,7 +274,9 @@ impl Planner {
         now: Timestamp,
     ) -> Result<(), Error> {
         let state = Arc::clone(&self.state);
-        let profiles = world.profiles(&app.name, &app.workflow, |stage| expected(stage, &inputs.versions));
+        let profiles = world.profiles(&app.name, &app.workflow, |stage| {
+            expected(stage, &inputs.versions)
+        });
         let limit = state.settings.planner.bindings_per_app as usize;
         let prefixes = demand.iter().map(|row| row.prefix);
         let placed = place(world, &app.workflow, &profiles, before, prefixes, limit);
@@ -262,9 +286,16 @@ impl Planner {
         if difference.bindings == 0 && !difference.plans {
             return Ok(());
         }
-        let change = Change { app, before, stored, placed: &placed, difference };
+        let change = Change {
+            app,
+            before,
+            stored,
+            placed: &placed,
+            difference,
+        };
         let ttl = state.ttl_s();
-        let revision: Option<Revision> = in_transaction!(state.store, tx => change_write(&mut tx, &change, ttl, now).await)?;
+        let revision: Option<Revision> =
+            in_transaction!(state.store, tx => change_write(&mut tx, &change, ttl, now).await)?;
         match revision {
             Some(revision) => {
                 state.metrics.moved.inc_by(difference.moved as u64);
@@ -292,10 +323,14 @@ impl Planner {
     }
 
     async fn forget_nodes(&self, now: Timestamp) -> Result<(), Error> {
-        let before = Timestamp(now.get().saturating_sub(self.state.settings.planner.forget_after.as_millis()));
+        let before = Timestamp(
+            now.get()
+                .saturating_sub(self.state.settings.planner.forget_after.as_millis()),
+        );
         let silent = lock(&self.state.live).silent_since(before);
         for node in silent {
-            let gone: bool = in_transaction!(self.state.store, tx => node_forget(&mut tx, &node, before).await)?;
+            let gone: bool =
+                in_transaction!(self.state.store, tx => node_forget(&mut tx, &node, before).await)?;
             if gone {
                 lock(&self.state.live).forget(&node);
                 info!(%node, "forgotten after its long silence");
@@ -308,7 +343,9 @@ impl Planner {
 /// What a stage's manifest says about running it.
 #[must_use]
 pub fn expected(stage: &Stage, versions: &[VersionRow]) -> Profile {
-    let version = versions.iter().find(|v| v.function == stage.function && v.number == stage.version);
+    let version = versions
+        .iter()
+        .find(|v| v.function == stage.function && v.number == stage.version);
     version.map_or_else(
         || profile(&fdn_core::manifest::Manifest::default()),
         |version| profile(&version.manifest),
@@ -318,11 +355,16 @@ pub fn expected(stage: &Stage, versions: &[VersionRow]) -> Profile {
 /// What a manifest says about running its function.
 #[must_use]
 pub fn profile(manifest: &fdn_core::manifest::Manifest) -> Profile {
-    Profile { work: manifest.expected_millis(), demand: manifest.resources() }
+    Profile {
+        work: manifest.expected_millis(),
+        demand: manifest.resources(),
+    }
 }
 
 /// Rows in order of their app, as slices by app. The database's order may differ from ours in the place of the hyphen, but equal names always
 /// stand together.
 fn by_app<T>(rows: &[T], key: impl Fn(&T) -> &AppName) -> BTreeMap<&AppName, &[T]> {
-    rows.chunk_by(|a, b| key(a) == key(b)).filter_map(|chunk| Some((key(chunk.first()?), chunk))).collect()
+    rows.chunk_by(|a, b| key(a) == key(b))
+        .filter_map(|chunk| Some((key(chunk.first()?), chunk)))
+        .collect()
 }

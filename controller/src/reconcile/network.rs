@@ -15,7 +15,10 @@ use crate::geo::RttTable;
 pub fn clusters(live: &Live) -> Vec<ClusterSpec> {
     let mut nodes: BTreeMap<ClusterId, Vec<&Seen>> = BTreeMap::new();
     for seen in live.nodes() {
-        nodes.entry(seen.status.cluster.clone()).or_default().push(seen);
+        nodes
+            .entry(seen.status.cluster.clone())
+            .or_default()
+            .push(seen);
     }
     let somebody_serves = live.nodes().any(|seen| !seen.status.draining);
     live.clusters()
@@ -57,13 +60,23 @@ pub fn next(
                 || (since_last >= pause && rtt.differs(&told.measured))
         }
     };
-    due.then(|| NetworkDesired { revision: Revision::NONE, clusters, locations: locations.to_vec(), measured })
+    due.then(|| NetworkDesired {
+        revision: Revision::NONE,
+        clusters,
+        locations: locations.to_vec(),
+        measured,
+    })
 }
 
 /// A network nobody has told anything about.
 #[must_use]
 pub fn unknown(locations: &[(ClientPrefix, GeoPoint)]) -> NetworkDesired {
-    NetworkDesired { revision: Revision::NONE, clusters: Vec::new(), locations: locations.to_vec(), measured: Vec::new() }
+    NetworkDesired {
+        revision: Revision::NONE,
+        clusters: Vec::new(),
+        locations: locations.to_vec(),
+        measured: Vec::new(),
+    }
 }
 
 /// How long ago `last` was; for ever if it never was.
@@ -84,19 +97,41 @@ mod tests {
     fn live(nodes: &[(&str, &str, bool)]) -> Live {
         let mut live = Live::new(Vec::new(), 10, Timestamp(0));
         for (node, cluster, draining) in nodes {
-            live.observe(NodeStatus { draining: *draining, ..fixture::status(node, cluster) }, Timestamp(0));
+            live.observe(
+                NodeStatus {
+                    draining: *draining,
+                    ..fixture::status(node, cluster)
+                },
+                Timestamp(0),
+            );
         }
         live
     }
 
     #[test]
     fn a_cluster_is_its_nodes_and_draining_ones_leave() {
-        let specs = clusters(&live(&[("a-1", "a", false), ("a-2", "a", true), ("b-1", "b", true)]));
-        let gateways: Vec<(&str, usize, usize)> =
-            specs.iter().map(|spec| (spec.cluster.as_str(), spec.gateways.len(), spec.health.len())).collect();
+        let specs = clusters(&live(&[
+            ("a-1", "a", false),
+            ("a-2", "a", true),
+            ("b-1", "b", true),
+        ]));
+        let gateways: Vec<(&str, usize, usize)> = specs
+            .iter()
+            .map(|spec| {
+                (
+                    spec.cluster.as_str(),
+                    spec.gateways.len(),
+                    spec.health.len(),
+                )
+            })
+            .collect();
         assert_eq!(gateways, [("a", 1, 1), ("b", 0, 0)]);
         let alone = clusters(&live(&[("a-1", "a", true)]));
-        assert_eq!(alone[0].gateways.len(), 1, "better a draining gateway than none");
+        assert_eq!(
+            alone[0].gateways.len(),
+            1,
+            "better a draining gateway than none"
+        );
     }
 
     #[test]
@@ -104,8 +139,10 @@ mod tests {
         let mut rtt = RttTable::new(&GeoSettings::default(), Vec::new());
         let live = live(&[("a-1", "a", false)]);
         let pause = Duration::from_secs(10);
-        let told = next(None, clusters(&live), &[], &rtt, Duration::ZERO, pause).expect("the first");
-        let again = |rtt: &RttTable, since| next(Some(&told), clusters(&live), &[], rtt, since, pause);
+        let told =
+            next(None, clusters(&live), &[], &rtt, Duration::ZERO, pause).expect("the first");
+        let again =
+            |rtt: &RttTable, since| next(Some(&told), clusters(&live), &[], rtt, since, pause);
         assert_eq!(again(&rtt, Duration::MAX), None);
         rtt.observe(
             Sample {
@@ -118,6 +155,9 @@ mod tests {
         );
         assert_eq!(again(&rtt, Duration::from_secs(9)), None, "too soon");
         assert_eq!(again(&rtt, pause).expect("due").measured.len(), 1);
-        assert!(next(Some(&told), Vec::new(), &[], &rtt, Duration::ZERO, pause).is_some(), "a cluster left");
+        assert!(
+            next(Some(&told), Vec::new(), &[], &rtt, Duration::ZERO, pause).is_some(),
+            "a cluster left"
+        );
     }
 }

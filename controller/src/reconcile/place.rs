@@ -53,7 +53,10 @@ impl Placed {
     /// The clusters that any plan uses.
     #[must_use]
     pub fn primaries(&self) -> BTreeSet<ClusterId> {
-        self.plans.values().flat_map(|plan| plan.stages.values().cloned()).collect()
+        self.plans
+            .values()
+            .flat_map(|plan| plan.stages.values().cloned())
+            .collect()
     }
 }
 
@@ -69,8 +72,14 @@ impl<'a> Before<'a> {
     #[must_use]
     pub fn new(plans: &'a [PlanRow], bindings: &'a [BindingRow]) -> Self {
         Self {
-            plans: plans.iter().map(|plan| (plan.group.as_str(), plan)).collect(),
-            bindings: bindings.iter().map(|binding| (binding.prefix, binding)).collect(),
+            plans: plans
+                .iter()
+                .map(|plan| (plan.group.as_str(), plan))
+                .collect(),
+            bindings: bindings
+                .iter()
+                .map(|binding| (binding.prefix, binding))
+                .collect(),
         }
     }
 
@@ -94,14 +103,24 @@ impl<'a> Before<'a> {
         workflow
             .stages()
             .iter()
-            .map(|stage| if stage.name == *entry { Some(binding.cluster.clone()) } else { plan.stages.get(&stage.name).cloned() })
+            .map(|stage| {
+                if stage.name == *entry {
+                    Some(binding.cluster.clone())
+                } else {
+                    plan.stages.get(&stage.name).cloned()
+                }
+            })
             .collect()
     }
 
     /// The same for the clients nobody knows anything about.
     fn stages_of_group(&self, workflow: &Workflow, group: &str) -> Option<Vec<ClusterId>> {
         let plan = self.plans.get(group)?;
-        workflow.stages().iter().map(|stage| plan.stages.get(&stage.name).cloned()).collect()
+        workflow
+            .stages()
+            .iter()
+            .map(|stage| plan.stages.get(&stage.name).cloned())
+            .collect()
     }
 }
 
@@ -124,9 +143,13 @@ pub fn place(
             chosen.insert(prefix);
         }
     }
-    let mut groups: BTreeMap<(GroupKey, Option<Vec<ClusterId>>), Vec<ClientPrefix>> = BTreeMap::new();
+    let mut groups: BTreeMap<(GroupKey, Option<Vec<ClusterId>>), Vec<ClientPrefix>> =
+        BTreeMap::new();
     for prefix in chosen {
-        groups.entry((world.group(prefix), before.stages(workflow, prefix))).or_default().push(prefix);
+        groups
+            .entry((world.group(prefix), before.stages(workflow, prefix)))
+            .or_default()
+            .push(prefix);
     }
     if groups.is_empty() {
         let nobody = world.group(ClientPrefix::new(NOBODY, 0));
@@ -137,12 +160,27 @@ pub fn place(
     for ((group, previous), members) in groups {
         match world.steer_group(workflow, profiles, &group, previous.as_deref()) {
             Ok(steering) => {
-                let stages: BTreeMap<_, _> =
-                    workflow.stages().iter().map(|stage| stage.name.clone()).zip(steering.stages).collect();
-                let explanation = PlanExplanation { reason: steering.reason, candidates: steering.candidates };
-                let name = placed.add_plan(&group, GroupPlan { stages, explanation });
+                let stages: BTreeMap<_, _> = workflow
+                    .stages()
+                    .iter()
+                    .map(|stage| stage.name.clone())
+                    .zip(steering.stages)
+                    .collect();
+                let explanation = PlanExplanation {
+                    reason: steering.reason,
+                    candidates: steering.candidates,
+                };
+                let name = placed.add_plan(
+                    &group,
+                    GroupPlan {
+                        stages,
+                        explanation,
+                    },
+                );
                 for prefix in members {
-                    placed.bindings.insert(prefix, (steering.entry.clone(), name.clone()));
+                    placed
+                        .bindings
+                        .insert(prefix, (steering.entry.clone(), name.clone()));
                 }
             }
             Err(error) => {
@@ -178,13 +216,22 @@ impl Placed {
     /// Leaves clients where they were.
     fn keep(&mut self, before: &Before<'_>, members: &[ClientPrefix]) {
         for prefix in members {
-            let Some((binding, plan)) = before.plan(*prefix) else { continue };
-            self.plans.entry(plan.group.clone()).or_insert_with(|| GroupPlan {
-                stages: plan.stages.clone(),
-                explanation: serde_json::from_str(&plan.explanation)
-                    .unwrap_or_else(|_| PlanExplanation { reason: "kept".to_owned(), candidates: Vec::new() }),
-            });
-            self.bindings.insert(*prefix, (binding.cluster.clone(), plan.group.clone()));
+            let Some((binding, plan)) = before.plan(*prefix) else {
+                continue;
+            };
+            self.plans
+                .entry(plan.group.clone())
+                .or_insert_with(|| GroupPlan {
+                    stages: plan.stages.clone(),
+                    explanation: serde_json::from_str(&plan.explanation).unwrap_or_else(|_| {
+                        PlanExplanation {
+                            reason: "kept".to_owned(),
+                            candidates: Vec::new(),
+                        }
+                    }),
+                });
+            self.bindings
+                .insert(*prefix, (binding.cluster.clone(), plan.group.clone()));
         }
     }
 }
@@ -206,7 +253,9 @@ pub fn difference(before: &Before<'_>, placed: &Placed) -> Difference {
     let mut difference = Difference::default();
     for (prefix, (cluster, group)) in &placed.bindings {
         match before.bindings.get(prefix) {
-            Some(binding) if binding.cluster == *cluster => difference.plans |= binding.group != *group,
+            Some(binding) if binding.cluster == *cluster => {
+                difference.plans |= binding.group != *group
+            }
             Some(_) => {
                 difference.bindings += 1;
                 difference.moved += 1;
@@ -214,20 +263,37 @@ pub fn difference(before: &Before<'_>, placed: &Placed) -> Difference {
             None => difference.bindings += 1,
         }
     }
-    difference.bindings += before.bindings.keys().filter(|prefix| !placed.bindings.contains_key(prefix)).count();
+    difference.bindings += before
+        .bindings
+        .keys()
+        .filter(|prefix| !placed.bindings.contains_key(prefix))
+        .count();
     difference.plans |= before.plans.len() != placed.plans.len()
-        || before.plans.iter().any(|(group, plan)| placed.plans.get(*group).is_none_or(|new| new.stages != plan.stages));
+        || before.plans.iter().any(|(group, plan)| {
+            placed
+                .plans
+                .get(*group)
+                .is_none_or(|new| new.stages != plan.stages)
+        });
     difference
 }
 
 /// The bindings as rows, each with the revision at which its clients were first sent there.
 #[must_use]
-pub fn binding_rows(app: &fdn_core::AppName, before: &Before<'_>, placed: &Placed, revision: Revision) -> Vec<BindingRow> {
+pub fn binding_rows(
+    app: &fdn_core::AppName,
+    before: &Before<'_>,
+    placed: &Placed,
+    revision: Revision,
+) -> Vec<BindingRow> {
     placed
         .bindings
         .iter()
         .map(|(prefix, (cluster, group))| {
-            let same = before.bindings.get(prefix).filter(|old| old.cluster == *cluster);
+            let same = before
+                .bindings
+                .get(prefix)
+                .filter(|old| old.cluster == *cluster);
             BindingRow {
                 app: app.clone(),
                 prefix: *prefix,

@@ -7,7 +7,9 @@ use fdn_core::api::Candidate;
 use fdn_core::latency::{ClientView, LatencyEstimate, LatencyMap, LatencySource};
 use fdn_core::message::NodeStatus;
 use fdn_core::workflow::{Stage, Workflow};
-use fdn_core::{AppName, ClientPrefix, ClusterId, GeoPoint, Millis, RegionName, Resources, StageName, Timestamp};
+use fdn_core::{
+    AppName, ClientPrefix, ClusterId, GeoPoint, Millis, RegionName, Resources, StageName, Timestamp,
+};
 use fdn_scheduling::group::{GroupKey, Grouping};
 use fdn_scheduling::live;
 use fdn_scheduling::place::{Bandwidth, Cluster, Infeasible, Link, Network, Options, Problem};
@@ -73,14 +75,26 @@ impl World {
     ) -> Self {
         let places: BTreeMap<ClusterId, (RegionName, GeoPoint)> = live.clusters();
         let alive: Vec<&NodeStatus> = live.alive(now).map(|seen| &seen.status).collect();
-        let nodes_of = |id: &ClusterId| alive.iter().copied().filter(|node| node.cluster == *id).collect::<Vec<_>>();
-        let clusters: Vec<Cluster> = places.keys().map(|id| live::cluster(id.clone(), nodes_of(id))).collect();
+        let nodes_of = |id: &ClusterId| {
+            alive
+                .iter()
+                .copied()
+                .filter(|node| node.cluster == *id)
+                .collect::<Vec<_>>()
+        };
+        let clusters: Vec<Cluster> = places
+            .keys()
+            .map(|id| live::cluster(id.clone(), nodes_of(id)))
+            .collect();
         let points: Vec<GeoPoint> = places.values().map(|(_, point)| *point).collect();
         let network = Network::from_fn(points.len(), |from, to| Link {
             latency: points[from].rtt_estimate(&points[to]) * 0.5,
             bandwidth: terms.bandwidth,
         });
-        let locations = places.into_iter().map(|(id, (_, point))| (id, point)).collect();
+        let locations = places
+            .into_iter()
+            .map(|(id, (_, point))| (id, point))
+            .collect();
         let mut map = LatencyMap::new(locations, geo.locations().iter().copied());
         map.set_measured(measured);
         Self {
@@ -108,15 +122,30 @@ impl World {
 
     /// What is known of running the stages of `app`: measured if calls have been measured, as the manifest expects otherwise.
     #[must_use]
-    pub fn profiles(&self, app: &AppName, workflow: &Workflow, expected: impl Fn(&Stage) -> Profile) -> Profiles {
+    pub fn profiles(
+        &self,
+        app: &AppName,
+        workflow: &Workflow,
+        expected: impl Fn(&Stage) -> Profile,
+    ) -> Profiles {
         // Calls are measured for an app as a whole, which tells about a stage only if there is just one.
-        let measured = if workflow.stages().len() == 1 { self.execution.get(app).copied() } else { None };
+        let measured = if workflow.stages().len() == 1 {
+            self.execution.get(app).copied()
+        } else {
+            None
+        };
         workflow
             .stages()
             .iter()
             .map(|stage| {
                 let profile = expected(stage);
-                (stage.name.clone(), Profile { work: measured.unwrap_or(profile.work), ..profile })
+                (
+                    stage.name.clone(),
+                    Profile {
+                        work: measured.unwrap_or(profile.work),
+                        ..profile
+                    },
+                )
             })
             .collect()
     }
@@ -134,7 +163,15 @@ impl World {
     ) -> Result<Steering, fdn_scheduling::Error> {
         let estimates = group
             .distances()
-            .map(|(id, one_way)| (id.clone(), LatencyEstimate { rtt: one_way * 2.0, source: LatencySource::Located }))
+            .map(|(id, one_way)| {
+                (
+                    id.clone(),
+                    LatencyEstimate {
+                        rtt: one_way * 2.0,
+                        source: LatencySource::Located,
+                    },
+                )
+            })
             .collect();
         self.steer(workflow, profiles, &estimates, previous)
     }
@@ -150,17 +187,37 @@ impl World {
         view: &BTreeMap<ClusterId, LatencyEstimate>,
         previous: Option<&[ClusterId]>,
     ) -> Result<Steering, fdn_scheduling::Error> {
-        let idle = Profile { work: Millis::ZERO, demand: Resources::default() };
-        let dag = dag(workflow, |stage| profiles.get(&stage.name).copied().unwrap_or(idle))?;
-        let distance: Vec<Millis> =
-            self.clusters.iter().map(|c| view.get(&c.id).map_or(Millis::INFINITY, LatencyEstimate::one_way)).collect();
-        let problem = Problem::new(&dag, &self.clusters, &self.network, &distance)?.with_options(OPTIONS);
-        let Steered { plan, planned, decision } = replan(&problem, previous, self.margin)?;
+        let idle = Profile {
+            work: Millis::ZERO,
+            demand: Resources::default(),
+        };
+        let dag = dag(workflow, |stage| {
+            profiles.get(&stage.name).copied().unwrap_or(idle)
+        })?;
+        let distance: Vec<Millis> = self
+            .clusters
+            .iter()
+            .map(|c| {
+                view.get(&c.id)
+                    .map_or(Millis::INFINITY, LatencyEstimate::one_way)
+            })
+            .collect();
+        let problem =
+            Problem::new(&dag, &self.clusters, &self.network, &distance)?.with_options(OPTIONS);
+        let Steered {
+            plan,
+            planned,
+            decision,
+        } = replan(&problem, previous, self.margin)?;
         let stages = plan.placements()[..workflow.stages().len()]
             .iter()
             .map(|placement| self.clusters[placement.cluster.get()].id.clone())
             .collect();
-        let candidates = planned.report.entry().map(|entry| entry.rows(view, &decision)).unwrap_or_default();
+        let candidates = planned
+            .report
+            .entry()
+            .map(|entry| entry.rows(view, &decision))
+            .unwrap_or_default();
         Ok(Steering {
             stages,
             entry: decision.cluster.clone(),
@@ -172,7 +229,11 @@ impl World {
 
     /// Rows for an explanation when no cluster can take the app: the distances, and what keeps it out.
     #[must_use]
-    pub fn excluded_rows(&self, view: &BTreeMap<ClusterId, LatencyEstimate>, why: &Infeasible) -> Vec<Candidate> {
+    pub fn excluded_rows(
+        &self,
+        view: &BTreeMap<ClusterId, LatencyEstimate>,
+        why: &Infeasible,
+    ) -> Vec<Candidate> {
         why.clusters
             .iter()
             .filter_map(|(id, exclusion)| {
@@ -210,20 +271,26 @@ fn execution_means(alive: &[&NodeStatus]) -> BTreeMap<AppName, Millis> {
     let mut sums: BTreeMap<&AppName, (f64, f64)> = BTreeMap::new();
     for node in alive {
         let speed = fdn_scheduling::place::Speed::new(node.speed).get();
-        for app in node.apps.iter().filter(|app| app.invocations > 0 && app.execution_mean.is_finite()) {
+        for app in node
+            .apps
+            .iter()
+            .filter(|app| app.invocations > 0 && app.execution_mean.is_finite())
+        {
             let weight = app.invocations as f64;
             let sum = sums.entry(&app.app).or_default();
             sum.0 += app.execution_mean.max(Millis::ZERO).get() * speed * weight;
             sum.1 += weight;
         }
     }
-    sums.into_iter().map(|(app, (time, weight))| (app.clone(), Millis::new(time / weight))).collect()
+    sums.into_iter()
+        .map(|(app, (time, weight))| (app.clone(), Millis::new(time / weight)))
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use fdn_core::message::{AppObserved, AppPhase};
     use fdn_core::Revision;
+    use fdn_core::message::{AppObserved, AppPhase};
 
     use super::*;
     use crate::fixture;
@@ -238,11 +305,21 @@ mod tests {
             errors: 0,
             execution_mean: Millis::new(mean),
         };
-        let node = |name: &str, speed, app| NodeStatus { speed, apps: vec![app], ..fixture::status(name, "eu-west") };
-        let (a, b) = (node("a", 1.0, observed(30, 4.0)), node("b", 2.0, observed(10, 4.0)));
+        let node = |name: &str, speed, app| NodeStatus {
+            speed,
+            apps: vec![app],
+            ..fixture::status(name, "eu-west")
+        };
+        let (a, b) = (
+            node("a", 1.0, observed(30, 4.0)),
+            node("b", 2.0, observed(10, 4.0)),
+        );
         let idle = node("c", 1.0, observed(0, 900.0));
         // (30 * 4 * 1 + 10 * 4 * 2) / 40
         let means = execution_means(&[&a, &b, &idle]);
-        assert_eq!(means.into_iter().collect::<Vec<_>>(), [("hello".parse().expect("app"), Millis::new(5.0))]);
+        assert_eq!(
+            means.into_iter().collect::<Vec<_>>(),
+            [("hello".parse().expect("app"), Millis::new(5.0))]
+        );
     }
 }

@@ -38,7 +38,9 @@ pub async fn change_write(
     now: Timestamp,
 ) -> Result<Option<Revision>, StoreError> {
     let revision = revision_next(connection).await?;
-    let Some(mut app) = app_get(connection, &change.app.name).await? else { return Ok(None) };
+    let Some(mut app) = app_get(connection, &change.app.name).await? else {
+        return Ok(None);
+    };
     if app != *change.app {
         return Ok(None);
     }
@@ -75,20 +77,33 @@ async fn placement_write(
     let rows = binding_rows(app, change.before, change.placed, revision);
     let stored: BTreeMap<_, _> = change.stored.iter().map(|row| (row.prefix, row)).collect();
     let wanted: BTreeSet<_> = rows.iter().map(|row| row.prefix).collect();
-    for row in rows.iter().filter(|row| stored.get(&row.prefix) != Some(row)) {
+    for row in rows
+        .iter()
+        .filter(|row| stored.get(&row.prefix) != Some(row))
+    {
         binding_upsert(connection, row).await?;
     }
     for prefix in stored.keys().filter(|prefix| !wanted.contains(prefix)) {
         binding_delete(connection, app, *prefix).await?;
     }
-    plan_replace(connection, app, &plan_rows(app, change.placed, revision, now)?).await
+    plan_replace(
+        connection,
+        app,
+        &plan_rows(app, change.placed, revision, now)?,
+    )
+    .await
 }
 
 /// Plans as rows.
 ///
 /// # Errors
 /// When an explanation cannot be written as JSON.
-pub fn plan_rows(app: &AppName, placed: &Placed, revision: Revision, now: Timestamp) -> Result<Vec<PlanRow>, StoreError> {
+pub fn plan_rows(
+    app: &AppName,
+    placed: &Placed,
+    revision: Revision,
+    now: Timestamp,
+) -> Result<Vec<PlanRow>, StoreError> {
     placed
         .plans
         .iter()
@@ -97,7 +112,8 @@ pub fn plan_rows(app: &AppName, placed: &Placed, revision: Revision, now: Timest
                 app: app.clone(),
                 group: group.clone(),
                 stages: plan.stages.clone(),
-                explanation: serde_json::to_string(&plan.explanation).map_err(|e| StoreError::corrupt("plans.explanation", e))?,
+                explanation: serde_json::to_string(&plan.explanation)
+                    .map_err(|e| StoreError::corrupt("plans.explanation", e))?,
                 revision,
                 planned_at: now,
             })

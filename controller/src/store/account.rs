@@ -36,7 +36,9 @@ pub struct Session {
 /// # Errors
 /// When the database fails.
 pub async fn user_count(connection: &mut AnyConnection) -> Result<u64, StoreError> {
-    let row = sqlx::query("SELECT COUNT(*) AS n FROM users").fetch_one(connection).await?;
+    let row = sqlx::query("SELECT COUNT(*) AS n FROM users")
+        .fetch_one(connection)
+        .await?;
     number(&row, "n")
 }
 
@@ -44,7 +46,11 @@ pub async fn user_count(connection: &mut AnyConnection) -> Result<u64, StoreErro
 ///
 /// # Errors
 /// When the database fails.
-pub async fn user_insert(connection: &mut AnyConnection, user: &User, now: Timestamp) -> Result<bool, StoreError> {
+pub async fn user_insert(
+    connection: &mut AnyConnection,
+    user: &User,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "INSERT INTO users (name, tenant, role, password_hash, created_at) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (name) DO NOTHING",
     )
@@ -62,13 +68,22 @@ pub async fn user_insert(connection: &mut AnyConnection, user: &User, now: Times
 ///
 /// # Errors
 /// When the database fails.
-pub async fn user_get(connection: &mut AnyConnection, name: &str) -> Result<Option<User>, StoreError> {
+pub async fn user_get(
+    connection: &mut AnyConnection,
+    name: &str,
+) -> Result<Option<User>, StoreError> {
     let row = sqlx::query("SELECT name, role, password_hash FROM users WHERE name = $1")
         .bind(name)
         .fetch_optional(connection)
         .await?;
-    row.map(|row| Ok(User { name: row.try_get("name")?, role: parsed(&row, "role")?, password_hash: row.try_get("password_hash")? }))
-        .transpose()
+    row.map(|row| {
+        Ok(User {
+            name: row.try_get("name")?,
+            role: parsed(&row, "role")?,
+            password_hash: row.try_get("password_hash")?,
+        })
+    })
+    .transpose()
 }
 
 /// Keeps a new token by its hash.
@@ -96,7 +111,11 @@ pub async fn token_insert(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn token_find(connection: &mut AnyConnection, hash: &str, now: Timestamp) -> Result<Option<Session>, StoreError> {
+pub async fn token_find(
+    connection: &mut AnyConnection,
+    hash: &str,
+    now: Timestamp,
+) -> Result<Option<Session>, StoreError> {
     let row = sqlx::query(
         "SELECT t.user_name, u.role, t.expires_at, t.last_used_at FROM tokens t JOIN users u ON u.name = t.user_name \
          WHERE t.hash = $1 AND t.expires_at > $2",
@@ -120,7 +139,11 @@ pub async fn token_find(connection: &mut AnyConnection, hash: &str, now: Timesta
 ///
 /// # Errors
 /// When the database fails.
-pub async fn token_touch(connection: &mut AnyConnection, hash: &str, now: Timestamp) -> Result<(), StoreError> {
+pub async fn token_touch(
+    connection: &mut AnyConnection,
+    hash: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
     sqlx::query("UPDATE tokens SET last_used_at = $2 WHERE hash = $1")
         .bind(hash)
         .bind(stored(now.get()))
@@ -133,8 +156,16 @@ pub async fn token_touch(connection: &mut AnyConnection, hash: &str, now: Timest
 ///
 /// # Errors
 /// When the database fails.
-pub async fn token_trim(connection: &mut AnyConnection, user: &str, keep: u32, now: Timestamp) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM tokens WHERE expires_at <= $1").bind(stored(now.get())).execute(&mut *connection).await?;
+pub async fn token_trim(
+    connection: &mut AnyConnection,
+    user: &str,
+    keep: u32,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM tokens WHERE expires_at <= $1")
+        .bind(stored(now.get()))
+        .execute(&mut *connection)
+        .await?;
     sqlx::query(
         "DELETE FROM tokens WHERE user_name = $1 AND hash NOT IN \
          (SELECT hash FROM tokens WHERE user_name = $1 ORDER BY last_used_at DESC, hash LIMIT $2)",

@@ -51,8 +51,14 @@ fn app_row(row: &AnyRow) -> Result<AppRow, StoreError> {
 ///
 /// # Errors
 /// When the database fails.
-pub async fn app_get(connection: &mut AnyConnection, app: &AppName) -> Result<Option<AppRow>, StoreError> {
-    let row = sqlx::query("SELECT * FROM apps WHERE name = $1").bind(app.as_str()).fetch_optional(connection).await?;
+pub async fn app_get(
+    connection: &mut AnyConnection,
+    app: &AppName,
+) -> Result<Option<AppRow>, StoreError> {
+    let row = sqlx::query("SELECT * FROM apps WHERE name = $1")
+        .bind(app.as_str())
+        .fetch_optional(connection)
+        .await?;
     row.as_ref().map(app_row).transpose()
 }
 
@@ -61,7 +67,9 @@ pub async fn app_get(connection: &mut AnyConnection, app: &AppName) -> Result<Op
 /// # Errors
 /// When the database fails.
 pub async fn app_list(connection: &mut AnyConnection) -> Result<Vec<AppRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM apps ORDER BY name").fetch_all(connection).await?;
+    let rows = sqlx::query("SELECT * FROM apps ORDER BY name")
+        .fetch_all(connection)
+        .await?;
     rows.iter().map(app_row).collect()
 }
 
@@ -97,6 +105,9 @@ pub async fn app_upsert(connection: &mut AnyConnection, app: &AppRow) -> Result<
 /// # Errors
 /// When the database fails.
 pub async fn app_delete(connection: &mut AnyConnection, app: &AppName) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM apps WHERE name = $1").bind(app.as_str()).execute(connection).await?;
+    sqlx::query("DELETE FROM apps WHERE name = $1")
+        .bind(app.as_str())
+        .execute(connection)
+        .await?;
     Ok(())
 }

@@ -27,7 +27,10 @@ pub struct AuditEntry {
 ///
 /// # Errors
 /// When the database fails.
-pub async fn audit_insert(connection: &mut AnyConnection, entry: &AuditEntry) -> Result<(), StoreError> {
+pub async fn audit_insert(
+    connection: &mut AnyConnection,
+    entry: &AuditEntry,
+) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO audit (id, at, actor, action, subject, before_state, after_state) VALUES ($1, $2, $3, $4, $5, $6, $7)",
     )
@@ -64,7 +67,10 @@ pub struct AuditRow {
 ///
 /// # Errors
 /// When the database fails.
-pub async fn audit_list(connection: &mut AnyConnection, limit: u32) -> Result<Vec<AuditRow>, StoreError> {
+pub async fn audit_list(
+    connection: &mut AnyConnection,
+    limit: u32,
+) -> Result<Vec<AuditRow>, StoreError> {
     let rows = sqlx::query(
         "SELECT at, actor, action, subject, before_state, after_state FROM audit ORDER BY at DESC, id DESC LIMIT $1",
     )

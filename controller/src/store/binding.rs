@@ -36,7 +36,10 @@ fn binding_row(row: &AnyRow) -> Result<BindingRow, StoreError> {
 ///
 /// # Errors
 /// When the database fails.
-pub async fn binding_list(connection: &mut AnyConnection, app: &AppName) -> Result<Vec<BindingRow>, StoreError> {
+pub async fn binding_list(
+    connection: &mut AnyConnection,
+    app: &AppName,
+) -> Result<Vec<BindingRow>, StoreError> {
     let rows = sqlx::query("SELECT * FROM bindings WHERE app = $1 ORDER BY prefix")
         .bind(app.as_str())
         .fetch_all(connection)
@@ -48,8 +51,12 @@ pub async fn binding_list(connection: &mut AnyConnection, app: &AppName) -> Resu
 ///
 /// # Errors
 /// When the database fails.
-pub async fn binding_list_all(connection: &mut AnyConnection) -> Result<Vec<BindingRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM bindings ORDER BY app, prefix").fetch_all(connection).await?;
+pub async fn binding_list_all(
+    connection: &mut AnyConnection,
+) -> Result<Vec<BindingRow>, StoreError> {
+    let rows = sqlx::query("SELECT * FROM bindings ORDER BY app, prefix")
+        .fetch_all(connection)
+        .await?;
     rows.iter().map(binding_row).collect()
 }
 
@@ -57,7 +64,10 @@ pub async fn binding_list_all(connection: &mut AnyConnection) -> Result<Vec<Bind
 ///
 /// # Errors
 /// When the database fails.
-pub async fn binding_upsert(connection: &mut AnyConnection, binding: &BindingRow) -> Result<(), StoreError> {
+pub async fn binding_upsert(
+    connection: &mut AnyConnection,
+    binding: &BindingRow,
+) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO bindings (app, prefix, cluster, client_group, revision) VALUES ($1, $2, $3, $4, $5) \
          ON CONFLICT (app, prefix) DO UPDATE SET cluster = excluded.cluster, client_group = excluded.client_group, \
@@ -77,7 +87,11 @@ pub async fn binding_upsert(connection: &mut AnyConnection, binding: &BindingRow
 ///
 /// # Errors
 /// When the database fails.
-pub async fn binding_delete(connection: &mut AnyConnection, app: &AppName, prefix: ClientPrefix) -> Result<(), StoreError> {
+pub async fn binding_delete(
+    connection: &mut AnyConnection,
+    app: &AppName,
+    prefix: ClientPrefix,
+) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM bindings WHERE app = $1 AND prefix = $2")
         .bind(app.as_str())
         .bind(prefix.to_string())

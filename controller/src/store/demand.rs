@@ -24,7 +24,9 @@ pub struct DemandRow {
 /// # Errors
 /// When the database fails.
 pub async fn demand_list(connection: &mut AnyConnection) -> Result<Vec<DemandRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM demand ORDER BY app, last_seen DESC, prefix").fetch_all(connection).await?;
+    let rows = sqlx::query("SELECT * FROM demand ORDER BY app, last_seen DESC, prefix")
+        .fetch_all(connection)
+        .await?;
     rows.iter()
         .map(|row| {
             Ok(DemandRow {
@@ -41,7 +43,10 @@ pub async fn demand_list(connection: &mut AnyConnection) -> Result<Vec<DemandRow
 ///
 /// # Errors
 /// When the database fails.
-pub async fn demand_add(connection: &mut AnyConnection, demand: &DemandRow) -> Result<(), StoreError> {
+pub async fn demand_add(
+    connection: &mut AnyConnection,
+    demand: &DemandRow,
+) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO demand (app, prefix, queries, last_seen) \
          SELECT name, $2, $3, $4 FROM apps WHERE name = $1 \
@@ -60,7 +65,11 @@ pub async fn demand_add(connection: &mut AnyConnection, demand: &DemandRow) -> R
 ///
 /// # Errors
 /// When the database fails.
-pub async fn demand_trim(connection: &mut AnyConnection, app: &AppName, keep: u32) -> Result<u64, StoreError> {
+pub async fn demand_trim(
+    connection: &mut AnyConnection,
+    app: &AppName,
+    keep: u32,
+) -> Result<u64, StoreError> {
     let done = sqlx::query(
         "DELETE FROM demand WHERE app = $1 AND prefix NOT IN \
          (SELECT prefix FROM demand WHERE app = $1 ORDER BY last_seen DESC, prefix LIMIT $2)",

@@ -25,7 +25,9 @@ impl Dialect {
         match url.split(':').next() {
             Some("postgres" | "postgresql") => Ok(Self::Postgres),
             Some("sqlite") => Ok(Self::Sqlite),
-            _ => Err(StoreError::Address("expected postgres://USER@HOST/NAME or sqlite:///PATH".to_owned())),
+            _ => Err(StoreError::Address(
+                "expected postgres://USER@HOST/NAME or sqlite:///PATH".to_owned(),
+            )),
         }
     }
 
@@ -38,15 +40,20 @@ impl Dialect {
         }
     }
 
-    pub(super) fn options(self, settings: &DatabaseSettings) -> Result<AnyConnectOptions, StoreError> {
+    pub(super) fn options(
+        self,
+        settings: &DatabaseSettings,
+    ) -> Result<AnyConnectOptions, StoreError> {
         // The parser's own messages may quote the address, which may hold a password.
         let mut url = Url::parse(&settings.url).map_err(|e| StoreError::Address(e.to_string()))?;
         match self {
             Self::Postgres => {
                 if let Some(path) = &settings.password_file {
-                    let password = fdn_service::secret::read(path).map_err(|e| StoreError::Address(e.to_string()))?;
-                    url.set_password(Some(password.expose()))
-                        .map_err(|()| StoreError::Address("it must name a host to have a password".to_owned()))?;
+                    let password = fdn_service::secret::read(path)
+                        .map_err(|e| StoreError::Address(e.to_string()))?;
+                    url.set_password(Some(password.expose())).map_err(|()| {
+                        StoreError::Address("it must name a host to have a password".to_owned())
+                    })?;
                 }
             }
             Self::Sqlite => {
@@ -93,8 +100,11 @@ impl Dialect {
 }
 
 fn create_folder(path: &str) -> Result<(), StoreError> {
-    let Some(folder) = std::path::Path::new(path).parent() else { return Ok(()) };
-    std::fs::create_dir_all(folder).map_err(|e| StoreError::Address(format!("{} cannot be made: {e}", folder.display())))
+    let Some(folder) = std::path::Path::new(path).parent() else {
+        return Ok(());
+    };
+    std::fs::create_dir_all(folder)
+        .map_err(|e| StoreError::Address(format!("{} cannot be made: {e}", folder.display())))
 }
 
 #[cfg(test)]
@@ -103,9 +113,20 @@ mod tests {
 
     #[test]
     fn the_scheme_names_the_database() {
-        assert_eq!(Dialect::of("postgres://u@h/n").expect("known"), Dialect::Postgres);
-        assert_eq!(Dialect::of("sqlite:///tmp/x.db").expect("known"), Dialect::Sqlite);
-        let error = Dialect::of("mysql://secret@h/n").expect_err("unknown").to_string();
-        assert!(error.contains("postgres://") && !error.contains("secret"), "{error}");
+        assert_eq!(
+            Dialect::of("postgres://u@h/n").expect("known"),
+            Dialect::Postgres
+        );
+        assert_eq!(
+            Dialect::of("sqlite:///tmp/x.db").expect("known"),
+            Dialect::Sqlite
+        );
+        let error = Dialect::of("mysql://secret@h/n")
+            .expect_err("unknown")
+            .to_string();
+        assert!(
+            error.contains("postgres://") && !error.contains("secret"),
+            "{error}"
+        );
     }
 }

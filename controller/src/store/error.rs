@@ -54,7 +54,10 @@ impl Coded for StoreError {
     fn code(&self) -> ErrorCode {
         match self {
             Self::Away(_) | Self::Contended(_) | Self::Migration(_) => ErrorCode::DatabaseFailed,
-            Self::Refused { constraint: Constraint::Unique, .. } => ErrorCode::Conflict,
+            Self::Refused {
+                constraint: Constraint::Unique,
+                ..
+            } => ErrorCode::Conflict,
             Self::Address(_) => ErrorCode::ConfigInvalid,
             Self::Refused { .. } | Self::Corrupt { .. } | Self::Query(_) => ErrorCode::Internal,
         }
@@ -64,7 +67,10 @@ impl Coded for StoreError {
 impl StoreError {
     /// A value of `column` that cannot be read.
     pub(crate) fn corrupt(column: &str, reason: impl std::fmt::Display) -> Self {
-        Self::Corrupt { column: column.to_owned(), reason: reason.to_string() }
+        Self::Corrupt {
+            column: column.to_owned(),
+            reason: reason.to_string(),
+        }
     }
 }
 
@@ -87,7 +93,12 @@ fn meaning(code: &str) -> Meaning {
             "23503" => Meaning::Refused(Constraint::Reference),
             "23502" | "23514" => Meaning::Refused(Constraint::Check),
             // Connection exceptions, shutdowns, too many connections, a server that recovers, a standby that lost its rights.
-            _ if ["08", "53", "57"].iter().any(|class| code.starts_with(class)) => Meaning::Away,
+            _ if ["08", "53", "57"]
+                .iter()
+                .any(|class| code.starts_with(class)) =>
+            {
+                Meaning::Away
+            }
             "25006" => Meaning::Away,
             _ => Meaning::Other,
         };
@@ -107,7 +118,9 @@ fn meaning(code: &str) -> Meaning {
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         let found = match &error {
-            sqlx::Error::Database(database) => database.code().map_or(Meaning::Other, |code| meaning(&code)),
+            sqlx::Error::Database(database) => database
+                .code()
+                .map_or(Meaning::Other, |code| meaning(&code)),
             sqlx::Error::Io(_)
             | sqlx::Error::Tls(_)
             | sqlx::Error::Protocol(_)
@@ -120,7 +133,10 @@ impl From<sqlx::Error> for StoreError {
             Meaning::Away => Self::Away(error),
             Meaning::Contended => Self::Contended(error),
             Meaning::Refused(constraint) => Self::Refused {
-                rule: error.as_database_error().map(|e| e.message().to_owned()).unwrap_or_default(),
+                rule: error
+                    .as_database_error()
+                    .map(|e| e.message().to_owned())
+                    .unwrap_or_default(),
                 constraint,
             },
             Meaning::Other => Self::Query(error),
@@ -151,7 +167,13 @@ mod tests {
     #[test]
     fn only_a_lost_or_contended_store_may_be_asked_again() {
         use fdn_core::Retry;
-        assert_eq!(StoreError::from(sqlx::Error::PoolTimedOut).retry(), Retry::Later);
-        assert_eq!(StoreError::corrupt("apps.host", "empty").code(), ErrorCode::Internal);
+        assert_eq!(
+            StoreError::from(sqlx::Error::PoolTimedOut).retry(),
+            Retry::Later
+        );
+        assert_eq!(
+            StoreError::corrupt("apps.host", "empty").code(),
+            ErrorCode::Internal
+        );
     }
 }

@@ -72,7 +72,9 @@ impl Store {
         let pool = AnyPoolOptions::new()
             .max_connections(dialect.connections(settings))
             .acquire_timeout(settings.acquire_timeout.as_duration())
-            .after_connect(move |connection, _| Box::pin(async move { dialect.prepare(connection).await }))
+            .after_connect(move |connection, _| {
+                Box::pin(async move { dialect.prepare(connection).await })
+            })
             .connect_with(options)
             .await?;
         Ok(Self { pool, dialect })
@@ -94,11 +96,17 @@ impl Store {
         let mut connection = self.pool.acquire().await?;
         match self.dialect {
             // The migrator takes an advisory lock of its own.
-            Dialect::Postgres => MIGRATOR.run_direct(target, &mut *connection, false).await.map_err(StoreError::Migration)?,
+            Dialect::Postgres => MIGRATOR
+                .run_direct(target, &mut *connection, false)
+                .await
+                .map_err(StoreError::Migration)?,
             // It has none for SQLite: an exclusive transaction around all of it does the same.
             Dialect::Sqlite => {
                 let mut transaction = connection.begin_with("BEGIN EXCLUSIVE").await?;
-                MIGRATOR.run_direct(target, &mut *transaction, false).await.map_err(StoreError::Migration)?;
+                MIGRATOR
+                    .run_direct(target, &mut *transaction, false)
+                    .await
+                    .map_err(StoreError::Migration)?;
                 transaction.commit().await?;
             }
         }
@@ -142,7 +150,10 @@ impl Store {
     /// How the pool is used now.
     #[must_use]
     pub fn pool_use(&self) -> PoolUse {
-        PoolUse { open: self.pool.size(), idle: self.pool.num_idle() }
+        PoolUse {
+            open: self.pool.size(),
+            idle: self.pool.num_idle(),
+        }
     }
 
     /// Closes every connection.
@@ -181,7 +192,10 @@ impl Attempts {
         self.0 += 1;
         match failure {
             MaybeContended::Yes(_) if self.0 < ATTEMPTS => {
-                tokio::time::sleep(Duration::from_millis(u64::from(rand::random_range(1..=20u32) << self.0))).await;
+                tokio::time::sleep(Duration::from_millis(u64::from(
+                    rand::random_range(1..=20u32) << self.0,
+                )))
+                .await;
                 Ok(None)
             }
             MaybeContended::Yes(error) | MaybeContended::No(error) => Err(error),

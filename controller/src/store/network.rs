@@ -10,8 +10,12 @@ use super::row::{json, stored, to_json};
 ///
 /// # Errors
 /// When the database fails.
-pub async fn network_get(connection: &mut AnyConnection) -> Result<Option<NetworkDesired>, StoreError> {
-    let row = sqlx::query("SELECT state FROM network WHERE id = 1").fetch_optional(connection).await?;
+pub async fn network_get(
+    connection: &mut AnyConnection,
+) -> Result<Option<NetworkDesired>, StoreError> {
+    let row = sqlx::query("SELECT state FROM network WHERE id = 1")
+        .fetch_optional(connection)
+        .await?;
     row.map(|row| json(&row, "state")).transpose()
 }
 
@@ -19,7 +23,10 @@ pub async fn network_get(connection: &mut AnyConnection) -> Result<Option<Networ
 ///
 /// # Errors
 /// When the database fails.
-pub async fn network_set(connection: &mut AnyConnection, network: &NetworkDesired) -> Result<(), StoreError> {
+pub async fn network_set(
+    connection: &mut AnyConnection,
+    network: &NetworkDesired,
+) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO network (id, state, revision) VALUES (1, $1, $2) \
          ON CONFLICT (id) DO UPDATE SET state = excluded.state, revision = excluded.revision",

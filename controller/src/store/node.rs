@@ -32,7 +32,9 @@ pub struct StatusRow {
 /// # Errors
 /// When the database fails.
 pub async fn cluster_list(connection: &mut AnyConnection) -> Result<Vec<ClusterRow>, StoreError> {
-    let rows = sqlx::query("SELECT id, region, lat, lon FROM clusters ORDER BY id").fetch_all(connection).await?;
+    let rows = sqlx::query("SELECT id, region, lat, lon FROM clusters ORDER BY id")
+        .fetch_all(connection)
+        .await?;
     rows.iter()
         .map(|row| {
             let location = GeoPoint::new(row.try_get("lat")?, row.try_get("lon")?);
@@ -49,7 +51,10 @@ pub async fn cluster_list(connection: &mut AnyConnection) -> Result<Vec<ClusterR
 ///
 /// # Errors
 /// When the database fails.
-pub async fn node_observe(connection: &mut AnyConnection, seen: &StatusRow) -> Result<(), StoreError> {
+pub async fn node_observe(
+    connection: &mut AnyConnection,
+    seen: &StatusRow,
+) -> Result<(), StoreError> {
     let (status, seen_at) = (&seen.status, stored(seen.seen_at.get()));
     sqlx::query(
         "INSERT INTO clusters (id, region, lat, lon, created_at) VALUES ($1, $2, $3, $4, $5) \
@@ -94,10 +99,19 @@ pub async fn node_observe(connection: &mut AnyConnection, seen: &StatusRow) -> R
 ///
 /// # Errors
 /// When the database fails.
-pub async fn node_status_list(connection: &mut AnyConnection) -> Result<Vec<StatusRow>, StoreError> {
-    let rows = sqlx::query("SELECT status, seen_at FROM node_status ORDER BY node").fetch_all(connection).await?;
+pub async fn node_status_list(
+    connection: &mut AnyConnection,
+) -> Result<Vec<StatusRow>, StoreError> {
+    let rows = sqlx::query("SELECT status, seen_at FROM node_status ORDER BY node")
+        .fetch_all(connection)
+        .await?;
     rows.iter()
-        .map(|row| Ok(StatusRow { status: json(row, "status")?, seen_at: Timestamp(number(row, "seen_at")?) }))
+        .map(|row| {
+            Ok(StatusRow {
+                status: json(row, "status")?,
+                seen_at: Timestamp(number(row, "seen_at")?),
+            })
+        })
         .collect()
 }
 
@@ -105,7 +119,11 @@ pub async fn node_status_list(connection: &mut AnyConnection) -> Result<Vec<Stat
 ///
 /// # Errors
 /// When the database fails.
-pub async fn node_forget(connection: &mut AnyConnection, node: &NodeId, before: Timestamp) -> Result<bool, StoreError> {
+pub async fn node_forget(
+    connection: &mut AnyConnection,
+    node: &NodeId,
+    before: Timestamp,
+) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "DELETE FROM nodes WHERE id = $1 AND id IN (SELECT node FROM node_status WHERE seen_at < $2)",
     )
@@ -113,6 +131,8 @@ pub async fn node_forget(connection: &mut AnyConnection, node: &NodeId, before: 
     .bind(stored(before.get()))
     .execute(&mut *connection)
     .await?;
-    sqlx::query("DELETE FROM clusters WHERE id NOT IN (SELECT cluster FROM nodes)").execute(connection).await?;
+    sqlx::query("DELETE FROM clusters WHERE id NOT IN (SELECT cluster FROM nodes)")
+        .execute(connection)
+        .await?;
     Ok(done.rows_affected() > 0)
 }

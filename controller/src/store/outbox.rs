@@ -40,7 +40,9 @@ fn topic(message: &Message) -> String {
         Message::AppDesired(app) => format!("app/{}", app.app),
         Message::BindingsDesired(bindings) => format!("bindings/{}", bindings.app),
         Message::NetworkDesired(_) => "network".to_owned(),
-        Message::NodeStatus(_) | Message::DemandReport(_) | Message::RttReport(_) => format!("report/{}", message.kind()),
+        Message::NodeStatus(_) | Message::DemandReport(_) | Message::RttReport(_) => {
+            format!("report/{}", message.kind())
+        }
     }
 }
 
@@ -56,7 +58,10 @@ pub async fn outbox_push(
 ) -> Result<(), StoreError> {
     let topic = topic(&message);
     let envelope = Envelope::new(MessageId::from_uuid(uuid::Uuid::now_v7()), now, message);
-    sqlx::query("DELETE FROM outbox WHERE topic = $1").bind(&topic).execute(&mut *connection).await?;
+    sqlx::query("DELETE FROM outbox WHERE topic = $1")
+        .bind(&topic)
+        .execute(&mut *connection)
+        .await?;
     sqlx::query(
         "INSERT INTO outbox (revision, part, topic, envelope, created_at) \
          SELECT $1, COALESCE(MAX(part) + 1, 0), $2, $3, $4 FROM outbox WHERE revision = $1",
@@ -74,15 +79,25 @@ pub async fn outbox_push(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn outbox_list(connection: &mut AnyConnection, limit: u32) -> Result<Vec<OutboxRow>, StoreError> {
-    let rows = sqlx::query("SELECT revision, part, envelope FROM outbox ORDER BY revision, part LIMIT $1")
-        .bind(i64::from(limit))
-        .fetch_all(connection)
-        .await?;
+pub async fn outbox_list(
+    connection: &mut AnyConnection,
+    limit: u32,
+) -> Result<Vec<OutboxRow>, StoreError> {
+    let rows =
+        sqlx::query("SELECT revision, part, envelope FROM outbox ORDER BY revision, part LIMIT $1")
+            .bind(i64::from(limit))
+            .fetch_all(connection)
+            .await?;
     rows.iter()
         .map(|row| {
-            let position = Position { revision: Revision(number(row, "revision")?), part: number(row, "part")? };
-            Ok(OutboxRow { position, envelope: json(row, "envelope")? })
+            let position = Position {
+                revision: Revision(number(row, "revision")?),
+                part: number(row, "part")?,
+            };
+            Ok(OutboxRow {
+                position,
+                envelope: json(row, "envelope")?,
+            })
         })
         .collect()
 }
@@ -91,7 +106,10 @@ pub async fn outbox_list(connection: &mut AnyConnection, limit: u32) -> Result<V
 ///
 /// # Errors
 /// When the database fails.
-pub async fn outbox_delete(connection: &mut AnyConnection, position: Position) -> Result<(), StoreError> {
+pub async fn outbox_delete(
+    connection: &mut AnyConnection,
+    position: Position,
+) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM outbox WHERE revision = $1 AND part = $2")
         .bind(stored(position.revision.get()))
         .bind(stored(position.part))
@@ -105,7 +123,9 @@ pub async fn outbox_delete(connection: &mut AnyConnection, position: Position) -
 /// # Errors
 /// When the database fails.
 pub async fn outbox_stats(connection: &mut AnyConnection) -> Result<OutboxStats, StoreError> {
-    let row = sqlx::query("SELECT COUNT(*) AS depth, MIN(created_at) AS oldest FROM outbox").fetch_one(connection).await?;
+    let row = sqlx::query("SELECT COUNT(*) AS depth, MIN(created_at) AS oldest FROM outbox")
+        .fetch_one(connection)
+        .await?;
     let oldest: Option<i64> = row.try_get("oldest")?;
     Ok(OutboxStats {
         depth: number(&row, "depth")?,

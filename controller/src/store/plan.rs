@@ -30,7 +30,9 @@ pub struct PlanRow {
 /// # Errors
 /// When the database fails.
 pub async fn plan_list(connection: &mut AnyConnection) -> Result<Vec<PlanRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM plans ORDER BY app, client_group").fetch_all(connection).await?;
+    let rows = sqlx::query("SELECT * FROM plans ORDER BY app, client_group")
+        .fetch_all(connection)
+        .await?;
     rows.iter()
         .map(|row| {
             Ok(PlanRow {
@@ -49,8 +51,15 @@ pub async fn plan_list(connection: &mut AnyConnection) -> Result<Vec<PlanRow>, S
 ///
 /// # Errors
 /// When the database fails.
-pub async fn plan_replace(connection: &mut AnyConnection, app: &AppName, plans: &[PlanRow]) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM plans WHERE app = $1").bind(app.as_str()).execute(&mut *connection).await?;
+pub async fn plan_replace(
+    connection: &mut AnyConnection,
+    app: &AppName,
+    plans: &[PlanRow],
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM plans WHERE app = $1")
+        .bind(app.as_str())
+        .execute(&mut *connection)
+        .await?;
     for plan in plans {
         sqlx::query(
             "INSERT INTO plans (app, client_group, stages, explanation, revision, planned_at) VALUES ($1, $2, $3, $4, $5, $6)",

@@ -11,9 +11,11 @@ use super::row::number;
 /// # Errors
 /// When the database fails.
 pub async fn revision_next(connection: &mut AnyConnection) -> Result<Revision, StoreError> {
-    let row = sqlx::query("UPDATE counters SET value = value + 1 WHERE name = 'revision' RETURNING value")
-        .fetch_one(connection)
-        .await?;
+    let row = sqlx::query(
+        "UPDATE counters SET value = value + 1 WHERE name = 'revision' RETURNING value",
+    )
+    .fetch_one(connection)
+    .await?;
     number(&row, "value").map(Revision)
 }
 
@@ -22,6 +24,8 @@ pub async fn revision_next(connection: &mut AnyConnection) -> Result<Revision, S
 /// # Errors
 /// When the database fails.
 pub async fn revision_current(connection: &mut AnyConnection) -> Result<Revision, StoreError> {
-    let row = sqlx::query("SELECT value FROM counters WHERE name = 'revision'").fetch_one(connection).await?;
+    let row = sqlx::query("SELECT value FROM counters WHERE name = 'revision'")
+        .fetch_one(connection)
+        .await?;
     number(&row, "value").map(Revision)
 }

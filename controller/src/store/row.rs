@@ -10,7 +10,10 @@ use sqlx::any::AnyRow;
 use super::StoreError;
 
 /// A column whose text form is a domain type's.
-pub(super) fn parsed<T: FromStr<Err: Display>>(row: &AnyRow, column: &str) -> Result<T, StoreError> {
+pub(super) fn parsed<T: FromStr<Err: Display>>(
+    row: &AnyRow,
+    column: &str,
+) -> Result<T, StoreError> {
     let text: String = row.try_get(column)?;
     text.parse().map_err(|e| StoreError::corrupt(column, e))
 }
@@ -33,8 +36,13 @@ pub(super) fn version(row: &AnyRow, column: &str) -> Result<fdn_core::VersionNum
 }
 
 /// The same for a column that may be empty.
-pub(super) fn version_or_none(row: &AnyRow, column: &str) -> Result<Option<fdn_core::VersionNumber>, StoreError> {
-    row.try_get::<Option<i64>, _>(column)?.map(|value| version_of(value, column)).transpose()
+pub(super) fn version_or_none(
+    row: &AnyRow,
+    column: &str,
+) -> Result<Option<fdn_core::VersionNumber>, StoreError> {
+    row.try_get::<Option<i64>, _>(column)?
+        .map(|value| version_of(value, column))
+        .transpose()
 }
 
 fn version_of(value: i64, column: &str) -> Result<fdn_core::VersionNumber, StoreError> {

@@ -26,7 +26,9 @@ pub struct RttRow {
 /// # Errors
 /// When the database fails.
 pub async fn rtt_list(connection: &mut AnyConnection) -> Result<Vec<RttRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM rtt ORDER BY prefix, cluster").fetch_all(connection).await?;
+    let rows = sqlx::query("SELECT * FROM rtt ORDER BY prefix, cluster")
+        .fetch_all(connection)
+        .await?;
     rows.iter()
         .map(|row| {
             Ok(RttRow {
@@ -64,7 +66,11 @@ pub async fn rtt_upsert(connection: &mut AnyConnection, rtt: &RttRow) -> Result<
 ///
 /// # Errors
 /// When the database fails.
-pub async fn rtt_delete(connection: &mut AnyConnection, prefix: ClientPrefix, cluster: &ClusterId) -> Result<(), StoreError> {
+pub async fn rtt_delete(
+    connection: &mut AnyConnection,
+    prefix: ClientPrefix,
+    cluster: &ClusterId,
+) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM rtt WHERE prefix = $1 AND cluster = $2")
         .bind(prefix.to_string())
         .bind(cluster.as_str())

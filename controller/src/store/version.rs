@@ -94,7 +94,10 @@ pub async fn function_delete(
 ///
 /// # Errors
 /// When the database fails or the number is taken.
-pub async fn version_insert(connection: &mut AnyConnection, version: &VersionRow) -> Result<(), StoreError> {
+pub async fn version_insert(
+    connection: &mut AnyConnection,
+    version: &VersionRow,
+) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO versions (tenant, function, number, digest, size, manifest, secrets, created_at, created_by) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
@@ -122,12 +125,13 @@ pub async fn version_get(
     function: &FunctionName,
     number: VersionNumber,
 ) -> Result<Option<VersionRow>, StoreError> {
-    let row = sqlx::query("SELECT * FROM versions WHERE tenant = $1 AND function = $2 AND number = $3")
-        .bind(DEFAULT_TENANT)
-        .bind(function.as_str())
-        .bind(i64::from(number.get()))
-        .fetch_optional(connection)
-        .await?;
+    let row =
+        sqlx::query("SELECT * FROM versions WHERE tenant = $1 AND function = $2 AND number = $3")
+            .bind(DEFAULT_TENANT)
+            .bind(function.as_str())
+            .bind(i64::from(number.get()))
+            .fetch_optional(connection)
+            .await?;
     row.as_ref().map(version_row).transpose()
 }
 
@@ -135,12 +139,17 @@ pub async fn version_get(
 ///
 /// # Errors
 /// When the database fails.
-pub async fn version_list(connection: &mut AnyConnection, function: &FunctionName) -> Result<Vec<VersionRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM versions WHERE tenant = $1 AND function = $2 ORDER BY number DESC")
-        .bind(DEFAULT_TENANT)
-        .bind(function.as_str())
-        .fetch_all(connection)
-        .await?;
+pub async fn version_list(
+    connection: &mut AnyConnection,
+    function: &FunctionName,
+) -> Result<Vec<VersionRow>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT * FROM versions WHERE tenant = $1 AND function = $2 ORDER BY number DESC",
+    )
+    .bind(DEFAULT_TENANT)
+    .bind(function.as_str())
+    .fetch_all(connection)
+    .await?;
     rows.iter().map(version_row).collect()
 }
 
@@ -148,7 +157,9 @@ pub async fn version_list(connection: &mut AnyConnection, function: &FunctionNam
 ///
 /// # Errors
 /// When the database fails.
-pub async fn version_list_current(connection: &mut AnyConnection) -> Result<Vec<VersionRow>, StoreError> {
+pub async fn version_list_current(
+    connection: &mut AnyConnection,
+) -> Result<Vec<VersionRow>, StoreError> {
     let rows = sqlx::query(
         "SELECT v.* FROM versions v JOIN apps a ON a.tenant = v.tenant AND a.name = v.function AND a.version = v.number \
          ORDER BY v.function",
@@ -162,7 +173,10 @@ pub async fn version_list_current(connection: &mut AnyConnection) -> Result<Vec<
 ///
 /// # Errors
 /// When the database fails.
-pub async fn digest_in_use(connection: &mut AnyConnection, digest: &Digest) -> Result<bool, StoreError> {
+pub async fn digest_in_use(
+    connection: &mut AnyConnection,
+    digest: &Digest,
+) -> Result<bool, StoreError> {
     let row = sqlx::query("SELECT COUNT(*) AS n FROM versions WHERE digest = $1")
         .bind(digest.to_string())
         .fetch_one(connection)

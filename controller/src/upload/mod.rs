@@ -34,7 +34,9 @@ pub enum UploadError {
     #[error("nothing of the upload arrived for {} s; nothing was stored, send it again", .0.as_secs())]
     Idle(Duration),
     /// It is too large.
-    #[error("the component is larger than the limit of {0}; make it smaller, for example with `wasm-tools strip` or an optimised build")]
+    #[error(
+        "the component is larger than the limit of {0}; make it smaller, for example with `wasm-tools strip` or an optimised build"
+    )]
     TooLarge(ByteSize),
     /// The temporary file fails.
     #[error("the upload cannot be kept in {folder}")]
@@ -74,8 +76,12 @@ impl Uploads {
     pub fn open(settings: &Settings, compiler: Compiler) -> Result<Self, Error> {
         let uploads = &settings.uploads;
         let folder = uploads.folder.clone().unwrap_or_else(std::env::temp_dir);
-        std::fs::create_dir_all(&folder)
-            .map_err(|e| Error::config(format!("uploads.folder: {} cannot be made: {e}", folder.display())))?;
+        std::fs::create_dir_all(&folder).map_err(|e| {
+            Error::config(format!(
+                "uploads.folder: {} cannot be made: {e}",
+                folder.display()
+            ))
+        })?;
         let options = EngineOptions {
             max_instances: INSTANCES,
             max_memory: settings.bounds.memory,
@@ -109,7 +115,10 @@ impl Uploads {
     pub fn admit(&self) -> Result<OwnedSemaphorePermit, Error> {
         Arc::clone(&self.room)
             .try_acquire_owned()
-            .map_err(|_| Error::TooMany { what: "too many uploads at once", after: Duration::from_secs(5) })
+            .map_err(|_| Error::TooMany {
+                what: "too many uploads at once",
+                after: Duration::from_secs(5),
+            })
     }
 
     /// A file for an upload.
@@ -117,8 +126,14 @@ impl Uploads {
     /// # Errors
     /// When it cannot be made.
     pub fn spool(&self) -> Result<Spool, UploadError> {
-        let disk = |source| UploadError::Disk { folder: self.folder.clone(), source };
-        let file = tempfile::Builder::new().prefix("fdn-upload-").tempfile_in(&self.folder).map_err(disk)?;
+        let disk = |source| UploadError::Disk {
+            folder: self.folder.clone(),
+            source,
+        };
+        let file = tempfile::Builder::new()
+            .prefix("fdn-upload-")
+            .tempfile_in(&self.folder)
+            .map_err(disk)?;
         let (file, path) = file.into_parts();
         Ok(Spool {
             file: File::from_std(file),
@@ -139,9 +154,17 @@ impl Uploads {
         manifest: &Manifest,
         secrets: impl IntoIterator<Item = (&SecretName, &Secret)>,
     ) -> Result<Validated, Error> {
-        let disk = |source| UploadError::Disk { folder: self.folder.clone(), source };
-        let compiled = tempfile::Builder::new().prefix("fdn-compiled-").tempdir_in(&self.folder).map_err(disk)?;
-        let secrets = secrets.into_iter().map(|(name, value)| (name.to_string(), value.expose().to_owned()));
+        let disk = |source| UploadError::Disk {
+            folder: self.folder.clone(),
+            source,
+        };
+        let compiled = tempfile::Builder::new()
+            .prefix("fdn-compiled-")
+            .tempdir_in(&self.folder)
+            .map_err(disk)?;
+        let secrets = secrets
+            .into_iter()
+            .map(|(name, value)| (name.to_string(), value.expose().to_owned()));
         let options = ValidateOptions {
             size_limit: self.limit,
             compiled_dir: compiled.path().to_owned(),
@@ -172,7 +195,10 @@ impl Spool {
         }
         self.digest.update(piece);
         let written = self.file.write_all(piece).await;
-        written.map_err(|source| UploadError::Disk { folder: self.path.to_path_buf(), source })
+        written.map_err(|source| UploadError::Disk {
+            folder: self.path.to_path_buf(),
+            source,
+        })
     }
 
     /// The upload is complete.
@@ -180,8 +206,18 @@ impl Spool {
     /// # Errors
     /// When the disk fails.
     pub async fn finish(mut self) -> Result<Component, UploadError> {
-        self.file.flush().await.map_err(|source| UploadError::Disk { folder: self.path.to_path_buf(), source })?;
-        Ok(Component { path: self.path, digest: self.digest.finish(), size: self.size })
+        self.file
+            .flush()
+            .await
+            .map_err(|source| UploadError::Disk {
+                folder: self.path.to_path_buf(),
+                source,
+            })?;
+        Ok(Component {
+            path: self.path,
+            digest: self.digest.finish(),
+            size: self.size,
+        })
     }
 }
 

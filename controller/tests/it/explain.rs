@@ -26,68 +26,132 @@ async fn measured(rig: &Rig, cluster: &str, rtt: f64) {
     let report = RttReport {
         cluster: cluster.parse().expect("cluster"),
         node: "measuring".parse::<NodeId>().expect("node"),
-        samples: vec![("203.0.113.0/24".parse().expect("prefix"), Millis::new(rtt), 3)],
+        samples: vec![(
+            "203.0.113.0/24".parse().expect("prefix"),
+            Millis::new(rtt),
+            3,
+        )],
     };
     rig.broker.report(Message::RttReport(report)).await;
 }
 
 fn eu(node: &str) -> NodeStatus {
-    NodeStatus { speed: 2.0, ..node_at(node, "eu-west", 53.35, -6.26) }
+    NodeStatus {
+        speed: 2.0,
+        ..node_at(node, "eu-west", 53.35, -6.26)
+    }
 }
 
 fn ap(queued: f64) -> NodeStatus {
     let busy = if queued > 0.0 { 2 } else { 0 };
-    NodeStatus { slots: 2, busy, queued_work: Millis::new(queued), ..node_at("ap-1", "ap-south", 19.08, 72.88) }
+    NodeStatus {
+        slots: 2,
+        busy,
+        queued_work: Millis::new(queued),
+        ..node_at("ap-1", "ap-south", 19.08, 72.88)
+    }
 }
 
 async fn explanation(rig: &Rig) -> Explanation {
-    rig.get(&format!("/v1/apps/hello/explain?client={CLIENT}")).await
+    rig.get(&format!("/v1/apps/hello/explain?client={CLIENT}"))
+        .await
 }
 
 /// Waits until the explanation is as it should be.
 async fn until(rig: &Rig, what: &str, holds: impl Fn(&Explanation) -> bool) -> Explanation {
     wait::until(what, async || {
         let found = explanation(rig).await;
-        if holds(&found) { Ok(found) } else { Err(format!("{found:#?}")) }
+        if holds(&found) {
+            Ok(found)
+        } else {
+            Err(format!("{found:#?}"))
+        }
     })
     .await
 }
 
 async fn network() -> Rig {
     let rig = Rig::start_with(Backend::Sqlite, |settings| settings.geo.locations.clear()).await;
-    for status in [eu("eu-1"), eu("eu-2"), ap(180.0), NodeStatus { speed: 4.0, ..node_at("us-1", "us-east", 39.04, -77.49) }] {
+    for status in [
+        eu("eu-1"),
+        eu("eu-2"),
+        ap(180.0),
+        NodeStatus {
+            speed: 4.0,
+            ..node_at("us-1", "us-east", 39.04, -77.49)
+        },
+    ] {
         rig.node(status).await;
     }
     for (cluster, rtt) in [("ap-south", 20.0), ("eu-west", 80.0), ("us-east", 120.0)] {
         measured(&rig, cluster, rtt).await;
     }
-    let request = rig.upload("hello", components::hello("x"), Some("expected = \"20ms\""), None);
+    let request = rig.upload(
+        "hello",
+        components::hello("x"),
+        Some("expected = \"20ms\""),
+        None,
+    );
     let _: DeployResponse = rig.json(request).await;
     rig
 }
 
 fn terms(candidate: &Candidate) -> [f64; 6] {
-    [candidate.distance, candidate.available, candidate.start, candidate.work, candidate.finish, candidate.total].map(Millis::get)
+    [
+        candidate.distance,
+        candidate.available,
+        candidate.start,
+        candidate.work,
+        candidate.finish,
+        candidate.total,
+    ]
+    .map(Millis::get)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_agrees_with_a_computation_by_hand() {
     let rig = network().await;
     let found = until(&rig, "everything to be heard", |found| {
-        found.candidates.len() == 3 && found.candidates.iter().all(|c| c.latency.source == LatencySource::Measured)
+        found.candidates.len() == 3
+            && found
+                .candidates
+                .iter()
+                .all(|c| c.latency.source == LatencySource::Measured)
     })
     .await;
     assert_eq!(found.chosen.as_ref().expect("chosen").as_str(), "eu-west");
-    let rows: Vec<(&str, [f64; 6])> = found.candidates.iter().map(|c| (c.cluster.as_str(), terms(c))).collect();
-    assert_eq!(rows, [
-        ("eu-west", [40.0, 0.0, 40.0, 10.0, 50.0, 90.0]),
-        ("ap-south", [10.0, 90.0, 90.0, 20.0, 110.0, 120.0]),
-        ("us-east", [60.0, 0.0, 60.0, 5.0, 65.0, 125.0]),
-    ]);
-    let verdicts: Vec<&str> = found.candidates.iter().map(|c| c.verdict.as_str()).collect();
-    assert!(verdicts[0].contains("chosen: 30.00 ms ahead"), "{verdicts:?}");
-    assert!(verdicts[1].contains("30.00 ms slower than eu-west: starts 50.00 ms later, works 10.00 ms more"), "{verdicts:?}");
-    assert!(verdicts[2].contains("35.00 ms slower than eu-west: starts 20.00 ms later, works 5.00 ms less"), "{verdicts:?}");
+    let rows: Vec<(&str, [f64; 6])> = found
+        .candidates
+        .iter()
+        .map(|c| (c.cluster.as_str(), terms(c)))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("eu-west", [40.0, 0.0, 40.0, 10.0, 50.0, 90.0]),
+            ("ap-south", [10.0, 90.0, 90.0, 20.0, 110.0, 120.0]),
+            ("us-east", [60.0, 0.0, 60.0, 5.0, 65.0, 125.0]),
+        ]
+    );
+    let verdicts: Vec<&str> = found
+        .candidates
+        .iter()
+        .map(|c| c.verdict.as_str())
+        .collect();
+    assert!(
+        verdicts[0].contains("chosen: 30.00 ms ahead"),
+        "{verdicts:?}"
+    );
+    assert!(
+        verdicts[1]
+            .contains("30.00 ms slower than eu-west: starts 50.00 ms later, works 10.00 ms more"),
+        "{verdicts:?}"
+    );
+    assert!(
+        verdicts[2]
+            .contains("35.00 ms slower than eu-west: starts 20.00 ms later, works 5.00 ms less"),
+        "{verdicts:?}"
+    );
     assert!(found.bound.is_none(), "nobody asked yet");
 }
 
@@ -95,23 +159,52 @@ async fn it_agrees_with_a_computation_by_hand() {
 async fn a_binding_is_kept_until_the_gain_passes_the_margin() {
     let rig = network().await;
     until(&rig, "everything to be heard", |found| {
-        found.candidates.len() == 3 && found.candidates.iter().all(|c| c.latency.source == LatencySource::Measured)
+        found.candidates.len() == 3
+            && found
+                .candidates
+                .iter()
+                .all(|c| c.latency.source == LatencySource::Measured)
     })
     .await;
-    let entries = vec![("hello".parse().expect("app"), CLIENT.parse().expect("client"), 1)];
-    rig.broker.report(Message::DemandReport(DemandReport { server: "dns-1".to_owned(), entries })).await;
+    let entries = vec![(
+        "hello".parse().expect("app"),
+        CLIENT.parse().expect("client"),
+        1,
+    )];
+    rig.broker
+        .report(Message::DemandReport(DemandReport {
+            server: "dns-1".to_owned(),
+            entries,
+        }))
+        .await;
     let bound_to = |cluster: &'static str| {
-        move |found: &Explanation| found.bound.as_ref().is_some_and(|b| b.cluster.as_str() == cluster)
+        move |found: &Explanation| {
+            found
+                .bound
+                .as_ref()
+                .is_some_and(|b| b.cluster.as_str() == cluster)
+        }
     };
-    let bound = until(&rig, "a binding", bound_to("eu-west")).await.bound.expect("bound");
+    let bound = until(&rig, "a binding", bound_to("eu-west"))
+        .await
+        .bound
+        .expect("bound");
     assert_eq!(bound.prefix.to_string(), "203.0.113.0/24");
 
     // ap-south's queue shrinks to 110 ms: avail 55, total 55 + 20 + 10 = 85, 5.6 % less than 90.
     rig.node(ap(110.0)).await;
-    let kept = until(&rig, "the shorter queue", |found| found.candidates[0].cluster.as_str() == "ap-south").await;
+    let kept = until(&rig, "the shorter queue", |found| {
+        found.candidates[0].cluster.as_str() == "ap-south"
+    })
+    .await;
     assert_eq!(kept.candidates[0].total, Millis::new(85.0));
     assert_eq!(kept.chosen.as_ref().expect("chosen").as_str(), "eu-west");
-    assert!(kept.reason.contains("ap-south would take 85.00 ms instead of 90.00 ms, 5.6 % less"), "{}", kept.reason);
+    assert!(
+        kept.reason
+            .contains("ap-south would take 85.00 ms instead of 90.00 ms, 5.6 % less"),
+        "{}",
+        kept.reason
+    );
 
     // It is empty: EST = d = 10, total 10 + 20 + 10 = 40, 55.6 % less: everybody moves.
     rig.node(ap(0.0)).await;
@@ -119,9 +212,17 @@ async fn a_binding_is_kept_until_the_gain_passes_the_margin() {
     assert_eq!(moved.candidates[0].total, Millis::new(40.0));
 
     // It drains: the best of the others takes over at once.
-    rig.node(NodeStatus { draining: true, ..ap(0.0) }).await;
+    rig.node(NodeStatus {
+        draining: true,
+        ..ap(0.0)
+    })
+    .await;
     let away = until(&rig, "the binding to leave", bound_to("eu-west")).await;
-    let drained = away.candidates.iter().find(|c| c.cluster.as_str() == "ap-south").expect("listed");
+    let drained = away
+        .candidates
+        .iter()
+        .find(|c| c.cluster.as_str() == "ap-south")
+        .expect("listed");
     assert_eq!(drained.excluded.as_deref(), Some("is draining"));
 }
 
@@ -129,17 +230,38 @@ async fn a_binding_is_kept_until_the_gain_passes_the_margin() {
 async fn when_no_cluster_can_take_it_each_says_why() {
     let rig = network().await;
     let large = "memory = \"1GiB\"";
-    let _: DeployResponse = rig.json(rig.upload("hello", components::hello("x"), Some(large), None)).await;
-    for mut status in [eu("eu-1"), eu("eu-2"), ap(0.0), node_at("us-1", "us-east", 39.04, -77.49)] {
+    let _: DeployResponse = rig
+        .json(rig.upload("hello", components::hello("x"), Some(large), None))
+        .await;
+    for mut status in [
+        eu("eu-1"),
+        eu("eu-2"),
+        ap(0.0),
+        node_at("us-1", "us-east", 39.04, -77.49),
+    ] {
         status.free.memory_mib = fdn_core::MebiBytes(512);
         rig.node(status).await;
     }
     let found = until(&rig, "the nodes to fill", |found| found.chosen.is_none()).await;
-    assert!(found.reason.contains("no cluster can take hello"), "{}", found.reason);
+    assert!(
+        found.reason.contains("no cluster can take hello"),
+        "{}",
+        found.reason
+    );
     assert_eq!(found.candidates.len(), 3);
-    assert!(found.candidates.iter().all(|c| c.excluded.as_deref().is_some_and(|e| e.contains("1024 MiB"))), "{found:#?}");
-    let (_, problem) = rig.refused(rig.request(Method::GET, "/v1/apps/hello/explain?client=nowhere")).await;
+    assert!(
+        found.candidates.iter().all(|c| c
+            .excluded
+            .as_deref()
+            .is_some_and(|e| e.contains("1024 MiB"))),
+        "{found:#?}"
+    );
+    let (_, problem) = rig
+        .refused(rig.request(Method::GET, "/v1/apps/hello/explain?client=nowhere"))
+        .await;
     assert_eq!(problem.code.as_str(), "FDN-2005");
-    let (_, problem) = rig.refused(rig.request(Method::GET, "/v1/apps/none/explain")).await;
+    let (_, problem) = rig
+        .refused(rig.request(Method::GET, "/v1/apps/none/explain"))
+        .await;
     assert_eq!(problem.code.as_str(), "FDN-2003");
 }

@@ -44,15 +44,26 @@ fn line(node: &str, at: u64) -> String {
 
 async fn serve(request: HttpRequest, node: web::Data<FakeNode>) -> HttpResponse {
     let expected = format!("Bearer {}", node.token);
-    if request.headers().get("authorization").and_then(|v| v.to_str().ok()) != Some(&expected) {
+    if request
+        .headers()
+        .get("authorization")
+        .and_then(|v| v.to_str().ok())
+        != Some(&expected)
+    {
         node.refused.fetch_add(1, Ordering::SeqCst);
         return HttpResponse::Unauthorized().finish();
     }
-    let past: Vec<Bytes> = node.past.iter().map(|at| Bytes::from(line(&node.name, *at))).collect();
+    let past: Vec<Bytes> = node
+        .past
+        .iter()
+        .map(|at| Bytes::from(line(&node.name, *at)))
+        .collect();
     let past = futures::stream::iter(past);
     if request.query_string().contains("follow=true") {
-        let live = BroadcastStream::new(node.live.subscribe()).filter_map(async |l| l.ok().map(Bytes::from));
-        return HttpResponse::Ok().streaming(past.chain(live).map(Ok::<_, std::convert::Infallible>));
+        let live = BroadcastStream::new(node.live.subscribe())
+            .filter_map(async |l| l.ok().map(Bytes::from));
+        return HttpResponse::Ok()
+            .streaming(past.chain(live).map(Ok::<_, std::convert::Infallible>));
     }
     HttpResponse::Ok().streaming(past.map(Ok::<_, std::convert::Infallible>))
 }
@@ -61,13 +72,23 @@ impl FakeNode {
     async fn start(rig: &Rig, name: &str, past: &[u64]) -> (Self, SocketAddr) {
         let token = std::fs::read_to_string(&rig.settings.network.token_file).expect("token");
         let (live, _) = broadcast::channel(10);
-        let node = Self { name: name.to_owned(), token, past: past.to_vec(), live, refused: Arc::default() };
+        let node = Self {
+            name: name.to_owned(),
+            token,
+            past: past.to_vec(),
+            live,
+            refused: Arc::default(),
+        };
         let data = web::Data::new(node.clone());
-        let server = HttpServer::new(move || App::new().app_data(data.clone()).route("/logs/{app}", web::get().to(serve)))
-            .workers(1)
-            .disable_signals()
-            .bind("127.0.0.1:0")
-            .expect("bound");
+        let server = HttpServer::new(move || {
+            App::new()
+                .app_data(data.clone())
+                .route("/logs/{app}", web::get().to(serve))
+        })
+        .workers(1)
+        .disable_signals()
+        .bind("127.0.0.1:0")
+        .expect("bound");
         let address = server.addrs()[0];
         tokio::spawn(server.run());
         let mut status: NodeStatus = node_at(name, "eu-west", 53.35, -6.26);
@@ -78,13 +99,23 @@ impl FakeNode {
 }
 
 fn texts(body: &str) -> Vec<String> {
-    body.lines().map(|line| serde_json::from_str::<LogLine>(line).expect("a log line").text).collect()
+    body.lines()
+        .map(|line| {
+            serde_json::from_str::<LogLine>(line)
+                .expect("a log line")
+                .text
+        })
+        .collect()
 }
 
 async fn known(rig: &Rig, count: usize) {
     wait::until("the nodes to be known", async || {
         let nodes: Vec<serde_json::Value> = rig.get("/v1/nodes").await;
-        if nodes.len() == count { Ok(()) } else { Err(nodes.len()) }
+        if nodes.len() == count {
+            Ok(())
+        } else {
+            Err(nodes.len())
+        }
     })
     .await;
 }
@@ -100,12 +131,18 @@ async fn the_last_lines_of_all_nodes_come_in_order_of_time() {
     dead.admin = ([127, 0, 0, 1], fdn_testkit::ports::local()).into();
     rig.node(dead).await;
     known(&rig, 3).await;
-    let answer = rig.request(Method::GET, "/v1/apps/hello/logs?tail=4").send().await.expect("an answer");
+    let answer = rig
+        .request(Method::GET, "/v1/apps/hello/logs?tail=4")
+        .send()
+        .await
+        .expect("an answer");
     assert_eq!(answer.headers()["content-type"], "application/x-ndjson");
     let body = answer.text().await.expect("text");
     assert_eq!(texts(&body), ["b at 3", "a at 4", "a at 5", "b at 6"]);
     assert_eq!(a.refused.load(Ordering::SeqCst), 0);
-    let (_, problem) = rig.refused(rig.request(Method::GET, "/v1/apps/none/logs")).await;
+    let (_, problem) = rig
+        .refused(rig.request(Method::GET, "/v1/apps/none/logs"))
+        .await;
     assert_eq!(problem.code.as_str(), "FDN-2003");
 }
 
@@ -115,7 +152,11 @@ async fn a_reader_that_follows_hears_old_and_new_nodes() {
     rig.deploy("hello", components::hello("x")).await;
     let (a, _) = FakeNode::start(&rig, "a", &[1]).await;
     known(&rig, 1).await;
-    let answer = rig.request(Method::GET, "/v1/apps/hello/logs?follow=true").send().await.expect("an answer");
+    let answer = rig
+        .request(Method::GET, "/v1/apps/hello/logs?follow=true")
+        .send()
+        .await
+        .expect("an answer");
     let mut pieces = answer.bytes_stream();
     let mut read = String::new();
     let mut until = async |expected: &[&str]| {
@@ -123,11 +164,20 @@ async fn a_reader_that_follows_hears_old_and_new_nodes() {
         while texts(&read) != expected {
             let piece = tokio::time::timeout_at(deadline, pieces.next()).await;
             let piece = piece.unwrap_or_else(|_| panic!("waited for {expected:?}, got {read}"));
-            read.push_str(std::str::from_utf8(&piece.expect("goes on").expect("a piece")).expect("text"));
+            read.push_str(
+                std::str::from_utf8(&piece.expect("goes on").expect("a piece")).expect("text"),
+            );
         }
     };
     until(&["a at 1"]).await;
-    wait::until("the controller to follow", async || if a.live.receiver_count() > 0 { Ok(()) } else { Err("not yet") }).await;
+    wait::until("the controller to follow", async || {
+        if a.live.receiver_count() > 0 {
+            Ok(())
+        } else {
+            Err("not yet")
+        }
+    })
+    .await;
     a.live.send(line("a", 7)).expect("followed");
     until(&["a at 1", "a at 7"]).await;
     let (_b, _) = FakeNode::start(&rig, "b", &[8]).await;

@@ -9,28 +9,54 @@ use sqlx::Connection;
 
 use crate::rig::{Backend, on_both};
 
-on_both!(rows_survive_later_migrations, several_at_once_agree, a_changed_migration_is_refused);
+on_both!(
+    rows_survive_later_migrations,
+    several_at_once_agree,
+    a_changed_migration_is_refused
+);
 
 /// The migration up to which the rows below can be written.
 const FUNCTIONS: i64 = 20_261_121_080_100;
 
 async fn rows_survive_later_migrations(backend: Backend) {
     let folder = tempfile::tempdir().expect("folder");
-    let store = Store::connect(&backend.database(folder.path()).await).await.expect("connected");
-    assert!(MIGRATOR.iter().any(|m| m.version > FUNCTIONS), "there is something to apply over the rows");
-    store.migrate_to(Some(FUNCTIONS)).await.expect("the first migrations");
+    let store = Store::connect(&backend.database(folder.path()).await)
+        .await
+        .expect("connected");
+    assert!(
+        MIGRATOR.iter().any(|m| m.version > FUNCTIONS),
+        "there is something to apply over the rows"
+    );
+    store
+        .migrate_to(Some(FUNCTIONS))
+        .await
+        .expect("the first migrations");
     let mut connection = store.read().await.expect("connected");
     let tenant = fdn_controller::store::DEFAULT_TENANT;
     let digest = format!("sha256:{}", "a".repeat(64));
     let manifest = serde_json::to_string(&fdn_core::manifest::Manifest::default()).expect("JSON");
     let workflow = r#"{"stages":[{"name":"old","function":"old","version":1}],"edges":[]}"#;
     for (sql, values) in [
-        ("INSERT INTO users VALUES ($1, $2, 'admin', 'hash', 1)", vec!["root", tenant]),
-        ("INSERT INTO functions VALUES ($1, $2, 1, 1, NULL)", vec![tenant, "old"]),
-        ("INSERT INTO versions VALUES ($1, $2, 1, $3, 5, $4, '{}', 1, 'root')", vec![tenant, "old", &digest, &manifest]),
-        ("INSERT INTO apps VALUES ($1, $2, 'old.fn.test', $3, 1, NULL, '[]', 7, 7, 1)", vec!["old", tenant, workflow]),
+        (
+            "INSERT INTO users VALUES ($1, $2, 'admin', 'hash', 1)",
+            vec!["root", tenant],
+        ),
+        (
+            "INSERT INTO functions VALUES ($1, $2, 1, 1, NULL)",
+            vec![tenant, "old"],
+        ),
+        (
+            "INSERT INTO versions VALUES ($1, $2, 1, $3, 5, $4, '{}', 1, 'root')",
+            vec![tenant, "old", &digest, &manifest],
+        ),
+        (
+            "INSERT INTO apps VALUES ($1, $2, 'old.fn.test', $3, 1, NULL, '[]', 7, 7, 1)",
+            vec!["old", tenant, workflow],
+        ),
     ] {
-        let query = values.into_iter().fold(sqlx::query(sql), |query, value| query.bind(value.to_owned()));
+        let query = values.into_iter().fold(sqlx::query(sql), |query, value| {
+            query.bind(value.to_owned())
+        });
         query.execute(&mut *connection).await.expect(sql);
     }
     drop(connection);
@@ -39,9 +65,21 @@ async fn rows_survive_later_migrations(backend: Backend) {
     let mut connection = store.read().await.expect("connected");
     assert_eq!(user_count(&mut connection).await.expect("read"), 1);
     let apps = app_list(&mut connection).await.expect("read");
-    assert_eq!((apps[0].name.as_str(), apps[0].revision.get(), apps[0].previous), ("old", 7, None));
-    let versions = version_list(&mut connection, &"old".parse().expect("function")).await.expect("read");
-    assert_eq!((versions[0].number, versions[0].size), (VersionNumber::FIRST, 5));
+    assert_eq!(
+        (
+            apps[0].name.as_str(),
+            apps[0].revision.get(),
+            apps[0].previous
+        ),
+        ("old", 7, None)
+    );
+    let versions = version_list(&mut connection, &"old".parse().expect("function"))
+        .await
+        .expect("read");
+    assert_eq!(
+        (versions[0].number, versions[0].size),
+        (VersionNumber::FIRST, 5)
+    );
 }
 
 async fn several_at_once_agree(backend: Backend) {
@@ -54,7 +92,10 @@ async fn several_at_once_agree(backend: Backend) {
     let done = futures::future::join_all(stores.iter().map(Store::migrate)).await;
     assert!(done.iter().all(Result::is_ok), "{done:?}");
     let mut connection = stores[0].read().await.expect("connected");
-    let applied: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM _sqlx_migrations").fetch_one(&mut *connection).await.expect("counted");
+    let applied: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM _sqlx_migrations")
+        .fetch_one(&mut *connection)
+        .await
+        .expect("counted");
     assert_eq!(applied as usize, MIGRATOR.iter().count());
 }
 
@@ -63,9 +104,18 @@ async fn a_changed_migration_is_refused(backend: Backend) {
     let store = backend.store(folder.path()).await;
     let mut connection = store.read().await.expect("connected");
     let mut tx = connection.begin().await.expect("begun");
-    sqlx::query("UPDATE _sqlx_migrations SET checksum = $1").bind(vec![0u8; 48]).execute(&mut *tx).await.expect("changed");
+    sqlx::query("UPDATE _sqlx_migrations SET checksum = $1")
+        .bind(vec![0u8; 48])
+        .execute(&mut *tx)
+        .await
+        .expect("changed");
     tx.commit().await.expect("committed");
     drop(connection);
     let error = store.migrate().await.expect_err("refused");
-    assert!(error.to_string().contains("could not be brought up to date"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("could not be brought up to date"),
+        "{error}"
+    );
 }

@@ -15,7 +15,13 @@ on_both!(
 );
 
 async fn depth(rig: &Rig) -> u64 {
-    let mut connection = rig.controller.state().store.read().await.expect("connected");
+    let mut connection = rig
+        .controller
+        .state()
+        .store
+        .read()
+        .await
+        .expect("connected");
     outbox_stats(&mut connection).await.expect("counted").depth
 }
 
@@ -43,16 +49,37 @@ async fn messages_wait_for_the_broker_and_keep_their_order(backend: Backend) {
     }
     // What is newer about the same thing replaces what is older and unsent.
     rig.deploy("one", components::hello("one again")).await;
-    assert_eq!(rig.request(Method::DELETE, "/v1/apps/three").send().await.expect("an answer").status(), 204);
+    assert_eq!(
+        rig.request(Method::DELETE, "/v1/apps/three")
+            .send()
+            .await
+            .expect("an answer")
+            .status(),
+        204
+    );
     assert!(depth(&rig).await >= 8, "an app is told to nodes and DNS");
     rig.broker.up();
     let mut got = Vec::new();
     for _ in 0..4 {
         got.push(app_desired(next(&mut nodes).await.message));
     }
-    let order: Vec<(&str, bool)> = got.iter().map(|(app, _, there)| (app.as_str(), *there)).collect();
-    assert_eq!(order, [("two", true), ("four", true), ("one", true), ("three", false)]);
-    assert!(got.windows(2).all(|pair| pair[0].1 < pair[1].1), "revisions grow: {got:?}");
+    let order: Vec<(&str, bool)> = got
+        .iter()
+        .map(|(app, _, there)| (app.as_str(), *there))
+        .collect();
+    assert_eq!(
+        order,
+        [
+            ("two", true),
+            ("four", true),
+            ("one", true),
+            ("three", false)
+        ]
+    );
+    assert!(
+        got.windows(2).all(|pair| pair[0].1 < pair[1].1),
+        "revisions grow: {got:?}"
+    );
     emptied(&rig).await;
 }
 
@@ -70,7 +97,10 @@ async fn a_crash_between_commit_and_publish_loses_nothing(backend: Backend) {
     assert_eq!((app.as_str(), revision), ("hello", deployed.revision));
     loop {
         if let Message::BindingsDesired(bindings) = next(&mut dns).await.message {
-            assert_eq!(bindings.state.expect("there").host.as_str(), "hello.fn.test");
+            assert_eq!(
+                bindings.state.expect("there").host.as_str(),
+                "hello.fn.test"
+            );
             break;
         }
     }
@@ -81,8 +111,16 @@ async fn a_lost_confirmation_sends_the_same_message_again(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     // What the start itself tells is out of the way.
     wait::until("the network to be told", async || {
-        let mut connection = rig.controller.state().store.read().await.expect("connected");
-        let told = fdn_controller::store::network::network_get(&mut connection).await.expect("read");
+        let mut connection = rig
+            .controller
+            .state()
+            .store
+            .read()
+            .await
+            .expect("connected");
+        let told = fdn_controller::store::network::network_get(&mut connection)
+            .await
+            .expect("read");
         told.map(drop).ok_or("not yet")
     })
     .await;

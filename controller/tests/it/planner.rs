@@ -11,24 +11,44 @@ use fdn_testkit::{components, wait};
 
 use crate::rig::{Backend, Rig, next, on_both, two_regions};
 
-on_both!(demand_makes_bindings_that_survive_a_restart, a_silent_cluster_is_left_and_taken_again, nothing_new_writes_nothing);
+on_both!(
+    demand_makes_bindings_that_survive_a_restart,
+    a_silent_cluster_is_left_and_taken_again,
+    nothing_new_writes_nothing
+);
 
 async fn demand(rig: &Rig, prefix: &str) {
-    let entries = vec![("hello".parse().expect("app"), prefix.parse().expect("prefix"), 3)];
-    rig.broker.report(Message::DemandReport(DemandReport { server: "dns-1".to_owned(), entries })).await;
+    let entries = vec![(
+        "hello".parse().expect("app"),
+        prefix.parse().expect("prefix"),
+        3,
+    )];
+    rig.broker
+        .report(Message::DemandReport(DemandReport {
+            server: "dns-1".to_owned(),
+            entries,
+        }))
+        .await;
 }
 
 async fn bindings(rig: &Rig) -> Vec<(String, String)> {
     let detail: AppDetail = rig.get("/v1/apps/hello").await;
-    detail.bindings.iter().map(|b| (b.prefix.to_string(), b.cluster.to_string())).collect()
+    detail
+        .bindings
+        .iter()
+        .map(|b| (b.prefix.to_string(), b.cluster.to_string()))
+        .collect()
 }
 
-/// Waits until a prefix is sent to a cluster; `meanwhile` runs before each look.
-async fn bound(rig: &Rig, prefix: &str, cluster: &str, meanwhile: impl AsyncFn()) {
+/// Waits until a prefix is sent to a cluster.
+async fn bound(rig: &Rig, prefix: &str, cluster: &str) {
     wait::until(&format!("{prefix} to be sent to {cluster}"), async || {
-        meanwhile().await;
         let found = bindings(rig).await;
-        if found.contains(&(prefix.to_owned(), cluster.to_owned())) { Ok(()) } else { Err(format!("{found:?}")) }
+        if found.contains(&(prefix.to_owned(), cluster.to_owned())) {
+            Ok(())
+        } else {
+            Err(format!("{found:?}"))
+        }
     })
     .await;
 }
@@ -38,9 +58,9 @@ async fn demand_makes_bindings_that_survive_a_restart(backend: Backend) {
     rig.two_regions().await;
     rig.deploy("hello", components::hello("x")).await;
     let mut dns = rig.broker.listen(Channel::Dns).await;
-    // A part of the Parisian prefix: it is told to DNS without delay, at a new revision.
-    demand(&rig, "192.0.2.128/25").await;
-    bound(&rig, "192.0.2.128/25", "eu-west", async || {}).await;
+    // Nobody knows where these clients are; both clusters are as good, and the first by name gets them.
+    demand(&rig, "10.1.2.0/24").await;
+    bound(&rig, "10.1.2.0/24", "eu-west").await;
     let revision = loop {
         if let Message::BindingsDesired(told) = next(&mut dns).await.message {
             assert_eq!(told.state.expect("there").bindings.len(), 3);
@@ -53,34 +73,30 @@ async fn demand_makes_bindings_that_survive_a_restart(backend: Backend) {
     let snapshot: DnsSnapshot = rig.json(rig.network("/dns/v1/snapshot")).await;
     assert_eq!(snapshot.apps[0].revision, revision);
     // After the restart no node has spoken yet; nobody is moved for that.
-    demand(&rig, "192.0.2.64/26").await;
+    demand(&rig, "10.1.3.0/24").await;
     for status in two_regions() {
         rig.node(status).await;
     }
-    bound(&rig, "192.0.2.64/26", "eu-west", async || {}).await;
+    bound(&rig, "10.1.3.0/24", "eu-west").await;
     let after = bindings(&rig).await;
-    assert!(before.iter().all(|binding| after.contains(binding)), "{before:?} {after:?}");
+    assert!(
+        before.iter().all(|binding| after.contains(binding)),
+        "{before:?} {after:?}"
+    );
 }
 
 async fn a_silent_cluster_is_left_and_taken_again(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     rig.two_regions().await;
     rig.deploy("hello", components::hello("x")).await;
-    bound(&rig, "192.0.2.0/24", "eu-west", async || {}).await;
-    let [eu, us] = two_regions();
-    let speak = async |mut status: NodeStatus| {
-        status.sequence = fdn_service::now().get();
-        rig.node(status).await;
-    };
-    // Only us-east goes on speaking.
-    bound(&rig, "192.0.2.0/24", "us-east", async || speak(us.clone()).await).await;
+    bound(&rig, "192.0.2.0/24", "eu-west").await;
+    rig.silence("eu-1");
+    bound(&rig, "192.0.2.0/24", "us-east").await;
     let clusters: Vec<ClusterInfo> = rig.get("/v1/clusters").await;
     assert_eq!((clusters[0].nodes_alive, clusters[0].nodes_total), (0, 1));
-    bound(&rig, "192.0.2.0/24", "eu-west", async || {
-        speak(us.clone()).await;
-        speak(eu.clone()).await;
-    })
-    .await;
+    let [eu, _] = two_regions();
+    rig.node(eu).await;
+    bound(&rig, "192.0.2.0/24", "eu-west").await;
 }
 
 async fn nothing_new_writes_nothing(backend: Backend) {
@@ -95,12 +111,25 @@ async fn nothing_new_writes_nothing(backend: Backend) {
     let read = async || {
         let mut connection = state.store.read().await.expect("connected");
         let statuses = node_status_list(&mut connection).await.expect("read");
-        (revision_current(&mut connection).await.expect("read"), statuses.iter().map(|s| s.status.sequence).collect::<Vec<_>>())
+        (
+            revision_current(&mut connection).await.expect("read"),
+            statuses
+                .iter()
+                .map(|s| s.status.sequence)
+                .collect::<Vec<_>>(),
+        )
     };
     let passes = || state.metrics.plan_seconds.get_sample_count();
     let after = async |count: u64| {
         let start = passes();
-        wait::until("passes", async || if passes() >= start + count { Ok(()) } else { Err(passes()) }).await;
+        wait::until("passes", async || {
+            if passes() >= start + count {
+                Ok(())
+            } else {
+                Err(passes())
+            }
+        })
+        .await;
     };
     after(3).await;
     let before = read().await;
@@ -119,15 +148,41 @@ async fn nothing_new_writes_nothing(backend: Backend) {
 async fn reports_are_taken_in_once_and_in_order() {
     let rig = Rig::start().await;
     let [eu, _] = two_regions();
+    let report = async |status: NodeStatus| {
+        rig.broker
+            .report(Message::NodeStatus(Box::new(status)))
+            .await;
+    };
     let consumed = |result: &str| {
-        rig.controller.state().metrics.consumed.with_label_values(&["node_status", result]).get()
+        rig.controller
+            .state()
+            .metrics
+            .consumed
+            .with_label_values(&["node_status", result])
+            .get()
     };
     let until = async |result: &str, count: u64| {
-        wait::until(result, async || if consumed(result) == count { Ok(()) } else { Err(consumed(result)) }).await;
+        wait::until(result, async || {
+            if consumed(result) == count {
+                Ok(())
+            } else {
+                Err(consumed(result))
+            }
+        })
+        .await;
     };
-    rig.node(NodeStatus { busy: 2, ..eu.clone() }).await;
+    report(NodeStatus {
+        busy: 2,
+        ..eu.clone()
+    })
+    .await;
     until("used", 1).await;
-    rig.node(NodeStatus { busy: 0, sequence: eu.sequence - 1, ..eu }).await;
+    report(NodeStatus {
+        busy: 0,
+        sequence: eu.sequence - 1,
+        ..eu
+    })
+    .await;
     until("stale", 1).await;
     let clusters: Vec<ClusterInfo> = rig.get("/v1/clusters").await;
     assert_eq!(clusters[0].busy, 2, "an older status changes nothing");
@@ -143,21 +198,36 @@ async fn a_message_of_a_newer_schema_goes_to_the_dead_letters() {
     let mut envelope = Envelope::new(id, fdn_service::now(), Message::NodeStatus(Box::new(eu)));
     envelope.schema = SCHEMA + 1;
     rig.broker.publish(&envelope).await.expect("published");
-    wait::until("a dead letter", async || match rig.broker.dead_letters(Channel::Controller).await {
-        Ok(1) => Ok(()),
-        other => Err(format!("{other:?}")),
+    wait::until("a dead letter", async || {
+        match rig.broker.dead_letters(Channel::Controller).await {
+            Ok(1) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_silent_for_long_is_forgotten() {
-    let rig = Rig::start_with(Backend::Sqlite, |settings| settings.planner.forget_after = DurationMs::from_millis(500)).await;
-    rig.two_regions().await;
-    wait::within(Duration::from_secs(30), "both nodes to be forgotten", async || {
-        let clusters: Vec<ClusterInfo> = rig.get("/v1/clusters").await;
-        if clusters.is_empty() { Ok(()) } else { Err(clusters.len()) }
+    let rig = Rig::start_with(Backend::Sqlite, |settings| {
+        settings.planner.forget_after = DurationMs::from_millis(500)
     })
+    .await;
+    rig.two_regions().await;
+    rig.silence("eu-1");
+    rig.silence("us-1");
+    wait::within(
+        Duration::from_secs(30),
+        "both nodes to be forgotten",
+        async || {
+            let clusters: Vec<ClusterInfo> = rig.get("/v1/clusters").await;
+            if clusters.is_empty() {
+                Ok(())
+            } else {
+                Err(clusters.len())
+            }
+        },
+    )
     .await;
     let snapshot: DnsSnapshot = rig.json(rig.network("/dns/v1/snapshot")).await;
     assert!(snapshot.network.revision > Revision::NONE);

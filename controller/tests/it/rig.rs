@@ -1,24 +1,30 @@
 //! A controller of one's own on free ports, its broker, and a client.
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use fdn_bus::{Broker, BusError, Counters, Deliveries, MemoryBroker, Subscription};
-use fdn_controller::settings::{ArtifactSettings, ClientLocation, DatabaseSettings, NetworkSettings};
+use fdn_controller::settings::{
+    ArtifactSettings, ClientLocation, DatabaseSettings, NetworkSettings,
+};
 use fdn_controller::store::Store;
 use fdn_controller::{Controller, Settings};
 use fdn_core::api::{DeployResponse, LoginResponse};
 use fdn_core::message::{Channel, Envelope, Message, NodeStatus};
-use fdn_core::{DurationMs, GeoPoint, MebiBytes, MessageId, MilliCpu, Millis, Problem, Resources};
+use fdn_core::{
+    DurationMs, GeoPoint, MebiBytes, MessageId, MilliCpu, Millis, NodeId, Problem, Resources,
+};
 use fdn_runtime::Compiler;
 use fdn_testkit::wait;
 use reqwest::multipart::{Form, Part};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 
 /// Which database a test runs on.
 #[derive(Clone, Copy, Debug)]
@@ -34,12 +40,18 @@ impl Backend {
             Self::Sqlite => format!("sqlite://{}", folder.join("controller.db").display()),
             Self::Postgres => fdn_testkit::postgres::database().await.url,
         };
-        DatabaseSettings { url, max_connections: 4, ..DatabaseSettings::default() }
+        DatabaseSettings {
+            url,
+            max_connections: 4,
+            ..DatabaseSettings::default()
+        }
     }
 
     /// A store on a fresh database with the schema in place.
     pub(crate) async fn store(self, folder: &Path) -> Store {
-        let store = Store::connect(&self.database(folder).await).await.expect("connected");
+        let store = Store::connect(&self.database(folder).await)
+            .await
+            .expect("connected");
         store.migrate().await.expect("migrated");
         store
     }
@@ -92,14 +104,24 @@ impl TestBroker {
     /// Publishes a report as an agent or DNS server would.
     pub(crate) async fn report(&self, message: Message) -> MessageId {
         let id = MessageId::from_uuid(uuid::Uuid::now_v7());
-        self.inner.publish(&Envelope::new(id, fdn_service::now(), message)).await.expect("the memory broker takes everything");
+        self.inner
+            .publish(&Envelope::new(id, fdn_service::now(), message))
+            .await
+            .expect("the memory broker takes everything");
         id
     }
 
     /// Listens as an agent or DNS server would.
     pub(crate) async fn listen(&self, channel: Channel) -> Deliveries {
-        let subscription = Subscription { channel, consumer: "test".to_owned(), prefetch: 100 };
-        self.inner.subscribe(subscription).await.expect("subscribed")
+        let subscription = Subscription {
+            channel,
+            consumer: "test".to_owned(),
+            prefetch: 100,
+        };
+        self.inner
+            .subscribe(subscription)
+            .await
+            .expect("subscribed")
     }
 }
 
@@ -136,14 +158,42 @@ impl Broker for TestBroker {
 
 /// The next message of a subscription.
 pub(crate) async fn next(deliveries: &mut Deliveries) -> Envelope {
-    let delivery = tokio::time::timeout(wait::PATIENCE, deliveries.next()).await.expect("a message comes").expect("the broker lives");
+    let delivery = tokio::time::timeout(wait::PATIENCE, deliveries.next())
+        .await
+        .expect("a message comes")
+        .expect("the broker lives");
     let envelope = delivery.envelope().clone();
     delivery.ack();
     envelope
 }
 
+/// Nodes that go on telling how they are, as agents do.
+type Speaking = Arc<Mutex<BTreeMap<NodeId, NodeStatus>>>;
+
+/// Tells every second what the nodes last said.
+async fn speak(broker: Arc<TestBroker>, speaking: Speaking) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let statuses: Vec<NodeStatus> = {
+            let mut speaking = speaking.lock().expect("not poisoned");
+            speaking.values_mut().map(newer).collect()
+        };
+        for status in statuses {
+            broker.report(Message::NodeStatus(Box::new(status))).await;
+        }
+    }
+}
+
+/// The same status as the node's next one.
+fn newer(status: &mut NodeStatus) -> NodeStatus {
+    status.sequence += 1;
+    status.clone()
+}
+
 /// A running controller and everything around it.
 pub(crate) struct Rig {
+    speaking: Speaking,
+    speaker: JoinHandle<()>,
     pub(crate) controller: Controller,
     pub(crate) broker: Arc<TestBroker>,
     pub(crate) settings: Settings,
@@ -158,9 +208,15 @@ pub(crate) async fn settings(folder: &Path, backend: Backend) -> Settings {
     let mut settings = Settings {
         listen: ([127, 0, 0, 1], 0).into(),
         workers: 1,
-        network: NetworkSettings { token_file: folder.join("token"), key_file: folder.join("key") },
+        network: NetworkSettings {
+            token_file: folder.join("token"),
+            key_file: folder.join("key"),
+        },
         database: backend.database(folder).await,
-        artifacts: ArtifactSettings { local: folder.join("artifacts"), s3: None },
+        artifacts: ArtifactSettings {
+            local: folder.join("artifacts"),
+            s3: None,
+        },
         ..Settings::default()
     };
     settings.accounts.initial_password_file = Some(folder.join("password"));
@@ -169,12 +225,19 @@ pub(crate) async fn settings(folder: &Path, backend: Backend) -> Settings {
     settings.planner.watch_interval = DurationMs::from_millis(50);
     settings.dispatch.interval = DurationMs::from_millis(100);
     settings.dispatch.backoff = DurationMs::from_millis(200);
-    settings.geo.locations = vec![location("192.0.2.0/24", 48.86, 2.35), location("198.51.100.0/24", 40.71, -74.01)];
+    settings.geo.locations = vec![
+        location("192.0.2.0/24", 48.86, 2.35),
+        location("198.51.100.0/24", 40.71, -74.01),
+    ];
     settings
 }
 
 pub(crate) fn location(prefix: &str, lat: f64, lon: f64) -> ClientLocation {
-    ClientLocation { prefix: prefix.parse().expect("prefix"), lat, lon }
+    ClientLocation {
+        prefix: prefix.parse().expect("prefix"),
+        lat,
+        lon,
+    }
 }
 
 impl Rig {
@@ -192,26 +255,55 @@ impl Rig {
     }
 
     /// A controller on what another one left.
-    pub(crate) async fn start_on(settings: Settings, broker: Arc<TestBroker>, folder: Arc<TempDir>) -> Self {
+    pub(crate) async fn start_on(
+        settings: Settings,
+        broker: Arc<TestBroker>,
+        folder: Arc<TempDir>,
+    ) -> Self {
         let shared: fdn_bus::SharedBroker = Arc::clone(&broker) as _;
-        let controller = Controller::start_with(settings.clone(), shared, Compiler::InProcess).await.expect("started");
-        let password = std::fs::read_to_string(folder.path().join("password")).expect("the initial password");
+        let controller = Controller::start_with(settings.clone(), shared, Compiler::InProcess)
+            .await
+            .expect("started");
+        let password =
+            std::fs::read_to_string(folder.path().join("password")).expect("the initial password");
         let http = fdn_service::http_client::build(Duration::from_secs(60)).expect("client");
-        let mut rig = Self { controller, broker, settings, token: String::new(), password, http, folder };
+        let speaking = Speaking::default();
+        let speaker = tokio::spawn(speak(Arc::clone(&broker), Arc::clone(&speaking)));
+        let mut rig = Self {
+            speaking,
+            speaker,
+            controller,
+            broker,
+            settings,
+            token: String::new(),
+            password,
+            http,
+            folder,
+        };
         rig.token = rig.login("admin", &rig.password).await;
         rig
     }
 
     /// Ends this controller, as a kill would, and starts another one on the same database, folder and broker.
     pub(crate) async fn restart(self) -> Self {
-        let Self { controller, broker, settings, folder, .. } = self;
+        let Self {
+            controller,
+            broker,
+            settings,
+            folder,
+            speaker,
+            ..
+        } = self;
+        speaker.abort();
         controller.stop().await;
         Self::start_on(settings, broker, folder).await
     }
 
     pub(crate) async fn login(&self, user: &str, password: &str) -> String {
         let body = serde_json::json!({ "user": user, "password": password });
-        let answer: LoginResponse = self.json(self.anonymous(Method::POST, "/v1/login").json(&body)).await;
+        let answer: LoginResponse = self
+            .json(self.anonymous(Method::POST, "/v1/login").json(&body))
+            .await;
         answer.token
     }
 
@@ -230,7 +322,8 @@ impl Rig {
 
     /// A request of a process of the network.
     pub(crate) fn network(&self, path: &str) -> RequestBuilder {
-        let token = std::fs::read_to_string(&self.settings.network.token_file).expect("network token");
+        let token =
+            std::fs::read_to_string(&self.settings.network.token_file).expect("network token");
         self.anonymous(Method::GET, path).bearer_auth(token)
     }
 
@@ -249,9 +342,16 @@ impl Rig {
     /// The answer to a request that is refused.
     pub(crate) async fn refused(&self, request: RequestBuilder) -> (StatusCode, Problem) {
         let answer = request.send().await.expect("an answer");
-        let (status, kind) = (answer.status(), answer.headers().get("content-type").cloned());
+        let (status, kind) = (
+            answer.status(),
+            answer.headers().get("content-type").cloned(),
+        );
         let text = answer.text().await.expect("a body");
-        assert_eq!(kind.expect("a content type"), Problem::MEDIA_TYPE, "{status}: {text}");
+        assert_eq!(
+            kind.expect("a content type"),
+            Problem::MEDIA_TYPE,
+            "{status}: {text}"
+        );
         let problem: Problem = serde_json::from_str(&text).expect("a problem document");
         assert_eq!(problem.status, status.as_u16());
         assert!(problem.request_id.is_some());
@@ -259,7 +359,13 @@ impl Rig {
     }
 
     /// An upload, to be sent.
-    pub(crate) fn upload(&self, app: &str, component: Vec<u8>, manifest: Option<&str>, secrets: Option<&str>) -> RequestBuilder {
+    pub(crate) fn upload(
+        &self,
+        app: &str,
+        component: Vec<u8>,
+        manifest: Option<&str>,
+        secrets: Option<&str>,
+    ) -> RequestBuilder {
         let mut form = Form::new();
         if let Some(manifest) = manifest {
             form = form.text("manifest", manifest.to_owned());
@@ -267,8 +373,12 @@ impl Rig {
         if let Some(secrets) = secrets {
             form = form.text("secrets", secrets.to_owned());
         }
-        let form = form.part("component", Part::bytes(component).file_name("component.wasm"));
-        self.request(Method::POST, &format!("/v1/apps/{app}/versions")).multipart(form)
+        let form = form.part(
+            "component",
+            Part::bytes(component).file_name("component.wasm"),
+        );
+        self.request(Method::POST, &format!("/v1/apps/{app}/versions"))
+            .multipart(form)
     }
 
     /// Deploys a component that is fine.
@@ -276,9 +386,26 @@ impl Rig {
         self.json(self.upload(app, component, None, None)).await
     }
 
-    /// Reports a node.
-    pub(crate) async fn node(&self, status: NodeStatus) {
-        self.broker.report(Message::NodeStatus(Box::new(status))).await;
+    /// Reports a node, which from now on repeats this every second.
+    pub(crate) async fn node(&self, mut status: NodeStatus) {
+        {
+            let mut speaking = self.speaking.lock().expect("not poisoned");
+            if let Some(last) = speaking.get(&status.node) {
+                status.sequence = last.sequence + 1;
+            }
+            speaking.insert(status.node.clone(), status.clone());
+        }
+        self.broker
+            .report(Message::NodeStatus(Box::new(status)))
+            .await;
+    }
+
+    /// The node says nothing any more.
+    pub(crate) fn silence(&self, node: &str) {
+        self.speaking
+            .lock()
+            .expect("not poisoned")
+            .retain(|id, _| id.as_str() != node);
     }
 
     /// Two idle nodes, one near each of the configured client locations, known to the controller.
@@ -288,7 +415,11 @@ impl Rig {
         }
         wait::until("both nodes to be known", async || {
             let clusters: Vec<serde_json::Value> = self.get("/v1/clusters").await;
-            if clusters.len() == 2 { Ok(()) } else { Err(format!("{clusters:?}")) }
+            if clusters.len() == 2 {
+                Ok(())
+            } else {
+                Err(format!("{clusters:?}"))
+            }
         })
         .await;
     }
@@ -321,7 +452,10 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 pub(crate) fn two_regions() -> [NodeStatus; 2] {
-    [node_at("eu-1", "eu-west", 53.35, -6.26), node_at("us-1", "us-east", 39.04, -77.49)]
+    [
+        node_at("eu-1", "eu-west", 53.35, -6.26),
+        node_at("us-1", "us-east", 39.04, -77.49),
+    ]
 }
 
 /// An idle node of speed 1 with 4 slots.

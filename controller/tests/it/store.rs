@@ -3,19 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_controller::app::access::{Role, token_hash};
-use fdn_controller::store::account::{User, token_find, token_insert, token_touch, token_trim, user_count, user_get, user_insert};
+use fdn_controller::store::account::{
+    User, token_find, token_insert, token_touch, token_trim, user_count, user_get, user_insert,
+};
 use fdn_controller::store::app::{AppRow, app_delete, app_get, app_list, app_upsert};
 use fdn_controller::store::audit::{AuditEntry, audit_insert, audit_list};
-use fdn_controller::store::binding::{BindingRow, binding_delete, binding_list, binding_list_all, binding_upsert};
+use fdn_controller::store::binding::{
+    BindingRow, binding_delete, binding_list, binding_list_all, binding_upsert,
+};
 use fdn_controller::store::demand::{DemandRow, demand_add, demand_list, demand_trim};
 use fdn_controller::store::network::{network_get, network_set};
-use fdn_controller::store::node::{StatusRow, cluster_list, node_forget, node_observe, node_status_list};
+use fdn_controller::store::node::{
+    StatusRow, cluster_list, node_forget, node_observe, node_status_list,
+};
 use fdn_controller::store::outbox::{outbox_delete, outbox_list, outbox_push, outbox_stats};
 use fdn_controller::store::plan::{PlanRow, plan_list, plan_replace};
 use fdn_controller::store::revision::{revision_current, revision_next};
 use fdn_controller::store::rtt::{RttRow, rtt_delete, rtt_list, rtt_upsert};
 use fdn_controller::store::version::{
-    VersionRow, digest_in_use, function_delete, function_version_next, version_get, version_insert, version_list, version_list_current,
+    VersionRow, digest_in_use, function_delete, function_version_next, version_get, version_insert,
+    version_list, version_list_current,
 };
 use fdn_controller::store::{Constraint, Store, StoreError};
 use fdn_core::manifest::Manifest;
@@ -59,7 +66,10 @@ fn version_row(function: &str, number: VersionNumber) -> VersionRow {
         number,
         digest: Digest::of(function.as_bytes()),
         size: 1 << 40,
-        manifest: Manifest { reuse: 7, ..Manifest::default() },
+        manifest: Manifest {
+            reuse: 7,
+            ..Manifest::default()
+        },
         secrets: BTreeMap::from([("KEY".parse().expect("name"), Sealed("c2VhbGVk".to_owned()))]),
         created_at: Timestamp(1_700_000_000_123),
         created_by: "ädmin'; DROP TABLE users; --".to_owned(),
@@ -82,8 +92,12 @@ fn app_row(app: &str, version: VersionNumber) -> AppRow {
 
 /// An app with its first version.
 async fn app(connection: &mut AnyConnection, app: &str) -> AppRow {
-    let number = function_version_next(connection, &app.parse().expect("function"), Timestamp(1)).await.expect("a number");
-    version_insert(connection, &version_row(app, number)).await.expect("inserted");
+    let number = function_version_next(connection, &app.parse().expect("function"), Timestamp(1))
+        .await
+        .expect("a number");
+    version_insert(connection, &version_row(app, number))
+        .await
+        .expect("inserted");
     let row = app_row(app, number);
     app_upsert(connection, &row).await.expect("inserted");
     row
@@ -93,27 +107,68 @@ async fn accounts_and_tokens(backend: Backend) {
     let (_folder, store) = store(backend).await;
     let c = &mut *store.read().await.expect("connected");
     assert_eq!(user_count(c).await.expect("read"), 0);
-    let user = User { name: "admin".to_owned(), role: Role::Admin, password_hash: "hash".to_owned() };
+    let user = User {
+        name: "admin".to_owned(),
+        role: Role::Admin,
+        password_hash: "hash".to_owned(),
+    };
     assert!(user_insert(c, &user, Timestamp(1)).await.expect("inserted"));
     assert!(!user_insert(c, &user, Timestamp(1)).await.expect("taken"));
-    assert_eq!(user_get(c, "admin").await.expect("read").expect("there").password_hash, "hash");
+    assert_eq!(
+        user_get(c, "admin")
+            .await
+            .expect("read")
+            .expect("there")
+            .password_hash,
+        "hash"
+    );
     assert!(user_get(c, "nobody").await.expect("read").is_none());
     for n in 0..5u64 {
-        token_insert(c, &token_hash(&n.to_string()), "admin", Timestamp(n), Timestamp(100 + n)).await.expect("inserted");
+        token_insert(
+            c,
+            &token_hash(&n.to_string()),
+            "admin",
+            Timestamp(n),
+            Timestamp(100 + n),
+        )
+        .await
+        .expect("inserted");
     }
     let hash = token_hash("0");
-    let session = token_find(c, &hash, Timestamp(99)).await.expect("read").expect("valid");
-    assert_eq!((session.user.as_str(), session.role, session.last_used_at), ("admin", Role::Admin, Timestamp(0)));
-    assert!(token_find(c, &hash, Timestamp(100)).await.expect("read").is_none(), "expired");
+    let session = token_find(c, &hash, Timestamp(99))
+        .await
+        .expect("read")
+        .expect("valid");
+    assert_eq!(
+        (session.user.as_str(), session.role, session.last_used_at),
+        ("admin", Role::Admin, Timestamp(0))
+    );
+    assert!(
+        token_find(c, &hash, Timestamp(100))
+            .await
+            .expect("read")
+            .is_none(),
+        "expired"
+    );
     token_touch(c, &hash, Timestamp(50)).await.expect("touched");
-    token_trim(c, "admin", 2, Timestamp(101)).await.expect("trimmed");
+    token_trim(c, "admin", 2, Timestamp(101))
+        .await
+        .expect("trimmed");
     let mut left = Vec::new();
     for n in 0..5u64 {
-        if token_find(c, &token_hash(&n.to_string()), Timestamp(10)).await.expect("read").is_some() {
+        if token_find(c, &token_hash(&n.to_string()), Timestamp(10))
+            .await
+            .expect("read")
+            .is_some()
+        {
             left.push(n);
         }
     }
-    assert_eq!(left, [3, 4], "0 and 1 had expired, 2 was not used for the longest time");
+    assert_eq!(
+        left,
+        [3, 4],
+        "0 and 1 had expired, 2 was not used for the longest time"
+    );
 }
 
 async fn versions_are_numbered_and_never_again(backend: Backend) {
@@ -121,20 +176,38 @@ async fn versions_are_numbered_and_never_again(backend: Backend) {
     let c = &mut *store.read().await.expect("connected");
     let function = "hello".parse().expect("function");
     for expected in 1..=3u32 {
-        let number = function_version_next(c, &function, Timestamp(1)).await.expect("a number");
+        let number = function_version_next(c, &function, Timestamp(1))
+            .await
+            .expect("a number");
         assert_eq!(number.get(), expected);
-        version_insert(c, &version_row("hello", number)).await.expect("inserted");
+        version_insert(c, &version_row("hello", number))
+            .await
+            .expect("inserted");
     }
     let two: VersionNumber = 2.try_into().expect("number");
-    assert_eq!(version_get(c, &function, two).await.expect("read"), Some(version_row("hello", two)));
+    assert_eq!(
+        version_get(c, &function, two).await.expect("read"),
+        Some(version_row("hello", two))
+    );
     let all = version_list(c, &function).await.expect("read");
-    assert_eq!(all.iter().map(|v| v.number.get()).collect::<Vec<_>>(), [3, 2, 1]);
+    assert_eq!(
+        all.iter().map(|v| v.number.get()).collect::<Vec<_>>(),
+        [3, 2, 1]
+    );
     let digest = Digest::of(b"hello");
     assert!(digest_in_use(c, &digest).await.expect("read"));
-    function_delete(c, &function, Timestamp(2)).await.expect("deleted");
+    function_delete(c, &function, Timestamp(2))
+        .await
+        .expect("deleted");
     assert!(!digest_in_use(c, &digest).await.expect("read"));
     assert_eq!(version_list(c, &function).await.expect("read"), []);
-    assert_eq!(function_version_next(c, &function, Timestamp(3)).await.expect("a number").get(), 4);
+    assert_eq!(
+        function_version_next(c, &function, Timestamp(3))
+            .await
+            .expect("a number")
+            .get(),
+        4
+    );
 }
 
 async fn apps_take_everything_of_theirs_along(backend: Backend) {
@@ -142,15 +215,37 @@ async fn apps_take_everything_of_theirs_along(backend: Backend) {
     let c = &mut *store.read().await.expect("connected");
     let mut row = app(c, "hello").await;
     app(c, "other").await;
-    assert_eq!(app_get(c, &name("hello")).await.expect("read"), Some(row.clone()));
+    assert_eq!(
+        app_get(c, &name("hello")).await.expect("read"),
+        Some(row.clone())
+    );
     row.previous = Some(row.version);
     row.revision = Revision(9);
     app_upsert(c, &row).await.expect("updated");
-    assert_eq!(app_get(c, &name("hello")).await.expect("read"), Some(row.clone()));
+    assert_eq!(
+        app_get(c, &name("hello")).await.expect("read"),
+        Some(row.clone())
+    );
     let current = version_list_current(c).await.expect("read");
-    assert_eq!(current.iter().map(|v| v.function.as_str()).collect::<Vec<_>>(), ["hello", "other"]);
+    assert_eq!(
+        current
+            .iter()
+            .map(|v| v.function.as_str())
+            .collect::<Vec<_>>(),
+        ["hello", "other"]
+    );
     let prefix = "192.0.2.0/24".parse().expect("prefix");
-    demand_add(c, &DemandRow { app: name("hello"), prefix, queries: 1, last_seen: Timestamp(1) }).await.expect("added");
+    demand_add(
+        c,
+        &DemandRow {
+            app: name("hello"),
+            prefix,
+            queries: 1,
+            last_seen: Timestamp(1),
+        },
+    )
+    .await
+    .expect("added");
     app_delete(c, &name("hello")).await.expect("deleted");
     assert_eq!(demand_list(c).await.expect("read"), []);
     assert_eq!(app_list(c).await.expect("read").len(), 1);
@@ -163,13 +258,20 @@ async fn plans_and_bindings(backend: Backend) {
     let plan = |group: &str| PlanRow {
         app: name("hello"),
         group: group.to_owned(),
-        stages: BTreeMap::from([("hello".parse().expect("stage"), "eu-west".parse().expect("cluster"))]),
+        stages: BTreeMap::from([(
+            "hello".parse().expect("stage"),
+            "eu-west".parse().expect("cluster"),
+        )]),
         explanation: "{}".to_owned(),
         revision: Revision(4),
         planned_at: Timestamp(5),
     };
-    plan_replace(c, &name("hello"), &[plan("a"), plan("b")]).await.expect("written");
-    plan_replace(c, &name("hello"), &[plan("b"), plan("c")]).await.expect("written");
+    plan_replace(c, &name("hello"), &[plan("a"), plan("b")])
+        .await
+        .expect("written");
+    plan_replace(c, &name("hello"), &[plan("b"), plan("c")])
+        .await
+        .expect("written");
     assert_eq!(plan_list(c).await.expect("read"), [plan("b"), plan("c")]);
     let binding = |prefix: &str, cluster: &str| BindingRow {
         app: name("hello"),
@@ -178,14 +280,25 @@ async fn plans_and_bindings(backend: Backend) {
         group: "b".to_owned(),
         revision: Revision(4),
     };
-    binding_upsert(c, &binding("192.0.2.0/24", "eu-west")).await.expect("written");
-    binding_upsert(c, &binding("2001:db8::/56", "eu-west")).await.expect("written");
-    binding_upsert(c, &binding("192.0.2.0/24", "us-east")).await.expect("written");
-    assert_eq!(binding_list(c, &name("hello")).await.expect("read"), [
-        binding("192.0.2.0/24", "us-east"),
-        binding("2001:db8::/56", "eu-west")
-    ]);
-    binding_delete(c, &name("hello"), "192.0.2.0/24".parse().expect("prefix")).await.expect("deleted");
+    binding_upsert(c, &binding("192.0.2.0/24", "eu-west"))
+        .await
+        .expect("written");
+    binding_upsert(c, &binding("2001:db8::/56", "eu-west"))
+        .await
+        .expect("written");
+    binding_upsert(c, &binding("192.0.2.0/24", "us-east"))
+        .await
+        .expect("written");
+    assert_eq!(
+        binding_list(c, &name("hello")).await.expect("read"),
+        [
+            binding("192.0.2.0/24", "us-east"),
+            binding("2001:db8::/56", "eu-west")
+        ]
+    );
+    binding_delete(c, &name("hello"), "192.0.2.0/24".parse().expect("prefix"))
+        .await
+        .expect("deleted");
     assert_eq!(binding_list_all(c).await.expect("read").len(), 1);
 }
 
@@ -203,10 +316,27 @@ async fn demand_is_added_up_and_bounded(backend: Backend) {
         demand_add(c, &row(n, u64::from(n))).await.expect("added");
     }
     demand_add(c, &row(0, 9)).await.expect("added");
-    demand_add(c, &DemandRow { app: name("gone"), ..row(0, 1) }).await.expect("dropped without an error");
+    demand_add(
+        c,
+        &DemandRow {
+            app: name("gone"),
+            ..row(0, 1)
+        },
+    )
+    .await
+    .expect("dropped without an error");
     assert_eq!(demand_trim(c, &name("hello"), 2).await.expect("trimmed"), 3);
     let left = demand_list(c).await.expect("read");
-    assert_eq!(left, [DemandRow { queries: 4, ..row(0, 9) }, row(4, 4)]);
+    assert_eq!(
+        left,
+        [
+            DemandRow {
+                queries: 4,
+                ..row(0, 9)
+            },
+            row(4, 4)
+        ]
+    );
 }
 
 async fn nodes_and_what_they_said(backend: Backend) {
@@ -215,21 +345,42 @@ async fn nodes_and_what_they_said(backend: Backend) {
     let seen = |sequence, at, busy| {
         let mut status = node_at("eu-1", "eu-west", 53.35, -6.26);
         (status.sequence, status.busy) = (sequence, busy);
-        StatusRow { status, seen_at: Timestamp(at) }
+        StatusRow {
+            status,
+            seen_at: Timestamp(at),
+        }
     };
     node_observe(c, &seen(1, 10, 1)).await.expect("written");
     node_observe(c, &seen(3, 30, 3)).await.expect("written");
-    node_observe(c, &seen(2, 31, 2)).await.expect("ignored: it is older within its boot");
-    node_observe(c, &seen(4, 20, 4)).await.expect("ignored: it was heard earlier");
+    node_observe(c, &seen(2, 31, 2))
+        .await
+        .expect("ignored: it is older within its boot");
+    node_observe(c, &seen(4, 20, 4))
+        .await
+        .expect("ignored: it was heard earlier");
     assert_eq!(node_status_list(c).await.expect("read"), [seen(3, 30, 3)]);
-    let mut other = StatusRow { status: node_at("us-1", "us-east", 39.04, -77.49), seen_at: Timestamp(100) };
+    let mut other = StatusRow {
+        status: node_at("us-1", "us-east", 39.04, -77.49),
+        seen_at: Timestamp(100),
+    };
     other.status.gateway = "[2001:db8::1]:8080".parse().expect("address");
     node_observe(c, &other).await.expect("written");
     let clusters = cluster_list(c).await.expect("read");
-    assert_eq!(clusters.iter().map(|c| c.id.as_str()).collect::<Vec<_>>(), ["eu-west", "us-east"]);
+    assert_eq!(
+        clusters.iter().map(|c| c.id.as_str()).collect::<Vec<_>>(),
+        ["eu-west", "us-east"]
+    );
     assert_eq!(clusters[0].location, seen(1, 1, 1).status.location);
-    assert!(!node_forget(c, &"us-1".parse().expect("node"), Timestamp(50)).await.expect("kept"));
-    assert!(node_forget(c, &"eu-1".parse().expect("node"), Timestamp(50)).await.expect("forgotten"));
+    assert!(
+        !node_forget(c, &"us-1".parse().expect("node"), Timestamp(50))
+            .await
+            .expect("kept")
+    );
+    assert!(
+        node_forget(c, &"eu-1".parse().expect("node"), Timestamp(50))
+            .await
+            .expect("forgotten")
+    );
     assert_eq!(node_status_list(c).await.expect("read"), [other]);
     assert_eq!(cluster_list(c).await.expect("read").len(), 1);
 }
@@ -246,8 +397,14 @@ async fn round_trips(backend: Backend) {
     };
     rtt_upsert(c, &row(1.0)).await.expect("written");
     rtt_upsert(c, &row(0.1 + 0.2)).await.expect("written");
-    assert_eq!(rtt_list(c).await.expect("read"), [row(0.1 + 0.2)], "every bit of it");
-    rtt_delete(c, row(1.0).prefix, &row(1.0).cluster).await.expect("deleted");
+    assert_eq!(
+        rtt_list(c).await.expect("read"),
+        [row(0.1 + 0.2)],
+        "every bit of it"
+    );
+    rtt_delete(c, row(1.0).prefix, &row(1.0).cluster)
+        .await
+        .expect("deleted");
     assert_eq!(rtt_list(c).await.expect("read"), []);
 }
 
@@ -256,14 +413,23 @@ async fn the_network_is_one_row(backend: Backend) {
     let c = &mut *store.read().await.expect("connected");
     assert_eq!(network_get(c).await.expect("read"), None);
     for revision in [1, 2] {
-        let network = NetworkDesired { revision: Revision(revision), clusters: vec![], locations: vec![], measured: vec![] };
+        let network = NetworkDesired {
+            revision: Revision(revision),
+            clusters: vec![],
+            locations: vec![],
+            measured: vec![],
+        };
         network_set(c, &network).await.expect("written");
         assert_eq!(network_get(c).await.expect("read"), Some(network));
     }
 }
 
 fn desired(app: &str, revision: u64) -> Message {
-    Message::AppDesired(AppDesired { app: name(app), revision: Revision(revision), spec: None })
+    Message::AppDesired(AppDesired {
+        app: name(app),
+        revision: Revision(revision),
+        spec: None,
+    })
 }
 
 async fn the_outbox_keeps_order_and_one_message_a_topic(backend: Backend) {
@@ -271,11 +437,24 @@ async fn the_outbox_keeps_order_and_one_message_a_topic(backend: Backend) {
     let c = &mut *store.read().await.expect("connected");
     assert_eq!(outbox_stats(c).await.expect("read").oldest, None);
     for (revision, app) in [(5, "a"), (5, "b"), (4, "c"), (6, "a")] {
-        outbox_push(c, Revision(revision), desired(app, revision), Timestamp(revision)).await.expect("pushed");
+        outbox_push(
+            c,
+            Revision(revision),
+            desired(app, revision),
+            Timestamp(revision),
+        )
+        .await
+        .expect("pushed");
     }
     let rows = outbox_list(c, 10).await.expect("read");
-    let messages: Vec<Message> = rows.iter().map(|row| row.envelope.message.clone()).collect();
-    assert_eq!(messages, [desired("c", 4), desired("b", 5), desired("a", 6)]);
+    let messages: Vec<Message> = rows
+        .iter()
+        .map(|row| row.envelope.message.clone())
+        .collect();
+    assert_eq!(
+        messages,
+        [desired("c", 4), desired("b", 5), desired("a", 6)]
+    );
     assert_eq!(outbox_list(c, 1).await.expect("read").len(), 1);
     let stats = outbox_stats(c).await.expect("read");
     assert_eq!((stats.depth, stats.oldest), (3, Some(Timestamp(4))));
@@ -298,8 +477,14 @@ async fn the_audit_log(backend: Backend) {
         audit_insert(c, &entry).await.expect("inserted");
     }
     let log = audit_list(c, 2).await.expect("read");
-    assert_eq!(log.iter().map(|e| e.subject.as_str()).collect::<Vec<_>>(), ["app/2", "app/1"]);
-    assert_eq!((log[0].before.as_deref(), log[0].after.as_deref()), (Some("{}"), None));
+    assert_eq!(
+        log.iter().map(|e| e.subject.as_str()).collect::<Vec<_>>(),
+        ["app/2", "app/1"]
+    );
+    assert_eq!(
+        (log[0].before.as_deref(), log[0].after.as_deref()),
+        (Some("{}"), None)
+    );
 }
 
 async fn rules_of_the_schema_hold(backend: Backend) {
@@ -311,15 +496,34 @@ async fn rules_of_the_schema_hold(backend: Backend) {
     let c = &mut *store.read().await.expect("connected");
     let row = app(c, "hello").await;
     let again = version_row("hello", row.version);
-    assert_eq!(kind(version_insert(c, &again).await), Some(Constraint::Unique));
+    assert_eq!(
+        kind(version_insert(c, &again).await),
+        Some(Constraint::Unique)
+    );
     let orphan = version_row("nobody", VersionNumber::FIRST);
-    assert_eq!(kind(version_insert(c, &orphan).await), Some(Constraint::Reference));
-    let empty = VersionRow { size: 0, number: 2.try_into().expect("number"), ..version_row("hello", row.version) };
-    assert_eq!(kind(version_insert(c, &empty).await), Some(Constraint::Check));
+    assert_eq!(
+        kind(version_insert(c, &orphan).await),
+        Some(Constraint::Reference)
+    );
+    let empty = VersionRow {
+        size: 0,
+        number: 2.try_into().expect("number"),
+        ..version_row("hello", row.version)
+    };
+    assert_eq!(
+        kind(version_insert(c, &empty).await),
+        Some(Constraint::Check)
+    );
     let used = function_delete(c, &"hello".parse().expect("function"), Timestamp(1)).await;
     assert_eq!(kind(used), Some(Constraint::Reference), "an app runs it");
-    let missing = AppRow { version: 9.try_into().expect("number"), ..row };
-    assert_eq!(kind(app_upsert(c, &missing).await), Some(Constraint::Reference));
+    let missing = AppRow {
+        version: 9.try_into().expect("number"),
+        ..row
+    };
+    assert_eq!(
+        kind(app_upsert(c, &missing).await),
+        Some(Constraint::Reference)
+    );
 }
 
 async fn revisions_are_committed_in_their_order(backend: Backend) {
@@ -341,7 +545,10 @@ async fn revisions_are_committed_in_their_order(backend: Backend) {
         assert!(!second.is_finished());
     }
     let mut reader = store.read().await.expect("connected");
-    assert_eq!(revision_current(&mut reader).await.expect("read"), Revision(0));
+    assert_eq!(
+        revision_current(&mut reader).await.expect("read"),
+        Revision(0)
+    );
     first.commit().await.expect("committed");
     assert_eq!(second.await.expect("joined"), Revision(2));
 }
@@ -350,7 +557,9 @@ async fn a_failed_transaction_leaves_nothing(backend: Backend) {
     let (_folder, store) = store(backend).await;
     let mut tx = store.begin().await.expect("begun");
     revision_next(&mut tx).await.expect("taken");
-    outbox_push(&mut tx, Revision(1), desired("a", 1), Timestamp(1)).await.expect("pushed");
+    outbox_push(&mut tx, Revision(1), desired("a", 1), Timestamp(1))
+        .await
+        .expect("pushed");
     drop(tx);
     let mut c = store.read().await.expect("connected");
     assert_eq!(revision_current(&mut c).await.expect("read"), Revision(0));
@@ -360,11 +569,21 @@ async fn a_failed_transaction_leaves_nothing(backend: Backend) {
 async fn a_snapshot_sees_one_moment(backend: Backend) {
     let (_folder, store) = store(backend).await;
     let mut snapshot = store.snapshot().await.expect("begun");
-    assert_eq!(revision_current(&mut snapshot).await.expect("read"), Revision(0));
+    assert_eq!(
+        revision_current(&mut snapshot).await.expect("read"),
+        Revision(0)
+    );
     let mut tx = store.begin().await.expect("begun");
     revision_next(&mut tx).await.expect("taken");
     app(&mut tx, "late").await;
     tx.commit().await.expect("committed");
-    assert_eq!(app_list(&mut snapshot).await.expect("read"), [], "what came later is not in it");
-    assert_eq!(revision_current(&mut snapshot).await.expect("read"), Revision(0));
+    assert_eq!(
+        app_list(&mut snapshot).await.expect("read"),
+        [],
+        "what came later is not in it"
+    );
+    assert_eq!(
+        revision_current(&mut snapshot).await.expect("read"),
+        Revision(0)
+    );
 }

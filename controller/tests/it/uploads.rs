@@ -14,12 +14,22 @@ async fn nothing_is_stored(rig: &Rig, what: &str) {
     assert_eq!(apps, [], "{what}");
     assert_eq!(rig.artifacts(), [""; 0], "{what}");
     assert_eq!(rig.leftovers(), [""; 0], "{what}");
-    let mut connection = rig.controller.state().store.read().await.expect("connected");
+    let mut connection = rig
+        .controller
+        .state()
+        .store
+        .read()
+        .await
+        .expect("connected");
     for table in ["functions", "versions", "apps", "outbox"] {
         let sql = sqlx::AssertSqlSafe(format!("SELECT COUNT(*) FROM {table} WHERE 1 = 1"));
         let rows: i64 = match table {
             // The network itself is told, apps are not.
-            "outbox" => sqlx::query_scalar("SELECT COUNT(*) FROM outbox WHERE topic <> 'network'").fetch_one(&mut *connection).await,
+            "outbox" => {
+                sqlx::query_scalar("SELECT COUNT(*) FROM outbox WHERE topic <> 'network'")
+                    .fetch_one(&mut *connection)
+                    .await
+            }
             _ => sqlx::query_scalar(sql).fetch_one(&mut *connection).await,
         }
         .expect("counted");
@@ -28,7 +38,9 @@ async fn nothing_is_stored(rig: &Rig, what: &str) {
 }
 
 async fn refused(rig: &Rig, what: &str, component: Vec<u8>, manifest: Option<&str>) -> Problem {
-    let (_, problem) = rig.refused(rig.upload("bad", component, manifest, None)).await;
+    let (_, problem) = rig
+        .refused(rig.upload("bad", component, manifest, None))
+        .await;
     nothing_is_stored(rig, what).await;
     problem
 }
@@ -39,20 +51,79 @@ async fn each_bad_component_is_refused_with_its_own_code_and_text() {
     let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
     elf.resize(200, 0);
     let cases: Vec<(&str, Vec<u8>, &str, u16, &str)> = vec![
-        ("an empty file", Vec::new(), "FDN-1001", 422, "the file is empty"),
+        (
+            "an empty file",
+            Vec::new(),
+            "FDN-1001",
+            422,
+            "the file is empty",
+        ),
         ("an ELF file", elf, "FDN-1002", 422, "ELF"),
-        ("a text file", b"#!/bin/sh\necho hi\n".to_vec(), "FDN-1002", 422, "WebAssembly"),
-        ("a core module", components::core_module(), "FDN-1003", 422, "wasm-tools component new"),
-        ("a truncated file", components::truncated(), "FDN-1004", 422, "offset"),
-        ("a component without a handler", components::no_handler(), "FDN-1005", 422, "wasi:http/incoming-handler"),
-        ("a foreign import", components::foreign_import(), "FDN-1006", 422, "import"),
-        ("a component that traps", components::trapping(), "FDN-1009", 422, "trap"),
-        ("a component that answers 500", components::status(500), "FDN-1009", 422, "500"),
-        ("a component that says nothing", components::no_response(), "FDN-1009", 422, "without an answer"),
+        (
+            "a text file",
+            b"#!/bin/sh\necho hi\n".to_vec(),
+            "FDN-1002",
+            422,
+            "WebAssembly",
+        ),
+        (
+            "a core module",
+            components::core_module(),
+            "FDN-1003",
+            422,
+            "wasm-tools component new",
+        ),
+        (
+            "a truncated file",
+            components::truncated(),
+            "FDN-1004",
+            422,
+            "truncated or malformed at octet",
+        ),
+        (
+            "a component without a handler",
+            components::no_handler(),
+            "FDN-1005",
+            422,
+            "wasi:http/incoming-handler",
+        ),
+        (
+            "a foreign import",
+            components::foreign_import(),
+            "FDN-1006",
+            422,
+            "import",
+        ),
+        (
+            "a component that traps",
+            components::trapping(),
+            "FDN-1009",
+            422,
+            "trap",
+        ),
+        (
+            "a component that answers 500",
+            components::status(500),
+            "FDN-1009",
+            422,
+            "500",
+        ),
+        (
+            "a component that says nothing",
+            components::no_response(),
+            "FDN-1009",
+            422,
+            "without an answer",
+        ),
     ];
     for (what, component, code, status, text) in cases {
         let problem = refused(&rig, what, component, None).await;
-        assert_eq!((problem.code.as_str(), problem.status), (code, status), "{what}: {}", problem.detail);
+        assert_eq!(
+            (problem.code.as_str(), problem.status),
+            (code, status),
+            "{what}: {}",
+            problem.detail
+        );
         assert!(problem.detail.contains(text), "{what}: {}", problem.detail);
     }
 }
@@ -68,11 +139,18 @@ async fn an_endless_loop_ends_within_its_limits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_component_is_refused_and_the_client_reads_why() {
-    let rig = Rig::start_with(Backend::Sqlite, |settings| settings.uploads.limit = ByteSize::from_bytes(100 << 10)).await;
+    let rig = Rig::start_with(Backend::Sqlite, |settings| {
+        settings.uploads.limit = ByteSize::from_bytes(100 << 10)
+    })
+    .await;
     // Much more than any socket buffer holds, so that the answer has to reach a client that is still sending.
     let problem = refused(&rig, "8 MiB", vec![0; 8 << 20], None).await;
     assert_eq!((problem.code.as_str(), problem.status), ("FDN-1007", 413));
-    assert!(problem.detail.contains("limit of 100KiB"), "{}", problem.detail);
+    assert!(
+        problem.detail.contains("limit of 100KiB"),
+        "{}",
+        problem.detail
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,14 +177,21 @@ async fn an_upload_that_ends_early_is_refused() {
         .body(body);
     let (_, problem) = rig.refused(request).await;
     assert_eq!((problem.code.as_str(), problem.status), ("FDN-1011", 400));
-    assert!(problem.detail.contains("send it again"), "{}", problem.detail);
+    assert!(
+        problem.detail.contains("send it again"),
+        "{}",
+        problem.detail
+    );
     nothing_is_stored(&rig, "half an upload").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_stands_still_is_given_up() {
     use fdn_core::DurationMs;
-    let rig = Rig::start_with(Backend::Sqlite, |settings| settings.uploads.idle_timeout = DurationMs::from_millis(200)).await;
+    let rig = Rig::start_with(Backend::Sqlite, |settings| {
+        settings.uploads.idle_timeout = DurationMs::from_millis(200)
+    })
+    .await;
     let head = "--b\r\ncontent-disposition: form-data; name=\"component\"\r\n\r\n";
     let stream = futures::stream::iter([Ok::<_, std::io::Error>(bytes::Bytes::from(head))]);
     let stream = futures::StreamExt::chain(stream, futures::stream::pending());
@@ -123,22 +208,45 @@ async fn an_upload_that_stands_still_is_given_up() {
 async fn parts_that_are_wrong_are_named() {
     let rig = Rig::start().await;
     let component = || Part::bytes(components::hello("x"));
-    let send = |form: Form| rig.request(Method::POST, "/v1/apps/bad/versions").multipart(form);
+    let send = |form: Form| {
+        rig.request(Method::POST, "/v1/apps/bad/versions")
+            .multipart(form)
+    };
     for (form, expected) in [
         (Form::new().text("manifest", ""), "component is missing"),
-        (Form::new().part("component", component()).part("component", component()), "stands twice"),
+        (
+            Form::new()
+                .part("component", component())
+                .part("component", component()),
+            "stands twice",
+        ),
         (Form::new().text("extra", "x"), "\"extra\" is not known"),
-        (Form::new().text("secrets", "[1]").part("component", component()), "JSON object"),
+        (
+            Form::new()
+                .text("secrets", "[1]")
+                .part("component", component()),
+            "JSON object",
+        ),
     ] {
         let (_, problem) = rig.refused(send(form)).await;
         assert_eq!(problem.code.as_str(), "FDN-2005", "{}", problem.detail);
         assert!(problem.detail.contains(expected), "{}", problem.detail);
     }
-    let (_, problem) = rig.refused(send(Form::new().text("manifest", "#".repeat(300 << 10)))).await;
+    let (_, problem) = rig
+        .refused(send(Form::new().text("manifest", "#".repeat(300 << 10))))
+        .await;
     assert_eq!(problem.code.as_str(), "FDN-2007");
-    let (_, problem) = rig.refused(rig.request(Method::POST, "/v1/apps/bad/versions").body("x")).await;
-    assert!(problem.detail.contains("multipart/form-data"), "{}", problem.detail);
-    let (_, problem) = rig.refused(rig.upload("Bad_Name", components::hello("x"), None, None)).await;
+    let (_, problem) = rig
+        .refused(rig.request(Method::POST, "/v1/apps/bad/versions").body("x"))
+        .await;
+    assert!(
+        problem.detail.contains("multipart/form-data"),
+        "{}",
+        problem.detail
+    );
+    let (_, problem) = rig
+        .refused(rig.upload("Bad_Name", components::hello("x"), None, None))
+        .await;
     assert_eq!(problem.code.as_str(), "FDN-2005");
     assert!(problem.detail.contains("app name"), "{}", problem.detail);
     nothing_is_stored(&rig, "wrong parts").await;

@@ -5,7 +5,7 @@
 //! Two parts of hickory-server are not used. Its `Server` loop logs two lines for every query, starts a task for every datagram
 //! without a bound, has no cap on TCP connections, and answers what it cannot decode without question and OPT record; [`udp`]
 //! and [`tcp`] are the loops instead, and the latter serves any byte stream. Its response builder never compresses a name against
-//! the question; [`AskedQuestion`] does.
+//! the question; `AskedQuestion` does.
 
 pub mod tcp;
 pub mod udp;

@@ -5,6 +5,7 @@
 //! guest, [`routes`] says who answers, [`admission`] how many at once, [`problem`] what a client gets otherwise.
 
 pub mod admission;
+mod answer;
 pub mod body;
 pub mod connection;
 pub mod head;

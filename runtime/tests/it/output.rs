@@ -27,7 +27,7 @@ async fn both_streams_arrive_line_by_line() {
 #[tokio::test]
 async fn output_without_end_is_cut() {
     let (context, log) = context_with(Limits {
-        log_total: 70,
+        log_total: 80,
         ..generous()
     });
     call(&components::chatty(100), context)

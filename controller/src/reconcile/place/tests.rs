@@ -24,11 +24,17 @@ fn prefix(text: &str) -> ClientPrefix {
 }
 
 fn node(name: &str, cluster: &str, lat: f64, lon: f64) -> NodeStatus {
-    NodeStatus { location: GeoPoint::new(lat, lon).expect("position"), ..fixture::status(name, cluster) }
+    NodeStatus {
+        location: GeoPoint::new(lat, lon).expect("position"),
+        ..fixture::status(name, cluster)
+    }
 }
 
 fn nodes() -> Vec<NodeStatus> {
-    vec![node("eu-1", "eu-west", 53.35, -6.26), node("us-1", "us-east", 39.04, -77.49)]
+    vec![
+        node("eu-1", "eu-west", 53.35, -6.26),
+        node("us-1", "us-east", 39.04, -77.49),
+    ]
 }
 
 fn world(nodes: Vec<NodeStatus>, located: bool) -> World {
@@ -38,14 +44,37 @@ fn world(nodes: Vec<NodeStatus>, located: bool) -> World {
     }
     let locations = if located {
         vec![
-            ClientLocation { prefix: prefix(PARIS), lat: 48.86, lon: 2.35 },
-            ClientLocation { prefix: prefix(NEW_YORK), lat: 40.71, lon: -74.01 },
+            ClientLocation {
+                prefix: prefix(PARIS),
+                lat: 48.86,
+                lon: 2.35,
+            },
+            ClientLocation {
+                prefix: prefix(NEW_YORK),
+                lat: 40.71,
+                lon: -74.01,
+            },
         ]
     } else {
         Vec::new()
     };
-    let geo = Arc::new(Geo::open(&GeoSettings { locations, ..GeoSettings::default() }).expect("locations"));
-    World::new(&live, geo, Vec::new(), Terms { margin: Margin::default(), bandwidth: Bandwidth::UNLIMITED }, NOW)
+    let geo = Arc::new(
+        Geo::open(&GeoSettings {
+            locations,
+            ..GeoSettings::default()
+        })
+        .expect("locations"),
+    );
+    World::new(
+        &live,
+        geo,
+        Vec::new(),
+        Terms {
+            margin: Margin::default(),
+            bandwidth: Bandwidth::UNLIMITED,
+        },
+        NOW,
+    )
 }
 
 fn workflow() -> Workflow {
@@ -55,8 +84,17 @@ fn workflow() -> Workflow {
 fn place_hello(world: &World, before: &Before<'_>, demand: &[&str], limit: usize) -> Placed {
     let workflow = workflow();
     let app = "hello".parse().expect("app");
-    let profiles = world.profiles(&app, &workflow, |_| profile(&fdn_core::manifest::Manifest::default()));
-    place(world, &workflow, &profiles, before, demand.iter().map(|p| prefix(p)), limit)
+    let profiles = world.profiles(&app, &workflow, |_| {
+        profile(&fdn_core::manifest::Manifest::default())
+    });
+    place(
+        world,
+        &workflow,
+        &profiles,
+        before,
+        demand.iter().map(|p| prefix(p)),
+        limit,
+    )
 }
 
 fn cluster_of<'a>(placed: &'a Placed, client: &str) -> &'a str {
@@ -67,7 +105,10 @@ fn cluster_of<'a>(placed: &'a Placed, client: &str) -> &'a str {
 fn rows(placed: &Placed) -> (Vec<PlanRow>, Vec<BindingRow>) {
     let app = "hello".parse().expect("app");
     let plans = plan_rows(&app, placed, Revision(1), NOW).expect("rows");
-    (plans, binding_rows(&app, &Before::default(), placed, Revision(1)))
+    (
+        plans,
+        binding_rows(&app, &Before::default(), placed, Revision(1)),
+    )
 }
 
 #[test]
@@ -83,12 +124,24 @@ fn a_new_app_is_planned_for_every_known_location() {
 #[test]
 fn without_locations_or_demand_there_is_a_plan_but_no_binding() {
     let placed = place_hello(&world(nodes(), false), &Before::default(), &[], 100);
-    assert_eq!((placed.plans.len(), placed.bindings.len(), placed.primaries().len()), (1, 0, 1));
+    assert_eq!(
+        (
+            placed.plans.len(),
+            placed.bindings.len(),
+            placed.primaries().len()
+        ),
+        (1, 0, 1)
+    );
 }
 
 #[test]
 fn clients_that_see_the_clusters_alike_share_a_plan() {
-    let placed = place_hello(&world(nodes(), true), &Before::default(), &["192.0.2.0/25", "192.0.2.128/26"], 100);
+    let placed = place_hello(
+        &world(nodes(), true),
+        &Before::default(),
+        &["192.0.2.0/25", "192.0.2.128/26"],
+        100,
+    );
     assert_eq!((placed.plans.len(), placed.bindings.len()), (2, 4));
     let group = |client: &str| placed.bindings[&prefix(client)].1.clone();
     assert_eq!(group("192.0.2.0/25"), group(PARIS));
@@ -102,7 +155,16 @@ fn planning_twice_changes_nothing() {
     let before = Before::new(&plans, &bindings);
     let second = place_hello(&world, &before, &["10.0.0.0/24"], 100);
     assert_eq!(difference(&before, &second), Difference::default());
-    assert_eq!(binding_rows(&"hello".parse().expect("app"), &before, &second, Revision(9)), bindings, "revisions stay");
+    assert_eq!(
+        binding_rows(
+            &"hello".parse().expect("app"),
+            &before,
+            &second,
+            Revision(9)
+        ),
+        bindings,
+        "revisions stay"
+    );
 }
 
 #[test]
@@ -133,14 +195,23 @@ fn when_nothing_fits_everything_stays() {
     drained.iter_mut().for_each(|node| node.draining = true);
     let placed = place_hello(&world(drained, true), &before, &[], 100);
     assert_eq!(difference(&before, &placed), Difference::default());
-    assert!(placed.unplaced[0].contains("is draining"), "{:?}", placed.unplaced);
+    assert!(
+        placed.unplaced[0].contains("is draining"),
+        "{:?}",
+        placed.unplaced
+    );
     let fresh = place_hello(&world(Vec::new(), true), &Before::default(), &[], 100);
     assert_eq!((fresh.plans.len(), fresh.bindings.len()), (0, 0));
 }
 
 #[test]
 fn bindings_are_bounded_and_demand_comes_first() {
-    let placed = place_hello(&world(nodes(), true), &Before::default(), &["10.0.0.0/24", "10.0.1.0/24"], 3);
+    let placed = place_hello(
+        &world(nodes(), true),
+        &Before::default(),
+        &["10.0.0.0/24", "10.0.1.0/24"],
+        3,
+    );
     let bound: Vec<String> = placed.bindings.keys().map(ToString::to_string).collect();
     assert_eq!(bound, ["10.0.0.0/24", "10.0.1.0/24", PARIS]);
 }
@@ -149,12 +220,23 @@ fn bindings_are_bounded_and_demand_comes_first() {
 fn members_of_a_group_with_different_pasts_are_steered_apart() {
     // Two prefixes see the clusters alike, but one was sent to us-east when it was seen differently.
     let world = world(nodes(), false);
-    let mut first = place_hello(&world, &Before::default(), &["10.0.0.0/24", "10.0.1.0/24"], 100);
+    let mut first = place_hello(
+        &world,
+        &Before::default(),
+        &["10.0.0.0/24", "10.0.1.0/24"],
+        100,
+    );
     let group = first.bindings[&prefix("10.0.0.0/24")].1.clone();
     let mut other = first.plans[&group].clone();
-    other.stages.values_mut().for_each(|cluster| *cluster = "us-east".parse().expect("cluster"));
+    other
+        .stages
+        .values_mut()
+        .for_each(|cluster| *cluster = "us-east".parse().expect("cluster"));
     first.plans.insert("other".to_owned(), other);
-    first.bindings.insert(prefix("10.0.1.0/24"), ("us-east".parse().expect("cluster"), "other".to_owned()));
+    first.bindings.insert(
+        prefix("10.0.1.0/24"),
+        ("us-east".parse().expect("cluster"), "other".to_owned()),
+    );
     let (plans, bindings) = rows(&first);
     let before = Before::new(&plans, &bindings);
     let placed = place_hello(&world, &before, &["10.0.0.0/24", "10.0.1.0/24"], 100);
@@ -179,18 +261,36 @@ fn a_chain_of_stages_goes_through_the_same_path() {
         to: "second".parse().expect("stage"),
         size: ByteSize::from_mib(10),
     };
-    let workflow = Workflow::new(vec![stage("first"), stage("second")], vec![edge]).expect("workflow");
+    let workflow =
+        Workflow::new(vec![stage("first"), stage("second")], vec![edge]).expect("workflow");
     let world = world(nodes(), true);
     let profiles = workflow
         .stages()
         .iter()
-        .map(|s| (s.name.clone(), Profile { work: Millis::new(5.0), ..profile(&fdn_core::manifest::Manifest::default()) }))
+        .map(|s| {
+            (
+                s.name.clone(),
+                Profile {
+                    work: Millis::new(5.0),
+                    ..profile(&fdn_core::manifest::Manifest::default())
+                },
+            )
+        })
         .collect();
     let placed = place(&world, &workflow, &profiles, &Before::default(), [], 100);
     let plan = &placed.plans[&placed.bindings[&prefix(PARIS)].1];
     assert_eq!(plan.stages.len(), 2);
-    assert!(plan.stages.values().all(|cluster| cluster.as_str() == "eu-west"), "{:?}", plan.stages);
+    assert!(
+        plan.stages
+            .values()
+            .all(|cluster| cluster.as_str() == "eu-west"),
+        "{:?}",
+        plan.stages
+    );
     let (plans, bindings) = rows(&placed);
     let again = Before::new(&plans, &bindings);
-    assert_eq!(again.stages(&workflow, prefix(PARIS)).expect("known").len(), 2);
+    assert_eq!(
+        again.stages(&workflow, prefix(PARIS)).expect("known").len(),
+        2
+    );
 }

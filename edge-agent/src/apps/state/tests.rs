@@ -1,6 +1,6 @@
 //! The table of transitions, the rules about revisions, and properties over random histories.
 
-use fdn_core::message::FunctionSpec;
+use fdn_core::message::{AppSpec, FunctionSpec};
 use fdn_core::workflow::Workflow;
 use fdn_core::{FunctionName, VersionNumber};
 use proptest::prelude::*;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fdn_bus::{Broker, Limits, MemoryBroker, SharedBroker};
+use fdn_bus::{Limits, MemoryBroker, SharedBroker};
 use fdn_core::manifest::Manifest;
 use fdn_core::message::{AppDesired, AppPhase, AppSpec, Envelope, FunctionSpec, Message};
 use fdn_core::workflow::Workflow;

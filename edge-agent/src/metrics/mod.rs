@@ -3,169 +3,20 @@
 //! Labels are bounded: `app` takes the names of apps that are deployed now, or `other`; the series of an app that is removed go
 //! with it. What a request touches is resolved once for each app ([`AppMetrics`]), so that counting costs a few atomic additions.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+mod app;
 
-use fdn_core::{AppName, ErrorCode, Millis, NodeId};
+use std::sync::Arc;
+
+use fdn_core::{AppName, NodeId};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry,
 };
 
+pub use app::{AppMetrics, CountGuard, Outcome};
+
 /// The label of requests that belong to no deployed app. Not a possible app name, because those have no underscore.
 const OTHER: &str = "_other";
-
-/// How a request ended, as a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The function answered with a status below 500.
-    Ok,
-    /// The function answered with a status of 500 or more.
-    FunctionError,
-    /// The function was ended: trap, limit, no answer.
-    FunctionEnded,
-    /// The client's fault: body too large, unknown host, gone away.
-    Client,
-    /// No slot, no room.
-    Overloaded,
-    /// The app is not ready.
-    NotReady,
-    /// The agent's own fault.
-    Internal,
-}
-
-impl Outcome {
-    const ALL: [(Self, &'static str); 7] = [
-        (Self::Ok, "ok"),
-        (Self::FunctionError, "function_error"),
-        (Self::FunctionEnded, "function_ended"),
-        (Self::Client, "client"),
-        (Self::Overloaded, "overloaded"),
-        (Self::NotReady, "not_ready"),
-        (Self::Internal, "internal"),
-    ];
-
-    /// The class of an answer that the gateway made itself.
-    #[must_use]
-    pub fn of_code(code: ErrorCode) -> Self {
-        use fdn_core::Fault;
-        match (code, code.fault()) {
-            (ErrorCode::Overloaded, _) => Self::Overloaded,
-            (ErrorCode::NotReady, _) => Self::NotReady,
-            (_, Fault::Function) => Self::FunctionEnded,
-            (_, Fault::Caller) => Self::Client,
-            (_, Fault::Dependency | Fault::Internal) => Self::Internal,
-        }
-    }
-}
-
-/// The weight of the newest call in the moving mean of execution times.
-const MEAN_WEIGHT: f64 = 0.1;
-
-/// Counters and handles of one app, kept over its versions.
-#[derive(Debug)]
-pub struct AppMetrics {
-    requests: [IntCounter; Outcome::ALL.len()],
-    duration: Histogram,
-    start: Histogram,
-    invocations: AtomicU64,
-    errors: AtomicU64,
-    busy: AtomicU32,
-    waiting: AtomicU32,
-    /// The moving mean in milliseconds as the bits of an `f64`; 0 until something was measured. Updates may lose one another's
-    /// sample, which a mean survives and a lock for each call would not pay for.
-    mean: AtomicU64,
-}
-
-impl AppMetrics {
-    /// Counts an ended request.
-    pub fn ended(&self, outcome: Outcome, took: Duration) {
-        self.requests[outcome as usize].inc();
-        self.duration.observe(took.as_secs_f64());
-        if matches!(outcome, Outcome::FunctionError | Outcome::FunctionEnded) {
-            self.errors.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Notes that a call got its instance after `instantiate`, and ran for `exec` inside the function.
-    pub fn ran(&self, instantiate: Duration, exec: Duration) {
-        self.invocations.fetch_add(1, Ordering::Relaxed);
-        self.start.observe(instantiate.as_secs_f64());
-        let sample = exec.as_secs_f64() * 1e3;
-        let old = f64::from_bits(self.mean.load(Ordering::Relaxed));
-        let mean = if old > 0.0 {
-            old + MEAN_WEIGHT * (sample - old)
-        } else {
-            sample
-        };
-        self.mean.store(mean.to_bits(), Ordering::Relaxed);
-    }
-
-    /// A call runs until the guard is dropped.
-    #[must_use]
-    pub fn running(self: &Arc<Self>) -> CountGuard {
-        self.busy.fetch_add(1, Ordering::Relaxed);
-        CountGuard {
-            app: Arc::clone(self),
-            counter: |app| &app.busy,
-        }
-    }
-
-    /// A call waits until the guard is dropped.
-    #[must_use]
-    pub fn waiting(self: &Arc<Self>) -> CountGuard {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        CountGuard {
-            app: Arc::clone(self),
-            counter: |app| &app.waiting,
-        }
-    }
-
-    /// Calls since the agent started.
-    #[must_use]
-    pub fn invocations(&self) -> u64 {
-        self.invocations.load(Ordering::Relaxed)
-    }
-
-    /// Calls that ended in a 5xx of the function's making.
-    #[must_use]
-    pub fn errors(&self) -> u64 {
-        self.errors.load(Ordering::Relaxed)
-    }
-
-    /// Calls that run now.
-    #[must_use]
-    pub fn busy_now(&self) -> u32 {
-        self.busy.load(Ordering::Relaxed)
-    }
-
-    /// Calls that wait now.
-    #[must_use]
-    pub fn waiting_now(&self) -> u32 {
-        self.waiting.load(Ordering::Relaxed)
-    }
-
-    /// The moving mean of the time inside the function, if something was measured.
-    #[must_use]
-    pub fn execution_mean(&self) -> Option<Millis> {
-        let mean = f64::from_bits(self.mean.load(Ordering::Relaxed));
-        (mean > 0.0).then(|| Millis::new(mean))
-    }
-}
-
-/// Counts one call as running or waiting while it lives.
-#[derive(Debug)]
-pub struct CountGuard {
-    app: Arc<AppMetrics>,
-    counter: fn(&AppMetrics) -> &AtomicU32,
-}
-
-impl Drop for CountGuard {
-    fn drop(&mut self) {
-        (self.counter)(&self.app).fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// All metrics of the node.
 #[derive(Clone, Debug)]
@@ -323,7 +174,7 @@ impl Metrics {
             &STARTS,
             &["app"],
         )?;
-        let other = Arc::new(app_metrics(&requests, &duration, &start, OTHER));
+        let other = Arc::new(AppMetrics::new(&requests, &duration, &start, OTHER));
         Ok(Self {
             other,
             busy: make.gauge("calls_busy", "Calls that run.")?,
@@ -375,7 +226,7 @@ impl Metrics {
     /// The handles of one app.
     #[must_use]
     pub fn app(&self, app: &AppName) -> Arc<AppMetrics> {
-        Arc::new(app_metrics(
+        Arc::new(AppMetrics::new(
             &self.requests,
             &self.duration,
             &self.start,
@@ -394,26 +245,11 @@ impl Metrics {
     }
 }
 
-fn app_metrics(
-    requests: &IntCounterVec,
-    duration: &HistogramVec,
-    start: &HistogramVec,
-    app: &str,
-) -> AppMetrics {
-    AppMetrics {
-        requests: Outcome::ALL.map(|(_, outcome)| requests.with_label_values(&[app, outcome])),
-        duration: duration.with_label_values(&[app]),
-        start: start.with_label_values(&[app]),
-        invocations: AtomicU64::new(0),
-        errors: AtomicU64::new(0),
-        busy: AtomicU32::new(0),
-        waiting: AtomicU32::new(0),
-        mean: AtomicU64::new(0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use fdn_core::ErrorCode;
     use prometheus::TextEncoder;
 
     use super::*;

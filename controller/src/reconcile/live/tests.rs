@@ -1,0 +1,128 @@
+use super::*;
+use crate::fixture;
+
+fn boot(n: u128) -> MessageId {
+    MessageId::from_uuid(uuid::Uuid::from_u128(n))
+}
+
+fn status(node: &str, boot_number: u128, sequence: u64) -> NodeStatus {
+    NodeStatus {
+        boot: boot(boot_number),
+        sequence,
+        ..fixture::status(node, "eu-west")
+    }
+}
+
+fn live() -> Live {
+    Live::new(Vec::new(), 10, Timestamp(0))
+}
+
+#[test]
+fn the_newest_status_of_the_newest_boot_counts() {
+    let mut live = live();
+    assert_eq!(
+        live.observe(status("a", 1, 5), Timestamp(10)),
+        Observation::Important
+    );
+    assert_eq!(
+        live.observe(status("a", 1, 6), Timestamp(20)),
+        Observation::Routine
+    );
+    assert_eq!(
+        live.observe(status("a", 1, 6), Timestamp(25)),
+        Observation::Stale,
+        "a second delivery"
+    );
+    assert_eq!(
+        live.observe(status("a", 1, 4), Timestamp(30)),
+        Observation::Stale,
+        "out of order"
+    );
+    assert_eq!(
+        live.observe(status("a", 2, 1), Timestamp(40)),
+        Observation::Important,
+        "a restart"
+    );
+    assert_eq!(
+        live.observe(status("a", 1, 7), Timestamp(50)),
+        Observation::Stale,
+        "late, from before the restart"
+    );
+    assert_eq!(live.nodes().next().expect("one").at, Timestamp(40));
+}
+
+#[test]
+fn a_node_lives_as_long_as_its_status() {
+    let mut live = live();
+    live.observe(status("a", 1, 1), Timestamp(0));
+    assert_eq!(live.alive(Timestamp(9_999)).count(), 1);
+    assert_eq!(live.alive(Timestamp(10_000)).count(), 0);
+    assert_eq!(
+        live.observe(status("a", 1, 2), Timestamp(11_000)),
+        Observation::Important,
+        "it returned"
+    );
+}
+
+#[test]
+fn after_a_silence_nobody_is_taken_for_dead_at_once() {
+    let mut live = live();
+    for (node, at) in [("a", 0), ("b", 0), ("a", 12_000)] {
+        live.observe(status(node, 1, at + 1), Timestamp(at));
+    }
+    assert!(!live.settled(Timestamp(12_000)), "b had no time to speak");
+    assert!(live.settled(Timestamp(22_000)), "b had its time");
+    live.observe(status("b", 1, 12_500), Timestamp(12_500));
+    assert!(live.settled(Timestamp(12_500)), "everybody has spoken");
+}
+
+#[test]
+fn stored_nodes_are_known_but_have_to_speak() {
+    let stored = StatusRow {
+        status: status("a", 1, 9),
+        seen_at: Timestamp(0),
+    };
+    let mut live = Live::new(vec![stored], 10, Timestamp(60_000));
+    assert!(!live.settled(Timestamp(60_000)));
+    assert_eq!(
+        live.observe(status("a", 1, 9), Timestamp(60_100)),
+        Observation::Stale
+    );
+    assert_eq!(
+        live.observe(status("a", 1, 10), Timestamp(60_200)),
+        Observation::Important
+    );
+    assert!(live.settled(Timestamp(60_200)));
+}
+
+#[test]
+fn writing_is_paced_but_not_for_what_matters() {
+    let (mut live, interval) = (live(), DurationMs::from_secs(4));
+    live.observe(status("a", 1, 1), Timestamp(0));
+    assert_eq!(live.take_unwritten(Timestamp(0), interval).len(), 1);
+    live.observe(status("a", 1, 2), Timestamp(2_000));
+    assert_eq!(live.take_unwritten(Timestamp(2_000), interval).len(), 0);
+    live.observe(status("a", 1, 3), Timestamp(4_000));
+    let rows = live.take_unwritten(Timestamp(4_000), interval);
+    assert_eq!(rows[0].status.sequence, 3);
+    live.observe(
+        NodeStatus {
+            draining: true,
+            ..status("a", 1, 4)
+        },
+        Timestamp(4_500),
+    );
+    assert_eq!(live.take_unwritten(Timestamp(4_500), interval).len(), 1);
+    live.put_back(&rows);
+    assert_eq!(live.take_unwritten(Timestamp(4_600), interval).len(), 1);
+}
+
+#[test]
+fn there_is_a_limit_to_nodes() {
+    let mut live = Live::new(Vec::new(), 1, Timestamp(0));
+    live.observe(status("a", 1, 1), Timestamp(0));
+    assert_eq!(
+        live.observe(status("b", 1, 1), Timestamp(0)),
+        Observation::Refused
+    );
+}

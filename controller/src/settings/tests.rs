@@ -1,0 +1,80 @@
+use std::path::Path;
+
+use super::*;
+
+fn sample() -> String {
+    std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../deploy/config/controller.toml"
+    ))
+    .expect("the sample file")
+}
+
+#[test]
+fn the_sample_file_is_valid_and_explains_every_key() {
+    let path = Path::new(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../deploy/config/controller.toml"
+    ));
+    let settings: Settings = fdn_service::config::load(Some(path), &[]).expect("valid");
+    settings.check().expect("sensible");
+    // A line that sets a key, or would if it were uncommented, follows a comment in words.
+    let mut explained = false;
+    for line in sample().lines() {
+        let text = line.trim_start_matches("# ");
+        let sets = text.split_once(" = ").is_some_and(|(key, _)| {
+            key.bytes()
+                .all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit())
+        });
+        assert!(!sets || explained, "{line} is not explained");
+        explained =
+            line.starts_with('#') && !sets || sets && line.starts_with('#') && explained;
+    }
+}
+
+#[test]
+fn the_sample_file_shows_every_key() {
+    let settings = Settings {
+        dns: Some(SocketAddr::from(([127, 0, 0, 1], 5300))),
+        ..Settings::default()
+    };
+    let all = toml::Table::try_from(&settings).expect("settings are TOML");
+    let text = sample();
+    for (section, value) in &all {
+        let keys: Vec<&String> = value
+            .as_table()
+            .map_or_else(|| vec![section], |table| table.keys().collect());
+        for key in keys {
+            assert!(
+                text.contains(&format!("{key} = ")) || text.contains(&format!("{key}]")),
+                "{section}.{key} is missing"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_named() {
+    let mut settings = Settings::default();
+    settings.planner.margin = 1.0;
+    assert!(
+        settings
+            .check()
+            .expect_err("too large")
+            .to_string()
+            .contains("planner.margin")
+    );
+    let mut settings = Settings::default();
+    settings.geo.locations = vec![ClientLocation {
+        prefix: "192.0.2.0/24".parse().expect("prefix"),
+        lat: 91.0,
+        lon: 0.0,
+    }];
+    assert!(
+        settings
+            .check()
+            .expect_err("off the earth")
+            .to_string()
+            .contains("192.0.2.0/24")
+    );
+}

@@ -1,0 +1,238 @@
+//! Settings of an agent. `deploy/config/edge-agent.toml` documents every key; [`Settings::check`] refuses what cannot work.
+
+mod network;
+mod reports;
+mod resources;
+
+use std::path::PathBuf;
+
+use fdn_core::{ClusterId, GeoPoint, NodeId, RegionName};
+use fdn_service::logs::LogSettings;
+use serde::{Deserialize, Serialize};
+
+pub use network::{
+    AdminSettings, AdmissionSettings, BrokerSettings, ControllerSettings, GatewaySettings,
+    NetworkSettings,
+};
+pub use reports::{AppsSettings, LogsSettings, ReportSettings, StopSettings};
+pub use resources::{CacheSettings, CapacitySettings, CompileSettings, RuntimeSettings, cores};
+
+use crate::error::Error;
+
+/// Everything that can be set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// This node's name, unique in the network.
+    pub node: NodeId,
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Its region.
+    pub region: RegionName,
+    /// Where it is.
+    pub location: GeoPoint,
+    /// Speed relative to the reference machine.
+    pub speed: f64,
+    /// The folder for desired state and artifacts.
+    pub data: PathBuf,
+    /// The listener for clients.
+    pub gateway: GatewaySettings,
+    /// The listener for operators.
+    pub admin: AdminSettings,
+    /// How many calls run, wait and are held.
+    pub admission: AdmissionSettings,
+    /// Where the controller is and how often it is asked.
+    pub controller: ControllerSettings,
+    /// What all processes of the network share.
+    pub network: NetworkSettings,
+    /// The message broker.
+    pub broker: BrokerSettings,
+    /// What the node offers.
+    pub capacity: CapacitySettings,
+    /// The artifact cache.
+    pub cache: CacheSettings,
+    /// Compiling components.
+    pub compile: CompileSettings,
+    /// Running functions.
+    pub runtime: RuntimeSettings,
+    /// Making apps ready.
+    pub apps: AppsSettings,
+    /// Logs of functions.
+    pub logs: LogsSettings,
+    /// Reports to the controller.
+    pub reports: ReportSettings,
+    /// Stopping.
+    pub stop: StopSettings,
+    /// The agent's own log.
+    pub log: LogSettings,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let name = "the default is a valid name";
+        Self {
+            node: "local-1".parse().expect(name),
+            cluster: "local".parse().expect(name),
+            region: "local".parse().expect(name),
+            location: GeoPoint::new(0.0, 0.0).expect("the origin is a position"),
+            speed: 1.0,
+            data: PathBuf::from("/var/lib/fdn/edge-agent"),
+            gateway: GatewaySettings::default(),
+            admin: AdminSettings::default(),
+            admission: AdmissionSettings::default(),
+            controller: ControllerSettings::default(),
+            network: NetworkSettings::default(),
+            broker: BrokerSettings::default(),
+            capacity: CapacitySettings::default(),
+            cache: CacheSettings::default(),
+            compile: CompileSettings::default(),
+            runtime: RuntimeSettings::default(),
+            apps: AppsSettings::default(),
+            logs: LogsSettings::default(),
+            reports: ReportSettings::default(),
+            stop: StopSettings::default(),
+            log: LogSettings::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Refuses values that cannot work.
+    ///
+    /// # Errors
+    /// Names the first such key and what it must be.
+    pub fn check(&self) -> Result<(), Error> {
+        let rules = [
+            (
+                self.speed.is_finite() && self.speed > 0.0,
+                "speed must be more than 0",
+            ),
+            (
+                self.admission.slots > 0,
+                "admission.slots must be at least 1",
+            ),
+            (self.apps.parallel > 0, "apps.parallel must be at least 1"),
+            (
+                self.compile.parallel > 0,
+                "compile.parallel must be at least 1",
+            ),
+            (
+                self.cache.size >= self.cache.artifact_limit,
+                "cache.size must be at least cache.artifact_limit",
+            ),
+            (
+                self.cache.fetch_attempts > 0,
+                "cache.fetch_attempts must be at least 1",
+            ),
+            (
+                self.broker.prefetch > 0,
+                "broker.prefetch must be at least 1",
+            ),
+            (self.logs.lines > 0, "logs.lines must be at least 1"),
+            (
+                self.logs.follow_buffer > 0,
+                "logs.follow_buffer must be at least 1",
+            ),
+            (
+                self.reports.status_interval.as_millis() >= 100,
+                "reports.status_interval must be at least 100ms",
+            ),
+            (
+                self.reports.rtt_interval.as_millis() >= 100,
+                "reports.rtt_interval must be at least 100ms",
+            ),
+            (
+                self.controller.snapshot_interval.as_millis() >= 100,
+                "controller.snapshot_interval must be at least 100ms",
+            ),
+            (
+                (0..=19).contains(&self.runtime.heavy_nice),
+                "runtime.heavy_nice must be from 0 to 19",
+            ),
+            (
+                self.controller.url.starts_with("http://")
+                    || self.controller.url.starts_with("https://"),
+                "controller.url must begin with http:// or https://",
+            ),
+        ];
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, rule)) => Err(Error::Settings((*rule).to_owned())),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use fdn_core::ByteSize;
+
+    use super::*;
+
+    fn sample() -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/config/edge-agent.toml")
+    }
+
+    fn keys(value: &toml::Value, path: &str, out: &mut Vec<String>) {
+        match value {
+            toml::Value::Table(table) => {
+                for (key, value) in table {
+                    let dot = if path.is_empty() { "" } else { "." };
+                    keys(value, &format!("{path}{dot}{key}"), out);
+                }
+            }
+            _ => out.push(path.to_owned()),
+        }
+    }
+
+    #[test]
+    fn the_sample_parses_and_names_every_key() {
+        let settings: Settings =
+            fdn_service::config::load(Some(&sample()), &[]).expect("the sample is valid");
+        settings.check().expect("the sample can work");
+        let text = std::fs::read_to_string(sample()).expect("the sample is part of the project");
+        let mut all = Vec::new();
+        let table = toml::Value::try_from(Settings::default()).expect("settings are TOML");
+        keys(&table, "", &mut all);
+        for extra in [
+            "gateway.advertise",
+            "broker.password_file",
+            "compile.worker",
+        ] {
+            all.push(extra.to_owned());
+        }
+        for key in all {
+            let last = key.rsplit('.').next().expect("a key has a last part");
+            let documented = text.lines().any(|line| {
+                let line = line.trim_start_matches("# ");
+                line.starts_with(&format!("{last} =")) || line.contains(&format!("{last} = "))
+            });
+            assert!(documented, "deploy/config/edge-agent.toml lacks {key}");
+        }
+    }
+
+    #[test]
+    fn the_defaults_can_work() {
+        Settings::default().check().expect("defaults");
+        let capacity = CapacitySettings::default().resolve();
+        assert!(capacity.cpu_milli.get() >= 1000 && capacity.memory_mib.get() > 0);
+    }
+
+    #[test]
+    fn what_cannot_work_is_named() {
+        type Change = fn(&mut Settings);
+        let cases: [(&str, Change); 4] = [
+            ("admission.slots", |s| s.admission.slots = 0),
+            ("speed", |s| s.speed = 0.0),
+            ("cache.size", |s| s.cache.size = ByteSize::from_bytes(1)),
+            ("controller.url", |s| s.controller.url = "127.0.0.1".into()),
+        ];
+        for (key, change) in cases {
+            let mut settings = Settings::default();
+            change(&mut settings);
+            let error = settings.check().expect_err(key).to_string();
+            assert!(error.contains(key), "{error}");
+        }
+    }
+}

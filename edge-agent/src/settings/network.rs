@@ -1,0 +1,166 @@
+//! Listeners, admission, and the other processes of the network.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use fdn_core::{ByteSize, ClientPrefix, DurationMs};
+use serde::{Deserialize, Serialize};
+
+/// The listener for clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GatewaySettings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Where clients reach it, if that is another address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<SocketAddr>,
+    /// Threads that answer clients; 0 means one for each core.
+    pub workers: usize,
+    /// Connections in all; beyond it new ones wait in the kernel.
+    pub max_connections: usize,
+    /// How long an idle connection is kept.
+    pub keep_alive: DurationMs,
+    /// How long a client may take to send a request's head.
+    pub head_timeout: DurationMs,
+    /// The largest request body on this node, whatever a manifest allows.
+    pub body_limit: ByteSize,
+    /// Request bodies up to this size are read whole before the function starts, which is fastest.
+    pub inline_body: ByteSize,
+    /// Peers whose `x-forwarded-host` and `x-forwarded-proto` are believed.
+    pub trusted_proxies: Vec<ClientPrefix>,
+}
+
+impl Default for GatewaySettings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            advertise: None,
+            workers: 0,
+            max_connections: 20_000,
+            keep_alive: DurationMs::from_secs(75),
+            head_timeout: DurationMs::from_secs(10),
+            body_limit: ByteSize::from_mib(512),
+            inline_body: ByteSize::from_bytes(64 << 10),
+            trusted_proxies: Vec::new(),
+        }
+    }
+}
+
+/// The listener for operators: health, metrics, logs of functions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdminSettings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Where the network reaches it, if that is another address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<SocketAddr>,
+}
+
+impl Default for AdminSettings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8081)),
+            advertise: None,
+        }
+    }
+}
+
+/// How many calls run, wait and are held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdmissionSettings {
+    /// Calls that run at the same time.
+    pub slots: u32,
+    /// Calls that wait for a slot; one more is refused.
+    pub waiting: u32,
+    /// How long a call waits for a slot.
+    pub wait: DurationMs,
+    /// Calls held because their app is being made ready; one more is refused.
+    pub held: u32,
+    /// How long such a call is held.
+    pub hold: DurationMs,
+}
+
+impl Default for AdmissionSettings {
+    fn default() -> Self {
+        Self {
+            slots: 256,
+            waiting: 1024,
+            wait: DurationMs::from_secs(2),
+            held: 256,
+            hold: DurationMs::from_secs(15),
+        }
+    }
+}
+
+/// Where the controller is and how often it is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ControllerSettings {
+    /// Its address.
+    pub url: String,
+    /// How often the snapshot of all apps is read, give or take a fifth.
+    pub snapshot_interval: DurationMs,
+    /// The largest snapshot that is read.
+    pub snapshot_limit: ByteSize,
+    /// The longest silence while reading from it.
+    pub read_timeout: DurationMs,
+}
+
+impl Default for ControllerSettings {
+    fn default() -> Self {
+        Self {
+            url: "http://127.0.0.1:8600".to_owned(),
+            snapshot_interval: DurationMs::from_secs(30),
+            snapshot_limit: ByteSize::from_mib(256),
+            read_timeout: DurationMs::from_secs(15),
+        }
+    }
+}
+
+/// What all processes of the network share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkSettings {
+    /// The file with the token that processes of the network show each other.
+    pub token_file: PathBuf,
+    /// The file with the key that secrets are sealed with.
+    pub key_file: PathBuf,
+}
+
+impl Default for NetworkSettings {
+    fn default() -> Self {
+        Self {
+            token_file: PathBuf::from("/etc/fdn/network.token"),
+            key_file: PathBuf::from("/etc/fdn/network.key"),
+        }
+    }
+}
+
+/// The message broker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BrokerSettings {
+    /// Its address, without a password.
+    pub url: String,
+    /// The file with the password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<PathBuf>,
+    /// The prefix of all its exchanges and queues.
+    pub namespace: String,
+    /// Messages of desired state taken but not yet on disk.
+    pub prefetch: u16,
+}
+
+impl Default for BrokerSettings {
+    fn default() -> Self {
+        Self {
+            url: "amqp://fdn@127.0.0.1:5672/%2f".to_owned(),
+            password_file: None,
+            namespace: "fdn".to_owned(),
+            prefetch: 64,
+        }
+    }
+}

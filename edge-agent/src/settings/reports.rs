@@ -1,0 +1,105 @@
+//! Making apps ready, logs, reports, stopping.
+
+use fdn_core::{ByteSize, DurationMs};
+use serde::{Deserialize, Serialize};
+
+/// Making apps ready.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AppsSettings {
+    /// Apps that are made ready at the same time.
+    pub parallel: usize,
+    /// The pause before a failed app is tried again; it doubles with each failure.
+    pub retry_first: DurationMs,
+    /// The longest such pause.
+    pub retry_max: DurationMs,
+    /// Whether an app of this cluster gets one call (`GET /` with `x-fdn-probe: 1`) when it is loaded, so that the first client
+    /// finds it warm.
+    pub warm_call: bool,
+    /// Names of deleted apps remembered until the next snapshot.
+    pub tombstones: usize,
+}
+
+impl Default for AppsSettings {
+    fn default() -> Self {
+        Self {
+            parallel: 4,
+            retry_first: DurationMs::from_secs(1),
+            retry_max: DurationMs::from_secs(60),
+            warm_call: true,
+            tombstones: 10_000,
+        }
+    }
+}
+
+/// Logs of functions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogsSettings {
+    /// Lines kept for each app.
+    pub lines: usize,
+    /// Text kept for each app.
+    pub size: ByteSize,
+    /// The longest line; the rest is cut.
+    pub line: ByteSize,
+    /// All lines of one call together.
+    pub call: ByteSize,
+    /// Lines that a follower may lag behind before it loses some.
+    pub follow_buffer: usize,
+    /// Followers at the same time.
+    pub followers: usize,
+}
+
+impl Default for LogsSettings {
+    fn default() -> Self {
+        Self {
+            lines: 2000,
+            size: ByteSize::from_mib(1),
+            line: ByteSize::from_bytes(4096),
+            call: ByteSize::from_bytes(64 << 10),
+            follow_buffer: 1024,
+            followers: 64,
+        }
+    }
+}
+
+/// Reports to the controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReportSettings {
+    /// How often the node tells how it is.
+    pub status_interval: DurationMs,
+    /// How often it tells the round-trip times it measured.
+    pub rtt_interval: DurationMs,
+    /// Client prefixes kept between two such reports.
+    pub rtt_prefixes: usize,
+}
+
+impl Default for ReportSettings {
+    fn default() -> Self {
+        Self {
+            status_interval: DurationMs::from_secs(2),
+            rtt_interval: DurationMs::from_secs(5),
+            rtt_prefixes: 4096,
+        }
+    }
+}
+
+/// Stopping.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StopSettings {
+    /// How long the node goes on accepting after it has told that it drains.
+    pub drain: DurationMs,
+    /// How long calls that run may take to end, rounded up to whole seconds.
+    pub grace: DurationMs,
+}
+
+impl Default for StopSettings {
+    fn default() -> Self {
+        Self {
+            drain: DurationMs::from_secs(3),
+            grace: DurationMs::from_secs(30),
+        }
+    }
+}

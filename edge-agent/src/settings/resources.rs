@@ -1,0 +1,170 @@
+//! What the node has, and how it is used: capacity, cache, compiling, running.
+
+use std::path::PathBuf;
+
+use fdn_core::{ByteSize, DurationMs, MebiBytes, MilliCpu, Resources};
+use fdn_runtime::{CompileWorker, Compiler, EngineOptions};
+use serde::{Deserialize, Serialize};
+
+/// What the node offers to functions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CapacitySettings {
+    /// Thousandths of a core; 0 means all cores.
+    pub cpu_milli: MilliCpu,
+    /// Memory; 0 means three quarters of the machine's.
+    pub memory: ByteSize,
+}
+
+impl CapacitySettings {
+    /// The capacity with the machine's own figures where none were set.
+    #[must_use]
+    pub fn resolve(&self) -> Resources {
+        let cpu = if self.cpu_milli.get() > 0 {
+            self.cpu_milli
+        } else {
+            MilliCpu(cores() as u64 * 1000)
+        };
+        let memory = if self.memory.as_bytes() > 0 {
+            self.memory.to_mebibytes()
+        } else {
+            let info = rustix::system::sysinfo();
+            let unit = u64::from(info.mem_unit.max(1));
+            MebiBytes((info.totalram as u64).saturating_mul(unit) / 4 * 3 / (1 << 20))
+        };
+        Resources::new(cpu, memory)
+    }
+}
+
+/// The artifact cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CacheSettings {
+    /// Components and compiled files together.
+    pub size: ByteSize,
+    /// The largest component that is fetched.
+    pub artifact_limit: ByteSize,
+    /// How often one fetch is tried, each time where the last one broke off, before the app waits for its next try.
+    pub fetch_attempts: u32,
+}
+
+impl Default for CacheSettings {
+    fn default() -> Self {
+        Self {
+            size: ByteSize::from_mib(4096),
+            artifact_limit: ByteSize::from_mib(512),
+            fetch_attempts: 5,
+        }
+    }
+}
+
+/// Compiling components, in a process with limits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CompileSettings {
+    /// The program that compiles; the running one if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<PathBuf>,
+    /// Its memory.
+    pub memory: ByteSize,
+    /// Its time.
+    pub timeout: DurationMs,
+    /// Its threads; 0 means half the cores.
+    pub threads: usize,
+    /// Components compiled at the same time.
+    pub parallel: usize,
+}
+
+impl Default for CompileSettings {
+    fn default() -> Self {
+        Self {
+            worker: None,
+            memory: ByteSize::from_mib(2048),
+            timeout: DurationMs::from_secs(120),
+            threads: 0,
+            parallel: 1,
+        }
+    }
+}
+
+impl CompileSettings {
+    /// The compiler these settings describe.
+    #[must_use]
+    pub fn compiler(&self) -> Compiler {
+        let own = CompileWorker::default();
+        Compiler::Worker(CompileWorker {
+            exe: self.worker.clone().unwrap_or_else(|| own.exe.clone()),
+            memory_limit: self.memory,
+            time_limit: self.timeout.as_duration(),
+            threads: if self.threads > 0 {
+                self.threads
+            } else {
+                own.threads
+            },
+            ..own
+        })
+    }
+}
+
+/// Running functions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuntimeSettings {
+    /// Instances that live at the same time, idle ones included.
+    pub max_instances: u32,
+    /// The largest memory of one instance.
+    pub max_memory: ByteSize,
+    /// Threads for functions that compute for longer than a millisecond; 0 means one for each core.
+    pub heavy_threads: usize,
+    /// Calls on those threads at the same time.
+    pub heavy_calls: usize,
+    /// How much those threads give way to the others (0 to 19).
+    pub heavy_nice: i32,
+    /// Idle instances kept for each function that allows reuse.
+    pub idle_per_function: usize,
+    /// How long an idle instance is kept.
+    pub idle_expiry: DurationMs,
+}
+
+impl Default for RuntimeSettings {
+    fn default() -> Self {
+        let own = EngineOptions::default();
+        Self {
+            max_instances: own.max_instances,
+            max_memory: own.max_memory,
+            heavy_threads: 0,
+            heavy_calls: own.heavy_calls,
+            heavy_nice: own.heavy_nice,
+            idle_per_function: own.idle_per_function,
+            idle_expiry: DurationMs::from_millis(
+                u64::try_from(own.idle_expiry.as_millis()).unwrap_or(u64::MAX),
+            ),
+        }
+    }
+}
+
+impl RuntimeSettings {
+    /// The engine these settings describe.
+    #[must_use]
+    pub fn engine(&self) -> EngineOptions {
+        EngineOptions {
+            max_instances: self.max_instances,
+            max_memory: self.max_memory,
+            heavy_threads: if self.heavy_threads > 0 {
+                self.heavy_threads
+            } else {
+                cores()
+            },
+            heavy_calls: self.heavy_calls,
+            heavy_nice: self.heavy_nice,
+            idle_per_function: self.idle_per_function,
+            idle_expiry: self.idle_expiry.as_duration(),
+        }
+    }
+}
+
+/// How many cores the process may use.
+#[must_use]
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
