@@ -59,6 +59,10 @@ js() {
         return
     fi
     command -v npm >/dev/null || debian nodejs npm
+    if [ "$(node -p 'process.versions.node.split(".")[0]')" -lt 20 ]; then
+        echo "json-transform is built with Node.js 20 or later, and this is $(node --version): install a newer one" >&2
+        exit 1
+    fi
     say "installing the packages of json-transform"
     (cd "$functions/json-transform" && npm ci --silent)
     cp "$functions/json-transform/package-lock.json" "$stamp"

@@ -14,7 +14,7 @@ step() {
 
 step "build" cargo build --release --workspace --all-targets
 step "checks" scripts/check.sh
-step "functions" make --no-print-directory functions
+step "functions" make --no-print-directory -C functions all test verify
 step "tests" cargo test --release --workspace --no-fail-fast
 
 # cargo prints one line a test program: "test result: ok. 12 passed; 0 failed; 0 ignored; …"

@@ -38,6 +38,7 @@ impl Network {
             "up".to_owned(),
             format!("--data-dir={}", folder.path().join("network").display()),
             format!("--listen=127.0.0.1:{}", ports::free(&[local])),
+            format!("--dns-admin=127.0.0.1:{}", ports::free(&[local])),
             "--nodes=1".to_owned(),
             "--region=eu-west=53.35,-6.26".to_owned(),
             format!("--gateway-port={gateway}"),

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use fdn_core::api::{
-    AppDetail, AppSummary, ClusterInfo, DeployResponse, Explanation, LoginRequest, LoginResponse, NetworkInfo, NodeInfo,
-    RollbackRequest,
+    AppDetail, AppSummary, ClusterInfo, DeployResponse, Explanation, LoginRequest, LoginResponse,
+    NetworkInfo, NodeInfo, RollbackRequest,
 };
 use fdn_core::{AppName, ClientPrefix, Problem, Timestamp, VersionNumber};
 use fdn_service::secret::Secret;
@@ -16,8 +16,8 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use crate::config::Target;
 use crate::error::CliError;
+use crate::target::Target;
 
 /// The longest silence of the controller before a call counts as failed. Compiling a large component may take a minute.
 const IDLE: Duration = Duration::from_secs(180);
@@ -47,8 +47,16 @@ impl Client {
     ///
     /// # Errors
     /// When TLS cannot be set up.
-    pub fn with_idle(controller: &Url, token: Option<Secret>, idle: Duration) -> Result<Self, CliError> {
-        Ok(Self { http: fdn_service::http_client::build(idle)?, controller: controller.clone(), token })
+    pub fn with_idle(
+        controller: &Url,
+        token: Option<Secret>,
+        idle: Duration,
+    ) -> Result<Self, CliError> {
+        Ok(Self {
+            http: fdn_service::http_client::build(idle)?,
+            controller: controller.clone(),
+            token,
+        })
     }
 
     /// The controller.
@@ -86,7 +94,11 @@ impl Client {
     /// As [`Self::login`].
     pub async fn network_and_clock(&self) -> Result<(NetworkInfo, Option<Timestamp>), CliError> {
         let response = send(self.with_token(self.open(Method::GET, &["v1", "network"]))).await?;
-        let clock = response.headers().get("date").and_then(|v| v.to_str().ok()).and_then(parse_http_date);
+        let clock = response
+            .headers()
+            .get("date")
+            .and_then(|v| v.to_str().ok())
+            .and_then(parse_http_date);
         Ok((body(response).await?, clock))
     }
 
@@ -127,14 +139,22 @@ impl Client {
     /// # Errors
     /// As [`Self::network`].
     pub async fn deploy(&self, app: &AppName, form: Form) -> Result<DeployResponse, CliError> {
-        read(self.request(Method::POST, &["v1", "apps", app.as_str(), "versions"])?.multipart(form)).await
+        read(
+            self.request(Method::POST, &["v1", "apps", app.as_str(), "versions"])?
+                .multipart(form),
+        )
+        .await
     }
 
     /// Makes an earlier version current.
     ///
     /// # Errors
     /// As [`Self::network`].
-    pub async fn rollback(&self, app: &AppName, version: Option<VersionNumber>) -> Result<AppDetail, CliError> {
+    pub async fn rollback(
+        &self,
+        app: &AppName,
+        version: Option<VersionNumber>,
+    ) -> Result<AppDetail, CliError> {
         let request = self.request(Method::POST, &["v1", "apps", app.as_str(), "rollback"])?;
         read(request.json(&RollbackRequest { version })).await
     }
@@ -144,14 +164,20 @@ impl Client {
     /// # Errors
     /// As [`Self::network`].
     pub async fn delete(&self, app: &AppName) -> Result<(), CliError> {
-        send(self.request(Method::DELETE, &["v1", "apps", app.as_str()])?).await.map(drop)
+        send(self.request(Method::DELETE, &["v1", "apps", app.as_str()])?)
+            .await
+            .map(drop)
     }
 
     /// Why a client's calls go where they go.
     ///
     /// # Errors
     /// As [`Self::network`].
-    pub async fn explain(&self, app: &AppName, client: ClientPrefix) -> Result<Explanation, CliError> {
+    pub async fn explain(
+        &self,
+        app: &AppName,
+        client: ClientPrefix,
+    ) -> Result<Explanation, CliError> {
         let request = self.request(Method::GET, &["v1", "apps", app.as_str(), "explain"])?;
         read(request.query(&[("client", client.to_string())])).await
     }
@@ -175,7 +201,9 @@ impl Client {
 
     fn request(&self, method: Method, path: &[&str]) -> Result<RequestBuilder, CliError> {
         if self.token.is_none() {
-            return Err(CliError::NotLoggedIn { controller: self.place() });
+            return Err(CliError::NotLoggedIn {
+                controller: self.place(),
+            });
         }
         Ok(self.with_token(self.open(method, path)))
     }
@@ -204,16 +232,29 @@ async fn send(request: RequestBuilder) -> Result<Response, CliError> {
         return Err(CliError::Problem(Box::new(problem)));
     }
     // A proxy or load balancer in front of a controller that is away.
-    if matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT) {
-        return Err(CliError::Unreachable { what: "the controller", place: url, reason: format!("status {status}") });
+    if matches!(
+        status,
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+    ) {
+        return Err(CliError::Unreachable {
+            what: "the controller",
+            place: url,
+            reason: format!("status {status}"),
+        });
     }
-    Err(CliError::Foreign { url, status: status.as_u16() })
+    Err(CliError::Foreign {
+        url,
+        status: status.as_u16(),
+    })
 }
 
 async fn body<T: DeserializeOwned>(response: Response) -> Result<T, CliError> {
     let url = without_query(response.url());
     let octets = collect(response).await?;
-    serde_json::from_slice(&octets).map_err(|e| CliError::Answer { url, reason: e.to_string() })
+    serde_json::from_slice(&octets).map_err(|e| CliError::Answer {
+        url,
+        reason: e.to_string(),
+    })
 }
 
 async fn collect(mut response: Response) -> Result<Vec<u8>, CliError> {
@@ -221,7 +262,10 @@ async fn collect(mut response: Response) -> Result<Vec<u8>, CliError> {
     let mut all = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|e| lost(&e))? {
         if all.len() + chunk.len() > ANSWER_MAX {
-            return Err(CliError::Answer { url, reason: format!("it is longer than {ANSWER_MAX} octets") });
+            return Err(CliError::Answer {
+                url,
+                reason: format!("it is longer than {ANSWER_MAX} octets"),
+            });
         }
         all.extend_from_slice(&chunk);
     }
@@ -241,7 +285,11 @@ pub fn lost(error: &reqwest::Error) -> CliError {
     if error.is_timeout() && !error.is_connect() {
         return CliError::Timeout(format!("the controller at {place} was silent for too long"));
     }
-    CliError::Unreachable { what: "the controller", place, reason: root_cause(error) }
+    CliError::Unreachable {
+        what: "the controller",
+        place,
+        reason: root_cause(error),
+    }
 }
 
 fn origin(url: &Url) -> String {
@@ -264,7 +312,11 @@ fn parse_http_date(text: &str) -> Option<Timestamp> {
     let mut parts = text.split_once(", ")?.1.split(' ');
     let (day, month, year) = (parts.next()?, parts.next()?, parts.next()?);
     let clock = parts.next()?;
-    let month = MONTHS.find(month).filter(|at| month.len() == 3 && at.is_multiple_of(3))? / 3 + 1;
+    let month = MONTHS
+        .find(month)
+        .filter(|at| month.len() == 3 && at.is_multiple_of(3))?
+        / 3
+        + 1;
     let time = humantime::parse_rfc3339(&format!("{year}-{month:02}-{day}T{clock}Z")).ok()?;
     let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
     Some(Timestamp(u64::try_from(since.as_millis()).ok()?))
@@ -276,7 +328,10 @@ mod tests {
 
     #[test]
     fn the_date_header_is_read() {
-        assert_eq!(parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Timestamp(784_111_777_000)));
+        assert_eq!(
+            parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT"),
+            Some(Timestamp(784_111_777_000))
+        );
         assert_eq!(parse_http_date("yesterday"), None);
         assert_eq!(parse_http_date("Sun, 06 ovD 1994 08:49:37 GMT"), None);
     }
@@ -285,8 +340,14 @@ mod tests {
     fn paths_are_appended_to_the_controllers_own() {
         let url: Url = "https://x.test/fdn/".parse().expect("url");
         let client = Client::with_idle(&url, None, IDLE).expect("client");
-        let request = client.open(Method::GET, &["v1", "apps", "a"]).build().expect("request");
+        let request = client
+            .open(Method::GET, &["v1", "apps", "a"])
+            .build()
+            .expect("request");
         assert_eq!(request.url().as_str(), "https://x.test/fdn/v1/apps/a");
-        assert!(matches!(client.request(Method::GET, &["v1"]), Err(CliError::NotLoggedIn { .. })));
+        assert!(matches!(
+            client.request(Method::GET, &["v1"]),
+            Err(CliError::NotLoggedIn { .. })
+        ));
     }
 }

@@ -52,22 +52,39 @@ impl Console {
             ColorChoice::Always => true,
             ColorChoice::Never => false,
             ColorChoice::Auto => {
-                out_is_terminal && env.get("NO_COLOR").is_none() && env.get("TERM").is_none_or(|term| term != "dumb")
+                out_is_terminal
+                    && env.get("NO_COLOR").is_none()
+                    && env.get("TERM").is_none_or(|term| term != "dumb")
             }
         };
-        Self { out: Box::new(out), err: Box::new(err), out_is_terminal, err_is_terminal, colors }
+        Self {
+            out: Box::new(out),
+            err: Box::new(err),
+            out_is_terminal,
+            err_is_terminal,
+            colors,
+        }
     }
 
     /// Streams of one's own, taken for files: no colours, no progress.
     #[must_use]
     pub fn new(out: Box<dyn Write + Send>, err: Box<dyn Write + Send>) -> Self {
-        Self { out, err, out_is_terminal: false, err_is_terminal: false, colors: false }
+        Self {
+            out,
+            err,
+            out_is_terminal: false,
+            err_is_terminal: false,
+            colors: false,
+        }
     }
 
     /// The same with colours.
     #[must_use]
     pub fn with_colors(self) -> Self {
-        Self { colors: true, ..self }
+        Self {
+            colors: true,
+            ..self
+        }
     }
 
     /// Whether standard output is a terminal.
@@ -85,7 +102,11 @@ impl Console {
     /// Text in a colour (an SGR parameter such as `31`), if colours are used.
     #[must_use]
     pub fn paint(&self, color: &str, text: &str) -> String {
-        if self.colors && !text.is_empty() { format!("\u{1b}[{color}m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.colors && !text.is_empty() {
+            format!("\u{1b}[{color}m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
     }
 
     /// Writes to standard output.
@@ -123,7 +144,11 @@ impl Console {
     ///
     /// # Errors
     /// When the stream is closed or the value cannot be written in that form.
-    pub fn report<R: Report + Serialize>(&mut self, format: Format, report: &R) -> Result<(), CliError> {
+    pub fn report<R: Report + Serialize>(
+        &mut self,
+        format: Format,
+        report: &R,
+    ) -> Result<(), CliError> {
         self.print(&crate::output::render(format, report)?)
     }
 }

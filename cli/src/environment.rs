@@ -13,7 +13,11 @@ impl Environment {
     /// The variables of this process; those that are not UTF-8 are left out.
     #[must_use]
     pub fn of_process() -> Self {
-        Self(std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect())
+        Self(
+            std::env::vars_os()
+                .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+                .collect(),
+        )
     }
 
     /// Variables of one's own.
@@ -25,7 +29,10 @@ impl Environment {
     /// A variable; empty counts as unset.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|v| !v.is_empty())
+        self.0
+            .get(name)
+            .map(String::as_str)
+            .filter(|v| !v.is_empty())
     }
 
     /// `$XDG_CONFIG_HOME/fdn`, else `~/.config/fdn`; `None` without a home.
@@ -42,8 +49,14 @@ impl Environment {
 
     fn folder(&self, variable: &str, under_home: &str) -> Option<PathBuf> {
         // The specification: a relative path in these variables is invalid and to be ignored.
-        let own = self.get(variable).map(PathBuf::from).filter(|p| p.is_absolute());
-        let base = own.or_else(|| self.get("HOME").map(|home| PathBuf::from(home).join(under_home)))?;
+        let own = self
+            .get(variable)
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute());
+        let base = own.or_else(|| {
+            self.get("HOME")
+                .map(|home| PathBuf::from(home).join(under_home))
+        })?;
         Some(base.join("fdn"))
     }
 }
@@ -57,10 +70,20 @@ mod tests {
         let env = Environment::of([("HOME", "/home/u".to_owned())]);
         assert_eq!(env.config_folder(), Some("/home/u/.config/fdn".into()));
         assert_eq!(env.data_folder(), Some("/home/u/.local/share/fdn".into()));
-        let env = Environment::of([("HOME", "/home/u".to_owned()), ("XDG_CONFIG_HOME", "/c".to_owned())]);
+        let env = Environment::of([
+            ("HOME", "/home/u".to_owned()),
+            ("XDG_CONFIG_HOME", "/c".to_owned()),
+        ]);
         assert_eq!(env.config_folder(), Some("/c/fdn".into()));
-        let env = Environment::of([("HOME", "/home/u".to_owned()), ("XDG_CONFIG_HOME", "c".to_owned())]);
-        assert_eq!(env.config_folder(), Some("/home/u/.config/fdn".into()), "a relative path is ignored");
+        let env = Environment::of([
+            ("HOME", "/home/u".to_owned()),
+            ("XDG_CONFIG_HOME", "c".to_owned()),
+        ]);
+        assert_eq!(
+            env.config_folder(),
+            Some("/home/u/.config/fdn".into()),
+            "a relative path is ignored"
+        );
         assert_eq!(Environment::default().config_folder(), None);
     }
 }

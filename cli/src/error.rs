@@ -138,11 +138,17 @@ impl CliError {
         match self {
             Self::Timeout(_) => Exit::Timeout,
             Self::Unreachable { .. } => Exit::Unreachable,
-            Self::Resolve(ResolveError::NoSuchName { .. } | ResolveError::NoAddress { .. }) => Exit::NotFound,
+            Self::Resolve(ResolveError::NoSuchName { .. } | ResolveError::NoAddress { .. }) => {
+                Exit::NotFound
+            }
             Self::Resolve(_) => Exit::Unreachable,
             Self::Status(_) | Self::Cut(_) => Exit::CallFailed,
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Ok,
-            Self::Output(_) | Self::Unhealthy(_) | Self::Declined | Self::Foreign { .. } | Self::Answer { .. } => Exit::Failed,
+            Self::Output(_)
+            | Self::Unhealthy(_)
+            | Self::Declined
+            | Self::Foreign { .. }
+            | Self::Answer { .. } => Exit::Failed,
             Self::Usage(_)
             | Self::Config(_)
             | Self::NoAddress { .. }
@@ -162,13 +168,24 @@ impl CliError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            Self::Usage(_) | Self::Parse(_) => "`fdn help` and `fdn help COMMAND` show how it is written",
-            Self::Config(_) => "correct the file or variable named, or run `fdn login URL` to write a new context",
-            Self::File { code: ErrorCode::BadRequest, .. } => "check the path; the file must be readable by you",
-            Self::NotLoggedIn { controller } => {
-                return Some(format!("run `fdn login {controller}`, or name a file with a token in FDN_TOKEN_FILE"));
+            Self::Usage(_) | Self::Parse(_) => {
+                "`fdn help` and `fdn help COMMAND` show how it is written"
             }
-            Self::Exists { .. } => "choose another name, or another folder with --dir; nothing was written",
+            Self::Config(_) => {
+                "correct the file or variable named, or run `fdn login URL` to write a new context"
+            }
+            Self::File {
+                code: ErrorCode::BadRequest,
+                ..
+            } => "check the path; the file must be readable by you",
+            Self::NotLoggedIn { controller } => {
+                return Some(format!(
+                    "run `fdn login {controller}`, or name a file with a token in FDN_TOKEN_FILE"
+                ));
+            }
+            Self::Exists { .. } => {
+                "choose another name, or another folder with --dir; nothing was written"
+            }
             Self::NoAddress { address } => {
                 return Some(format!(
                     "Linux has all of 127.0.0.0/8; elsewhere give the loopback interface the address first: \
@@ -178,17 +195,30 @@ impl CliError {
             Self::Foreign { .. } | Self::Answer { .. } => {
                 "check the controller's URL (`fdn doctor`), and that client and server are of one version (`fdn version`)"
             }
-            Self::Unreachable { what: "the controller", .. } => {
+            Self::Unreachable {
+                what: "the controller",
+                ..
+            } => {
                 "start a network with `fdn up`, or name the right controller with `fdn login URL`, --controller or \
                  FDN_CONTROLLER; `fdn doctor` looks closer"
             }
-            Self::Unreachable { .. } => "`fdn clusters` shows which gateways live; `fdn doctor` looks closer",
-            Self::Timeout(_) => "look with `fdn describe APP` and `fdn nodes`, or allow more time with --timeout",
+            Self::Unreachable { .. } => {
+                "`fdn clusters` shows which gateways live; `fdn doctor` looks closer"
+            }
+            Self::Timeout(_) => {
+                "look with `fdn describe APP` and `fdn nodes`, or allow more time with --timeout"
+            }
             Self::Resolve(ResolveError::NoSuchName { .. }) => "`fdn list` shows what is deployed",
-            Self::Resolve(ResolveError::NoAddress { .. }) => "`fdn clusters` shows whether any cluster lives",
-            Self::Resolve(_) => "check that the network runs and where its DNS listens (`fdn doctor`), or name it with --dns",
+            Self::Resolve(ResolveError::NoAddress { .. }) => {
+                "`fdn clusters` shows whether any cluster lives"
+            }
+            Self::Resolve(_) => {
+                "check that the network runs and where its DNS listens (`fdn doctor`), or name it with --dns"
+            }
             Self::Status(_) => "`fdn logs APP` shows what the function wrote",
-            Self::Cut(_) => "the function passed a limit, or its node stopped: `fdn logs APP` and `fdn nodes` show which; call again",
+            Self::Cut(_) => {
+                "the function passed a limit, or its node stopped: `fdn logs APP` and `fdn nodes` show which; call again"
+            }
             Self::Unhealthy(_) | Self::Declined | Self::Output(_) => return None,
             Self::File { .. }
             | Self::Problem(_)
@@ -218,9 +248,11 @@ impl Coded for CliError {
             Self::Manifest { error, .. } => error.code(),
             Self::Parse(error) => error.code(),
             Self::Service(error) => error.code(),
-            Self::Foreign { .. } | Self::Answer { .. } | Self::Unhealthy(_) | Self::Declined | Self::Output(_) => {
-                ErrorCode::Internal
-            }
+            Self::Foreign { .. }
+            | Self::Answer { .. }
+            | Self::Unhealthy(_)
+            | Self::Declined
+            | Self::Output(_) => ErrorCode::Internal,
         }
     }
 }
@@ -256,12 +288,18 @@ fn shows_code(error: &CliError) -> bool {
 /// The lines printed for an error: what happened, and what to do.
 #[must_use]
 pub fn render(error: &CliError) -> String {
-    let code = if shows_code(error) { format!(" {}", error.code()) } else { String::new() };
+    let code = if shows_code(error) {
+        format!(" {}", error.code())
+    } else {
+        String::new()
+    };
     let mut text = format!("fdn: error{code}: {error}\n");
     if let CliError::Problem(problem) = error
         && let Some(id) = &problem.request_id
     {
-        text.push_str(&format!("  request: {id} (the controller's log has more under this id)\n"));
+        text.push_str(&format!(
+            "  request: {id} (the controller's log has more under this id)\n"
+        ));
     }
     if let Some(hint) = error.hint() {
         text.push_str(&format!("  hint: {hint}\n"));
@@ -295,10 +333,14 @@ mod tests {
 
     #[test]
     fn an_error_says_code_reason_request_and_remedy() {
-        let problem = Problem::new(ErrorCode::UploadCoreModule, "x.wasm is a core module").with_request_id("r-1");
+        let problem = Problem::new(ErrorCode::UploadCoreModule, "x.wasm is a core module")
+            .with_request_id("r-1");
         let error = CliError::Problem(Box::new(problem));
         let text = render(&error);
-        assert!(text.starts_with("fdn: error FDN-1003: x.wasm is a core module\n"), "{text}");
+        assert!(
+            text.starts_with("fdn: error FDN-1003: x.wasm is a core module\n"),
+            "{text}"
+        );
         assert!(text.contains("request: r-1"), "{text}");
         assert!(text.contains("wasm-tools component new"), "{text}");
         assert_eq!(error.exit(), Exit::Usage);

@@ -114,7 +114,10 @@ mod tests {
             Exit::Unreachable,
             Exit::CallFailed,
         ] {
-            assert!(TABLE.contains(&format!("\n  {}  ", exit.number())), "{exit:?}");
+            assert!(
+                TABLE.contains(&format!("\n  {}  ", exit.number())),
+                "{exit:?}"
+            );
         }
     }
 

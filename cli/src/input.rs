@@ -26,11 +26,17 @@ pub fn password(file: Option<&Path>, user: &str, place: &str) -> Result<Secret, 
         terminal.read_secure_line()?
     } else {
         let mut line = String::new();
-        io::stdin().lock().take(SECRET_MAX).read_to_string(&mut line)?;
+        io::stdin()
+            .lock()
+            .take(SECRET_MAX)
+            .read_to_string(&mut line)?;
         line.lines().next().unwrap_or_default().to_owned()
     };
     if text.is_empty() {
-        return Err(CliError::Usage("no password was given: type it, hand it in on standard input, or use --password-file".to_owned()));
+        return Err(CliError::Usage(
+            "no password was given: type it, hand it in on standard input, or use --password-file"
+                .to_owned(),
+        ));
     }
     Ok(Secret::new(text))
 }
@@ -41,7 +47,9 @@ pub fn password(file: Option<&Path>, user: &str, place: &str) -> Result<Secret, 
 /// [`CliError::Declined`] for anything but a yes, [`CliError::Usage`] without a terminal.
 pub fn confirm(console: &mut Console, question: &str) -> Result<(), CliError> {
     if !io::stdin().is_terminal() {
-        return Err(CliError::Usage(format!("{question} Standard input is no terminal: say yes beforehand with --yes")));
+        return Err(CliError::Usage(format!(
+            "{question} Standard input is no terminal: say yes beforehand with --yes"
+        )));
     }
     console.note(&format!("{question} [y/N]"));
     let mut line = String::new();
@@ -57,9 +65,14 @@ pub fn confirm(console: &mut Console, question: &str) -> Result<(), CliError> {
 /// # Errors
 /// When it cannot be read, is too large or is not text.
 pub fn secret_value(path: &Path) -> Result<String, CliError> {
-    let failed = |reason: String| CliError::File { path: path.to_owned(), reason, code: ErrorCode::BadRequest };
+    let failed = |reason: String| CliError::File {
+        path: path.to_owned(),
+        reason,
+        code: ErrorCode::BadRequest,
+    };
     let mut text = String::new();
-    let read = |source: &mut dyn Read, text: &mut String| source.take(SECRET_MAX + 1).read_to_string(text);
+    let read =
+        |source: &mut dyn Read, text: &mut String| source.take(SECRET_MAX + 1).read_to_string(text);
     if path.as_os_str() == "-" {
         read(&mut io::stdin().lock(), &mut text).map_err(|e| failed(e.to_string()))?;
     } else {
@@ -67,7 +80,9 @@ pub fn secret_value(path: &Path) -> Result<String, CliError> {
         read(&mut file, &mut text).map_err(|e| failed(e.to_string()))?;
     }
     if text.len() as u64 > SECRET_MAX {
-        return Err(failed(format!("a secret may have {SECRET_MAX} octets at most")));
+        return Err(failed(format!(
+            "a secret may have {SECRET_MAX} octets at most"
+        )));
     }
     if let Some(cut) = text.strip_suffix('\n') {
         text.truncate(cut.strip_suffix('\r').unwrap_or(cut).len());
@@ -80,14 +95,23 @@ pub fn secret_value(path: &Path) -> Result<String, CliError> {
 /// # Errors
 /// What is wrong with it; an empty file has its own code.
 pub fn upload(path: &Path) -> Result<(std::fs::File, u64), CliError> {
-    let failed = |reason: &str, code| CliError::File { path: path.to_owned(), reason: reason.to_owned(), code };
+    let failed = |reason: &str, code| CliError::File {
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+        code,
+    };
     let file = std::fs::File::open(path).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => failed("there is no such file", ErrorCode::BadRequest),
         _ => failed(&e.to_string(), ErrorCode::BadRequest),
     })?;
-    let metadata = file.metadata().map_err(|e| failed(&e.to_string(), ErrorCode::BadRequest))?;
+    let metadata = file
+        .metadata()
+        .map_err(|e| failed(&e.to_string(), ErrorCode::BadRequest))?;
     if metadata.is_dir() {
-        return Err(failed("it is a folder; name the .wasm file that its build makes", ErrorCode::BadRequest));
+        return Err(failed(
+            "it is a folder; name the .wasm file that its build makes",
+            ErrorCode::BadRequest,
+        ));
     }
     if metadata.is_file() && metadata.len() == 0 {
         return Err(failed("the file is empty", ErrorCode::UploadEmpty));
@@ -108,12 +132,21 @@ mod tests {
     fn cheap_mistakes_are_found_before_anything_is_sent() {
         let folder = tempfile::tempdir().expect("folder");
         let missing = upload(&folder.path().join("none.wasm")).expect_err("missing");
-        assert!(missing.to_string().contains("there is no such file"), "{missing}");
+        assert!(
+            missing.to_string().contains("there is no such file"),
+            "{missing}"
+        );
         let directory = upload(folder.path()).expect_err("folder");
-        assert!(directory.to_string().contains("it is a folder"), "{directory}");
+        assert!(
+            directory.to_string().contains("it is a folder"),
+            "{directory}"
+        );
         let empty = folder.path().join("empty.wasm");
         std::fs::write(&empty, "").expect("write");
-        assert_eq!(upload(&empty).expect_err("empty").code(), ErrorCode::UploadEmpty);
+        assert_eq!(
+            upload(&empty).expect_err("empty").code(),
+            ErrorCode::UploadEmpty
+        );
         std::fs::write(&empty, "x").expect("write");
         assert_eq!(upload(&empty).expect("fine").1, 1);
     }
@@ -122,7 +155,14 @@ mod tests {
     fn one_newline_at_the_end_of_a_secret_is_the_editors() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("secret");
-        for (text, expected) in [("a\n", "a"), ("a\n\n", "a\n"), ("a\r\n", "a"), ("a", "a"), (" a b ", " a b "), ("", "")] {
+        for (text, expected) in [
+            ("a\n", "a"),
+            ("a\n\n", "a\n"),
+            ("a\r\n", "a"),
+            ("a", "a"),
+            (" a b ", " a b "),
+            ("", ""),
+        ] {
             std::fs::write(&path, text).expect("write");
             assert_eq!(secret_value(&path).expect("read"), expected, "{text:?}");
         }

@@ -3,7 +3,7 @@
 //! Every command is a function that takes its arguments, the environment variables and the streams it writes to, so that tests run it
 //! without a process. [`run`] chooses the command, [`main_with`] adds what a process needs: an exit code and the error's text.
 //!
-//! - [`args`] is the command line; [`config`] and [`environment`] decide which network is meant; [`client`] speaks to its controller.
+//! - [`args`] is the command line; [`target`], [`config`] and [`environment`] decide which network is meant; [`client`] speaks to its controller.
 //! - [`resolver`] asks the network's own DNS, as `fdn invoke` needs it.
 //! - [`output`] and [`console`] print; [`exit`] and [`error`] say how it ended and what to do next.
 //! - [`up`] runs a whole network in one process; [`commands`] holds all other commands.
@@ -20,6 +20,7 @@ pub mod input;
 pub mod output;
 mod progress;
 pub mod resolver;
+pub mod target;
 pub mod templates;
 pub mod up;
 
@@ -33,7 +34,11 @@ use exit::Exit;
 ///
 /// # Errors
 /// Whatever the command fails with.
-pub async fn run(command: &Command, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+pub async fn run(
+    command: &Command,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
     match command {
         Command::Up(args) => up::run(args, env, console).await,
         Command::Login(args) => commands::login::run(args, env, console).await,

@@ -13,13 +13,19 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     // `fdn up` compiles components in a process of its own with limits: this same program.
     let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == fdn_runtime::COMPILE_WORKER_ARG) {
+    if words
+        .next()
+        .is_some_and(|word| word == fdn_runtime::COMPILE_WORKER_ARG)
+    {
         return fdn_runtime::compile_worker_main(words);
     }
     let cli = Cli::parse();
     let env = Environment::of_process();
     let mut console = Console::of_process(cli.color, &env);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             console.note(&format!("fdn: error: no threads could be started: {error}"));

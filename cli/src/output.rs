@@ -70,7 +70,10 @@ impl<T: Row> Report for Listing<'_, T> {
             return format!("{}\n", self.nothing);
         }
         let count = if wide { T::COLUMNS.len() } else { T::NARROW };
-        let rows = self.rows.iter().map(|row| row.cells(self.now).into_iter().take(count).collect());
+        let rows = self
+            .rows
+            .iter()
+            .map(|row| row.cells(self.now).into_iter().take(count).collect());
         table(&T::COLUMNS[..count], rows)
     }
 
@@ -88,7 +91,9 @@ pub fn render<R: Report + Serialize>(format: Format, report: &R) -> Result<Strin
     Ok(match format {
         Format::Table => report.text(false),
         Format::Wide => report.text(true),
-        Format::Json => serde_json::to_string_pretty(report).map_err(|e| failed(e.to_string()))? + "\n",
+        Format::Json => {
+            serde_json::to_string_pretty(report).map_err(|e| failed(e.to_string()))? + "\n"
+        }
         Format::Yaml => serde_norway::to_string(report).map_err(|e| failed(e.to_string()))?,
         Format::Name => report.names().into_iter().map(|name| name + "\n").collect(),
     })
@@ -98,7 +103,9 @@ pub fn render<R: Report + Serialize>(format: Format, report: &R) -> Result<Strin
 #[must_use]
 pub fn table(columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table
+        .load_style(NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
     if !columns.is_empty() {
         table.set_header(columns.to_vec());
     }
@@ -106,13 +113,18 @@ pub fn table(columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> S
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
-    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+    table
+        .lines()
+        .map(|line| line.trim_end().to_owned() + "\n")
+        .collect()
 }
 
 /// The same, moved to the right.
 #[must_use]
 pub fn indented(text: &str, by: usize) -> String {
-    text.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
+    text.lines()
+        .map(|line| format!("{}{line}\n", " ".repeat(by)))
+        .collect()
 }
 
 /// How long ago, in the two largest units at most: `4s`, `3m`, `2h10m`, `5d`.
@@ -150,10 +162,14 @@ pub fn size(octets: u64) -> String {
     format!("{} B", ByteSize::from_bytes(octets).as_bytes())
 }
 
-/// A number of milliseconds with two decimals, or `∞`.
+/// A number of milliseconds with two decimals; `-` for what is infinite, which is to say not known.
 #[must_use]
 pub fn millis(ms: fdn_core::Millis) -> String {
-    if ms.is_finite() { format!("{:.2}", ms.get()) } else { "∞".to_owned() }
+    if ms.is_finite() {
+        format!("{:.2}", ms.get())
+    } else {
+        "-".to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -162,22 +178,37 @@ mod tests {
 
     #[test]
     fn tables_are_aligned_and_end_without_spaces() {
-        let rows = vec![vec!["a".into(), "1".into()], vec!["longer".into(), "2".into()]];
-        assert_eq!(table(&["NAME", "N"], rows), "NAME    N\na       1\nlonger  2\n");
+        let rows = vec![
+            vec!["a".into(), "1".into()],
+            vec!["longer".into(), "2".into()],
+        ];
+        assert_eq!(
+            table(&["NAME", "N"], rows),
+            "NAME    N\na       1\nlonger  2\n"
+        );
     }
 
     #[test]
     fn ages_sizes_and_times_read_well() {
         let ago = |s: u64| age(Timestamp(0), Timestamp(s * 1000));
-        assert_eq!([ago(0), ago(59), ago(60), ago(7800), ago(7200), ago(200_000)], ["0s", "59s", "1m", "2h10m", "2h", "2d"]);
-        assert_eq!([size(0), size(1023), size(1024), size(86_118), size(u64::MAX)], [
-            "0 B",
-            "1023 B",
-            "1.0 KiB",
-            "84.0 KiB",
-            "17179869183.9 GiB"
-        ]);
-        assert_eq!(time(Timestamp(1_795_000_000_123)), "2026-11-18T11:06:40.123Z");
+        assert_eq!(
+            [ago(0), ago(59), ago(60), ago(7800), ago(7200), ago(200_000)],
+            ["0s", "59s", "1m", "2h10m", "2h", "2d"]
+        );
+        assert_eq!(
+            [
+                size(0),
+                size(1023),
+                size(1024),
+                size(86_118),
+                size(u64::MAX)
+            ],
+            ["0 B", "1023 B", "1.0 KiB", "84.0 KiB", "17179869183.9 GiB"]
+        );
+        assert_eq!(
+            time(Timestamp(1_795_000_000_123)),
+            "2026-11-18T11:06:40.123Z"
+        );
         assert_eq!(time(Timestamp(u64::MAX)), "9999-12-31T23:59:59.999Z");
     }
 }

@@ -7,19 +7,27 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::console::Console;
 
 fn target(console: &Console) -> ProgressDrawTarget {
-    if console.err_is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() }
+    if console.err_is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    }
 }
 
 fn style(template: &str) -> ProgressStyle {
     // The templates are constants below; a mistake in one would only cost its looks.
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─")
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("━╸─")
 }
 
 /// A bar for an upload of `octets`.
 #[must_use]
 pub(crate) fn upload(console: &Console, octets: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(octets), target(console));
-    bar.set_style(style("  {msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec}"));
+    bar.set_style(style(
+        "  {msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec}",
+    ));
     bar.set_message("sending");
     bar
 }

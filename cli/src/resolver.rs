@@ -76,7 +76,9 @@ impl Coded for ResolveError {
             Self::NoSuchName { .. } => ErrorCode::UnknownHost,
             Self::NoAddress { .. } => ErrorCode::NoClusterFits,
             Self::BadName { .. } => ErrorCode::BadRequest,
-            Self::Refused { .. } | Self::Silent { .. } | Self::NoServer(_) => ErrorCode::ControllerUnreachable,
+            Self::Refused { .. } | Self::Silent { .. } | Self::NoServer(_) => {
+                ErrorCode::ControllerUnreachable
+            }
         }
     }
 }
@@ -108,7 +110,11 @@ impl Resolver {
     /// A resolver that asks `server`, three times at most, waiting a second each time.
     #[must_use]
     pub const fn new(server: SocketAddr) -> Self {
-        Self { server, attempts: 3, timeout: Duration::from_secs(1) }
+        Self {
+            server,
+            attempts: 3,
+            timeout: Duration::from_secs(1),
+        }
     }
 
     /// The same with a waiting time of one's own for each attempt.
@@ -127,19 +133,35 @@ impl Resolver {
     ///
     /// # Errors
     /// When there is no such name, no address, or no answer.
-    pub async fn lookup(&self, host: &HostName, client: Option<ClientPrefix>) -> Result<Resolved, ResolveError> {
+    pub async fn lookup(
+        &self,
+        host: &HostName,
+        client: Option<ClientPrefix>,
+    ) -> Result<Resolved, ResolveError> {
         let began = Instant::now();
         for kind in [RecordType::A, RecordType::AAAA] {
             let (answer, by_tcp) = self.ask(host.as_str(), kind, client).await?;
             self.check(host.as_str(), &answer)?;
-            let found: Vec<(IpAddr, u32)> =
-                answer.answers.iter().filter_map(|r| Some((address_of(&r.data)?, r.ttl))).collect();
+            let found: Vec<(IpAddr, u32)> = answer
+                .answers
+                .iter()
+                .filter_map(|r| Some((address_of(&r.data)?, r.ttl)))
+                .collect();
             if let Some(ttl_s) = found.iter().map(|(_, ttl)| *ttl).min() {
                 let addresses = found.into_iter().map(|(address, _)| address).collect();
-                return Ok(Resolved { addresses, ttl_s, scope: scope_of(&answer), by_tcp, took: began.elapsed() });
+                return Ok(Resolved {
+                    addresses,
+                    ttl_s,
+                    scope: scope_of(&answer),
+                    by_tcp,
+                    took: began.elapsed(),
+                });
             }
         }
-        Err(ResolveError::NoAddress { name: host.to_string(), server: self.server })
+        Err(ResolveError::NoAddress {
+            name: host.to_string(),
+            server: self.server,
+        })
     }
 
     /// The start of authority of a zone, and whether the server answers with authority.
@@ -154,7 +176,10 @@ impl Resolver {
             RData::SOA(soa) => Some(soa),
             _ => None,
         });
-        let soa = soa.ok_or_else(|| ResolveError::NoAddress { name: zone.to_string(), server: self.server })?;
+        let soa = soa.ok_or_else(|| ResolveError::NoAddress {
+            name: zone.to_string(),
+            server: self.server,
+        })?;
         Ok((soa, authoritative))
     }
 
@@ -178,7 +203,9 @@ impl Resolver {
         for _ in 0..self.attempts {
             let question = question(name, kind, client)?;
             match tokio::time::timeout(self.timeout, self.by_udp(&question)).await {
-                Ok(Ok(answer)) if answer.metadata.truncation => return Ok((self.retried_by_tcp(&question).await?, true)),
+                Ok(Ok(answer)) if answer.metadata.truncation => {
+                    return Ok((self.retried_by_tcp(&question).await?, true));
+                }
                 Ok(Ok(answer)) if answer.metadata.response_code == ResponseCode::ServFail => {
                     last = "it answered that it failed".to_owned();
                 }
@@ -192,12 +219,18 @@ impl Resolver {
             }
         }
         let reason = format!("{last} ({} attempts)", self.attempts);
-        Err(ResolveError::Silent { server: self.server, reason })
+        Err(ResolveError::Silent {
+            server: self.server,
+            reason,
+        })
     }
 
     async fn by_udp(&self, question: &Message) -> std::io::Result<Message> {
-        let any: IpAddr =
-            if self.server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let any: IpAddr = if self.server.is_ipv4() {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
         let socket = UdpSocket::bind((any, 0)).await?;
         socket.connect(self.server).await?;
         socket.send(&encode(question)?).await?;
@@ -214,11 +247,16 @@ impl Resolver {
     }
 
     async fn retried_by_tcp(&self, question: &Message) -> Result<Message, ResolveError> {
-        let silent = |reason: String| ResolveError::Silent { server: self.server, reason };
+        let silent = |reason: String| ResolveError::Silent {
+            server: self.server,
+            reason,
+        };
         match tokio::time::timeout(self.timeout * self.attempts, self.by_tcp(question)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(silent(format!("its answer was cut, and by TCP: {error}"))),
-            Err(_) => Err(silent("its answer was cut, and by TCP it sent none in time".to_owned())),
+            Err(_) => Err(silent(
+                "its answer was cut, and by TCP it sent none in time".to_owned(),
+            )),
         }
     }
 
@@ -226,25 +264,42 @@ impl Resolver {
         let mut stream = TcpStream::connect(self.server).await?;
         let bytes = encode(question)?;
         let length = u16::try_from(bytes.len()).map_err(std::io::Error::other)?;
-        stream.write_all(&[&length.to_be_bytes()[..], &bytes].concat()).await?;
+        stream
+            .write_all(&[&length.to_be_bytes()[..], &bytes].concat())
+            .await?;
         let length = stream.read_u16().await?;
         let mut buffer = vec![0; usize::from(length)];
         stream.read_exact(&mut buffer).await?;
         let answer = Message::from_vec(&buffer).map_err(std::io::Error::other)?;
-        if answers(question, &answer) { Ok(answer) } else { Err(std::io::Error::other("it answered another question")) }
+        if answers(question, &answer) {
+            Ok(answer)
+        } else {
+            Err(std::io::Error::other("it answered another question"))
+        }
     }
 }
 
-fn question(name: &str, kind: RecordType, client: Option<ClientPrefix>) -> Result<Message, ResolveError> {
-    let name = Name::from_ascii(format!("{name}."))
-        .map_err(|e| ResolveError::BadName { name: name.to_owned(), reason: e.to_string() })?;
+fn question(
+    name: &str,
+    kind: RecordType,
+    client: Option<ClientPrefix>,
+) -> Result<Message, ResolveError> {
+    let name = Name::from_ascii(format!("{name}.")).map_err(|e| ResolveError::BadName {
+        name: name.to_owned(),
+        reason: e.to_string(),
+    })?;
     let mut message = Message::query();
     message.metadata.recursion_desired = true;
     message.add_query(Query::query(name, kind));
     let mut edns = Edns::new();
     edns.set_max_payload(UDP_PAYLOAD).set_version(0);
     if let Some(client) = client {
-        edns.options_mut().insert(EdnsOption::Subnet(ClientSubnet::new(client.addr(), client.len(), 0)));
+        edns.options_mut()
+            .insert(EdnsOption::Subnet(ClientSubnet::new(
+                client.addr(),
+                client.len(),
+                0,
+            )));
     }
     message.set_edns(edns);
     Ok(message)
@@ -257,12 +312,18 @@ fn encode(message: &Message) -> std::io::Result<Vec<u8>> {
 /// Whether `answer` answers `question`: same id, same question (RFC 5452, section 9.1).
 fn answers(question: &Message, answer: &Message) -> bool {
     let same_question = match (question.queries.first(), answer.queries.first()) {
-        (Some(q), Some(a)) => q.name() == a.name() && q.query_type() == a.query_type() && q.query_class() == a.query_class(),
+        (Some(q), Some(a)) => {
+            q.name() == a.name()
+                && q.query_type() == a.query_type()
+                && q.query_class() == a.query_class()
+        }
         // A server that could not read the question repeats none (RFC 1035, section 4.1.1).
         (_, None) => answer.metadata.response_code != ResponseCode::NoError,
         (None, Some(_)) => false,
     };
-    answer.metadata.message_type == MessageType::Response && answer.metadata.id == question.metadata.id && same_question
+    answer.metadata.message_type == MessageType::Response
+        && answer.metadata.id == question.metadata.id
+        && same_question
 }
 
 fn address_of(data: &RData) -> Option<IpAddr> {
@@ -301,7 +362,10 @@ mod tests {
     #[test]
     fn the_machines_server_is_the_first_one_named() {
         let text = "# comment\nsearch example.org\nnameserver 192.0.2.53\nnameserver 192.0.2.54\n";
-        assert_eq!(system_server(text).expect("server"), SocketAddr::from(([192, 0, 2, 53], 53)));
+        assert_eq!(
+            system_server(text).expect("server"),
+            SocketAddr::from(([192, 0, 2, 53], 53))
+        );
         assert!(system_server("search x\n").is_err());
     }
 
@@ -313,7 +377,9 @@ mod tests {
         assert!(!answers(&asked, &asked), "a question is no answer");
         reply.metadata.id = asked.metadata.id.wrapping_add(1);
         assert!(!answers(&asked, &reply), "another id");
-        let mut other = question("evil.fn.test", RecordType::A, None).expect("question").into_response();
+        let mut other = question("evil.fn.test", RecordType::A, None)
+            .expect("question")
+            .into_response();
         other.metadata.id = asked.metadata.id;
         assert!(!answers(&asked, &other), "another name");
     }
@@ -324,7 +390,12 @@ mod tests {
         let asked = question("hello.fn.test", RecordType::A, Some(client)).expect("question");
         let read = Message::from_vec(&asked.to_vec().expect("octets")).expect("own octets");
         let edns = read.edns.expect("EDNS");
-        let Some(EdnsOption::Subnet(subnet)) = edns.option(EdnsCode::Subnet) else { panic!("no subnet") };
-        assert_eq!((subnet.addr(), subnet.source_prefix(), subnet.scope_prefix()), (client.addr(), 24, 0));
+        let Some(EdnsOption::Subnet(subnet)) = edns.option(EdnsCode::Subnet) else {
+            panic!("no subnet")
+        };
+        assert_eq!(
+            (subnet.addr(), subnet.source_prefix(), subnet.scope_prefix()),
+            (client.addr(), 24, 0)
+        );
     }
 }

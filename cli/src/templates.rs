@@ -21,13 +21,18 @@ pub struct TemplateFile {
 
 macro_rules! file {
     ($folder:literal, $path:literal) => {
-        TemplateFile { path: $path, content: include_bytes!(concat!("../templates/", $folder, "/", $path)) }
+        TemplateFile {
+            path: $path,
+            content: include_bytes!(concat!("../templates/", $folder, "/", $path)),
+        }
     };
 }
 
 /// The interfaces of the network, for languages whose tools read them.
-const WIT: TemplateFile =
-    TemplateFile { path: "wit/function.wit", content: include_bytes!("../templates/wit/function.wit") };
+const WIT: TemplateFile = TemplateFile {
+    path: "wit/function.wit",
+    content: include_bytes!("../templates/wit/function.wit"),
+};
 
 const RUST: &[TemplateFile] = &[
     file!("rust", ".gitignore"),
@@ -82,9 +87,19 @@ pub const fn files(language: Language) -> &'static [TemplateFile] {
 ///
 /// # Errors
 /// When the folder has something in it or cannot be written.
-pub fn instantiate(language: Language, name: &FunctionName, folder: &Path) -> io::Result<Vec<PathBuf>> {
-    if folder.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the folder is not empty"));
+pub fn instantiate(
+    language: Language,
+    name: &FunctionName,
+    folder: &Path,
+) -> io::Result<Vec<PathBuf>> {
+    if folder
+        .read_dir()
+        .is_ok_and(|mut entries| entries.next().is_some())
+    {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "the folder is not empty",
+        ));
     }
     let mut written = Vec::new();
     for file in files(language) {
@@ -117,15 +132,29 @@ mod tests {
 
     use super::*;
 
-    const ALL: [(Language, &str); 4] =
-        [(Language::Rust, "rust"), (Language::Js, "js"), (Language::Python, "python"), (Language::C, "c")];
+    const ALL: [(Language, &str); 4] = [
+        (Language::Rust, "rust"),
+        (Language::Js, "js"),
+        (Language::Python, "python"),
+        (Language::C, "c"),
+    ];
 
     fn walk(folder: &Path, base: &Path, found: &mut BTreeSet<String>) {
-        for entry in folder.read_dir().expect("a folder of templates").map(|e| e.expect("entry").path()) {
+        for entry in folder
+            .read_dir()
+            .expect("a folder of templates")
+            .map(|e| e.expect("entry").path())
+        {
             if entry.is_dir() {
                 walk(&entry, base, found);
             } else {
-                found.insert(entry.strip_prefix(base).expect("inside").display().to_string());
+                found.insert(
+                    entry
+                        .strip_prefix(base)
+                        .expect("inside")
+                        .display()
+                        .to_string(),
+                );
             }
         }
     }
@@ -133,13 +162,16 @@ mod tests {
     #[test]
     fn no_file_of_a_template_is_forgotten() {
         for (language, folder) in ALL {
-            let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("templates").join(folder);
+            let base = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("templates")
+                .join(folder);
             let mut there = BTreeSet::new();
             walk(&base, &base, &mut there);
             if language != Language::Rust {
                 there.insert(WIT.path.to_owned());
             }
-            let listed: BTreeSet<String> = files(language).iter().map(|f| f.path.to_owned()).collect();
+            let listed: BTreeSet<String> =
+                files(language).iter().map(|f| f.path.to_owned()).collect();
             assert_eq!(listed, there, "{folder}");
         }
     }
@@ -157,13 +189,20 @@ mod tests {
                 assert!(!text.contains("{{name}}"), "{}", path.display());
             }
             let manifest = std::fs::read_to_string(folder.join("fdn.toml")).expect("a manifest");
-            let manifest = Manifest::from_toml(&manifest, &ManifestBounds::default()).expect("valid");
+            let manifest =
+                Manifest::from_toml(&manifest, &ManifestBounds::default()).expect("valid");
             assert_eq!(manifest.name, Some(name.clone()), "{language:?}");
-            assert!(folder.join("README.md").is_file(), "{language:?} says how it is built");
+            assert!(
+                folder.join("README.md").is_file(),
+                "{language:?} says how it is built"
+            );
             let script = folder.join("build.sh");
             if script.exists() {
                 use std::os::unix::fs::PermissionsExt as _;
-                let mode = std::fs::metadata(script).expect("metadata").permissions().mode();
+                let mode = std::fs::metadata(script)
+                    .expect("metadata")
+                    .permissions()
+                    .mode();
                 assert_eq!(mode & 0o111, 0o111, "a build script can be run");
             }
             let again = instantiate(language, &name, &folder).expect_err("not empty");

@@ -5,10 +5,12 @@
 
 pub mod cli;
 pub mod dns;
+pub mod embedded;
 pub mod load;
 pub mod network;
 
 pub use cli::Cli;
+pub use embedded::Embedded;
 pub use network::{Network, Region};
 
 use std::path::PathBuf;

@@ -1,18 +1,14 @@
 //! Every ready-made function, called through the network with the cases that stand beside its source.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use fdn_e2e::{Cli, binary, root};
-use fdn_testkit::process::{Process, Program};
-use fdn_testkit::{ports, wait};
+use fdn_e2e::{Embedded, root};
 use serde::Deserialize;
 use serde_json::Value;
-use tempfile::TempDir;
 
 /// The functions that come with the network.
 const FUNCTIONS: [&str; 4] = ["hello", "image", "text-stats", "json-transform"];
@@ -65,52 +61,10 @@ struct Image {
     height: u32,
 }
 
-/// A network of one node in one process.
-struct Embedded {
-    folder: TempDir,
-    gateway: u16,
-    _process: Process,
-}
-
-const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 1, 1));
-
-async fn embedded() -> Embedded {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (gateway, admin) = (ports::free(&[GATEWAY]), ports::free(&[GATEWAY]));
-    let args = [
-        "up".to_owned(),
-        format!("--data-dir={}", folder.path().join("network").display()),
-        format!("--listen=127.0.0.1:{}", ports::local()),
-        format!("--dns=127.0.0.1:{}", ports::local()),
-        format!("--gateway-port={gateway}"),
-        format!("--admin-port={admin}"),
-        "--nodes=1".to_owned(),
-        "--region=eu-west=53.35,-6.26".to_owned(),
-    ];
-    let program = Program::new(binary("fdn"), args)
-        .env("HOME", folder.path())
-        .env("XDG_CONFIG_HOME", folder.path().join("config"))
-        .env("XDG_DATA_HOME", folder.path().join("data"));
-    let mut process = program
-        .start(&folder.path().join("log"))
-        .expect("fdn starts");
-    wait::until("fdn up to be ready", async || {
-        assert!(process.ended().is_none(), "it ended: {}", process.log());
-        ensure!(process.log().contains("fdn deploy"), "{}", process.log());
-        Ok(())
-    })
-    .await;
-    Embedded {
-        folder,
-        gateway,
-        _process: process,
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_function_passes_its_cases_through_the_network() {
-    let network = embedded().await;
-    let cli = Cli::new(network.folder.path());
+    let network = Embedded::start().await;
+    let cli = network.cli();
     let mut failures = Vec::new();
     for name in FUNCTIONS {
         let folder = root().join("functions").join(name);
@@ -145,7 +99,7 @@ async fn every_function_passes_its_cases_through_the_network() {
 
 async fn check(network: &Embedded, name: &str, folder: &Path, case: &Case) -> Result<()> {
     let client = fdn_service::http_client::build(std::time::Duration::from_secs(30))?;
-    let url = format!("http://{GATEWAY}:{}{}", network.gateway, case.request.path);
+    let url = format!("http://{}{}", network.gateway(), case.request.path);
     let mut request = client
         .request(case.request.method.parse()?, url)
         .header("host", format!("{name}.fn.test"));

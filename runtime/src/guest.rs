@@ -172,38 +172,45 @@ impl Drop for Dropped<'_> {
     }
 }
 
-/// Runs one call to its end. The outcome is recorded in `shared` before the instance is dropped or kept.
+/// Runs one call to its end.
 pub(crate) async fn serve(
     function: Arc<Function>,
     context: CallContext,
     request: http::Request<RequestBody>,
     shared: Arc<Shared>,
 ) {
-    // The last to be dropped, for a guest that is dropped while it is being made.
-    let _dropped = Dropped(&shared);
+    // Two of them: this one for a guest that is dropped while it is being made …
+    let _making = Dropped(&shared);
     let mut instance = match Instance::obtain(&function, &context, &shared).await {
         Ok(instance) => instance,
         Err(error) => return shared.finish(Err(error)),
     };
     let ready = shared.started.elapsed();
     shared.update_stats(|stats| stats.instantiate = ready);
-    // Declared after the instance, and so dropped before it.
-    let dropped = Dropped(&shared);
+    // … and this one, declared after the instance and so dropped before it, for a guest that is dropped while it runs.
+    let _running = Dropped(&shared);
     let outcome = instance.handle(request, &shared).await;
-    let whole = outcome.is_ok();
     shared.count_cpu();
     shared.update_stats(|stats| {
         stats.exec = shared.started.elapsed().saturating_sub(ready);
         stats.memory_peak = instance.memory_peak();
     });
-    shared.finish(outcome);
-    drop(dropped);
+    if outcome.is_err() {
+        // Before the instance is gone: a body that ends with it must not pass for a whole one.
+        shared.finish(outcome);
+        instance.store.data_mut().output.end_call();
+        return;
+    }
+    // Afterwards: a call that has ended well has left nothing behind that is still to be cleared away.
     let state = instance.store.data_mut();
     state.output.end_call();
-    if whole && instance.served < context.reuse && state.end_call() {
+    if instance.served < context.reuse && state.end_call() {
         instance.idle_since = Instant::now();
         function.keep_idle(instance);
+    } else {
+        drop(instance);
     }
+    shared.finish(outcome);
 }
 
 fn too_large(shared: &Shared) -> CallError {

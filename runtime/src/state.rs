@@ -10,11 +10,10 @@ use wasmtime_wasi_http::p2::body::HostOutgoingBody;
 use wasmtime_wasi_http::p2::types::HostIncomingRequest;
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-use crate::call::{CallContext, Shared};
+use crate::call::{CallContext, Shared, Slice};
 use crate::limiter::Limiter;
 use crate::log::Output;
 use crate::outbound::Hooks;
-use crate::ticker::TICK;
 
 /// Resources (bodies, headers, streams, timers) that an instance may hold.
 const MAX_RESOURCES: usize = 8192;
@@ -119,16 +118,14 @@ impl GuestState {
         mut store: StoreContextMut<'_, Self>,
     ) -> wasmtime::Result<UpdateDeadline> {
         let call = &store.data_mut().call;
-        let (slice, total) = call.cpu_in_slice();
-        if total >= call.limits.cpu_time {
-            return Err(Ended::CpuLimit.into());
-        }
         if std::time::Instant::now() >= call.deadline() {
             return Err(Ended::Timeout.into());
         }
-        if slice < TICK {
-            // Ticks passed while the guest waited for something, not while it ran.
+        let Slice::Used(total) = call.look_at_slice() else {
             return Ok(UpdateDeadline::Continue(NEXT_SLICE));
+        };
+        if total >= call.limits.cpu_time {
+            return Err(Ended::CpuLimit.into());
         }
         if !call.is_heavy() {
             call.use_slice();

@@ -11,11 +11,19 @@ use crate::input;
 ///
 /// # Errors
 /// When the user does not agree, the controller refuses or cannot be reached, or the nodes still have it when the time is over.
-pub async fn run(args: &DeleteArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+pub async fn run(
+    args: &DeleteArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
     let client = client(&args.connect, env)?;
     if !args.yes {
         let names: Vec<String> = args.names.iter().map(ToString::to_string).collect();
-        let question = format!("delete {} with all versions at {}?", names.join(", "), client.place());
+        let question = format!(
+            "delete {} with all versions at {}?",
+            names.join(", "),
+            client.place()
+        );
         input::confirm(console, &question)?;
     }
     for name in &args.names {

@@ -33,14 +33,25 @@ const CHUNK: usize = 64 << 10;
 ///
 /// # Errors
 /// When a file is not usable, the controller refuses the upload or cannot be reached, or the nodes are not ready in time.
-pub async fn run(args: &DeployArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+pub async fn run(
+    args: &DeployArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
     let (file, octets) = input::upload(&args.file)?;
     let manifest = manifest(args.manifest.as_deref(), &args.file)?;
     let secrets = secrets(&args.secrets)?;
     let target = target(&args.connect, env)?;
     let client = Client::new(&target)?;
     let bar = progress::upload(console, octets);
-    let form = form(manifest, secrets, tokio::fs::File::from_std(file), octets, &args.file, &bar)?;
+    let form = form(
+        manifest,
+        secrets,
+        tokio::fs::File::from_std(file),
+        octets,
+        &args.file,
+        &bar,
+    )?;
     let answer = client.deploy(&args.name, form).await;
     bar.finish_and_clear();
     let answer = answer?;
@@ -52,31 +63,59 @@ pub async fn run(args: &DeployArgs, env: &Environment, console: &mut Console) ->
         console.report(args.output.output, &deployed)?;
     }
     if args.wait.waits() {
-        let detail = wait::until_ready(&client, &args.name, answer.revision, args.wait.timeout, console).await?;
+        let detail = wait::until_ready(
+            &client,
+            &args.name,
+            answer.revision,
+            args.wait.timeout,
+            console,
+        )
+        .await?;
         if people {
             let count = detail.summary.nodes_ready;
-            console.line(&format!("ready on {count} node{}", if count == 1 { "" } else { "s" }))?;
+            console.line(&format!(
+                "ready on {count} node{}",
+                if count == 1 { "" } else { "s" }
+            ))?;
         }
     }
-    if people { Ok(()) } else { console.report(args.output.output, &deployed) }
+    if people {
+        Ok(())
+    } else {
+        console.report(args.output.output, &deployed)
+    }
 }
 
 /// The text of the manifest: the file named, else `fdn.toml` beside the component if it is there.
 fn manifest(named: Option<&Path>, component: &Path) -> Result<Option<String>, CliError> {
-    let beside = component.parent().unwrap_or_else(|| Path::new("")).join(MANIFEST);
+    let beside = component
+        .parent()
+        .unwrap_or_else(|| Path::new(""))
+        .join(MANIFEST);
     let path: PathBuf = match named {
         Some(path) => path.to_owned(),
         None if beside.is_file() => beside,
         None => return Ok(None),
     };
-    let failed = |reason: String| CliError::File { path: path.clone(), reason, code: ErrorCode::BadRequest };
-    let length = std::fs::metadata(&path).map_err(|e| failed(e.to_string()))?.len();
+    let failed = |reason: String| CliError::File {
+        path: path.clone(),
+        reason,
+        code: ErrorCode::BadRequest,
+    };
+    let length = std::fs::metadata(&path)
+        .map_err(|e| failed(e.to_string()))?
+        .len();
     if length > MANIFEST_MAX {
-        return Err(failed(format!("a manifest may have {MANIFEST_MAX} octets at most")));
+        return Err(failed(format!(
+            "a manifest may have {MANIFEST_MAX} octets at most"
+        )));
     }
     let text = std::fs::read_to_string(&path).map_err(|e| failed(e.to_string()))?;
     // Keys and forms are checked here, before a large component is sent; the bounds are the controller's to know.
-    Manifest::from_toml(&text, &unbounded()).map_err(|error| CliError::Manifest { path: path.clone(), error })?;
+    Manifest::from_toml(&text, &unbounded()).map_err(|error| CliError::Manifest {
+        path: path.clone(),
+        error,
+    })?;
     Ok(Some(text))
 }
 
@@ -95,8 +134,14 @@ const fn unbounded() -> ManifestBounds {
 fn secrets(args: &[SecretArg]) -> Result<BTreeMap<SecretName, String>, CliError> {
     let mut values = BTreeMap::new();
     for arg in args {
-        if values.insert(arg.name.clone(), input::secret_value(&arg.file)?).is_some() {
-            return Err(CliError::Usage(format!("secret {} is given twice", arg.name)));
+        if values
+            .insert(arg.name.clone(), input::secret_value(&arg.file)?)
+            .is_some()
+        {
+            return Err(CliError::Usage(format!(
+                "secret {} is given twice",
+                arg.name
+            )));
         }
     }
     Ok(values)
@@ -130,13 +175,17 @@ fn form(
             }
         }
     });
-    let name = path.file_name().map_or_else(|| "component.wasm".into(), |n| n.to_string_lossy().into_owned());
+    let name = path.file_name().map_or_else(
+        || "component.wasm".into(),
+        |n| n.to_string_lossy().into_owned(),
+    );
     let part = Part::stream_with_length(Body::wrap_stream(stream), octets).file_name(name);
     Ok(form.part("component", typed(part, "application/wasm")?))
 }
 
 fn typed(part: Part, media_type: &str) -> Result<Part, CliError> {
-    part.mime_str(media_type).map_err(|e| CliError::Usage(e.to_string()))
+    part.mime_str(media_type)
+        .map_err(|e| CliError::Usage(e.to_string()))
 }
 
 /// The controller's answer as a page.
@@ -168,19 +217,28 @@ impl<'a> Deployed<'a> {
 impl Report for Deployed<'_> {
     fn text(&self, _: bool) -> String {
         let answer = self.answer;
-        let what = if answer.unchanged { "unchanged: this is already" } else { "deployed" };
+        let what = if answer.unchanged {
+            "unchanged: this is already"
+        } else {
+            "deployed"
+        };
         let mut text = format!("{what} {} {}\n", answer.app, answer.version);
         text.push_str(&indented(
-            &table(&[], [
-                vec!["url".to_owned(), self.url()],
-                vec!["digest".to_owned(), answer.digest.to_string()],
-                vec!["size".to_owned(), size(answer.size)],
-            ]),
+            &table(
+                &[],
+                [
+                    vec!["url".to_owned(), self.url()],
+                    vec!["digest".to_owned(), answer.digest.to_string()],
+                    vec!["size".to_owned(), size(answer.size)],
+                ],
+            ),
             2,
         ));
         if !answer.validation.is_empty() {
-            let steps =
-                answer.validation.iter().map(|s| vec![s.step.clone(), s.result.clone(), s.took.to_string()]);
+            let steps = answer
+                .validation
+                .iter()
+                .map(|s| vec![s.step.clone(), s.result.clone(), s.took.to_string()]);
             text.push_str("  checked\n");
             text.push_str(&indented(&table(&[], steps), 4));
         }

@@ -16,9 +16,19 @@ use crate::output::{Report, age, indented, size, table, time};
 ///
 /// # Errors
 /// When the controller cannot be asked or there is no such app.
-pub async fn run(args: &DescribeArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+pub async fn run(
+    args: &DescribeArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
     let detail = client(&args.connect, env)?.app(&args.name).await?;
-    console.report(args.output.output, &Described { detail: &detail, now: fdn_service::now() })
+    console.report(
+        args.output.output,
+        &Described {
+            detail: &detail,
+            now: fdn_service::now(),
+        },
+    )
 }
 
 /// An app's detail as a page.
@@ -45,15 +55,31 @@ pub(super) fn phase(phase: &AppPhase) -> String {
 impl Report for Described<'_> {
     fn text(&self, wide: bool) -> String {
         let summary = &self.detail.summary;
-        let mut text = table(&[], [
-            vec!["name".into(), summary.app.to_string()],
-            vec!["host".into(), summary.host.to_string()],
-            vec!["version".into(), summary.version.to_string()],
-            vec!["digest".into(), summary.digest.to_string()],
-            vec!["nodes".into(), format!("{} of {} living nodes ready", summary.nodes_ready, summary.nodes_total)],
-            vec!["deployed".into(), format!("{} ({} ago)", time(summary.deployed_at), age(summary.deployed_at, self.now))],
-            vec!["revision".into(), summary.revision.to_string()],
-        ]);
+        let mut text = table(
+            &[],
+            [
+                vec!["name".into(), summary.app.to_string()],
+                vec!["host".into(), summary.host.to_string()],
+                vec!["version".into(), summary.version.to_string()],
+                vec!["digest".into(), summary.digest.to_string()],
+                vec![
+                    "nodes".into(),
+                    format!(
+                        "{} of {} living nodes ready",
+                        summary.nodes_ready, summary.nodes_total
+                    ),
+                ],
+                vec![
+                    "deployed".into(),
+                    format!(
+                        "{} ({} ago)",
+                        time(summary.deployed_at),
+                        age(summary.deployed_at, self.now)
+                    ),
+                ],
+                vec!["revision".into(), summary.revision.to_string()],
+            ],
+        );
         let mut section = |title: &str, body: String| {
             text.push_str(&format!("\n{title}\n{}", indented(&body, 2)));
         };
@@ -73,13 +99,19 @@ impl Report for Described<'_> {
 
 impl Described<'_> {
     fn versions(&self, wide: bool) -> String {
-        let mut columns = vec!["VERSION", "SIZE", "AGE", "MEMORY", "TIMEOUT", "REUSE", "DIGEST"];
+        let mut columns = vec![
+            "VERSION", "SIZE", "AGE", "MEMORY", "TIMEOUT", "REUSE", "DIGEST",
+        ];
         if wide {
             columns.extend(["CPU TIME", "ENV", "SECRETS", "ALLOWED HOSTS"]);
         }
         let rows = self.detail.versions.iter().map(|version| {
             let manifest = &version.manifest;
-            let current = if version.version == self.detail.summary.version { " *" } else { "" };
+            let current = if version.version == self.detail.summary.version {
+                " *"
+            } else {
+                ""
+            };
             let mut cells = vec![
                 format!("{}{current}", version.version),
                 size(version.size),
@@ -122,7 +154,11 @@ impl Described<'_> {
                     if wide {
                         cells.push(seen.revision.to_string());
                     }
-                    let behind = if seen.revision < self.detail.summary.revision { " (an older version)" } else { "" };
+                    let behind = if seen.revision < self.detail.summary.revision {
+                        " (an older version)"
+                    } else {
+                        ""
+                    };
                     cells.push(phase(&seen.phase) + behind);
                 }
                 None => {
@@ -139,26 +175,33 @@ impl Described<'_> {
         if self.detail.bindings.is_empty() {
             return "none asked yet; each is sent to the nearest living cluster\n".to_owned();
         }
-        let rows = self
-            .detail
-            .bindings
-            .iter()
-            .map(|b| vec![b.prefix.to_string(), b.cluster.to_string(), b.revision.to_string()]);
+        let rows = self.detail.bindings.iter().map(|b| {
+            vec![
+                b.prefix.to_string(),
+                b.cluster.to_string(),
+                b.revision.to_string(),
+            ]
+        });
         table(&["CLIENTS", "CLUSTER", "REVISION"], rows)
     }
 
     fn stages(&self) -> String {
-        let rows = self
-            .detail
-            .workflow
-            .stages()
-            .iter()
-            .map(|s| vec![s.name.to_string(), s.function.to_string(), s.version.to_string()]);
+        let rows = self.detail.workflow.stages().iter().map(|s| {
+            vec![
+                s.name.to_string(),
+                s.function.to_string(),
+                s.version.to_string(),
+            ]
+        });
         table(&["STAGE", "FUNCTION", "VERSION"], rows)
     }
 }
 
 fn joined<T: ToString>(items: impl Iterator<Item = T>) -> String {
     let all: Vec<String> = items.map(|item| item.to_string()).collect();
-    if all.is_empty() { "-".to_owned() } else { all.join(",") }
+    if all.is_empty() {
+        "-".to_owned()
+    } else {
+        all.join(",")
+    }
 }

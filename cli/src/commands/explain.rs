@@ -15,8 +15,14 @@ use crate::output::{Report, indented, millis, table};
 ///
 /// # Errors
 /// When the controller cannot be asked or there is no such app.
-pub async fn run(args: &ExplainArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
-    let explanation = client(&args.connect, env)?.explain(&args.app, args.client).await?;
+pub async fn run(
+    args: &ExplainArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    let explanation = client(&args.connect, env)?
+        .explain(&args.app, args.client)
+        .await?;
     console.report(args.output.output, &Explained(&explanation))
 }
 
@@ -25,7 +31,9 @@ pub async fn run(args: &ExplainArgs, env: &Environment, console: &mut Console) -
 #[serde(transparent)]
 pub struct Explained<'a>(pub &'a Explanation);
 
-const COLUMNS: [&str; 10] = ["CLUSTER", "RTT", "FROM", "D", "AVAIL", "EST", "WORK", "EFT", "TOTAL", "VERDICT"];
+const COLUMNS: [&str; 10] = [
+    "CLUSTER", "RTT", "FROM", "D", "AVAIL", "EST", "WORK", "EFT", "TOTAL", "VERDICT",
+];
 
 const LEGEND: &str = "\
 RTT round trip, as measured, located or unknown; D one way; AVAIL until a slot is free; EST earliest start = max(AVAIL, D);
@@ -34,15 +42,27 @@ WORK time of one call there; EFT earliest finish = EST + WORK; TOTAL with the wa
 
 impl Report for Explained<'_> {
     fn text(&self, wide: bool) -> String {
-        let Explanation { app, client, chosen, reason, bound, candidates } = self.0;
-        let chosen = chosen.as_ref().map_or_else(|| "no cluster".to_owned(), ToString::to_string);
+        let Explanation {
+            app,
+            client,
+            chosen,
+            reason,
+            bound,
+            candidates,
+        } = self.0;
+        let chosen = chosen
+            .as_ref()
+            .map_or_else(|| "no cluster".to_owned(), ToString::to_string);
         let mut head = vec![
             vec!["app".to_owned(), app.to_string()],
             vec!["client".to_owned(), client.to_string()],
             vec!["chosen".to_owned(), format!("{chosen}: {reason}")],
         ];
         let answer = match bound {
-            Some(b) => format!("{} for clients in {} (revision {})", b.cluster, b.prefix, b.revision),
+            Some(b) => format!(
+                "{} for clients in {} (revision {})",
+                b.cluster, b.prefix, b.revision
+            ),
             None => "the nearest living cluster, until a plan is made for this client".to_owned(),
         };
         head.push(vec!["DNS gives".to_owned(), answer]);

@@ -15,34 +15,69 @@ use crate::output::{Listing, Row, age};
 ///
 /// # Errors
 /// When the controller cannot be asked.
-pub async fn apps(args: &ShowArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+pub async fn apps(
+    args: &ShowArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
     let rows = client(&args.connect, env)?.apps().await?;
     let nothing = "nothing is deployed; try: fdn deploy NAME FILE";
-    console.report(args.output.output, &Listing { rows: &rows, nothing, now: fdn_service::now() })
+    console.report(
+        args.output.output,
+        &Listing {
+            rows: &rows,
+            nothing,
+            now: fdn_service::now(),
+        },
+    )
 }
 
 /// `fdn clusters`.
 ///
 /// # Errors
 /// When the controller cannot be asked.
-pub async fn clusters(args: &ShowArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+pub async fn clusters(
+    args: &ShowArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
     let rows = client(&args.connect, env)?.clusters().await?;
     let nothing = "no cluster has told that it exists; start fdn-edge-agent or fdn up";
-    console.report(args.output.output, &Listing { rows: &rows, nothing, now: fdn_service::now() })
+    console.report(
+        args.output.output,
+        &Listing {
+            rows: &rows,
+            nothing,
+            now: fdn_service::now(),
+        },
+    )
 }
 
 /// `fdn nodes`.
 ///
 /// # Errors
 /// When the controller cannot be asked.
-pub async fn nodes(args: &ShowArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+pub async fn nodes(
+    args: &ShowArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
     let rows = client(&args.connect, env)?.nodes().await?;
     let nothing = "no node has told that it exists; start fdn-edge-agent or fdn up";
-    console.report(args.output.output, &Listing { rows: &rows, nothing, now: fdn_service::now() })
+    console.report(
+        args.output.output,
+        &Listing {
+            rows: &rows,
+            nothing,
+            now: fdn_service::now(),
+        },
+    )
 }
 
 impl Row for AppSummary {
-    const COLUMNS: &'static [&'static str] = &["NAME", "VERSION", "NODES", "HOST", "AGE", "DIGEST", "REVISION"];
+    const COLUMNS: &'static [&'static str] = &[
+        "NAME", "VERSION", "NODES", "HOST", "AGE", "DIGEST", "REVISION",
+    ];
     const NARROW: usize = 5;
 
     fn cells(&self, now: Timestamp) -> Vec<String> {
@@ -63,8 +98,19 @@ impl Row for AppSummary {
 }
 
 impl Row for ClusterInfo {
-    const COLUMNS: &'static [&'static str] =
-        &["CLUSTER", "REGION", "NODES", "BUSY", "CPU FREE", "MEMORY FREE", "GATEWAYS", "LOCATION", "SPEED", "CPU", "MEMORY"];
+    const COLUMNS: &'static [&'static str] = &[
+        "CLUSTER",
+        "REGION",
+        "NODES",
+        "BUSY",
+        "CPU FREE",
+        "MEMORY FREE",
+        "GATEWAYS",
+        "LOCATION",
+        "SPEED",
+        "CPU",
+        "MEMORY",
+    ];
     const NARROW: usize = 7;
 
     fn cells(&self, _: Timestamp) -> Vec<String> {
@@ -91,13 +137,28 @@ impl Row for ClusterInfo {
 
 impl Row for NodeInfo {
     const COLUMNS: &'static [&'static str] = &[
-        "NODE", "CLUSTER", "STATE", "GATEWAY", "BUSY", "APPS", "SEEN", "ADMIN", "VERSION", "CPU FREE", "CPU", "MEMORY FREE",
+        "NODE",
+        "CLUSTER",
+        "STATE",
+        "GATEWAY",
+        "BUSY",
+        "APPS",
+        "SEEN",
+        "ADMIN",
+        "VERSION",
+        "CPU FREE",
+        "CPU",
+        "MEMORY FREE",
         "MEMORY",
     ];
     const NARROW: usize = 7;
 
     fn cells(&self, now: Timestamp) -> Vec<String> {
-        let ready = self.apps.iter().filter(|a| a.phase == AppPhase::Ready).count();
+        let ready = self
+            .apps
+            .iter()
+            .filter(|a| a.phase == AppPhase::Ready)
+            .count();
         vec![
             self.node.to_string(),
             self.cluster.to_string(),

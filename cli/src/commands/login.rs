@@ -6,29 +6,51 @@ use url::Url;
 
 use crate::args::LoginArgs;
 use crate::client::Client;
-use crate::config::{Choice, ConfigStore, Context, Target, check_name, parse_controller};
+use crate::config::{ConfigStore, Context, check_name};
 use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::CliError;
 use crate::input;
 use crate::output::time;
+use crate::target::{Choice, Target, parse_controller};
 
 /// Runs the command.
 ///
 /// # Errors
 /// When the controller refuses or cannot be reached, or the configuration cannot be written.
-pub async fn run(args: &LoginArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+pub async fn run(
+    args: &LoginArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
     let store = ConfigStore::open(env)?;
     let (name, controller) = whom(args, env, &store)?;
-    let client = Client::new(&Target { controller: controller.clone(), token: None, name: None, context: None })?;
+    let client = Client::new(&Target {
+        controller: controller.clone(),
+        token: None,
+        name: None,
+        context: None,
+    })?;
     let password = input::password(args.password_file.as_deref(), &args.user, &client.place())?;
-    let request = LoginRequest { user: args.user.clone(), password: password.expose().to_owned() };
+    let request = LoginRequest {
+        user: args.user.clone(),
+        password: password.expose().to_owned(),
+    };
     let session = client.login(&request).await?;
     let token = Secret::new(session.token);
-    let target = Target { controller: controller.clone(), token: Some(token.clone()), name: None, context: None };
+    let target = Target {
+        controller: controller.clone(),
+        token: Some(token.clone()),
+        name: None,
+        context: None,
+    };
     let network = Client::new(&target)?.network().await?;
     let mut config = store.load()?;
-    let data_dir = config.contexts.get(&name).filter(|c| c.controller == controller).and_then(|c| c.data_dir.clone());
+    let data_dir = config
+        .contexts
+        .get(&name)
+        .filter(|c| c.controller == controller)
+        .and_then(|c| c.data_dir.clone());
     let context = Context {
         controller,
         user: Some(args.user.clone()),
@@ -51,22 +73,40 @@ pub async fn run(args: &LoginArgs, env: &Environment, console: &mut Console) -> 
 }
 
 /// The name of the context and its controller.
-fn whom(args: &LoginArgs, env: &Environment, store: &ConfigStore) -> Result<(String, Url), CliError> {
+fn whom(
+    args: &LoginArgs,
+    env: &Environment,
+    store: &ConfigStore,
+) -> Result<(String, Url), CliError> {
     let config = store.load()?;
     let controller = match (&args.url, &args.context) {
         (Some(url), _) => parse_controller(url)?,
-        (None, Some(name)) if config.contexts.contains_key(name) => config.contexts[name].controller.clone(),
+        (None, Some(name)) if config.contexts.contains_key(name) => {
+            config.contexts[name].controller.clone()
+        }
         (None, _) => Target::decide(&Choice::default(), env, store)?.controller,
     };
-    let known = config.contexts.iter().find(|(_, c)| c.controller == controller).map(|(name, _)| name.clone());
-    let name = args.context.clone().or(known).unwrap_or_else(|| name_of(&controller));
+    let known = config
+        .contexts
+        .iter()
+        .find(|(_, c)| c.controller == controller)
+        .map(|(name, _)| name.clone());
+    let name = args
+        .context
+        .clone()
+        .or(known)
+        .unwrap_or_else(|| name_of(&controller));
     check_name(&name)?;
     Ok((name, controller))
 }
 
 /// A name for a controller that has none: its host, and its port if that is not the scheme's own.
 fn name_of(controller: &Url) -> String {
-    let host = controller.host_str().unwrap_or("controller").trim_matches(['[', ']']).replace(':', "-");
+    let host = controller
+        .host_str()
+        .unwrap_or("controller")
+        .trim_matches(['[', ']'])
+        .replace(':', "-");
     match controller.port() {
         Some(port) => format!("{host}-{port}"),
         None => host,

@@ -30,7 +30,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When there is no such app, the controller refuses, or it cannot be reached at the beginning.
-pub async fn run(args: &LogsArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+pub async fn run(
+    args: &LogsArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
     let target = target(&args.connect, env)?;
     let client = Client::with_idle(&target.controller, target.token.clone(), LOG_IDLE)?;
     let mut seen = Seen::default();
@@ -43,7 +47,9 @@ pub async fn run(args: &LogsArgs, env: &Environment, console: &mut Console) -> R
         match end {
             Ok(()) | Err(CliError::Timeout(_)) => {}
             Err(CliError::Unreachable { reason, .. }) => {
-                console.note(&format!("fdn: the stream broke off ({reason}); connecting again"));
+                console.note(&format!(
+                    "fdn: the stream broke off ({reason}); connecting again"
+                ));
             }
             Err(error) => return Err(error),
         }
@@ -88,7 +94,10 @@ async fn print_all(
         buffer.drain(..rest);
         if buffer.len() > LINE_MAX {
             let url = response.url().path().to_owned();
-            return Err(CliError::Answer { url, reason: format!("a line is longer than {LINE_MAX} octets") });
+            return Err(CliError::Answer {
+                url,
+                reason: format!("a line is longer than {LINE_MAX} octets"),
+            });
         }
         if !text.is_empty() {
             console.print(&text)?;
@@ -109,8 +118,10 @@ fn show(
     if line.iter().all(u8::is_ascii_whitespace) {
         return Ok(());
     }
-    let parsed: LogLine = serde_json::from_slice(line)
-        .map_err(|e| CliError::Answer { url: "the log stream".to_owned(), reason: e.to_string() })?;
+    let parsed: LogLine = serde_json::from_slice(line).map_err(|e| CliError::Answer {
+        url: "the log stream".to_owned(),
+        reason: e.to_string(),
+    })?;
     if seen.is_new(&parsed) {
         match output {
             LogOutput::Text => text.push_str(&format_line(&parsed, console)),
@@ -133,13 +144,23 @@ pub fn format_line(line: &LogLine, console: &Console) -> String {
         LogStream::Stderr => console.paint("31", &text),
         LogStream::System => console.paint("33", &format!("[{text}]")),
     };
-    format!("{} {node} {} {text}\n", console.paint("2", &time(line.at)), line.version)
+    format!(
+        "{} {node} {} {text}\n",
+        console.paint("2", &time(line.at)),
+        line.version
+    )
 }
 
 /// A function's text must not steer the terminal: control characters are shown, not sent.
 fn printable(text: &str) -> String {
     text.chars()
-        .map(|c| if c.is_control() && c != '\t' { c.escape_default().to_string() } else { c.to_string() })
+        .map(|c| {
+            if c.is_control() && c != '\t' {
+                c.escape_default().to_string()
+            } else {
+                c.to_string()
+            }
+        })
         .collect()
 }
 
@@ -230,14 +251,27 @@ mod tests {
     }
 
     fn shown(seen: &mut Seen, lines: &[LogLine]) -> Vec<String> {
-        lines.iter().filter(|l| seen.is_new(l)).map(|l| format!("{}:{}", l.node, l.text)).collect()
+        lines
+            .iter()
+            .filter(|l| seen.is_new(l))
+            .map(|l| format!("{}:{}", l.node, l.text))
+            .collect()
     }
 
     #[test]
     fn after_a_loss_no_line_comes_twice_and_none_is_left_out() {
         let mut seen = Seen::default();
-        let first = [line("a", 5, "1"), line("b", 5, "x"), line("a", 6, "2"), line("a", 6, "2")];
-        assert_eq!(shown(&mut seen, &first), ["a:1", "b:x", "a:2", "a:2"], "two equal lines are two lines");
+        let first = [
+            line("a", 5, "1"),
+            line("b", 5, "x"),
+            line("a", 6, "2"),
+            line("a", 6, "2"),
+        ];
+        assert_eq!(
+            shown(&mut seen, &first),
+            ["a:1", "b:x", "a:2", "a:2"],
+            "two equal lines are two lines"
+        );
         seen.reconnected();
         let again = [
             line("a", 1, "before the tail"),
@@ -250,7 +284,11 @@ mod tests {
             line("c", 6, "new"),
             line("b", 7, "y"),
         ];
-        assert_eq!(shown(&mut seen, &again), ["a:2", "c:new", "b:y"], "the third equal line is new");
+        assert_eq!(
+            shown(&mut seen, &again),
+            ["a:2", "c:new", "b:y"],
+            "the third equal line is new"
+        );
         seen.reconnected();
         assert_eq!(shown(&mut seen, &again), [] as [&str; 0]);
         assert_eq!(shown(&mut seen, &[line("a", 7, "3")]), ["a:3"]);
@@ -260,7 +298,10 @@ mod tests {
     fn an_empty_log_before_the_loss_hides_nothing() {
         let mut seen = Seen::default();
         seen.reconnected();
-        assert_eq!(shown(&mut seen, &[line("a", 5, "1"), line("b", 4, "2")]), ["a:1", "b:2"]);
+        assert_eq!(
+            shown(&mut seen, &[line("a", 5, "1"), line("b", 4, "2")]),
+            ["a:1", "b:2"]
+        );
     }
 
     #[test]

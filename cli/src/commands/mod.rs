@@ -17,9 +17,10 @@ mod wait;
 
 use crate::args::ConnectArgs;
 use crate::client::Client;
-use crate::config::{ConfigStore, Target};
+use crate::config::ConfigStore;
 use crate::environment::Environment;
 use crate::error::CliError;
+use crate::target::Target;
 
 /// The network that a command was told to work on.
 fn target(connect: &ConnectArgs, env: &Environment) -> Result<Target, CliError> {

@@ -12,7 +12,11 @@ use crate::output::Format;
 ///
 /// # Errors
 /// When the controller refuses or cannot be reached, or the nodes are not ready in time.
-pub async fn run(args: &RollbackArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+pub async fn run(
+    args: &RollbackArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
     let client = client(&args.connect, env)?;
     let mut detail = client.rollback(&args.name, args.version).await?;
     let people = matches!(args.output.output, Format::Table | Format::Wide);
@@ -20,11 +24,31 @@ pub async fn run(args: &RollbackArgs, env: &Environment, console: &mut Console) 
         console.line(&format!("{} is now {}", args.name, detail.summary.version))?;
     }
     if args.wait.waits() {
-        detail = wait::until_ready(&client, &args.name, detail.summary.revision, args.wait.timeout, console).await?;
+        detail = wait::until_ready(
+            &client,
+            &args.name,
+            detail.summary.revision,
+            args.wait.timeout,
+            console,
+        )
+        .await?;
         if people {
             let count = detail.summary.nodes_ready;
-            console.line(&format!("ready on {count} node{}", if count == 1 { "" } else { "s" }))?;
+            console.line(&format!(
+                "ready on {count} node{}",
+                if count == 1 { "" } else { "s" }
+            ))?;
         }
     }
-    if people { Ok(()) } else { console.report(args.output.output, &Described { detail: &detail, now: fdn_service::now() }) }
+    if people {
+        Ok(())
+    } else {
+        console.report(
+            args.output.output,
+            &Described {
+                detail: &detail,
+                now: fdn_service::now(),
+            },
+        )
+    }
 }

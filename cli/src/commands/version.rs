@@ -33,8 +33,17 @@ pub struct Versions {
 ///
 /// # Errors
 /// When the configuration is not valid.
-pub async fn run(args: &VersionArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
-    let mut versions = Versions { client: VERSION, controller: None, server: None, server_error: None };
+pub async fn run(
+    args: &VersionArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    let mut versions = Versions {
+        client: VERSION,
+        controller: None,
+        server: None,
+        server_error: None,
+    };
     if !args.client {
         let client = Client::new(&target(&args.connect, env)?)?;
         versions.controller = Some(client.place());
@@ -47,7 +56,9 @@ pub async fn run(args: &VersionArgs, env: &Environment, console: &mut Console) -
     if let Some(server) = &versions.server
         && minor(server) != minor(VERSION)
     {
-        console.note(&format!("warning: client {VERSION} and controller {server} differ; use the same minor version"));
+        console.note(&format!(
+            "warning: client {VERSION} and controller {server} differ; use the same minor version"
+        ));
     }
     Ok(())
 }
@@ -61,13 +72,22 @@ impl Report for Versions {
     fn text(&self, _: bool) -> String {
         let mut rows = vec![vec!["client".to_owned(), self.client.to_owned()]];
         if let Some(controller) = &self.controller {
-            let server = self.server.clone().or_else(|| self.server_error.clone()).unwrap_or_default();
-            rows.push(vec!["controller".to_owned(), format!("{server} ({controller})")]);
+            let server = self
+                .server
+                .clone()
+                .or_else(|| self.server_error.clone())
+                .unwrap_or_default();
+            rows.push(vec![
+                "controller".to_owned(),
+                format!("{server} ({controller})"),
+            ]);
         }
         table(&[], rows)
     }
 
     fn names(&self) -> Vec<String> {
-        std::iter::once(self.client.to_owned()).chain(self.server.clone()).collect()
+        std::iter::once(self.client.to_owned())
+            .chain(self.server.clone())
+            .collect()
     }
 }

@@ -37,7 +37,11 @@ pub(super) async fn until_ready(
             Err(error) => break Err(error),
         };
         let summary = &detail.summary;
-        let waiting: Vec<&NodeProgress> = detail.nodes.iter().filter(|n| !is_ready(n, revision)).collect();
+        let waiting: Vec<&NodeProgress> = detail
+            .nodes
+            .iter()
+            .filter(|n| !is_ready(n, revision))
+            .collect();
         if waiting.is_empty() && !detail.nodes.is_empty() && summary.revision >= revision {
             break Ok(detail);
         }
@@ -45,7 +49,8 @@ pub(super) async fn until_ready(
             if let Some(reason) = failure(node, revision)
                 && told.get(&node.node) != Some(&reason)
             {
-                spinner.suspend(|| console.note(&format!("{}: {reason}; it tries again", node.node)));
+                spinner
+                    .suspend(|| console.note(&format!("{}: {reason}; it tries again", node.node)));
                 told.insert(node.node.clone(), reason);
             }
         }
@@ -61,21 +66,36 @@ pub(super) async fn until_ready(
 }
 
 fn is_ready(node: &NodeProgress, revision: Revision) -> bool {
-    node.observed.as_ref().is_some_and(|seen| seen.revision >= revision && seen.phase == AppPhase::Ready)
+    node.observed
+        .as_ref()
+        .is_some_and(|seen| seen.revision >= revision && seen.phase == AppPhase::Ready)
 }
 
 fn failure(node: &NodeProgress, revision: Revision) -> Option<String> {
-    let seen = node.observed.as_ref().filter(|seen| seen.revision >= revision)?;
+    let seen = node
+        .observed
+        .as_ref()
+        .filter(|seen| seen.revision >= revision)?;
     matches!(seen.phase, AppPhase::Failed { .. }).then(|| phase(&seen.phase))
 }
 
 fn late(app: &AppName, within: DurationMs, waiting: &[&NodeProgress], all: usize) -> CliError {
     if all == 0 {
-        return CliError::Timeout(format!("no node lives that could serve {app}; none appeared within {within}"));
+        return CliError::Timeout(format!(
+            "no node lives that could serve {app}; none appeared within {within}"
+        ));
     }
     let list: Vec<String> = waiting
         .iter()
-        .map(|n| format!("{} {}", n.node, n.observed.as_ref().map_or("waiting".to_owned(), |seen| phase(&seen.phase))))
+        .map(|n| {
+            format!(
+                "{} {}",
+                n.node,
+                n.observed
+                    .as_ref()
+                    .map_or("waiting".to_owned(), |seen| phase(&seen.phase))
+            )
+        })
         .collect();
     CliError::Timeout(format!(
         "{app} is accepted, but not ready on {} of {all} nodes within {within}: {}",

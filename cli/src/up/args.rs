@@ -66,11 +66,20 @@ impl FromStr for RegionArg {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let error = || ParseError::new("region", text, "NAME=LATITUDE,LONGITUDE, such as eu-west=53.35,-6.26");
+        let error = || {
+            ParseError::new(
+                "region",
+                text,
+                "NAME=LATITUDE,LONGITUDE, such as eu-west=53.35,-6.26",
+            )
+        };
         let (name, place) = text.split_once('=').ok_or_else(error)?;
         let (lat, lon) = place.split_once(',').ok_or_else(error)?;
         let degrees = |s: &str| s.trim().parse::<f64>().map_err(|_| error());
-        Ok(Self { name: name.parse()?, location: GeoPoint::new(degrees(lat)?, degrees(lon)?)? })
+        Ok(Self {
+            name: name.parse()?,
+            location: GeoPoint::new(degrees(lat)?, degrees(lon)?)?,
+        })
     }
 }
 
@@ -81,7 +90,10 @@ mod tests {
     #[test]
     fn a_region_is_a_name_and_a_position() {
         let region: RegionArg = "us-east=39.04,-77.49".parse().expect("region");
-        assert_eq!((region.name.as_str(), region.location.lon()), ("us-east", -77.49));
+        assert_eq!(
+            (region.name.as_str(), region.location.lon()),
+            ("us-east", -77.49)
+        );
         for bad in ["us-east", "us-east=39.04", "US=1,2", "a=91,0", "a=x,y"] {
             assert!(bad.parse::<RegionArg>().is_err(), "{bad}");
         }

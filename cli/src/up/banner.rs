@@ -22,9 +22,15 @@ impl Banner<'_> {
         let plan = self.plan;
         let login = match self.password {
             Some(password) => format!("({} / {password}, printed once)", self.admin),
-            None => format!("({} / the password printed at the first start; it stands in {})", self.admin, self.password_file),
+            None => format!(
+                "({} / the password printed at the first start; it stands in {})",
+                self.admin, self.password_file
+            ),
         };
-        let regions: Vec<String> = plan.first_nodes().map(|n| format!("{} {}", n.region, n.gateway)).collect();
+        let regions: Vec<String> = plan
+            .first_nodes()
+            .map(|n| format!("{} {}", n.region, n.gateway))
+            .collect();
         let nodes = match plan.nodes_per_region {
             1 => "(1 node each)".to_owned(),
             n => format!("({n} nodes each)"),
@@ -32,13 +38,26 @@ impl Banner<'_> {
         let app = format!("hello.{}", plan.zone);
         let mut lines = vec![
             row("console", &format!("http://{}        {login}", plan.listen)),
-            row("DNS", &format!("{} (udp+tcp), zone {}", plan.dns, plan.zone)),
+            row(
+                "DNS",
+                &format!("{} (udp+tcp), zone {}", plan.dns, plan.zone),
+            ),
             row("regions", &format!("{}   {nodes}", regions.join("   "))),
         ];
         lines.push(row("try", "fdn deploy hello functions/hello/hello.wasm"));
-        lines.push(row("", &format!("dig @{} -p {} {app} +subnet=203.0.113.0/24", plan.dns.ip(), plan.dns.port())));
+        lines.push(row(
+            "",
+            &format!(
+                "dig @{} -p {} {app} +subnet=203.0.113.0/24",
+                plan.dns.ip(),
+                plan.dns.port()
+            ),
+        ));
         let invoke = "(resolves through the network's own DNS, prints answer, cluster, timings)";
-        lines.push(row("", &format!("fdn invoke hello -d 'world'          {invoke}")));
+        lines.push(row(
+            "",
+            &format!("fdn invoke hello -d 'world'          {invoke}"),
+        ));
         lines.join("\n")
     }
 }
@@ -56,14 +75,21 @@ mod tests {
 
     fn plan(flags: &[&str]) -> Plan {
         let all = ["fdn", "up"].iter().chain(flags);
-        let Command::Up(args) = Cli::try_parse_from(all).expect("arguments").command else { panic!("another command") };
+        let Command::Up(args) = Cli::try_parse_from(all).expect("arguments").command else {
+            panic!("another command")
+        };
         Plan::of(&args).expect("plan")
     }
 
     #[test]
     fn the_block_is_the_documented_one() {
         let plan = plan(&[]);
-        let banner = Banner { plan: &plan, admin: "admin", password: Some("PASSWORD"), password_file: "/d/p" };
+        let banner = Banner {
+            plan: &plan,
+            admin: "admin",
+            password: Some("PASSWORD"),
+            password_file: "/d/p",
+        };
         let expected = "\x20 console    http://127.0.0.1:8600        (admin / PASSWORD, printed once)
   DNS        127.0.0.1:5300 (udp+tcp), zone fn.test
   regions    eu-west 127.0.1.1:8080   us-east 127.0.2.1:8080   ap-south 127.0.3.1:8080   (2 nodes each)
@@ -71,17 +97,39 @@ mod tests {
              dig @127.0.0.1 -p 5300 hello.fn.test +subnet=203.0.113.0/24
              fdn invoke hello -d 'world'          (resolves through the network's own DNS, prints answer, cluster, timings)";
         assert_eq!(banner.text(), expected);
-        let later = Banner { password: None, ..banner };
+        let later = Banner {
+            password: None,
+            ..banner
+        };
         assert!(!later.text().contains("PASSWORD") && later.text().contains("/d/p"));
     }
 
     #[test]
     fn flags_show_in_the_block() {
-        let flags = ["--zone", "x.test", "--dns", "127.0.0.1:53", "--gateway-port", "90", "--nodes", "1"];
+        let flags = [
+            "--zone",
+            "x.test",
+            "--dns",
+            "127.0.0.1:53",
+            "--gateway-port",
+            "90",
+            "--nodes",
+            "1",
+        ];
         let plan = plan(&flags);
-        let banner = Banner { plan: &plan, admin: "admin", password: None, password_file: "/d/p" };
+        let banner = Banner {
+            plan: &plan,
+            admin: "admin",
+            password: None,
+            password_file: "/d/p",
+        };
         let text = banner.text();
-        for expected in ["127.0.0.1:53 ", "-p 53 hello.x.test", "eu-west 127.0.1.1:90 ", "(1 node each)"] {
+        for expected in [
+            "127.0.0.1:53 ",
+            "-p 53 hello.x.test",
+            "eu-west 127.0.1.1:90 ",
+            "(1 node each)",
+        ] {
             assert!(text.contains(expected), "{expected}: {text}");
         }
     }

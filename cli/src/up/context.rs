@@ -11,8 +11,9 @@ use url::Url;
 
 use super::plan::Plan;
 use crate::client::Client;
-use crate::config::{ConfigStore, Context, Target, check_name};
+use crate::config::{ConfigStore, Context, check_name};
 use crate::error::CliError;
+use crate::target::Target;
 
 /// What became of the context.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,10 +41,14 @@ pub enum Written {
 pub fn controller_url(plan: &Plan) -> Result<Url, CliError> {
     let mut address = plan.listen;
     if address.ip().is_unspecified() {
-        let loopback = if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() };
+        let loopback = if address.is_ipv4() {
+            [127, 0, 0, 1].into()
+        } else {
+            std::net::Ipv6Addr::LOCALHOST.into()
+        };
         address.set_ip(loopback);
     }
-    crate::config::parse_controller(&format!("http://{address}"))
+    crate::target::parse_controller(&format!("http://{address}"))
 }
 
 /// A token that the controller takes: the saved one, or a new one for the password in the data directory.
@@ -56,14 +61,25 @@ pub async fn token(
     user: &str,
     password_file: &Path,
 ) -> Result<Secret, CliError> {
-    let target = |token| Target { controller: controller.clone(), token, name: None, context: None };
+    let target = |token| Target {
+        controller: controller.clone(),
+        token,
+        name: None,
+        context: None,
+    };
     if let Some(saved) = saved
-        && Client::new(&target(Some(saved.clone())))?.network().await.is_ok()
+        && Client::new(&target(Some(saved.clone())))?
+            .network()
+            .await
+            .is_ok()
     {
         return Ok(saved);
     }
     let password = secret::read(password_file)?;
-    let request = LoginRequest { user: user.to_owned(), password: password.expose().to_owned() };
+    let request = LoginRequest {
+        user: user.to_owned(),
+        password: password.expose().to_owned(),
+    };
     let session = Client::new(&target(None))?.login(&request).await?;
     Ok(Secret::new(session.token))
 }
@@ -74,7 +90,11 @@ pub async fn token(
 /// When the configuration cannot be read or the name is not valid.
 pub fn may_write(store: &ConfigStore, name: &str) -> Result<bool, CliError> {
     check_name(name)?;
-    Ok(store.load()?.contexts.get(name).is_none_or(|context| context.data_dir.is_some()))
+    Ok(store
+        .load()?
+        .contexts
+        .get(name)
+        .is_none_or(|context| context.data_dir.is_some()))
 }
 
 /// Writes the context and its token.
@@ -99,10 +119,17 @@ pub fn write(
         data_dir: Some(data_dir.to_owned()),
     };
     config.contexts.insert(name.to_owned(), context);
-    let current = config.current.get_or_insert_with(|| name.to_owned()).clone();
+    let current = config
+        .current
+        .get_or_insert_with(|| name.to_owned())
+        .clone();
     store.save_token(name, token)?;
     store.save(&config)?;
-    Ok(if current == name { Written::Current } else { Written::Beside { current } })
+    Ok(if current == name {
+        Written::Current
+    } else {
+        Written::Beside { current }
+    })
 }
 
 #[cfg(test)]
@@ -115,7 +142,9 @@ mod tests {
     use crate::environment::Environment;
 
     fn plan() -> Plan {
-        let Command::Up(args) = Cli::try_parse_from(["fdn", "up", "--listen", "0.0.0.0:8600"]).expect("arguments").command
+        let Command::Up(args) = Cli::try_parse_from(["fdn", "up", "--listen", "0.0.0.0:8600"])
+            .expect("arguments")
+            .command
         else {
             panic!("another command")
         };
@@ -123,7 +152,11 @@ mod tests {
     }
 
     fn store(folder: &Path) -> ConfigStore {
-        ConfigStore::open(&Environment::of([("XDG_CONFIG_HOME", folder.display().to_string())])).expect("store")
+        ConfigStore::open(&Environment::of([(
+            "XDG_CONFIG_HOME",
+            folder.display().to_string(),
+        )]))
+        .expect("store")
     }
 
     #[test]
@@ -133,12 +166,20 @@ mod tests {
         for token in ["one", "two"] {
             assert!(may_write(&store, "local").expect("config"));
             let token = Secret::new(token);
-            let written = write(&store, "local", &plan(), Path::new("/d"), "admin", &token).expect("written");
+            let written =
+                write(&store, "local", &plan(), Path::new("/d"), "admin", &token).expect("written");
             assert_eq!(written, Written::Current);
-            assert_eq!(secret::read(&store.token_file("local")).expect("token"), token);
+            assert_eq!(
+                secret::read(&store.token_file("local")).expect("token"),
+                token
+            );
         }
         let context = store.load().expect("config").contexts["local"].clone();
-        assert_eq!(context.controller.as_str(), "http://127.0.0.1:8600/", "an address one can connect to");
+        assert_eq!(
+            context.controller.as_str(),
+            "http://127.0.0.1:8600/",
+            "an address one can connect to"
+        );
     }
 
     #[test]
@@ -154,11 +195,35 @@ mod tests {
             data_dir: None,
         };
         let contexts = [("local".to_owned(), own.clone()), ("prod".to_owned(), own)];
-        store.save(&Config { current: Some("prod".into()), contexts: contexts.into() }).expect("saved");
-        assert!(!may_write(&store, "local").expect("config"), "a context without a data directory is somebody's own");
+        store
+            .save(&Config {
+                current: Some("prod".into()),
+                contexts: contexts.into(),
+            })
+            .expect("saved");
+        assert!(
+            !may_write(&store, "local").expect("config"),
+            "a context without a data directory is somebody's own"
+        );
         assert!(may_write(&store, "other").expect("config"));
-        let written = write(&store, "other", &plan(), Path::new("/d"), "admin", &Secret::new("t")).expect("written");
-        assert_eq!(written, Written::Beside { current: "prod".into() });
-        assert_eq!(store.load().expect("config").current.as_deref(), Some("prod"));
+        let written = write(
+            &store,
+            "other",
+            &plan(),
+            Path::new("/d"),
+            "admin",
+            &Secret::new("t"),
+        )
+        .expect("written");
+        assert_eq!(
+            written,
+            Written::Beside {
+                current: "prod".into()
+            }
+        );
+        assert_eq!(
+            store.load().expect("config").current.as_deref(),
+            Some("prod")
+        );
     }
 }

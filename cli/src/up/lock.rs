@@ -26,7 +26,10 @@ impl DataDir {
         let path = match named {
             Some(path) => path.to_owned(),
             None => env.data_folder().ok_or_else(|| {
-                CliError::Usage("there is no place for the data: name one with --data-dir, or set HOME".to_owned())
+                CliError::Usage(
+                    "there is no place for the data: name one with --data-dir, or set HOME"
+                        .to_owned(),
+                )
             })?,
         };
         let failed = |path: &Path, reason: String| CliError::File {
@@ -34,9 +37,15 @@ impl DataDir {
             reason: format!("{reason} (change it with --data-dir)"),
             code: ErrorCode::DataDirectory,
         };
-        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(|e| failed(&path, e.to_string()))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .map_err(|e| failed(&path, e.to_string()))?;
         // Absolute, because it is written into the context and into settings.
-        let path = path.canonicalize().map_err(|e| failed(&path, e.to_string()))?;
+        let path = path
+            .canonicalize()
+            .map_err(|e| failed(&path, e.to_string()))?;
         let lock_path = path.join("fdn.lock");
         let mut lock = OpenOptions::new()
             .read(true)
@@ -74,11 +83,17 @@ impl DataDir {
 
 fn held_by(lock: &mut File) -> String {
     let mut text = String::new();
-    let process = match lock.read_to_string(&mut text).ok().and_then(|_| text.trim().parse::<u32>().ok()) {
+    let process = match lock
+        .read_to_string(&mut text)
+        .ok()
+        .and_then(|_| text.trim().parse::<u32>().ok())
+    {
         Some(pid) => format!(" (process {pid})"),
         None => String::new(),
     };
-    format!("another fdn up{process} works with this data directory; stop it or use another directory")
+    format!(
+        "another fdn up{process} works with this data directory; stop it or use another directory"
+    )
 }
 
 #[cfg(test)]
@@ -93,10 +108,18 @@ mod tests {
         let path = folder.path().join("deep/data");
         let env = Environment::default();
         let first = DataDir::open(Some(&path), &env).expect("first");
-        let mode = std::fs::metadata(first.path()).expect("metadata").permissions().mode();
+        let mode = std::fs::metadata(first.path())
+            .expect("metadata")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o700);
-        let error = DataDir::open(Some(&path), &env).expect_err("held").to_string();
-        assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
+        let error = DataDir::open(Some(&path), &env)
+            .expect_err("held")
+            .to_string();
+        assert!(
+            error.contains(&format!("process {}", std::process::id())),
+            "{error}"
+        );
         assert!(error.contains("--data-dir"), "{error}");
         drop(first);
         DataDir::open(Some(&path), &env).expect("free again");
@@ -107,9 +130,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let file = folder.path().join("file");
         std::fs::write(&file, "").expect("write");
-        let error = DataDir::open(Some(&file), &Environment::default()).expect_err("a file").to_string();
+        let error = DataDir::open(Some(&file), &Environment::default())
+            .expect_err("a file")
+            .to_string();
         assert!(error.contains(&file.display().to_string()), "{error}");
-        let nowhere = DataDir::open(None, &Environment::default()).expect_err("nowhere").to_string();
+        let nowhere = DataDir::open(None, &Environment::default())
+            .expect_err("nowhere")
+            .to_string();
         assert!(nowhere.contains("--data-dir"), "{nowhere}");
     }
 }

@@ -48,7 +48,10 @@ const OPEN_FILES: u64 = 1 << 20;
 pub async fn run(args: &UpArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
     let began = Instant::now();
     // What the parts log would drown the block that people look for; warnings still show.
-    fdn_service::logs::init(&LogSettings { format: LogFormat::Text, filter: "warn".to_owned() });
+    fdn_service::logs::init(&LogSettings {
+        format: LogFormat::Text,
+        filter: "warn".to_owned(),
+    });
     let plan = Plan::of(args)?;
     let slot = Slot::of(&args.context, env)?;
     let data = DataDir::open(args.data_dir.as_deref(), env)?;
@@ -64,7 +67,10 @@ pub async fn run(args: &UpArgs, env: &Environment, console: &mut Console) -> Res
     let shown = announced.and_then(|announced| {
         print(&plan, &layout, first, console)?;
         tell(&plan, &slot.name, &announced, env, console);
-        console.note(&format!("ready in {} ms; Ctrl-C stops", began.elapsed().as_millis()));
+        console.note(&format!(
+            "ready in {} ms; Ctrl-C stops",
+            began.elapsed().as_millis()
+        ));
         Ok(())
     });
     let ended = match shown {
@@ -95,7 +101,11 @@ impl Slot {
             Some(store) => context::may_write(store, name)?,
             None => false,
         };
-        Ok(Self { name: name.to_owned(), store, writable })
+        Ok(Self {
+            name: name.to_owned(),
+            store,
+            writable,
+        })
     }
 
     /// The token of the context; somebody else's is not even read.
@@ -112,14 +122,23 @@ struct Announced {
 }
 
 /// Waits until the network is ready and lets the other commands use it.
-async fn announce(plan: &Plan, slot: &Slot, layout: &Layout, data: &Path) -> Result<Announced, CliError> {
+async fn announce(
+    plan: &Plan,
+    slot: &Slot,
+    layout: &Layout,
+    data: &Path,
+) -> Result<Announced, CliError> {
     let url = context::controller_url(plan)?;
     let token = context::token(slot.saved_token(), &url, ADMIN, &layout.admin_password()).await;
     let missing = ready::wait(plan, &url, token.as_ref().ok()).await?;
-    let failed = |error: CliError| Written::Failed { reason: error.to_string() };
+    let failed = |error: CliError| Written::Failed {
+        reason: error.to_string(),
+    };
     let context = match (token, &slot.store) {
         (Err(error), _) => failed(error),
-        (Ok(_), None) => Written::Failed { reason: "neither HOME nor XDG_CONFIG_HOME is set".to_owned() },
+        (Ok(_), None) => Written::Failed {
+            reason: "neither HOME nor XDG_CONFIG_HOME is set".to_owned(),
+        },
         (Ok(_), Some(_)) if !slot.writable => Written::Foreign,
         (Ok(token), Some(store)) => {
             context::write(store, &slot.name, plan, data, ADMIN, &token).unwrap_or_else(failed)
@@ -130,10 +149,22 @@ async fn announce(plan: &Plan, slot: &Slot, layout: &Layout, data: &Path) -> Res
 
 /// Prints the block.
 fn print(plan: &Plan, layout: &Layout, first: bool, console: &mut Console) -> Result<(), CliError> {
-    let password = if first { secret::read(&layout.admin_password()).ok() } else { None };
+    let password = if first {
+        secret::read(&layout.admin_password()).ok()
+    } else {
+        None
+    };
     let password_file = layout.admin_password().display().to_string();
     let password = password.as_ref().map(Secret::expose);
-    console.line(&Banner { plan, admin: ADMIN, password, password_file: &password_file }.text())
+    console.line(
+        &Banner {
+            plan,
+            admin: ADMIN,
+            password,
+            password_file: &password_file,
+        }
+        .text(),
+    )
 }
 
 /// Tells what is not as one would expect.
@@ -142,7 +173,9 @@ fn tell(plan: &Plan, name: &str, announced: &Announced, env: &Environment, conso
         console.note(&format!("note: {missing}"));
     }
     if let Some(folder) = folder_off_path(env) {
-        console.note(&format!("note: the shell does not find fdn yet: export PATH=\"{folder}:$PATH\""));
+        console.note(&format!(
+            "note: the shell does not find fdn yet: export PATH=\"{folder}:$PATH\""
+        ));
     }
     match &announced.context {
         Written::Current => {}
@@ -163,8 +196,12 @@ fn tell(plan: &Plan, name: &str, announced: &Announced, env: &Environment, conso
 fn folder_off_path(env: &Environment) -> Option<String> {
     let program = std::env::current_exe().ok()?.canonicalize().ok()?;
     let folder = program.parent()?.to_owned();
-    let found = std::env::split_paths(env.get("PATH").unwrap_or_default())
-        .any(|place| place.join("fdn").canonicalize().is_ok_and(|found| found == program));
+    let found = std::env::split_paths(env.get("PATH").unwrap_or_default()).any(|place| {
+        place
+            .join("fdn")
+            .canonicalize()
+            .is_ok_and(|found| found == program)
+    });
     (!found).then(|| folder.display().to_string())
 }
 
@@ -183,6 +220,12 @@ fn raise_open_files() {
     let wanted = limit.maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
     if limit.current.is_some_and(|current| current < wanted) {
         // If it cannot be raised, the old limit holds, and fdn doctor says so.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
+        let _ = setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: Some(wanted),
+                maximum: limit.maximum,
+            },
+        );
     }
 }

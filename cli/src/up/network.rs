@@ -18,7 +18,10 @@ use super::settings::{self, Layout};
 use crate::error::CliError;
 
 /// A message to every node is small; a queue this long means that a part hangs.
-const BROKER: Limits = Limits { queue: 20_000, dead_letters: 1_000 };
+const BROKER: Limits = Limits {
+    queue: 20_000,
+    dead_letters: 1_000,
+};
 
 /// Everything that runs.
 pub struct Network {
@@ -29,7 +32,9 @@ pub struct Network {
 
 impl fmt::Debug for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Network").field("agents", &self.agents.len()).finish_non_exhaustive()
+        f.debug_struct("Network")
+            .field("agents", &self.agents.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -41,11 +46,16 @@ impl Network {
     pub async fn start(plan: &Plan, layout: &Layout) -> Result<Self, CliError> {
         let broker: SharedBroker = Arc::new(MemoryBroker::new(BROKER));
         let url = controller_url(plan)?;
-        let controller = Controller::start(settings::controller(plan, layout)?, Arc::clone(&broker))
-            .await
-            .map_err(|e| failed("the controller", &e))?;
+        let controller =
+            Controller::start(settings::controller(plan, layout)?, Arc::clone(&broker))
+                .await
+                .map_err(|e| failed("the controller", &e))?;
         match Self::start_rest(plan, layout, &url, &broker).await {
-            Ok((dns, agents)) => Ok(Self { controller, dns, agents }),
+            Ok((dns, agents)) => Ok(Self {
+                controller,
+                dns,
+                agents,
+            }),
             Err(error) => {
                 controller.stop().await;
                 Err(error)
@@ -63,11 +73,16 @@ impl Network {
             .await
             .map_err(|e| failed("DNS", &e))?;
         // One engine for all nodes: they compile each component once.
-        let machine = Machine::new(&fdn_edge_agent::Settings::default().runtime).map_err(|e| failed("the nodes", &e))?;
+        let machine = Machine::new(&fdn_edge_agent::Settings::default().runtime)
+            .map_err(|e| failed("the nodes", &e))?;
         let starts = plan.nodes.iter().map(|node| {
             let settings = settings::agent(node, layout, url);
             let (broker, machine) = (Arc::clone(broker), machine.clone());
-            async move { Agent::start_on(settings, broker, machine).await.map_err(|e| failed("a node", &e)) }
+            async move {
+                Agent::start_on(settings, broker, machine)
+                    .await
+                    .map_err(|e| failed("a node", &e))
+            }
         });
         match try_join_all(starts).await {
             Ok(agents) => Ok((dns, agents)),
@@ -100,5 +115,9 @@ fn failed(part: &'static str, error: &(dyn Coded + 'static)) -> CliError {
         }
         cause = source.source();
     }
-    CliError::Start { part, message, code: error.code() }
+    CliError::Start {
+        part,
+        message,
+        code: error.code(),
+    }
 }

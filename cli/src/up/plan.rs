@@ -100,10 +100,17 @@ impl Plan {
     /// Every address that will be listened on, with its flag.
     #[must_use]
     pub fn listeners(&self) -> Vec<Listener> {
-        let tcp = |address, flag| Listener { address, flag, udp: false };
+        let tcp = |address, flag| Listener {
+            address,
+            flag,
+            udp: false,
+        };
         let mut all = vec![
             tcp(self.listen, "--listen"),
-            Listener { udp: true, ..tcp(self.dns, "--dns") },
+            Listener {
+                udp: true,
+                ..tcp(self.dns, "--dns")
+            },
             tcp(self.dns_admin, "--dns-admin"),
         ];
         for node in &self.nodes {
@@ -115,14 +122,19 @@ impl Plan {
 
     /// The first node of each region: what the block at the start names.
     pub fn first_nodes(&self) -> impl Iterator<Item = &NodePlan> {
-        self.nodes.iter().step_by(usize::from(self.nodes_per_region))
+        self.nodes
+            .iter()
+            .step_by(usize::from(self.nodes_per_region))
     }
 
     fn check(&self) -> Result<(), CliError> {
         let mut names = BTreeMap::new();
         for node in self.first_nodes() {
             if names.insert(&node.region, ()).is_some() {
-                return Err(CliError::Usage(format!("region {} is given twice", node.region)));
+                return Err(CliError::Usage(format!(
+                    "region {} is given twice",
+                    node.region
+                )));
             }
         }
         let mut taken: BTreeMap<SocketAddr, &str> = BTreeMap::new();
@@ -153,22 +165,31 @@ mod tests {
 
     fn plan(flags: &[&str]) -> Result<Plan, CliError> {
         let all = ["fdn", "up"].iter().chain(flags);
-        let Command::Up(args) = Cli::try_parse_from(all).expect("arguments").command else { panic!("another command") };
+        let Command::Up(args) = Cli::try_parse_from(all).expect("arguments").command else {
+            panic!("another command")
+        };
         Plan::of(&args)
     }
 
     #[test]
     fn the_defaults_are_the_documented_network() {
         let plan = plan(&[]).expect("plan");
-        let nodes: Vec<String> = plan.nodes.iter().map(|n| format!("{} {} {}", n.node, n.gateway, n.admin)).collect();
-        assert_eq!(nodes, [
-            "eu-west-1 127.0.1.1:8080 127.0.1.1:8081",
-            "eu-west-2 127.0.1.2:8080 127.0.1.2:8081",
-            "us-east-1 127.0.2.1:8080 127.0.2.1:8081",
-            "us-east-2 127.0.2.2:8080 127.0.2.2:8081",
-            "ap-south-1 127.0.3.1:8080 127.0.3.1:8081",
-            "ap-south-2 127.0.3.2:8080 127.0.3.2:8081",
-        ]);
+        let nodes: Vec<String> = plan
+            .nodes
+            .iter()
+            .map(|n| format!("{} {} {}", n.node, n.gateway, n.admin))
+            .collect();
+        assert_eq!(
+            nodes,
+            [
+                "eu-west-1 127.0.1.1:8080 127.0.1.1:8081",
+                "eu-west-2 127.0.1.2:8080 127.0.1.2:8081",
+                "us-east-1 127.0.2.1:8080 127.0.2.1:8081",
+                "us-east-2 127.0.2.2:8080 127.0.2.2:8081",
+                "ap-south-1 127.0.3.1:8080 127.0.3.1:8081",
+                "ap-south-2 127.0.3.2:8080 127.0.3.2:8081",
+            ]
+        );
         assert_eq!(plan.listeners().len(), 3 + 12);
     }
 
@@ -182,9 +203,15 @@ mod tests {
     #[test]
     fn contradictions_are_named() {
         for (flags, expected) in [
-            (&["--gateway-port", "8081"][..], "--gateway-port and --admin-port"),
+            (
+                &["--gateway-port", "8081"][..],
+                "--gateway-port and --admin-port",
+            ),
             (&["--listen", "127.0.0.1:5300"], "--listen and --dns"),
-            (&["--region", "a=1,1", "--region", "a=2,2"], "region a is given twice"),
+            (
+                &["--region", "a=1,1", "--region", "a=2,2"],
+                "region a is given twice",
+            ),
             (&["--nodes", "60"], "180 nodes"),
             (&["--dns", "127.0.0.1:0"], "--dns"),
         ] {

@@ -26,8 +26,12 @@ fn try_one(listener: &Listener) -> Result<(), ServiceError> {
 
 fn explain(error: ServiceError, listener: &Listener) -> CliError {
     match error {
-        ServiceError::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrNotAvailable => {
-            CliError::NoAddress { address: listener.address.ip() }
+        ServiceError::Listen { source, .. }
+            if source.kind() == std::io::ErrorKind::AddrNotAvailable =>
+        {
+            CliError::NoAddress {
+                address: listener.address.ip(),
+            }
         }
         other => other.into(),
     }
@@ -40,7 +44,11 @@ mod tests {
     use super::*;
 
     fn listener(address: SocketAddr) -> Listener {
-        Listener { address, flag: "--dns", udp: true }
+        Listener {
+            address,
+            flag: "--dns",
+            udp: true,
+        }
     }
 
     #[test]
@@ -48,20 +56,36 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("socket");
         let address = socket.local_addr().expect("address");
         let error = try_one(&listener(address)).expect_err("taken").to_string();
-        assert!(error.contains(&address.to_string()) && error.contains("--dns"), "{error}");
+        assert!(
+            error.contains(&address.to_string()) && error.contains("--dns"),
+            "{error}"
+        );
     }
 
     #[test]
     fn an_address_that_is_not_this_machines_is_told_apart() {
         let foreign = listener(SocketAddr::from(([192, 0, 2, 1], 5300)));
         let error = explain(try_one(&foreign).expect_err("foreign"), &foreign);
-        assert!(error.to_string().contains("192.0.2.1 is not an address of this machine"), "{error}");
-        assert!(error.hint().expect("hint").contains("ifconfig lo0 alias 192.0.2.1"));
+        assert!(
+            error
+                .to_string()
+                .contains("192.0.2.1 is not an address of this machine"),
+            "{error}"
+        );
+        assert!(
+            error
+                .hint()
+                .expect("hint")
+                .contains("ifconfig lo0 alias 192.0.2.1")
+        );
     }
 
     #[test]
     fn what_was_tried_is_free_again() {
-        let address = TcpListener::bind("127.0.0.1:0").expect("free").local_addr().expect("address");
+        let address = TcpListener::bind("127.0.0.1:0")
+            .expect("free")
+            .local_addr()
+            .expect("address");
         try_one(&listener(address)).expect("free");
         try_one(&listener(address)).expect("still free");
     }

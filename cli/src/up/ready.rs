@@ -8,9 +8,9 @@ use url::Url;
 
 use super::plan::Plan;
 use crate::client::Client;
-use crate::config::Target;
 use crate::error::CliError;
 use crate::resolver::Resolver;
+use crate::target::Target;
 
 /// How long a slow machine may take; then the network is announced with what is missing.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,8 +20,17 @@ const INTERVAL: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// When the HTTP client cannot be made.
-pub async fn wait(plan: &Plan, controller: &Url, token: Option<&Secret>) -> Result<Vec<String>, CliError> {
-    let target = Target { controller: controller.clone(), token: token.cloned(), name: None, context: None };
+pub async fn wait(
+    plan: &Plan,
+    controller: &Url,
+    token: Option<&Secret>,
+) -> Result<Vec<String>, CliError> {
+    let target = Target {
+        controller: controller.clone(),
+        token: token.cloned(),
+        name: None,
+        context: None,
+    };
     let client = Client::new(&target)?;
     let deadline = Instant::now() + PATIENCE;
     let mut missing = Vec::new();
@@ -29,18 +38,36 @@ pub async fn wait(plan: &Plan, controller: &Url, token: Option<&Secret>) -> Resu
         missing.extend(until(deadline, async || nodes(&client, plan.nodes.len()).await).await);
     }
     let resolver = Resolver::new(plan.dns).with_timeout(Duration::from_millis(500));
-    missing.extend(until(deadline, async || resolver.zone(&plan.zone).await.map(drop).map_err(|e| e.to_string())).await);
+    missing.extend(
+        until(deadline, async || {
+            resolver
+                .zone(&plan.zone)
+                .await
+                .map(drop)
+                .map_err(|e| e.to_string())
+        })
+        .await,
+    );
     Ok(missing)
 }
 
 async fn nodes(client: &Client, wanted: usize) -> Result<(), String> {
     let nodes = client.nodes().await.map_err(|e| e.to_string())?;
     let alive = nodes.iter().filter(|node| node.alive).count();
-    if alive >= wanted { Ok(()) } else { Err(format!("{alive} of {wanted} nodes have reported to the controller")) }
+    if alive >= wanted {
+        Ok(())
+    } else {
+        Err(format!(
+            "{alive} of {wanted} nodes have reported to the controller"
+        ))
+    }
 }
 
 /// Asks until the condition holds; the last reason if it does not in time.
-async fn until(deadline: Instant, condition: impl AsyncFn() -> Result<(), String>) -> Option<String> {
+async fn until(
+    deadline: Instant,
+    condition: impl AsyncFn() -> Result<(), String>,
+) -> Option<String> {
     loop {
         match condition().await {
             Ok(()) => return None,

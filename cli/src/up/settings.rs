@@ -32,7 +32,9 @@ impl Layout {
     /// The layout in a data directory.
     #[must_use]
     pub fn of(folder: &Path) -> Self {
-        Self { folder: folder.to_owned() }
+        Self {
+            folder: folder.to_owned(),
+        }
     }
 
     /// The token that the network's processes show each other.
@@ -112,7 +114,13 @@ pub fn controller(plan: &Plan, layout: &Layout) -> Result<fdn_controller::Settin
     settings.accounts.initial_password_file = Some(layout.admin_password());
     settings.geo.locations = CLIENTS
         .iter()
-        .map(|(prefix, lat, lon)| Ok(ClientLocation { prefix: prefix.parse()?, lat: *lat, lon: *lon }))
+        .map(|(prefix, lat, lon)| {
+            Ok(ClientLocation {
+                prefix: prefix.parse()?,
+                lat: *lat,
+                lon: *lon,
+            })
+        })
         .collect::<Result<_, CliError>>()?;
     Ok(settings)
 }
@@ -130,8 +138,12 @@ fn sqlite_url(path: &Path) -> Result<String, CliError> {
 /// The DNS server's settings.
 #[must_use]
 pub fn dns(plan: &Plan, layout: &Layout, controller: &Url) -> fdn_dns::Settings {
-    let mut settings =
-        fdn_dns::Settings { data_dir: layout.dns(), listen: vec![plan.dns], admin: plan.dns_admin, ..Default::default() };
+    let mut settings = fdn_dns::Settings {
+        data_dir: layout.dns(),
+        listen: vec![plan.dns],
+        admin: plan.dns_admin,
+        ..Default::default()
+    };
     settings.zone.name = plan.zone.clone();
     settings.network.controller = Some(controller.clone());
     settings.network.token_file = Some(layout.network_token());

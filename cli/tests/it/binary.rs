@@ -8,29 +8,53 @@ use crate::support::{Fake, Home, Reply, sample};
 
 fn fdn(home: &Home, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fdn"));
-    command.args(args).env_clear().env("HOME", home.folder.path()).stdin(Stdio::null());
+    command
+        .args(args)
+        .env_clear()
+        .env("HOME", home.folder.path())
+        .stdin(Stdio::null());
     command
 }
 
 fn run(home: &Home, args: &[&str]) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = fdn(home, args).output().expect("the program runs");
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = fdn(home, args).output().expect("the program runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-    (status.code().expect("an exit code"), text(stdout), text(stderr))
+    (
+        status.code().expect("an exit code"),
+        text(stdout),
+        text(stderr),
+    )
 }
 
 #[test]
 fn usage_errors_end_with_2_and_help_with_0() {
     let home = Home::new();
-    for args in [&["frobnicate"][..], &["deploy"], &["list", "-o", "xml"], &["deploy", "UPPER", "x.wasm"], &[]] {
+    for args in [
+        &["frobnicate"][..],
+        &["deploy"],
+        &["list", "-o", "xml"],
+        &["deploy", "UPPER", "x.wasm"],
+        &[],
+    ] {
         let (code, out, err) = run(&home, args);
         assert_eq!((code, out.as_str()), (2, ""), "{args:?}");
-        assert!(err.contains("Usage") || err.contains("--help"), "{args:?}: {err}");
+        assert!(
+            err.contains("Usage") || err.contains("--help"),
+            "{args:?}: {err}"
+        );
     }
     let (code, out, _) = run(&home, &["--help"]);
     assert_eq!(code, 0);
     assert!(out.contains(fdn_cli::exit::TABLE), "{out}");
     let (code, out, _) = run(&home, &["--version"]);
-    assert_eq!((code, out), (0, format!("fdn {}\n", env!("CARGO_PKG_VERSION"))));
+    assert_eq!(
+        (code, out),
+        (0, format!("fdn {}\n", env!("CARGO_PKG_VERSION")))
+    );
 }
 
 #[test]
@@ -42,9 +66,15 @@ fn other_failures_end_with_their_number() {
     assert_eq!(run(&home, &["deploy", "x", "/nonexistent.wasm"]).0, 2);
     let token = home.file("token", "t");
     let with_token = |args: &[&str]| {
-        let output = fdn(&home, args).env("FDN_TOKEN_FILE", &token).env("FDN_CONTROLLER", "http://127.0.0.1:1").output();
+        let output = fdn(&home, args)
+            .env("FDN_TOKEN_FILE", &token)
+            .env("FDN_CONTROLLER", "http://127.0.0.1:1")
+            .output();
         let output = output.expect("the program runs");
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
     };
     let (code, err) = with_token(&["deploy", "x", &wasm]);
     assert_eq!(code, Some(7), "{err}");
@@ -69,20 +99,46 @@ async fn a_password_can_come_on_standard_input() {
     })
     .await;
     let home = Home::new();
-    let mut child = fdn(&home, &["login", &fake.url()]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
-    child.stdin.take().expect("stdin").write_all(b"pass word\n").expect("written");
-    let output = tokio::task::spawn_blocking(move || child.wait_with_output()).await.expect("joined").expect("ended");
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut child = fdn(&home, &["login", &fake.url()])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("runs");
+    child
+        .stdin
+        .take()
+        .expect("stdin")
+        .write_all(b"pass word\n")
+        .expect("written");
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output())
+        .await
+        .expect("joined")
+        .expect("ended");
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert_eq!(fake.requests().len(), 2);
 }
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let home = Home::new();
-    let mut child = fdn(&home, &["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+    let mut child = fdn(&home, &["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("runs");
     drop(child.stdout.take());
     let mut err = String::new();
-    child.stderr.take().expect("stderr").read_to_string(&mut err).expect("read");
+    child
+        .stderr
+        .take()
+        .expect("stderr")
+        .read_to_string(&mut err)
+        .expect("read");
     assert_eq!(child.wait().expect("ended").code(), Some(0), "{err}");
     assert_eq!(err, "");
 }
@@ -109,17 +165,35 @@ fn a_taken_port_is_said_in_words_with_the_flag_before_anything_is_started() {
     let udp = UdpSocket::bind("127.0.0.1:0").expect("free port");
     let gateway = tcp.local_addr().expect("address");
     let dns = udp.local_addr().expect("address");
-    for (flag, value, address) in
-        [("--gateway-port", gateway.port().to_string(), gateway), ("--dns", dns.to_string(), dns)]
-    {
-        let mut flags: Vec<String> = free_ports().into_iter().filter(|f| !f.starts_with(&format!("{flag}="))).collect();
+    for (flag, value, address) in [
+        ("--gateway-port", gateway.port().to_string(), gateway),
+        ("--dns", dns.to_string(), dns),
+    ] {
+        let mut flags: Vec<String> = free_ports()
+            .into_iter()
+            .filter(|f| !f.starts_with(&format!("{flag}=")))
+            .collect();
         flags.push(format!("{flag}={value}"));
-        let args: Vec<&str> = std::iter::once("up").chain(flags.iter().map(String::as_str)).collect();
+        let args: Vec<&str> = std::iter::once("up")
+            .chain(flags.iter().map(String::as_str))
+            .collect();
         let (code, out, err) = run(&home, &args);
         assert_eq!((code, out.as_str()), (2, ""), "{err}");
-        for expected in ["FDN-5002", &address.to_string(), "already taken by another program", flag] {
+        for expected in [
+            "FDN-5002",
+            &address.to_string(),
+            "already taken by another program",
+            flag,
+        ] {
             assert!(err.contains(expected), "{expected}: {err}");
         }
-        assert!(!home.folder.path().join(".local/share/fdn/network.key").exists(), "nothing was started");
+        assert!(
+            !home
+                .folder
+                .path()
+                .join(".local/share/fdn/network.key")
+                .exists(),
+            "nothing was started"
+        );
     }
 }

@@ -7,115 +7,24 @@ use http::Method;
 
 use crate::support::{Fake, Home, Reply, sample};
 
-fn is(request: &crate::support::Recorded, method: &Method, path: &str) -> bool {
-    request.method == *method && request.path == path
-}
-
-#[tokio::test]
-async fn deploy_sends_manifest_secrets_and_component_and_waits_for_every_node() {
-    let fake = Fake::start(|request, before| {
-        if is(request, &Method::POST, "/v1/apps/hello/versions") {
-            return Reply::json(&sample::deployed("hello"));
-        }
-        // Not ready at first, then an older revision, then ready.
-        match before {
-            0..=2 => Reply::json(&sample::detail("hello")),
-            3 => Reply::json(&sample::ready("hello", 8)),
-            _ => Reply::json(&sample::ready("hello", 9)),
-        }
-    })
-    .await;
-    let home = Home::logged_in(&fake.url());
-    let file = home.file("f/hello.wasm", b"\0asm component");
-    home.file("f/fdn.toml", "memory = \"16MiB\"\nsecrets = [\"KEY\"]\n");
-    let secret = format!("KEY={}", home.file("key", "s3cret\n"));
-    let ran = home.fdn(&["deploy", "hello", &file, "--secret", &secret]).await;
-    assert_eq!(ran.exit, Exit::Ok, "{ran:?}");
-    for expected in ["deployed hello v3", "http://hello.fn.test/", "status 200", "3.25 ms", "ready on 3 nodes"] {
-        assert!(ran.out.contains(expected), "{expected}: {}", ran.out);
-    }
-    assert!(!ran.err.contains("eu-west-2"), "the failure of an older revision is no news: {}", ran.err);
-    let requests = fake.requests();
-    let upload = String::from_utf8_lossy(&requests[0].body).into_owned();
-    let place = |text: &str| upload.find(text).unwrap_or_else(|| panic!("{text} is missing in {upload}"));
-    assert!(place("name=\"manifest\"") < place("name=\"secrets\""), "{upload}");
-    assert!(place("name=\"secrets\"") < place("name=\"component\""), "{upload}");
-    assert!(upload.contains("memory = \"16MiB\"") && upload.contains("{\"KEY\":\"s3cret\"}"), "{upload}");
-    assert!(upload.contains("\0asm component") && upload.contains("filename=\"hello.wasm\""), "{upload}");
-    assert!(requests.iter().all(|r| r.authorization.as_deref() == Some("Bearer secret-token")));
-    assert!(requests.len() >= 5, "it waited: {}", requests.len());
-}
-
-#[tokio::test]
-async fn deploy_without_waiting_asks_no_more_and_prints_one_value_for_scripts() {
-    let fake = Fake::start(|_, _| Reply::json(&sample::deployed("hello"))).await;
-    let home = Home::logged_in(&fake.url());
-    let file = home.file("hello.wasm", b"\0asm");
-    let ran = home.fdn(&["deploy", "hello", &file, "--no-wait", "-o", "json"]).await;
-    assert_eq!(ran.exit, Exit::Ok, "{ran:?}");
-    let printed: fdn_core::api::DeployResponse = serde_json::from_str(&ran.out).expect("one JSON value");
-    assert_eq!(printed, sample::deployed("hello"));
-    assert_eq!(fake.requests().len(), 1);
-    let ran = home.fdn(&["deploy", "hello", &file, "--no-wait", "-o", "name"]).await;
-    assert_eq!(ran.out, "hello\n");
-}
-
-#[tokio::test]
-async fn deploy_says_which_nodes_are_late() {
-    let fake = Fake::start(|request, _| match request.method {
-        Method::POST => Reply::json(&sample::deployed("hello")),
-        _ => {
-            let mut detail = sample::ready("hello", 9);
-            let failed = fdn_core::message::AppPhase::Failed { reason: "the disk is full".into() };
-            detail.nodes[1].observed.as_mut().expect("observed").phase = failed;
-            detail.nodes[2].observed = None;
-            Reply::json(&detail)
-        }
-    })
-    .await;
-    let home = Home::logged_in(&fake.url());
-    let file = home.file("hello.wasm", b"\0asm");
-    let ran = home.fdn(&["deploy", "hello", &file, "--timeout", "300ms"]).await;
-    assert_eq!(ran.exit, Exit::Timeout, "{ran:?}");
-    assert!(ran.err.contains("not ready on 2 of 3 nodes within 300ms"), "{}", ran.err);
-    assert!(ran.err.contains("eu-west-2 failed: the disk is full, us-east-1 waiting"), "{}", ran.err);
-    assert_eq!(ran.err.matches("it tries again").count(), 1, "a reason is told once: {}", ran.err);
-}
-
-#[tokio::test]
-async fn what_is_wrong_with_a_file_is_found_before_anything_is_sent() {
-    let fake = Fake::start(|_, _| Reply::json(&sample::deployed("hello"))).await;
-    let home = Home::logged_in(&fake.url());
-    let good = home.file("ok/hello.wasm", b"\0asm");
-    let empty = home.file("empty.wasm", b"");
-    let with_bad_manifest = home.file("bad/hello.wasm", b"\0asm");
-    home.file("bad/fdn.toml", "memroy = \"1MiB\"\n");
-    let missing_secret = format!("KEY={}", home.folder.path().join("none").display());
-    let folder = home.folder.path().display().to_string();
-    for (args, expected) in [
-        (vec!["deploy", "a", "/nonexistent.wasm"], "/nonexistent.wasm: there is no such file"),
-        (vec!["deploy", "a", &folder], "it is a folder"),
-        (vec!["deploy", "a", &empty], "FDN-1001"),
-        (vec!["deploy", "a", &with_bad_manifest], "FDN-1010"),
-        (vec!["deploy", "a", &good, "--manifest", "/nonexistent.toml"], "/nonexistent.toml"),
-        (vec!["deploy", "a", &good, "--secret", &missing_secret], "none"),
-    ] {
-        let ran = home.fdn(&args).await;
-        assert_eq!(ran.exit, Exit::Usage, "{args:?}: {ran:?}");
-        assert!(ran.err.contains(expected), "{args:?}: {}", ran.err);
-        assert!(ran.err.contains("hint:"), "{args:?}: {}", ran.err);
-    }
-    assert_eq!(fake.requests().len(), 0);
-}
-
 #[tokio::test]
 async fn a_problem_of_the_controller_is_shown_with_code_request_and_remedy() {
-    let fake = Fake::start(|_, _| Reply::problem(ErrorCode::UploadForeignImport, "imports acme:store/kv@0.2.0")).await;
+    let fake = Fake::start(|_, _| {
+        Reply::problem(
+            ErrorCode::UploadForeignImport,
+            "imports acme:store/kv@0.2.0",
+        )
+    })
+    .await;
     let home = Home::logged_in(&fake.url());
     let file = home.file("hello.wasm", b"\0asm");
     let ran = home.fdn(&["deploy", "hello", &file]).await;
     assert_eq!(ran.exit, Exit::Usage);
-    for expected in ["fdn: error FDN-1006: imports acme:store/kv@0.2.0", "request: req-1", "hint: The message names each import"] {
+    for expected in [
+        "fdn: error FDN-1006: imports acme:store/kv@0.2.0",
+        "request: req-1",
+        "hint: The message names each import",
+    ] {
         assert!(ran.err.contains(expected), "{expected}: {}", ran.err);
     }
     assert_eq!(ran.out, "");
@@ -141,7 +50,10 @@ async fn each_kind_of_failure_has_its_exit_code() {
     assert_eq!(ran.exit, Exit::Failed);
     assert!(ran.err.contains("not as a controller does"), "{}", ran.err);
     let proxy = Fake::start(|_, _| Reply::Full(502, vec![], b"<html>".to_vec())).await;
-    assert_eq!(Home::logged_in(&proxy.url()).fdn(&["list"]).await.exit, Exit::Unreachable);
+    assert_eq!(
+        Home::logged_in(&proxy.url()).fdn(&["list"]).await.exit,
+        Exit::Unreachable
+    );
     let garbage = Fake::start(|_, _| Reply::Full(200, vec![], b"[{}]".to_vec())).await;
     let ran = Home::logged_in(&garbage.url()).fdn(&["list"]).await;
     assert_eq!(ran.exit, Exit::Failed);
@@ -149,15 +61,27 @@ async fn each_kind_of_failure_has_its_exit_code() {
     let home = Home::logged_in("http://127.0.0.1:1");
     let ran = home.fdn(&["list"]).await;
     assert_eq!(ran.exit, Exit::Unreachable, "{ran:?}");
-    assert!(ran.err.contains("127.0.0.1:1") && ran.err.contains("refused") && ran.err.contains("fdn up"), "{}", ran.err);
+    assert!(
+        ran.err.contains("127.0.0.1:1")
+            && ran.err.contains("refused")
+            && ran.err.contains("fdn up"),
+        "{}",
+        ran.err
+    );
 }
 
 #[tokio::test]
 async fn without_a_token_nothing_is_sent() {
     let fake = Fake::start(|_, _| Reply::json(&[sample::summary("hello")])).await;
-    let ran = Home::new().fdn(&["list", "--controller", &fake.url()]).await;
+    let ran = Home::new()
+        .fdn(&["list", "--controller", &fake.url()])
+        .await;
     assert_eq!(ran.exit, Exit::Denied);
-    assert!(ran.err.contains(&format!("run `fdn login {}`", fake.url())), "{}", ran.err);
+    assert!(
+        ran.err.contains(&format!("run `fdn login {}`", fake.url())),
+        "{}",
+        ran.err
+    );
     assert_eq!(fake.requests().len(), 0);
 }
 
@@ -179,10 +103,18 @@ async fn lists_and_pages_come_from_the_controller() {
         (vec!["clusters", "-o", "name"], "eu-west\nus-east\n"),
         (vec!["nodes", "-o", "name"], "eu-west-1\neu-west-2\n"),
         (vec!["describe", "hello", "-o", "name"], "hello\n"),
-        (vec!["explain", "hello", "--client", "203.0.113.7", "-o", "name"], "ap-south\n"),
+        (
+            vec!["explain", "hello", "--client", "203.0.113.7", "-o", "name"],
+            "ap-south\n",
+        ),
     ] {
         let ran = home.fdn(&args).await;
-        assert_eq!((ran.exit, ran.out.as_str()), (Exit::Ok, expected), "{args:?}: {}", ran.err);
+        assert_eq!(
+            (ran.exit, ran.out.as_str()),
+            (Exit::Ok, expected),
+            "{args:?}: {}",
+            ran.err
+        );
     }
 }
 
@@ -220,7 +152,12 @@ async fn delete_wants_a_yes_and_waits_until_the_nodes_have_let_go() {
     .await;
     let home = Home::logged_in(&fake.url());
     let ran = home.fdn(&["delete", "hello", "--yes"]).await;
-    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Ok, "deleted hello\n"), "{}", ran.err);
+    assert_eq!(
+        (ran.exit, ran.out.as_str()),
+        (Exit::Ok, "deleted hello\n"),
+        "{}",
+        ran.err
+    );
     assert!(fake.requests().len() >= 4);
     assert_eq!(fake.requests()[0].path, "/v1/apps/hello");
 }
@@ -231,7 +168,10 @@ async fn login_saves_token_and_network_and_makes_the_context_current() {
         "/v1/login" => {
             let login: LoginRequest = serde_json::from_slice(&request.body).expect("a login");
             if login.password == "right" {
-                Reply::json(&LoginResponse { token: format!("token-of-{}", login.user), expires_at: Timestamp(1) })
+                Reply::json(&LoginResponse {
+                    token: format!("token-of-{}", login.user),
+                    expires_at: Timestamp(1),
+                })
             } else {
                 Reply::problem(ErrorCode::Unauthenticated, "user or password is wrong")
             }
@@ -242,19 +182,55 @@ async fn login_saves_token_and_network_and_makes_the_context_current() {
     .await;
     let home = Home::new();
     let (right, wrong) = (home.file("right", "right\n"), home.file("wrong", "wrong\n"));
-    let refused = home.fdn(&["login", &fake.url(), "--password-file", &wrong]).await;
+    let refused = home
+        .fdn(&["login", &fake.url(), "--password-file", &wrong])
+        .await;
     assert_eq!(refused.exit, Exit::Denied, "{refused:?}");
-    assert!(refused.err.contains("user or password is wrong"), "{}", refused.err);
-    assert_eq!(home.read(".config/fdn/config.toml"), "", "a failed login changes nothing");
-    let ran = home.fdn(&["login", &fake.url(), "--password-file", &right, "--user", "ada", "--context", "work"]).await;
+    assert!(
+        refused.err.contains("user or password is wrong"),
+        "{}",
+        refused.err
+    );
+    assert_eq!(
+        home.read(".config/fdn/config.toml"),
+        "",
+        "a failed login changes nothing"
+    );
+    let ran = home
+        .fdn(&[
+            "login",
+            &fake.url(),
+            "--password-file",
+            &right,
+            "--user",
+            "ada",
+            "--context",
+            "work",
+        ])
+        .await;
     assert_eq!(ran.exit, Exit::Ok, "{ran:?}");
-    assert!(ran.out.contains("as ada") && ran.out.contains("context work"), "{}", ran.out);
+    assert!(
+        ran.out.contains("as ada") && ran.out.contains("context work"),
+        "{}",
+        ran.out
+    );
     assert_eq!(home.read(".config/fdn/tokens/work"), "token-of-ada");
     let config = home.read(".config/fdn/config.toml");
-    assert!(config.contains("current = \"work\"") && config.contains("zone = \"fn.test\""), "{config}");
-    assert!(!config.contains("token-of") && !config.contains("right"), "{config}");
+    assert!(
+        config.contains("current = \"work\"") && config.contains("zone = \"fn.test\""),
+        "{config}"
+    );
+    assert!(
+        !config.contains("token-of") && !config.contains("right"),
+        "{config}"
+    );
     let list = home.fdn(&["list", "-o", "name"]).await;
-    assert_eq!((list.exit, list.out.as_str()), (Exit::Ok, "hello\n"), "{}", list.err);
+    assert_eq!(
+        (list.exit, list.out.as_str()),
+        (Exit::Ok, "hello\n"),
+        "{}",
+        list.err
+    );
     let sent = fake.requests().last().and_then(|r| r.authorization.clone());
     assert_eq!(sent.as_deref(), Some("Bearer token-of-ada"));
 }
@@ -263,17 +239,32 @@ async fn login_saves_token_and_network_and_makes_the_context_current() {
 async fn version_tells_both_sides_and_does_not_need_a_controller() {
     let fake = Fake::start(|_, _| Reply::json(&sample::network())).await;
     let own = env!("CARGO_PKG_VERSION");
-    let ran = Home::new().fdn(&["version", "--controller", &fake.url(), "-o", "name"]).await;
-    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Ok, format!("{own}\n{own}\n").as_str()));
-    let away = Home::new().fdn(&["version", "--controller", "http://127.0.0.1:1"]).await;
+    let ran = Home::new()
+        .fdn(&["version", "--controller", &fake.url(), "-o", "name"])
+        .await;
+    assert_eq!(
+        (ran.exit, ran.out.as_str()),
+        (Exit::Ok, format!("{own}\n{own}\n").as_str())
+    );
+    let away = Home::new()
+        .fdn(&["version", "--controller", "http://127.0.0.1:1"])
+        .await;
     assert_eq!(away.exit, Exit::Ok);
     assert!(away.out.contains("does not answer"), "{}", away.out);
     let mut other = sample::network();
     other.version = "9.9.9".into();
     let newer = Fake::start(move |_, _| Reply::json(&other)).await;
-    let ran = Home::new().fdn(&["version", "--controller", &newer.url()]).await;
-    assert!(ran.err.contains("warning") && ran.err.contains("9.9.9"), "{}", ran.err);
-    let alone = Home::new().fdn(&["version", "--client", "-o", "json"]).await;
+    let ran = Home::new()
+        .fdn(&["version", "--controller", &newer.url()])
+        .await;
+    assert!(
+        ran.err.contains("warning") && ran.err.contains("9.9.9"),
+        "{}",
+        ran.err
+    );
+    let alone = Home::new()
+        .fdn(&["version", "--client", "-o", "json"])
+        .await;
     assert_eq!(alone.out, format!("{{\n  \"client\": \"{own}\"\n}}\n"));
 }
 
@@ -292,11 +283,18 @@ async fn completions_know_the_commands() {
 async fn new_makes_a_folder_once() {
     let home = Home::new();
     let folder = home.folder.path().join("thing").display().to_string();
-    let ran = home.fdn(&["new", "thing", "--lang", "python", "--dir", &folder]).await;
+    let ran = home
+        .fdn(&["new", "thing", "--lang", "python", "--dir", &folder])
+        .await;
     assert_eq!(ran.exit, Exit::Ok, "{ran:?}");
-    assert!(ran.out.contains("fdn.toml") && ran.err.contains("README.md"), "{ran:?}");
+    assert!(
+        ran.out.contains("fdn.toml") && ran.err.contains("README.md"),
+        "{ran:?}"
+    );
     assert!(home.read("thing/fdn.toml").contains("thing"));
-    let again = home.fdn(&["new", "thing", "--lang", "c", "--dir", &folder]).await;
+    let again = home
+        .fdn(&["new", "thing", "--lang", "c", "--dir", &folder])
+        .await;
     assert_eq!(again.exit, Exit::Conflict);
     assert!(again.err.contains("not empty"), "{}", again.err);
     let digit = home.fdn(&["new", "3d", "--lang", "rust"]).await;

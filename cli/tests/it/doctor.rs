@@ -17,13 +17,20 @@ async fn dns() -> SocketAddr {
         reply.metadata.authoritative = true;
         let ns = Name::from_ascii("ns1.fn.test.").expect("name");
         let soa = RData::SOA(SOA::new(ns.clone(), ns, 5, 1, 1, 1, 1));
-        reply.add_answer(Record::from_rdata(question.queries[0].name().clone(), 10, soa));
+        reply.add_answer(Record::from_rdata(
+            question.queries[0].name().clone(),
+            10,
+            soa,
+        ));
         Some(reply)
     })
     .await
 }
 
-fn controller(dns: SocketAddr, gateway: SocketAddr) -> impl Fn(&Recorded, usize) -> Reply + Send + Sync {
+fn controller(
+    dns: SocketAddr,
+    gateway: SocketAddr,
+) -> impl Fn(&Recorded, usize) -> Reply + Send + Sync {
     move |request, _| match (request.path.as_str(), &request.authorization) {
         (_, None) => Reply::problem(ErrorCode::Unauthenticated, "no token"),
         ("/v1/network", _) => {
@@ -47,7 +54,15 @@ async fn a_healthy_network_passes() {
     let fake = Fake::start(controller(dns().await, address)).await;
     let ran = Home::logged_in(&fake.url()).fdn(&["doctor"]).await;
     assert_eq!(ran.exit, Exit::Ok, "{ran:?}");
-    for expected in ["controller", "token", "DNS", "with authority (serial 5)", "2 of 2 alive", "1 of 1 accept", "open files"] {
+    for expected in [
+        "controller",
+        "token",
+        "DNS",
+        "with authority (serial 5)",
+        "2 of 2 alive",
+        "1 of 1 accept",
+        "open files",
+    ] {
         assert!(ran.out.contains(expected), "{expected}: {}", ran.out);
     }
     assert!(!ran.out.contains("FAIL"), "{}", ran.out);
@@ -57,12 +72,20 @@ async fn a_healthy_network_passes() {
 async fn each_thing_that_is_broken_is_named_with_a_remedy() {
     let nobody = SocketAddr::from(([127, 0, 9, 9], 9));
     let fake = Fake::start(controller(nobody, nobody)).await;
-    let ran = Home::logged_in(&fake.url()).fdn(&["doctor", "-o", "json"]).await;
+    let ran = Home::logged_in(&fake.url())
+        .fdn(&["doctor", "-o", "json"])
+        .await;
     assert_eq!(ran.exit, Exit::Failed, "{ran:?}");
     let checks: Vec<serde_json::Value> = serde_json::from_str(&ran.out).expect("JSON");
     let status = |name: &str| {
-        let check = checks.iter().find(|c| c["check"] == name).unwrap_or_else(|| panic!("{name} in {}", ran.out));
-        (check["status"].as_str().unwrap_or_default().to_owned(), check["advice"].is_string())
+        let check = checks
+            .iter()
+            .find(|c| c["check"] == name)
+            .unwrap_or_else(|| panic!("{name} in {}", ran.out));
+        (
+            check["status"].as_str().unwrap_or_default().to_owned(),
+            check["advice"].is_string(),
+        )
     };
     assert_eq!(status("controller"), ("ok".into(), false));
     assert_eq!(status("DNS"), ("fail".into(), true));
@@ -72,22 +95,44 @@ async fn each_thing_that_is_broken_is_named_with_a_remedy() {
 
 #[tokio::test]
 async fn nothing_running_is_one_clear_message() {
-    let ran = Home::new().fdn(&["doctor", "--controller", "http://127.0.0.1:1"]).await;
+    let ran = Home::new()
+        .fdn(&["doctor", "--controller", "http://127.0.0.1:1"])
+        .await;
     assert_eq!(ran.exit, Exit::Failed);
-    assert!(ran.out.contains("start a network with `fdn up`"), "{}", ran.out);
+    assert!(
+        ran.out.contains("start a network with `fdn up`"),
+        "{}",
+        ran.out
+    );
 }
 
 #[tokio::test]
 async fn a_missing_token_and_an_open_token_file_are_found() {
     let nobody = SocketAddr::from(([127, 0, 9, 9], 9));
     let fake = Fake::start(controller(nobody, nobody)).await;
-    let ran = Home::new().fdn(&["doctor", "--controller", &fake.url()]).await;
-    assert!(ran.out.contains(&format!("run fdn login {}", fake.url())), "{}", ran.out);
+    let ran = Home::new()
+        .fdn(&["doctor", "--controller", &fake.url()])
+        .await;
+    assert!(
+        ran.out.contains(&format!("run fdn login {}", fake.url())),
+        "{}",
+        ran.out
+    );
     let home = Home::new();
-    home.file(".config/fdn/config.toml", format!("current = \"x\"\n[contexts.x]\ncontroller = \"{}\"\n", fake.url()));
+    home.file(
+        ".config/fdn/config.toml",
+        format!(
+            "current = \"x\"\n[contexts.x]\ncontroller = \"{}\"\n",
+            fake.url()
+        ),
+    );
     home.file(".config/fdn/tokens/x", "token");
     let ran = home.fdn(&["doctor"]).await;
-    assert!(ran.out.contains("others can read it") && ran.out.contains("chmod 600"), "{}", ran.out);
+    assert!(
+        ran.out.contains("others can read it") && ran.out.contains("chmod 600"),
+        "{}",
+        ran.out
+    );
 }
 
 #[tokio::test]
@@ -96,5 +141,9 @@ async fn a_broken_configuration_is_a_failed_check() {
     home.file(".config/fdn/config.toml", "nonsense");
     let ran = home.fdn(&["doctor"]).await;
     assert_eq!(ran.exit, Exit::Failed);
-    assert!(ran.out.contains("FAIL  config") && ran.out.contains("config.toml"), "{}", ran.out);
+    assert!(
+        ran.out.contains("FAIL  config") && ran.out.contains("config.toml"),
+        "{}",
+        ran.out
+    );
 }

@@ -15,7 +15,11 @@ fn every_commands_help_is_as_reviewed() {
             continue;
         }
         let name = format!("help-{}.txt", command.get_name());
-        let text = command.clone().term_width(100).render_long_help().to_string();
+        let text = command
+            .clone()
+            .term_width(100)
+            .render_long_help()
+            .to_string();
         golden::check(&name, &text);
     }
 }
@@ -25,14 +29,23 @@ fn every_command_of_the_documentation_exists_and_the_other_way_round() {
     let page = include_str!("../../../docs/cli.md");
     for command in Cli::command().get_subcommands() {
         let heading = format!("## fdn {}", command.get_name());
-        assert!(page.lines().any(|line| line == heading), "docs/cli.md lacks {heading:?}");
+        assert!(
+            page.lines().any(|line| line == heading),
+            "docs/cli.md lacks {heading:?}"
+        );
     }
     for line in page.lines().filter_map(|line| line.strip_prefix("## fdn ")) {
-        assert!(Cli::command().find_subcommand(line).is_some(), "docs/cli.md has {line:?}, which is no command");
+        assert!(
+            Cli::command().find_subcommand(line).is_some(),
+            "docs/cli.md has {line:?}, which is no command"
+        );
     }
     for line in fdn_cli::exit::TABLE.lines().skip(1) {
         let number = line.trim().split(' ').next().expect("a number");
-        assert!(page.contains(&format!("| {number} |")), "docs/cli.md lacks exit code {number}");
+        assert!(
+            page.contains(&format!("| {number} |")),
+            "docs/cli.md lacks exit code {number}"
+        );
     }
 }
 
@@ -41,7 +54,11 @@ fn flags_of_every_command_stand_in_the_documentation() {
     let page = include_str!("../../../docs/cli.md");
     for command in Cli::command().get_subcommands() {
         for flag in command.get_arguments().filter_map(|a| a.get_long()) {
-            assert!(page.contains(&format!("--{flag}")), "docs/cli.md lacks --{flag} of fdn {}", command.get_name());
+            assert!(
+                page.contains(&format!("--{flag}")),
+                "docs/cli.md lacks --{flag} of fdn {}",
+                command.get_name()
+            );
         }
     }
 }

@@ -3,12 +3,13 @@
 
 mod binary;
 mod commands;
+mod deploy;
 mod doctor;
 mod end_to_end;
 mod golden;
+mod golden_output;
 mod help;
 mod invoke;
 mod logs;
-mod output;
 mod resolver;
 mod support;

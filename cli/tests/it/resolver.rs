@@ -18,7 +18,9 @@ use tokio::net::{TcpListener, UdpSocket};
 type Answer = Arc<dyn Fn(&Message, u32, bool) -> Option<Message> + Send + Sync>;
 
 /// A DNS server on 127.0.0.1.
-pub(crate) async fn serve(answer: impl Fn(&Message, u32, bool) -> Option<Message> + Send + Sync + 'static) -> SocketAddr {
+pub(crate) async fn serve(
+    answer: impl Fn(&Message, u32, bool) -> Option<Message> + Send + Sync + 'static,
+) -> SocketAddr {
     let answer: Answer = Arc::new(answer);
     let port = fdn_testkit::ports::local();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -30,7 +32,9 @@ pub(crate) async fn serve(answer: impl Fn(&Message, u32, bool) -> Option<Message
         while let Ok((length, from)) = udp.recv_from(&mut buffer).await {
             let question = Message::from_vec(&buffer[..length]).expect("a question");
             if let Some(reply) = by_udp(&question, count.fetch_add(1, Ordering::Relaxed), false) {
-                udp.send_to(&reply.to_vec().expect("octets"), from).await.expect("sent");
+                udp.send_to(&reply.to_vec().expect("octets"), from)
+                    .await
+                    .expect("sent");
             }
         }
     });
@@ -42,7 +46,10 @@ pub(crate) async fn serve(answer: impl Fn(&Message, u32, bool) -> Option<Message
             let question = Message::from_vec(&buffer).expect("a question");
             if let Some(reply) = answer(&question, 0, true) {
                 let octets = reply.to_vec().expect("octets");
-                stream.write_u16(octets.len().try_into().expect("short")).await.expect("sent");
+                stream
+                    .write_u16(octets.len().try_into().expect("short"))
+                    .await
+                    .expect("sent");
                 stream.write_all(&octets).await.expect("sent");
             }
         }
@@ -87,8 +94,14 @@ async fn an_answer_by_udp_is_taken_with_ttl_and_scope() {
     })
     .await;
     let client = "203.0.113.0/24".parse().expect("prefix");
-    let found = Resolver::new(server).lookup(&host(), Some(client)).await.expect("found");
-    assert_eq!((found.addresses.len(), found.addresses[0], found.ttl_s), (2, V4, 10));
+    let found = Resolver::new(server)
+        .lookup(&host(), Some(client))
+        .await
+        .expect("found");
+    assert_eq!(
+        (found.addresses.len(), found.addresses[0], found.ttl_s),
+        (2, V4, 10)
+    );
     assert_eq!((found.scope, found.by_tcp), (Some(20), false));
 }
 
@@ -100,7 +113,10 @@ async fn a_cut_answer_is_fetched_by_tcp() {
         Some(reply)
     })
     .await;
-    let found = Resolver::new(server).lookup(&host(), None).await.expect("found");
+    let found = Resolver::new(server)
+        .lookup(&host(), None)
+        .await
+        .expect("found");
     assert_eq!((found.addresses, found.by_tcp), (vec![V4], true));
 }
 
@@ -109,7 +125,9 @@ async fn a_lost_packet_and_a_failing_server_are_asked_again_with_a_new_id() {
     let ids = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = Arc::clone(&ids);
     let server = serve(move |question, count, _| {
-        seen.lock().expect("not poisoned").push(question.metadata.id);
+        seen.lock()
+            .expect("not poisoned")
+            .push(question.metadata.id);
         match count {
             0 => None,
             1 => {
@@ -122,7 +140,14 @@ async fn a_lost_packet_and_a_failing_server_are_asked_again_with_a_new_id() {
     })
     .await;
     let resolver = Resolver::new(server).with_timeout(Duration::from_millis(200));
-    assert_eq!(resolver.lookup(&host(), None).await.expect("found").addresses, [V4]);
+    assert_eq!(
+        resolver
+            .lookup(&host(), None)
+            .await
+            .expect("found")
+            .addresses,
+        [V4]
+    );
     let ids = ids.lock().expect("not poisoned").clone();
     assert_eq!(ids.len(), 3);
     assert!(ids[0] != ids[1] || ids[1] != ids[2], "{ids:?}");
@@ -139,34 +164,67 @@ async fn an_answer_to_another_question_is_not_taken() {
     })
     .await;
     let resolver = Resolver::new(server).with_timeout(Duration::from_millis(200));
-    assert_eq!(resolver.lookup(&host(), None).await.expect("the second attempt").addresses, [V4]);
+    assert_eq!(
+        resolver
+            .lookup(&host(), None)
+            .await
+            .expect("the second attempt")
+            .addresses,
+        [V4]
+    );
 }
 
 #[tokio::test]
 async fn ipv6_is_used_when_there_is_nothing_else() {
     let v6: IpAddr = "2001:db8::1".parse().expect("address");
     let server = serve(move |question, _, _| Some(with_addresses(question, &[v6]))).await;
-    assert_eq!(Resolver::new(server).lookup(&host(), None).await.expect("found").addresses, [v6]);
+    assert_eq!(
+        Resolver::new(server)
+            .lookup(&host(), None)
+            .await
+            .expect("found")
+            .addresses,
+        [v6]
+    );
 }
 
 #[tokio::test]
 async fn what_is_wrong_is_told_apart() {
-    let coded = |code| move |question: &Message, _, _| {
-        let mut reply = question.clone().into_response();
-        reply.metadata.response_code = code;
-        Some(reply)
+    let coded = |code| {
+        move |question: &Message, _, _| {
+            let mut reply = question.clone().into_response();
+            reply.metadata.response_code = code;
+            Some(reply)
+        }
     };
-    let lookup = async |server| Resolver::new(server).lookup(&host(), None).await.expect_err("no address");
+    let lookup = async |server| {
+        Resolver::new(server)
+            .lookup(&host(), None)
+            .await
+            .expect_err("no address")
+    };
     let no_name = lookup(serve(coded(ResponseCode::NXDomain)).await).await;
-    assert!(matches!(no_name, ResolveError::NoSuchName { .. }), "{no_name}");
+    assert!(
+        matches!(no_name, ResolveError::NoSuchName { .. }),
+        "{no_name}"
+    );
     let no_data = lookup(serve(coded(ResponseCode::NoError)).await).await;
-    assert!(matches!(no_data, ResolveError::NoAddress { .. }), "{no_data}");
+    assert!(
+        matches!(no_data, ResolveError::NoAddress { .. }),
+        "{no_data}"
+    );
     let refused = lookup(serve(coded(ResponseCode::Refused)).await).await;
     assert!(matches!(refused, ResolveError::Refused { .. }), "{refused}");
     let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, fdn_testkit::ports::local()));
-    let silent = Resolver::new(nobody).with_timeout(Duration::from_millis(100)).lookup(&host(), None).await;
+    let silent = Resolver::new(nobody)
+        .with_timeout(Duration::from_millis(100))
+        .lookup(&host(), None)
+        .await;
     let silent = silent.expect_err("nobody").to_string();
-    assert!(silent.contains("did not answer") && silent.contains("3 attempts"), "{silent}");
+    assert!(
+        silent.contains("did not answer") && silent.contains("3 attempts"),
+        "{silent}"
+    );
 }
 
 #[tokio::test]
@@ -184,6 +242,9 @@ async fn the_zone_tells_its_authority() {
         Some(reply)
     })
     .await;
-    let (soa, authoritative) = Resolver::new(server).zone(&"fn.test".parse().expect("zone")).await.expect("SOA");
+    let (soa, authoritative) = Resolver::new(server)
+        .zone(&"fn.test".parse().expect("zone"))
+        .await
+        .expect("SOA");
     assert_eq!((soa.serial, authoritative), (77, true));
 }

@@ -1,5 +1,7 @@
 //! Going back to an earlier version, and deleting.
 
+use std::sync::Arc;
+
 use fdn_core::workflow::Workflow;
 use fdn_core::{AppName, VersionNumber};
 use tracing::{info, warn};
@@ -65,11 +67,19 @@ pub async fn rollback(
     Ok(())
 }
 
-/// Deletes an app with its versions. Their numbers are never given again.
+/// Deletes an app with its versions. Their numbers are never given again. Once begun it goes on to its end, even if the caller no
+/// longer waits.
 ///
 /// # Errors
 /// When there is no such app or the store fails.
-pub async fn delete(state: &State, actor: &str, app: &AppName) -> Result<(), Error> {
+pub async fn delete(state: Arc<State>, actor: String, app: AppName) -> Result<(), Error> {
+    let deleting = tokio::spawn(async move { delete_inner(&state, &actor, &app).await });
+    deleting
+        .await
+        .map_err(|e| Error::Internal(format!("deleting broke: {e}")))?
+}
+
+async fn delete_inner(state: &State, actor: &str, app: &AppName) -> Result<(), Error> {
     let _alone = state.changes.lock().await;
     let now = fdn_service::now();
     let versions = in_transaction!(state.store, tx => {

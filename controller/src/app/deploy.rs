@@ -7,15 +7,19 @@
 //! again, which heals a damaged one. Secrets that the manifest names and the upload does not bring are taken over from the current version.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fdn_core::api::{DeployResponse, ValidationStep};
-use fdn_core::manifest::{Manifest, ManifestError};
+use fdn_core::manifest::Manifest;
 use fdn_core::message::Sealed;
 use fdn_core::workflow::Workflow;
 use fdn_core::{AppName, Coded, HostName, Revision, SecretName, Timestamp, VersionNumber};
 use fdn_service::secret::Secret;
 use sqlx::AnyConnection;
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::{info, warn};
+
+use super::secrets;
 
 use crate::Error;
 use crate::error::chain;
@@ -43,6 +47,8 @@ pub struct Upload {
     pub secrets: BTreeMap<SecretName, Secret>,
     /// The component.
     pub component: Component,
+    /// Its place among the uploads that are handled at the same time.
+    pub place: OwnedSemaphorePermit,
 }
 
 /// The current version of an app.
@@ -61,11 +67,24 @@ struct Candidate {
     component: Component,
 }
 
-/// Deploys a component as an app of its own.
+/// Deploys a component as an app of its own. Once begun it goes on to its end, even if the caller no longer waits: artifacts and rows have no
+/// common transaction that could be rolled back.
 ///
 /// # Errors
 /// When manifest or component are refused, or a store fails. Nothing is stored then.
 pub async fn deploy(
+    state: Arc<State>,
+    actor: String,
+    app: AppName,
+    upload: Upload,
+) -> Result<DeployResponse, Error> {
+    let deploying = tokio::spawn(async move { deploy_counted(&state, &actor, app, upload).await });
+    deploying
+        .await
+        .map_err(|e| Error::Internal(format!("deploying broke: {e}")))?
+}
+
+async fn deploy_counted(
     state: &State,
     actor: &str,
     app: AppName,
@@ -93,7 +112,8 @@ async fn deploy_inner(
         &state.settings.bounds,
     )?;
     let current = current(state, &app).await?;
-    let secrets = secrets(&manifest, upload.secrets, current.as_ref())?;
+    let kept = current.as_ref().map(|current| &current.secrets);
+    let secrets = secrets::values(&manifest, upload.secrets, kept)?;
     let candidate = Candidate {
         app,
         host,
@@ -101,8 +121,11 @@ async fn deploy_inner(
         secrets,
         component: upload.component,
     };
-    if let Some(current) = current.filter(|current| candidate.equals(current)) {
-        return unchanged(state, &candidate, &current).await;
+    if current.is_some_and(|current| candidate.equals(&current)) {
+        let _alone = state.changes.lock().await;
+        if let Some(response) = unchanged(state, &candidate).await? {
+            return Ok(response);
+        }
     }
     let judged = state
         .uploads
@@ -113,11 +136,9 @@ async fn deploy_inner(
         )
         .await?;
     let _alone = state.changes.lock().await;
-    if let Some(current) = self::current(state, &candidate.app)
-        .await?
-        .filter(|current| candidate.equals(current))
-    {
-        return unchanged(state, &candidate, &current).await;
+    // Somebody may have sent the same meanwhile.
+    if let Some(response) = unchanged(state, &candidate).await? {
+        return Ok(response);
     }
     store(state, actor, &candidate, judged.steps).await
 }
@@ -139,13 +160,7 @@ async fn current(state: &State, app: &AppName) -> Result<Option<Current>, Error>
     else {
         return Ok(None);
     };
-    let mut secrets = BTreeMap::new();
-    for (name, sealed) in &version.secrets {
-        secrets.insert(
-            name.clone(),
-            Secret::new(state.key.open(&context(&app.name, name), sealed)?),
-        );
-    }
+    let secrets = secrets::open(&state.key, &app.name, &version.secrets)?;
     Ok(Some(Current {
         app,
         version,
@@ -153,56 +168,25 @@ async fn current(state: &State, app: &AppName) -> Result<Option<Current>, Error>
     }))
 }
 
-/// What a secret is sealed for.
-fn context(app: &AppName, name: &SecretName) -> String {
-    format!("{app}/{name}")
-}
-
-/// The values of the manifest's secrets: those that were sent, else those that are current.
-fn secrets(
-    manifest: &Manifest,
-    mut sent: BTreeMap<SecretName, Secret>,
-    current: Option<&Current>,
-) -> Result<BTreeMap<SecretName, Secret>, ManifestError> {
-    let mut values = BTreeMap::new();
-    for name in &manifest.secrets {
-        let kept = || current.and_then(|current| current.secrets.get(name).cloned());
-        let value = sent.remove(name).or_else(kept).ok_or_else(|| {
-            ManifestError(format!(
-                "the secret {name} has no value; send one with `fdn deploy --secret {name}=-`"
-            ))
-        })?;
-        if value.expose().contains('\0') {
-            return Err(ManifestError(format!(
-                "the secret {name} must be free of NUL characters"
-            )));
-        }
-        values.insert(name.clone(), value);
-    }
-    match sent.keys().next() {
-        Some(name) => Err(ManifestError(format!(
-            "a value was sent for the secret {name}, which `secrets` does not name; add it there"
-        ))),
-        None => Ok(values),
-    }
-}
-
-async fn unchanged(
-    state: &State,
-    candidate: &Candidate,
-    current: &Current,
-) -> Result<DeployResponse, Error> {
+/// The answer if the candidate is what is current; its artifact is written again.
+async fn unchanged(state: &State, candidate: &Candidate) -> Result<Option<DeployResponse>, Error> {
+    let Some(current) = current(state, &candidate.app)
+        .await?
+        .filter(|current| candidate.equals(current))
+    else {
+        return Ok(None);
+    };
     state
         .artifacts
         .put(&candidate.component.digest(), candidate.component.path())
         .await?;
-    Ok(response(
+    Ok(Some(response(
         candidate,
         current.app.version,
         current.app.revision,
         true,
         Vec::new(),
-    ))
+    )))
 }
 
 fn response(
@@ -233,15 +217,7 @@ async fn store(
 ) -> Result<DeployResponse, Error> {
     let now = fdn_service::now();
     let digest = candidate.component.digest();
-    let mut sealed = BTreeMap::new();
-    for (name, value) in &candidate.secrets {
-        sealed.insert(
-            name.clone(),
-            state
-                .key
-                .seal(&context(&candidate.app, name), value.expose())?,
-        );
-    }
+    let sealed = secrets::seal(&state.key, &candidate.app, &candidate.secrets)?;
     state
         .artifacts
         .put(&digest, candidate.component.path())
@@ -402,41 +378,4 @@ pub(super) async fn artifact_release(state: &State, digest: fdn_core::Digest) ->
         state.artifacts.delete(&digest).await?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn manifest(secrets: &[&str]) -> Manifest {
-        Manifest {
-            secrets: secrets.iter().map(|s| s.parse().expect("name")).collect(),
-            ..Manifest::default()
-        }
-    }
-
-    fn sent(pairs: &[(&str, &str)]) -> BTreeMap<SecretName, Secret> {
-        pairs
-            .iter()
-            .map(|(name, value)| (name.parse().expect("name"), Secret::new(*value)))
-            .collect()
-    }
-
-    #[test]
-    fn every_secret_has_a_value_and_every_value_a_secret() {
-        let given = secrets(&manifest(&["A"]), sent(&[("A", "1")]), None).expect("complete");
-        assert_eq!(given, sent(&[("A", "1")]));
-        let missing = secrets(&manifest(&["A", "B"]), sent(&[("A", "1")]), None)
-            .expect_err("missing")
-            .to_string();
-        assert!(missing.contains("secret B has no value"), "{missing}");
-        let foreign = secrets(&manifest(&[]), sent(&[("A", "1")]), None)
-            .expect_err("foreign")
-            .to_string();
-        assert!(
-            foreign.contains("secret A, which `secrets` does not name"),
-            "{foreign}"
-        );
-        assert!(secrets(&manifest(&["A"]), sent(&[("A", "a\0b")]), None).is_err());
-    }
 }

@@ -7,4 +7,5 @@ pub mod describe;
 pub mod explain;
 pub mod login;
 pub mod logs;
+mod secrets;
 pub mod snapshot;

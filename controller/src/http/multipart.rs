@@ -7,6 +7,7 @@ use actix_multipart::{Field, Multipart, MultipartError};
 use fdn_core::{ByteSize, SecretName};
 use fdn_service::secret::Secret;
 use futures::{Stream, StreamExt};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Error;
 use crate::app::deploy::Upload;
@@ -40,6 +41,7 @@ struct Reader {
 /// # Errors
 /// When a part is unknown, missing, doubled or too large, or the body breaks off. What had arrived is gone then.
 pub(crate) async fn receive(state: &State, body: Multipart) -> Result<Upload, Error> {
+    let place = state.uploads.admit()?;
     let settings = &state.settings.uploads;
     let mut reader = Reader {
         body,
@@ -47,7 +49,7 @@ pub(crate) async fn receive(state: &State, body: Multipart) -> Result<Upload, Er
         limit: settings.body_limit,
         over: false,
     };
-    match reader.parts(state).await {
+    match reader.parts(state, place).await {
         Ok(upload) => Ok(upload),
         Err(error) => {
             // An answer to a client that is still sending is lost when the connection is closed under it.
@@ -74,7 +76,7 @@ async fn next<T>(
 }
 
 impl Reader {
-    async fn parts(&mut self, state: &State) -> Result<Upload, Error> {
+    async fn parts(&mut self, state: &State, place: OwnedSemaphorePermit) -> Result<Upload, Error> {
         let mut parts = Parts::default();
         while let Some(mut field) = next(&mut self.body, self.idle, &mut self.over).await? {
             let name = field.name().unwrap_or_default().to_owned();
@@ -113,6 +115,7 @@ impl Reader {
             manifest: parts.manifest,
             secrets: parts.secrets.unwrap_or_default(),
             component,
+            place,
         })
     }
 

@@ -136,10 +136,9 @@ pub(crate) async fn app_deploy(
 ) -> Answer<DeployResponse> {
     let actor = call.actor();
     let (app, parts) = call.input;
-    let _place = state.uploads.admit()?;
     let upload = multipart::receive(&state, parts).await?;
     Ok(web::Json(
-        deploy::deploy(&state, &actor, app.into_inner(), upload).await?,
+        deploy::deploy(state.into_inner(), actor, app.into_inner(), upload).await?,
     ))
 }
 
@@ -185,7 +184,8 @@ pub(crate) async fn app_delete(
     call: Authorized<Manage, App>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    change::delete(&state, &call.actor(), &call.input).await?;
+    let actor = call.actor();
+    change::delete(state.into_inner(), actor, call.input.into_inner()).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 

@@ -27,8 +27,7 @@ fn the_sample_file_is_valid_and_explains_every_key() {
                 .all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit())
         });
         assert!(!sets || explained, "{line} is not explained");
-        explained =
-            line.starts_with('#') && !sets || sets && line.starts_with('#') && explained;
+        explained = line.starts_with('#') && !sets || sets && line.starts_with('#') && explained;
     }
 }
 

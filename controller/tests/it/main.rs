@@ -2,6 +2,7 @@
 
 mod access;
 mod api;
+mod broker;
 mod explain;
 mod logs;
 mod migrations;
@@ -10,4 +11,6 @@ mod outbox;
 mod planner;
 mod rig;
 mod store;
+mod store_observed;
+mod surface;
 mod uploads;

@@ -6,7 +6,8 @@ use fdn_core::{MessageId, Revision};
 use fdn_testkit::{components, wait};
 use reqwest::Method;
 
-use crate::rig::{Backend, Rig, next, on_both};
+use crate::broker::next;
+use crate::rig::{Backend, Rig, on_both};
 
 on_both!(
     messages_wait_for_the_broker_and_keep_their_order,

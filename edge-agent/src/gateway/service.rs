@@ -1,7 +1,7 @@
 //! One request from its head to the last octet of its answer.
 //!
 //! Host → route → (held until the app is ready) → body → slot → guest → answer. Every way out is counted once, by [`CallEnd`] or by
-//! [`Gateway::refuse`].
+//! `Gateway::refuse`.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};

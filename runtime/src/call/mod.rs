@@ -31,7 +31,7 @@ pub use response_body::ResponseBody;
 pub use stats::{CallStats, StatsHandle};
 
 pub(crate) use request_body::GuestRequestBody;
-pub(crate) use shared::Shared;
+pub(crate) use shared::{Shared, Slice};
 
 use crate::error::CallError;
 use crate::function::Function;

@@ -18,8 +18,27 @@ use super::context::Limits;
 use super::stats::CallStats;
 use crate::error::CallError;
 use crate::log::LogSink;
+use crate::ticker::TICK;
 
 pub(crate) type Head = Result<http::Response<HyperOutgoingBody>, WasiErrorCode>;
+
+const NOT_SUSPECTED: u64 = u64::MAX;
+const TICK_NS: u64 = 1_000_000 * TICK.as_millis() as u64;
+
+/// What became of a slice.
+pub(crate) enum Slice {
+    /// It is not over, as far as can be told.
+    Short,
+    /// It is over; so much CPU time was used in all.
+    Used(Duration),
+}
+
+/// CPU time of this thread.
+fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
 
 pub(crate) struct Shared {
     pub(crate) started: Instant,
@@ -35,6 +54,8 @@ pub(crate) struct Shared {
     over: AtomicBool,
     cpu_ns: AtomicU64,
     slice_start_ns: AtomicU64,
+    /// The thread's clock when the running slice was noticed to be long.
+    suspected_at_ns: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -59,6 +80,7 @@ impl Shared {
             over: AtomicBool::new(false),
             cpu_ns: AtomicU64::new(0),
             slice_start_ns: AtomicU64::new(0),
+            suspected_at_ns: AtomicU64::new(NOT_SUSPECTED),
             state: Mutex::default(),
         }
     }
@@ -145,41 +167,81 @@ impl Shared {
 
     /// Runs one poll of the guest and counts its CPU time.
     pub(super) fn slice<T>(&self, poll: impl FnOnce() -> T) -> T {
-        self.slice_start_ns
-            .store(self.clock_ns(), Ordering::Relaxed);
+        self.begin_slice();
         let result = poll();
         self.count_cpu();
         result
     }
 
+    fn begin_slice(&self) {
+        self.slice_start_ns
+            .store(self.clock_ns(), Ordering::Relaxed);
+        self.suspected_at_ns.store(NOT_SUSPECTED, Ordering::Relaxed);
+    }
+
     /// Adds what the running slice has used so far. Only the thread that runs the slice calls this, so that reading and
     /// writing need not be one step.
     pub(crate) fn count_cpu(&self) {
-        let now = self.clock_ns();
-        let used = now.saturating_sub(self.slice_start_ns.swap(now, Ordering::Relaxed));
+        let used = self.slice_ns();
         let before = self.cpu_ns.load(Ordering::Relaxed);
         self.cpu_ns.store(before + used, Ordering::Relaxed);
+        self.begin_slice();
     }
 
-    /// How long the running slice has taken, and CPU time of the guest with it. Called by the guest inside a slice.
-    pub(crate) fn cpu_in_slice(&self) -> (Duration, Duration) {
-        let slice = self
+    /// Looks at the running slice; called by the guest inside it, at most once a tick.
+    ///
+    /// On a caller's thread a slice that is long by the wall clock may as well have been preempted, and a light guest must not
+    /// be sent to the background because its node is busy. So such a slice is only suspected at first; the thread's own
+    /// clock, read now and at the next look, then proves it.
+    pub(crate) fn look_at_slice(&self) -> Slice {
+        if self.is_heavy() {
+            return Slice::Used(self.total_ns());
+        }
+        let start = self.slice_start_ns.load(Ordering::Relaxed);
+        if self.wall_ns().saturating_sub(start) < TICK_NS {
+            return Slice::Short;
+        }
+        match self.suspected_at_ns.load(Ordering::Relaxed) {
+            NOT_SUSPECTED => {
+                self.suspected_at_ns
+                    .store(thread_cpu_ns(), Ordering::Relaxed);
+                Slice::Short
+            }
+            at if thread_cpu_ns().saturating_sub(at) < TICK_NS / 2 => Slice::Short,
+            _ => Slice::Used(self.total_ns()),
+        }
+    }
+
+    fn total_ns(&self) -> Duration {
+        Duration::from_nanos(self.cpu_ns.load(Ordering::Relaxed) + self.slice_ns())
+    }
+
+    /// CPU time of the running slice. In the background it is measured. On a caller's thread asking the kernel for the
+    /// thread's clock would cost as much as the rest of the bookkeeping, so it is the wall clock's up to two ticks, and
+    /// measured from when a longer slice was noticed.
+    fn slice_ns(&self) -> u64 {
+        let wall_or_cpu = self
             .clock_ns()
             .saturating_sub(self.slice_start_ns.load(Ordering::Relaxed));
-        let total = self.cpu_ns.load(Ordering::Relaxed) + slice;
-        (Duration::from_nanos(slice), Duration::from_nanos(total))
+        if self.is_heavy() {
+            return wall_or_cpu;
+        }
+        match self.suspected_at_ns.load(Ordering::Relaxed) {
+            NOT_SUSPECTED => wall_or_cpu.min(2 * TICK_NS),
+            at => TICK_NS + thread_cpu_ns().saturating_sub(at),
+        }
     }
 
-    /// On a caller's thread a slice is short, and reading the wall clock costs a tenth of asking the kernel for the thread's
-    /// own clock. In the background threads compete, and only the latter is just.
     fn clock_ns(&self) -> u64 {
         if self.is_heavy() {
-            let time = clock_gettime(ClockId::ThreadCPUTime);
-            u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
-                + u64::try_from(time.tv_nsec).unwrap_or(0)
+            thread_cpu_ns()
         } else {
-            u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+            self.wall_ns()
         }
+    }
+
+    fn wall_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn use_slice(&self) {

@@ -26,9 +26,7 @@ async fn endless_loops_do_not_keep_a_light_call_from_ending() {
     .await;
     for _ in 0..100 {
         let call = hello.call(context(), get());
-        let stats = call.stats();
         assert_eq!(finish(call).await, Ok((200, Bytes::from_static(b"hi"))));
-        assert!(stats.snapshot().finished);
     }
     // Not because the loops had ended.
     assert!(loops.iter().all(|task| !task.is_finished()));
@@ -93,8 +91,7 @@ async fn dropping_the_body_ends_a_heavy_guest() {
     .expect("an engine");
     let call = load_into(&engine, &components::looping_midway()).call(context(), get());
     let response = call.response().await.expect("a head");
-    assert_eq!(engine.stats().heavy_calls, 1);
     drop(response);
     until("the guest is gone", || engine.stats().heavy_calls == 0).await;
-    assert_eq!(engine.stats().live_instances, 0);
+    until("and its instance", || engine.stats().live_instances == 0).await;
 }

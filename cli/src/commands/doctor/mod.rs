@@ -6,11 +6,12 @@ mod network;
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
-use crate::config::{Choice, ConfigStore, Target};
+use crate::config::ConfigStore;
 use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::{CliError, render};
 use crate::output::{Report, table};
+use crate::target::{Choice, Target};
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -40,15 +41,30 @@ pub struct Check {
 
 impl Check {
     fn ok(check: &'static str, found: impl Into<String>) -> Self {
-        Self { check, status: Status::Ok, found: found.into(), advice: None }
+        Self {
+            check,
+            status: Status::Ok,
+            found: found.into(),
+            advice: None,
+        }
     }
 
     fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { check, status: Status::Warn, found: found.into(), advice: Some(advice.into()) }
+        Self {
+            check,
+            status: Status::Warn,
+            found: found.into(),
+            advice: Some(advice.into()),
+        }
     }
 
     fn fail(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { check, status: Status::Fail, found: found.into(), advice: Some(advice.into()) }
+        Self {
+            check,
+            status: Status::Fail,
+            found: found.into(),
+            advice: Some(advice.into()),
+        }
     }
 
     fn failed(check: &'static str, error: &CliError) -> Self {
@@ -74,18 +90,25 @@ impl Report for Diagnosis {
         });
         let lines = table(&[], rows);
         // The advice stands under its check.
-        lines.lines().zip(&self.0).fold(String::new(), |mut text, (line, check)| {
-            text.push_str(line);
-            text.push('\n');
-            if let Some(advice) = &check.advice {
-                text.push_str(&format!("      -> {advice}\n"));
-            }
-            text
-        })
+        lines
+            .lines()
+            .zip(&self.0)
+            .fold(String::new(), |mut text, (line, check)| {
+                text.push_str(line);
+                text.push('\n');
+                if let Some(advice) = &check.advice {
+                    text.push_str(&format!("      -> {advice}\n"));
+                }
+                text
+            })
     }
 
     fn names(&self) -> Vec<String> {
-        self.0.iter().filter(|c| c.status != Status::Ok).map(|c| c.check.to_owned()).collect()
+        self.0
+            .iter()
+            .filter(|c| c.status != Status::Ok)
+            .map(|c| c.check.to_owned())
+            .collect()
     }
 }
 
@@ -93,30 +116,50 @@ impl Report for Diagnosis {
 ///
 /// # Errors
 /// [`CliError::Unhealthy`] when a check failed.
-pub async fn run(args: &DoctorArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+pub async fn run(
+    args: &DoctorArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
     let store = ConfigStore::open(env)?;
     let mut checks = Vec::new();
     let target = configuration(&(&args.connect).into(), env, &store, &mut checks);
     if let Some(target) = &target {
         network::check(target, &mut checks).await;
     }
-    let local = target.as_ref().is_none_or(|t| t.context.as_ref().is_none_or(|c| c.data_dir.is_some()));
+    let local = target
+        .as_ref()
+        .is_none_or(|t| t.context.as_ref().is_none_or(|c| c.data_dir.is_some()));
     machine::check(local, &mut checks);
     let failed = checks.iter().filter(|c| c.status == Status::Fail).count();
     let all = checks.len();
     console.report(args.output.output, &Diagnosis(checks))?;
-    if failed > 0 { Err(CliError::Unhealthy(format!("{failed} of {all} checks failed"))) } else { Ok(()) }
+    if failed > 0 {
+        Err(CliError::Unhealthy(format!(
+            "{failed} of {all} checks failed"
+        )))
+    } else {
+        Ok(())
+    }
 }
 
 /// Reads the configuration; the network it names, if it names one.
-fn configuration(choice: &Choice, env: &Environment, store: &ConfigStore, checks: &mut Vec<Check>) -> Option<Target> {
+fn configuration(
+    choice: &Choice,
+    env: &Environment,
+    store: &ConfigStore,
+    checks: &mut Vec<Check>,
+) -> Option<Target> {
     let file = store.file();
     match Target::decide(choice, env, store) {
         Ok(target) => {
             let place = file.display();
             checks.push(match (&target.name, file.exists()) {
                 (Some(name), _) => Check::ok("config", format!("context {name} of {place}")),
-                (None, true) => Check::ok("config", format!("{place}; no context for {}", target.controller)),
+                (None, true) => Check::ok(
+                    "config",
+                    format!("{place}; no context for {}", target.controller),
+                ),
                 (None, false) => Check::warn(
                     "config",
                     format!("{place} does not exist; {} is assumed", target.controller),
@@ -130,8 +173,17 @@ fn configuration(choice: &Choice, env: &Environment, store: &ConfigStore, checks
         }
         Err(error) => {
             let text = render(&error);
-            let found = text.lines().next().unwrap_or_default().trim_start_matches("fdn: error ").to_owned();
-            checks.push(Check::fail("config", found, error.hint().unwrap_or_default()));
+            let found = text
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .trim_start_matches("fdn: error ")
+                .to_owned();
+            checks.push(Check::fail(
+                "config",
+                found,
+                error.hint().unwrap_or_default(),
+            ));
             None
         }
     }
@@ -146,7 +198,10 @@ fn private(store: &ConfigStore, context: &str) -> Option<Check> {
         Check::warn(
             "token file",
             format!("{} has mode {mode:o}: others can read it", path.display()),
-            format!("chmod 600 {}, and log in again if others use this machine", path.display()),
+            format!(
+                "chmod 600 {}, and log in again if others use this machine",
+                path.display()
+            ),
         )
     })
 }
@@ -157,8 +212,15 @@ mod tests {
 
     #[test]
     fn advice_stands_under_its_check() {
-        let checks = vec![Check::ok("a", "fine"), Check::fail("longer", "broken", "mend it"), Check::warn("b", "so-so", "look")];
+        let checks = vec![
+            Check::ok("a", "fine"),
+            Check::fail("longer", "broken", "mend it"),
+            Check::warn("b", "so-so", "look"),
+        ];
         let text = Diagnosis(checks).text(false);
-        assert_eq!(text, "ok    a       fine\nFAIL  longer  broken\n      -> mend it\nwarn  b       so-so\n      -> look\n");
+        assert_eq!(
+            text,
+            "ok    a       fine\nFAIL  longer  broken\n      -> mend it\nwarn  b       so-so\n      -> look\n"
+        );
     }
 }

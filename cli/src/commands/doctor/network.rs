@@ -10,9 +10,9 @@ use tokio::net::TcpStream;
 use super::Check;
 use crate::client::Client;
 use crate::commands::version::{VERSION, minor};
-use crate::config::Target;
 use crate::error::CliError;
 use crate::resolver::{Resolver, system_server};
+use crate::target::Target;
 
 /// A clock that is off by more than this makes tokens and ages wrong.
 const SKEW_MAX: Duration = Duration::from_secs(5);
@@ -41,13 +41,28 @@ pub(super) async fn check(target: &Target, checks: &mut Vec<Check>) {
 }
 
 /// Whether the controller answers, in which version, whether it takes our token, and what its clock says.
-async fn controller(client: &Client, target: &Target, checks: &mut Vec<Check>) -> Option<NetworkInfo> {
+async fn controller(
+    client: &Client,
+    target: &Target,
+    checks: &mut Vec<Check>,
+) -> Option<NetworkInfo> {
     let (network, clock) = match client.network_and_clock().await {
         Ok(answer) => answer,
         Err(CliError::Problem(problem)) if matches!(problem.status, 401 | 403) => {
-            checks.push(Check::ok("controller", format!("{} answers", client.place())));
-            let found = if target.token.is_some() { "the controller does not take it" } else { "there is none" };
-            checks.push(Check::fail("token", found, format!("run fdn login {}", client.place())));
+            checks.push(Check::ok(
+                "controller",
+                format!("{} answers", client.place()),
+            ));
+            let found = if target.token.is_some() {
+                "the controller does not take it"
+            } else {
+                "there is none"
+            };
+            checks.push(Check::fail(
+                "token",
+                found,
+                format!("run fdn login {}", client.place()),
+            ));
             return None;
         }
         Err(error) => {
@@ -60,7 +75,11 @@ async fn controller(client: &Client, target: &Target, checks: &mut Vec<Check>) -
         Check::ok("controller", found)
     } else {
         let advice = "install the client of the controller's minor version";
-        Check::warn("controller", format!("{found}; this client is {VERSION}"), advice)
+        Check::warn(
+            "controller",
+            format!("{found}; this client is {VERSION}"),
+            advice,
+        )
     });
     checks.push(token(client, target).await);
     checks.extend(clock.map(|theirs| skew(fdn_service::now(), theirs)));
@@ -69,7 +88,11 @@ async fn controller(client: &Client, target: &Target, checks: &mut Vec<Check>) -
 
 async fn token(client: &Client, target: &Target) -> Check {
     if target.token.is_none() {
-        return Check::fail("token", "there is none", format!("run fdn login {}", client.place()));
+        return Check::fail(
+            "token",
+            "there is none",
+            format!("run fdn login {}", client.place()),
+        );
     }
     match client.network().await {
         Ok(_) => Check::ok("token", "the controller takes it"),
@@ -79,32 +102,58 @@ async fn token(client: &Client, target: &Target) -> Check {
 
 fn skew(ours: Timestamp, theirs: Timestamp) -> Check {
     // The header has whole seconds, so a second either way says nothing.
-    let off = ours.since(theirs).max(theirs.since(ours)).saturating_sub(Duration::from_secs(1));
+    let off = ours
+        .since(theirs)
+        .max(theirs.since(ours))
+        .saturating_sub(Duration::from_secs(1));
     if off <= SKEW_MAX {
         return Check::ok("clock", "agrees with the controller's");
     }
     let found = format!("differs from the controller's by {} s", off.as_secs());
-    Check::warn("clock", found, "set both clocks by NTP (timedatectl set-ntp true)")
+    Check::warn(
+        "clock",
+        found,
+        "set both clocks by NTP (timedatectl set-ntp true)",
+    )
 }
 
 async fn dns(target: &Target, network: Option<&NetworkInfo>, checks: &mut Vec<Check>) {
     let saved = target.context.as_ref();
-    let zone = saved.and_then(|c| c.zone.clone()).or_else(|| network.map(|n| n.zone.clone()));
+    let zone = saved
+        .and_then(|c| c.zone.clone())
+        .or_else(|| network.map(|n| n.zone.clone()));
     let Some(zone) = zone else {
         let advice = "run fdn up or fdn login, so that it is saved";
-        return checks.push(Check::warn("DNS", "not looked at: the zone is not known", advice));
+        return checks.push(Check::warn(
+            "DNS",
+            "not looked at: the zone is not known",
+            advice,
+        ));
     };
-    let server = saved.and_then(|c| c.dns).or_else(|| network.and_then(|n| n.dns));
+    let server = saved
+        .and_then(|c| c.dns)
+        .or_else(|| network.and_then(|n| n.dns));
     let server = match server {
         Some(server) => server,
-        None => match system_server(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()) {
-            Ok(server) => server,
-            Err(error) => return checks.push(Check::failed("DNS", &error.into())),
-        },
+        None => {
+            match system_server(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()) {
+                Ok(server) => server,
+                Err(error) => return checks.push(Check::failed("DNS", &error.into())),
+            }
+        }
     };
     checks.push(match Resolver::new(server).zone(&zone).await {
-        Ok((soa, true)) => Check::ok("DNS", format!("{server} answers for {zone} with authority (serial {})", soa.serial)),
-        Ok((soa, false)) => Check::ok("DNS", format!("{server} resolves {zone} (serial {})", soa.serial)),
+        Ok((soa, true)) => Check::ok(
+            "DNS",
+            format!(
+                "{server} answers for {zone} with authority (serial {})",
+                soa.serial
+            ),
+        ),
+        Ok((soa, false)) => Check::ok(
+            "DNS",
+            format!("{server} resolves {zone} (serial {})", soa.serial),
+        ),
         Err(error) => Check::failed("DNS", &error.into()),
     });
 }
@@ -118,19 +167,40 @@ async fn gateways(clusters: &[ClusterInfo], checks: &mut Vec<Check>) {
         (a, b) if a < b => Check::warn("nodes", found, "fdn nodes shows which are lost"),
         _ => Check::ok("nodes", found),
     });
-    let addresses: Vec<SocketAddr> = clusters.iter().flat_map(|c| &c.gateways).copied().take(GATEWAYS_MAX).collect();
+    let addresses: Vec<SocketAddr> = clusters
+        .iter()
+        .flat_map(|c| &c.gateways)
+        .copied()
+        .take(GATEWAYS_MAX)
+        .collect();
     let tries = addresses.iter().map(|address| async move {
         let reached = tokio::time::timeout(CONNECT, TcpStream::connect(address)).await;
         (!matches!(reached, Ok(Ok(_)))).then_some(*address)
     });
-    let lost: Vec<String> =
-        futures::future::join_all(tries).await.into_iter().flatten().map(|a| a.to_string()).collect();
+    let lost: Vec<String> = futures::future::join_all(tries)
+        .await
+        .into_iter()
+        .flatten()
+        .map(|a| a.to_string())
+        .collect();
     checks.push(if lost.is_empty() {
-        Check::ok("gateways", format!("{} of {} accept connections", addresses.len(), addresses.len()))
+        Check::ok(
+            "gateways",
+            format!(
+                "{} of {} accept connections",
+                addresses.len(),
+                addresses.len()
+            ),
+        )
     } else {
         Check::fail(
             "gateways",
-            format!("no connection to {} of {}: {}", lost.len(), addresses.len(), lost.join(", ")),
+            format!(
+                "no connection to {} of {}: {}",
+                lost.len(),
+                addresses.len(),
+                lost.join(", ")
+            ),
             "see whether the node runs, and whether a firewall stands between",
         )
     });
@@ -147,6 +217,9 @@ mod tests {
         assert_eq!(skew(now, Timestamp(now.0 - 3_000)).status, Status::Ok);
         assert_eq!(skew(now, Timestamp(now.0 + 3_000)).status, Status::Ok);
         let late = skew(now, Timestamp(now.0 - 60_000));
-        assert_eq!((late.status, late.found.contains("59 s")), (Status::Warn, true));
+        assert_eq!(
+            (late.status, late.found.contains("59 s")),
+            (Status::Warn, true)
+        );
     }
 }

@@ -30,7 +30,9 @@ pub(super) struct Connection {
 ///
 /// # Errors
 /// When none does.
-pub(super) async fn connect(addresses: &[SocketAddr]) -> Result<(Connection, Vec<(SocketAddr, String)>), CliError> {
+pub(super) async fn connect(
+    addresses: &[SocketAddr],
+) -> Result<(Connection, Vec<(SocketAddr, String)>), CliError> {
     let began = Instant::now();
     let mut skipped = Vec::new();
     for address in addresses {
@@ -38,15 +40,36 @@ pub(super) async fn connect(addresses: &[SocketAddr]) -> Result<(Connection, Vec
             Ok(Ok(stream)) => {
                 // Small requests must not wait for an acknowledgement (RFC 896).
                 drop(stream.set_nodelay(true));
-                return Ok((Connection { address: *address, took: began.elapsed(), stream }, skipped));
+                return Ok((
+                    Connection {
+                        address: *address,
+                        took: began.elapsed(),
+                        stream,
+                    },
+                    skipped,
+                ));
             }
             Ok(Err(error)) => skipped.push((*address, root_cause(&error))),
-            Err(_) => skipped.push((*address, format!("no connection within {} s", CONNECT.as_secs()))),
+            Err(_) => skipped.push((
+                *address,
+                format!("no connection within {} s", CONNECT.as_secs()),
+            )),
         }
     }
-    let place = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let reason = skipped.last().map_or_else(|| "there is no address".to_owned(), |(_, reason)| reason.clone());
-    Err(CliError::Unreachable { what: "a gateway", place, reason })
+    let place = addresses
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
+    let reason = skipped.last().map_or_else(
+        || "there is no address".to_owned(),
+        |(_, reason)| reason.clone(),
+    );
+    Err(CliError::Unreachable {
+        what: "a gateway",
+        place,
+        reason,
+    })
 }
 
 /// Sends the request and returns the answer's head, and how long it took to come.
@@ -59,8 +82,15 @@ pub(super) async fn send(
 ) -> Result<(Response<Incoming>, Duration), CliError> {
     let began = Instant::now();
     let address = connection.address;
-    let broken = |e: hyper::Error| CliError::Cut(format!("{address} ended the connection without an answer: {}", root_cause(&e)));
-    let (mut sender, driver) = http1::handshake(TokioIo::new(connection.stream)).await.map_err(broken)?;
+    let broken = |e: hyper::Error| {
+        CliError::Cut(format!(
+            "{address} ended the connection without an answer: {}",
+            root_cause(&e)
+        ))
+    };
+    let (mut sender, driver) = http1::handshake(TokioIo::new(connection.stream))
+        .await
+        .map_err(broken)?;
     tokio::spawn(async move {
         // What goes wrong here is seen by the exchange itself.
         drop(driver.await);

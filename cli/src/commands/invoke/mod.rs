@@ -21,11 +21,11 @@ use hyper::body::Incoming;
 use super::target;
 use crate::args::InvokeArgs;
 use crate::client::{Client, root_cause};
-use crate::config::Target;
 use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::CliError;
 use crate::resolver::{Resolved, Resolver, system_server};
+use crate::target::Target;
 
 /// How much of a gateway's error is read.
 const PROBLEM_MAX: usize = 64 << 10;
@@ -42,20 +42,39 @@ struct Network {
 ///
 /// # Errors
 /// When the name does not resolve, no gateway can be reached, the call takes too long or is answered with a status of 400 or above.
-pub async fn run(args: &InvokeArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+pub async fn run(
+    args: &InvokeArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
     let limit = args.timeout.as_duration();
     let late = |_| CliError::Timeout(format!("the call took longer than {}", args.timeout));
-    tokio::time::timeout(limit, invoke(args, env, console)).await.map_err(late)?
+    tokio::time::timeout(limit, invoke(args, env, console))
+        .await
+        .map_err(late)?
 }
 
-async fn invoke(args: &InvokeArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+async fn invoke(
+    args: &InvokeArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
     let network = network(args, env).await?;
     let prepared = request::prepare(args, &network.host, network.port)?;
-    let resolved = network.resolver.lookup(&network.host, args.client_subnet).await?;
-    let addresses: Vec<SocketAddr> = resolved.addresses.iter().map(|a| SocketAddr::new(*a, network.port)).collect();
+    let resolved = network
+        .resolver
+        .lookup(&network.host, args.client_subnet)
+        .await?;
+    let addresses: Vec<SocketAddr> = resolved
+        .addresses
+        .iter()
+        .map(|a| SocketAddr::new(*a, network.port))
+        .collect();
     let (connection, skipped) = call::connect(&addresses).await?;
     for (address, reason) in &skipped {
-        console.note(&format!("fdn: {address} does not answer ({reason}); trying the next address"));
+        console.note(&format!(
+            "fdn: {address} does not answer ({reason}); trying the next address"
+        ));
     }
     let (address, connected) = (connection.address, connection.took);
     let (response, first_byte) = call::send(connection, prepared).await?;
@@ -65,7 +84,12 @@ async fn invoke(args: &InvokeArgs, env: &Environment, console: &mut Console) -> 
     }
     let (problem, body) = deliver(response, args.output.as_deref(), console).await?;
     if !args.quiet {
-        let times = Times { dns: resolved.took, connect: connected, first_byte, body };
+        let times = Times {
+            dns: resolved.took,
+            connect: connected,
+            first_byte,
+            body,
+        };
         console.note(&summary(status, &headers, address, &resolved, &times));
     }
     outcome(status, &headers, problem)
@@ -75,8 +99,13 @@ async fn invoke(args: &InvokeArgs, env: &Environment, console: &mut Console) -> 
 async fn network(args: &InvokeArgs, env: &Environment) -> Result<Network, CliError> {
     let target = target(&args.connect, env)?;
     let saved = target.context.as_ref();
-    let mut zone = args.zone.clone().or_else(|| saved.and_then(|c| c.zone.clone()));
-    let mut port = args.gateway_port.or_else(|| saved.and_then(|c| c.gateway_port));
+    let mut zone = args
+        .zone
+        .clone()
+        .or_else(|| saved.and_then(|c| c.zone.clone()));
+    let mut port = args
+        .gateway_port
+        .or_else(|| saved.and_then(|c| c.gateway_port));
     let mut dns = args.dns.or_else(|| saved.and_then(|c| c.dns));
     if zone.is_none() || port.is_none() {
         let known = ask(&target).await?;
@@ -85,17 +114,26 @@ async fn network(args: &InvokeArgs, env: &Environment) -> Result<Network, CliErr
         dns = dns.or(known.dns);
     }
     let (Some(zone), Some(port)) = (zone, port) else {
-        return Err(CliError::Config("the context names no zone; run fdn login again".to_owned()));
+        return Err(CliError::Config(
+            "the context names no zone; run fdn login again".to_owned(),
+        ));
     };
     let server = match dns {
         Some(server) => server,
         None => system_server(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())?,
     };
-    Ok(Network { host: HostName::of_app(&args.app, &zone)?, resolver: Resolver::new(server), port })
+    Ok(Network {
+        host: HostName::of_app(&args.app, &zone)?,
+        resolver: Resolver::new(server),
+        port,
+    })
 }
 
 async fn ask(target: &Target) -> Result<NetworkInfo, CliError> {
-    Client::new(target)?.network_and_clock().await.map(|(network, _)| network)
+    Client::new(target)?
+        .network_and_clock()
+        .await
+        .map(|(network, _)| network)
 }
 
 /// What took how long.
@@ -119,7 +157,10 @@ impl Times {
 fn head(response: &Response<Incoming>) -> String {
     let mut text = format!("{:?} {}\n", response.version(), response.status());
     for (name, value) in response.headers() {
-        text.push_str(&format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
+        text.push_str(&format!(
+            "{name}: {}\n",
+            String::from_utf8_lossy(value.as_bytes())
+        ));
     }
     text.push('\n');
     text
@@ -140,32 +181,47 @@ async fn deliver(
     };
     // A gateway's own error is told on standard error: it is not the function's answer.
     let mut out = match file.filter(|_| !is_problem) {
-        Some(path) => Some((path, std::fs::File::create(path).map_err(|e| unwritable(path, e))?)),
+        Some(path) => Some((
+            path,
+            std::fs::File::create(path).map_err(|e| unwritable(path, e))?,
+        )),
         None => None,
     };
     let mut body = response.into_body();
     let mut problem = Vec::new();
     let mut last = None;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| CliError::Cut(format!("the answer broke off: {}", root_cause(&e))))?;
-        let Ok(data) = frame.into_data() else { continue };
+        let frame = frame
+            .map_err(|e| CliError::Cut(format!("the answer broke off: {}", root_cause(&e))))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
         last = data.last().copied().or(last);
         match &mut out {
-            _ if is_problem => problem.extend_from_slice(&data[..data.len().min(PROBLEM_MAX - problem.len())]),
+            _ if is_problem => {
+                problem.extend_from_slice(&data[..data.len().min(PROBLEM_MAX - problem.len())])
+            }
             Some((path, file)) => file.write_all(&data).map_err(|e| unwritable(path, e))?,
             None => console.print_bytes(&data)?,
         }
     }
     let took = began.elapsed();
     // Keeps the summary off the answer's last line on a terminal; a pipe gets the octets alone.
-    if out.is_none() && !is_problem && console.out_is_terminal() && last.is_some_and(|b| b != b'\n') {
+    if out.is_none() && !is_problem && console.out_is_terminal() && last.is_some_and(|b| b != b'\n')
+    {
         console.print("\n")?;
     }
     Ok((serde_json::from_slice(&problem).ok(), took))
 }
 
 /// Two lines: what answered, and how long each part took.
-fn summary(status: StatusCode, headers: &HeaderMap, address: SocketAddr, resolved: &Resolved, times: &Times) -> String {
+fn summary(
+    status: StatusCode,
+    headers: &HeaderMap,
+    address: SocketAddr,
+    resolved: &Resolved,
+    times: &Times,
+) -> String {
     let value = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
     let mut line = format!("{status}");
     if let Some(cluster) = value(header::CLUSTER) {
@@ -216,13 +272,21 @@ fn server_timing(value: &str) -> Vec<String> {
 }
 
 /// Whether the call counts as done.
-fn outcome(status: StatusCode, headers: &HeaderMap, problem: Option<Problem>) -> Result<(), CliError> {
+fn outcome(
+    status: StatusCode,
+    headers: &HeaderMap,
+    problem: Option<Problem>,
+) -> Result<(), CliError> {
     if let Some(code) = headers.get(header::ERROR).and_then(|v| v.to_str().ok()) {
         let code = ErrorCode::try_from(code.to_owned()).unwrap_or(ErrorCode::Internal);
         let detail = problem.map_or_else(|| code.title().to_owned(), |p| p.detail);
         return Err(CliError::Call(detail, code));
     }
-    if status.as_u16() >= 400 { Err(CliError::Status(status.as_u16())) } else { Ok(()) }
+    if status.as_u16() >= 400 {
+        Err(CliError::Status(status.as_u16()))
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -231,7 +295,10 @@ mod tests {
 
     #[test]
     fn server_timing_reads_well() {
-        assert_eq!(server_timing("start;dur=0.01, exec;desc=\"x\";dur=1.2, hit"), ["start 0.01 ms", "exec 1.2 ms", "hit"]);
+        assert_eq!(
+            server_timing("start;dur=0.01, exec;desc=\"x\";dur=1.2, hit"),
+            ["start 0.01 ms", "exec 1.2 ms", "hit"]
+        );
         assert_eq!(server_timing(""), [] as [&str; 0]);
     }
 
@@ -241,10 +308,26 @@ mod tests {
         headers.insert(header::CLUSTER, "eu-west".parse().expect("value"));
         headers.insert(header::TIMING, "exec;dur=1.2".parse().expect("value"));
         let ms = Duration::from_millis;
-        let times = Times { dns: ms(1), connect: ms(2), first_byte: ms(3), body: ms(4) };
-        let resolved =
-            Resolved { addresses: Vec::new(), ttl_s: 10, scope: None, by_tcp: true, took: ms(1) };
-        let text = summary(StatusCode::OK, &headers, SocketAddr::from(([127, 0, 1, 1], 80)), &resolved, &times);
+        let times = Times {
+            dns: ms(1),
+            connect: ms(2),
+            first_byte: ms(3),
+            body: ms(4),
+        };
+        let resolved = Resolved {
+            addresses: Vec::new(),
+            ttl_s: 10,
+            scope: None,
+            by_tcp: true,
+            took: ms(1),
+        };
+        let text = summary(
+            StatusCode::OK,
+            &headers,
+            SocketAddr::from(([127, 0, 1, 1], 80)),
+            &resolved,
+            &times,
+        );
         assert_eq!(
             text,
             "200 OK  cluster eu-west  at 127.0.1.1:80\n\
@@ -256,11 +339,17 @@ mod tests {
     fn a_gateways_error_keeps_its_code_and_a_functions_status_does_not_pass_for_success() {
         let mut headers = HeaderMap::new();
         assert!(outcome(StatusCode::OK, &headers, None).is_ok());
-        assert!(matches!(outcome(StatusCode::IM_A_TEAPOT, &headers, None), Err(CliError::Status(418))));
+        assert!(matches!(
+            outcome(StatusCode::IM_A_TEAPOT, &headers, None),
+            Err(CliError::Status(418))
+        ));
         headers.insert(header::ERROR, "FDN-3003".parse().expect("value"));
         let problem = Problem::new(ErrorCode::FunctionTimeout, "too slow");
-        let error = outcome(StatusCode::GATEWAY_TIMEOUT, &headers, Some(problem)).expect_err("problem");
-        assert!(matches!(&error, CliError::Call(text, ErrorCode::FunctionTimeout) if text == "too slow"));
+        let error =
+            outcome(StatusCode::GATEWAY_TIMEOUT, &headers, Some(problem)).expect_err("problem");
+        assert!(
+            matches!(&error, CliError::Call(text, ErrorCode::FunctionTimeout) if text == "too slow")
+        );
         assert_eq!(error.exit(), crate::exit::Exit::Timeout);
     }
 }

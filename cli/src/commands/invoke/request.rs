@@ -23,22 +23,37 @@ pub(super) type Body = BoxBody<Bytes, io::Error>;
 ///
 /// # Errors
 /// When method, path, a header or the body's file is not usable.
-pub(super) fn prepare(args: &InvokeArgs, host: &HostName, port: u16) -> Result<Request<Body>, CliError> {
+pub(super) fn prepare(
+    args: &InvokeArgs,
+    host: &HostName,
+    port: u16,
+) -> Result<Request<Body>, CliError> {
     let method = match &args.method {
-        Some(text) => text.parse().map_err(|_| CliError::Usage(format!("{text:?} is not a method")))?,
+        Some(text) => text
+            .parse()
+            .map_err(|_| CliError::Usage(format!("{text:?} is not a method")))?,
         None if args.data.is_some() => Method::POST,
         None => Method::GET,
     };
-    let path = if args.path.starts_with('/') { args.path.clone() } else { format!("/{}", args.path) };
+    let path = if args.path.starts_with('/') {
+        args.path.clone()
+    } else {
+        format!("/{}", args.path)
+    };
     let (body, length) = body(args.data.as_deref())?;
     let mut request = Request::builder()
         .method(method)
         .uri(&path)
         .body(body)
         .map_err(|e| CliError::Usage(format!("path {path:?}: {e}")))?;
-    let authority = if port == 80 { host.to_string() } else { format!("{host}:{port}") };
+    let authority = if port == 80 {
+        host.to_string()
+    } else {
+        format!("{host}:{port}")
+    };
     let headers = request.headers_mut();
-    let value = |text: String| HeaderValue::from_str(&text).map_err(|e| CliError::Usage(e.to_string()));
+    let value =
+        |text: String| HeaderValue::from_str(&text).map_err(|e| CliError::Usage(e.to_string()));
     headers.insert(HOST, value(authority)?);
     headers.insert(USER_AGENT, value(format!("fdn/{VERSION}"))?);
     headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
@@ -46,7 +61,10 @@ pub(super) fn prepare(args: &InvokeArgs, host: &HostName, port: u16) -> Result<R
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
     if args.data.is_some() {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/octet-stream"),
+        );
     }
     let mut own: Vec<HeaderName> = Vec::new();
     for text in &args.headers {
@@ -65,7 +83,9 @@ pub(super) fn prepare(args: &InvokeArgs, host: &HostName, port: u16) -> Result<R
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), CliError> {
     // The value may be a credential: it is not repeated in the message.
     let error = |name: &str| CliError::Usage(format!("header {name:?}: expected NAME: VALUE"));
-    let (name, value) = text.split_once(':').ok_or_else(|| error(text.split(' ').next().unwrap_or_default()))?;
+    let (name, value) = text
+        .split_once(':')
+        .ok_or_else(|| error(text.split(' ').next().unwrap_or_default()))?;
     let parsed = name.trim().parse::<HeaderName>().map_err(|_| error(name))?;
     Ok((parsed, value.trim().parse().map_err(|_| error(name))?))
 }
@@ -81,16 +101,24 @@ fn body(data: Option<&str>) -> Result<(Body, Option<u64>), CliError> {
     let Some(path) = data.strip_prefix('@') else {
         let bytes = Bytes::copy_from_slice(data.as_bytes());
         let length = bytes.len() as u64;
-        return Ok((Full::new(bytes).map_err(|never| match never {}).boxed(), Some(length)));
+        return Ok((
+            Full::new(bytes).map_err(|never| match never {}).boxed(),
+            Some(length),
+        ));
     };
-    let failed = |e: io::Error| CliError::File { path: path.into(), reason: e.to_string(), code: ErrorCode::BadRequest };
+    let failed = |e: io::Error| CliError::File {
+        path: path.into(),
+        reason: e.to_string(),
+        code: ErrorCode::BadRequest,
+    };
     let file = std::fs::File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if metadata.is_dir() {
         return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
     }
     let length = metadata.is_file().then_some(metadata.len());
-    let file = tokio::io::AsyncReadExt::take(tokio::fs::File::from_std(file), length.unwrap_or(u64::MAX));
+    let file =
+        tokio::io::AsyncReadExt::take(tokio::fs::File::from_std(file), length.unwrap_or(u64::MAX));
     Ok((streamed(file), length))
 }
 
@@ -118,13 +146,29 @@ mod tests {
         let plain = parse(&[]).expect("request");
         assert_eq!((plain.method(), plain.uri().path()), (&Method::GET, "/"));
         assert_eq!(plain.headers()["host"], "hello.fn.test:8080");
-        let post = parse(&["thumb?w=3", "-d", "world", "-H", "content-type: text/plain", "-H", "a: 1", "-H", "a: 2"]);
+        let post = parse(&[
+            "thumb?w=3",
+            "-d",
+            "world",
+            "-H",
+            "content-type: text/plain",
+            "-H",
+            "a: 1",
+            "-H",
+            "a: 2",
+        ]);
         let post = post.expect("request");
-        assert_eq!((post.method(), post.uri().to_string().as_str()), (&Method::POST, "/thumb?w=3"));
+        assert_eq!(
+            (post.method(), post.uri().to_string().as_str()),
+            (&Method::POST, "/thumb?w=3")
+        );
         assert_eq!(post.headers()["content-type"], "text/plain");
         assert_eq!(post.headers()["content-length"], "5");
         assert_eq!(post.headers().get_all("a").iter().count(), 2);
-        assert_eq!(post.into_body().collect().await.expect("body").to_bytes(), "world");
+        assert_eq!(
+            post.into_body().collect().await.expect("body").to_bytes(),
+            "world"
+        );
         let put = parse(&["-X", "PUT", "-d", "-1"]).expect("a body may begin with a hyphen");
         assert_eq!(put.method(), Method::PUT);
     }
@@ -136,14 +180,27 @@ mod tests {
         std::fs::write(&path, [1, 2, 3]).expect("write");
         let request = parse(&["-d", &format!("@{}", path.display())]).expect("request");
         assert_eq!(request.headers()["content-length"], "3");
-        assert_eq!(request.into_body().collect().await.expect("body").to_bytes(), [1, 2, 3][..]);
+        assert_eq!(
+            request
+                .into_body()
+                .collect()
+                .await
+                .expect("body")
+                .to_bytes(),
+            [1, 2, 3][..]
+        );
         assert!(parse(&["-d", "@/nonexistent"]).is_err());
     }
 
     #[test]
     fn mistakes_are_named_without_the_value() {
-        let error = parse(&["-H", "authorization secret"]).expect_err("no colon").to_string();
-        assert!(error.contains("authorization") && !error.contains("secret"), "{error}");
+        let error = parse(&["-H", "authorization secret"])
+            .expect_err("no colon")
+            .to_string();
+        assert!(
+            error.contains("authorization") && !error.contains("secret"),
+            "{error}"
+        );
         assert!(parse(&["-X", "B AD"]).is_err());
         assert!(parse(&["/a b"]).is_err());
     }

@@ -1,5 +1,7 @@
 //! The command line: every command, its arguments and their help.
 
+mod shared;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -7,11 +9,10 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use fdn_core::{AppName, ClientPrefix, DurationMs, ParseError, VersionNumber};
 
-use crate::config::Choice;
 use crate::console::ColorChoice;
 use crate::exit::TABLE as EXIT_CODES;
-use crate::output::Format;
 pub use crate::up::args::UpArgs;
+pub use shared::{ConnectArgs, OutputArgs, WaitArgs};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -43,7 +44,15 @@ Configuration:
 )]
 pub struct Cli {
     /// When to use colours: auto (on a terminal), always or never
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", hide_possible_values = true, display_order = 900)]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "WHEN",
+        hide_possible_values = true,
+        display_order = 900
+    )]
     pub color: ColorChoice,
     /// What to do.
     #[command(subcommand)]
@@ -86,54 +95,6 @@ pub enum Command {
     Version(VersionArgs),
     /// Print a shell's completion script
     Completions(CompletionsArgs),
-}
-
-/// Which network.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Network")]
-pub struct ConnectArgs {
-    /// The controller's URL [env: FDN_CONTROLLER]
-    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
-    pub controller: Option<String>,
-    /// The context to use instead of the current one [env: FDN_CONTEXT]
-    #[arg(long, value_name = "NAME")]
-    pub context: Option<String>,
-}
-
-impl From<&ConnectArgs> for Choice {
-    fn from(args: &ConnectArgs) -> Self {
-        Self { controller: args.controller.clone(), context: args.context.clone() }
-    }
-}
-
-/// How the result is printed.
-#[derive(Clone, Copy, Debug, Default, Args)]
-pub struct OutputArgs {
-    /// How to print the result
-    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub output: Format,
-}
-
-/// Whether to wait, and how long.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct WaitArgs {
-    /// Wait until every living node is there (the default)
-    #[arg(long, overrides_with = "no_wait")]
-    pub wait: bool,
-    /// Return as soon as the controller has accepted it
-    #[arg(long)]
-    pub no_wait: bool,
-    /// How long to wait, such as 30s or 5m
-    #[arg(long, value_name = "DURATION", default_value = "60s")]
-    pub timeout: DurationMs,
-}
-
-impl WaitArgs {
-    /// Whether to wait.
-    #[must_use]
-    pub const fn waits(&self) -> bool {
-        !self.no_wait
-    }
 }
 
 /// Arguments of `fdn login`.
@@ -188,9 +149,21 @@ pub struct SecretArg {
 }
 
 fn parse_secret(text: &str) -> Result<SecretArg, ParseError> {
-    let error = || ParseError::new("secret", text.split('=').next().unwrap_or_default(), "NAME=FILE; values are read from files");
-    let (name, file) = text.split_once('=').filter(|(_, file)| !file.is_empty()).ok_or_else(error)?;
-    Ok(SecretArg { name: name.parse()?, file: file.into() })
+    let error = || {
+        ParseError::new(
+            "secret",
+            text.split('=').next().unwrap_or_default(),
+            "NAME=FILE; values are read from files",
+        )
+    };
+    let (name, file) = text
+        .split_once('=')
+        .filter(|(_, file)| !file.is_empty())
+        .ok_or_else(error)?;
+    Ok(SecretArg {
+        name: name.parse()?,
+        file: file.into(),
+    })
 }
 
 /// Arguments of the commands that list something.
@@ -314,7 +287,10 @@ pub struct RollbackArgs {
 fn parse_version(text: &str) -> Result<VersionNumber, ParseError> {
     let digits = text.strip_prefix('v').unwrap_or(text);
     let error = || ParseError::new("version number", text, "a whole number from 1 up");
-    digits.parse::<u32>().map_err(|_| error()).and_then(VersionNumber::try_from)
+    digits
+        .parse::<u32>()
+        .map_err(|_| error())
+        .and_then(VersionNumber::try_from)
 }
 
 /// Arguments of `fdn delete`.
@@ -439,7 +415,10 @@ mod tests {
     #[test]
     fn a_secret_is_a_name_and_a_file() {
         let secret = parse_secret("KEY=path/with=sign").expect("secret");
-        assert_eq!((secret.name.as_str(), secret.file.as_path()), ("KEY", "path/with=sign".as_ref()));
+        assert_eq!(
+            (secret.name.as_str(), secret.file.as_path()),
+            ("KEY", "path/with=sign".as_ref())
+        );
         let error = parse_secret("KEY").expect_err("no file").to_string();
         assert!(error.contains("NAME=FILE"), "{error}");
         assert!(parse_secret("1KEY=x").is_err());

@@ -17,17 +17,27 @@ fn check<R: Report + Serialize>(name: &str, report: &R) {
         (Format::Yaml, "yaml"),
         (Format::Name, "name.txt"),
     ] {
-        golden::check(&format!("{name}.{suffix}"), &render(format, report).expect("rendered"));
+        golden::check(
+            &format!("{name}.{suffix}"),
+            &render(format, report).expect("rendered"),
+        );
     }
 }
 
 fn listing<T>(rows: &[T]) -> Listing<'_, T> {
-    Listing { rows, nothing: "nothing", now: sample::NOW }
+    Listing {
+        rows,
+        nothing: "nothing",
+        now: sample::NOW,
+    }
 }
 
 #[test]
 fn lists_are_printed_as_reviewed() {
-    check("list", &listing(&[sample::summary("hello"), sample::summary("thumbnails")]));
+    check(
+        "list",
+        &listing(&[sample::summary("hello"), sample::summary("thumbnails")]),
+    );
     check("clusters", &listing(&sample::clusters()));
     check("nodes", &listing(&sample::nodes()));
 }
@@ -35,28 +45,45 @@ fn lists_are_printed_as_reviewed() {
 #[test]
 fn an_empty_list_says_so_to_people_and_stays_empty_for_scripts() {
     let empty = listing::<fdn_core::api::AppSummary>(&[]);
-    assert_eq!(render(Format::Table, &empty).expect("rendered"), "nothing\n");
+    assert_eq!(
+        render(Format::Table, &empty).expect("rendered"),
+        "nothing\n"
+    );
     assert_eq!(render(Format::Json, &empty).expect("rendered"), "[]\n");
     assert_eq!(render(Format::Name, &empty).expect("rendered"), "");
 }
 
 #[test]
 fn pages_are_printed_as_reviewed() {
-    check("describe", &Described { detail: &sample::detail("hello"), now: sample::NOW });
+    check(
+        "describe",
+        &Described {
+            detail: &sample::detail("hello"),
+            now: sample::NOW,
+        },
+    );
     check("explain", &Explained(&sample::explanation()));
-    check("deploy", &Deployed::new(&sample::deployed("hello"), Some(8080)));
+    check(
+        "deploy",
+        &Deployed::new(&sample::deployed("hello"), Some(8080)),
+    );
 }
 
 #[test]
 fn json_is_exactly_what_the_api_answers() {
     let detail = sample::detail("hello");
-    let described = Described { detail: &detail, now: sample::NOW };
+    let described = Described {
+        detail: &detail,
+        now: sample::NOW,
+    };
     let printed = render(Format::Json, &described).expect("rendered");
-    let read: fdn_core::api::AppDetail = serde_json::from_str(&printed).expect("the API's own type");
+    let read: fdn_core::api::AppDetail =
+        serde_json::from_str(&printed).expect("the API's own type");
     assert_eq!(read, detail);
     let explanation = sample::explanation();
     let printed = render(Format::Json, &Explained(&explanation)).expect("rendered");
-    let read: fdn_core::api::Explanation = serde_json::from_str(&printed).expect("the API's own type");
+    let read: fdn_core::api::Explanation =
+        serde_json::from_str(&printed).expect("the API's own type");
     assert_eq!(read, explanation, "what is infinite survives too");
     let yaml = render(Format::Yaml, &described).expect("rendered");
     let read: fdn_core::api::AppDetail = serde_norway::from_str(&yaml).expect("the API's own type");

@@ -1,0 +1,223 @@
+//! Values of the API.
+
+use fdn_core::api::*;
+use fdn_core::latency::{LatencyEstimate, LatencySource};
+use fdn_core::manifest::{Manifest, ManifestBounds};
+use fdn_core::message::{AppObserved, AppPhase};
+use fdn_core::workflow::Workflow;
+use fdn_core::*;
+
+/// The present, for ages.
+pub(crate) const NOW: Timestamp = Timestamp(1_795_000_000_000);
+
+pub(crate) fn ago(seconds: u64) -> Timestamp {
+    Timestamp(NOW.0 - seconds * 1000)
+}
+
+pub(crate) fn parse<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
+    text.parse().expect(text)
+}
+
+pub(crate) fn version(n: u32) -> VersionNumber {
+    n.try_into().expect("a version")
+}
+
+pub(crate) fn network() -> NetworkInfo {
+    NetworkInfo {
+        version: env!("CARGO_PKG_VERSION").into(),
+        zone: parse("fn.test"),
+        dns: None,
+        gateway_port: 8080,
+        upload_limit: 64 << 20,
+    }
+}
+
+pub(crate) fn summary(name: &str) -> AppSummary {
+    AppSummary {
+        app: parse(name),
+        host: parse(&format!("{name}.fn.test")),
+        version: version(2),
+        digest: Digest::of(name.as_bytes()),
+        revision: Revision(7),
+        deployed_at: ago(7800),
+        nodes_ready: 2,
+        nodes_total: 3,
+    }
+}
+
+pub(crate) fn clusters() -> Vec<ClusterInfo> {
+    let cluster = |name: &str, n: u8, lat, lon, alive| ClusterInfo {
+        cluster: parse(name),
+        region: parse(name),
+        location: GeoPoint::new(lat, lon).expect("a position"),
+        nodes_alive: alive,
+        nodes_total: 2,
+        speed: 1.0,
+        capacity: Resources::new(MilliCpu(4000), MebiBytes(8192)),
+        free: Resources::new(MilliCpu(3900), MebiBytes(8128)),
+        slots: 512,
+        busy: 3,
+        gateways: vec![
+            parse(&format!("127.0.{n}.1:8080")),
+            parse(&format!("127.0.{n}.2:8080")),
+        ],
+    };
+    vec![
+        cluster("eu-west", 1, 53.35, -6.26, 2),
+        cluster("us-east", 2, 39.04, -77.49, 1),
+    ]
+}
+
+fn observed(phase: AppPhase, revision: u64) -> AppObserved {
+    AppObserved {
+        app: parse("hello"),
+        revision: Revision(revision),
+        phase,
+        invocations: 42,
+        errors: 1,
+        execution_mean: Millis::new(1.5),
+    }
+}
+
+pub(crate) fn nodes() -> Vec<NodeInfo> {
+    let node = |name: &str, k: u8, alive, seen, apps| NodeInfo {
+        node: parse(name),
+        cluster: parse("eu-west"),
+        gateway: parse(&format!("127.0.1.{k}:8080")),
+        admin: parse(&format!("127.0.1.{k}:8081")),
+        version: "0.1.0".into(),
+        alive,
+        seen_at: ago(seen),
+        capacity: Resources::new(MilliCpu(2000), MebiBytes(4096)),
+        free: Resources::new(MilliCpu(1900), MebiBytes(4032)),
+        slots: 256,
+        busy: 1,
+        apps,
+    };
+    vec![
+        node("eu-west-1", 1, true, 1, vec![observed(AppPhase::Ready, 7)]),
+        node(
+            "eu-west-2",
+            2,
+            false,
+            61,
+            vec![observed(AppPhase::Compiling, 7)],
+        ),
+    ]
+}
+
+pub(crate) fn detail(name: &str) -> AppDetail {
+    let manifest = "memory = \"32MiB\"\nsecrets = [\"KEY\"]\nallowed_hosts = [\"api.example.com\"]\n[env]\nGREETING = \"hi\"\n";
+    let manifest = Manifest::from_toml(manifest, &ManifestBounds::default()).expect("a manifest");
+    let entry = |n: u32, seconds, size, manifest| VersionInfo {
+        version: version(n),
+        digest: Digest::of(&n.to_be_bytes()),
+        size,
+        created_at: ago(seconds),
+        manifest,
+    };
+    let progress = |node: &str, observed| NodeProgress {
+        node: parse(node),
+        cluster: parse("eu-west"),
+        observed,
+    };
+    let failed = AppPhase::Failed {
+        reason: "the disk is full".into(),
+    };
+    AppDetail {
+        summary: summary(name),
+        workflow: Workflow::single(parse(name), version(2)),
+        versions: vec![
+            entry(2, 7800, 86_118, manifest),
+            entry(1, 90_000, 12_000_000, Manifest::default()),
+        ],
+        bindings: vec![BindingInfo {
+            prefix: parse("203.0.113.0/24"),
+            cluster: parse("ap-south"),
+            revision: Revision(6),
+        }],
+        nodes: vec![
+            progress("eu-west-1", Some(observed(AppPhase::Ready, 7))),
+            progress("eu-west-2", Some(observed(failed, 6))),
+            progress("us-east-1", None),
+        ],
+    }
+}
+
+/// All nodes ready at a revision.
+pub(crate) fn ready(name: &str, revision: u64) -> AppDetail {
+    let mut detail = detail(name);
+    detail.summary.revision = Revision(revision);
+    detail.summary.nodes_ready = 3;
+    for node in &mut detail.nodes {
+        node.observed = Some(observed(AppPhase::Ready, revision));
+    }
+    detail
+}
+
+pub(crate) fn deployed(name: &str) -> DeployResponse {
+    let step = |step: &str, result: &str, ms| ValidationStep {
+        step: step.into(),
+        result: result.into(),
+        took: Millis::new(ms),
+    };
+    DeployResponse {
+        app: parse(name),
+        version: version(3),
+        digest: Digest::of(b"x"),
+        size: 86_118,
+        host: parse(&format!("{name}.fn.test")),
+        revision: Revision(9),
+        unchanged: false,
+        validation: vec![
+            step("size", "84.0 KiB of 64 MiB", 0.01),
+            step("format", "a component", 1.2),
+            step("probe", "status 200", 3.25),
+        ],
+    }
+}
+
+pub(crate) fn explanation() -> Explanation {
+    let candidate = |name: &str, rtt: f64, work: f64, excluded: Option<&str>, verdict: &str| {
+        let d = rtt / 2.0;
+        // Of a cluster that cannot be chosen the controller knows the distance alone.
+        let known = |ms: f64| {
+            if excluded.is_some() {
+                Millis::INFINITY
+            } else {
+                Millis::new(ms)
+            }
+        };
+        Candidate {
+            cluster: parse(name),
+            latency: LatencyEstimate {
+                rtt: Millis::new(rtt),
+                source: LatencySource::Located,
+            },
+            distance: Millis::new(d),
+            available: known(0.0),
+            start: known(d),
+            work: known(work),
+            finish: known(d + work),
+            total: known(rtt + work),
+            excluded: excluded.map(Into::into),
+            verdict: verdict.into(),
+        }
+    };
+    Explanation {
+        app: parse("hello"),
+        client: parse("203.0.113.7"),
+        chosen: Some(parse("ap-south")),
+        reason: "it finishes first".into(),
+        bound: Some(BindingInfo {
+            prefix: parse("203.0.113.0/24"),
+            cluster: parse("ap-south"),
+            revision: Revision(6),
+        }),
+        candidates: vec![
+            candidate("ap-south", 60.0, 10.0, None, "chosen"),
+            candidate("eu-west", 165.5, 10.0, None, "105.50 ms later"),
+            candidate("us-east", 230.0, 10.0, Some("no node lives"), ""),
+        ],
+    }
+}

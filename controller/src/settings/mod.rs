@@ -1,0 +1,165 @@
+//! Settings of a controller: defaults, then the TOML file, then the environment, then flags (see `fdn_service::config`).
+//!
+//! Every queue, cache, body and retry of the controller has its bound here. Secrets are named by the files that hold them.
+
+mod sections;
+
+use std::net::SocketAddr;
+
+use fdn_core::HostName;
+use fdn_core::manifest::ManifestBounds;
+use fdn_service::logs::LogSettings;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+pub use sections::{
+    AccountSettings, ArtifactSettings, BrokerSettings, ClientLocation, DatabaseSettings,
+    DispatchSettings, FunctionLogSettings, GeoSettings, NetworkSettings, PlannerSettings,
+    S3Settings, UploadSettings,
+};
+
+/// Everything that can be set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Where API, console, health and metrics are served.
+    pub listen: SocketAddr,
+    /// The zone under which apps get their host names.
+    pub zone: HostName,
+    /// Where the Smart DNS can be asked directly; told to the command line.
+    pub dns: Option<SocketAddr>,
+    /// The port of the gateways; told to the command line.
+    pub gateway_port: u16,
+    /// Threads that serve HTTP.
+    pub workers: usize,
+    /// What the processes of the network share.
+    pub network: NetworkSettings,
+    /// The metadata store.
+    pub database: DatabaseSettings,
+    /// The artifact store.
+    pub artifacts: ArtifactSettings,
+    /// The message broker.
+    pub broker: BrokerSettings,
+    /// Users and tokens.
+    pub accounts: AccountSettings,
+    /// Uploading.
+    pub uploads: UploadSettings,
+    /// What a manifest may ask for.
+    pub bounds: ManifestBounds,
+    /// Placement.
+    pub planner: PlannerSettings,
+    /// Where clients are.
+    pub geo: GeoSettings,
+    /// Sending to agents and DNS servers, hearing from them.
+    pub dispatch: DispatchSettings,
+    /// Logs of functions.
+    pub function_logs: FunctionLogSettings,
+    /// The controller's own log.
+    pub log: LogSettings,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8600)),
+            zone: "fn.test".parse().expect("a host name"),
+            dns: None,
+            gateway_port: 8080,
+            workers: 2,
+            network: NetworkSettings::default(),
+            database: DatabaseSettings::default(),
+            artifacts: ArtifactSettings::default(),
+            broker: BrokerSettings::default(),
+            accounts: AccountSettings::default(),
+            uploads: UploadSettings::default(),
+            bounds: ManifestBounds::default(),
+            planner: PlannerSettings::default(),
+            geo: GeoSettings::default(),
+            dispatch: DispatchSettings::default(),
+            function_logs: FunctionLogSettings::default(),
+            log: LogSettings::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Checks what the types alone cannot.
+    ///
+    /// # Errors
+    /// The first setting that makes no sense, by its key.
+    pub fn check(&self) -> Result<(), Error> {
+        let rule = |ok: bool, text: &str| {
+            if ok {
+                Ok(())
+            } else {
+                Err(Error::config(text.to_owned()))
+            }
+        };
+        rule(self.workers > 0, "workers must be at least 1")?;
+        rule(
+            self.database.max_connections > 1,
+            "database.max_connections must be at least 2",
+        )?;
+        rule(
+            (0.0..1.0).contains(&self.planner.margin),
+            "planner.margin must be from 0 up to, not including, 1",
+        )?;
+        rule(
+            self.planner.bandwidth_mb_per_s > 0.0,
+            "planner.bandwidth_mb_per_s must be positive",
+        )?;
+        rule(
+            self.planner.ttl.as_millis() >= 1000,
+            "planner.ttl must be at least 1s",
+        )?;
+        rule(
+            (0.0..=1.0).contains(&self.geo.rtt_weight),
+            "geo.rtt_weight must be from 0 to 1",
+        )?;
+        rule(self.geo.rtt_change > 0.0, "geo.rtt_change must be positive")?;
+        rule(
+            self.uploads.parallel > 0,
+            "uploads.parallel must be at least 1",
+        )?;
+        rule(
+            self.uploads.limit.as_bytes() > 0,
+            "uploads.limit must be positive",
+        )?;
+        rule(
+            self.accounts.login_parallel > 0,
+            "accounts.login_parallel must be at least 1",
+        )?;
+        rule(
+            (1..=63).contains(&self.accounts.admin.len()),
+            "accounts.admin must have 1 to 63 characters",
+        )?;
+        rule(
+            self.dispatch.batch > 0 && self.dispatch.prefetch > 0,
+            "dispatch.batch and dispatch.prefetch must be at least 1",
+        )?;
+        let intervals = [
+            ("planner.interval", self.planner.interval),
+            ("planner.watch_interval", self.planner.watch_interval),
+            (
+                "planner.status_write_interval",
+                self.planner.status_write_interval,
+            ),
+            ("dispatch.interval", self.dispatch.interval),
+        ];
+        for (key, value) in intervals {
+            rule(
+                value.as_millis() >= 10,
+                &format!("{key} must be at least 10ms"),
+            )?;
+        }
+        self.geo
+            .locations
+            .iter()
+            .try_for_each(|location| location.point().map(drop))?;
+        crate::store::dialect::Dialect::of(&self.database.url)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! The contract of the metadata store for what is observed and what is sent, the same on both databases.
+
+use fdn_controller::store::audit::{AuditEntry, audit_insert, audit_list};
+use fdn_controller::store::demand::{DemandRow, demand_add, demand_list, demand_trim};
+use fdn_controller::store::network::{network_get, network_set};
+use fdn_controller::store::node::{
+    StatusRow, cluster_list, node_forget, node_observe, node_status_list,
+};
+use fdn_controller::store::outbox::{outbox_delete, outbox_list, outbox_push, outbox_stats};
+use fdn_controller::store::rtt::{RttRow, rtt_delete, rtt_list, rtt_upsert};
+use fdn_core::message::{Message, NetworkDesired};
+use fdn_core::{Millis, Revision, Timestamp};
+
+use crate::rig::{Backend, node_at, on_both};
+use crate::store::{app, desired, name, store};
+
+on_both!(
+    demand_is_added_up_and_bounded,
+    nodes_and_what_they_said,
+    round_trips,
+    the_network_is_one_row,
+    the_outbox_keeps_order_and_one_message_a_topic,
+    the_audit_log,
+);
+
+async fn demand_is_added_up_and_bounded(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let c = &mut *store.read().await.expect("connected");
+    app(c, "hello").await;
+    let row = |n: u8, last_seen| DemandRow {
+        app: name("hello"),
+        prefix: format!("192.0.{n}.0/24").parse().expect("prefix"),
+        queries: 2,
+        last_seen: Timestamp(last_seen),
+    };
+    for n in 0..5u8 {
+        demand_add(c, &row(n, u64::from(n))).await.expect("added");
+    }
+    demand_add(c, &row(0, 9)).await.expect("added");
+    demand_add(
+        c,
+        &DemandRow {
+            app: name("gone"),
+            ..row(0, 1)
+        },
+    )
+    .await
+    .expect("dropped without an error");
+    assert_eq!(demand_trim(c, &name("hello"), 2).await.expect("trimmed"), 3);
+    let left = demand_list(c).await.expect("read");
+    assert_eq!(
+        left,
+        [
+            DemandRow {
+                queries: 4,
+                ..row(0, 9)
+            },
+            row(4, 4)
+        ]
+    );
+}
+
+async fn nodes_and_what_they_said(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let c = &mut *store.read().await.expect("connected");
+    let seen = |sequence, at, busy| {
+        let mut status = node_at("eu-1", "eu-west", 53.35, -6.26);
+        (status.sequence, status.busy) = (sequence, busy);
+        StatusRow {
+            status,
+            seen_at: Timestamp(at),
+        }
+    };
+    node_observe(c, &seen(1, 10, 1)).await.expect("written");
+    node_observe(c, &seen(3, 30, 3)).await.expect("written");
+    node_observe(c, &seen(2, 31, 2))
+        .await
+        .expect("ignored: it is older within its boot");
+    node_observe(c, &seen(4, 20, 4))
+        .await
+        .expect("ignored: it was heard earlier");
+    assert_eq!(node_status_list(c).await.expect("read"), [seen(3, 30, 3)]);
+    let mut other = StatusRow {
+        status: node_at("us-1", "us-east", 39.04, -77.49),
+        seen_at: Timestamp(100),
+    };
+    other.status.gateway = "[2001:db8::1]:8080".parse().expect("address");
+    node_observe(c, &other).await.expect("written");
+    let clusters = cluster_list(c).await.expect("read");
+    assert_eq!(
+        clusters.iter().map(|c| c.id.as_str()).collect::<Vec<_>>(),
+        ["eu-west", "us-east"]
+    );
+    assert_eq!(clusters[0].location, seen(1, 1, 1).status.location);
+    assert!(
+        !node_forget(c, &"us-1".parse().expect("node"), Timestamp(50))
+            .await
+            .expect("kept")
+    );
+    assert!(
+        node_forget(c, &"eu-1".parse().expect("node"), Timestamp(50))
+            .await
+            .expect("forgotten")
+    );
+    assert_eq!(node_status_list(c).await.expect("read"), [other]);
+    assert_eq!(cluster_list(c).await.expect("read").len(), 1);
+}
+
+async fn round_trips(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let c = &mut *store.read().await.expect("connected");
+    let row = |rtt: f64| RttRow {
+        prefix: "192.0.2.0/24".parse().expect("prefix"),
+        cluster: "eu-west".parse().expect("cluster"),
+        rtt: Millis::new(rtt),
+        samples: 3,
+        updated_at: Timestamp(5),
+    };
+    rtt_upsert(c, &row(1.0)).await.expect("written");
+    rtt_upsert(c, &row(0.1 + 0.2)).await.expect("written");
+    assert_eq!(
+        rtt_list(c).await.expect("read"),
+        [row(0.1 + 0.2)],
+        "every bit of it"
+    );
+    rtt_delete(c, row(1.0).prefix, &row(1.0).cluster)
+        .await
+        .expect("deleted");
+    assert_eq!(rtt_list(c).await.expect("read"), []);
+}
+
+async fn the_network_is_one_row(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let c = &mut *store.read().await.expect("connected");
+    assert_eq!(network_get(c).await.expect("read"), None);
+    for revision in [1, 2] {
+        let network = NetworkDesired {
+            revision: Revision(revision),
+            clusters: vec![],
+            locations: vec![],
+            measured: vec![],
+        };
+        network_set(c, &network).await.expect("written");
+        assert_eq!(network_get(c).await.expect("read"), Some(network));
+    }
+}
+
+async fn the_outbox_keeps_order_and_one_message_a_topic(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let c = &mut *store.read().await.expect("connected");
+    assert_eq!(outbox_stats(c).await.expect("read").oldest, None);
+    for (revision, app) in [(5, "a"), (5, "b"), (4, "c"), (6, "a")] {
+        outbox_push(
+            c,
+            Revision(revision),
+            desired(app, revision),
+            Timestamp(revision),
+        )
+        .await
+        .expect("pushed");
+    }
+    let rows = outbox_list(c, 10).await.expect("read");
+    let messages: Vec<Message> = rows
+        .iter()
+        .map(|row| row.envelope.message.clone())
+        .collect();
+    assert_eq!(
+        messages,
+        [desired("c", 4), desired("b", 5), desired("a", 6)]
+    );
+    assert_eq!(outbox_list(c, 1).await.expect("read").len(), 1);
+    let stats = outbox_stats(c).await.expect("read");
+    assert_eq!((stats.depth, stats.oldest), (3, Some(Timestamp(4))));
+    outbox_delete(c, rows[0].position).await.expect("deleted");
+    assert_eq!(outbox_list(c, 10).await.expect("read"), rows[1..]);
+}
+
+async fn the_audit_log(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let c = &mut *store.read().await.expect("connected");
+    for n in 0..3 {
+        let entry = AuditEntry {
+            at: Timestamp(n),
+            actor: "admin".to_owned(),
+            action: "deploy",
+            subject: format!("app/{n}"),
+            before: (n > 0).then(|| "{}".to_owned()),
+            after: None,
+        };
+        audit_insert(c, &entry).await.expect("inserted");
+    }
+    let log = audit_list(c, 2).await.expect("read");
+    assert_eq!(
+        log.iter().map(|e| e.subject.as_str()).collect::<Vec<_>>(),
+        ["app/2", "app/1"]
+    );
+    assert_eq!(
+        (log[0].before.as_deref(), log[0].after.as_deref()),
+        (Some("{}"), None)
+    );
+}

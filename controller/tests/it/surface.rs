@@ -1,0 +1,196 @@
+//! What is not about one app: artifacts and snapshots for the network's own processes, ids, metrics, health, the page.
+
+use std::collections::BTreeMap;
+
+use fdn_core::Digest;
+use fdn_core::api::{AppsSnapshot, DnsSnapshot};
+use fdn_testkit::{components, wait};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::rig::Rig;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_fetch_artifacts_whole_and_in_ranges() {
+    let rig = Rig::start().await;
+    let component = components::hello("octets");
+    let deployed = rig.deploy("hello", component.clone()).await;
+    let path = format!("/agent/v1/artifacts/{}", deployed.digest);
+    let whole = rig.network(&path).send().await.expect("an answer");
+    assert_eq!(
+        (whole.status().as_u16(), whole.content_length()),
+        (200, Some(component.len() as u64))
+    );
+    assert_eq!(whole.bytes().await.expect("octets"), component);
+    let part = rig
+        .network(&path)
+        .header("range", "bytes=10-")
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(part.status(), 206);
+    let expected = format!("bytes 10-{}/{}", component.len() - 1, component.len());
+    assert_eq!(part.headers()["content-range"], expected);
+    assert_eq!(part.bytes().await.expect("octets"), component[10..]);
+    let (status, _) = rig
+        .refused(rig.network(&path).header("range", "bytes=99999999-"))
+        .await;
+    assert_eq!(status, 400);
+    let (_, problem) = rig
+        .refused(rig.network(&format!("/agent/v1/artifacts/{}", Digest::of(b"none"))))
+        .await;
+    assert_eq!(problem.code.as_str(), "FDN-2003");
+    let (_, problem) = rig
+        .refused(rig.network("/agent/v1/artifacts/..%2f..%2fetc%2fpasswd"))
+        .await;
+    assert_eq!(problem.code.as_str(), "FDN-2005");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshots_hold_everything_up_to_their_revision() {
+    let rig = Rig::start().await;
+    rig.two_regions().await;
+    let a = rig.deploy("a", components::hello("a")).await;
+    let b = rig.deploy("b", components::hello("b")).await;
+    let apps: AppsSnapshot = rig.json(rig.network("/agent/v1/apps")).await;
+    assert!(apps.revision >= b.revision && b.revision > a.revision);
+    let names: Vec<&str> = apps.apps.iter().map(|app| app.app.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    let spec = apps.apps[0].spec.as_ref().expect("there");
+    assert_eq!(
+        (spec.functions[0].digest, spec.primary.len()),
+        (a.digest, 2)
+    );
+    let dns: DnsSnapshot = rig.json(rig.network("/dns/v1/snapshot")).await;
+    assert_eq!(dns.network.clusters.len(), 2);
+    assert_eq!(dns.network.locations.len(), 2);
+    let state = dns.apps[0].state.as_ref().expect("there");
+    assert_eq!((state.host.as_str(), state.ttl_s), ("a.fn.test", 10));
+    let bindings: BTreeMap<String, &str> = state
+        .bindings
+        .iter()
+        .map(|(p, c)| (p.to_string(), c.as_str()))
+        .collect();
+    assert_eq!(
+        bindings,
+        BTreeMap::from([
+            ("192.0.2.0/24".to_owned(), "eu-west"),
+            ("198.51.100.0/24".to_owned(), "us-east")
+        ])
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_carry_an_id_and_are_counted() {
+    let rig = Rig::start().await;
+    let answer = rig
+        .request(Method::GET, "/v1/apps/none")
+        .header("x-request-id", "abc-1")
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(answer.headers()["x-request-id"], "abc-1");
+    let problem: fdn_core::Problem = answer.json().await.expect("a problem");
+    assert_eq!(problem.request_id.as_deref(), Some("abc-1"));
+    let answer = rig
+        .request(Method::GET, "/v1/apps")
+        .header("x-request-id", "{evil}")
+        .send()
+        .await
+        .expect("an answer");
+    assert_ne!(answer.headers()["x-request-id"], "{evil}");
+    let metrics = rig
+        .anonymous(Method::GET, "/metrics")
+        .send()
+        .await
+        .expect("an answer")
+        .text()
+        .await
+        .expect("text");
+    let counted =
+        r#"fdn_controller_requests_total{method="GET",route="/v1/apps/{app}",status="404"} 1"#;
+    assert!(metrics.contains(counted), "{metrics}");
+    for name in [
+        "outbox_depth",
+        "outbox_age_milliseconds",
+        "plans_total",
+        "consumer_lag_milliseconds",
+        "database_connections",
+    ] {
+        assert!(
+            metrics.contains(&format!("fdn_controller_{name}")),
+            "{name}"
+        );
+    }
+    let (status, problem) = rig
+        .refused(rig.anonymous(Method::GET, "/nothing/here"))
+        .await;
+    assert_eq!((status.as_u16(), problem.code.as_str()), (404, "FDN-2003"));
+    let large = "x".repeat(300 << 10);
+    let request = rig
+        .anonymous(Method::POST, "/v1/login")
+        .json(&json!({ "user": large, "password": "" }));
+    assert_eq!(rig.refused(request).await.1.code.as_str(), "FDN-2007");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_is_served_with_a_strict_policy_and_health_is_told() {
+    let rig = Rig::start().await;
+    let page = rig
+        .anonymous(Method::GET, "/")
+        .send()
+        .await
+        .expect("an answer");
+    let policy = page.headers()["content-security-policy"]
+        .to_str()
+        .expect("text")
+        .to_owned();
+    assert!(
+        policy.starts_with("default-src 'none'") && !policy.contains("unsafe"),
+        "{policy}"
+    );
+    assert!(
+        page.text()
+            .await
+            .expect("text")
+            .contains("<form id=\"upload\">")
+    );
+    for (path, kind) in [
+        ("/console.js", "text/javascript"),
+        ("/console.css", "text/css"),
+    ] {
+        let file = rig
+            .anonymous(Method::GET, path)
+            .send()
+            .await
+            .expect("an answer");
+        assert_eq!(file.status(), 200);
+        assert!(
+            file.headers()["content-type"]
+                .to_str()
+                .expect("text")
+                .starts_with(kind)
+        );
+    }
+    assert_eq!(
+        rig.anonymous(Method::GET, "/healthz")
+            .send()
+            .await
+            .expect("an answer")
+            .status(),
+        200
+    );
+    wait::until("readiness", async || {
+        let answer = rig
+            .anonymous(Method::GET, "/readyz")
+            .send()
+            .await
+            .map_err(|e| e.to_string())?;
+        if answer.status() == 200 {
+            Ok(())
+        } else {
+            Err(answer.text().await.unwrap_or_default())
+        }
+    })
+    .await;
+}
