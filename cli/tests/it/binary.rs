@@ -101,6 +101,7 @@ async fn a_password_can_come_on_standard_input() {
     let home = Home::new();
     let mut child = fdn(&home, &["login", &fake.url()])
         .stdin(Stdio::piped())
+        .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .expect("runs");

@@ -4,16 +4,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::ObjectStore;
 use object_store::aws::AmazonS3Builder;
 use object_store::client::{ClientOptions, HttpClient, HttpConnector};
 use object_store::local::LocalFileSystem;
+use object_store::{ObjectStore, RetryConfig};
 
 use super::ArtifactError;
 use crate::settings::S3Settings;
 
 /// How long the service may be silent.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// How often a request to the service is repeated when it fails for a reason that may pass.
+const RETRIES: usize = 3;
+/// Within which time.
+const RETRY_TIME: Duration = Duration::from_secs(20);
 
 fn settings_error(error: impl std::fmt::Display) -> ArtifactError {
     ArtifactError::Settings(error.to_string())
@@ -38,6 +43,13 @@ pub(super) fn s3(settings: &S3Settings) -> Result<Arc<dyn ObjectStore>, Artifact
         .with_access_key_id(secret(&settings.access_key_file)?.expose())
         .with_secret_access_key(secret(&settings.secret_key_file)?.expose())
         .with_allow_http(settings.allow_http)
+        // Not every compatible service knows the request that deletes many objects at once.
+        .with_disable_bulk_delete(true)
+        .with_retry(RetryConfig {
+            max_retries: RETRIES,
+            retry_timeout: RETRY_TIME,
+            ..RetryConfig::default()
+        })
         .with_http_connector(Connector);
     if let Some(endpoint) = &settings.endpoint {
         builder = builder.with_endpoint(endpoint);

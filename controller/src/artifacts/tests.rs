@@ -2,14 +2,40 @@ use futures::TryStreamExt;
 
 use super::*;
 
-fn store() -> (tempfile::TempDir, Artifacts) {
-    let folder = tempfile::tempdir().expect("folder");
+mod fake_s3;
+
+use crate::settings::S3Settings;
+
+/// The local folder.
+fn folder_store(folder: &Path) -> Artifacts {
     let settings = ArtifactSettings {
-        local: folder.path().join("artifacts"),
+        local: folder.join("artifacts"),
         s3: None,
     };
-    let artifacts = Artifacts::open(&settings).expect("opened");
-    (folder, artifacts)
+    Artifacts::open(&settings).expect("opened")
+}
+
+/// An S3-compatible service, played by a small server.
+fn s3_store(folder: &Path) -> Artifacts {
+    let secret = |name: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, "secret").expect("written");
+        path
+    };
+    let s3 = S3Settings {
+        bucket: "artifacts".to_owned(),
+        region: "us-east-1".to_owned(),
+        endpoint: Some(format!("http://{}", fake_s3::start())),
+        prefix: "/network-1/".to_owned(),
+        access_key_file: secret("access"),
+        secret_key_file: secret("key"),
+        allow_http: true,
+    };
+    Artifacts::open(&ArtifactSettings {
+        local: folder.join("unused"),
+        s3: Some(s3),
+    })
+    .expect("opened")
 }
 
 async fn read(
@@ -24,24 +50,22 @@ async fn read(
     Ok(octets)
 }
 
-fn write(folder: &tempfile::TempDir, octets: &[u8]) -> PathBuf {
-    let path = folder.path().join("upload");
+fn write(folder: &Path, octets: &[u8]) -> PathBuf {
+    let path = folder.join("upload");
     std::fs::write(&path, octets).expect("written");
     path
 }
 
-#[tokio::test]
-async fn what_is_put_comes_back_whole_and_in_spans() {
-    let (folder, artifacts) = store();
+async fn what_is_put_comes_back_whole_and_in_spans(folder: &Path, artifacts: &Artifacts) {
     // Two whole parts and a piece of a third.
     let octets: Vec<u8> = (0..2 * PART + 100).map(|i| (i % 251) as u8).collect();
     for octets in [&octets[..], b"small"] {
         let digest = Digest::of(octets);
-        let file = write(&folder, octets);
+        let file = write(folder, octets);
         artifacts.put(&digest, &file).await.expect("put");
         artifacts.put(&digest, &file).await.expect("put again");
         assert!(artifacts.exists(&digest).await.expect("exists"));
-        assert_eq!(read(&artifacts, &digest, None).await.expect("read"), octets);
+        assert_eq!(read(artifacts, &digest, None).await.expect("read"), octets);
         let last = octets.len() - 2;
         for (span, expected) in [
             (Span::From(2), &octets[2..]),
@@ -51,22 +75,20 @@ async fn what_is_put_comes_back_whole_and_in_spans() {
             (Span::Last(u64::MAX), octets),
         ] {
             assert_eq!(
-                read(&artifacts, &digest, Some(span)).await.expect("span"),
+                read(artifacts, &digest, Some(span)).await.expect("span"),
                 expected,
                 "{span:?}"
             );
         }
-        let beyond = read(&artifacts, &digest, Some(Span::From(octets.len() as u64))).await;
+        let beyond = read(artifacts, &digest, Some(Span::From(octets.len() as u64))).await;
         assert!(matches!(beyond, Err(ArtifactError::Range(_))));
     }
 }
 
-#[tokio::test]
-async fn a_missing_artifact_says_what_to_do() {
-    let (_folder, artifacts) = store();
+async fn a_missing_artifact_says_what_to_do(_folder: &Path, artifacts: &Artifacts) {
     let digest = Digest::of(b"nothing");
     assert!(!artifacts.exists(&digest).await.expect("exists"));
-    let error = read(&artifacts, &digest, None).await.expect_err("missing");
+    let error = read(artifacts, &digest, None).await.expect_err("missing");
     assert_eq!(error.code(), ErrorCode::NotFound);
     assert!(error.to_string().contains("upload the version again"));
     artifacts
@@ -75,14 +97,49 @@ async fn a_missing_artifact_says_what_to_do() {
         .expect("deleting nothing is fine");
 }
 
-#[tokio::test]
-async fn an_upload_that_cannot_be_read_leaves_nothing() {
-    let (folder, artifacts) = store();
+async fn an_upload_that_cannot_be_read_leaves_nothing(folder: &Path, artifacts: &Artifacts) {
     let digest = Digest::of(b"x");
     let error = artifacts
-        .put(&digest, &folder.path().join("absent"))
+        .put(&digest, &folder.join("absent"))
         .await
         .expect_err("no file");
     assert!(matches!(error, ArtifactError::Read { .. }));
+    assert!(!artifacts.exists(&digest).await.expect("exists"));
+}
+
+/// Runs the battery on both kinds of store.
+macro_rules! on_both {
+    ($($test:ident),* $(,)?) => {
+        mod folder {
+            $(#[tokio::test]
+            async fn $test() {
+                let folder = tempfile::tempdir().expect("folder");
+                super::$test(folder.path(), &super::folder_store(folder.path())).await;
+            })*
+        }
+        mod s3 {
+            $(#[tokio::test]
+            async fn $test() {
+                let folder = tempfile::tempdir().expect("folder");
+                super::$test(folder.path(), &super::s3_store(folder.path())).await;
+            })*
+        }
+    };
+}
+
+on_both!(
+    what_is_put_comes_back_whole_and_in_spans,
+    a_missing_artifact_says_what_to_do,
+    an_upload_that_cannot_be_read_leaves_nothing,
+    what_is_deleted_is_gone,
+);
+
+async fn what_is_deleted_is_gone(folder: &Path, artifacts: &Artifacts) {
+    let digest = Digest::of(b"short-lived");
+    artifacts
+        .put(&digest, &write(folder, b"short-lived"))
+        .await
+        .expect("put");
+    artifacts.delete(&digest).await.expect("deleted");
     assert!(!artifacts.exists(&digest).await.expect("exists"));
 }

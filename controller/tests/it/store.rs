@@ -10,27 +10,22 @@ use fdn_controller::store::app::{AppRow, app_delete, app_get, app_list, app_upse
 use fdn_controller::store::binding::{
     BindingRow, binding_delete, binding_list, binding_list_all, binding_upsert,
 };
-use fdn_controller::store::demand::{DemandRow, demand_add, demand_list, demand_trim};
-use fdn_controller::store::network::{network_get, network_set};
-use fdn_controller::store::node::{
-    StatusRow, cluster_list, node_forget, node_observe, node_status_list,
-};
-use fdn_controller::store::outbox::{outbox_delete, outbox_list, outbox_push, outbox_stats};
+use fdn_controller::store::demand::{DemandRow, demand_add, demand_list};
+use fdn_controller::store::outbox::{outbox_list, outbox_push};
 use fdn_controller::store::plan::{PlanRow, plan_list, plan_replace};
 use fdn_controller::store::revision::{revision_current, revision_next};
-use fdn_controller::store::rtt::{RttRow, rtt_delete, rtt_list, rtt_upsert};
 use fdn_controller::store::version::{
     VersionRow, digest_in_use, function_delete, function_version_next, version_get, version_insert,
     version_list, version_list_current,
 };
 use fdn_controller::store::{Constraint, Store, StoreError};
 use fdn_core::manifest::Manifest;
-use fdn_core::message::{AppDesired, Message, NetworkDesired, Sealed};
+use fdn_core::message::{AppDesired, Message, Sealed};
 use fdn_core::workflow::Workflow;
-use fdn_core::{AppName, Digest, Millis, Revision, Timestamp, VersionNumber};
+use fdn_core::{AppName, Digest, Revision, Timestamp, VersionNumber};
 use sqlx::AnyConnection;
 
-use crate::rig::{Backend, node_at, on_both};
+use crate::rig::{Backend, on_both};
 
 on_both!(
     accounts_and_tokens,

@@ -1,6 +1,6 @@
 //! `fdn invoke`: calls an app the way its users do, and tells where it ran and what took how long.
 //!
-//! Everything it needs (DNS server, zone, port) stands in the saved context, so it works while the controller is away. [`call`] makes
+//! Everything it needs (DNS server, zone, port) stands in the saved context, so it works while the controller is away. The module `call` makes
 //! the connection itself instead of using the shared HTTP client, because only so can connecting be timed and one address after
 //! another be tried.
 
