@@ -1,5 +1,8 @@
 //! Where PostgreSQL and SQLite differ, and nothing else does.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+
 use sqlx::any::AnyConnectOptions;
 use sqlx::{AnyConnection, ConnectOptions, Executor};
 use url::Url;
@@ -57,7 +60,7 @@ impl Dialect {
                 }
             }
             Self::Sqlite => {
-                create_folder(url.path())?;
+                create_file(&url)?;
                 if !url.query_pairs().any(|(key, _)| key == "mode") {
                     url.query_pairs_mut().append_pair("mode", "rwc");
                 }
@@ -99,12 +102,27 @@ impl Dialect {
     }
 }
 
-fn create_folder(path: &str) -> Result<(), StoreError> {
-    let Some(folder) = std::path::Path::new(path).parent() else {
-        return Ok(());
+/// Makes the database's file, which only its owner may read: it holds password hashes. SQLite gives its other files the same rights.
+fn create_file(url: &Url) -> Result<(), StoreError> {
+    let as_file = Url::parse(&format!("file://{}", url.path())).ok();
+    let Some(path) = as_file.and_then(|url| url.to_file_path().ok()) else {
+        return Err(StoreError::Address(
+            "expected sqlite:///PATH with an absolute path".to_owned(),
+        ));
     };
-    std::fs::create_dir_all(folder)
-        .map_err(|e| StoreError::Address(format!("{} cannot be made: {e}", folder.display())))
+    let failed =
+        |e: std::io::Error| StoreError::Address(format!("{} cannot be made: {e}", path.display()));
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let mut options = OpenOptions::new();
+    options
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -128,5 +146,28 @@ mod tests {
             error.contains("postgres://") && !error.contains("secret"),
             "{error}"
         );
+    }
+
+    #[tokio::test]
+    async fn the_file_is_made_for_its_owner_alone_wherever_it_is() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("my data/controller.db");
+        let settings = DatabaseSettings {
+            url: format!("sqlite://{}", path.display()),
+            ..DatabaseSettings::default()
+        };
+        let store = crate::store::Store::connect(&settings)
+            .await
+            .expect("connected");
+        store.migrate().await.expect("migrated");
+        let mode = std::fs::metadata(&path).expect("made").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let error = crate::store::Store::connect(&DatabaseSettings {
+            url: "sqlite://".to_owned(),
+            ..settings
+        })
+        .await;
+        assert!(error.is_err());
     }
 }

@@ -61,8 +61,14 @@ async fn snapshots_hold_everything_up_to_their_revision() {
         (spec.functions[0].digest, spec.primary.len()),
         (a.digest, 2)
     );
-    let dns: DnsSnapshot = rig.json(rig.network("/dns/v1/snapshot")).await;
-    assert_eq!(dns.network.clusters.len(), 2);
+    let dns = wait::until("the network to be told", async || {
+        let dns: DnsSnapshot = rig.json(rig.network("/dns/v1/snapshot")).await;
+        match dns.network.clusters.len() {
+            2 => Ok(dns),
+            n => Err(n),
+        }
+    })
+    .await;
     assert_eq!(dns.network.locations.len(), 2);
     let state = dns.apps[0].state.as_ref().expect("there");
     assert_eq!((state.host.as_str(), state.ttl_s), ("a.fn.test", 10));
