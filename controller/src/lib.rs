@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`http`] | thin handlers; the only place with HTTP statuses |
+//! | `http` | thin handlers; the only place with HTTP statuses |
 //! | [`app`] | use cases: deploy, rollback, delete, describe, explain, login, logs, snapshots |
 //! | [`store`] | the metadata store; the only place with SQL |
 //! | [`artifacts`] | components by digest: a folder or S3 |

@@ -1,7 +1,7 @@
 //! Passwords (argon2id, RFC 9106) and logins, throttled by user and by address.
 //!
 //! After `login_attempts` failures each further one doubles the wait. An address may be kept out for the whole window; a user no longer than
-//! [`USER_WAIT_MAX`], so that nobody can lock somebody else out for long. The memory of failures is bounded.
+//! half a minute, so that nobody can lock somebody else out for long. The memory of failures is bounded.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

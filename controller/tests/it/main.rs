@@ -7,6 +7,7 @@ mod explain;
 mod logs;
 mod migrations;
 mod openapi;
+mod outage;
 mod outbox;
 mod planner;
 mod rig;

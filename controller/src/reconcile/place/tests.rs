@@ -294,3 +294,36 @@ fn a_chain_of_stages_goes_through_the_same_path() {
         2
     );
 }
+
+proptest::proptest! {
+    #[test]
+    fn whatever_the_load_planning_is_repeatable_bounded_and_only_on_living_clusters(
+        loads in proptest::collection::vec((0u32..8, 0.0f64..500.0, proptest::bool::ANY), 1..6),
+        clients in proptest::collection::vec(0u8..=255, 0..20),
+        limit in 1usize..12,
+    ) {
+        let nodes: Vec<NodeStatus> = loads
+            .iter()
+            .enumerate()
+            .map(|(i, (busy, queued, draining))| NodeStatus {
+                busy: *busy,
+                queued_work: Millis::new(*queued),
+                draining: *draining,
+                ..node(&format!("node-{i}"), &format!("cluster-{}", i % 3), i as f64 * 20.0, i as f64 * 30.0)
+            })
+            .collect();
+        let serving: BTreeSet<String> =
+            nodes.iter().filter(|node| !node.draining).map(|node| node.cluster.to_string()).collect();
+        let world = world(nodes, true);
+        let demand: Vec<String> = clients.iter().map(|n| format!("10.0.{n}.0/24")).collect();
+        let demand: Vec<&str> = demand.iter().map(String::as_str).collect();
+        let placed = place_hello(&world, &Before::default(), &demand, limit);
+        proptest::prop_assert!(placed.bindings.len() <= limit);
+        proptest::prop_assert!(placed.bindings.values().all(|(cluster, _)| serving.contains(cluster.as_str())));
+        proptest::prop_assert!(placed.bindings.values().all(|(_, group)| placed.plans.contains_key(group)));
+        let (plans, bindings) = rows(&placed);
+        let before = Before::new(&plans, &bindings);
+        let again = place_hello(&world, &before, &demand, limit);
+        proptest::prop_assert_eq!(difference(&before, &again), Difference::default());
+    }
+}
