@@ -3,7 +3,10 @@
 //! [`Network`] starts the real binaries; [`cli`] types the commands; [`dns`] asks with `dig`. The binaries must have been built
 //! (`cargo build --release --workspace`, which `make test` does): a missing one fails the test.
 
-#![allow(clippy::print_stderr, reason = "a failing test shows the logs of its processes")]
+#![allow(
+    clippy::print_stderr,
+    reason = "a failing test shows the logs of its processes"
+)]
 
 pub mod cli;
 pub mod dns;

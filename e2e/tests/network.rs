@@ -1,6 +1,9 @@
 //! The whole network as separate processes on PostgreSQL and RabbitMQ: deploy, resolve, call; then everything behind it dies.
 
-#![allow(clippy::print_stderr, reason = "figures that a reader of the test wants to see")]
+#![allow(
+    clippy::print_stderr,
+    reason = "figures that a reader of the test wants to see"
+)]
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
