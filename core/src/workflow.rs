@@ -255,7 +255,8 @@ mod tests {
 
     #[test]
     fn each_mistake_names_the_stage() {
-        let cases: [(&[&str], &[(&str, &str)], &str); 6] = [
+        type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a str);
+        let cases: [Case<'_>; 6] = [
             (&[], &[], "no stage"),
             (&["a", "a"], &[], "stage a stands twice"),
             (&["a"], &[("a", "b")], "stage b, which does not exist"),

@@ -115,99 +115,26 @@ async fn deploy_resolve_call_and_survive_every_death_behind_it() {
     let invoked = cli.ok(["invoke", "hello"]);
     assert!(invoked.starts_with("one"), "{invoked}");
 
-    let subnets = REGIONS.map(|r| r.subnet);
+    let mut before = "one".to_owned();
     let mut expected_versions = vec![1];
-    for (round, deaths) in [
+    for deaths in [
         ["controller"].as_slice(),
         &["rabbit"],
         &["postgres"],
         &["controller", "rabbit", "postgres"],
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        // Every answer during the outage and the return is the version that was deployed before it.
-        let before = if round == 0 {
-            "one".to_owned()
-        } else {
-            format!("after{round}")
-        };
-        let load = Load::start(
-            network.dns_address,
-            HOST,
-            network.gateway_port,
-            &subnets,
-            &before,
-        );
-        for death in deaths {
-            match *death {
-                "controller" => network.kill_controller(),
-                "rabbit" => network.rabbit.kill(),
-                _ => network.postgres.kill(),
-            }
-        }
-        let (calls, questions) = load.counts();
-        wait::until("calls and questions without them", async || {
-            let (now_calls, now_questions) = load.counts();
-            ensure!(
-                now_calls >= calls + 200 && now_questions >= questions + 60,
-                "{now_calls} calls"
-            );
-            Ok(())
-        })
-        .await;
-        for death in deaths.iter().rev() {
-            match *death {
-                "controller" => network
-                    .start_controller()
-                    .await
-                    .expect("the controller starts again"),
-                "rabbit" => network
-                    .rabbit
-                    .restart()
-                    .await
-                    .expect("RabbitMQ starts again"),
-                _ => network
-                    .postgres
-                    .restart()
-                    .await
-                    .expect("PostgreSQL starts again"),
-            }
-        }
-        let (calls, questions) = load.stop().await;
-        eprintln!("{deaths:?} killed: {calls} calls and {questions} questions, none failed");
-        let text = format!("after{}", round + 1);
-        deploy_when_possible(&network, &cli, &text).await;
-        everywhere(&network, &text).await;
-        expected_versions.insert(0, round as u64 + 2);
+    ] {
+        outage(&mut network, deaths, &before).await;
+        before = format!("after-{}", deaths.join("-"));
+        deploy_when_possible(&network, &cli, &before).await;
+        everywhere(&network, &before).await;
+        expected_versions.insert(0, expected_versions.len() as u64 + 1);
         assert_eq!(
             versions(&cli),
             expected_versions,
             "no version is lost or doubled"
         );
     }
-
-    // Nothing is left over: every node is at the current revision and nothing waits to be sent.
-    let detail = cli.json(["describe", "hello"]);
-    assert_eq!(
-        detail["nodes"].as_array().map(Vec::len),
-        Some(REGIONS.len() * NODES)
-    );
-    wait::until("an empty outbox", async || {
-        let client = fdn_service::http_client::build(std::time::Duration::from_secs(5))?;
-        let text = client
-            .get(format!("http://{}/metrics", network.api()))
-            .send()
-            .await?
-            .text()
-            .await?;
-        let depth = text
-            .lines()
-            .find(|l| l.starts_with("fdn_controller_outbox_depth"));
-        ensure!(depth.is_some_and(|l| l.ends_with(" 0")), "{depth:?}");
-        Ok::<_, anyhow::Error>(())
-    })
-    .await;
+    nothing_is_left_over(&network, &cli).await;
     network.stop().expect("everything stops cleanly");
 }
 
@@ -295,6 +222,80 @@ async fn answers(network: &Network, region: usize, expected: &BTreeSet<IpAddr>) 
         let answer = dns::ask(server, HOST, Some(subnet), false)?;
         ensure!(&answer.addresses == expected, "{answer:?}");
         Ok(())
+    })
+    .await;
+}
+
+/// Kills `deaths`, calls and asks on, and starts them again; not one call or question may fail, and every answer is the version that
+/// was deployed before.
+async fn outage(network: &mut Network, deaths: &[&str], before: &str) {
+    let subnets = REGIONS.map(|r| r.subnet);
+    let load = Load::start(
+        network.dns_address,
+        HOST,
+        network.gateway_port,
+        &subnets,
+        before,
+    );
+    for death in deaths {
+        match *death {
+            "controller" => network.kill_controller(),
+            "rabbit" => network.rabbit.kill(),
+            _ => network.postgres.kill(),
+        }
+    }
+    let (calls, questions) = load.counts();
+    wait::until("calls and questions without them", async || {
+        let (now_calls, now_questions) = load.counts();
+        ensure!(
+            now_calls >= calls + 200 && now_questions >= questions + 60,
+            "{now_calls} calls"
+        );
+        Ok(())
+    })
+    .await;
+    for death in deaths.iter().rev() {
+        match *death {
+            "controller" => network
+                .start_controller()
+                .await
+                .expect("the controller starts again"),
+            "rabbit" => network
+                .rabbit
+                .restart()
+                .await
+                .expect("RabbitMQ starts again"),
+            _ => network
+                .postgres
+                .restart()
+                .await
+                .expect("PostgreSQL starts again"),
+        }
+    }
+    let (calls, questions) = load.stop().await;
+    eprintln!("{deaths:?} killed: {calls} calls and {questions} questions, none failed");
+}
+
+/// Every node is known and nothing waits to be sent.
+async fn nothing_is_left_over(network: &Network, cli: &Cli) {
+    let detail = cli.json(["describe", "hello"]);
+    assert_eq!(
+        detail["nodes"].as_array().map(Vec::len),
+        Some(REGIONS.len() * NODES)
+    );
+    wait::until("an empty outbox", async || {
+        let client = fdn_service::http_client::build(std::time::Duration::from_secs(5))?;
+        let text = client
+            .get(format!("http://{}/metrics", network.api()))
+            .send()
+            .await?
+            .text()
+            .await?;
+        let depth = text
+            .lines()
+            .find(|l| l.starts_with("fdn_controller_outbox_depth"));
+        ensure!(depth.is_some_and(|l| l.ends_with(" 0")), "{depth:?}");
+        Ok::<_, anyhow::Error>(())
     })
     .await;
 }
