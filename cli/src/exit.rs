@@ -67,6 +67,7 @@ impl Exit {
             | ErrorCode::ConfigInvalid
             | ErrorCode::AddressTaken
             | ErrorCode::DataDirectory
+            | ErrorCode::InputInvalid
             | ErrorCode::WorkflowInvalid => Self::Usage,
             ErrorCode::Unauthenticated | ErrorCode::Forbidden => Self::Denied,
             ErrorCode::NotFound | ErrorCode::UnknownHost => Self::NotFound,

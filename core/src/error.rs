@@ -135,6 +135,7 @@ codes! {
     ConfigInvalid,      "FDN-5001", Caller, Never, 400, "the configuration is not valid";
     AddressTaken,       "FDN-5002", Caller, Never, 400, "a listening address is already taken";
     DataDirectory,      "FDN-5003", Caller, Never, 400, "the data directory cannot be used";
+    InputInvalid,       "FDN-5004", Caller, Never, 400, "a file given to a command is not what it should be";
 
     NoClusterFits,      "FDN-6001", Dependency, Later, 503, "no cluster has room for the app";
     WorkflowInvalid,    "FDN-6002", Caller, Never, 422, "the workflow is not valid";
