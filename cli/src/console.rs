@@ -134,6 +134,11 @@ impl Console {
         Ok(self.out.flush()?)
     }
 
+    /// Standard output itself, for what is written piece by piece.
+    pub fn out(&mut self) -> &mut dyn Write {
+        &mut self.out
+    }
+
     /// Writes a line to standard error. A closed standard error is no reason to fail.
     pub fn note(&mut self, text: &str) {
         drop(self.err.write_all(format!("{text}\n").as_bytes()));

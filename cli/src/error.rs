@@ -107,6 +107,9 @@ pub enum CliError {
     /// The shell of a process failed.
     #[error(transparent)]
     Service(#[from] ServiceError),
+    /// A simulation could not be run.
+    #[error("{}", with_causes(.0))]
+    Sim(#[from] fdn_sim::Error),
     /// A folder to be made has something in it.
     #[error("{} is there already and is not empty", path.display())]
     Exists {
@@ -143,6 +146,11 @@ impl CliError {
             }
             Self::Resolve(_) => Exit::Unreachable,
             Self::Status(_) | Self::Cut(_) => Exit::CallFailed,
+            Self::Sim(fdn_sim::Error::Write { source, .. })
+                if source.kind() == io::ErrorKind::BrokenPipe =>
+            {
+                Exit::Ok
+            }
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Ok,
             Self::Output(_)
             | Self::Unhealthy(_)
@@ -160,6 +168,7 @@ impl CliError {
             | Self::Manifest { .. }
             | Self::Parse(_)
             | Self::Service(_)
+            | Self::Sim(_)
             | Self::Start { .. } => Exit::of(self.code()),
         }
     }
@@ -168,7 +177,7 @@ impl CliError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            Self::Usage(_) | Self::Parse(_) => {
+            Self::Usage(_) | Self::Parse(_) | Self::Sim(fdn_sim::Error::Usage(_)) => {
                 "`fdn help` and `fdn help COMMAND` show how it is written"
             }
             Self::Config(_) => {
@@ -225,6 +234,7 @@ impl CliError {
             | Self::Call(..)
             | Self::Manifest { .. }
             | Self::Service(_)
+            | Self::Sim(_)
             | Self::Start { .. } => return hint_of(self.code()),
         };
         Some(text.to_owned())
@@ -248,6 +258,7 @@ impl Coded for CliError {
             Self::Manifest { error, .. } => error.code(),
             Self::Parse(error) => error.code(),
             Self::Service(error) => error.code(),
+            Self::Sim(error) => error.code(),
             Self::Foreign { .. }
             | Self::Answer { .. }
             | Self::Unhealthy(_)
@@ -270,7 +281,8 @@ fn shows_code(error: &CliError) -> bool {
         | CliError::Cut(_)
         | CliError::Timeout(_)
         | CliError::Foreign { .. }
-        | CliError::Answer { .. } => false,
+        | CliError::Answer { .. }
+        | CliError::Sim(fdn_sim::Error::Usage(_)) => false,
         CliError::Unreachable { what, .. } => *what == "the controller",
         CliError::Config(_)
         | CliError::File { .. }
@@ -281,8 +293,15 @@ fn shows_code(error: &CliError) -> bool {
         | CliError::Manifest { .. }
         | CliError::Parse(_)
         | CliError::Service(_)
+        | CliError::Sim(_)
         | CliError::Start { .. } => true,
     }
+}
+
+/// An error's text with those of its causes behind it.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// The lines printed for an error: what happened, and what to do.

@@ -54,6 +54,7 @@ pub async fn run(
         Command::Nodes(args) => commands::list::nodes(args, env, console).await,
         Command::New(args) => commands::new::run(args, console),
         Command::Doctor(args) => commands::doctor::run(args, env, console).await,
+        Command::Sim(args) => commands::sim::run(args, console),
         Command::Version(args) => commands::version::run(args, env, console).await,
         Command::Completions(args) => commands::completions::run(args, console),
     }

@@ -91,10 +91,21 @@ pub enum Command {
     New(NewArgs),
     /// Check this installation and the network it uses
     Doctor(DoctorArgs),
+    /// Simulate the schedulers on files of your own, or repeat every experiment
+    Sim(SimArgs),
     /// Print the versions of client and controller
     Version(VersionArgs),
     /// Print a shell's completion script
     Completions(CompletionsArgs),
+}
+
+/// Arguments of `fdn sim`.
+#[derive(Debug, Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct SimArgs {
+    /// What to simulate.
+    #[command(subcommand)]
+    pub command: fdn_sim::command::Command,
 }
 
 /// Arguments of `fdn login`.

@@ -12,6 +12,7 @@ pub mod login;
 pub mod logs;
 pub mod new;
 pub mod rollback;
+pub mod sim;
 pub mod version;
 mod wait;
 

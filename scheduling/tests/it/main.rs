@@ -7,5 +7,6 @@ mod explain;
 mod instance;
 mod oracle;
 mod properties;
+mod purity;
 mod random;
 mod steer;

@@ -45,7 +45,6 @@ fn print(out: &mut dyn Write, text: &str) -> Result<(), Error> {
 }
 
 /// Writes a value as JSON to the standard output.
-#[expect(dead_code, reason = "used by the commands that print one result")]
 fn print_json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Error> {
     print(out, &json(value)?)
 }

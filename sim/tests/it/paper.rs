@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use fdn_sim::paper::ALL;
+use fdn_sim::paper::{ALL, Context, Effort, Experiment};
+use fdn_sim::progress::Silent;
 
 #[test]
 fn every_experiment_has_a_name_of_its_own_that_can_be_a_file() {
@@ -13,4 +14,51 @@ fn every_experiment_has_a_name_of_its_own_that_can_be_a_file() {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
     };
     assert!(names.iter().all(plain), "{names:?}");
+}
+
+/// All experiments in their small form, as one text.
+fn quick(threads: usize) -> String {
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .expect("a pool");
+    let data = super::data::traces();
+    let context = Context {
+        data: data.as_deref(),
+        effort: Effort::Quick,
+        progress: &Silent,
+    };
+    let run = |experiment: &&dyn Experiment| {
+        let outcome = pool.install(|| experiment.run(&context)).expect("runs");
+        assert!(
+            !outcome.tables.is_empty(),
+            "{} says nothing",
+            experiment.name()
+        );
+        for plot in &outcome.plots {
+            assert!(
+                plot.svg().expect("drawn").ends_with("</svg>\n"),
+                "{}",
+                plot.name
+            );
+        }
+        format!(
+            "{} {}\n",
+            experiment.name(),
+            serde_json::to_string(&outcome).expect("JSON")
+        )
+    };
+    ALL.iter()
+        .filter(|experiment| data.is_some() || !experiment.needs_data())
+        .map(run)
+        .collect()
+}
+
+#[test]
+fn every_experiment_gives_the_same_octets_whatever_the_number_of_threads() {
+    let (one, three) = (quick(1), quick(3));
+    for (one, three) in one.lines().zip(three.lines()) {
+        assert_eq!(one, three);
+    }
+    assert_eq!(one.len(), three.len());
 }
