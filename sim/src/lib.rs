@@ -7,6 +7,7 @@
 //! | module | plays |
 //! | --- | --- |
 //! | [`command`] | the commands `fdn sim …` |
+//! | [`place`] | recorded workflows on a described network |
 //! | [`paper`] | every experiment, beside the published figures |
 //!
 //! The same input, options and seed give the same result, byte for byte, whatever the number of threads; only figures named as
@@ -17,6 +18,7 @@ mod error;
 pub mod events;
 pub mod input;
 pub mod paper;
+pub mod place;
 pub mod progress;
 pub mod report;
 pub mod seed;

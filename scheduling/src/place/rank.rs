@@ -15,7 +15,7 @@ use std::collections::BinaryHeap;
 use fdn_core::Millis;
 
 use super::problem::{Problem, Score};
-use crate::dag::{TaskIndex, Transfer};
+use crate::dag::{Dag, TaskIndex, Transfer};
 
 /// The score of each task.
 #[must_use]
@@ -32,12 +32,8 @@ pub(super) fn fill_scores(
     scores: &mut Vec<Millis>,
 ) {
     let dag = problem.dag();
-    let (latency, per_byte) = problem.network().mean(&usable);
-    let work = problem.mean_work(usable);
-    let omega = |transfer| match transfer {
-        Transfer::Fixed(time) => time.get(),
-        Transfer::Data(size) => latency + size.as_bytes() as f64 * per_byte,
-    };
+    let omega = mean_transfer(problem, &usable);
+    let work = problem.mean_work(&usable);
     scores.clear();
     scores.resize(dag.len(), Millis::ZERO);
     for &task in dag.topological().iter().rev() {
@@ -49,8 +45,20 @@ pub(super) fn fill_scores(
     }
 }
 
+/// The mean `omega` of an edge over the ordered pairs of different clusters.
+pub(super) fn mean_transfer(
+    problem: &Problem<'_>,
+    usable: impl Fn(usize) -> bool,
+) -> impl Fn(Transfer) -> f64 {
+    let (latency, per_byte) = problem.network().mean(usable);
+    move |transfer| match transfer {
+        Transfer::Fixed(time) => time.get(),
+        Transfer::Data(size) => latency + size.as_bytes() as f64 * per_byte,
+    }
+}
+
 /// A score without the digits that hold the noise of its sum.
-fn without_noise(score: Millis) -> Millis {
+pub(super) fn without_noise(score: Millis) -> Millis {
     const NOISE: u64 = (1 << 12) - 1;
     let score = score.get();
     if !score.is_finite() {
@@ -78,11 +86,10 @@ enum Rank {
 
 impl Order {
     /// Orders a job's tasks by score.
-    pub(super) fn fill(&mut self, problem: &Problem<'_>, scores: &[Millis]) {
-        let dag = problem.dag();
+    pub(super) fn fill(&mut self, dag: &Dag, scores: &[Millis], first: Score) {
         let rank = |task: TaskIndex| {
             let score = without_noise(scores[task.get()]);
-            let rank = match problem.options().score {
+            let rank = match first {
                 Score::Normal => Rank::Normal(score),
                 Score::Inverse => Rank::Inverse(Reverse(score)),
             };

@@ -10,7 +10,7 @@ use fdn_scheduling::place::{
 use crate::instance::{Instance, dag, id, mib, ms};
 use crate::oracle::optimum;
 
-fn close(a: Millis, b: f64) {
+pub(crate) fn close(a: Millis, b: f64) {
     assert!((a.get() - b).abs() < 1e-9, "{a} instead of {b}");
 }
 
@@ -22,12 +22,12 @@ fn fixed(edges: &[(usize, usize, f64)]) -> Vec<(usize, usize, Transfer)> {
 }
 
 /// One-based tasks in the order in which they were placed.
-fn order(planned: &Planned) -> Vec<usize> {
+pub(crate) fn order(planned: &Planned) -> Vec<usize> {
     planned.plan.order().iter().map(|t| t.get() + 1).collect()
 }
 
 /// One-based clusters by task.
-fn clusters(planned: &Planned) -> Vec<usize> {
+pub(crate) fn clusters(planned: &Planned) -> Vec<usize> {
     let placements = planned.plan.placements();
     placements.iter().map(|p| p.cluster.get() + 1).collect()
 }
@@ -37,7 +37,7 @@ fn finishes(planned: &Planned) -> Vec<f64> {
     placements.iter().map(|p| p.finish.get()).collect()
 }
 
-fn ten_tasks() -> (Instance, Costs) {
+pub(crate) fn ten_tasks() -> (Instance, Costs) {
     let edges = fixed(&[
         (1, 2, 18.0),
         (1, 3, 12.0),
@@ -98,7 +98,12 @@ fn example_a_ten_tasks_with_unrelated_costs() {
     assert_eq!(optimum(&problem), Some(73.0));
 }
 
-fn six_tasks(demands: [u64; 6], free: [u64; 2], exit_leg: bool, score: Score) -> Instance {
+pub(crate) fn six_tasks(
+    demands: [u64; 6],
+    free: [u64; 2],
+    exit_leg: bool,
+    score: Score,
+) -> Instance {
     let work = [8.0, 12.0, 6.0, 10.0, 4.0, 9.0];
     let tasks: Vec<(f64, u64)> = work.into_iter().zip(demands).collect();
     let edges = fixed(&[
@@ -129,7 +134,7 @@ fn six_tasks(demands: [u64; 6], free: [u64; 2], exit_leg: bool, score: Score) ->
     }
 }
 
-const PLENTY: [u64; 2] = [1 << 30; 2];
+pub(crate) const PLENTY: [u64; 2] = [1 << 30; 2];
 
 #[test]
 fn example_b_six_tasks_two_speeds() {
