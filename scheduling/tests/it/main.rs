@@ -8,4 +8,5 @@ mod instance;
 mod oracle;
 mod properties;
 mod random;
+mod resource;
 mod steer;
