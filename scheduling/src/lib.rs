@@ -12,6 +12,7 @@
 //! | [`place`] | which cluster runs each task (Heu-Orche), with the reason for every cluster |
 //! | [`steer`] | whether an answer given before is kept or replaced (hysteresis) |
 //! | [`group`] | which clients see the clusters alike and share a plan |
+//! | [`resource`] | which node and which of its devices take an instance, from packed quantities |
 //! | [`checker`] | whether a plan keeps every rule, independently of who made it |
 //!
 //! # From live state to an answer
@@ -70,6 +71,7 @@ mod error;
 pub mod group;
 pub mod live;
 pub mod place;
+pub mod resource;
 pub mod steer;
 pub mod workflow;
 

@@ -11,4 +11,5 @@ mod policies;
 mod properties;
 mod purity;
 mod random;
+mod resource;
 mod steer;

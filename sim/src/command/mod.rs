@@ -1,5 +1,6 @@
 //! The commands `fdn sim …`: arguments, and what they print.
 
+mod devices;
 mod paper;
 mod place;
 
@@ -25,6 +26,8 @@ pub enum Format {
 /// What to simulate.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Place pods that want slices of devices on a recorded cluster until more is asked for than there is
+    Devices(devices::Args),
     /// Run every experiment: a table beside the published figures, JSON and plots for each
     Paper(paper::Args),
     /// Place a workflow on a network and print where and when each task runs
@@ -37,6 +40,7 @@ pub enum Command {
 /// When a file or option cannot be used, or the result cannot be written.
 pub fn run(command: &Command, out: &mut dyn Write, progress: &dyn Progress) -> Result<(), Error> {
     match command {
+        Command::Devices(args) => devices::run(args, out, progress),
         Command::Paper(args) => paper::run(args, out, progress),
         Command::Place(args) => place::run(args, out),
     }

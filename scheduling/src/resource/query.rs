@@ -1,0 +1,270 @@
+//! Questions about all devices of a node at once, on the packed word itself.
+//!
+//! **Problem.** Which devices have at least `r` free, how many, and which of them is the best? Taking the word apart costs a shift,
+//! a mask and a comparison per device.
+//!
+//! **Method.** Comparisons of all fields in parallel (SIMD within a register; Lamport, "Multiple byte processing with full-word
+//! instructions", CACM 18(8), 1975). The encoding has no spare bit between fields, so the highest bit `h` of each field serves as
+//! its guard. With `x` the fields and `y` the threshold in each, both without `h`, `(x | h) - y` keeps `h` exactly where
+//! `x >= y`, and never borrows from a neighbour; the highest bits themselves are compared by logic:
+//! `x >= y  <=>  h of ( (x & !y) | (!(x ^ y) & ((x | h) - (y & !h))) )`.
+//! The largest and smallest quantity follow bit by bit, from the highest: those candidates remain that have the bit (or lack it).
+//!
+//! **Complexity.** A comparison is seven operations, whatever the number of devices; the largest or smallest O(b); the choice of
+//! `count` devices O(count * b).
+//!
+//! **Invariants.** Ties go to the lower index. The answers are those of a loop over the quantities (property tests over all `n*b`).
+
+use super::layout::{Layout, Packed};
+use super::unit::Units;
+use super::word::Word;
+
+/// Devices of a node, as a set of indices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceSet(u128);
+
+impl DeviceSet {
+    /// No device.
+    pub const NONE: Self = Self(0);
+
+    /// The set with another device.
+    ///
+    /// # Panics
+    /// If the index is 128 or more: no layout has so many devices.
+    #[must_use]
+    pub const fn with(self, device: u32) -> Self {
+        Self(self.0 | 1 << device)
+    }
+
+    /// Whether a device is in it.
+    #[must_use]
+    pub const fn contains(self, device: u32) -> bool {
+        device < u128::BITS && self.0 >> device & 1 == 1
+    }
+
+    /// How many devices.
+    #[must_use]
+    pub const fn len(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The indices, lowest first.
+    pub fn iter(self) -> impl Iterator<Item = u32> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let device = (rest != 0).then(|| rest.trailing_zeros())?;
+            rest &= rest - 1;
+            Some(device)
+        })
+    }
+}
+
+impl FromIterator<u32> for DeviceSet {
+    fn from_iter<I: IntoIterator<Item = u32>>(devices: I) -> Self {
+        devices.into_iter().fold(Self::NONE, Self::with)
+    }
+}
+
+/// Devices that passed a comparison: the highest bit of each one's field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matches<W>(pub(super) W);
+
+impl<W: Word> Matches<W> {
+    /// Whether there is one.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self.0 != W::ZERO
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// Whether there are this many.
+    #[must_use]
+    pub fn at_least(self, count: u32) -> bool {
+        count == 0 || (count == 1 && self.any()) || (count > 1 && self.count() >= count)
+    }
+
+    /// The devices that are in both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// The lowest index.
+    #[must_use]
+    pub fn first(self, layout: &Layout<W>) -> Option<u32> {
+        self.any().then(|| self.0.trailing_zeros() / layout.bits())
+    }
+
+    /// As indices.
+    #[must_use]
+    pub fn devices(self, layout: &Layout<W>) -> DeviceSet {
+        let mut rest = self;
+        std::iter::from_fn(|| {
+            let device = rest.first(layout)?;
+            rest = rest.without_first();
+            Some(device)
+        })
+        .collect()
+    }
+
+    fn without_first(self) -> Self {
+        Self(self.0 & self.0.minus(W::ONE))
+    }
+
+    fn without(self, device: u32, layout: &Layout<W>) -> Self {
+        Self(self.0 & !(W::ONE << (device * layout.bits() + layout.bits() - 1)))
+    }
+}
+
+/// A quantity that every device is compared with, prepared once for many nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Threshold<W> {
+    /// The quantity in every field.
+    all: W,
+    /// The same without the highest bits.
+    rest: W,
+    high: W,
+}
+
+impl<W: Word> Threshold<W> {
+    /// The devices that have at least the quantity.
+    #[inline]
+    #[must_use]
+    pub fn matches(&self, packed: Packed<W>) -> Matches<W> {
+        Matches(ge(packed.0, self.all, self.rest, self.high))
+    }
+}
+
+#[inline]
+fn ge<W: Word>(x: W, y: W, y_rest: W, high: W) -> W {
+    let rest = (x | high).minus(y_rest);
+    ((x & !y) | (!(x ^ y) & rest)) & high
+}
+
+/// Which device gets an instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeviceChoice {
+    /// The one with the least used, that is, the most free: spreads.
+    LeastUsed,
+    /// The one with the most used that still fits: packs, and keeps devices whole.
+    #[default]
+    MostUsed,
+}
+
+impl<W: Word> Layout<W> {
+    /// To compare every device with a quantity; `None` if no field can hold so much, so that no device has it.
+    #[must_use]
+    pub fn at_least(&self, quantity: Units) -> Option<Threshold<W>> {
+        let fits = quantity <= self.most();
+        fits.then(|| {
+            let all = self.spread(quantity);
+            Threshold {
+                all,
+                rest: all & !self.high,
+                high: self.high,
+            }
+        })
+    }
+
+    /// The devices whose quantity is at least the one in `other`.
+    #[inline]
+    #[must_use]
+    pub fn at_least_each(&self, packed: Packed<W>, other: Packed<W>) -> Matches<W> {
+        Matches(ge(packed.0, other.0, other.0 & !self.high, self.high))
+    }
+
+    /// All devices.
+    #[must_use]
+    pub const fn all(&self) -> Matches<W> {
+        Matches(self.high)
+    }
+
+    /// The devices that have anything.
+    #[must_use]
+    pub fn present(&self, packed: Packed<W>) -> Matches<W> {
+        Matches(ge(packed.0, self.low, self.low & !self.high, self.high))
+    }
+
+    /// The sum over the devices that did not match.
+    #[must_use]
+    pub fn total_of_others(&self, packed: Packed<W>, matches: Matches<W>) -> u128 {
+        // The highest bit of a field, less its lowest, is all bits between; with the highest itself, the field.
+        let fields = matches.0.minus(matches.0 >> (self.bits() - 1)) | matches.0;
+        self.total(Packed(packed.0 & !fields))
+    }
+
+    /// The largest quantity and the first of the given devices that has it.
+    #[must_use]
+    pub fn largest(&self, packed: Packed<W>, among: Matches<W>) -> Option<(u32, Units)> {
+        self.extreme(packed, among, false)
+    }
+
+    /// The smallest quantity and the first of the given devices that has it.
+    #[must_use]
+    pub fn smallest(&self, packed: Packed<W>, among: Matches<W>) -> Option<(u32, Units)> {
+        self.extreme(packed, among, true)
+    }
+
+    /// The device for an instance, of those that have enough: by what is free there, ties to the lower index.
+    #[must_use]
+    pub fn choose(&self, free: Packed<W>, among: Matches<W>, choice: DeviceChoice) -> Option<u32> {
+        let (device, _) = self.extreme(free, among, choice == DeviceChoice::MostUsed)?;
+        Some(device)
+    }
+
+    /// `count` devices for an instance; `None` if fewer match.
+    #[must_use]
+    pub fn choose_many(
+        &self,
+        free: Packed<W>,
+        mut among: Matches<W>,
+        count: u32,
+        choice: DeviceChoice,
+    ) -> Option<DeviceSet> {
+        if !among.at_least(count) {
+            return None;
+        }
+        let mut chosen = DeviceSet::NONE;
+        for _ in 0..count {
+            let device = self.choose(free, among, choice)?;
+            chosen = chosen.with(device);
+            among = among.without(device, self);
+        }
+        Some(chosen)
+    }
+
+    fn extreme(
+        &self,
+        packed: Packed<W>,
+        among: Matches<W>,
+        smallest: bool,
+    ) -> Option<(u32, Units)> {
+        let word = if smallest { !packed.0 } else { packed.0 };
+        let mut left = among.0;
+        for up in 0..self.bits() {
+            let having = (word << up) & left;
+            if having != W::ZERO {
+                left = having;
+            }
+        }
+        let device = Matches(left).first(self)?;
+        self.get(packed, device).ok().map(|units| (device, units))
+    }
+
+    fn spread(&self, quantity: Units) -> W {
+        (0..self.devices()).fold(W::ZERO, |word, device| {
+            word | self.shifted(device, quantity)
+        })
+    }
+}
