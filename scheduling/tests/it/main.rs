@@ -4,6 +4,7 @@
 mod checker;
 mod examples;
 mod explain;
+mod insertion;
 mod instance;
 mod lists;
 mod oracle;
