@@ -9,4 +9,5 @@ mod oracle;
 mod properties;
 mod random;
 mod resource;
+mod scale;
 mod steer;
