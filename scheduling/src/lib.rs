@@ -13,6 +13,7 @@
 //! | [`steer`] | whether an answer given before is kept or replaced (hysteresis) |
 //! | [`group`] | which clients see the clusters alike and share a plan |
 //! | [`resource`] | which node and which of its devices take an instance, from packed quantities |
+//! | [`scale`] | how many instances a function should have, and how many to start or stop |
 //! | [`checker`] | whether a plan keeps every rule, independently of who made it |
 //!
 //! # From live state to an answer
@@ -72,6 +73,7 @@ pub mod group;
 pub mod live;
 pub mod place;
 pub mod resource;
+pub mod scale;
 pub mod steer;
 pub mod workflow;
 

@@ -144,10 +144,11 @@ impl<W: Word> Fleet<W> {
         };
         // Devices that a node does not have are empty fields, and more than nothing is wanted.
         let free = self.device_free_list();
-        if count == 1 {
-            nodes.retain(free, |free| threshold.matches(*free).any());
-        } else {
-            nodes.retain(free, |free| threshold.matches(*free).count() >= count);
+        // The same question for each number: only so does the compiler settle it outside of the loop.
+        match count {
+            1 => nodes.retain(free, |free| threshold.matches(*free).at_least(1)),
+            2 => nodes.retain(free, |free| threshold.matches(*free).at_least(2)),
+            _ => nodes.retain(free, |free| threshold.matches(*free).at_least(count)),
         }
     }
 

@@ -7,10 +7,11 @@
 //! instructions", CACM 18(8), 1975). The encoding has no spare bit between fields, so the highest bit `h` of each field serves as
 //! its guard. With `x` the fields and `y` the threshold in each, both without `h`, `(x | h) - y` keeps `h` exactly where
 //! `x >= y`, and never borrows from a neighbour; the highest bits themselves are compared by logic:
-//! `x >= y  <=>  h of ( (x & !y) | (!(x ^ y) & ((x | h) - (y & !h))) )`.
+//! `x >= y  <=>  h of ( (x & !y) | (!(x ^ y) & ((x | h) - (y & !h))) )`. Where `y` is the same for all devices, its highest bit is known,
+//! and that is `x | (...)` or `x & (...)`.
 //! The largest and smallest quantity follow bit by bit, from the highest: those candidates remain that have the bit (or lack it).
 //!
-//! **Complexity.** A comparison is seven operations, whatever the number of devices; the largest or smallest O(b); the choice of
+//! **Complexity.** A comparison is four to seven operations, whatever the number of devices; the largest or smallest O(b); the choice of
 //! `count` devices O(count * b).
 //!
 //! **Invariants.** Ties go to the lower index. The answers are those of a loop over the quantities (property tests over all `n*b`).
@@ -77,6 +78,7 @@ pub struct Matches<W>(pub(super) W);
 
 impl<W: Word> Matches<W> {
     /// Whether there is one.
+    #[inline]
     #[must_use]
     pub fn any(self) -> bool {
         self.0 != W::ZERO
@@ -89,9 +91,16 @@ impl<W: Word> Matches<W> {
     }
 
     /// Whether there are this many.
+    #[inline]
     #[must_use]
     pub fn at_least(self, count: u32) -> bool {
-        count == 0 || (count == 1 && self.any()) || (count > 1 && self.count() >= count)
+        match count {
+            0 => true,
+            1 => self.any(),
+            // Cheaper than counting, where the processor has no instruction for that.
+            2 => self.without_first().any(),
+            count => self.count() >= count,
+        }
     }
 
     /// The devices that are in both.
@@ -118,6 +127,7 @@ impl<W: Word> Matches<W> {
         .collect()
     }
 
+    #[inline]
     fn without_first(self) -> Self {
         Self(self.0 & self.0.minus(W::ONE))
     }
@@ -130,11 +140,11 @@ impl<W: Word> Matches<W> {
 /// A quantity that every device is compared with, prepared once for many nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Threshold<W> {
-    /// The quantity in every field.
-    all: W,
-    /// The same without the highest bits.
+    /// The quantity in every field, without the highest bits.
     rest: W,
     high: W,
+    /// Whether the quantity has the highest bit.
+    upper: bool,
 }
 
 impl<W: Word> Threshold<W> {
@@ -142,13 +152,18 @@ impl<W: Word> Threshold<W> {
     #[inline]
     #[must_use]
     pub fn matches(&self, packed: Packed<W>) -> Matches<W> {
-        Matches(ge(packed.0, self.all, self.rest, self.high))
+        // As `ge`, with the highest bit of the threshold known: the same for all devices.
+        let x = packed.0;
+        let rest = (x | self.high).minus(self.rest);
+        let pass = if self.upper { x & rest } else { x | rest };
+        Matches(pass & self.high)
     }
 }
 
+/// The devices where `x` is at least `y`.
 #[inline]
-fn ge<W: Word>(x: W, y: W, y_rest: W, high: W) -> W {
-    let rest = (x | high).minus(y_rest);
+fn ge<W: Word>(x: W, y: W, high: W) -> W {
+    let rest = (x | high).minus(y & !high);
     ((x & !y) | (!(x ^ y) & rest)) & high
 }
 
@@ -170,9 +185,9 @@ impl<W: Word> Layout<W> {
         fits.then(|| {
             let all = self.spread(quantity);
             Threshold {
-                all,
                 rest: all & !self.high,
                 high: self.high,
+                upper: all & self.high != W::ZERO,
             }
         })
     }
@@ -181,7 +196,7 @@ impl<W: Word> Layout<W> {
     #[inline]
     #[must_use]
     pub fn at_least_each(&self, packed: Packed<W>, other: Packed<W>) -> Matches<W> {
-        Matches(ge(packed.0, other.0, other.0 & !self.high, self.high))
+        Matches(ge(packed.0, other.0, self.high))
     }
 
     /// All devices.
@@ -193,7 +208,7 @@ impl<W: Word> Layout<W> {
     /// The devices that have anything.
     #[must_use]
     pub fn present(&self, packed: Packed<W>) -> Matches<W> {
-        Matches(ge(packed.0, self.low, self.low & !self.high, self.high))
+        Matches(ge(packed.0, self.low, self.high))
     }
 
     /// The sum over the devices that did not match.

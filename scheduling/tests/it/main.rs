@@ -13,4 +13,5 @@ mod properties;
 mod purity;
 mod random;
 mod resource;
+mod scale;
 mod steer;

@@ -68,7 +68,7 @@ pub(super) fn naive_devices(fleet: &Fleet<u64>, node: NodeIndex, request: &Reque
             let has = fleet
                 .layout()
                 .get(fleet.device_free(node), *device)
-                .unwrap();
+                .expect("a device");
             spec.each > Units(0) && has >= each
         })
         .collect()
@@ -82,7 +82,7 @@ pub(super) fn occupy(fleet: &mut Fleet<u64>, requests: &[Request]) {
         let Some(node) = nodes.iter().next() else {
             continue;
         };
-        let among = fleet.fitting(node, request).unwrap();
+        let among = fleet.fitting(node, request).expect("it passed the filter");
         let count = request.devices.count();
         let devices = fleet
             .layout()
@@ -92,8 +92,8 @@ pub(super) fn occupy(fleet: &mut Fleet<u64>, requests: &[Request]) {
                 count,
                 DeviceChoice::LeastUsed,
             )
-            .unwrap();
-        fleet.take(node, request, devices).unwrap();
+            .expect("enough devices");
+        fleet.take(node, request, devices).expect("there is room");
     }
 }
 

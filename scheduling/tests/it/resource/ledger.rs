@@ -9,7 +9,13 @@ const DEVICES: u32 = 4;
 const EACH: u64 = 10;
 
 fn ledger(most: usize) -> Ledger<u32, u64> {
-    Ledger::new(Layout::new(DEVICES, 8).unwrap(), DEVICES, Units(EACH), most).unwrap()
+    Ledger::new(
+        Layout::new(DEVICES, 8).expect("a layout"),
+        DEVICES,
+        Units(EACH),
+        most,
+    )
+    .expect("a layout")
 }
 
 #[test]

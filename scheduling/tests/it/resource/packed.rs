@@ -170,7 +170,7 @@ impl Naive<'_> {
 }
 
 fn agree<W: Word>(layout: &Layout<W>, values: &[u64], wanted: u64) -> Result<(), TestCaseError> {
-    let packed = layout.pack(&units(values)).unwrap();
+    let packed = layout.pack(&units(values)).expect("they fit");
     prop_assert_eq!(layout.unpack(packed).collect::<Vec<_>>(), units(values));
     prop_assert_eq!(layout.adopt(packed.word()), Ok(packed));
     let naive = Naive(values);
@@ -207,25 +207,28 @@ fn agree<W: Word>(layout: &Layout<W>, values: &[u64], wanted: u64) -> Result<(),
             prop_assert_eq!(chosen, (count <= ranked.len()).then_some(best));
         }
     }
-    let most = values.iter().max().copied().unwrap();
-    let at = values.iter().position(|v| *v == most).unwrap();
+    let most = values.iter().max().copied().expect("a device");
+    let at = values.iter().position(|v| *v == most).expect("it is there");
     let largest = layout.largest(packed, layout.all());
     prop_assert_eq!(largest, Some((at as u32, Units(most))));
-    let least = values.iter().min().copied().unwrap();
-    let at = values.iter().position(|v| *v == least).unwrap();
+    let least = values.iter().min().copied().expect("a device");
+    let at = values
+        .iter()
+        .position(|v| *v == least)
+        .expect("it is there");
     let smallest = layout.smallest(packed, layout.all());
     prop_assert_eq!(smallest, Some((at as u32, Units(least))));
     Ok(())
 }
 
 fn change<W: Word>(layout: &Layout<W>, values: &[u64], by: u64) -> Result<(), TestCaseError> {
-    let packed = layout.pack(&units(values)).unwrap();
+    let packed = layout.pack(&units(values)).expect("they fit");
     for device in 0..layout.devices() {
         let has = values[device as usize];
         let with = |value: u64| -> Packed<W> {
             let mut changed = values.to_vec();
             changed[device as usize] = value;
-            layout.pack(&units(&changed)).unwrap()
+            layout.pack(&units(&changed)).expect("they fit")
         };
         let sum = has
             .checked_add(by)
@@ -257,7 +260,7 @@ fn quantities(bits: u32, devices: u32) -> impl Strategy<Value = Vec<u64>> {
 
 fn all_layouts<W: Word>(word: u32) -> impl Iterator<Item = Layout<W>> {
     (1..=word).flat_map(move |devices| {
-        (1..=word / devices).map(move |bits| Layout::new(devices, bits).unwrap())
+        (1..=word / devices).map(move |bits| Layout::new(devices, bits).expect("it fits"))
     })
 }
 
@@ -275,7 +278,7 @@ fn every_layout<W: Word>(word: u32) {
                 agree(&layout, &values, values[0].saturating_add(1))?;
                 change(&layout, &values, wanted[0])
             })
-            .unwrap();
+            .expect("the same answers");
     }
 }
 

@@ -24,14 +24,18 @@ fn worked_example_of_mean_and_variance() {
 /// The example as nodes: A would use 0.5, 0.7 and 0.3 of its classes with the instance, B 0.6 of each.
 fn example() -> (Fleet<u64>, Request) {
     let spec = NodeSpec::new(vector(10, 10), 1, Units(10));
-    let mut fleet = Fleet::new(&[spec, spec]).unwrap();
+    let mut fleet = Fleet::new(&[spec, spec]).expect("a layout");
     let used = |cpu, memory, gpu| Request {
         classes: vector(cpu, memory),
         devices: DeviceRequest::share(Units(gpu)),
     };
     let first = fdn_scheduling::resource::DeviceSet::NONE.with(0);
-    fleet.take(node(0), &used(4, 6, 2), first).unwrap();
-    fleet.take(node(1), &used(5, 5, 5), first).unwrap();
+    fleet
+        .take(node(0), &used(4, 6, 2), first)
+        .expect("there is room");
+    fleet
+        .take(node(1), &used(5, 5, 5), first)
+        .expect("there is room");
     (fleet, used(1, 1, 1))
 }
 
