@@ -10,6 +10,7 @@
 //! | [`workflow`] | a workflow of stages as such a DAG |
 //! | [`live`] | what nodes report, as clusters to place on |
 //! | [`place`] | which cluster runs each task (Heu-Orche), with the reason for every cluster |
+//! | [`commit`] | which node runs each container, several schedulers at work at once |
 //! | [`steer`] | whether an answer given before is kept or replaced (hysteresis) |
 //! | [`group`] | which clients see the clusters alike and share a plan |
 //! | [`checker`] | whether a plan keeps every rule, independently of who made it |
@@ -65,6 +66,7 @@
 //! ```
 
 pub mod checker;
+pub mod commit;
 pub mod dag;
 mod error;
 pub mod group;

@@ -2,6 +2,7 @@
 //! and slow oracles that share no code with what they judge.
 
 mod checker;
+mod commit;
 mod examples;
 mod explain;
 mod instance;
