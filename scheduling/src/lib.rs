@@ -11,6 +11,7 @@
 //! | [`live`] | what nodes report, as clusters to place on |
 //! | [`place`] | which cluster runs each task (Heu-Orche), with the reason for every cluster |
 //! | [`commit`] | which node runs each container, several schedulers at work at once |
+//! | [`registry`] | what the head of a cluster knows of functions, instances and nodes |
 //! | [`steer`] | whether an answer given before is kept or replaced (hysteresis) |
 //! | [`group`] | which clients see the clusters alike and share a plan |
 //! | [`checker`] | whether a plan keeps every rule, independently of who made it |
@@ -72,6 +73,7 @@ mod error;
 pub mod group;
 pub mod live;
 pub mod place;
+pub mod registry;
 pub mod steer;
 pub mod workflow;
 

@@ -9,4 +9,5 @@ mod instance;
 mod oracle;
 mod properties;
 mod random;
+mod registry;
 mod steer;

@@ -164,7 +164,7 @@ impl World {
             Event::Drain { node: n } => drop(committer.drain_node(node(n))),
             Event::Resume { node: n } => drop(committer.resume_node(node(n), &mut placed)),
             Event::Pass { time } => {
-                self.now = self.now + Millis::new(time);
+                self.now += Millis::new(time);
                 committer.expire(self.now);
             }
         }
