@@ -11,8 +11,8 @@ use std::time::Instant;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use fdn_core::{InstanceId, MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::commit::{
-    Choice, Committer, Container, Entry, LeastRequested, List, NodeIndex, Placed, PreScheduler,
-    Score, Settings, Version, View, serial,
+    Choice, Committer, Container, Entry, LeastRequested, List, Look, NodeIndex, Placed,
+    PreScheduler, Score, Settings, Version, View, serial,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -148,13 +148,13 @@ fn scans(c: &mut Criterion) {
     group.finish();
     let mut group = c.benchmark_group("pre-scheduler, list of 8");
     for nodes in [500, 5000] {
-        for (name, sample) in [("all nodes", 0), ("sample of 50", 50)] {
+        for (name, look) in [("all nodes", Look::All), ("sample of 50", Look::Sample(50))] {
             let mut committer = committer(nodes);
             committer.submit(container(0)).expect("room");
             let assignment = committer.take(Millis::ZERO).expect("pending");
             let choice = Choice {
                 length: ENTRIES,
-                sample,
+                look,
                 ..Choice::default()
             };
             let mut pre_scheduler = PreScheduler::new(LeastRequested, choice);

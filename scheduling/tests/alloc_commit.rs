@@ -10,8 +10,8 @@ use std::cell::Cell;
 
 use fdn_core::{InstanceId, MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::commit::{
-    Choice, Committer, Container, LeastRequested, List, PreScheduler, Settings, Verdict, View,
-    Whereabouts,
+    Choice, Committer, Container, LeastRequested, List, Look, PreScheduler, Settings, Verdict,
+    View, Whereabouts,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -57,7 +57,13 @@ fn container(number: u128) -> Container {
 
 #[test]
 fn taking_listing_and_committing_allocate_nothing() {
-    for (sample, length) in [(0, 8), (50, 8), (0, 0)] {
+    let part = Look::Part { index: 0, of: 2 };
+    for (look, length) in [
+        (Look::All, 8),
+        (Look::Sample(50), 8),
+        (part, 8),
+        (Look::All, 0),
+    ] {
         let mut committer =
             Committer::new(Settings::default(), LeastRequested).expect("settings of use");
         let mut served = Vec::new();
@@ -67,7 +73,7 @@ fn taking_listing_and_committing_allocate_nothing() {
         }
         let choice = Choice {
             length,
-            sample,
+            look,
             ..Choice::default()
         };
         let mut pre_scheduler = PreScheduler::new(LeastRequested, choice);
@@ -87,7 +93,7 @@ fn taking_listing_and_committing_allocate_nothing() {
                 }
                 for list in &lists {
                     let verdict = committer.commit(list).verdict;
-                    assert!(matches!(verdict, Verdict::Placed(_)));
+                    assert!(matches!(verdict, Verdict::Placed(_)), "{verdict:?}");
                 }
             }
             let counted = allocations() - before;
@@ -97,6 +103,6 @@ fn taking_listing_and_committing_allocate_nothing() {
             counted
         };
         assert!(pass(&mut committer) > 0, "the first pass makes the buffers");
-        assert_eq!(pass(&mut committer), 0, "h = {length}, sample = {sample}");
+        assert_eq!(pass(&mut committer), 0, "h = {length}, {look:?}");
     }
 }

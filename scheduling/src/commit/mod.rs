@@ -93,7 +93,7 @@ mod table;
 pub use committer::{Commit, Committer, Placed, Refusal, Submitted, Verdict};
 pub use list::{Assignment, Container, Entry, List, Ticket};
 pub use merge::Merge;
-pub use prescheduler::{Choice, PreScheduler, Ties};
+pub use prescheduler::{Choice, Look, PreScheduler, Ties};
 pub use record::{NodeIndex, NodeRecord, Presence, Version};
 pub use score::{LeastRequested, MostFree, MostRequested, Score, Scoring};
 pub use settings::{Settings, SettingsError};

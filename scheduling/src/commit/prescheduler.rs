@@ -16,13 +16,32 @@ pub enum Ties {
     Node,
 }
 
+/// Which nodes a pre-scheduler looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Look {
+    /// At all of them.
+    #[default]
+    All,
+    /// At so many, drawn at random for each list: fewer conflicts than all nodes give, since not every pre-scheduler sees the
+    /// best node, and less to score. When hardly any node has room, a sample may miss them all.
+    Sample(usize),
+    /// At one part of them, so that pre-schedulers with parts of their own have no conflict with each other: the nodes whose
+    /// place leaves the remainder `index` when divided by `of`.
+    Part {
+        /// Which part.
+        index: u32,
+        /// How many parts there are; 0 counts as 1.
+        of: u32,
+    },
+}
+
 /// How a pre-scheduler chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The length of a list, `h`; 0 for all nodes with room.
     pub length: usize,
-    /// How many nodes, drawn at random, are looked at; 0 for all.
-    pub sample: usize,
+    /// Which nodes are looked at.
+    pub look: Look,
     /// How equal scores are ordered.
     pub ties: Ties,
 }
@@ -31,7 +50,7 @@ impl Default for Choice {
     fn default() -> Self {
         Self {
             length: 8,
-            sample: 0,
+            look: Look::default(),
             ties: Ties::default(),
         }
     }
@@ -91,13 +110,20 @@ impl<S: Scoring> PreScheduler<S> {
             })
         };
         let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-        if (1..nodes.len()).contains(&self.choice.sample) {
-            sample(&mut self.places, count, self.choice.sample, rng);
-            let drawn = &self.places[..self.choice.sample];
-            self.candidates
-                .extend(drawn.iter().copied().filter_map(consider));
-        } else {
-            self.candidates.extend((0..count).filter_map(consider));
+        match self.choice.look {
+            Look::Sample(size) if size < nodes.len() => {
+                sample(&mut self.places, count, size, rng);
+                let drawn = self.places[..size].iter().copied();
+                self.candidates.extend(drawn.filter_map(consider));
+            }
+            Look::All | Look::Sample(_) => {
+                self.candidates.extend((0..count).filter_map(consider));
+            }
+            Look::Part { index, of } => {
+                let of = of.max(1);
+                let part = (index % of..count).step_by(of as usize);
+                self.candidates.extend(part.filter_map(consider));
+            }
         }
         self.keep_best();
         list.ticket = assignment.ticket;

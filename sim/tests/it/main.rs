@@ -1,4 +1,6 @@
 //! The simulator as its users see it: files in, figures out.
 
 mod data;
+mod e4;
+mod optimistic;
 mod paper;

@@ -9,8 +9,8 @@ mod view;
 
 use fdn_core::{InstanceId, MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::commit::{
-    Choice, Commit, Committer, Container, LeastRequested, List, NodeIndex, Placed, PreScheduler,
-    Settings, Ties, Verdict, View,
+    Choice, Commit, Committer, Container, LeastRequested, List, Look, NodeIndex, Placed,
+    PreScheduler, Settings, Ties, Verdict, View,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -52,7 +52,7 @@ fn committer(settings: Settings, capacities: &[Resources]) -> Committer<LeastReq
 fn serial_like(length: usize) -> PreScheduler<LeastRequested> {
     let choice = Choice {
         length,
-        sample: 0,
+        look: Look::All,
         ties: Ties::Node,
     };
     PreScheduler::new(LeastRequested, choice)

@@ -2,8 +2,8 @@
 
 use fdn_core::{Millis, Resources};
 use fdn_scheduling::commit::{
-    Assignment, Choice, LeastRequested, List, NodeRecord, PreScheduler, Score, Scoring, Settings,
-    Ties, Version,
+    Assignment, Choice, LeastRequested, List, Look, NodeRecord, PreScheduler, Score, Scoring,
+    Settings, Ties, Version,
 };
 use proptest::prelude::*;
 
@@ -35,14 +35,22 @@ fn nodes() -> impl Strategy<Value = Vec<NodeRecord>> {
     prop::collection::vec(node, 0..40)
 }
 
+fn look() -> impl Strategy<Value = Look> {
+    prop_oneof![
+        Just(Look::All),
+        (0usize..50).prop_map(Look::Sample),
+        (1u32..6).prop_flat_map(|of| (0..of).prop_map(move |index| Look::Part { index, of })),
+    ]
+}
+
 proptest! {
     #[test]
     fn a_list_names_the_best_nodes_with_room_as_they_were(
-        nodes in nodes(), length in 0usize..12, sample in 0usize..50, random in any::<bool>(), seed in any::<u64>(),
+        nodes in nodes(), length in 0usize..12, look in look(), random in any::<bool>(), seed in any::<u64>(),
     ) {
         let ties = if random { Ties::Random } else { Ties::Node };
         let demand = size(1, 1);
-        let list = list(Choice { length, sample, ties }, &nodes, demand, seed);
+        let list = list(Choice { length, look, ties }, &nodes, demand, seed);
 
         let mut names: Vec<usize> = list.entries.iter().map(|entry| entry.node.get()).collect();
         for entry in &list.entries {
@@ -53,23 +61,31 @@ proptest! {
         }
         prop_assert!(list.entries.is_sorted_by_key(|entry| std::cmp::Reverse(entry.score)));
 
-        // Every node with room, scored and sorted by the rule itself.
+        // Every node with room that is looked at, scored and sorted by the rule itself.
+        let is_seen = |n: usize| match look {
+            Look::Part { index, of } => n % of as usize == index as usize,
+            Look::All | Look::Sample(_) => true,
+        };
         let mut all: Vec<(std::cmp::Reverse<Score>, usize)> = (0..nodes.len())
-            .filter(|&n| nodes[n].has_room(&demand))
+            .filter(|&n| is_seen(n) && nodes[n].has_room(&demand))
             .map(|n| (std::cmp::Reverse(LeastRequested.score(&demand, &nodes[n])), n))
             .collect();
         all.sort();
         let limit = if length == 0 { usize::MAX } else { length };
-        if sample == 0 || sample >= nodes.len() {
-            all.truncate(limit);
-            let scores: Vec<Score> = list.entries.iter().map(|entry| entry.score).collect();
-            let best: Vec<Score> = all.iter().map(|(score, _)| score.0).collect();
-            prop_assert_eq!(scores, best);
-            if !random {
-                prop_assert_eq!(&names, &all.iter().map(|&(_, n)| n).collect::<Vec<_>>());
+        match look {
+            Look::Sample(size) if size < nodes.len() => {
+                prop_assert!(names.len() <= limit.min(size));
             }
-        } else {
-            prop_assert!(names.len() <= limit.min(sample));
+            Look::All | Look::Sample(_) | Look::Part { .. } => {
+                all.truncate(limit);
+                let scores: Vec<Score> = list.entries.iter().map(|entry| entry.score).collect();
+                let best: Vec<Score> = all.iter().map(|(score, _)| score.0).collect();
+                prop_assert_eq!(scores, best);
+                prop_assert!(names.iter().all(|&n| is_seen(n)));
+                if !random {
+                    prop_assert_eq!(&names, &all.iter().map(|&(_, n)| n).collect::<Vec<_>>());
+                }
+            }
         }
         names.sort_unstable();
         prop_assert!(names.windows(2).all(|pair| pair[0] < pair[1]), "a node is named once");
@@ -92,9 +108,9 @@ fn firsts(choice: Choice, nodes: usize, lists: u64) -> Vec<u32> {
 
 #[test]
 fn like_nodes_are_named_first_equally_often() {
-    for sample in [0, 5] {
+    for look in [Look::All, Look::Sample(5)] {
         let choice = Choice {
-            sample,
+            look,
             ..Choice::default()
         };
         // 20 nodes, 8000 lists: 400 each, give or take five standard deviations.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use fdn_core::{InstanceId, Millis, Resources};
 use fdn_scheduling::commit::{
-    Choice, Committer, Container, LeastRequested, List, Placed, PreScheduler, Presence, Settings,
-    Ties, Verdict, Version, View, Whereabouts,
+    Choice, Committer, Container, LeastRequested, List, Look, Placed, PreScheduler, Presence,
+    Settings, Ties, Verdict, Version, View, Whereabouts,
 };
 use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
@@ -100,17 +100,22 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let choice = |sample, ties| Choice {
+        let choice = |look, ties| Choice {
             length: 2,
-            sample,
+            look,
             ties,
         };
-        let choices = [(0, Ties::Random), (0, Ties::Node), (3, Ties::Random)];
+        let part = Look::Part { index: 1, of: 2 };
+        let choices = [
+            (Look::All, Ties::Node),
+            (Look::Sample(3), Ties::Random),
+            (part, Ties::Random),
+        ];
         Self {
             committer: committer(BOUNDS, &[size(3, 9), size(5, 9), size(4, 9)]),
             views: Default::default(),
             pre_schedulers: choices
-                .map(|(sample, ties)| PreScheduler::new(LeastRequested, choice(sample, ties))),
+                .map(|(look, ties)| PreScheduler::new(LeastRequested, choice(look, ties))),
             rng: rng(11),
             now: Millis::ZERO,
             under_way: Vec::new(),
