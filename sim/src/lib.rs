@@ -7,6 +7,7 @@
 //! | module | plays |
 //! | --- | --- |
 //! | [`command`] | the commands `fdn sim …` |
+//! | [`scaling`] | nodes that start instances: local check, probes, hints, the global scheduler |
 //! | [`paper`] | every experiment, beside the published figures |
 //!
 //! The same input, options and seed give the same result, byte for byte, whatever the number of threads; only figures named as
@@ -19,6 +20,7 @@ pub mod input;
 pub mod paper;
 pub mod progress;
 pub mod report;
+pub mod scaling;
 pub mod seed;
 
 pub use error::Error;
