@@ -12,6 +12,7 @@
 //! | [`place`] | which cluster runs each task (Heu-Orche), with the reason for every cluster |
 //! | [`steer`] | whether an answer given before is kept or replaced (hysteresis) |
 //! | [`group`] | which clients see the clusters alike and share a plan |
+//! | [`instance`] | where in a cluster an instance starts: local check, probes, the global scheduler, hints |
 //! | [`checker`] | whether a plan keeps every rule, independently of who made it |
 //!
 //! # From live state to an answer
@@ -68,6 +69,7 @@ pub mod checker;
 pub mod dag;
 mod error;
 pub mod group;
+pub mod instance;
 pub mod live;
 pub mod place;
 pub mod steer;
