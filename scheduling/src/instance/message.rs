@@ -235,6 +235,8 @@ pub struct Running {
 pub enum Action<D> {
     /// Start the task's instance here; when it has ended, say so with the handle.
     Start {
+        /// Here: the node whose scheduler says so.
+        node: NodeIndex,
         /// The task.
         task: Task<D>,
         /// Who found the place.

@@ -30,7 +30,7 @@ use super::table::Table;
 pub struct OriginSettings {
     /// For how long a task is wanted.
     pub wanted: Millis,
-    /// After which time without news a task is sent again; doubled each time, up to `resend_most`.
+    /// After which time without news a task is sent again; doubled each time, up to `resend_most`. Infinite: never.
     pub resend: Millis,
     /// The longest time between two sendings.
     pub resend_most: Millis,
@@ -349,7 +349,9 @@ impl<D: Demand> Origin<D> {
         } else {
             most
         };
-        self.timers.push(Reverse((next, id)));
+        if next.is_finite() {
+            self.timers.push(Reverse((next, id)));
+        }
     }
 
     fn fence(

@@ -122,7 +122,9 @@ impl Recorder {
         }
     }
 
-    const fn counts(&self, task: u64) -> bool {
+    /// Whether the `task`-th arrival comes after the warm-up.
+    #[must_use]
+    pub const fn counts(&self, task: u64) -> bool {
         task >= self.warm_up
     }
 

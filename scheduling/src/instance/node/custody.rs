@@ -116,6 +116,7 @@ impl<D: Demand> Node<D> {
         };
         self.decide(task, State::Started);
         actions.push(Action::Start {
+            node: self.index,
             task: *task,
             stage,
             running,
