@@ -88,4 +88,6 @@ pub use message::{
 };
 pub use node::Node;
 pub use origin::{Origin, OriginSettings, Settled, TooManyOpen};
-pub use settings::{GlobalSettings, Limits, Policy, Settings, SettingsError};
+pub use settings::{
+    GlobalSettings, HINT_SAMPLE_MAX, Limits, Policy, Settings, SettingsError, Spread,
+};

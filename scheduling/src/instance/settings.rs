@@ -18,6 +18,19 @@ pub enum Policy {
     LateBinding,
 }
 
+/// The largest sample of nodes a hint is chosen from.
+pub const HINT_SAMPLE_MAX: u32 = 32;
+
+/// Which of a sample of nodes a hint names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// The one with the most room by the snapshot.
+    Best,
+    /// One at random, so that all are filled to one level by what is sent until the next snapshot.
+    #[default]
+    Even,
+}
+
 /// Settings of a node's scheduler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
@@ -31,8 +44,10 @@ pub struct Settings {
     pub notice_every: Millis,
     /// How long a task is remembered after its deadline; how much the clocks of the cluster differ must be less.
     pub memory: Millis,
-    /// Of how many random nodes a hint is the best.
+    /// Of how many random nodes a hint names one.
     pub hint_sample: u32,
+    /// Which of them.
+    pub hint_spread: Spread,
     /// How often a task is sent on by hints before the global scheduler gets it.
     pub hint_hops: u8,
     /// How often two nodes are asked before a task is refused ([`Policy::ReProbing`], [`Policy::LateBinding`]).
@@ -95,6 +110,7 @@ impl Settings {
             notice_every: Millis::new(1.0),
             memory: Millis::new(1000.0),
             hint_sample: 8,
+            hint_spread: Spread::default(),
             hint_hops: 4,
             rounds: 1000,
             limits: Limits::default(),
@@ -136,7 +152,11 @@ impl Settings {
                 "at least 0",
             ),
             (at_least_zero(self.memory), "memory", "at least 0"),
-            (self.hint_sample >= 1, "hint sample", "at least 1"),
+            (
+                (1..=HINT_SAMPLE_MAX).contains(&self.hint_sample),
+                "hint sample",
+                "from 1 to 32",
+            ),
             (self.rounds >= 1, "rounds", "at least 1"),
             (
                 limits.iter().all(|limit| (1..=1 << 24).contains(limit)),

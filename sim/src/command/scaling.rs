@@ -43,6 +43,12 @@ pub struct Args {
     /// Largest age of the snapshots that hints go by, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 5.0)]
     snapshot_ms: f64,
+    /// Of how many random nodes a hint names one
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    hint_sample: u32,
+    /// A hint names the best of them by the snapshot, rather than one at random that fills all evenly
+    #[arg(long)]
+    hint_best: bool,
     /// How long a node gathers changes before it tells the global scheduler, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1.0)]
     notice_ms: f64,
@@ -77,6 +83,8 @@ impl Args {
             tasks: self.tasks,
             delay: Millis::new(self.delay_us / 1e3),
             snapshot_age: Millis::new(self.snapshot_ms),
+            hint_sample: self.hint_sample,
+            hint_best: self.hint_best,
             notice_every: Millis::new(self.notice_ms),
             loss: self.loss,
             duplicate: self.duplicate,

@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use fdn_core::Millis;
+use fdn_scheduling::instance::HINT_SAMPLE_MAX;
 use serde::Serialize;
 
 use crate::Error;
@@ -52,6 +53,10 @@ pub struct Setup {
     pub decision_cost: Millis,
     /// The largest age of the snapshot of free slots ([`Scheduler::Hints`]).
     pub snapshot_age: Millis,
+    /// Of how many random nodes a hint is the best.
+    pub hint_sample: u32,
+    /// Whether a hint names the best of them, rather than one at random that fills all evenly.
+    pub hint_best: bool,
     /// How long a node gathers changes before it tells the global scheduler.
     pub notice_every: Millis,
     /// The probability that a message is lost.
@@ -81,6 +86,8 @@ impl Default for Setup {
             message_cost: Millis::new(0.01),
             decision_cost: Millis::new(0.025),
             snapshot_age: Millis::new(5.0),
+            hint_sample: 8,
+            hint_best: false,
             notice_every: Millis::new(1.0),
             loss: 0.0,
             duplicate: 0.0,
@@ -121,7 +128,7 @@ impl Setup {
     /// # Errors
     /// The first value that cannot be used, in words.
     pub fn validate(&self) -> Result<(), Error> {
-        let rules: [(bool, &str); 11] = [
+        let rules: [(bool, &str); 12] = [
             (self.nodes >= 1, "nodes must be at least 1"),
             (self.slots >= 1, "slots must be at least 1"),
             (
@@ -131,6 +138,10 @@ impl Setup {
             (
                 self.rate_per_s > 0.0 && self.rate_per_s.is_finite(),
                 "rate must be above 0",
+            ),
+            (
+                (1..=HINT_SAMPLE_MAX).contains(&self.hint_sample),
+                "hint sample must be from 1 to 32",
             ),
             (self.tasks >= 1, "tasks must be at least 1"),
             (

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use fdn_core::Millis;
 use fdn_scheduling::instance::{
     Action, Global, GlobalSettings, Load, Node, NodeIndex, Origin, OriginSettings, Policy, Running,
-    Settings, Settled, Slots, TaskId, ToGlobal, ToNode, ToOrigin,
+    Settings, Settled, Slots, Spread, TaskId, ToGlobal, ToNode, ToOrigin,
 };
 use rand::RngExt;
 
@@ -120,6 +120,12 @@ impl<'a> World<'a> {
         let round_trip = (setup.delay + setup.message_cost) * 2.0 + Millis::new(0.01);
         let settings = Settings {
             notice_every: setup.notice_every,
+            hint_sample: setup.hint_sample,
+            hint_spread: if setup.hint_best {
+                Spread::Best
+            } else {
+                Spread::Even
+            },
             ..Settings::for_round_trip(round_trip)
         }
         .with_policy(policy(setup.scheduler));

@@ -158,8 +158,9 @@ impl<D: Demand> Node<D> {
 
     fn hint(&mut self, task: &Task<D>, hops: u8, rng: &mut impl Rng, actions: &mut Vec<Action<D>>) {
         let best = if hops < self.settings.hint_hops {
-            let sample = self.settings.hint_sample;
-            self.hints.best(&task.demand, sample, &self.peers, rng)
+            let (sample, spread) = (self.settings.hint_sample, self.settings.hint_spread);
+            self.hints
+                .choose(&task.demand, sample, spread, &self.peers, rng)
         } else {
             None
         };
