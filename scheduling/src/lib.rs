@@ -14,6 +14,7 @@
 //! | [`registry`] | what the head of a cluster knows of functions, instances and nodes |
 //! | [`steer`] | whether an answer given before is kept or replaced (hysteresis) |
 //! | [`group`] | which clients see the clusters alike and share a plan |
+//! | [`instance`] | where in a cluster an instance starts: local check, probes, the global scheduler, hints |
 //! | [`checker`] | whether a plan keeps every rule, independently of who made it |
 //!
 //! # From live state to an answer
@@ -71,6 +72,7 @@ pub mod commit;
 pub mod dag;
 mod error;
 pub mod group;
+pub mod instance;
 pub mod live;
 pub mod place;
 pub mod registry;

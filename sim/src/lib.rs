@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`command`] | the commands `fdn sim …` |
 //! | [`optimistic`] | pre-schedulers side by side and one committer |
+//! | [`scaling`] | nodes that start instances: local check, probes, hints, the global scheduler |
 //! | [`paper`] | every experiment, beside the published figures |
 //!
 //! The same input, options and seed give the same result, byte for byte, whatever the number of threads; only figures named as
@@ -21,6 +22,7 @@ pub mod optimistic;
 pub mod paper;
 pub mod progress;
 pub mod report;
+pub mod scaling;
 pub mod seed;
 
 pub use error::Error;
