@@ -14,6 +14,9 @@
 //! | [`group`] | which clients see the clusters alike and share a plan |
 //! | [`resource`] | which node and which of its devices take an instance, from packed quantities |
 //! | [`scale`] | how many instances a function should have, and how many to start or stop |
+//! | [`commit`] | which node runs each container, several schedulers at work at once |
+//! | [`registry`] | what the head of a cluster knows of functions, instances and nodes |
+//! | [`instance`] | where in a cluster an instance starts: local check, probes, the global scheduler, hints |
 //! | [`checker`] | whether a plan keeps every rule, independently of who made it |
 //!
 //! # From live state to an answer
@@ -67,11 +70,14 @@
 //! ```
 
 pub mod checker;
+pub mod commit;
 pub mod dag;
 mod error;
 pub mod group;
+pub mod instance;
 pub mod live;
 pub mod place;
+pub mod registry;
 pub mod resource;
 pub mod scale;
 pub mod steer;

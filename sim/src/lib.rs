@@ -10,6 +10,8 @@
 //! | [`place`] | recorded workflows on a described network |
 //! | [`autoscale`] | functions of recorded traces under an autoscaler |
 //! | [`devices`] | pods that want slices of devices, until the cluster is full |
+//! | [`optimistic`] | pre-schedulers side by side and one committer |
+//! | [`scaling`] | nodes that start instances: local check, probes, hints, the global scheduler |
 //! | [`paper`] | every experiment, beside the published figures |
 //!
 //! The same input, options and seed give the same result, byte for byte, whatever the number of threads; only figures named as
@@ -21,10 +23,12 @@ pub mod devices;
 mod error;
 pub mod events;
 pub mod input;
+pub mod optimistic;
 pub mod paper;
 pub mod place;
 pub mod progress;
 pub mod report;
+pub mod scaling;
 pub mod seed;
 
 pub use error::Error;

@@ -2,6 +2,7 @@
 //! and slow oracles that share no code with what they judge.
 
 mod checker;
+mod commit;
 mod examples;
 mod explain;
 mod insertion;
@@ -12,6 +13,7 @@ mod policies;
 mod properties;
 mod purity;
 mod random;
+mod registry;
 mod resource;
 mod scale;
 mod steer;

@@ -3,6 +3,7 @@
 mod devices;
 mod paper;
 mod place;
+mod scaling;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -32,6 +33,8 @@ pub enum Command {
     Paper(paper::Args),
     /// Place a workflow on a network and print where and when each task runs
     Place(place::Args),
+    /// Start instances on the nodes of a cluster: local check, probes, the global scheduler, hints
+    Scaling(scaling::Args),
 }
 
 /// Runs a command, with its result on `out`.
@@ -43,6 +46,7 @@ pub fn run(command: &Command, out: &mut dyn Write, progress: &dyn Progress) -> R
         Command::Devices(args) => devices::run(args, out, progress),
         Command::Paper(args) => paper::run(args, out, progress),
         Command::Place(args) => place::run(args, out),
+        Command::Scaling(args) => scaling::run(args, out, progress),
     }
 }
 

@@ -3,6 +3,7 @@
 //! An experiment is a value that implements [`Experiment`]; [`ALL`] lists them in the order in which they are run and printed.
 
 mod autoscale;
+mod e4;
 mod e5;
 mod workflows;
 
@@ -17,6 +18,7 @@ use crate::report::Outcome;
 /// The experiments.
 pub const ALL: &[&dyn Experiment] = &[
     &workflows::Workflows,
+    &e4::E4,
     &e5::E5,
     &autoscale::Autoscale,
 ];

@@ -3,5 +3,7 @@
 mod autoscale;
 mod data;
 mod devices;
+mod e4;
+mod optimistic;
 mod paper;
 mod place;

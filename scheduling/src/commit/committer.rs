@@ -1,0 +1,399 @@
+//! The one committer: it alone changes node records, list by list, in the order in which lists come.
+
+use fdn_core::{Coded, ErrorCode, InstanceId, Millis, Resources};
+
+use super::list::{Assignment, Container, List, Ticket};
+use super::merge::Merge;
+use super::record::{NodeIndex, Presence, Version};
+use super::score::Scoring;
+use super::serial;
+use super::settings::{Settings, SettingsError};
+use super::store::Store;
+use super::table::{Table, Whereabouts};
+
+/// Why a container or a node is not taken in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Too many containers are not on a node yet.
+    #[error("{max} containers wait to be placed, the most that may")]
+    Unplaced {
+        /// The bound.
+        max: usize,
+    },
+    /// Too many containers are known.
+    #[error("{max} containers are known, the most that may be")]
+    Containers {
+        /// The bound.
+        max: usize,
+    },
+    /// Too many nodes are known.
+    #[error("{max} nodes are known, the most that may be")]
+    Nodes {
+        /// The bound.
+        max: usize,
+    },
+}
+
+impl Coded for Refusal {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::Overloaded
+    }
+}
+
+/// What became of a container handed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Submitted {
+    /// It is pending.
+    Queued,
+    /// It was handed in before, and is there.
+    Known(Whereabouts),
+}
+
+/// A container that was put on a node: the node must be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The container.
+    pub container: Container,
+    /// The node.
+    pub node: NodeIndex,
+    /// The node's version with it.
+    pub version: Version,
+}
+
+/// What became of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The container is on a node.
+    Placed(Placed),
+    /// No node of the list has room any more; the container is pending again.
+    Returned,
+    /// No node at all has room; the container waits for the first that gets some.
+    Waiting,
+    /// The container is not out for this attempt: the list is late or doubled, and nothing was done.
+    Ignored,
+}
+
+/// What became of a list, and what it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// What became of it.
+    pub verdict: Verdict,
+    /// Entries whose node had changed: list 3.
+    pub changed: usize,
+    /// Whether all nodes were scanned.
+    pub scanned: bool,
+}
+
+/// The committer.
+#[derive(Debug)]
+pub struct Committer<S> {
+    settings: Settings,
+    scoring: S,
+    store: Store,
+    table: Table,
+    merge: Merge,
+    absent: Vec<NodeIndex>,
+    attempts: u64,
+}
+
+impl<S: Scoring> Committer<S> {
+    /// A committer without nodes.
+    ///
+    /// # Errors
+    /// When a bound cannot be used.
+    pub fn new(settings: Settings, scoring: S) -> Result<Self, SettingsError> {
+        settings.check()?;
+        Ok(Self {
+            settings,
+            scoring,
+            store: Store::new(settings.history),
+            table: Table::default(),
+            merge: Merge::default(),
+            absent: Vec::new(),
+            attempts: 0,
+        })
+    }
+
+    /// The node records, for pre-schedulers to read.
+    #[must_use]
+    pub const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The lists of the last commit.
+    #[must_use]
+    pub const fn merge(&self) -> &Merge {
+        &self.merge
+    }
+
+    /// Where a container is, if it is known.
+    #[must_use]
+    pub fn find(&self, id: InstanceId) -> Option<Whereabouts> {
+        Some(self.table.slot(self.table.find(id)?).at)
+    }
+
+    /// All containers and where they are, by id.
+    pub fn containers(&self) -> impl Iterator<Item = (Container, Whereabouts)> {
+        self.table.iter().map(|slot| (slot.container, slot.at))
+    }
+
+    /// How many containers are at such a place.
+    #[must_use]
+    pub fn count(&self, at: Whereabouts) -> usize {
+        self.table.count(at)
+    }
+
+    /// Takes a container in, once: handing it in again does nothing.
+    ///
+    /// # Errors
+    /// When too many wait already, or too many are known. Nothing is changed then.
+    pub fn submit(&mut self, container: Container) -> Result<Submitted, Refusal> {
+        if let Some(at) = self.find(container.id) {
+            return Ok(Submitted::Known(at));
+        }
+        let max = self.settings.unplaced_max;
+        let unplaced = [Whereabouts::Pending, Whereabouts::Out, Whereabouts::Waiting];
+        if unplaced.map(|at| self.count(at)).iter().sum::<usize>() >= max {
+            return Err(Refusal::Unplaced { max });
+        }
+        let max = self.settings.containers_max;
+        if self.table.len() >= max {
+            return Err(Refusal::Containers { max });
+        }
+        self.table.insert(container);
+        Ok(Submitted::Queued)
+    }
+
+    /// Gives the container that has been pending longest to a pre-scheduler; none if nothing is pending or as many are out as
+    /// may be. Containers that were out for too long are pending again first.
+    pub fn take(&mut self, now: Millis) -> Option<Assignment> {
+        self.expire(now);
+        if self.count(Whereabouts::Out) >= self.settings.in_flight_max {
+            return None;
+        }
+        let slot = self.table.first(Whereabouts::Pending)?;
+        self.table.move_to(slot, Whereabouts::Out);
+        self.attempts += 1;
+        let taken = self.table.slot_mut(slot);
+        taken.attempt = self.attempts;
+        taken.taken = now;
+        Some(Assignment {
+            ticket: Ticket {
+                slot,
+                attempt: self.attempts,
+            },
+            container: taken.container,
+        })
+    }
+
+    /// Makes containers pending again that were out for longer than the lease, and says how many. Time must not run back.
+    pub fn expire(&mut self, now: Millis) -> usize {
+        let mut expired = 0;
+        while let Some(slot) = self.table.first(Whereabouts::Out)
+            && self.table.slot(slot).taken + self.settings.lease <= now
+        {
+            self.table.move_to(slot, Whereabouts::Pending);
+            expired += 1;
+        }
+        expired
+    }
+
+    /// Commits a list: the first of its nodes, in the order of now, that has room gets the container.
+    ///
+    /// O(h log h) for h entries, O(n) for n nodes when too many lists for this container have failed. Allocates nothing once
+    /// the buffers have grown to the longest list.
+    pub fn commit(&mut self, list: &List) -> Commit {
+        let Some(slot) = self.table.out_for(list.ticket) else {
+            return Commit {
+                verdict: Verdict::Ignored,
+                changed: 0,
+                scanned: false,
+            };
+        };
+        let container = self.table.slot(slot).container;
+        let order = self.merge.run(
+            &list.entries,
+            self.store.records(),
+            &container.demand,
+            &self.scoring,
+        );
+        let mut placed = order.iter().find_map(|entry| {
+            let version = self.store.reserve(entry.node, &container.demand)?;
+            Some((entry.node, version))
+        });
+        let changed = self.merge.changed().len();
+        let mut scanned = false;
+        if placed.is_none() {
+            let retries = &mut self.table.slot_mut(slot).retries;
+            *retries += 1;
+            if *retries <= self.settings.retries_max {
+                self.table.move_to(slot, Whereabouts::Pending);
+                return Commit {
+                    verdict: Verdict::Returned,
+                    changed,
+                    scanned,
+                };
+            }
+            scanned = true;
+            placed = self.scan(&container.demand);
+        }
+        let verdict = match placed {
+            Some((node, version)) => {
+                self.table.move_to(slot, Whereabouts::On(node));
+                Verdict::Placed(Placed {
+                    container,
+                    node,
+                    version,
+                })
+            }
+            None => {
+                self.table.move_to(slot, Whereabouts::Waiting);
+                Verdict::Waiting
+            }
+        };
+        Commit {
+            verdict,
+            changed,
+            scanned,
+        }
+    }
+
+    /// Puts a container on the best of all nodes.
+    fn scan(&mut self, demand: &Resources) -> Option<(NodeIndex, Version)> {
+        let node = serial::best(self.store.records(), demand, &self.scoring)?;
+        let version = self.store.reserve(node, demand)?;
+        Some((node, version))
+    }
+
+    /// Forgets a container, wherever it is, and says where it was. The room it leaves on a node goes to those that wait.
+    pub fn release(&mut self, id: InstanceId, placed: &mut Vec<Placed>) -> Option<Whereabouts> {
+        let slot = self.table.find(id)?;
+        let gone = self.table.remove(slot);
+        if let Whereabouts::On(node) = gone.at {
+            self.store.give_back(node, &gone.container.demand);
+            self.serve(node, placed);
+        }
+        Some(gone.at)
+    }
+
+    /// A node refuses a container that was put there, because others hold `foreign` on it: the container is pending again.
+    /// Says whether it was there at all.
+    ///
+    /// If the record would have room for it all the same, the two disagree, and the node counts as full until it is next
+    /// observed: else the container would go there again and again.
+    pub fn refuse(
+        &mut self,
+        id: InstanceId,
+        node: NodeIndex,
+        foreign: Resources,
+        placed: &mut Vec<Placed>,
+    ) -> bool {
+        let at = Whereabouts::On(node);
+        let slot = self.table.find(id);
+        let Some(slot) = slot.filter(|&slot| self.table.slot(slot).at == at) else {
+            return false;
+        };
+        let demand = self.table.slot(slot).container.demand;
+        self.table.move_to(slot, Whereabouts::Pending);
+        self.store.give_back(node, &demand);
+        self.store.set_foreign(node, foreign);
+        let record = self.store.get(node).expect("a container was on it");
+        if demand.fits(&record.free()) {
+            let capacity = *record.capacity();
+            self.store.set_foreign(node, capacity);
+        }
+        self.serve(node, placed);
+        true
+    }
+
+    /// Takes over what others than this committer hold on a node; nothing for a node that is absent.
+    pub fn observe(&mut self, node: NodeIndex, foreign: Resources, placed: &mut Vec<Placed>) {
+        if self.is_present(node) {
+            self.store.set_foreign(node, foreign);
+            self.serve(node, placed);
+        }
+    }
+
+    /// Adds a node, at the smallest absent place.
+    ///
+    /// # Errors
+    /// When there are as many nodes as may be.
+    pub fn add_node(
+        &mut self,
+        capacity: Resources,
+        placed: &mut Vec<Placed>,
+    ) -> Result<NodeIndex, Refusal> {
+        let places = self.store.records().len();
+        let node = match self.absent.pop() {
+            Some(node) => node,
+            None if places < self.settings.nodes_max => {
+                NodeIndex::new(u32::try_from(places).expect("the settings bound the nodes"))
+            }
+            None => {
+                return Err(Refusal::Nodes {
+                    max: self.settings.nodes_max,
+                });
+            }
+        };
+        self.store.put(node, capacity);
+        self.serve(node, placed);
+        Ok(node)
+    }
+
+    /// A node takes nothing new from now on. Says whether there is such a node.
+    pub fn drain_node(&mut self, node: NodeIndex) -> bool {
+        let present = self.is_present(node);
+        if present {
+            self.store.set_presence(node, Presence::Draining);
+        }
+        present
+    }
+
+    /// A draining node takes containers again. Says whether there is such a node.
+    pub fn resume_node(&mut self, node: NodeIndex, placed: &mut Vec<Placed>) -> bool {
+        let present = self.is_present(node);
+        if present {
+            self.store.set_presence(node, Presence::Up);
+            self.serve(node, placed);
+        }
+        present
+    }
+
+    /// A node is lost, with all that was on it: these containers are forgotten and appended to `lost`, in the order in which
+    /// they were placed. Says whether there was such a node.
+    pub fn lose_node(&mut self, node: NodeIndex, lost: &mut Vec<Container>) -> bool {
+        if !self.is_present(node) {
+            return false;
+        }
+        while let Some(slot) = self.table.first(Whereabouts::On(node)) {
+            lost.push(self.table.remove(slot).container);
+        }
+        self.store.clear(node);
+        let at = self.absent.partition_point(|&other| other > node);
+        self.absent.insert(at, node);
+        true
+    }
+
+    fn is_present(&self, node: NodeIndex) -> bool {
+        let record = self.store.get(node);
+        record.is_some_and(|record| record.presence() != Presence::Absent)
+    }
+
+    /// Puts those that wait on a node that has got room, longest waiting first, as long as they fit.
+    fn serve(&mut self, node: NodeIndex, placed: &mut Vec<Placed>) {
+        let mut next = self.table.first(Whereabouts::Waiting);
+        while let Some(slot) = next {
+            next = self.table.next(slot);
+            let container = self.table.slot(slot).container;
+            if let Some(version) = self.store.reserve(node, &container.demand) {
+                self.table.move_to(slot, Whereabouts::On(node));
+                placed.push(Placed {
+                    container,
+                    node,
+                    version,
+                });
+            }
+        }
+    }
+}

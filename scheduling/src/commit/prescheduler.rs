@@ -1,0 +1,172 @@
+//! A pre-scheduler: filters and scores all nodes of its copy, and names the best few.
+
+use rand::{Rng, RngExt};
+
+use super::list::{Assignment, Entry, List};
+use super::record::{NodeIndex, NodeRecord};
+use super::score::{Score, Scoring};
+
+/// How equal scores are ordered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ties {
+    /// By a random order drawn for each list, so that pre-schedulers that see the same do not all name the same node.
+    #[default]
+    Random,
+    /// By the smaller node, as a serial scheduler would.
+    Node,
+}
+
+/// Which nodes a pre-scheduler looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Look {
+    /// At all of them.
+    #[default]
+    All,
+    /// At so many, drawn at random for each list: fewer conflicts than all nodes give, since not every pre-scheduler sees the
+    /// best node, and less to score. When hardly any node has room, a sample may miss them all.
+    Sample(usize),
+    /// At one part of them, so that pre-schedulers with parts of their own have no conflict with each other: the nodes whose
+    /// place leaves the remainder `index` when divided by `of`.
+    Part {
+        /// Which part.
+        index: u32,
+        /// How many parts there are; 0 counts as 1.
+        of: u32,
+    },
+}
+
+/// How a pre-scheduler chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The length of a list, `h`; 0 for all nodes with room.
+    pub length: usize,
+    /// Which nodes are looked at.
+    pub look: Look,
+    /// How equal scores are ordered.
+    pub ties: Ties,
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        Self {
+            length: 8,
+            look: Look::default(),
+            ties: Ties::default(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    score: Score,
+    tie: u64,
+    node: u32,
+}
+
+/// A pre-scheduler with its buffers.
+#[derive(Debug)]
+pub struct PreScheduler<S> {
+    scoring: S,
+    choice: Choice,
+    candidates: Vec<Candidate>,
+    /// All places, shuffled a little more with every sample.
+    places: Vec<u32>,
+}
+
+impl<S: Scoring> PreScheduler<S> {
+    /// One that scores and chooses like this.
+    #[must_use]
+    pub const fn new(scoring: S, choice: Choice) -> Self {
+        Self {
+            scoring,
+            choice,
+            candidates: Vec::new(),
+            places: Vec::new(),
+        }
+    }
+
+    /// Writes list 1 for an assignment: among the nodes that have room, the best by score.
+    ///
+    /// O(n + h log h) for n nodes looked at. Draws one number for the order of ties and one for each node of a sample.
+    pub fn list(
+        &mut self,
+        assignment: &Assignment,
+        nodes: &[NodeRecord],
+        rng: &mut impl Rng,
+        list: &mut List,
+    ) {
+        let demand = &assignment.container.demand;
+        let salt = match self.choice.ties {
+            Ties::Random => Some(rng.next_u64()),
+            Ties::Node => None,
+        };
+        self.candidates.clear();
+        let consider = |node: u32| {
+            let record = &nodes[node as usize];
+            record.has_room(demand).then(|| Candidate {
+                score: self.scoring.score(demand, record),
+                tie: salt.map_or(u64::from(node), |salt| mix(salt ^ u64::from(node))),
+                node,
+            })
+        };
+        let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+        match self.choice.look {
+            Look::Sample(size) if size < nodes.len() => {
+                sample(&mut self.places, count, size, rng);
+                let drawn = self.places[..size].iter().copied();
+                self.candidates.extend(drawn.filter_map(consider));
+            }
+            Look::All | Look::Sample(_) => {
+                self.candidates.extend((0..count).filter_map(consider));
+            }
+            Look::Part { index, of } => {
+                let of = of.max(1);
+                let part = (index % of..count).step_by(of as usize);
+                self.candidates.extend(part.filter_map(consider));
+            }
+        }
+        self.keep_best();
+        list.ticket = assignment.ticket;
+        list.entries.clear();
+        list.entries
+            .extend(self.candidates.iter().map(|candidate| Entry {
+                node: NodeIndex::new(candidate.node),
+                version: nodes[candidate.node as usize].version(),
+                score: candidate.score,
+            }));
+    }
+
+    /// Sorts the best `h` candidates and drops the others.
+    fn keep_best(&mut self) {
+        let order = |a: &Candidate, b: &Candidate| {
+            (b.score.cmp(&a.score))
+                .then(a.tie.cmp(&b.tie))
+                .then(a.node.cmp(&b.node))
+        };
+        let length = self.choice.length;
+        if (1..self.candidates.len()).contains(&length) {
+            self.candidates.select_nth_unstable_by(length - 1, order);
+            self.candidates.truncate(length);
+        }
+        self.candidates.sort_unstable_by(order);
+    }
+}
+
+/// Brings `size` different places, each set of them equally likely, to the front (Fisher and Yates).
+fn sample(places: &mut Vec<u32>, count: u32, size: usize, rng: &mut impl Rng) {
+    if places.len() != count as usize {
+        places.clear();
+        places.extend(0..count);
+    }
+    for at in 0..size {
+        let other = rng.random_range(at..places.len());
+        places.swap(at, other);
+    }
+}
+
+/// A bijection of 64 bits that leaves no pattern (the finalizer of SplitMix64; Steele, Lea, Flood: OOPSLA 2014).
+const fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}

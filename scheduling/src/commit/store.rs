@@ -1,0 +1,172 @@
+//! The node records, which the committer alone changes, and the copies that pre-schedulers read.
+//!
+//! **What is copied.** A pre-scheduler reads its own [`View`]. [`View::read`] brings it up to date with what has changed since it
+//! last read: 64 octets for each change, from a ring of the latest changes; all records when it missed more than the ring
+//! holds. Nothing is shared, so pre-schedulers score without any lock; reading takes the store for as long as the copy lasts.
+//! Where store and pre-scheduler are different processes, records travel as messages: [`View::apply`] takes them in any order,
+//! doubled or not, because versions only grow.
+
+use fdn_core::Resources;
+
+use super::record::{NodeIndex, NodeRecord, Presence, Version};
+
+/// All node records.
+#[derive(Debug)]
+pub struct Store {
+    records: Vec<NodeRecord>,
+    /// What others than the committer hold on each node; part of the record's `used`.
+    foreign: Vec<Resources>,
+    /// What the committer has put on each node; the other part.
+    own: Vec<Resources>,
+    /// The places of the latest changes, as a ring: change `n` is at `n % ring.len()`.
+    ring: Vec<NodeIndex>,
+    changes: u64,
+}
+
+impl Store {
+    /// An empty store that remembers this many changes, at least one.
+    pub(super) fn new(history: usize) -> Self {
+        Self {
+            records: Vec::new(),
+            foreign: Vec::new(),
+            own: Vec::new(),
+            ring: vec![NodeIndex::new(0); history.max(1)],
+            changes: 0,
+        }
+    }
+
+    /// The records, by place.
+    #[must_use]
+    pub fn records(&self) -> &[NodeRecord] {
+        &self.records
+    }
+
+    /// The record at a place, if there ever was a node.
+    #[must_use]
+    pub fn get(&self, node: NodeIndex) -> Option<&NodeRecord> {
+        self.records.get(node.get())
+    }
+
+    /// How many changes there have been.
+    #[must_use]
+    pub const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Puts a node at a place that is absent or one past the last.
+    pub(super) fn put(&mut self, node: NodeIndex, capacity: Resources) {
+        if node.get() == self.records.len() {
+            self.records.push(NodeRecord::default());
+            self.foreign.push(Resources::default());
+            self.own.push(Resources::default());
+        }
+        self.change(node, |record| {
+            record.capacity = capacity;
+            record.presence = Presence::Up;
+        });
+    }
+
+    /// Empties a place.
+    pub(super) fn clear(&mut self, node: NodeIndex) {
+        self.own[node.get()] = Resources::default();
+        self.foreign[node.get()] = Resources::default();
+        self.change(node, |record| {
+            let version = record.version;
+            *record = NodeRecord {
+                version,
+                ..NodeRecord::default()
+            };
+        });
+    }
+
+    pub(super) fn set_presence(&mut self, node: NodeIndex, presence: Presence) {
+        self.change(node, |record| record.presence = presence);
+    }
+
+    /// Takes over what others hold on a node.
+    pub(super) fn set_foreign(&mut self, node: NodeIndex, foreign: Resources) {
+        self.foreign[node.get()] = foreign;
+        self.recount(node);
+    }
+
+    /// Puts a container on a node if it fits, and counts a version up.
+    pub(super) fn reserve(&mut self, node: NodeIndex, demand: &Resources) -> Option<Version> {
+        let record = self.records.get(node.get())?;
+        if !record.has_room(demand) {
+            return None;
+        }
+        let own = &mut self.own[node.get()];
+        *own = own.saturating_add(demand);
+        Some(self.recount(node))
+    }
+
+    /// Gives back what a container held.
+    pub(super) fn give_back(&mut self, node: NodeIndex, demand: &Resources) {
+        let own = &mut self.own[node.get()];
+        *own = own
+            .checked_sub(demand)
+            .expect("a container gives back what was reserved for it, once");
+        self.recount(node);
+    }
+
+    fn recount(&mut self, node: NodeIndex) -> Version {
+        let used = self.own[node.get()].saturating_add(&self.foreign[node.get()]);
+        self.change(node, |record| record.used = used)
+    }
+
+    fn change(&mut self, node: NodeIndex, change: impl FnOnce(&mut NodeRecord)) -> Version {
+        let record = &mut self.records[node.get()];
+        change(record);
+        record.version = Version::new(record.version.get() + 1);
+        let at = (self.changes % self.ring.len() as u64) as usize;
+        self.ring[at] = node;
+        self.changes += 1;
+        record.version
+    }
+}
+
+/// A pre-scheduler's copy of the records, as old as its last reading.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    records: Vec<NodeRecord>,
+    changes: u64,
+}
+
+impl View {
+    /// Brings the copy up to date, and says how many records that took.
+    pub fn read(&mut self, store: &Store) -> usize {
+        let seen = std::mem::replace(&mut self.changes, store.changes);
+        let missed = store.changes.checked_sub(seen);
+        let remembered = missed.filter(|&missed| missed <= store.ring.len() as u64);
+        let Some(missed) = remembered.filter(|_| self.records.len() == store.records.len()) else {
+            self.records.clone_from(&store.records);
+            return self.records.len();
+        };
+        for change in seen..store.changes {
+            let node = store.ring[(change % store.ring.len() as u64) as usize].get();
+            self.records[node] = store.records[node];
+        }
+        missed as usize
+    }
+
+    /// Takes a record that came as a message, unless the one at hand is as new. Says whether it was taken.
+    ///
+    /// A view is kept either by reading or by messages, not by both. The caller bounds the places.
+    pub fn apply(&mut self, node: NodeIndex, record: NodeRecord) -> bool {
+        if node.get() >= self.records.len() {
+            self.records.resize(node.get() + 1, NodeRecord::default());
+        }
+        let held = &mut self.records[node.get()];
+        let newer = record.version > held.version;
+        if newer {
+            *held = record;
+        }
+        newer
+    }
+
+    /// The records, by place.
+    #[must_use]
+    pub fn records(&self) -> &[NodeRecord] {
+        &self.records
+    }
+}

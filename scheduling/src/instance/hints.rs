@@ -1,0 +1,252 @@
+//! Hints: a snapshot of what is free everywhere, a few milliseconds old, instead of questions.
+//!
+//! **Problem.** A question costs a round trip, and half of them are answered no on a busy cluster. A node that knows roughly
+//! what is free elsewhere sends the task itself, which takes one way, and the node that gets it looks for itself.
+//!
+//! **Source.** The best of eight random nodes by a snapshot, the own copy of which is decremented with each task sent (the power
+//! of d choices, Mitzenmacher: IEEE TPDS 12(10), 2001). All nodes decide by the same snapshot, so the older it is and the
+//! more tasks are sent by it, the more of them meet where it showed most room. [`Spread::Even`] therefore interprets the age (Dahlin: IEEE
+//! TPDS 11(10), 2000): of the sample, each node is chosen with the probability that fills all of them to one level, given how
+//! many tasks a node is sent per snapshot. Few tasks per snapshot: the one with the most room; many: any of them.
+//! How many that is, a node takes from what it sends itself; in the mean a node is sent as many.
+//!
+//! **Complexity.** O(d^2) per choice for samples of d nodes, O(n) per snapshot; a snapshot takes n loads of memory on each node.
+
+use rand::{Rng, RngExt};
+
+use super::demand::Demand;
+use super::message::NodeIndex;
+use super::peers::Peers;
+use super::settings::{HINT_SAMPLE_MAX, Spread};
+
+/// How fast the mean of tasks sent per snapshot follows.
+const FOLLOW: f64 = 1.0 / 16.0;
+
+/// What a node has, and what of it is free.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load<D> {
+    /// All of it.
+    pub capacity: D,
+    /// What is neither used nor reserved.
+    pub free: D,
+}
+
+/// The own copy of the last snapshot.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hints<D> {
+    loads: Vec<Load<D>>,
+    /// Tasks sent by this snapshot, and the mean of earlier ones.
+    sent: u32,
+    mean_sent: f64,
+}
+
+/// A node of the sample, and for how many such tasks it has room.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Candidate {
+    node: NodeIndex,
+    room: f64,
+}
+
+impl<D: Demand> Hints<D> {
+    /// Takes a new snapshot.
+    pub(super) fn renew(&mut self, loads: &[Load<D>]) {
+        self.loads.clear();
+        self.loads.extend_from_slice(loads);
+        self.mean_sent += (f64::from(self.sent) - self.mean_sent) * FOLLOW;
+        self.sent = 0;
+    }
+
+    /// Nothing is free on a lost node.
+    pub(super) fn forget(&mut self, node: NodeIndex) {
+        if let Some(load) = self.loads.get_mut(node.get()) {
+            load.free = D::default();
+        }
+    }
+
+    /// One of `sample` random nodes, by what the snapshot says is free. Its room is taken off the copy.
+    pub(super) fn choose(
+        &mut self,
+        demand: &D,
+        sample: u32,
+        spread: Spread,
+        peers: &Peers,
+        rng: &mut impl Rng,
+    ) -> Option<NodeIndex> {
+        if self.loads.is_empty() {
+            return None;
+        }
+        let mut drawn = [Candidate::default(); HINT_SAMPLE_MAX as usize];
+        let mut count = 0;
+        for _ in 0..sample.min(HINT_SAMPLE_MAX) {
+            if let Some(candidate) = peers.one(rng).and_then(|node| self.candidate(node, demand)) {
+                // By room, most first; of equals the one drawn first.
+                let at = drawn[..count].partition_point(|other| other.room >= candidate.room);
+                drawn.copy_within(at..count, at + 1);
+                drawn[at] = candidate;
+                count += 1;
+            }
+        }
+        let sorted = &drawn[..count];
+        let chosen = match spread {
+            Spread::Best => sorted.first()?.node,
+            Spread::Even => even(sorted, self.mean_sent, rng)?,
+        };
+        let load = &mut self.loads[chosen.get()];
+        load.free = load.free.minus_or_zero(demand);
+        self.sent += 1;
+        Some(chosen)
+    }
+
+    fn candidate(&self, node: NodeIndex, demand: &D) -> Option<Candidate> {
+        let load = self.loads.get(node.get())?;
+        let room = if demand.fits(&load.free) {
+            let each = demand.room(&load.capacity).max(1);
+            f64::from(load.free.room(&load.capacity)) / f64::from(each)
+        } else {
+            0.0
+        };
+        Some(Candidate { node, room })
+    }
+}
+
+/// Of candidates sorted by room, one with the probability that brings all to one level when each of them is sent `inflow` tasks
+/// in the mean.
+fn even(sorted: &[Candidate], inflow: f64, rng: &mut impl Rng) -> Option<NodeIndex> {
+    let total = inflow * sorted.len() as f64;
+    let mut drawn = total * rng.random::<f64>();
+    // The level is that of the first k, as long as the next one lies below it.
+    let mut sum = 0.0;
+    let mut level = f64::INFINITY;
+    for (candidate, k) in sorted.iter().zip(1u32..) {
+        if candidate.room <= level && k > 1 {
+            break;
+        }
+        sum += candidate.room;
+        level = (sum - total) / f64::from(k);
+    }
+    for candidate in sorted {
+        let above = candidate.room - level;
+        if drawn < above {
+            return Some(candidate.node);
+        }
+        drawn -= above.max(0.0);
+    }
+    // Nothing flows, or the last digits are lost.
+    sorted.first().map(|best| best.node)
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::super::demand::Slots;
+    use super::*;
+
+    fn loads(free: &[u32]) -> Vec<Load<Slots>> {
+        let load = |&free| Load {
+            capacity: Slots(20),
+            free: Slots(free),
+        };
+        free.iter().map(load).collect()
+    }
+
+    #[test]
+    fn the_most_room_of_the_sample_is_taken_off_the_copy() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let peers = Peers::new(NodeIndex(0), 4);
+        let mut hints = Hints::default();
+        let mut best =
+            |hints: &mut Hints<Slots>| hints.choose(&Slots(1), 32, Spread::Best, &peers, &mut rng);
+        assert_eq!(best(&mut hints), None, "there is no snapshot yet");
+        hints.renew(&loads(&[9, 0, 2, 1]));
+        assert_eq!(
+            best(&mut hints),
+            Some(NodeIndex(2)),
+            "never this node itself"
+        );
+        let mut then = [best(&mut hints), best(&mut hints)];
+        then.sort_unstable();
+        assert_eq!(then, [Some(NodeIndex(2)), Some(NodeIndex(3))]);
+        assert!(
+            best(&mut hints).is_some(),
+            "all was sent away, but it may be wrong"
+        );
+        hints.renew(&loads(&[9, 0, 2, 1]));
+        hints.forget(NodeIndex(2));
+        assert_eq!(best(&mut hints), Some(NodeIndex(3)));
+    }
+
+    #[test]
+    fn a_small_sample_spreads() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let peers = Peers::new(NodeIndex(0), 100);
+        let mut hints = Hints::default();
+        let mut chosen = [0u32; 100];
+        let mut free = vec![1; 100];
+        free[50] = 20;
+        for _ in 0..1000 {
+            hints.renew(&loads(&free));
+            let node = hints
+                .choose(&Slots(1), 8, Spread::Best, &peers, &mut rng)
+                .unwrap();
+            chosen[node.get()] += 1;
+        }
+        // The best one is among eight of 99 with probability 1 - (98/99)^8 = 0.078.
+        assert!((50..110).contains(&chosen[50]), "{}", chosen[50]);
+        assert!(chosen.iter().filter(|count| **count > 0).count() > 95);
+    }
+
+    fn shares(rooms: &[f64], inflow: f64) -> Vec<f64> {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let sorted: Vec<Candidate> = rooms
+            .iter()
+            .zip(0..)
+            .map(|(&room, node)| Candidate {
+                node: NodeIndex(node),
+                room,
+            })
+            .collect();
+        let mut count = vec![0.0; rooms.len()];
+        for _ in 0..100_000 {
+            count[even(&sorted, inflow, &mut rng).unwrap().get()] += 1e-5;
+        }
+        count
+    }
+
+    fn close(found: &[f64], expected: &[f64]) {
+        let near = |(a, b): (&f64, &f64)| (a - b).abs() < 0.01;
+        assert!(
+            found.iter().zip(expected).all(near),
+            "{found:?} {expected:?}"
+        );
+    }
+
+    #[test]
+    fn candidates_are_filled_to_one_level() {
+        close(&shares(&[3.0, 2.0, 0.0], 0.0), &[1.0, 0.0, 0.0]);
+        // One task comes: it fits above the second.
+        close(&shares(&[3.0, 2.0, 0.0], 1.0 / 3.0), &[1.0, 0.0, 0.0]);
+        // Two come: the level is (5 - 2) / 2 = 1.5.
+        close(&shares(&[3.0, 2.0, 0.0], 2.0 / 3.0), &[0.75, 0.25, 0.0]);
+        // Eight come: the level is (5 - 8) / 3 = -1, so 4, 3 and 1 of eight.
+        close(&shares(&[3.0, 2.0, 0.0], 8.0 / 3.0), &[0.5, 0.375, 0.125]);
+        close(&shares(&[0.0, 0.0], 5.0), &[0.5, 0.5]);
+        close(&shares(&[2.0, 2.0], 1.0), &[0.5, 0.5]);
+        assert_eq!(even(&[], 1.0, &mut ChaCha8Rng::seed_from_u64(1)), None);
+    }
+
+    #[test]
+    fn the_inflow_is_learned_from_what_is_sent() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let peers = Peers::new(NodeIndex(0), 3);
+        let mut hints = Hints::default();
+        for _ in 0..200 {
+            hints.renew(&loads(&[0, 5, 5]));
+            for _ in 0..3 {
+                hints.choose(&Slots(1), 8, Spread::Even, &peers, &mut rng);
+            }
+        }
+        assert!((hints.mean_sent - 3.0).abs() < 0.01, "{}", hints.mean_sent);
+    }
+}

@@ -1,0 +1,335 @@
+//! The local scheduler of one node.
+//!
+//! **Problem.** A task wants an instance somewhere in the cluster, at once; the node where it arrives finds room without asking
+//! a centre, which could not keep up.
+//!
+//! **Source.** The patent "Highly scalable distributed scheduling system for serverless computing" (Tianjin University, 2022):
+//! (1) local: a heap of tasks by remaining time; what is popped and fits is started. (2) probe: two distinct other nodes,
+//! chosen uniformly, are asked; one with room reserves it and answers yes; the first yes gets the task. (3) global: after two
+//! noes the task goes to the global scheduler ([`super::Global`]), whose choice this node may bounce.
+//!
+//! **Readings.** "Greater than" is "at least". Remaining time is the expected time of the instance's request. No pre-emption: the
+//! order concerns waiting tasks only. The reservation is made when the probe arrives, for otherwise the task could find the room
+//! gone; it has a lease. A task that comes after its lease has ended is started if there is room all the same, else it
+//! goes to the global scheduler.
+//!
+//! **Losses.** See [`super`]: a holder decides once and remembers; whoever hears of the same leg again repeats what was decided.
+//! A node that does not answer a probe in time counts as without room.
+//!
+//! **Complexity.** O(1) per message and O(log q) for q tasks that arrived together; no allocation once the tables have grown.
+//!
+//! **Invariants.** `used + reserved <= capacity` at all times; no lease outlives its end; every table has a bound ([`super::Limits`]).
+
+mod custody;
+mod probing;
+
+use std::collections::VecDeque;
+
+use fdn_core::Millis;
+use rand::Rng;
+
+use super::demand::Demand;
+use super::hints::{Hints, Load};
+use super::ledger::Ledger;
+use super::memory::Memory;
+use super::message::{
+    Action, Fence, NodeIndex, Probe, Refusal, Running, Standing, Task, ToGlobal, ToNode, ToOrigin,
+};
+use super::order::ShortestFirst;
+use super::peers::Peers;
+use super::settings::{Policy, Settings, SettingsError};
+use probing::Probing;
+
+/// What became of a task here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It waits for its turn.
+    Queued,
+    /// Other nodes are being asked; where its entry is.
+    Probing(u32),
+    /// It went to a node that had reserved room.
+    Assigned(NodeIndex),
+    /// It went to a node by a hint, as so many hops.
+    Hinted(NodeIndex, u8),
+    /// It went to the global scheduler.
+    Forwarded,
+    /// It went back to the global scheduler, which had placed it here.
+    Bounced,
+    Started,
+    Refused(Refusal),
+    Fenced,
+}
+
+/// The last leg of a task that ended here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Record {
+    attempt: u32,
+    leg: u32,
+    state: State,
+}
+
+/// A task that waits for its turn, and how often hints have sent it on.
+#[derive(Clone, Copy, Debug)]
+struct Queued<D> {
+    task: Task<D>,
+    hops: u8,
+}
+
+/// What the global scheduler was told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    version: u64,
+    /// When it may be told again.
+    next: Millis,
+}
+
+/// The local scheduler.
+#[derive(Clone, Debug)]
+pub struct Node<D> {
+    index: NodeIndex,
+    settings: Settings,
+    ledger: Ledger<D>,
+    memory: Memory<Record>,
+    queue: ShortestFirst<Queued<D>>,
+    probing: Probing<D>,
+    waiters: VecDeque<Probe<D>>,
+    peers: Peers,
+    hints: Hints<D>,
+    told: Told,
+    seen: u64,
+}
+
+impl<D: Demand> Node<D> {
+    /// The scheduler of the node `index` among `nodes` nodes.
+    ///
+    /// # Errors
+    /// When a setting cannot be used.
+    pub fn new(
+        index: NodeIndex,
+        nodes: u32,
+        capacity: D,
+        settings: Settings,
+    ) -> Result<Self, SettingsError> {
+        settings.validate()?;
+        Ok(Self {
+            index,
+            settings,
+            ledger: Ledger::new(capacity, settings.limits),
+            memory: Memory::new(settings.memory, settings.limits.memory),
+            queue: ShortestFirst::default(),
+            probing: Probing::new(settings.limits.probing),
+            waiters: VecDeque::new(),
+            peers: Peers::new(index, nodes),
+            hints: Hints::default(),
+            told: Told::default(),
+            seen: 0,
+        })
+    }
+
+    /// Which node this is.
+    #[must_use]
+    pub const fn index(&self) -> NodeIndex {
+        self.index
+    }
+
+    /// What it has.
+    #[must_use]
+    pub const fn capacity(&self) -> D {
+        self.ledger.capacity()
+    }
+
+    /// What its instances take.
+    #[must_use]
+    pub const fn used(&self) -> D {
+        self.ledger.used()
+    }
+
+    /// What is reserved.
+    #[must_use]
+    pub const fn reserved(&self) -> D {
+        self.ledger.reserved()
+    }
+
+    /// What is neither used nor reserved.
+    #[must_use]
+    pub const fn free(&self) -> D {
+        self.ledger.free()
+    }
+
+    /// How many instances run.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.ledger.running()
+    }
+
+    /// How many tasks it remembers.
+    #[must_use]
+    pub const fn remembered(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// How many tasks wait here for an answer of other nodes.
+    #[must_use]
+    pub const fn asking(&self) -> usize {
+        self.probing.len()
+    }
+
+    /// How it stands, as the global scheduler hears it.
+    #[must_use]
+    pub const fn standing(&self) -> Standing<D> {
+        Standing {
+            node: self.index,
+            version: self.ledger.version(),
+            free: self.ledger.free(),
+            seen: self.seen,
+        }
+    }
+
+    /// A message arrives. Tasks wait for their turn until [`Self::poll`], so that of several that come together the shortest
+    /// goes first.
+    pub fn receive(
+        &mut self,
+        now: Millis,
+        message: ToNode<D>,
+        rng: &mut impl Rng,
+        actions: &mut Vec<Action<D>>,
+    ) {
+        self.expire(now, rng, actions);
+        match message {
+            ToNode::Submit(task) => self.queue_up(now, task, 0, actions),
+            ToNode::Hint(task, hops) => self.queue_up(now, task, hops, actions),
+            ToNode::Probe(probe) => self.probed(now, probe, actions),
+            ToNode::Reply {
+                id,
+                attempt,
+                from,
+                yes,
+            } => self.replied(now, (id, attempt), from, yes, rng, actions),
+            ToNode::Release { id, attempt } => {
+                self.ledger.release(id, attempt);
+            }
+            ToNode::Assign(task) => self.assigned(now, task, rng, actions),
+            ToNode::Place(task, serial) => self.placed(now, task, serial, actions),
+            ToNode::Fence(fence) => self.fence(fence, actions),
+        }
+    }
+
+    /// Takes up what waits: tasks, shortest first; questions that wait for room; what the global scheduler should know.
+    pub fn poll(&mut self, now: Millis, rng: &mut impl Rng, actions: &mut Vec<Action<D>>) {
+        self.expire(now, rng, actions);
+        self.serve_waiters(now, actions);
+        while let Some((_, queued)) = self.queue.pop() {
+            self.take_up(now, queued, rng, actions);
+        }
+        self.tell(now, actions);
+    }
+
+    /// An instance has ended; hearing of it twice does no harm.
+    pub fn ended(&mut self, running: Running) {
+        self.ledger.end(running);
+    }
+
+    /// An instance that runs already, from before this scheduler: it takes its room. `None` if there is no room.
+    pub fn adopt(&mut self, demand: D) -> Option<Running> {
+        self.ledger.start(demand)
+    }
+
+    /// A node is lost for good: its instances are gone, and nothing from it will arrive any more. If it comes back, it comes as
+    /// a new node without memory, after the deadlines of all tasks it had.
+    pub fn lost(
+        &mut self,
+        now: Millis,
+        node: NodeIndex,
+        rng: &mut impl Rng,
+        actions: &mut Vec<Action<D>>,
+    ) {
+        self.peers.lose(node);
+        self.hints.forget(node);
+        self.count_as_no(now, node, rng, actions);
+    }
+
+    /// A node is there again.
+    pub fn returned(&mut self, node: NodeIndex) {
+        self.peers.regain(node);
+    }
+
+    /// A snapshot of every node, in the order of their indices.
+    pub fn snapshot(&mut self, loads: &[Load<D>]) {
+        self.hints.renew(loads);
+        for lost in self.peers.lost() {
+            self.hints.forget(*lost);
+        }
+    }
+
+    /// When [`Self::poll`] has something to do without a message.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Millis> {
+        let notice = self.has_news().then_some(self.told.next);
+        [self.ledger.next_expiry(), self.probing.next_due(), notice]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn expire(&mut self, now: Millis, rng: &mut impl Rng, actions: &mut Vec<Action<D>>) {
+        while let Some(forgotten) = self.memory.forget(now) {
+            if let State::Probing(slot) = forgotten.state {
+                self.probing.remove(slot);
+            }
+        }
+        self.ledger.expire(now);
+        while let Some(slot) = self.probing.overdue(now) {
+            self.all_said_no(now, slot, rng, actions);
+        }
+    }
+
+    const fn has_news(&self) -> bool {
+        let asks_the_centre = match self.settings.policy {
+            Policy::LocalProbeGlobal | Policy::Hints | Policy::BottomUp => true,
+            Policy::ReProbing | Policy::LateBinding => false,
+        };
+        asks_the_centre && self.told.version != self.ledger.version()
+    }
+
+    fn tell(&mut self, now: Millis, actions: &mut Vec<Action<D>>) {
+        if self.has_news() && now >= self.told.next {
+            self.told = Told {
+                version: self.ledger.version(),
+                next: now + self.settings.notice_every,
+            };
+            actions.push(Action::Global(ToGlobal::Notice(self.standing())));
+        }
+    }
+
+    fn fence(&mut self, fence: Fence, actions: &mut Vec<Action<D>>) {
+        let Fence {
+            id,
+            attempt,
+            deadline,
+        } = fence;
+        let known = self.memory.get(id);
+        let started = known.is_some_and(|record| record.state == State::Started);
+        let is_newer = known.is_some_and(|record| record.attempt > attempt);
+        if !started && !is_newer {
+            if let Some(State::Probing(slot)) = known.map(|record| record.state) {
+                self.probing.remove(slot);
+            }
+            let record = Record {
+                attempt,
+                leg: u32::MAX,
+                state: State::Fenced,
+            };
+            if self.memory.put(id, deadline, record).is_err() {
+                // Without a record the fence would not stand; the origin asks again.
+                return;
+            }
+            self.ledger.release(id, attempt);
+        }
+        actions.push(Action::Origin(ToOrigin::Fenced {
+            id,
+            attempt,
+            by: Some(self.index),
+            started,
+        }));
+    }
+}

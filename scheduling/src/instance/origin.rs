@@ -1,0 +1,421 @@
+//! The origin of tasks: it sends each to a random node, and again until it knows what became of it.
+//!
+//! **Problem.** Every message may be lost, doubled or late, and nodes die, yet at most one instance may start per task, and none
+//! that was accepted may vanish.
+//!
+//! **Way.** One attempt is a chain of holders, each of which decides once, so it starts at most one instance, and sending the
+//! task again to its first node repeats whatever got lost on the way. Only when a node of the chain is lost is another
+//! attempt needed. Before it begins, every other node and the global scheduler must have promised not to start the old one
+//! any more (a fence), and none of them must have started it. The same fence settles a task whose deadline has passed.
+//!
+//! **Readings.** The source says nothing about losses. The autoscaler asks for as many tasks as instances are missing, so one that was
+//! refused or that expired needs no care: it is asked for anew if it is still wanted.
+//!
+//! **Complexity.** O(log t) per task for t open ones; a fence costs a message to every node.
+//!
+//! **Bounds.** Open tasks ([`OriginSettings::open`]); one more is not accepted.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use fdn_core::Millis;
+use rand::{Rng, RngExt};
+
+use super::demand::Demand;
+use super::message::{Action, Fence, NodeIndex, Refusal, Task, TaskId, ToGlobal, ToNode, ToOrigin};
+use super::table::Table;
+
+/// Settings of an origin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OriginSettings {
+    /// For how long a task is wanted.
+    pub wanted: Millis,
+    /// After which time without news a task is sent again; doubled each time, up to `resend_most`. Infinite: never.
+    pub resend: Millis,
+    /// The longest time between two sendings.
+    pub resend_most: Millis,
+    /// For how long after the deadline nodes remember a task; less than their setting by the differences of clocks.
+    pub memory: Millis,
+    /// Open tasks; one more is not accepted.
+    pub open: usize,
+    /// Whether tasks go to the global scheduler at once.
+    pub central: bool,
+}
+
+impl OriginSettings {
+    /// The defaults for a round trip to a node.
+    #[must_use]
+    pub fn for_round_trip(round_trip: Millis) -> Self {
+        Self {
+            wanted: Millis::new(30_000.0),
+            resend: round_trip * 20.0,
+            resend_most: round_trip * 640.0,
+            memory: Millis::new(900.0),
+            open: 1 << 20,
+            central: false,
+        }
+    }
+}
+
+/// Too many tasks are open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{open} tasks are open, as many as may be")]
+pub struct TooManyOpen {
+    /// How many.
+    pub open: usize,
+}
+
+/// What became of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// Its instance was started there.
+    Started(TaskId, NodeIndex),
+    /// It was refused, and will not be started.
+    Refused(TaskId, Refusal),
+    /// Nobody answered before all forgot the task: it may have been started at some time. Count the instances.
+    Unresolved(TaskId),
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    /// On its way from this first node; `None` is the global scheduler.
+    Sent(Option<NodeIndex>),
+    /// Nobody may start the attempt any more; those that have not said so yet, the global scheduler last.
+    Fencing(Vec<bool>),
+}
+
+#[derive(Clone, Debug)]
+struct Open<D> {
+    task: Task<D>,
+    phase: Phase,
+    pause: Millis,
+}
+
+/// The origin.
+#[derive(Clone, Debug)]
+pub struct Origin<D> {
+    settings: OriginSettings,
+    next: TaskId,
+    lost: Vec<bool>,
+    open: Vec<Option<Open<D>>>,
+    vacant: Vec<u32>,
+    index: Table<u32>,
+    timers: BinaryHeap<Reverse<(Millis, TaskId)>>,
+}
+
+impl<D: Demand> Origin<D> {
+    /// For this many nodes; ids of tasks begin at `first`, so that several origins use different ones.
+    #[must_use]
+    pub fn new(nodes: u32, first: TaskId, settings: OriginSettings) -> Self {
+        Self {
+            settings,
+            next: first,
+            lost: vec![false; nodes as usize],
+            open: Vec::new(),
+            vacant: Vec::new(),
+            index: Table::default(),
+            timers: BinaryHeap::new(),
+        }
+    }
+
+    /// How many tasks are open.
+    #[must_use]
+    pub const fn open(&self) -> usize {
+        self.index.len()
+    }
+
+    /// One more instance is wanted.
+    ///
+    /// # Errors
+    /// When too many tasks are open.
+    pub fn submit(
+        &mut self,
+        now: Millis,
+        demand: D,
+        remaining: Millis,
+        rng: &mut impl Rng,
+        actions: &mut Vec<Action<D>>,
+    ) -> Result<TaskId, TooManyOpen> {
+        if self.open() >= self.settings.open {
+            return Err(TooManyOpen { open: self.open() });
+        }
+        let id = self.next;
+        self.next.0 += 1;
+        let open = Open {
+            task: Task {
+                id,
+                attempt: 1,
+                leg: 0,
+                demand,
+                remaining,
+                deadline: now + self.settings.wanted,
+            },
+            phase: Phase::Sent(None),
+            pause: self.settings.resend,
+        };
+        let slot = match self.vacant.pop() {
+            Some(slot) => {
+                self.open[slot as usize] = Some(open);
+                slot
+            }
+            None => {
+                self.open.push(Some(open));
+                u32::try_from(self.open.len() - 1).expect("the limit is far below")
+            }
+        };
+        self.index.put(id, slot);
+        self.send(now, slot, rng, actions);
+        Ok(id)
+    }
+
+    /// A message arrives.
+    pub fn receive(
+        &mut self,
+        now: Millis,
+        message: ToOrigin,
+        rng: &mut impl Rng,
+        actions: &mut Vec<Action<D>>,
+    ) -> Option<Settled> {
+        match message {
+            ToOrigin::Started { id, by, .. } => self.settle(id).map(|()| Settled::Started(id, by)),
+            ToOrigin::Refused {
+                id,
+                attempt,
+                refusal,
+            } => {
+                let open = self.find(id)?;
+                (open.task.attempt == attempt).then_some(())?;
+                self.settle(id).map(|()| Settled::Refused(id, refusal))
+            }
+            ToOrigin::Broken { id, attempt } => {
+                let open = self.find(id)?;
+                if open.task.attempt == attempt && matches!(open.phase, Phase::Sent(_)) {
+                    self.fence(now, id, rng, actions)
+                } else {
+                    None
+                }
+            }
+            ToOrigin::Fenced {
+                id,
+                attempt,
+                by,
+                started,
+            } => self.fenced(now, (id, attempt), by, started, rng, actions),
+        }
+    }
+
+    /// When [`Self::tick`] has something to do.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Millis> {
+        self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Sends again what has been without news for too long; `None` when nothing more is due. Call until then.
+    pub fn tick(
+        &mut self,
+        now: Millis,
+        rng: &mut impl Rng,
+        actions: &mut Vec<Action<D>>,
+    ) -> Option<Settled> {
+        while self.next_timer().is_some_and(|at| at <= now) {
+            let Reverse((_, id)) = self.timers.pop()?;
+            let Some(open) = self.find(id) else {
+                continue;
+            };
+            let (deadline, is_sent) = (open.task.deadline, matches!(open.phase, Phase::Sent(_)));
+            let settled = if now > deadline + self.settings.memory {
+                self.settle(id).map(|()| Settled::Unresolved(id))
+            } else if is_sent && now > deadline {
+                self.fence(now, id, rng, actions)
+            } else {
+                self.repeat(now, id, actions);
+                None
+            };
+            if settled.is_some() {
+                return settled;
+            }
+        }
+        None
+    }
+
+    /// A node is lost for good: attempts that began there are fenced, fences wait for it no longer.
+    pub fn lost(
+        &mut self,
+        now: Millis,
+        node: NodeIndex,
+        rng: &mut impl Rng,
+        actions: &mut Vec<Action<D>>,
+        settled: &mut Vec<Settled>,
+    ) {
+        self.lost[node.get()] = true;
+        for slot in 0..self.open.len() {
+            let Some(open) = &self.open[slot] else {
+                continue;
+            };
+            let (id, attempt) = (open.task.id, open.task.attempt);
+            settled.extend(match &open.phase {
+                Phase::Sent(Some(first)) if *first == node => self.fence(now, id, rng, actions),
+                Phase::Sent(_) => None,
+                Phase::Fencing(_) => {
+                    self.fenced(now, (id, attempt), Some(node), false, rng, actions)
+                }
+            });
+        }
+    }
+
+    /// A node is there again.
+    pub fn returned(&mut self, node: NodeIndex) {
+        self.lost[node.get()] = false;
+    }
+
+    fn find(&self, id: TaskId) -> Option<&Open<D>> {
+        self.open[self.index.get(id)? as usize].as_ref()
+    }
+
+    fn settle(&mut self, id: TaskId) -> Option<()> {
+        let slot = self.index.remove(id)?;
+        self.open[slot as usize] = None;
+        self.vacant.push(slot);
+        Some(())
+    }
+
+    /// A node that is not lost, uniformly.
+    fn choose(&self, rng: &mut impl Rng) -> Option<NodeIndex> {
+        let draw = |rng: &mut _| RngExt::random_range(rng, 0..self.lost.len());
+        let index = |at: usize| u32::try_from(at).ok().map(NodeIndex);
+        for _ in 0..8 {
+            let at = draw(rng);
+            if !self.lost[at] {
+                return index(at);
+            }
+        }
+        // Most are lost: the next one that is not.
+        let from = draw(rng);
+        let mut round = (from..self.lost.len()).chain(0..from);
+        round.find(|at| !self.lost[*at]).and_then(index)
+    }
+
+    /// Begins an attempt.
+    fn send(&mut self, now: Millis, slot: u32, rng: &mut impl Rng, actions: &mut Vec<Action<D>>) {
+        let first = if self.settings.central {
+            None
+        } else {
+            self.choose(rng)
+        };
+        if let Some(open) = &mut self.open[slot as usize] {
+            open.phase = Phase::Sent(first);
+            open.pause = self.settings.resend;
+            let id = open.task.id;
+            self.repeat(now, id, actions);
+        }
+    }
+
+    /// Sends whatever is due for a task once more, and sets its timer.
+    fn repeat(&mut self, now: Millis, id: TaskId, actions: &mut Vec<Action<D>>) {
+        let Some(slot) = self.index.get(id) else {
+            return;
+        };
+        let Some(open) = &mut self.open[slot as usize] else {
+            return;
+        };
+        let (task, most) = (open.task, self.settings.resend_most);
+        match &open.phase {
+            Phase::Sent(Some(node)) => actions.push(Action::Node(*node, ToNode::Submit(task))),
+            Phase::Sent(None) => actions.push(Action::Global(ToGlobal::Forward(task))),
+            Phase::Fencing(missing) => {
+                let fence = Fence {
+                    id,
+                    attempt: task.attempt,
+                    deadline: task.deadline,
+                };
+                let (global, nodes) = missing.split_last().expect("the global scheduler is last");
+                for (node, _) in (0..).zip(nodes).filter(|(_, missing)| **missing) {
+                    actions.push(Action::Node(NodeIndex(node), ToNode::Fence(fence)));
+                }
+                if *global {
+                    actions.push(Action::Global(ToGlobal::Fence(fence)));
+                }
+            }
+        }
+        // Not far beyond the deadline, which changes what is to be done.
+        let next = now + open.pause;
+        let next = if now <= task.deadline && next > task.deadline {
+            task.deadline + self.settings.resend
+        } else {
+            next
+        };
+        open.pause = if open.pause * 2.0 < most {
+            open.pause * 2.0
+        } else {
+            most
+        };
+        if next.is_finite() {
+            self.timers.push(Reverse((next, id)));
+        }
+    }
+
+    fn fence(
+        &mut self,
+        now: Millis,
+        id: TaskId,
+        rng: &mut impl Rng,
+        actions: &mut Vec<Action<D>>,
+    ) -> Option<Settled> {
+        let slot = self.index.get(id)?;
+        let missing = self.lost.iter().map(|lost| !lost).chain([true]).collect();
+        let open = self.open[slot as usize].as_mut()?;
+        open.phase = Phase::Fencing(missing);
+        open.pause = self.settings.resend;
+        self.repeat(now, id, actions);
+        self.attempt_again(now, id, rng, actions)
+    }
+
+    fn fenced(
+        &mut self,
+        now: Millis,
+        (id, attempt): (TaskId, u32),
+        by: Option<NodeIndex>,
+        started: bool,
+        rng: &mut impl Rng,
+        actions: &mut Vec<Action<D>>,
+    ) -> Option<Settled> {
+        if let (true, Some(node)) = (started, by) {
+            return self.settle(id).map(|()| Settled::Started(id, node));
+        }
+        let slot = self.index.get(id)?;
+        let open = self.open[slot as usize].as_mut()?;
+        let Phase::Fencing(missing) = &mut open.phase else {
+            return None;
+        };
+        if open.task.attempt != attempt {
+            return None;
+        }
+        let at = by.map_or(missing.len() - 1, NodeIndex::get);
+        missing[at] = false;
+        self.attempt_again(now, id, rng, actions)
+    }
+
+    /// When all have promised, the old attempt is over: another one, or the end.
+    fn attempt_again(
+        &mut self,
+        now: Millis,
+        id: TaskId,
+        rng: &mut impl Rng,
+        actions: &mut Vec<Action<D>>,
+    ) -> Option<Settled> {
+        let slot = self.index.get(id)?;
+        let open = self.open[slot as usize].as_mut()?;
+        match &open.phase {
+            Phase::Fencing(missing) if missing.iter().all(|missing| !missing) => {}
+            Phase::Fencing(_) | Phase::Sent(_) => return None,
+        }
+        if now > open.task.deadline {
+            return self
+                .settle(id)
+                .map(|()| Settled::Refused(id, Refusal::Expired));
+        }
+        open.task.attempt += 1;
+        self.send(now, slot, rng, actions);
+        None
+    }
+}

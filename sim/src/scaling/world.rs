@@ -1,0 +1,542 @@
+//! The world: nodes that work on one message at a time, one global scheduler, one origin, and a network between them.
+
+use std::collections::VecDeque;
+
+use fdn_core::Millis;
+use fdn_scheduling::instance::{
+    Action, Global, GlobalSettings, Load, Node, NodeIndex, Origin, OriginSettings, Policy, Running,
+    Settings, Settled, Slots, Spread, TaskId, ToGlobal, ToNode, ToOrigin,
+};
+use rand::RngExt;
+
+use super::clock::{Heap, Lane};
+use super::outcome::Outcome;
+use super::setup::{Scheduler, Setup};
+use super::tasks::Tasks;
+use crate::Error;
+use crate::seed::Rng;
+
+/// How long the run goes on after the last arrival, at least, so that everything under way comes to its end.
+const DRAIN: Millis = Millis::new(1000.0);
+
+/// A duplicate comes later by up to so many delays.
+const DUPLICATE_DELAYS: f64 = 20.0;
+
+/// A message under way.
+#[derive(Clone, Copy, Debug)]
+enum Mail {
+    Node(NodeIndex, ToNode<Slots>),
+    Global(ToGlobal<Slots>),
+    Origin(ToOrigin),
+}
+
+/// What does not come after a constant span.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    End(NodeIndex, Running),
+    /// The second copy of a message.
+    Duplicate(Mail),
+    /// A node's timer may be due.
+    Timer(NodeIndex),
+    /// The origin's timer may be due.
+    OriginTimer,
+    /// A snapshot of all nodes is taken, and arrives.
+    Take,
+    Arrive,
+    /// A node is lost, and the others hear of it.
+    Lose(NodeIndex),
+    Hear(NodeIndex),
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    Task,
+    Mail,
+    Work,
+    Decision,
+    Event,
+}
+
+#[derive(Debug)]
+struct Host {
+    node: Node<Slots>,
+    /// Messages it has not worked on yet; with the first one it is busy.
+    inbox: VecDeque<ToNode<Slots>>,
+    snapshot: u64,
+    timer: Millis,
+    lost: bool,
+}
+
+#[derive(Debug)]
+struct Streams {
+    arrivals: Rng,
+    lifetimes: Rng,
+    choices: Rng,
+    network: Rng,
+}
+
+#[derive(Debug)]
+pub(super) struct World<'a> {
+    setup: &'a Setup,
+    now: Millis,
+    hosts: Vec<Host>,
+    global: Global<Slots>,
+    origin: Origin<Slots>,
+    rng: Streams,
+    mail: Lane<Mail>,
+    work: Lane<NodeIndex>,
+    events: Heap<Event>,
+    next_task: Millis,
+    submitted: u64,
+    decision: Millis,
+    origin_timer: Millis,
+    snapshots: VecDeque<Vec<Load<Slots>>>,
+    snapshot: Vec<Load<Slots>>,
+    snapshot_number: u64,
+    actions: Vec<Action<Slots>>,
+    tasks: Tasks,
+    busy: u64,
+    until: Millis,
+}
+
+const fn policy(scheduler: Scheduler) -> Policy {
+    match scheduler {
+        Scheduler::LocalProbeGlobal | Scheduler::Central => Policy::LocalProbeGlobal,
+        Scheduler::Hints => Policy::Hints,
+        Scheduler::BottomUp => Policy::BottomUp,
+        Scheduler::ReProbing => Policy::ReProbing,
+        Scheduler::LateBinding => Policy::LateBinding,
+    }
+}
+
+fn exponential(rng: &mut Rng, mean: Millis) -> Millis {
+    mean * -(1.0 - rng.random::<f64>()).ln()
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(setup: &'a Setup) -> Result<Self, Error> {
+        // A message is never faster than the work on it, and a network without delay still has a round trip to wait for.
+        let round_trip = (setup.delay + setup.message_cost) * 2.0 + Millis::new(0.01);
+        let settings = Settings {
+            notice_every: setup.notice_every,
+            hint_sample: setup.hint_sample,
+            hint_spread: if setup.hint_best {
+                Spread::Best
+            } else {
+                Spread::Even
+            },
+            ..Settings::for_round_trip(round_trip)
+        }
+        .with_policy(policy(setup.scheduler));
+        let capacity = Slots(setup.slots);
+        let host = |at| {
+            let node = Node::new(NodeIndex(at), setup.nodes, capacity, settings);
+            let node = node.map_err(|error| Error::Usage(error.to_string()))?;
+            Ok(Host {
+                node,
+                inbox: VecDeque::new(),
+                snapshot: 0,
+                timer: Millis::INFINITY,
+                lost: false,
+            })
+        };
+        let hosts: Result<Vec<Host>, Error> = (0..setup.nodes).map(host).collect();
+        let defaults = OriginSettings::for_round_trip(round_trip);
+        let origin = OriginSettings {
+            central: setup.scheduler == Scheduler::Central,
+            // Nothing is lost on a reliable network, so nothing needs to be sent again.
+            resend: if setup.is_reliable() {
+                Millis::INFINITY
+            } else {
+                defaults.resend
+            },
+            open: usize::MAX,
+            ..defaults
+        };
+        let global = GlobalSettings::for_round_trip(round_trip);
+        Ok(Self {
+            setup,
+            now: Millis::ZERO,
+            hosts: hosts?,
+            global: Global::new(&vec![capacity; setup.nodes as usize], global),
+            origin: Origin::new(setup.nodes, TaskId(0), origin),
+            rng: Streams {
+                arrivals: setup.seed.stream("arrivals"),
+                lifetimes: setup.seed.stream("lifetimes"),
+                choices: setup.seed.stream("choices"),
+                network: setup.seed.stream("network"),
+            },
+            mail: Lane::new(setup.delay),
+            work: Lane::new(setup.message_cost),
+            events: Heap::default(),
+            next_task: Millis::ZERO,
+            submitted: 0,
+            decision: Millis::INFINITY,
+            origin_timer: Millis::INFINITY,
+            snapshots: VecDeque::new(),
+            snapshot: Vec::new(),
+            snapshot_number: 0,
+            actions: Vec::new(),
+            tasks: Tasks::new(setup),
+            busy: 0,
+            until: Millis::INFINITY,
+        })
+    }
+
+    /// Runs until every task has come to its end, or nothing more can happen to it.
+    pub(super) fn run(mut self) -> Result<Outcome, Error> {
+        self.begin();
+        while let Some(next) = self.next() {
+            self.step(next)?;
+            if self.tasks.are_settled() {
+                break;
+            }
+        }
+        self.check()?;
+        Ok(self.tasks.into_recorder().outcome(self.setup))
+    }
+
+    fn begin(&mut self) {
+        if !self.setup.from_empty {
+            self.fill();
+        }
+        for at in 0..self.hosts.len() {
+            let standing = self.hosts[at].node.standing();
+            self.global
+                .receive(self.now, ToGlobal::Notice(standing), &mut self.actions);
+        }
+        self.next_task = self.next_arrival();
+        if self.setup.scheduler == Scheduler::Hints {
+            self.events.push(Millis::ZERO, Event::Take);
+        }
+        // Spread over the time in which tasks arrive.
+        let span = self.gap() * self.setup.tasks as f64;
+        for (count, node) in (1..=self.setup.lost_nodes).zip((0..self.setup.nodes).rev()) {
+            let share = f64::from(count) / f64::from(self.setup.lost_nodes + 1);
+            self.events.push(span * share, Event::Lose(NodeIndex(node)));
+        }
+    }
+
+    fn next_arrival(&mut self) -> Millis {
+        let gap = self.gap();
+        self.now + exponential(&mut self.rng.arrivals, gap)
+    }
+
+    fn gap(&self) -> Millis {
+        Millis::new(1e3 / self.setup.rate_per_s)
+    }
+
+    /// A share U of the slots is busy from the start; what is left of an exponential time is exponential.
+    fn fill(&mut self) {
+        let lifetime = self.setup.lifetime();
+        for at in 0..self.setup.nodes {
+            for _ in 0..self.setup.slots {
+                if self.rng.lifetimes.random::<f64>() < self.setup.utilization {
+                    let left = exponential(&mut self.rng.lifetimes, lifetime);
+                    let node = &mut self.hosts[at as usize].node;
+                    if let Some(running) = node.adopt(Slots(1)) {
+                        self.busy += 1;
+                        self.events.push(left, Event::End(NodeIndex(at), running));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What comes next, and the clock moves there; equal times in the order of this list.
+    fn next(&mut self) -> Option<Next> {
+        let times = [
+            (self.events.next_at(), Next::Event),
+            (self.mail.next_at(), Next::Mail),
+            (self.work.next_at(), Next::Work),
+            (self.decision, Next::Decision),
+            (self.next_task, Next::Task),
+        ];
+        let mut first = times[0];
+        for time in &times[1..] {
+            if time.0 < first.0 {
+                first = *time;
+            }
+        }
+        let (at, next) = first;
+        if !at.is_finite() || at > self.until {
+            return None;
+        }
+        self.tasks.pass(self.busy, self.now, at);
+        self.now = at;
+        Some(next)
+    }
+
+    fn step(&mut self, next: Next) -> Result<(), Error> {
+        match next {
+            Next::Task => self.submit()?,
+            Next::Mail => {
+                if let Some(mail) = self.mail.pop() {
+                    self.deliver(mail);
+                }
+            }
+            Next::Work => {
+                if let Some(node) = self.work.pop() {
+                    self.work_done(node);
+                }
+            }
+            Next::Decision => {
+                self.global.decide(self.now, &mut self.actions);
+                self.decision = Millis::INFINITY;
+                self.wake_global();
+            }
+            Next::Event => {
+                if let Some(event) = self.events.pop() {
+                    self.happen(event);
+                }
+            }
+        }
+        self.act()
+    }
+
+    fn submit(&mut self) -> Result<(), Error> {
+        let life = exponential(&mut self.rng.lifetimes, self.setup.lifetime());
+        self.tasks.submitted(self.now);
+        self.origin
+            .submit(
+                self.now,
+                Slots(1),
+                life,
+                &mut self.rng.choices,
+                &mut self.actions,
+            )
+            .map_err(|error| Error::Broken(error.to_string()))?;
+        self.submitted += 1;
+        if self.submitted < self.setup.tasks {
+            self.next_task = self.next_arrival();
+        } else {
+            self.next_task = Millis::INFINITY;
+            self.until = self.now + DRAIN.max(self.setup.lifetime() * 20.0);
+        }
+        self.set_origin_timer();
+        Ok(())
+    }
+
+    fn deliver(&mut self, mail: Mail) {
+        match mail {
+            Mail::Node(node, message) => {
+                let host = &mut self.hosts[node.get()];
+                if host.lost {
+                    return;
+                }
+                host.inbox.push_back(message);
+                if host.inbox.len() == 1 {
+                    self.work.push(self.now, node);
+                }
+            }
+            Mail::Global(message) => {
+                self.global.receive(self.now, message, &mut self.actions);
+                self.wake_global();
+            }
+            Mail::Origin(message) => {
+                let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
+                let settled = self.origin.receive(self.now, message, rng, actions);
+                self.settled(settled);
+                self.set_origin_timer();
+            }
+        }
+    }
+
+    /// A node has done its work on the first message of its inbox.
+    fn work_done(&mut self, node: NodeIndex) {
+        let host = &mut self.hosts[node.get()];
+        let Some(message) = host.inbox.pop_front() else {
+            return;
+        };
+        if host.snapshot != self.snapshot_number {
+            host.snapshot = self.snapshot_number;
+            host.node.snapshot(&self.snapshot);
+        }
+        let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
+        host.node.receive(self.now, message, rng, actions);
+        host.node.poll(self.now, rng, actions);
+        if !host.inbox.is_empty() {
+            self.work.push(self.now, node);
+        }
+        self.set_timer(node);
+    }
+
+    fn wake_global(&mut self) {
+        if self.global.has_work() && !self.decision.is_finite() {
+            self.decision = self.now + self.setup.decision_cost;
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::End(node, running) => self.ended(node, running),
+            Event::Duplicate(mail) => self.deliver(mail),
+            Event::Timer(node) => {
+                let host = &mut self.hosts[node.get()];
+                host.timer = Millis::INFINITY;
+                if !host.lost {
+                    let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
+                    host.node.poll(self.now, rng, actions);
+                    self.set_timer(node);
+                }
+            }
+            Event::OriginTimer => {
+                self.origin_timer = Millis::INFINITY;
+                let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
+                while let Some(settled) = self.origin.tick(self.now, rng, actions) {
+                    self.tasks.settled(settled);
+                }
+                self.set_origin_timer();
+            }
+            Event::Take => self.take_snapshot(),
+            Event::Arrive => {
+                if let Some(snapshot) = self.snapshots.pop_front() {
+                    self.snapshot = snapshot;
+                    self.snapshot_number += 1;
+                }
+            }
+            Event::Lose(node) => self.lose(node),
+            Event::Hear(node) => self.hear(node),
+        }
+    }
+
+    fn ended(&mut self, node: NodeIndex, running: Running) {
+        let host = &mut self.hosts[node.get()];
+        if host.lost {
+            return;
+        }
+        self.busy -= 1;
+        host.node.ended(running);
+        let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
+        host.node.poll(self.now, rng, actions);
+        self.set_timer(node);
+    }
+
+    /// Gathering takes one way to the centre, spreading one back; so the next one is taken that much earlier than the age allows.
+    fn take_snapshot(&mut self) {
+        let load = |host: &Host| Load {
+            capacity: host.node.capacity(),
+            free: if host.lost {
+                Slots(0)
+            } else {
+                host.node.free()
+            },
+        };
+        self.snapshots
+            .push_back(self.hosts.iter().map(load).collect());
+        let transit = self.setup.delay * 2.0;
+        self.events.push(self.now + transit, Event::Arrive);
+        let pause = (self.setup.snapshot_age - transit).max(Millis::new(0.1));
+        self.events.push(self.now + pause, Event::Take);
+    }
+
+    fn lose(&mut self, node: NodeIndex) {
+        let host = &mut self.hosts[node.get()];
+        host.lost = true;
+        self.busy -= host.node.running() as u64;
+        self.tasks.lost(node);
+        // The message at work stays; nothing comes of it.
+        let detection = self.setup.delay * 40.0;
+        self.events.push(self.now + detection, Event::Hear(node));
+    }
+
+    fn hear(&mut self, lost: NodeIndex) {
+        for host in self.hosts.iter_mut().filter(|host| !host.lost) {
+            let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
+            host.node.lost(self.now, lost, rng, actions);
+        }
+        self.global.lost(lost);
+        let mut settled = Vec::new();
+        let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
+        self.origin.lost(self.now, lost, rng, actions, &mut settled);
+        self.settled(settled);
+        self.set_origin_timer();
+    }
+
+    fn settled(&mut self, settled: impl IntoIterator<Item = Settled>) {
+        for settled in settled {
+            self.tasks.settled(settled);
+        }
+    }
+
+    /// Timers matter where messages are lost, and for notices held back while somebody waits for room.
+    fn set_timer(&mut self, node: NodeIndex) {
+        if self.setup.is_reliable() && self.global.waiting() == 0 {
+            return;
+        }
+        let host = &mut self.hosts[node.get()];
+        if let Some(at) = host.node.next_timer()
+            && at < host.timer
+        {
+            host.timer = at;
+            self.events.push(at.max(self.now), Event::Timer(node));
+        }
+    }
+
+    fn set_origin_timer(&mut self) {
+        if let Some(at) = self.origin.next_timer()
+            && at < self.origin_timer
+        {
+            self.origin_timer = at;
+            self.events.push(at.max(self.now), Event::OriginTimer);
+        }
+    }
+
+    /// Does what the schedulers said.
+    fn act(&mut self) -> Result<(), Error> {
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Start {
+                    node,
+                    task,
+                    stage,
+                    running,
+                } => {
+                    self.busy += 1;
+                    self.tasks.started(task.id, node, stage, self.now)?;
+                    self.events
+                        .push(self.now + task.remaining, Event::End(node, running));
+                }
+                Action::Node(node, message) => self.send(Mail::Node(node, message)),
+                Action::Global(message) => self.send(Mail::Global(message)),
+                Action::Origin(message) => self.send(Mail::Origin(message)),
+            }
+        }
+        self.actions = actions;
+        Ok(())
+    }
+
+    fn send(&mut self, mail: Mail) {
+        match &mail {
+            Mail::Node(_, message) => self.tasks.sent_to_node(message),
+            Mail::Global(message) => self.tasks.sent_to_global(message),
+            Mail::Origin(_) => {}
+        }
+        if self.setup.duplicate > 0.0 && self.rng.network.random::<f64>() < self.setup.duplicate {
+            let late = self.setup.delay * (DUPLICATE_DELAYS * self.rng.network.random::<f64>());
+            self.events
+                .push(self.now + self.setup.delay + late, Event::Duplicate(mail));
+        }
+        if self.setup.loss > 0.0 && self.rng.network.random::<f64>() < self.setup.loss {
+            return;
+        }
+        self.mail.push(self.now, mail);
+    }
+
+    /// No node may have more than it can hold.
+    fn check(&self) -> Result<(), Error> {
+        let over = self
+            .hosts
+            .iter()
+            .find(|host| host.node.used().0 + host.node.reserved().0 > host.node.capacity().0);
+        match over {
+            None => Ok(()),
+            Some(host) => Err(Error::Broken(format!(
+                "{} holds more than it has",
+                host.node.index()
+            ))),
+        }
+    }
+}
