@@ -7,6 +7,7 @@
 //! | module | plays |
 //! | --- | --- |
 //! | [`command`] | the commands `fdn sim …` |
+//! | [`generate`] | random jobs and clusters |
 //! | [`paper`] | every experiment, beside the published figures |
 //!
 //! The same input, options and seed give the same result, byte for byte, whatever the number of threads; only figures named as
@@ -15,6 +16,7 @@
 pub mod command;
 mod error;
 pub mod events;
+pub mod generate;
 pub mod input;
 pub mod paper;
 pub mod progress;
