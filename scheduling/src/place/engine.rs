@@ -54,9 +54,9 @@ impl Engine {
     pub(super) fn begin(&mut self, problem: &Problem<'_>) {
         self.lanes
             .resize_with(problem.clusters().len(), Lane::default);
-        let barred = problem.barred();
-        for ((lane, cluster), barred) in self.lanes.iter_mut().zip(problem.clusters()).zip(barred) {
-            lane.barred = barred;
+        let barrier = problem.barrier();
+        for (p, (lane, cluster)) in self.lanes.iter_mut().zip(problem.clusters()).enumerate() {
+            lane.barred = barrier(p);
             lane.available = cluster.slots.earliest().get();
             lane.free = cluster.free;
             lane.slots.clone_from(&cluster.slots);
