@@ -69,7 +69,8 @@ fn slots_of(node: &NodeStatus) -> impl Iterator<Item = Millis> + use<> {
         .flat_map(|(time, count)| std::iter::repeat_n(time, count as usize))
 }
 
-fn class_max(a: &Resources, b: &Resources) -> Resources {
+/// The larger amount of each class.
+pub(crate) fn class_max(a: &Resources, b: &Resources) -> Resources {
     Resources {
         cpu_milli: a.cpu_milli.max(b.cpu_milli),
         memory_mib: a.memory_mib.max(b.memory_mib),

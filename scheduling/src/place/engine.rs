@@ -1,24 +1,24 @@
 //! The arithmetic of formulas (3) to (5), shared by everything that places tasks one after the other.
 //!
 //! The engine holds what is left of each cluster while a job is being placed. It answers what a task would mean on a
-//! cluster, and commits a choice. It does not choose.
+//! cluster, and commits a choice. How slots are filled is for the [`Calendar`] to say: appended to, or with insertion into gaps.
 
 use fdn_core::{Millis, Resources};
 
-use super::infeasible::Exclusion;
+use super::calendar::{Calendar, Held, Wanted};
+use super::infeasible::{Exclusion, Infeasible};
 use super::model::ClusterIndex;
 use super::plan::Placement;
 use super::problem::{Hold, Problem};
-use super::slots::Slots;
+use super::timeline::Timeline;
 use crate::dag::{TaskIndex, Transfer};
 
 /// What is left of one cluster.
 #[derive(Debug, Default)]
-struct Lane {
+struct Lane<C> {
     barred: Option<Exclusion>,
-    available: f64,
     free: Resources,
-    slots: Slots,
+    slots: C,
 }
 
 /// What a task would mean on a cluster.
@@ -41,15 +41,15 @@ struct Current {
 
 /// The state of one placement; kept from job to job for its buffers.
 #[derive(Debug, Default)]
-pub(super) struct Engine {
-    lanes: Vec<Lane>,
+pub(super) struct Engine<C> {
+    lanes: Vec<Lane<C>>,
     current: Current,
     /// Of the current task: when its data is on each cluster.
     ready: Vec<f64>,
     placed: Vec<Placement>,
 }
 
-impl Engine {
+impl<C: Calendar> Engine<C> {
     /// Starts with the clusters as the problem has them.
     pub(super) fn begin(&mut self, problem: &Problem<'_>) {
         self.lanes
@@ -57,13 +57,17 @@ impl Engine {
         let barrier = problem.barrier();
         for (p, (lane, cluster)) in self.lanes.iter_mut().zip(problem.clusters()).enumerate() {
             lane.barred = barrier(p);
-            lane.available = cluster.slots.earliest().get();
             lane.free = cluster.free;
-            lane.slots.clone_from(&cluster.slots);
+            lane.slots.begin(&cluster.slots);
         }
         self.placed.clear();
         self.placed
             .resize(problem.dag().len(), Placement::default());
+    }
+
+    /// How many clusters there are.
+    pub(super) const fn clusters(&self) -> usize {
+        self.lanes.len()
     }
 
     /// Whether a cluster counts at all.
@@ -73,7 +77,7 @@ impl Engine {
 
     /// `avail[p]`.
     pub(super) fn available(&self, cluster: usize) -> Millis {
-        Millis::new(self.lanes[cluster].available)
+        Millis::new(self.lanes[cluster].slots.available())
     }
 
     /// When the current task's data is on a cluster.
@@ -132,17 +136,15 @@ impl Engine {
         let lane = &self.lanes[cluster];
         let demand = &self.current.demand;
         let work = problem.work(task, ClusterIndex::new(cluster)).get();
-        let mut start = lane.available.max(self.ready[cluster]);
         let mut excluded = lane
             .barred
             .or_else(|| self.shortage(problem, demand, cluster));
-        if excluded.is_none() && problem.options().hold == Hold::Task {
-            let (from, work) = (Millis::new(start), Millis::new(work));
-            start = lane
-                .slots
-                .earliest_fit(&lane.free, demand, from, work)
-                .get();
-        }
+        let held = (excluded.is_none() && problem.options().hold == Hold::Task).then_some(Held {
+            demand,
+            free: &lane.free,
+        });
+        let ready = self.ready[cluster];
+        let start = lane.slots.earliest(&Wanted { ready, work, held });
         let finish = start + work;
         if excluded.is_none() && !finish.is_finite() {
             excluded = Some(Exclusion::NeverFinishes);
@@ -189,7 +191,7 @@ impl Engine {
     ) {
         let lane = &mut self.lanes[cluster];
         let demand = self.current.demand;
-        let (start, finish) = (Millis::new(candidate.start), Millis::new(candidate.finish));
+        let (start, finish) = (candidate.start, candidate.finish);
         let held = match problem.options().hold {
             Hold::Task => demand,
             Hold::Job => {
@@ -201,17 +203,53 @@ impl Engine {
             }
         };
         let slot = lane.slots.occupy(start, finish, held);
-        lane.available = lane.slots.earliest().get();
         self.placed[task.get()] = Placement {
             cluster: ClusterIndex::new(cluster),
             slot,
-            start,
-            finish,
+            start: Millis::new(start),
+            finish: Millis::new(finish),
         };
+    }
+
+    /// Places the current task on a cluster that does not exclude it, as early as it can start there.
+    pub(super) fn put(&mut self, problem: &Problem<'_>, task: TaskIndex, cluster: usize) {
+        let candidate = self.candidate(problem, task, cluster);
+        self.commit(problem, task, cluster, &candidate);
+    }
+
+    /// Why no cluster can take the current task.
+    pub(super) fn refuse(&self, problem: &Problem<'_>, task: TaskIndex) -> Infeasible {
+        let excluded = |p: usize| self.candidate(problem, task, p).excluded;
+        let clusters = problem.clusters().iter().enumerate();
+        Infeasible {
+            task,
+            name: problem.dag().task(task).name.clone(),
+            clusters: clusters
+                .filter_map(|(p, cluster)| Some((cluster.id.clone(), excluded(p)?)))
+                .collect(),
+        }
     }
 
     /// The placements, by task.
     pub(super) fn placements(&self) -> &[Placement] {
         &self.placed
+    }
+}
+
+impl Engine<Timeline> {
+    /// Takes a placement back, as if it had not been committed.
+    pub(super) fn undo(&mut self, problem: &Problem<'_>, task: TaskIndex) {
+        let Placement {
+            cluster,
+            slot,
+            start,
+            finish,
+        } = std::mem::take(&mut self.placed[task.get()]);
+        let lane = &mut self.lanes[cluster.get()];
+        lane.slots.release(slot, start.get(), finish.get());
+        if problem.options().hold == Hold::Job {
+            let demand = &problem.dag().task(task).demand;
+            lane.free = lane.free.saturating_add(demand);
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use fdn_core::latency::LatencyEstimate;
 use fdn_core::{ClusterId, Millis, api};
 
+use super::calendar::Calendar;
 use super::engine::Engine;
 use super::infeasible::Exclusion;
 use super::model::ClusterIndex;
@@ -31,7 +32,8 @@ pub struct Terms {
     pub work: Millis,
     /// `EFT`: earliest finish.
     pub finish: Millis,
-    /// What the choice goes by: `EFT`, with the way back for exits under [`super::Options::exit_leg`].
+    /// What the choice goes by, less is better: for Heu-Orche `EFT`, with the way back for exits under
+    /// [`super::Options::exit_leg`]; other placers weigh more.
     pub key: Millis,
     /// `EFT`, with the way back for exits: what the user feels.
     pub total: Millis,
@@ -167,22 +169,23 @@ impl Report {
 }
 
 impl TaskReport {
-    /// Asks the engine about every cluster for its current task, before `chosen` is committed.
-    pub(super) fn new(
+    /// Asks the engine about every cluster for its current task, before `chosen` is committed. `key` is what the choice goes by.
+    pub(super) fn new<C: Calendar>(
         problem: &Problem<'_>,
-        engine: &Engine,
+        engine: &Engine<C>,
         task: TaskIndex,
         score: Millis,
         chosen: usize,
+        key: impl Fn(usize) -> f64,
     ) -> Self {
         let mut all: Vec<(usize, Terms, Option<Exclusion>)> = (0..problem.clusters().len())
             .map(|p| {
-                let (terms, excluded) = terms(problem, engine, task, p);
+                let (terms, excluded) = terms(problem, engine, task, p, key(p));
                 (p, terms, excluded)
             })
             .collect();
         let best = all[chosen].1;
-        all.sort_by_key(|(p, terms, excluded)| (excluded.is_some(), terms.key, *p));
+        all.sort_by_key(|(p, terms, excluded)| (excluded.is_some(), *p != chosen, terms.key, *p));
         let lead = all
             .get(1)
             .filter(|(_, _, excluded)| excluded.is_none())
@@ -259,11 +262,12 @@ impl TaskReport {
     }
 }
 
-fn terms(
+fn terms<C: Calendar>(
     problem: &Problem<'_>,
-    engine: &Engine,
+    engine: &Engine<C>,
     task: TaskIndex,
     cluster: usize,
+    key: f64,
 ) -> (Terms, Option<Exclusion>) {
     let candidate = engine.candidate(problem, task, cluster);
     let distance = problem.distance()[cluster];
@@ -275,7 +279,11 @@ fn terms(
         start: Millis::new(candidate.start),
         work: Millis::new(candidate.work),
         finish,
-        key: Millis::new(candidate.key),
+        key: Millis::new(if candidate.excluded.is_none() {
+            key
+        } else {
+            candidate.key
+        }),
         total: if problem.dag().is_exit(task) {
             finish + distance
         } else {

@@ -22,24 +22,19 @@
 //! **Invariants.** Parents finish, and their data arrives, before a child starts; no slot runs two tasks at once; no cluster's free
 //! resources ever fall below zero; all tasks are placed or none.
 
-use fdn_core::Millis;
-
-use super::engine::Engine;
-use super::explain::{Report, TaskReport};
+use super::calendar::Append;
 use super::infeasible::{Exclusion, Infeasible};
+use super::list::{List, earliest_finish};
 use super::model::ClusterIndex;
 use super::plan::{Plan, Planned};
 use super::problem::Problem;
-use super::rank::{Order, fill_scores};
 use super::{Detail, Placer};
 use crate::dag::TaskIndex;
 
 /// The placer with its buffers, which serve job after job.
 #[derive(Debug, Default)]
 pub struct HeuOrche {
-    engine: Engine,
-    scores: Vec<Millis>,
-    order: Order,
+    list: List<Append>,
 }
 
 /// A task that cannot run where an assignment puts it.
@@ -60,26 +55,7 @@ impl Placer for HeuOrche {
 
     fn place(&mut self, problem: &Problem<'_>, detail: Detail) -> Result<Planned, Infeasible> {
         self.begin(problem);
-        let mut report = Report::default();
-        for at in 0..self.order.tasks.len() {
-            let task = self.order.tasks[at];
-            self.engine.take_up(problem, task);
-            let chosen = self
-                .choose(problem, task)
-                .ok_or_else(|| self.refuse(problem, task))?;
-            if detail == Detail::Full {
-                let score = self.scores[task.get()];
-                report
-                    .tasks
-                    .push(TaskReport::new(problem, &self.engine, task, score, chosen));
-            }
-            let candidate = self.engine.candidate(problem, task, chosen);
-            self.engine.commit(problem, task, chosen, &candidate);
-        }
-        Ok(Planned {
-            plan: self.plan(problem),
-            report,
-        })
+        self.list.place(problem, detail, earliest_finish(problem))
     }
 }
 
@@ -96,9 +72,9 @@ impl HeuOrche {
         assignment: impl Fn(TaskIndex) -> Option<ClusterIndex>,
     ) -> Result<Plan, Misfit> {
         self.begin(problem);
-        for at in 0..self.order.tasks.len() {
-            let task = self.order.tasks[at];
-            self.engine.take_up(problem, task);
+        for at in 0..self.list.order.tasks.len() {
+            let task = self.list.order.tasks[at];
+            self.list.engine.take_up(problem, task);
             let misfit = |cluster, exclusion| Misfit {
                 task,
                 cluster,
@@ -110,58 +86,21 @@ impl HeuOrche {
                 }
                 Some(cluster) => cluster.get(),
                 None => self
-                    .choose(problem, task)
+                    .list
+                    .choose(task, earliest_finish(problem))
                     .ok_or_else(|| misfit(None, Exclusion::NeverFinishes))?,
             };
-            let candidate = self.engine.candidate(problem, task, cluster);
+            let candidate = self.list.engine.candidate(problem, task, cluster);
             if let Some(exclusion) = candidate.excluded {
                 return Err(misfit(Some(ClusterIndex::new(cluster)), exclusion));
             }
-            self.engine.commit(problem, task, cluster, &candidate);
+            self.list.engine.commit(problem, task, cluster, &candidate);
         }
-        Ok(self.plan(problem))
+        Ok(self.list.plan(problem))
     }
 
     fn begin(&mut self, problem: &Problem<'_>) {
-        self.engine.begin(problem);
-        fill_scores(problem, |p| self.engine.is_usable(p), &mut self.scores);
-        self.order.fill(problem, &self.scores);
-    }
-
-    /// `argmin EFT(c,p)` among the clusters that can take the current task; the first of equals.
-    fn choose(&self, problem: &Problem<'_>, task: TaskIndex) -> Option<usize> {
-        let mut best: Option<(f64, usize)> = None;
-        for cluster in 0..problem.clusters().len() {
-            let candidate = self.engine.candidate(problem, task, cluster);
-            if candidate.excluded.is_none() && best.is_none_or(|(key, _)| candidate.key < key) {
-                best = Some((candidate.key, cluster));
-            }
-        }
-        best.map(|(_, cluster)| cluster)
-    }
-
-    fn refuse(&self, problem: &Problem<'_>, task: TaskIndex) -> Infeasible {
-        let clusters = problem
-            .clusters()
-            .iter()
-            .enumerate()
-            .filter_map(|(p, cluster)| {
-                let excluded = self.engine.candidate(problem, task, p).excluded?;
-                Some((cluster.id.clone(), excluded))
-            })
-            .collect();
-        Infeasible {
-            task,
-            name: problem.dag().task(task).name.clone(),
-            clusters,
-        }
-    }
-
-    fn plan(&self, problem: &Problem<'_>) -> Plan {
-        Plan::new(
-            problem,
-            self.engine.placements().to_vec(),
-            self.order.tasks.clone(),
-        )
+        self.list.begin(problem);
+        self.list.order_by_rank(problem, problem.options().score);
     }
 }

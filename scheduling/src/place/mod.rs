@@ -12,20 +12,24 @@
 //! nothing: one that is down, draining or without slots, that the client cannot reach, or that is more than a million times
 //! slower than the fastest ([`SLOWEST_RATIO`]; as a speed tends to zero, its mean costs drown all others).
 
+mod calendar;
 mod engine;
 mod explain;
 mod heu_orche;
 mod infeasible;
+mod list;
 mod model;
 mod network;
 mod plan;
 mod problem;
 mod rank;
 mod slots;
+mod timeline;
 
 pub use explain::{CandidateReport, Report, TaskReport, Terms, Verdict};
 pub use heu_orche::{HeuOrche, Misfit};
 pub use infeasible::{Exclusion, Infeasible};
+pub use list::Heft;
 pub use model::{Availability, Cluster, ClusterIndex, Speed};
 pub use network::{Bandwidth, Link, Network};
 pub use plan::{Placement, Plan, Planned};

@@ -95,10 +95,19 @@ impl Plan {
 
     /// Carries what this plan occupies over to the clusters it was made from, for the next job.
     ///
+    /// The tasks are appended in the order of their starts, whatever the order in which they were placed: with containers in
+    /// gaps, only then has what ran before in a slot ended when the next begins. The times at which slots are free do not
+    /// depend on it: they are the latest ends.
+    ///
     /// # Panics
     /// If the clusters or the DAG are not those of the plan.
     pub fn apply(&self, dag: &Dag, hold: Hold, clusters: &mut [Cluster]) {
-        for &task in &self.order {
+        let mut order = self.order.clone();
+        order.sort_by_key(|task| {
+            let placement = self.placement(*task);
+            (placement.start, placement.finish)
+        });
+        for task in order {
             let placement = self.placement(task);
             let cluster = &mut clusters[placement.cluster.get()];
             let demand = dag.task(task).demand;

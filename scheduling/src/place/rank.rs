@@ -15,7 +15,7 @@ use std::collections::BinaryHeap;
 use fdn_core::Millis;
 
 use super::problem::{Problem, Score};
-use crate::dag::{TaskIndex, Transfer};
+use crate::dag::{Dag, TaskIndex, Transfer};
 
 /// The score of each task.
 #[must_use]
@@ -78,11 +78,10 @@ enum Rank {
 
 impl Order {
     /// Orders a job's tasks by score.
-    pub(super) fn fill(&mut self, problem: &Problem<'_>, scores: &[Millis]) {
-        let dag = problem.dag();
+    pub(super) fn fill(&mut self, dag: &Dag, scores: &[Millis], first: Score) {
         let rank = |task: TaskIndex| {
             let score = without_noise(scores[task.get()]);
-            let rank = match problem.options().score {
+            let rank = match first {
                 Score::Normal => Rank::Normal(score),
                 Score::Inverse => Rank::Inverse(Reverse(score)),
             };

@@ -11,11 +11,15 @@ use fdn_core::{Millis, Resources};
 
 /// One slot and its last container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Slot {
-    available: Millis,
-    index: u32,
-    start: Millis,
-    demand: Resources,
+pub(super) struct Slot {
+    /// When it is free.
+    pub(super) available: Millis,
+    /// Its number.
+    pub(super) index: u32,
+    /// When the last container starts.
+    pub(super) start: Millis,
+    /// What the last container holds until it ends.
+    pub(super) demand: Resources,
 }
 
 impl Ord for Slot {
@@ -94,6 +98,11 @@ impl Slots {
             .collect();
         slots.sort_unstable();
         slots.into_iter().map(|(_, available)| available).collect()
+    }
+
+    /// Every slot once, in no particular order.
+    pub(super) fn records(&self) -> impl Iterator<Item = &Slot> {
+        self.heap.iter().map(|slot| &slot.0)
     }
 
     /// Puts a container into the slot that is free first and returns the slot's number.

@@ -1,0 +1,39 @@
+//! HEFT: heterogeneous earliest finish time, with insertion.
+//!
+//! **Problem.** As [`super::super::HeuOrche`]'s, which only appends: a container may also start in any idle gap of a slot that is
+//! long enough, so that work that became ready late but was placed early does not block what comes after.
+//!
+//! **Source.** Topcuoglu, Hariri, Wu, "Performance-Effective and Low-Complexity Task Scheduling for Heterogeneous Computing", IEEE
+//! TPDS 13(3), 2002, section 5.1.
+//!
+//! 1. Order the tasks by upward rank (formula 6), highest first, parents first, ties by the smaller index.
+//! 2. For each in order: the cluster with the earliest finish over all gaps, ties by the smaller cluster.
+//!
+//! **Readings.** Those of Heu-Orche (slots, user, resources) and of [`super::super::timeline`] (gaps).
+//!
+//! **Complexity.** O(n(m k log m + |E|)) for n clusters of k slots and m tasks, and the gaps that are too short.
+//!
+//! **Invariants.** Those of Heu-Orche. A task never starts later than at the end of what is there, but the whole can still take
+//! longer than without gaps: an earlier start is not always a better schedule.
+
+use super::super::timeline::Timeline;
+use super::super::{Detail, Infeasible, Placer, Planned, Problem};
+use super::{List, earliest_finish};
+
+/// The placer with its buffers, which serve job after job.
+#[derive(Debug, Default)]
+pub struct Heft {
+    list: List<Timeline>,
+}
+
+impl Placer for Heft {
+    fn name(&self) -> &'static str {
+        "heft"
+    }
+
+    fn place(&mut self, problem: &Problem<'_>, detail: Detail) -> Result<Planned, Infeasible> {
+        self.list.begin(problem);
+        self.list.order_by_rank(problem, problem.options().score);
+        self.list.place(problem, detail, earliest_finish(problem))
+    }
+}

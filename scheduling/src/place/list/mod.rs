@@ -1,0 +1,108 @@
+//! List scheduling: tasks in an order that keeps precedence, each on the cluster that a rule rates best.
+//!
+//! What the list schedulers of this folder share. They differ in the order, in the rule, and in whether gaps are filled; each says
+//! so in its own module, with its source. All of them weigh what Heu-Orche weighs in the same way: resources, slots that are taken,
+//! the user's way to the entry, the way back from exits where the options ask for it, clusters that do not count.
+
+mod heft;
+
+use fdn_core::Millis;
+
+use super::Detail;
+use super::calendar::Calendar;
+use super::engine::Engine;
+use super::explain::{Report, TaskReport};
+use super::infeasible::Infeasible;
+use super::plan::{Plan, Planned};
+use super::problem::{Problem, Score};
+use super::rank::{Order, fill_scores};
+use crate::dag::TaskIndex;
+
+pub use heft::Heft;
+
+/// A list scheduler's state, with its buffers.
+#[derive(Debug, Default)]
+pub(in crate::place) struct List<C> {
+    pub(in crate::place) engine: Engine<C>,
+    /// What the order goes by.
+    pub(in crate::place) scores: Vec<Millis>,
+    pub(in crate::place) order: Order,
+    /// Of the current task: how each cluster is rated, less is better.
+    keys: Vec<f64>,
+}
+
+impl<C: Calendar> List<C> {
+    /// Starts with the clusters as the problem has them.
+    pub(in crate::place) fn begin(&mut self, problem: &Problem<'_>) {
+        self.engine.begin(problem);
+    }
+
+    /// Orders the tasks by the upward rank of formula (6).
+    pub(in crate::place) fn order_by_rank(&mut self, problem: &Problem<'_>, score: Score) {
+        fill_scores(problem, |p| self.engine.is_usable(p), &mut self.scores);
+        self.order.fill(problem.dag(), &self.scores, score);
+    }
+
+    /// Places the tasks in their order, each on the cluster with the least key among those that can take it, the first of equals.
+    /// `rate` sets the key of each of these; it must leave the engine as it was.
+    pub(in crate::place) fn place(
+        &mut self,
+        problem: &Problem<'_>,
+        detail: Detail,
+        mut rate: impl FnMut(&mut Engine<C>, TaskIndex, &mut [f64]),
+    ) -> Result<Planned, Infeasible> {
+        let mut report = Report::default();
+        for at in 0..self.order.tasks.len() {
+            let task = self.order.tasks[at];
+            self.engine.take_up(problem, task);
+            let chosen = self
+                .choose(task, &mut rate)
+                .ok_or_else(|| self.engine.refuse(problem, task))?;
+            if detail == Detail::Full {
+                let score = self.scores[task.get()];
+                let key = |p: usize| self.keys[p];
+                let explained = TaskReport::new(problem, &self.engine, task, score, chosen, key);
+                report.tasks.push(explained);
+            }
+            self.engine.put(problem, task, chosen);
+        }
+        Ok(Planned {
+            plan: self.plan(problem),
+            report,
+        })
+    }
+
+    /// The cluster with the least key for the current task.
+    pub(in crate::place) fn choose(
+        &mut self,
+        task: TaskIndex,
+        mut rate: impl FnMut(&mut Engine<C>, TaskIndex, &mut [f64]),
+    ) -> Option<usize> {
+        self.keys.clear();
+        self.keys.resize(self.engine.clusters(), f64::INFINITY);
+        rate(&mut self.engine, task, &mut self.keys);
+        let least = self.keys.iter().copied().fold(f64::INFINITY, f64::min);
+        let first = self.keys.iter().position(|key| *key == least);
+        first.filter(|_| least < f64::INFINITY)
+    }
+
+    /// The plan of what was placed.
+    pub(in crate::place) fn plan(&self, problem: &Problem<'_>) -> Plan {
+        let placements = self.engine.placements().to_vec();
+        Plan::new(problem, placements, self.order.tasks.clone())
+    }
+}
+
+/// The rule of the earliest finish, with the way back for exits if the options say so: formulas (4) and (7).
+pub(in crate::place) fn earliest_finish<C: Calendar>(
+    problem: &Problem<'_>,
+) -> impl FnMut(&mut Engine<C>, TaskIndex, &mut [f64]) {
+    move |engine, task, keys| {
+        for (cluster, key) in keys.iter_mut().enumerate() {
+            let candidate = engine.candidate(problem, task, cluster);
+            if candidate.excluded.is_none() {
+                *key = candidate.key;
+            }
+        }
+    }
+}

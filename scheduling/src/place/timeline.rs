@@ -1,0 +1,208 @@
+//! A cluster's slots with everything that runs on them, so that a container can go into a gap between others.
+//!
+//! **Problem.** Of `k` slots, each busy at certain times, find the earliest start from a time on at which one is idle for long
+//! enough; take it; give it back when a search tries something else.
+//!
+//! **Source.** The insertion-based policy of HEFT (Topcuoglu, Hariri, Wu: IEEE TPDS 13(3), 2002, section 5.1), for `k` slots
+//! instead of one processor.
+//!
+//! **Readings.** The earliest start wins, ties by the smaller slot. A slot that is taken when planning begins has no gap before it
+//! is free, because what runs on it until then is not known. A container of no duration needs an idle moment, takes nothing and is
+//! not recorded: between two busy intervals that touch, it starts where they touch, and never splits a gap. Resources that
+//! containers hold while they run can move the start on, to where another container ends.
+//!
+//! **Complexity.** Each slot is a list of busy intervals in order of time, searched by halving: a gap costs O(k log m) and the gaps
+//! that are too short, an insertion O(k log m) and moving what lies behind. Where held resources are short, each attempt adds
+//! O(k log m) for each container that starts while the new one would run. Nothing is allocated once the lists are warm.
+//!
+//! **Invariants.** The busy intervals of a slot do not overlap and have a length above zero, so that both their starts and their
+//! ends ascend; none begins before the slot is free; what is released was occupied.
+
+use fdn_core::Resources;
+
+use super::calendar::{Calendar, Held, Wanted};
+use super::slots::Slots;
+use crate::live::class_max;
+
+/// A busy interval, `[start, end)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Run {
+    start: f64,
+    end: f64,
+    held: Resources,
+}
+
+/// One slot.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Lane {
+    /// Until when it is taken from before.
+    taken: f64,
+    runs: Vec<Run>,
+    /// At least what any of its containers holds, class by class.
+    widest: Resources,
+}
+
+impl Lane {
+    /// The first busy interval that ends after a time.
+    fn after(&self, time: f64) -> usize {
+        match self.runs.last() {
+            Some(last) if last.end > time => self.runs.partition_point(|run| run.end <= time),
+            _ => self.runs.len(),
+        }
+    }
+
+    /// The earliest time from `ready` on at which it is idle for `work`.
+    fn earliest(&self, ready: f64, work: f64) -> f64 {
+        let mut start = ready.max(self.taken);
+        for run in &self.runs[self.after(start)..] {
+            if start + work <= run.start {
+                break;
+            }
+            start = run.end;
+        }
+        start
+    }
+
+    /// Where `[start, finish)` goes among the busy intervals, if it is idle then.
+    fn gap(&self, start: f64, finish: f64) -> Option<usize> {
+        let at = self.after(start);
+        let behind = self.runs.get(at).is_none_or(|run| finish <= run.start);
+        (start >= self.taken && behind).then_some(at)
+    }
+
+    /// What its container holds at a time, and until when.
+    fn holding(&self, time: f64) -> Option<&Run> {
+        self.runs
+            .get(self.after(time))
+            .filter(|run| run.start <= time)
+    }
+}
+
+/// The slots of a cluster with all their busy intervals.
+#[derive(Debug, Default)]
+pub(super) struct Timeline {
+    lanes: Vec<Lane>,
+    /// At least what is held at any time.
+    peak: Resources,
+}
+
+impl Calendar for Timeline {
+    fn begin(&mut self, slots: &Slots) {
+        self.lanes.resize_with(slots.len(), Lane::default);
+        for record in slots.records() {
+            let lane = &mut self.lanes[record.index as usize];
+            lane.taken = record.available.get();
+            lane.runs.clear();
+            lane.widest = record.demand;
+            // Only what it holds matters of a container from before; the time before its end is no gap anyway.
+            if record.start < record.available {
+                lane.runs.push(Run {
+                    start: record.start.get(),
+                    end: record.available.get(),
+                    held: record.demand,
+                });
+            }
+        }
+        self.sum_up();
+    }
+
+    fn available(&self) -> f64 {
+        let end = |lane: &Lane| lane.runs.last().map_or(lane.taken, |run| run.end);
+        self.lanes.iter().map(end).fold(f64::INFINITY, f64::min)
+    }
+
+    fn earliest(&self, wanted: &Wanted<'_>) -> f64 {
+        let Wanted { ready, work, held } = *wanted;
+        let Some(Held { demand, free }) = held.filter(|held| self.may_clash(held, work)) else {
+            return self.idle(ready, work);
+        };
+        let mut start = self.idle(ready, work);
+        while start.is_finite()
+            && let Some(until) = self.clash(demand, free, start, start + work)
+        {
+            start = self.idle(until, work);
+        }
+        start
+    }
+
+    fn occupy(&mut self, start: f64, finish: f64, held: Resources) -> u32 {
+        let gap = |(slot, lane): (usize, &Lane)| Some((slot, lane.gap(start, finish)?));
+        let (slot, at) = self
+            .lanes
+            .iter()
+            .enumerate()
+            .find_map(gap)
+            .expect("a start that was found has a gap");
+        if start < finish {
+            let lane = &mut self.lanes[slot];
+            let end = finish;
+            lane.runs.insert(at, Run { start, end, held });
+            let widest = class_max(&lane.widest, &held);
+            if widest != lane.widest {
+                lane.widest = widest;
+                self.sum_up();
+            }
+        }
+        u32::try_from(slot).expect("slots are numbered by u32")
+    }
+}
+
+impl Timeline {
+    /// Gives back what [`Calendar::occupy`] took; what had no duration took nothing.
+    pub(super) fn release(&mut self, slot: u32, start: f64, finish: f64) {
+        if start < finish {
+            let lane = &mut self.lanes[slot as usize];
+            let at = lane.after(start);
+            let released = lane.runs.remove(at);
+            debug_assert_eq!((released.start, released.end), (start, finish));
+        }
+    }
+
+    /// The earliest time from `ready` on at which some slot is idle for `work`.
+    fn idle(&self, ready: f64, work: f64) -> f64 {
+        let mut earliest = f64::INFINITY;
+        for lane in &self.lanes {
+            earliest = earliest.min(lane.earliest(ready, work));
+            if earliest <= ready {
+                break;
+            }
+        }
+        earliest
+    }
+
+    fn sum_up(&mut self) {
+        let widest = self.lanes.iter().map(|lane| lane.widest);
+        self.peak = widest.fold(Resources::default(), |sum, held| sum.saturating_add(&held));
+    }
+
+    /// What takes no time holds nothing, and where everything fits at once nothing has to wait.
+    fn may_clash(&self, held: &Held<'_>, work: f64) -> bool {
+        work > 0.0 && !self.peak.saturating_add(held.demand).fits(held.free)
+    }
+
+    /// If `demand` does not fit at some time of `[start, end)`: until when it cannot fit, wherever in between it starts. What is
+    /// held grows only where a container starts, so those moments suffice.
+    fn clash(&self, demand: &Resources, free: &Resources, start: f64, end: f64) -> Option<f64> {
+        let starts = self.lanes.iter().flat_map(|lane| {
+            let first = lane.runs.partition_point(|run| run.start <= start);
+            let within = move |run: &&Run| run.start < end;
+            lane.runs[first..].iter().take_while(within)
+        });
+        std::iter::once(start)
+            .chain(starts.map(|run| run.start))
+            .find_map(|time| self.short_until(demand, free, time))
+    }
+
+    /// If `demand` does not fit at a time: until the first container of those that run then ends.
+    fn short_until(&self, demand: &Resources, free: &Resources, time: f64) -> Option<f64> {
+        let (mut sum, mut until) = (*demand, f64::INFINITY);
+        for run in self.lanes.iter().filter_map(|lane| lane.holding(time)) {
+            sum = sum.saturating_add(&run.held);
+            until = until.min(run.end);
+        }
+        (!sum.fits(free)).then_some(until)
+    }
+}
+
+#[cfg(test)]
+mod tests;
