@@ -1,19 +1,28 @@
-//! How long a placement takes: `cargo bench -p fdn-scheduling`.
+//! How long a placement takes: `cargo bench -p fdn-scheduling --bench place`.
 //!
-//! Jobs of the shape of the experiments, placed by Heu-Orche without a report; and what the controller asks for with every
-//! demand: a plain function, planned with the full report.
+//! Jobs of the shape of the experiments, placed by Heu-Orche without a report; what the controller asks for with every demand: a
+//! plain function, planned with the full report; and, printed as a table, how the time grows with tasks and clusters. The table
+//! takes the least of many runs, which is what the machine can do, whatever else it does at the time.
 
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use fdn_core::Millis;
 use fdn_core::Resources;
 use fdn_scheduling::dag::Dag;
-use fdn_scheduling::place::{Detail, HeuOrche, Placer, Problem};
+use fdn_scheduling::place::{Detail, HeuOrche, Placer, Plan, Problem};
 use fdn_scheduling::steer::{Margin, replan};
 
 #[path = "../tests/it/random.rs"]
 mod random;
+
+use random::RandomJob;
+
+fn problem(job: &RandomJob) -> Problem<'_> {
+    Problem::new(&job.dag, &job.clusters, &job.network, &job.distance)
+        .expect("a consistent problem")
+}
 
 fn jobs(c: &mut Criterion) {
     let mut group = c.benchmark_group("heu-orche");
@@ -21,13 +30,11 @@ fn jobs(c: &mut Criterion) {
     for clusters in [5, 50] {
         for tasks in [100, 1_000, 10_000] {
             let job = random::random_job(tasks, clusters, 1);
-            let problem = Problem::new(&job.dag, &job.clusters, &job.network, &job.distance)
-                .expect("a consistent problem");
             let mut placer = HeuOrche::default();
             group.throughput(Throughput::Elements(tasks as u64));
             group.bench_with_input(
                 BenchmarkId::new(format!("{clusters} clusters"), tasks),
-                &problem,
+                &problem(&job),
                 |b, problem| b.iter(|| placer.place(black_box(problem), Detail::Nothing)),
             );
         }
@@ -53,5 +60,48 @@ fn functions(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, jobs, functions);
+/// The least time of many runs, the first of which is not counted.
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+fn least(mut run: impl FnMut()) -> Duration {
+    const BUDGET: Duration = Duration::from_millis(300);
+    run();
+    let began = Instant::now();
+    let mut least = Duration::MAX;
+    let mut runs = 0;
+    while runs < 5 || began.elapsed() < BUDGET {
+        let start = Instant::now();
+        run();
+        least = least.min(start.elapsed());
+        runs += 1;
+    }
+    least
+}
+
+/// Time over tasks and clusters, into a reused plan: in all, per task and cluster, and by how much ten times as many tasks cost more.
+#[expect(clippy::print_stdout, reason = "the table is the result")]
+fn growth(_: &mut Criterion) {
+    println!("heu-orche, least of many runs, into a reused plan");
+    println!(
+        "clusters   tasks       time_us  ns_per_task_and_cluster  ratio_to_a_tenth_of_the_tasks"
+    );
+    for clusters in [5, 50, 500] {
+        let mut smaller: Option<f64> = None;
+        for tasks in [100, 1_000, 10_000] {
+            let job = random::random_job(tasks, clusters, 1);
+            let problem = problem(&job);
+            let (mut placer, mut plan) = (HeuOrche::default(), Plan::default());
+            let time = least(|| {
+                let placed = placer.place_into(black_box(&problem), &mut plan);
+                assert!(placed.is_ok(), "resources are unlimited");
+            });
+            let us = time.as_secs_f64() * 1e6;
+            let each = us * 1e3 / (tasks * clusters) as f64;
+            let ratio = smaller.map_or("-".to_owned(), |smaller| format!("{:.1}", us / smaller));
+            println!("{clusters:8}  {tasks:6}  {us:12.1}  {each:23.2}  {ratio:>29}");
+            smaller = Some(us);
+        }
+    }
+}
+
+criterion_group!(benches, growth, jobs, functions);
 criterion_main!(benches);

@@ -269,7 +269,7 @@ fn terms<C: Calendar>(
     cluster: usize,
     key: f64,
 ) -> (Terms, Option<Exclusion>) {
-    let candidate = engine.candidate(problem, task, cluster);
+    let candidate = engine.candidate(problem, cluster);
     let distance = problem.distance()[cluster];
     let finish = Millis::new(candidate.finish);
     let terms = Terms {
@@ -279,11 +279,8 @@ fn terms<C: Calendar>(
         start: Millis::new(candidate.start),
         work: Millis::new(candidate.work),
         finish,
-        key: Millis::new(if candidate.excluded.is_none() {
-            key
-        } else {
-            candidate.key
-        }),
+        // A rule gives no key to a cluster that it need not look at closer: the finish tells why.
+        key: Millis::new(if key.is_finite() { key } else { candidate.key }),
         total: if problem.dag().is_exit(task) {
             finish + distance
         } else {

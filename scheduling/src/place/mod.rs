@@ -57,6 +57,16 @@ pub trait Placer {
     /// # Errors
     /// The first task that no cluster can take, with what keeps it out of each.
     fn place(&mut self, problem: &Problem<'_>, detail: Detail) -> Result<Planned, Infeasible>;
+
+    /// The same without a report, into the memory of a plan that is no longer needed. Placers that serve job after job allocate
+    /// nothing for it once their buffers are warm.
+    ///
+    /// # Errors
+    /// As [`Placer::place`]; the plan is then as it was.
+    fn place_into(&mut self, problem: &Problem<'_>, plan: &mut Plan) -> Result<(), Infeasible> {
+        *plan = self.place(problem, Detail::Nothing)?.plan;
+        Ok(())
+    }
 }
 
 /// Places a job with [`HeuOrche`] and reports every candidate.

@@ -245,13 +245,23 @@ impl<'a> Problem<'a> {
     /// If there is no such task or cluster.
     #[must_use]
     pub fn work(&self, task: TaskIndex, cluster: ClusterIndex) -> Millis {
-        match self.costs {
+        match self.row(task) {
             None => self.clusters[cluster.get()]
                 .speed
                 .time(self.dag.task(task).work),
-            Some(_) if Some(task) == self.dag.virtual_entry() => Millis::ZERO,
-            Some(costs) => Millis::new(costs.times[task.get() * costs.clusters + cluster.get()]),
+            Some(row) => Millis::new(row[cluster.get()]),
         }
+    }
+
+    /// The run times that were given for a task, by cluster; `None` where they follow from work and speed, as they do for a
+    /// virtual entry, which has no work.
+    pub(super) fn row(&self, task: TaskIndex) -> Option<&'a [f64]> {
+        let costs = self.costs?;
+        if Some(task) == self.dag.virtual_entry() {
+            return None;
+        }
+        let row = task.get() * costs.clusters;
+        Some(&costs.times[row..row + costs.clusters])
     }
 
     /// `wbar(c)` of each task: the mean over the usable clusters on which it can run.

@@ -9,6 +9,7 @@
 //! a task enters the queue only when its parents have left it. Scores that differ by rounding alone tie: they are compared to 40
 //! binary digits, so that not the noise of a sum but the index decides. O(n log n + |E|).
 
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -32,11 +33,16 @@ pub(super) fn fill_scores(
     scores: &mut Vec<Millis>,
 ) {
     let dag = problem.dag();
-    let (latency, per_byte) = problem.network().mean(&usable);
-    let work = problem.mean_work(usable);
+    // Looks at every pair of clusters, so only if some transfer depends on them.
+    let link = OnceCell::new();
+    let mean_link = || *link.get_or_init(|| problem.network().mean(&usable));
+    let work = problem.mean_work(&usable);
     let omega = |transfer| match transfer {
         Transfer::Fixed(time) => time.get(),
-        Transfer::Data(size) => latency + size.as_bytes() as f64 * per_byte,
+        Transfer::Data(size) => {
+            let (latency, per_byte) = mean_link();
+            latency + size.as_bytes() as f64 * per_byte
+        }
     };
     scores.clear();
     scores.resize(dag.len(), Millis::ZERO);

@@ -1,0 +1,176 @@
+//! Placement allocates nothing per job once its buffers are warm.
+#![allow(
+    unsafe_code,
+    reason = "a counting allocator is the only way to see allocations"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use fdn_core::{ByteSize, MebiBytes, MilliCpu, Millis, Resources};
+use fdn_scheduling::dag::{Dag, DagBuilder, TaskIndex, Transfer};
+use fdn_scheduling::place::{
+    Availability, Bandwidth, Cluster, Costs, Detail, Heft, HeuOrche, Hold, Link, Network, Options,
+    Placer, Plan, Problem, Speed,
+};
+
+#[path = "it/random.rs"]
+mod random;
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that ends may still free and allocate: not what is counted here.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came; counting touches no memory that is handed out.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations(run: impl FnOnce()) -> usize {
+    let before = ALLOCATIONS.get();
+    run();
+    ALLOCATIONS.get() - before
+}
+
+/// Four tasks with data and demands, beside a job with fixed transfer times and none.
+fn diamond() -> Dag {
+    let mut builder = DagBuilder::new();
+    let demand = Resources::new(MilliCpu(100), MebiBytes(64));
+    for work in [10.0, 40.0, 30.0, 5.0] {
+        builder.task("t", Millis::new(work), demand);
+    }
+    for (from, to) in [(0, 1), (0, 2), (1, 3), (2, 3)] {
+        let data = Transfer::Data(ByteSize::from_mib(1));
+        builder.edge(TaskIndex::new(from), TaskIndex::new(to), data);
+    }
+    builder.build().expect("a DAG")
+}
+
+fn clusters() -> Vec<Cluster> {
+    let cluster = |name: &str, speed| {
+        let free = Resources::new(MilliCpu(300), MebiBytes(256));
+        Cluster::new(name.parse().expect("a name"), Speed::new(speed), 3).with_free(free)
+    };
+    vec![
+        cluster("a", 1.0),
+        cluster("down", 9.0).with_availability(Availability::Down),
+        cluster("b", 2.0),
+    ]
+}
+
+fn problems(test: impl FnOnce(&[Problem<'_>])) {
+    let (dag, clusters) = (diamond(), clusters());
+    let link = Link {
+        latency: Millis::new(3.0),
+        bandwidth: Bandwidth::from_mb_per_s(100.0).expect("a positive rate"),
+    };
+    let network = Network::uniform(3, link);
+    let distance = [1.0, 2.0, 3.0].map(Millis::new);
+    let small = Problem::new(&dag, &clusters, &network, &distance).expect("consistent");
+    let costs = Costs::new(&[[10.0, 5.0, 7.0].map(Millis::new); 4]).expect("rows alike");
+    let jobs = [(300, 3), (300, 8)].map(|(tasks, n)| random::random_job(tasks, n, 7));
+    let large = jobs.each_ref().map(|job| {
+        Problem::new(&job.dag, &job.clusters, &job.network, &job.distance).expect("consistent")
+    });
+    let options = |hold| Options {
+        exit_leg: true,
+        hold,
+        ..Options::default()
+    };
+    test(&[
+        small.with_options(options(Hold::Job)),
+        small.with_options(options(Hold::Task)),
+        small.with_costs(&costs).expect("costs fit"),
+        large[0],
+        large[1].with_options(options(Hold::Task)),
+    ]);
+}
+
+fn allocates_nothing_once_warm(mut placer: impl Placer) {
+    problems(|problems| {
+        let mut plan = Plan::default();
+        let mut round = |plan: &mut Plan| {
+            for problem in problems {
+                placer.place_into(problem, plan).expect("it fits");
+            }
+        };
+        assert!(allocations(|| round(&mut plan)) > 0, "the counter counts");
+        // Once more, because only now buffers shrink from the last problem to the first.
+        round(&mut plan);
+        let warm = allocations(|| {
+            for _ in 0..10 {
+                round(&mut plan);
+            }
+        });
+        assert_eq!(warm, 0);
+    });
+}
+
+#[test]
+fn heu_orche_allocates_nothing_once_warm() {
+    allocates_nothing_once_warm(HeuOrche::default());
+}
+
+#[test]
+fn heft_allocates_nothing_once_warm() {
+    allocates_nothing_once_warm(Heft::default());
+}
+
+#[test]
+fn a_plan_made_in_place_is_the_plan() {
+    problems(|problems| {
+        let mut placer = HeuOrche::default();
+        let mut plan = Plan::default();
+        for problem in problems {
+            placer.place_into(problem, &mut plan).expect("it fits");
+            let planned = HeuOrche::default().place(problem, Detail::Full);
+            assert_eq!(plan, planned.expect("it fits").plan);
+        }
+    });
+}
+
+#[test]
+fn a_refused_job_leaves_the_plan_as_it_was() {
+    problems(|problems| {
+        let mut placer = HeuOrche::default();
+        let mut plan = Plan::default();
+        placer.place_into(&problems[0], &mut plan).expect("it fits");
+        let before = plan.clone();
+        let full: Vec<Cluster> = problems[0]
+            .clusters()
+            .iter()
+            .map(|cluster| cluster.clone().with_free(Resources::default()))
+            .collect();
+        let problem = Problem::new(
+            problems[0].dag(),
+            &full,
+            problems[0].network(),
+            problems[0].distance(),
+        );
+        let refused = placer.place_into(&problem.expect("consistent"), &mut plan);
+        assert!(refused.is_err());
+        assert_eq!(plan, before);
+    });
+}
