@@ -14,6 +14,7 @@
 
 mod calendar;
 mod engine;
+mod exact;
 mod explain;
 mod heu_orche;
 mod infeasible;
@@ -26,6 +27,7 @@ mod rank;
 mod slots;
 mod timeline;
 
+pub use exact::{Exact, ExactError, Optimum};
 pub use explain::{CandidateReport, Report, TaskReport, Terms, Verdict};
 pub use heu_orche::{HeuOrche, Misfit};
 pub use infeasible::{Exclusion, Infeasible};

@@ -37,7 +37,7 @@ fn finishes(planned: &Planned) -> Vec<f64> {
     placements.iter().map(|p| p.finish.get()).collect()
 }
 
-fn ten_tasks() -> (Instance, Costs) {
+pub(crate) fn ten_tasks() -> (Instance, Costs) {
     let edges = fixed(&[
         (1, 2, 18.0),
         (1, 3, 12.0),
@@ -98,7 +98,12 @@ fn example_a_ten_tasks_with_unrelated_costs() {
     assert_eq!(optimum(&problem), Some(73.0));
 }
 
-fn six_tasks(demands: [u64; 6], free: [u64; 2], exit_leg: bool, score: Score) -> Instance {
+pub(crate) fn six_tasks(
+    demands: [u64; 6],
+    free: [u64; 2],
+    exit_leg: bool,
+    score: Score,
+) -> Instance {
     let work = [8.0, 12.0, 6.0, 10.0, 4.0, 9.0];
     let tasks: Vec<(f64, u64)> = work.into_iter().zip(demands).collect();
     let edges = fixed(&[
@@ -129,7 +134,7 @@ fn six_tasks(demands: [u64; 6], free: [u64; 2], exit_leg: bool, score: Score) ->
     }
 }
 
-const PLENTY: [u64; 2] = [1 << 30; 2];
+pub(crate) const PLENTY: [u64; 2] = [1 << 30; 2];
 
 #[test]
 fn example_b_six_tasks_two_speeds() {
