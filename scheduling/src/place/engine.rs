@@ -96,22 +96,10 @@ impl<C: Calendar> Engine<C> {
         Millis::new(self.ready[cluster])
     }
 
-    /// Makes `task` the current one; its parents must have been committed.
+    /// Makes `task` the current one. Its parents must have been committed; to look ahead, those that have not do not count.
     pub(super) fn take_up(&mut self, problem: &Problem<'_>, task: TaskIndex) {
         let arrival = problem.arrival().get();
-        self.current = Current {
-            demand: problem.dag().task(task).demand,
-            is_exit: problem.dag().is_exit(task),
-        };
-        self.work.clear();
-        match problem.row(task) {
-            Some(row) => self.work.extend_from_slice(row),
-            None => {
-                let work = problem.dag().task(task).work;
-                let times = self.speeds.iter().map(|speed| speed.time(work).get());
-                self.work.extend(times);
-            }
-        }
+        self.set_current(problem, task);
         self.ready.clear();
         if task == problem.dag().entry() {
             self.ready
@@ -124,6 +112,9 @@ impl<C: Calendar> Engine<C> {
                 cluster, finish, ..
             } = self.placed[parent.get()];
             let (home, finish) = (cluster.get(), finish.get());
+            if home >= self.lanes.len() {
+                continue;
+            }
             match transfer {
                 Transfer::Fixed(time) => {
                     let arrives = finish + time.get();
@@ -161,6 +152,34 @@ impl<C: Calendar> Engine<C> {
         } else {
             0.0
         }
+    }
+
+    fn set_current(&mut self, problem: &Problem<'_>, task: TaskIndex) {
+        self.current = Current {
+            demand: problem.dag().task(task).demand,
+            is_exit: problem.dag().is_exit(task),
+        };
+        self.work.clear();
+        match problem.row(task) {
+            Some(row) => self.work.extend_from_slice(row),
+            None => {
+                let work = problem.dag().task(task).work;
+                let times = self.speeds.iter().map(|speed| speed.time(work).get());
+                self.work.extend(times);
+            }
+        }
+    }
+
+    /// When the current task's data is on each cluster, to be handed to [`Engine::resume`].
+    pub(super) fn all_ready(&self) -> &[f64] {
+        &self.ready
+    }
+
+    /// Makes `task` the current one again, with what [`Engine::all_ready`] gave when it was.
+    pub(super) fn resume(&mut self, problem: &Problem<'_>, task: TaskIndex, ready: &[f64]) {
+        self.set_current(problem, task);
+        self.ready.clear();
+        self.ready.extend_from_slice(ready);
     }
 
     /// What the current task would mean on a cluster.
@@ -208,7 +227,7 @@ impl<C: Calendar> Engine<C> {
         })
     }
 
-    /// Places the current task on a cluster that does not exclude it.
+    /// Places a task where [`Engine::candidate`] has said that it can go.
     pub(super) fn commit(
         &mut self,
         problem: &Problem<'_>,
@@ -217,7 +236,7 @@ impl<C: Calendar> Engine<C> {
         candidate: &Candidate,
     ) {
         let lane = &mut self.lanes[cluster];
-        let demand = self.current.demand;
+        let demand = problem.dag().task(task).demand;
         let (start, finish) = (candidate.start, candidate.finish);
         let held = match problem.options().hold {
             Hold::Task => demand,

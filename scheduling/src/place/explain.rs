@@ -32,8 +32,8 @@ pub struct Terms {
     pub work: Millis,
     /// `EFT`: earliest finish.
     pub finish: Millis,
-    /// What the choice goes by, less is better: for Heu-Orche `EFT`, with the way back for exits under
-    /// [`super::Options::exit_leg`]; other placers weigh more.
+    /// What the choice goes by: `EFT`, with the way back for exits under [`super::Options::exit_leg`]. Placers that look further
+    /// than one task may prefer another cluster than the one with the least.
     pub key: Millis,
     /// `EFT`, with the way back for exits: what the user feels.
     pub total: Millis,
@@ -44,16 +44,16 @@ pub struct Terms {
 pub enum Verdict {
     /// It was chosen.
     Chosen {
-        /// By how much it beat the next best; `None` without one.
+        /// By how much it beat the next best; `None` without one. Below zero where the placer looked further than this task.
         lead: Option<Millis>,
     },
     /// It could not be chosen.
     Excluded(Exclusion),
-    /// It would have been slower, or as fast and later in order.
+    /// It would have been slower, or as fast and later in order, or another served the whole job better.
     Lost {
         /// Against which cluster.
         to: ClusterId,
-        /// By how much in all.
+        /// By how much in all; below zero where the placer looked further than this task.
         by: Millis,
         /// How much later it would have started.
         start: Millis,
@@ -71,6 +71,13 @@ impl fmt::Display for Verdict {
             Self::Chosen { lead: Some(lead) } if lead.get() == 0.0 => {
                 f.write_str("chosen: as fast as the next, first in order")
             }
+            Self::Chosen { lead: Some(lead) } if lead.get() <= -SHOWN_MIN => {
+                let behind = Millis::new(-lead.get());
+                write!(
+                    f,
+                    "chosen, though another would be {behind} ahead for this task alone"
+                )
+            }
             Self::Chosen { lead: Some(lead) } if lead.get() < SHOWN_MIN => {
                 f.write_str("chosen: less than 0.01 ms ahead of the next")
             }
@@ -79,8 +86,9 @@ impl fmt::Display for Verdict {
             Self::Lost { to, by, .. } if by.get() == 0.0 => {
                 write!(f, "as fast as {to}, later in order")
             }
-            Self::Lost { to, by, .. } if by.get() < SHOWN_MIN => {
-                write!(f, "less than 0.01 ms slower than {to}")
+            Self::Lost { to, by, .. } if by.get().abs() < SHOWN_MIN => {
+                let word = if by.get() < 0.0 { "faster" } else { "slower" };
+                write!(f, "less than 0.01 ms {word} than {to}")
             }
             Self::Lost {
                 to,
@@ -89,7 +97,12 @@ impl fmt::Display for Verdict {
                 work,
                 back,
             } => {
-                write!(f, "{by} slower than {to}:")?;
+                let size = Millis::new(by.get().abs());
+                if by.get() < 0.0 {
+                    write!(f, "{size} faster than {to} for this task alone:")?;
+                } else {
+                    write!(f, "{size} slower than {to}:")?;
+                }
                 let mut separator = "";
                 for (what, less, more, amount) in [
                     ("starts", "earlier", "later", start),
@@ -169,18 +182,17 @@ impl Report {
 }
 
 impl TaskReport {
-    /// Asks the engine about every cluster for its current task, before `chosen` is committed. `key` is what the choice goes by.
+    /// Asks the engine about every cluster for its current task, before `chosen` is committed.
     pub(super) fn new<C: Calendar>(
         problem: &Problem<'_>,
         engine: &Engine<C>,
         task: TaskIndex,
         score: Millis,
         chosen: usize,
-        key: impl Fn(usize) -> f64,
     ) -> Self {
         let mut all: Vec<(usize, Terms, Option<Exclusion>)> = (0..problem.clusters().len())
             .map(|p| {
-                let (terms, excluded) = terms(problem, engine, task, p, key(p));
+                let (terms, excluded) = terms(problem, engine, task, p);
                 (p, terms, excluded)
             })
             .collect();
@@ -267,7 +279,6 @@ fn terms<C: Calendar>(
     engine: &Engine<C>,
     task: TaskIndex,
     cluster: usize,
-    key: f64,
 ) -> (Terms, Option<Exclusion>) {
     let candidate = engine.candidate(problem, cluster);
     let distance = problem.distance()[cluster];
@@ -279,8 +290,7 @@ fn terms<C: Calendar>(
         start: Millis::new(candidate.start),
         work: Millis::new(candidate.work),
         finish,
-        // A rule gives no key to a cluster that it need not look at closer: the finish tells why.
-        key: Millis::new(if key.is_finite() { key } else { candidate.key }),
+        key: Millis::new(candidate.key),
         total: if problem.dag().is_exit(task) {
             finish + distance
         } else {

@@ -12,6 +12,7 @@
 //! nothing: one that is down, draining or without slots, that the client cannot reach, or that is more than a million times
 //! slower than the fastest ([`SLOWEST_RATIO`]; as a speed tends to zero, its mean costs drown all others).
 
+mod bound;
 mod calendar;
 mod engine;
 mod exact;
@@ -22,19 +23,24 @@ mod list;
 mod model;
 mod network;
 mod plan;
+mod policy;
+mod portfolio;
 mod problem;
 mod rank;
 mod slots;
 mod timeline;
 
+pub use bound::lower_bound;
 pub use exact::{Exact, ExactError, Optimum};
 pub use explain::{CandidateReport, Report, TaskReport, Terms, Verdict};
 pub use heu_orche::{HeuOrche, Misfit};
 pub use infeasible::{Exclusion, Infeasible};
-pub use list::Heft;
+pub use list::{Cpop, Heft, Lookahead, Mct, Olb, Peft, PeftOrder, Ready, ReadyRule};
 pub use model::{Availability, Cluster, ClusterIndex, Speed};
 pub use network::{Bandwidth, Link, Network};
 pub use plan::{Placement, Plan, Planned};
+pub use policy::{Budget, Policy, UnknownPolicy};
+pub use portfolio::Portfolio;
 pub use problem::{Costs, Hold, Options, Problem, ProblemError, SLOWEST_RATIO, Score};
 pub use rank::scores;
 pub use slots::Slots;

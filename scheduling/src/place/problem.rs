@@ -239,6 +239,11 @@ impl<'a> Problem<'a> {
             .map(ClusterIndex::new)
     }
 
+    /// Whether run times do not follow from work and speed.
+    pub(super) const fn has_costs(&self) -> bool {
+        self.costs.is_some()
+    }
+
     /// `w(c,p)`.
     ///
     /// # Panics

@@ -33,17 +33,8 @@ pub(super) fn fill_scores(
     scores: &mut Vec<Millis>,
 ) {
     let dag = problem.dag();
-    // Looks at every pair of clusters, so only if some transfer depends on them.
-    let link = OnceCell::new();
-    let mean_link = || *link.get_or_init(|| problem.network().mean(&usable));
+    let omega = mean_transfer(problem, &usable);
     let work = problem.mean_work(&usable);
-    let omega = |transfer| match transfer {
-        Transfer::Fixed(time) => time.get(),
-        Transfer::Data(size) => {
-            let (latency, per_byte) = mean_link();
-            latency + size.as_bytes() as f64 * per_byte
-        }
-    };
     scores.clear();
     scores.resize(dag.len(), Millis::ZERO);
     for &task in dag.topological().iter().rev() {
@@ -55,8 +46,24 @@ pub(super) fn fill_scores(
     }
 }
 
+/// The mean `omega` of an edge over the ordered pairs of different clusters. It looks at every pair, but only if some transfer
+/// depends on them.
+pub(super) fn mean_transfer(
+    problem: &Problem<'_>,
+    usable: impl Fn(usize) -> bool,
+) -> impl Fn(Transfer) -> f64 {
+    let link = OnceCell::new();
+    move |transfer| match transfer {
+        Transfer::Fixed(time) => time.get(),
+        Transfer::Data(size) => {
+            let (latency, per_byte) = link.get_or_init(|| problem.network().mean(&usable));
+            latency + size.as_bytes() as f64 * per_byte
+        }
+    }
+}
+
 /// A score without the digits that hold the noise of its sum.
-fn without_noise(score: Millis) -> Millis {
+pub(super) fn without_noise(score: Millis) -> Millis {
     const NOISE: u64 = (1 << 12) - 1;
     let score = score.get();
     if !score.is_finite() {

@@ -10,7 +10,7 @@ use fdn_scheduling::place::{
 use crate::instance::{Instance, dag, id, mib, ms};
 use crate::oracle::optimum;
 
-fn close(a: Millis, b: f64) {
+pub(crate) fn close(a: Millis, b: f64) {
     assert!((a.get() - b).abs() < 1e-9, "{a} instead of {b}");
 }
 
@@ -22,12 +22,12 @@ fn fixed(edges: &[(usize, usize, f64)]) -> Vec<(usize, usize, Transfer)> {
 }
 
 /// One-based tasks in the order in which they were placed.
-fn order(planned: &Planned) -> Vec<usize> {
+pub(crate) fn order(planned: &Planned) -> Vec<usize> {
     planned.plan.order().iter().map(|t| t.get() + 1).collect()
 }
 
 /// One-based clusters by task.
-fn clusters(planned: &Planned) -> Vec<usize> {
+pub(crate) fn clusters(planned: &Planned) -> Vec<usize> {
     let placements = planned.plan.placements();
     placements.iter().map(|p| p.cluster.get() + 1).collect()
 }

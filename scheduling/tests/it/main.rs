@@ -2,10 +2,13 @@
 //! and slow oracles that share no code with what they judge.
 
 mod checker;
+mod exact;
 mod examples;
 mod explain;
 mod instance;
+mod lists;
 mod oracle;
+mod policies;
 mod properties;
 mod random;
 mod steer;

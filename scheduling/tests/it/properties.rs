@@ -13,7 +13,12 @@ use crate::instance::{Instance, Raw, id, mib, ms, raw};
 use crate::random::random_job;
 
 /// Adds a cluster in front of or behind the others.
-fn with_cluster(instance: &Instance, cluster: Cluster, distance: Millis, front: bool) -> Instance {
+pub(crate) fn with_cluster(
+    instance: &Instance,
+    cluster: Cluster,
+    distance: Millis,
+    front: bool,
+) -> Instance {
     let mut wider = instance.clone();
     let n = instance.clusters.len();
     let at = if front { 0 } else { n };
@@ -43,7 +48,7 @@ fn assignment(problem: &Problem<'_>) -> Option<(Vec<String>, Millis)> {
     Some((names, plan.latency()))
 }
 
-fn close(a: Millis, b: Millis) -> bool {
+pub(crate) fn close(a: Millis, b: Millis) -> bool {
     (a.get() - b.get()).abs() <= 1e-9 * a.get().abs().max(1.0)
 }
 

@@ -4,7 +4,12 @@
 //! so in its own module, with its source. All of them weigh what Heu-Orche weighs in the same way: resources, slots that are taken,
 //! the user's way to the entry, the way back from exits where the options ask for it, clusters that do not count.
 
+mod braun;
+mod cpop;
 mod heft;
+mod lookahead;
+mod peft;
+mod ready;
 
 use fdn_core::Millis;
 
@@ -18,7 +23,21 @@ use super::problem::{Problem, Score};
 use super::rank::{Order, fill_scores};
 use crate::dag::TaskIndex;
 
+pub use braun::{Mct, Olb};
+pub use cpop::Cpop;
 pub use heft::Heft;
+pub use lookahead::Lookahead;
+pub use peft::{Peft, PeftOrder};
+pub use ready::{Ready, ReadyRule};
+
+/// How a cluster is rated for a task, less is better: what counts first, and what decides between equals.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub(in crate::place) struct Key(pub(in crate::place) f64, pub(in crate::place) f64);
+
+impl Key {
+    /// Of a cluster that cannot take the task: no other key is as large.
+    const NEVER: Self = Self(f64::INFINITY, f64::INFINITY);
+}
 
 /// A list scheduler's state, with its buffers.
 #[derive(Debug, Default)]
@@ -28,7 +47,7 @@ pub(in crate::place) struct List<C> {
     pub(in crate::place) scores: Vec<Millis>,
     pub(in crate::place) order: Order,
     /// Of the current task: how each cluster is rated, less is better.
-    keys: Vec<f64>,
+    keys: Vec<Key>,
 }
 
 impl<C: Calendar> List<C> {
@@ -49,7 +68,7 @@ impl<C: Calendar> List<C> {
         &mut self,
         problem: &Problem<'_>,
         detail: Detail,
-        rate: impl FnMut(&mut Engine<C>, TaskIndex, &mut [f64]),
+        rate: impl FnMut(&mut Engine<C>, TaskIndex, &mut [Key]),
     ) -> Result<Planned, Infeasible> {
         let mut report = Report::default();
         self.run(
@@ -68,7 +87,7 @@ impl<C: Calendar> List<C> {
         &mut self,
         problem: &Problem<'_>,
         plan: &mut Plan,
-        rate: impl FnMut(&mut Engine<C>, TaskIndex, &mut [f64]),
+        rate: impl FnMut(&mut Engine<C>, TaskIndex, &mut [Key]),
     ) -> Result<(), Infeasible> {
         self.run(problem, None, rate)?;
         plan.fill(problem, self.engine.placements(), &self.order.tasks);
@@ -79,7 +98,7 @@ impl<C: Calendar> List<C> {
         &mut self,
         problem: &Problem<'_>,
         mut report: Option<&mut Report>,
-        mut rate: impl FnMut(&mut Engine<C>, TaskIndex, &mut [f64]),
+        mut rate: impl FnMut(&mut Engine<C>, TaskIndex, &mut [Key]),
     ) -> Result<(), Infeasible> {
         for at in 0..self.order.tasks.len() {
             let task = self.order.tasks[at];
@@ -89,8 +108,7 @@ impl<C: Calendar> List<C> {
                 .ok_or_else(|| self.engine.refuse(problem, task))?;
             if let Some(report) = &mut report {
                 let score = self.scores[task.get()];
-                let key = |p: usize| self.keys[p];
-                let explained = TaskReport::new(problem, &self.engine, task, score, chosen, key);
+                let explained = TaskReport::new(problem, &self.engine, task, score, chosen);
                 report.tasks.push(explained);
             }
             self.engine.put(problem, task, chosen);
@@ -102,12 +120,12 @@ impl<C: Calendar> List<C> {
     pub(in crate::place) fn choose(
         &mut self,
         task: TaskIndex,
-        mut rate: impl FnMut(&mut Engine<C>, TaskIndex, &mut [f64]),
+        mut rate: impl FnMut(&mut Engine<C>, TaskIndex, &mut [Key]),
     ) -> Option<usize> {
         self.keys.clear();
-        self.keys.resize(self.engine.clusters(), f64::INFINITY);
+        self.keys.resize(self.engine.clusters(), Key::NEVER);
         rate(&mut self.engine, task, &mut self.keys);
-        let (mut least, mut chosen) = (f64::INFINITY, None);
+        let (mut least, mut chosen) = (Key::NEVER, None);
         for (cluster, &key) in self.keys.iter().enumerate() {
             if key < least {
                 (least, chosen) = (key, Some(cluster));
@@ -127,7 +145,7 @@ impl<C: Calendar> List<C> {
 /// not win even if they had room at once are not looked at closer.
 pub(in crate::place) fn earliest_finish<C: Calendar>(
     problem: &Problem<'_>,
-) -> impl FnMut(&mut Engine<C>, TaskIndex, &mut [f64]) {
+) -> impl FnMut(&mut Engine<C>, TaskIndex, &mut [Key]) {
     move |engine, _, keys| {
         let mut least = f64::INFINITY;
         for (cluster, key) in keys.iter_mut().enumerate() {
@@ -136,7 +154,7 @@ pub(in crate::place) fn earliest_finish<C: Calendar>(
             }
             let candidate = engine.candidate(problem, cluster);
             if candidate.excluded.is_none() {
-                *key = candidate.key;
+                *key = Key(candidate.key, 0.0);
                 least = least.min(candidate.key);
             }
         }

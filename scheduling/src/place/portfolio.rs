@@ -1,0 +1,79 @@
+//! The best of several list schedulers.
+//!
+//! **Problem.** As HEFT's. No list scheduler is best for every job; they are quick enough to try several and keep the best.
+//!
+//! **Source.** Its parts: [`Heft`] with insertion, [`Peft`], PEFT's choice in HEFT's order, and [`Lookahead`].
+//!
+//! **Readings.** Best is the least latency (formula 5), ties the first in this order. Parts that cannot place the job do not count; if
+//! none can, the refusal is the first part's.
+//!
+//! **Complexity.** That of its parts together, most of it the lookahead's.
+//!
+//! **Invariants.** Those of Heu-Orche; never worse than any of its parts.
+
+use super::list::{Heft, Lookahead, Peft, PeftOrder};
+use super::{Detail, Infeasible, Placer, Planned, Problem};
+
+/// The placer with the parts' buffers, which serve job after job.
+#[derive(Debug)]
+pub struct Portfolio {
+    heft: Heft,
+    peft: Peft,
+    heft_oct: Peft,
+    lookahead: Lookahead,
+}
+
+impl Default for Portfolio {
+    fn default() -> Self {
+        Self {
+            heft: Heft::default(),
+            peft: Peft::default(),
+            heft_oct: Peft::new(PeftOrder::UpwardRank),
+            lookahead: Lookahead::default(),
+        }
+    }
+}
+
+impl Portfolio {
+    /// The parts, in the order in which they are tried.
+    pub fn parts(&mut self) -> [&mut dyn Placer; 4] {
+        [
+            &mut self.heft,
+            &mut self.peft,
+            &mut self.heft_oct,
+            &mut self.lookahead,
+        ]
+    }
+}
+
+impl Placer for Portfolio {
+    fn name(&self) -> &'static str {
+        "portfolio"
+    }
+
+    fn place(&mut self, problem: &Problem<'_>, detail: Detail) -> Result<Planned, Infeasible> {
+        let mut best: Option<(usize, Planned)> = None;
+        let mut refusal = None;
+        for (at, part) in self.parts().into_iter().enumerate() {
+            match part.place(problem, Detail::Nothing) {
+                Ok(planned) => {
+                    let better =
+                        |(_, best): &(usize, Planned)| planned.plan.latency() < best.plan.latency();
+                    if best.as_ref().is_none_or(better) {
+                        best = Some((at, planned));
+                    }
+                }
+                Err(refused) => refusal = refusal.or(Some(refused)),
+            }
+        }
+        match (best, refusal) {
+            // Only the plan that is kept has to be explained.
+            (Some((at, _)), _) if detail == Detail::Full => self.parts()[at].place(problem, detail),
+            (Some((_, planned)), _) => Ok(planned),
+            (None, Some(refused)) => Err(refused),
+            (None, None) => {
+                unreachable!("there are parts, each of which places the job or refuses it")
+            }
+        }
+    }
+}
