@@ -10,8 +10,8 @@ use std::cell::Cell;
 use fdn_core::{ByteSize, MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::dag::{Dag, DagBuilder, TaskIndex, Transfer};
 use fdn_scheduling::place::{
-    Availability, Bandwidth, Cluster, Costs, Detail, Heft, HeuOrche, Hold, Link, Network, Options,
-    Placer, Plan, Problem, Speed,
+    Availability, Bandwidth, Best, Cluster, Costs, Detail, Heft, HeuOrche, Hold, Link, Network,
+    Options, Placer, Plan, Problem, Speed,
 };
 
 #[path = "it/random.rs"]
@@ -136,6 +136,23 @@ fn heu_orche_allocates_nothing_once_warm() {
 #[test]
 fn heft_allocates_nothing_once_warm() {
     allocates_nothing_once_warm(Heft::default());
+}
+
+/// What a refinement allocates does not depend on how long it searches.
+#[test]
+fn a_step_of_the_refinement_allocates_nothing_once_warm() {
+    problems(|problems| {
+        for problem in problems {
+            let start = HeuOrche::default().place(problem, Detail::Nothing);
+            let start = start.expect("it fits").plan;
+            let mut long = Best::new(3_000, 1);
+            let mut none = Best::new(0, 1);
+            let round = |best: &mut Best| allocations(|| drop(best.refine(problem, &start)));
+            round(&mut long);
+            round(&mut none);
+            assert_eq!(round(&mut long), round(&mut none));
+        }
+    });
 }
 
 #[test]

@@ -12,6 +12,7 @@
 //! nothing: one that is down, draining or without slots, that the client cannot reach, or that is more than a million times
 //! slower than the fastest ([`SLOWEST_RATIO`]; as a speed tends to zero, its mean costs drown all others).
 
+mod best;
 mod bound;
 mod calendar;
 mod engine;
@@ -27,9 +28,11 @@ mod policy;
 mod portfolio;
 mod problem;
 mod rank;
+mod replay;
 mod slots;
 mod timeline;
 
+pub use best::Best;
 pub use bound::lower_bound;
 pub use exact::{Exact, ExactError, Optimum};
 pub use explain::{CandidateReport, Report, TaskReport, Terms, Verdict};

@@ -311,10 +311,11 @@ fn a_job_is_refused_only_if_it_cannot_be_placed_at_all() {
     assert!(heu_orche(&problem).is_err());
     let optimum = solve(&problem).expect("6 + 4 and 4 + 3 + 3");
     assert_eq!(check(&problem, &optimum.plan), Ok(()));
-    let short = Exact::with_limits(12, 3)
-        .solve(&problem)
-        .expect_err("cut short");
-    assert_eq!(short, ExactError::CutShort { nodes: 3 });
+    let Err(ExactError::CutShort { nodes, refused }) = Exact::with_limits(12, 3).solve(&problem)
+    else {
+        panic!("three nodes are too few")
+    };
+    assert_eq!((nodes, refused.name.as_str()), (3, "t5"));
     // 20 do not fit into 18.
     let instance = with_room(9);
     assert!(matches!(

@@ -10,7 +10,8 @@
 //! 2. A branch is cut if its bound is no less than the best latency known. The bound is the latest of: the finish of the task and the
 //!    longest path from there; the start of the task and the longest path from any task that is left, because none of these starts
 //!    before. Paths are as short as they can be: each task on the cluster that suits it and the transfer to it best, as if it were
-//!    alone, and with the user's way back.
+//!    alone, and with the user's way back. A node is also cut if all slots together, from the last start on, cannot do the work that
+//!    is left in time for a better answer. Better by less than a part in 10^12 is not better.
 //! 3. The branch with the least bound is followed first. The search begins with the best plan of the heuristics.
 //!
 //! **Why this order is enough.** Take a best schedule with the least sum of starts. Schedule its tasks again in order of start, each
@@ -33,7 +34,9 @@ mod site;
 
 use fdn_core::{Coded, ErrorCode};
 
+use super::engine::Engine;
 use super::infeasible::{Exclusion, Infeasible};
+use super::replay::{by_start, replay};
 use super::{Detail, Heft, HeuOrche, Placer, Plan, Planned, Problem, Report};
 use search::Search;
 
@@ -73,6 +76,9 @@ pub enum ExactError {
     CutShort {
         /// How many nodes were visited.
         nodes: u64,
+        /// What stopped the heuristic with which the search began.
+        #[source]
+        refused: Infeasible,
     },
     /// There is no plan at all.
     #[error(transparent)]
@@ -118,6 +124,15 @@ impl Exact {
     /// # Errors
     /// When the job has too many tasks, cannot be placed, or no plan was found within the limits.
     pub fn solve(&self, problem: &Problem<'_>) -> Result<Optimum, ExactError> {
+        self.search(problem, Detail::Nothing)
+            .map(|(optimum, _)| optimum)
+    }
+
+    fn search(
+        &self,
+        problem: &Problem<'_>,
+        detail: Detail,
+    ) -> Result<(Optimum, Report), ExactError> {
         let (tasks, most) = (problem.dag().given(), self.tasks_max);
         if tasks > most {
             return Err(ExactError::TooManyTasks { tasks, most });
@@ -130,15 +145,28 @@ impl Exact {
         search.run();
         let (proven, nodes) = (!search.was_cut_short(), search.nodes());
         match (search.into_plan().or(start), refused) {
-            (Some(plan), _) => Ok(Optimum {
-                plan,
-                proven,
-                nodes,
-            }),
+            (Some(plan), _) => {
+                let Planned { plan, report } = tidy(problem, &plan, detail);
+                let optimum = Optimum {
+                    plan,
+                    proven,
+                    nodes,
+                };
+                Ok((optimum, report))
+            }
             (None, Some(refused)) if proven => Err(ExactError::Infeasible(refused)),
-            (None, _) => Err(ExactError::CutShort { nodes }),
+            (None, Some(refused)) => Err(ExactError::CutShort { nodes, refused }),
+            (None, None) => unreachable!("a heuristic gives a plan or a refusal"),
         }
     }
+}
+
+/// The same plan without needless waiting: what the latency does not depend on need not have been put as early as it can be.
+fn tidy(problem: &Problem<'_>, plan: &Plan, detail: Detail) -> Planned {
+    let mut order = Vec::new();
+    by_start(plan, &mut order);
+    let cluster = |task| plan.placement(task).cluster.get();
+    replay(problem, &mut Engine::default(), &order, cluster, detail)
 }
 
 /// The best plan of the heuristics; if there is none, why.
@@ -161,20 +189,19 @@ fn start(problem: &Problem<'_>) -> (Option<Plan>, Option<Infeasible>) {
     (best, refusal)
 }
 
-/// As a placer the search says nothing about single tasks, which it does not choose one by one: the report is empty. A job beyond the
-/// limits is refused with that reason for every cluster.
+/// As a placer, the search refuses a job that is too large with that reason for every cluster.
 impl Placer for Exact {
     fn name(&self) -> &'static str {
         "exact"
     }
 
-    fn place(&mut self, problem: &Problem<'_>, _: Detail) -> Result<Planned, Infeasible> {
-        let report = Report::default();
-        let tasks = problem.dag().given();
-        match self.solve(problem) {
-            Ok(Optimum { plan, .. }) => Ok(Planned { plan, report }),
-            Err(ExactError::Infeasible(refused)) => Err(refused),
-            Err(ExactError::TooManyTasks { .. } | ExactError::CutShort { .. }) => {
+    fn place(&mut self, problem: &Problem<'_>, detail: Detail) -> Result<Planned, Infeasible> {
+        match self.search(problem, detail) {
+            Ok((Optimum { plan, .. }, report)) => Ok(Planned { plan, report }),
+            Err(ExactError::Infeasible(refused) | ExactError::CutShort { refused, .. }) => {
+                Err(refused)
+            }
+            Err(ExactError::TooManyTasks { tasks, .. }) => {
                 let entry = problem.dag().entry();
                 let why = |id| (id, Exclusion::NotSearched { tasks });
                 let ids = problem.clusters().iter().map(|cluster| cluster.id.clone());

@@ -8,6 +8,9 @@ use super::super::problem::Problem;
 use super::site::Site;
 use crate::dag::{TaskIndex, Transfer};
 
+/// Latencies that differ by no more than this share are equal.
+const ROUNDING: f64 = 1e-12;
+
 /// What is known of a task before the search.
 #[derive(Debug)]
 struct Job {
@@ -22,6 +25,8 @@ struct Job {
     rest: Vec<f64>,
     /// From its start to the user's answer, at least.
     tail: f64,
+    /// How long it runs on the cluster that is fastest for it.
+    least_work: f64,
 }
 
 /// One more task on a cluster.
@@ -45,8 +50,13 @@ pub(super) struct Search<'p> {
     placed: Vec<Option<Placement>>,
     waiting: Vec<usize>,
     order: Vec<usize>,
-    /// The answer of the best plan known, and that plan if it was found here.
-    best: f64,
+    /// By cluster: how fast it does what is counted in [`Job::least_work`], at most.
+    rates: Vec<f64>,
+    /// The least distance from the user.
+    nearest: f64,
+    /// What is to be beaten: the answer of the best plan known, less what may be rounding.
+    limit: f64,
+    /// The best plan, if it was found here.
     found: Option<(Vec<Placement>, Vec<TaskIndex>)>,
     nodes: u64,
     nodes_max: u64,
@@ -61,9 +71,13 @@ impl<'p> Search<'p> {
         let open = |p: usize| barred[p].is_none();
         let site = |p: usize| Site::new(&problem.clusters()[p], dag.len(), hold);
         let sites = (0..barred.len()).map(|p| open(p).then(|| site(p)));
+        let jobs = jobs(problem, &open);
+        let rates = (0..barred.len()).map(|p| rate(&jobs, p)).collect();
+        let distances = problem.distance().iter().map(|d| d.get());
+        let nearest = distances.fold(f64::INFINITY, f64::min);
         Self {
             problem,
-            jobs: jobs(problem, &open),
+            jobs,
             sites: sites.collect(),
             placed: vec![None; dag.len()],
             waiting: dag
@@ -71,7 +85,9 @@ impl<'p> Search<'p> {
                 .map(|task| dag.parents(task).count())
                 .collect(),
             order: Vec::with_capacity(dag.len()),
-            best: f64::INFINITY,
+            rates,
+            nearest,
+            limit: f64::INFINITY,
             found: None,
             nodes: 0,
             nodes_max,
@@ -87,7 +103,7 @@ impl<'p> Search<'p> {
             } = plan.placement(*exit);
             finish.get() + self.problem.distance()[cluster.get()].get()
         });
-        self.best = answers.fold(f64::NEG_INFINITY, f64::max);
+        self.set_limit(answers.fold(f64::NEG_INFINITY, f64::max));
     }
 
     pub(super) fn nodes(&self) -> u64 {
@@ -118,7 +134,7 @@ impl<'p> Search<'p> {
         let mut branches = self.branches(last, previous);
         branches.sort_by(|a, b| a.bound.total_cmp(&b.bound));
         for branch in branches {
-            if branch.bound >= self.best {
+            if branch.bound >= self.limit {
                 return;
             }
             if self.nodes == self.nodes_max {
@@ -174,20 +190,25 @@ impl<'p> Search<'p> {
             placed.finish.get() + job.rest[placed.cluster.get()]
         };
         let exits = self.jobs.iter().filter(|job| job.is_exit);
-        self.best = exits.map(answer).fold(f64::NEG_INFINITY, f64::max);
+        let answer = exits.map(answer).fold(f64::NEG_INFINITY, f64::max);
         let placements = self
             .placed
             .iter()
             .map(|placed| placed.expect("all are placed"));
         let order = self.order.iter().map(|task| TaskIndex::new(*task));
         self.found = Some((placements.collect(), order.collect()));
+        self.set_limit(answer);
+    }
+
+    fn set_limit(&mut self, best: f64) {
+        self.limit = best - best.abs() * ROUNDING;
     }
 
     /// The branches of a node that may lead to something better.
     fn branches(&self, last: f64, previous: Option<(usize, usize)>) -> Vec<Branch> {
         let mut branches = Vec::new();
         let left = || (0..self.jobs.len()).filter(|task| self.placed[*task].is_none());
-        if left().any(|task| self.is_homeless(task)) {
+        if left().any(|task| self.is_homeless(task)) || self.is_too_much(last) {
             return branches;
         }
         for task in left().filter(|task| self.waiting[*task] == 0) {
@@ -199,12 +220,23 @@ impl<'p> Search<'p> {
                 let branch = self.branch(task, cluster, tail);
                 branches.extend(branch.filter(|branch| {
                     branch.start >= last
-                        && branch.bound < self.best
+                        && branch.bound < self.limit
                         && !self.is_mirrored(branch, last, previous)
                 }));
             }
         }
         branches
+    }
+
+    /// Whether all slots together cannot do what is left, from `last` on, in time for a better answer.
+    fn is_too_much(&self, last: f64) -> bool {
+        let end = self.limit - self.nearest;
+        let left = self.jobs.iter().zip(&self.placed);
+        let left = left.filter(|(_, placed)| placed.is_none());
+        let work: f64 = left.map(|(job, _)| job.least_work).sum();
+        let sites = self.sites.iter().zip(&self.rates);
+        let possible = sites.filter_map(|(site, rate)| Some(site.as_ref()?.idle(last, end) * rate));
+        possible.sum::<f64>() <= work
     }
 
     /// Whether no cluster has room for a task that is left.
@@ -271,6 +303,15 @@ fn omega(problem: &Problem<'_>, transfer: Transfer, from: usize, to: usize) -> f
     }
 }
 
+/// How fast a cluster is for the task that suits it best, beside the fastest for that task.
+fn rate(jobs: &[Job], cluster: usize) -> f64 {
+    let rate = |job: &Job| match job.work[cluster] {
+        0.0 => 1.0,
+        work => job.least_work / work,
+    };
+    jobs.iter().map(rate).fold(0.0, f64::max)
+}
+
 /// What is known of each task, by index.
 fn jobs(problem: &Problem<'_>, open: &dyn Fn(usize) -> bool) -> Vec<Job> {
     let dag = problem.dag();
@@ -290,6 +331,7 @@ fn jobs(problem: &Problem<'_>, open: &dyn Fn(usize) -> bool) -> Vec<Job> {
             work: clusters.clone().map(|p| time(task, p)).collect(),
             rest: Vec::new(),
             tail: 0.0,
+            least_work: 0.0,
         })
         .collect();
     for &task in dag.topological().iter().rev() {
@@ -319,6 +361,8 @@ fn jobs(problem: &Problem<'_>, open: &dyn Fn(usize) -> bool) -> Vec<Job> {
             .filter(|&p| open(p))
             .map(|p| job.work[p] + rest[p]);
         job.tail = tails.fold(f64::INFINITY, f64::min);
+        let work = clusters.clone().filter(|&p| open(p)).map(|p| job.work[p]);
+        job.least_work = work.fold(f64::INFINITY, f64::min);
         job.rest = rest;
     }
     jobs

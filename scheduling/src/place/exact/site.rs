@@ -100,6 +100,12 @@ impl Site {
         fits_at(start) && starts.filter(|at| start < *at && *at < end).all(fits_at)
     }
 
+    /// How long its slots are idle between two times, all together.
+    pub(super) fn idle(&self, from: f64, to: f64) -> f64 {
+        let slots = self.slots.iter();
+        slots.map(|(free, _)| (to - free.max(from)).max(0.0)).sum()
+    }
+
     /// The slot that is free first, ties by number.
     fn first(&self) -> usize {
         let mut first = 0;
