@@ -1,8 +1,9 @@
 //! How long a placement takes: `cargo bench -p fdn-scheduling --bench place`.
 //!
-//! Jobs of the shape of the experiments, placed by Heu-Orche without a report; what the controller asks for with every demand: a
-//! plain function, planned with the full report; and, printed as a table, how the time grows with tasks and clusters. The table
-//! takes the least of many runs, which is what the machine can do, whatever else it does at the time.
+//! Jobs of the shape of the experiments, placed by Heu-Orche and by HEFT with insertion without a report; what the controller asks for
+//! with every demand: a plain function, planned with the full report; and, printed as tables, how the time grows with tasks and
+//! clusters, and what every policy takes for a thousand tasks. The tables take the least of many runs, which is what the machine can
+//! do, whatever else it does at the time.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use fdn_core::Millis;
 use fdn_core::Resources;
 use fdn_scheduling::dag::Dag;
-use fdn_scheduling::place::{Detail, HeuOrche, Placer, Plan, Problem};
+use fdn_scheduling::place::{Budget, Detail, HeuOrche, Placer, Plan, Policy, Problem};
 use fdn_scheduling::steer::{Margin, replan};
 
 #[path = "../tests/it/random.rs"]
@@ -25,21 +26,49 @@ fn problem(job: &RandomJob) -> Problem<'_> {
 }
 
 fn jobs(c: &mut Criterion) {
-    let mut group = c.benchmark_group("heu-orche");
-    group.sample_size(20);
-    for clusters in [5, 50] {
-        for tasks in [100, 1_000, 10_000] {
-            let job = random::random_job(tasks, clusters, 1);
-            let mut placer = HeuOrche::default();
-            group.throughput(Throughput::Elements(tasks as u64));
-            group.bench_with_input(
-                BenchmarkId::new(format!("{clusters} clusters"), tasks),
-                &problem(&job),
-                |b, problem| b.iter(|| placer.place(black_box(problem), Detail::Nothing)),
-            );
+    for policy in [Policy::HeuOrche, Policy::Heft] {
+        let mut group = c.benchmark_group(policy.name());
+        group.sample_size(20);
+        for clusters in [5, 50] {
+            for tasks in [100, 1_000, 10_000] {
+                let job = random::random_job(tasks, clusters, 1);
+                let mut placer = policy.placer(Budget::default());
+                group.throughput(Throughput::Elements(tasks as u64));
+                group.bench_with_input(
+                    BenchmarkId::new(format!("{clusters} clusters"), tasks),
+                    &problem(&job),
+                    |b, problem| b.iter(|| placer.place(black_box(problem), Detail::Nothing)),
+                );
+            }
         }
+        group.finish();
     }
-    group.finish();
+}
+
+/// A thousand tasks by every policy, beside Heu-Orche in the same run.
+#[expect(clippy::print_stdout, reason = "the table is the result")]
+fn policies(_: &mut Criterion) {
+    let job = random::random_job(1_000, 5, 1);
+    let problem = problem(&job);
+    println!("1000 tasks, 5 clusters, least of many runs");
+    println!("policy                  time_us  ratio_to_heu_orche  latency_ratio");
+    let mut base: Option<(f64, f64)> = None;
+    for policy in Policy::ALL {
+        let mut placer = policy.placer(Budget::default());
+        let Ok(planned) = placer.place(&problem, Detail::Nothing) else {
+            println!("{policy:<20}  refuses jobs of this size");
+            continue;
+        };
+        let latency = planned.plan.latency().get();
+        let time = least(|| drop(placer.place(black_box(&problem), Detail::Nothing)));
+        let us = time.as_secs_f64() * 1e6;
+        let (base_us, base_latency) = *base.get_or_insert((us, latency));
+        println!(
+            "{policy:<20}  {us:9.1}  {:18.2}  {:13.3}",
+            us / base_us,
+            latency / base_latency
+        );
+    }
 }
 
 fn functions(c: &mut Criterion) {
@@ -103,5 +132,5 @@ fn growth(_: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, growth, jobs, functions);
+criterion_group!(benches, growth, policies, jobs, functions);
 criterion_main!(benches);

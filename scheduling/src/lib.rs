@@ -9,7 +9,7 @@
 //! | [`dag`] | what is to be placed: tasks, demands, data between them |
 //! | [`workflow`] | a workflow of stages as such a DAG |
 //! | [`live`] | what nodes report, as clusters to place on |
-//! | [`place`] | which cluster runs each task (Heu-Orche), with the reason for every cluster |
+//! | [`place`] | which cluster runs each task (Heu-Orche and other list schedulers), with the reason for every cluster |
 //! | [`steer`] | whether an answer given before is kept or replaced (hysteresis) |
 //! | [`group`] | which clients see the clusters alike and share a plan |
 //! | [`checker`] | whether a plan keeps every rule, independently of who made it |

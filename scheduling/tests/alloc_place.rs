@@ -10,8 +10,8 @@ use std::cell::Cell;
 use fdn_core::{ByteSize, MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::dag::{Dag, DagBuilder, TaskIndex, Transfer};
 use fdn_scheduling::place::{
-    Availability, Bandwidth, Best, Cluster, Costs, Detail, Heft, HeuOrche, Hold, Link, Network,
-    Options, Placer, Plan, Problem, Speed,
+    Availability, Bandwidth, Best, Budget, Cluster, Costs, Detail, Heft, HeuOrche, Hold, Link,
+    Network, Options, Placer, Plan, Policy, Problem, Speed,
 };
 
 #[path = "it/random.rs"]
@@ -136,6 +136,43 @@ fn heu_orche_allocates_nothing_once_warm() {
 #[test]
 fn heft_allocates_nothing_once_warm() {
     allocates_nothing_once_warm(Heft::default());
+}
+
+/// How often the second of two placements allocates.
+fn warm(policy: Policy, tasks: usize, hold: Hold) -> usize {
+    let job = random::random_job(tasks, 5, 7);
+    let options = Options {
+        hold,
+        ..Options::default()
+    };
+    let problem = Problem::new(&job.dag, &job.clusters, &job.network, &job.distance)
+        .expect("consistent")
+        .with_options(options);
+    let mut placer = policy.placer(Budget::default());
+    let mut place = || placer.place(&problem, Detail::Nothing).expect("unlimited");
+    let first = place();
+    let mut second = None;
+    let during = allocations(|| second = Some(place()));
+    assert_eq!(Some(first), second);
+    during
+}
+
+/// Nothing per task or candidate: only the plan that is returned and a few short lists.
+#[test]
+fn a_list_scheduler_allocates_as_much_for_a_large_job_as_for_a_small_one() {
+    let searches = [Policy::Best, Policy::Exact];
+    for policy in Policy::ALL
+        .iter()
+        .filter(|policy| !searches.contains(policy))
+    {
+        // The portfolio makes four plans.
+        let most = if *policy == Policy::Portfolio { 28 } else { 8 };
+        for hold in [Hold::Job, Hold::Task] {
+            let (small, large) = (warm(*policy, 50, hold), warm(*policy, 800, hold));
+            assert_eq!(small, large, "{policy}");
+            assert!(large <= most, "{policy}: {large}");
+        }
+    }
 }
 
 /// What a refinement allocates does not depend on how long it searches.

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`command`] | the commands `fdn sim …` |
 //! | [`generate`] | random jobs and clusters |
+//! | [`place`] | recorded workflows on a described network |
 //! | [`paper`] | every experiment, beside the published figures |
 //!
 //! The same input, options and seed give the same result, byte for byte, whatever the number of threads; only figures named as
@@ -19,6 +20,7 @@ pub mod events;
 pub mod generate;
 pub mod input;
 pub mod paper;
+pub mod place;
 pub mod progress;
 pub mod report;
 pub mod seed;

@@ -6,6 +6,7 @@ mod checker;
 mod exact;
 mod examples;
 mod explain;
+mod insertion;
 mod instance;
 mod lists;
 mod oracle;

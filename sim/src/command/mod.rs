@@ -1,6 +1,7 @@
 //! The commands `fdn sim …`: arguments, and what they print.
 
 mod paper;
+mod place;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ pub enum Format {
 pub enum Command {
     /// Run every experiment: a table beside the published figures, JSON and plots for each
     Paper(paper::Args),
+    /// Place a workflow on a network and print where and when each task runs
+    Place(place::Args),
 }
 
 /// Runs a command, with its result on `out`.
@@ -35,6 +38,7 @@ pub enum Command {
 pub fn run(command: &Command, out: &mut dyn Write, progress: &dyn Progress) -> Result<(), Error> {
     match command {
         Command::Paper(args) => paper::run(args, out, progress),
+        Command::Place(args) => place::run(args, out),
     }
 }
 
@@ -45,7 +49,6 @@ fn print(out: &mut dyn Write, text: &str) -> Result<(), Error> {
 }
 
 /// Writes a value as JSON to the standard output.
-#[expect(dead_code, reason = "used by the commands that print one result")]
 fn print_json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Error> {
     print(out, &json(value)?)
 }
