@@ -2,6 +2,8 @@
 //!
 //! What is placed is a stack, so that a schedule that shares its beginning with the last one is continued from there.
 
+use std::cmp::Reverse;
+
 use fdn_core::{Millis, Resources};
 
 use super::super::calendar::{Calendar, Held, Wanted, resize};
@@ -62,11 +64,6 @@ impl Decoder {
         self.stack.len()
     }
 
-    /// The placements, by task, once all are placed.
-    pub(super) fn placements(&self) -> &[Placement] {
-        &self.placed
-    }
-
     /// Takes tasks back until `len` are left.
     pub(super) fn rewind(&mut self, len: usize) {
         while self.stack.len() > len {
@@ -123,27 +120,76 @@ impl Decoder {
         })
     }
 
+    /// Collects, once all are placed, the tasks that made the last answer late, that one's first: each waits for the next, for its
+    /// data or for its slot. Only changes to them can make the latency less.
+    pub(super) fn fill_chain(&self, problem: &Problem<'_>, chain: &mut Vec<TaskIndex>) {
+        chain.clear();
+        let exits = problem.dag().exits().iter().copied();
+        let mut next = exits.max_by_key(|exit| (self.answer(problem, *exit), Reverse(*exit)));
+        while let Some(task) = next {
+            chain.push(task);
+            let cause = self.late_parent(problem, task);
+            next = cause.or_else(|| self.before_in_slot(task));
+        }
+    }
+
+    /// When the user has the answer of an exit.
+    pub(super) fn answer(&self, problem: &Problem<'_>, exit: TaskIndex) -> Millis {
+        let placed = &self.placed[exit.get()];
+        placed.finish + problem.distance()[placed.cluster.get()]
+    }
+
+    /// The parent whose data a task's start waits for.
+    fn late_parent(&self, problem: &Problem<'_>, task: TaskIndex) -> Option<TaskIndex> {
+        let at = &self.placed[task.get()];
+        let mut parents = problem.dag().parents(task);
+        let late = parents.find(|(parent, transfer)| {
+            self.arrival(problem, *parent, *transfer, at.cluster.get()) >= at.start.get()
+        });
+        late.map(|(parent, _)| parent)
+    }
+
+    /// The task that ends in the same slot as this one starts.
+    fn before_in_slot(&self, task: TaskIndex) -> Option<TaskIndex> {
+        let at = &self.placed[task.get()];
+        let ends_there = |other: &&TaskIndex| {
+            let other = &self.placed[other.get()];
+            (other.cluster, other.slot, other.finish) == (at.cluster, at.slot, at.start)
+                && other.start < other.finish
+        };
+        self.stack.iter().find(ends_there).copied()
+    }
+
+    /// When the data of a parent is on a cluster.
+    fn arrival(
+        &self,
+        problem: &Problem<'_>,
+        parent: TaskIndex,
+        transfer: Transfer,
+        cluster: usize,
+    ) -> f64 {
+        let from = &self.placed[parent.get()];
+        let home = from.cluster.get();
+        let omega = match transfer {
+            _ if home == cluster => 0.0,
+            Transfer::Fixed(time) => time.get(),
+            Transfer::Data(size) => {
+                let link = problem.network();
+                link.time(home, cluster, size.as_bytes()).get()
+            }
+        };
+        from.finish.get() + omega
+    }
+
     /// When a task's data is on a cluster.
     fn ready(&self, problem: &Problem<'_>, task: TaskIndex, cluster: usize) -> f64 {
         let arrival = problem.arrival().get();
         if task == problem.dag().entry() {
             return arrival + problem.distance()[cluster].get();
         }
-        problem
-            .dag()
-            .parents(task)
-            .fold(arrival, |ready, (parent, transfer)| {
-                let from = &self.placed[parent.get()];
-                let home = from.cluster.get();
-                let omega = match transfer {
-                    _ if home == cluster => 0.0,
-                    Transfer::Fixed(time) => time.get(),
-                    Transfer::Data(size) => {
-                        let link = problem.network();
-                        link.time(home, cluster, size.as_bytes()).get()
-                    }
-                };
-                ready.max(from.finish.get() + omega)
-            })
+        let parents = problem.dag().parents(task);
+        parents.fold(arrival, |ready, (parent, transfer)| {
+            ready.max(self.arrival(problem, parent, transfer, cluster))
+        })
     }
 }

@@ -7,7 +7,8 @@
 //!
 //! 1. Start from the best plan, its tasks in order of start, of [`Heft`](super::Heft), [`Peft`](super::Peft), PEFT's choice in HEFT's order,
 //!    [`Lookahead`](super::Lookahead) and [`HeuOrche`].
-//! 2. Each step draws a task and a change: another place in the order between its last parent and its first child (half of the
+//! 2. Each step draws a task, mostly one of those that made the last answer late, because only changes to them can bring it sooner,
+//!    and a change: another place in the order between its last parent and its first child (half of the
 //!    steps), another cluster (a quarter), or the cluster of one of its parents and children (a quarter).
 //! 3. The changed schedule is kept if its latency exceeds the present one by no more than `-T ln(u)`, `u` drawn from (0, 1]: the rule
 //!    of Metropolis. `T` falls linearly from a share of the first latency to 0. The best schedule met is the result.
@@ -21,7 +22,8 @@
 //! its start. A draw that leads nowhere counts as a step.
 //!
 //! **Complexity.** The portfolio's, and for each step at most that of one HEFT schedule on one cluster per task: O(m k log m + |E|).
-//! A step allocates nothing once the buffers are warm.
+//! One O(m) search per task that made the last answer late
+//! follows where a change is kept. A step allocates nothing once the buffers are warm.
 //!
 //! **Invariants.** Those of Heu-Orche; never worse than any of the plans it starts from; the same problem, steps and seed give the
 //! same plan. More steps are not always better, because the temperature falls over all of them.
@@ -36,11 +38,12 @@ use super::engine::Engine;
 use super::replay::replay;
 use super::timeline::Timeline;
 use super::{Detail, HeuOrche, Infeasible, Placer, Plan, Planned, Portfolio, Problem};
+use crate::dag::TaskIndex;
 use decode::Decoder;
 use state::State;
 
 /// The share of the first latency at which the temperature starts.
-const HOT: f64 = 0.005;
+const HOT: f64 = 0.01;
 
 /// The search with its budget and buffers.
 #[derive(Debug)]
@@ -53,6 +56,8 @@ pub struct Best {
     /// The best state met.
     best: State,
     decoder: Decoder,
+    /// Of the present state: the tasks that made the last answer late.
+    chain: Vec<TaskIndex>,
     engine: Engine<Timeline>,
 }
 
@@ -68,6 +73,7 @@ impl Best {
             state: State::default(),
             best: State::default(),
             decoder: Decoder::default(),
+            chain: Vec::new(),
             engine: Engine::default(),
         }
     }
@@ -91,13 +97,14 @@ impl Best {
             .expect("what ends in a plan ends no later in order of its starts");
         let mut least = present;
         self.best.copy_from(&self.state);
+        self.decoder.fill_chain(problem, &mut self.chain);
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let hot = start.latency().get() * HOT;
         // How much of what is placed belongs to the present state: a change that was not kept leaves its end behind.
         let mut valid = self.decoder.len();
         for step in 0..self.steps {
             let temperature = hot * (1.0 - step as f64 / self.steps as f64);
-            let Some(change) = self.state.draw(problem, &mut rng) else {
+            let Some(change) = self.state.draw(problem, &self.chain, &mut rng) else {
                 continue;
             };
             // 1 - [0, 1) is above 0, so the logarithm is finite.
@@ -106,6 +113,7 @@ impl Best {
             if let Some(answer) = self.decode(problem, first.min(valid), limit) {
                 valid = self.decoder.len();
                 present = answer;
+                self.decoder.fill_chain(problem, &mut self.chain);
                 if answer < least {
                     least = answer;
                     self.best.copy_from(&self.state);
@@ -126,10 +134,8 @@ impl Best {
                 return None;
             }
         }
-        let answers = problem.dag().exits().iter().map(|exit| {
-            let placed = &self.decoder.placements()[exit.get()];
-            (placed.finish + problem.distance()[placed.cluster.get()]).get()
-        });
+        let exits = problem.dag().exits().iter();
+        let answers = exits.map(|exit| self.decoder.answer(problem, *exit).get());
         Some(answers.fold(f64::NEG_INFINITY, f64::max))
     }
 

@@ -9,6 +9,9 @@ use super::super::problem::{Hold, Problem};
 use super::super::replay::by_start;
 use crate::dag::TaskIndex;
 
+/// How often a change is to a task that made the last answer late.
+const ON_CHAIN: f64 = 0.8;
+
 /// An order that keeps precedence, and a cluster for each task.
 #[derive(Debug, Default)]
 pub(super) struct State {
@@ -93,8 +96,18 @@ impl State {
 
     /// A change that may be made: half of them to an order, half to a cluster, and half of these to one of a neighbour in the DAG.
     /// `None` if the draw leads nowhere.
-    pub(super) fn draw(&self, problem: &Problem<'_>, rng: &mut impl Rng) -> Option<Move> {
-        let task = self.order[rng.random_range(0..self.order.len())];
+    pub(super) fn draw(
+        &self,
+        problem: &Problem<'_>,
+        chain: &[TaskIndex],
+        rng: &mut impl Rng,
+    ) -> Option<Move> {
+        let tasks = if rng.random_bool(ON_CHAIN) {
+            chain
+        } else {
+            &self.order
+        };
+        let task = tasks[rng.random_range(0..tasks.len())];
         match rng.random_range(0..4u8) {
             0 | 1 => self.draw_order(problem, task, rng),
             2 => {

@@ -10,7 +10,8 @@
 //! 2. A branch is cut if its bound is no less than the best latency known. The bound is the latest of: the finish of the task and the
 //!    longest path from there; the start of the task and the longest path from any task that is left, because none of these starts
 //!    before. Paths are as short as they can be: each task on the cluster that suits it and the transfer to it best, as if it were
-//!    alone, and with the user's way back. A node is also cut if all slots together, from the last start on, cannot do the work that
+//!    alone, and with the user's way back; and every task that could start now on the cluster where it would be answered first. A node
+//!    is also cut if all slots together, from the last start on, cannot do the work that
 //!    is left in time for a better answer. Better by less than a part in 10^12 is not better.
 //! 3. The branch with the least bound is followed first. The search begins with the best plan of the heuristics.
 //!

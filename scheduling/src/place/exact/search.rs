@@ -211,20 +211,29 @@ impl<'p> Search<'p> {
         if left().any(|task| self.is_homeless(task)) || self.is_too_much(last) {
             return branches;
         }
+        let mut needed = f64::NEG_INFINITY;
         for task in left().filter(|task| self.waiting[*task] == 0) {
             let others = left().filter(|other| *other != task);
             let tail = others
                 .map(|other| self.jobs[other].tail)
                 .fold(f64::NEG_INFINITY, f64::max);
+            let mut least = f64::INFINITY;
             for cluster in 0..self.sites.len() {
-                let branch = self.branch(task, cluster, tail);
-                branches.extend(branch.filter(|branch| {
-                    branch.start >= last
-                        && branch.bound < self.limit
-                        && !self.is_mirrored(branch, last, previous)
-                }));
+                if let Some((branch, answer)) = self.branch(task, cluster, last, tail) {
+                    least = least.min(answer);
+                    branches.push(branch);
+                }
             }
+            needed = needed.max(least);
         }
+        for branch in &mut branches {
+            branch.bound = branch.bound.max(needed);
+        }
+        branches.retain(|branch| {
+            branch.start >= last
+                && branch.bound < self.limit
+                && !self.is_mirrored(branch, last, previous)
+        });
         branches
     }
 
@@ -249,8 +258,9 @@ impl<'p> Search<'p> {
             .any(|site| site.has_room(demand))
     }
 
-    /// A task on a cluster, if it can ever run there; `tail` is the longest path from any other that is left.
-    fn branch(&self, task: usize, cluster: usize, tail: f64) -> Option<Branch> {
+    /// A task on a cluster, if it can ever run there, and the least answer behind it if nothing starts before `last`; `tail` is the
+    /// longest path from any other that is left.
+    fn branch(&self, task: usize, cluster: usize, last: f64, tail: f64) -> Option<(Branch, f64)> {
         let job = &self.jobs[task];
         let site = self.sites[cluster].as_ref()?;
         if !site.has_room(&job.demand) {
@@ -259,13 +269,15 @@ impl<'p> Search<'p> {
         let work = job.work[cluster];
         let start = site.earliest(self.ready(job, cluster), work, &job.demand);
         let finish = start + work;
-        finish.is_finite().then(|| Branch {
+        let branch = Branch {
             bound: (finish + job.rest[cluster]).max(start + tail),
             task,
             cluster,
             start,
             finish,
-        })
+        };
+        let answer = start.max(last) + work + job.rest[cluster];
+        finish.is_finite().then_some((branch, answer))
     }
 
     /// When a task's data is on a cluster.
