@@ -2,6 +2,7 @@
 //!
 //! An experiment is a value that implements [`Experiment`]; [`ALL`] lists them in the order in which they are run and printed.
 
+mod optimum;
 mod workflows;
 
 use std::fmt;
@@ -13,7 +14,7 @@ use crate::progress::Progress;
 use crate::report::Outcome;
 
 /// The experiments.
-pub const ALL: &[&dyn Experiment] = &[&workflows::Workflows];
+pub const ALL: &[&dyn Experiment] = &[&optimum::Optimum, &workflows::Workflows];
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

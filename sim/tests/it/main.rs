@@ -1,5 +1,6 @@
 //! The simulator as its users see it: files in, figures out.
 
 mod data;
+mod optimum;
 mod paper;
 mod place;
