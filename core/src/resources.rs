@@ -28,6 +28,7 @@ impl Resources {
     };
 
     /// CPU and memory, no GPU.
+    #[inline]
     #[must_use]
     pub const fn new(cpu_milli: MilliCpu, memory_mib: MebiBytes) -> Self {
         Self {
@@ -38,6 +39,7 @@ impl Resources {
     }
 
     /// Whether this demand fits into `free`, class by class.
+    #[inline]
     #[must_use]
     pub fn fits(&self, free: &Self) -> bool {
         self.cpu_milli <= free.cpu_milli
@@ -46,6 +48,7 @@ impl Resources {
     }
 
     /// `self - demand`, or `None` if any class would go below zero.
+    #[inline]
     #[must_use]
     pub fn checked_sub(&self, demand: &Self) -> Option<Self> {
         demand.fits(self).then(|| Self {
@@ -56,6 +59,7 @@ impl Resources {
     }
 
     /// The sum, class by class; stays at the largest value instead of overflowing.
+    #[inline]
     #[must_use]
     pub fn saturating_add(&self, other: &Self) -> Self {
         Self {

@@ -30,6 +30,7 @@ impl Millis {
     pub const INFINITY: Self = Self(f64::INFINITY);
 
     /// Wraps a number of milliseconds. NaN becomes infinity: an unknown time must never look short.
+    #[inline]
     #[must_use]
     pub const fn new(ms: f64) -> Self {
         if ms.is_nan() {
@@ -40,18 +41,21 @@ impl Millis {
     }
 
     /// The number of milliseconds.
+    #[inline]
     #[must_use]
     pub const fn get(self) -> f64 {
         self.0
     }
 
     /// Whether the span is finite.
+    #[inline]
     #[must_use]
     pub const fn is_finite(self) -> bool {
         self.0.is_finite()
     }
 
     /// The larger of two spans.
+    #[inline]
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Ord::max(self, other)
@@ -66,6 +70,7 @@ impl<'de> Deserialize<'de> for Millis {
 }
 
 impl PartialEq for Millis {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
@@ -74,12 +79,14 @@ impl PartialEq for Millis {
 impl Eq for Millis {}
 
 impl PartialOrd for Millis {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl Ord for Millis {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.total_cmp(&other.0)
     }
@@ -88,12 +95,14 @@ impl Ord for Millis {
 impl Add for Millis {
     type Output = Self;
 
+    #[inline]
     fn add(self, other: Self) -> Self {
         Self::new(self.0 + other.0)
     }
 }
 
 impl AddAssign for Millis {
+    #[inline]
     fn add_assign(&mut self, other: Self) {
         *self = *self + other;
     }
@@ -102,6 +111,7 @@ impl AddAssign for Millis {
 impl Sub for Millis {
     type Output = Self;
 
+    #[inline]
     fn sub(self, other: Self) -> Self {
         Self::new(self.0 - other.0)
     }
@@ -110,6 +120,7 @@ impl Sub for Millis {
 impl Mul<f64> for Millis {
     type Output = Self;
 
+    #[inline]
     fn mul(self, factor: f64) -> Self {
         Self::new(self.0 * factor)
     }
@@ -139,18 +150,21 @@ macro_rules! integer_unit {
 
         impl $name {
             /// The bare number.
+            #[inline]
             #[must_use]
             pub const fn get(self) -> u64 {
                 self.0
             }
 
             /// `self + other`, staying at the largest value instead of overflowing.
+            #[inline]
             #[must_use]
             pub const fn saturating_add(self, other: Self) -> Self {
                 Self(self.0.saturating_add(other.0))
             }
 
             /// `self - other`, staying at zero instead of going below.
+            #[inline]
             #[must_use]
             pub const fn saturating_sub(self, other: Self) -> Self {
                 Self(self.0.saturating_sub(other.0))

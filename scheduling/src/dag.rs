@@ -2,7 +2,7 @@
 //!
 //! A [`Dag`] is made by a [`DagBuilder`] only, which refuses cycles, edges to nowhere, double edges and amounts that are no
 //! amounts; past it nothing checks again. Several entries get a common virtual one of zero work in front (its index is the last),
-//! so that every job starts in one place. Internally it is a `petgraph` graph; no type of petgraph leaves this module.
+//! so that every job starts in one place. `petgraph` finds cycles and an order; no type of petgraph leaves this module.
 //!
 //! Order: tasks keep the index of their insertion; edges are sorted, so the order in which they were added cannot show.
 
@@ -240,10 +240,42 @@ fn amount(time: Millis) -> Option<Millis> {
     (time.is_finite() && time.get() >= 0.0).then(|| Millis::new(time.get() + 0.0))
 }
 
+/// The neighbours of each task in one direction, side by side in memory: placement walks along them for every task and cluster.
+#[derive(Clone, Debug)]
+struct Neighbours {
+    /// Where each task's begin; one more at the end.
+    first: Vec<usize>,
+    edges: Vec<(TaskIndex, Transfer)>,
+}
+
+impl Neighbours {
+    fn new(graph: &DiGraph<Task, Transfer>, direction: Direction) -> Self {
+        let mut first = vec![0];
+        let mut edges = Vec::with_capacity(graph.edge_count());
+        for node in graph.node_indices() {
+            edges.extend(graph.edges_directed(node, direction).map(|edge| {
+                let other = match direction {
+                    Direction::Incoming => edge.source(),
+                    Direction::Outgoing => edge.target(),
+                };
+                (TaskIndex::new(other.index()), *edge.weight())
+            }));
+            first.push(edges.len());
+        }
+        Self { first, edges }
+    }
+
+    fn of(&self, index: TaskIndex) -> &[(TaskIndex, Transfer)] {
+        &self.edges[self.first[index.get()]..self.first[index.get() + 1]]
+    }
+}
+
 /// Tasks without cycles, with one entry.
 #[derive(Clone, Debug)]
 pub struct Dag {
-    graph: DiGraph<Task, Transfer>,
+    tasks: Vec<Task>,
+    parents: Neighbours,
+    children: Neighbours,
     order: Vec<TaskIndex>,
     entry: TaskIndex,
     exits: Vec<TaskIndex>,
@@ -284,7 +316,14 @@ impl Dag {
             entry: order[0],
             exits,
             order,
-            graph,
+            parents: Neighbours::new(&graph, Direction::Incoming),
+            children: Neighbours::new(&graph, Direction::Outgoing),
+            tasks: graph
+                .into_nodes_edges()
+                .0
+                .into_iter()
+                .map(|node| node.weight)
+                .collect(),
             virtual_entry,
         })
     }
@@ -292,7 +331,7 @@ impl Dag {
     /// How many tasks there are, the virtual entry included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.graph.node_count()
+        self.tasks.len()
     }
 
     /// Always false: a DAG has at least one task.
@@ -304,7 +343,7 @@ impl Dag {
     /// How many edges there are, those of the virtual entry included.
     #[must_use]
     pub fn edge_count(&self) -> usize {
-        self.graph.edge_count()
+        self.children.edges.len()
     }
 
     /// How many tasks were given, the virtual entry not included.
@@ -324,7 +363,7 @@ impl Dag {
     /// If `index` is of another DAG and too large.
     #[must_use]
     pub fn task(&self, index: TaskIndex) -> &Task {
-        &self.graph[index.node()]
+        &self.tasks[index.get()]
     }
 
     /// The tasks in an order in which parents come before children.
@@ -354,21 +393,17 @@ impl Dag {
     /// Whether a task has no children.
     #[must_use]
     pub fn is_exit(&self, index: TaskIndex) -> bool {
-        self.children(index).next().is_none()
+        self.children.of(index).is_empty()
     }
 
     /// Whom a task waits for, and what it gets from each.
     pub fn parents(&self, index: TaskIndex) -> impl Iterator<Item = (TaskIndex, Transfer)> + '_ {
-        self.graph
-            .edges_directed(index.node(), Direction::Incoming)
-            .map(|edge| (TaskIndex::new(edge.source().index()), *edge.weight()))
+        self.parents.of(index).iter().copied()
     }
 
     /// Who waits for a task, and what each gets from it.
     pub fn children(&self, index: TaskIndex) -> impl Iterator<Item = (TaskIndex, Transfer)> + '_ {
-        self.graph
-            .edges_directed(index.node(), Direction::Outgoing)
-            .map(|edge| (TaskIndex::new(edge.target().index()), *edge.weight()))
+        self.children.of(index).iter().copied()
     }
 }
 

@@ -7,6 +7,7 @@
 //! | module | plays |
 //! | --- | --- |
 //! | [`command`] | the commands `fdn sim …` |
+//! | [`generate`] | random jobs and clusters |
 //! | [`place`] | recorded workflows on a described network |
 //! | [`autoscale`] | functions of recorded traces under an autoscaler |
 //! | [`devices`] | pods that want slices of devices, until the cluster is full |
@@ -22,6 +23,7 @@ pub mod command;
 pub mod devices;
 mod error;
 pub mod events;
+pub mod generate;
 pub mod input;
 pub mod optimistic;
 pub mod paper;

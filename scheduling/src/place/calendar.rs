@@ -32,12 +32,25 @@ pub(super) trait Calendar: Default + std::fmt::Debug {
     /// When the first slot has nothing more to do; infinity without slots.
     fn available(&self) -> f64;
 
+    /// Before this nothing can start any more, in whatever gap; taking slots never makes it earlier.
+    fn floor(&self) -> f64;
+
     /// The earliest start; infinity without slots.
     fn earliest(&self, wanted: &Wanted<'_>) -> f64;
 
     /// Takes a slot from `start`, which [`Calendar::earliest`] has given, to `finish`, and returns its number. `held` is what
     /// the container holds meanwhile.
     fn occupy(&mut self, start: f64, finish: f64, held: Resources) -> u32;
+}
+
+/// Makes a list `count` long; what is not needed now goes to `spare` and comes back from there, with its memory.
+pub(super) fn resize<T: Default>(list: &mut Vec<T>, spare: &mut Vec<T>, count: usize) {
+    while list.len() > count {
+        spare.extend(list.pop());
+    }
+    while list.len() < count {
+        list.push(spare.pop().unwrap_or_default());
+    }
 }
 
 /// Slots to which containers are only ever appended: no gap is filled.
@@ -54,6 +67,10 @@ impl Calendar for Append {
     }
 
     fn available(&self) -> f64 {
+        self.available
+    }
+
+    fn floor(&self) -> f64 {
         self.available
     }
 

@@ -5,9 +5,9 @@
 
 use fdn_core::{Millis, Resources};
 
-use super::calendar::{Calendar, Held, Wanted};
+use super::calendar::{Calendar, Held, Wanted, resize};
 use super::infeasible::{Exclusion, Infeasible};
-use super::model::ClusterIndex;
+use super::model::{ClusterIndex, Speed};
 use super::plan::Placement;
 use super::problem::{Hold, Problem};
 use super::timeline::Timeline;
@@ -43,23 +43,34 @@ struct Current {
 #[derive(Debug, Default)]
 pub(super) struct Engine<C> {
     lanes: Vec<Lane<C>>,
+    spare: Vec<Lane<C>>,
+    speeds: Vec<Speed>,
+    /// Before this nothing starts on a cluster any more.
+    floor: Vec<f64>,
     current: Current,
     /// Of the current task: when its data is on each cluster.
     ready: Vec<f64>,
+    /// Of the current task: how long it runs on each cluster.
+    work: Vec<f64>,
     placed: Vec<Placement>,
 }
 
 impl<C: Calendar> Engine<C> {
     /// Starts with the clusters as the problem has them.
     pub(super) fn begin(&mut self, problem: &Problem<'_>) {
-        self.lanes
-            .resize_with(problem.clusters().len(), Lane::default);
-        let barred = problem.barred();
-        for ((lane, cluster), barred) in self.lanes.iter_mut().zip(problem.clusters()).zip(barred) {
-            lane.barred = barred;
+        resize(&mut self.lanes, &mut self.spare, problem.clusters().len());
+        let barrier = problem.barrier();
+        for (p, (lane, cluster)) in self.lanes.iter_mut().zip(problem.clusters()).enumerate() {
+            lane.barred = barrier(p);
             lane.free = cluster.free;
             lane.slots.begin(&cluster.slots);
         }
+        self.floor.clear();
+        self.floor
+            .extend(self.lanes.iter().map(|lane| lane.slots.floor()));
+        self.speeds.clear();
+        self.speeds
+            .extend(problem.clusters().iter().map(|cluster| cluster.speed));
         self.placed.clear();
         self.placed
             .resize(problem.dag().len(), Placement::default());
@@ -88,10 +99,7 @@ impl<C: Calendar> Engine<C> {
     /// Makes `task` the current one. Its parents must have been committed; to look ahead, those that have not do not count.
     pub(super) fn take_up(&mut self, problem: &Problem<'_>, task: TaskIndex) {
         let arrival = problem.arrival().get();
-        self.current = Current {
-            demand: problem.dag().task(task).demand,
-            is_exit: problem.dag().is_exit(task),
-        };
+        self.set_current(problem, task);
         self.ready.clear();
         if task == problem.dag().entry() {
             self.ready
@@ -129,6 +137,39 @@ impl<C: Calendar> Engine<C> {
         }
     }
 
+    /// A bound of [`Candidate::key`] from below that costs next to nothing: the current task starts when it can, if there is room.
+    #[inline]
+    pub(super) fn least_key(&self, problem: &Problem<'_>, cluster: usize) -> f64 {
+        let start = self.floor[cluster].max(self.ready[cluster]);
+        start + self.work[cluster] + self.way_back(problem, cluster)
+    }
+
+    /// What the choice counts for the way back.
+    #[inline]
+    fn way_back(&self, problem: &Problem<'_>, cluster: usize) -> f64 {
+        if self.current.is_exit && problem.options().exit_leg {
+            problem.distance()[cluster].get()
+        } else {
+            0.0
+        }
+    }
+
+    fn set_current(&mut self, problem: &Problem<'_>, task: TaskIndex) {
+        self.current = Current {
+            demand: problem.dag().task(task).demand,
+            is_exit: problem.dag().is_exit(task),
+        };
+        self.work.clear();
+        match problem.row(task) {
+            Some(row) => self.work.extend_from_slice(row),
+            None => {
+                let work = problem.dag().task(task).work;
+                let times = self.speeds.iter().map(|speed| speed.time(work).get());
+                self.work.extend(times);
+            }
+        }
+    }
+
     /// When the current task's data is on each cluster, to be handed to [`Engine::resume`].
     pub(super) fn all_ready(&self) -> &[f64] {
         &self.ready
@@ -136,24 +177,16 @@ impl<C: Calendar> Engine<C> {
 
     /// Makes `task` the current one again, with what [`Engine::all_ready`] gave when it was.
     pub(super) fn resume(&mut self, problem: &Problem<'_>, task: TaskIndex, ready: &[f64]) {
-        self.current = Current {
-            demand: problem.dag().task(task).demand,
-            is_exit: problem.dag().is_exit(task),
-        };
+        self.set_current(problem, task);
         self.ready.clear();
         self.ready.extend_from_slice(ready);
     }
 
     /// What the current task would mean on a cluster.
-    pub(super) fn candidate(
-        &self,
-        problem: &Problem<'_>,
-        task: TaskIndex,
-        cluster: usize,
-    ) -> Candidate {
+    pub(super) fn candidate(&self, problem: &Problem<'_>, cluster: usize) -> Candidate {
         let lane = &self.lanes[cluster];
         let demand = &self.current.demand;
-        let work = problem.work(task, ClusterIndex::new(cluster)).get();
+        let work = self.work[cluster];
         let mut excluded = lane
             .barred
             .or_else(|| self.shortage(problem, demand, cluster));
@@ -167,16 +200,11 @@ impl<C: Calendar> Engine<C> {
         if excluded.is_none() && !finish.is_finite() {
             excluded = Some(Exclusion::NeverFinishes);
         }
-        let back = if problem.options().exit_leg && self.current.is_exit {
-            problem.distance()[cluster].get()
-        } else {
-            0.0
-        };
         Candidate {
             start,
             work,
             finish,
-            key: finish + back,
+            key: finish + self.way_back(problem, cluster),
             excluded,
         }
     }
@@ -221,6 +249,7 @@ impl<C: Calendar> Engine<C> {
             }
         };
         let slot = lane.slots.occupy(start, finish, held);
+        self.floor[cluster] = lane.slots.floor();
         self.placed[task.get()] = Placement {
             cluster: ClusterIndex::new(cluster),
             slot,
@@ -231,13 +260,13 @@ impl<C: Calendar> Engine<C> {
 
     /// Places the current task on a cluster that does not exclude it, as early as it can start there.
     pub(super) fn put(&mut self, problem: &Problem<'_>, task: TaskIndex, cluster: usize) {
-        let candidate = self.candidate(problem, task, cluster);
+        let candidate = self.candidate(problem, cluster);
         self.commit(problem, task, cluster, &candidate);
     }
 
     /// Why no cluster can take the current task.
     pub(super) fn refuse(&self, problem: &Problem<'_>, task: TaskIndex) -> Infeasible {
-        let excluded = |p: usize| self.candidate(problem, task, p).excluded;
+        let excluded = |p: usize| self.candidate(problem, p).excluded;
         let clusters = problem.clusters().iter().enumerate();
         Infeasible {
             task,

@@ -280,7 +280,7 @@ fn terms<C: Calendar>(
     task: TaskIndex,
     cluster: usize,
 ) -> (Terms, Option<Exclusion>) {
-    let candidate = engine.candidate(problem, task, cluster);
+    let candidate = engine.candidate(problem, cluster);
     let distance = problem.distance()[cluster];
     let finish = Millis::new(candidate.finish);
     let terms = Terms {

@@ -57,6 +57,12 @@ impl Placer for HeuOrche {
         self.begin(problem);
         self.list.place(problem, detail, earliest_finish(problem))
     }
+
+    fn place_into(&mut self, problem: &Problem<'_>, plan: &mut Plan) -> Result<(), Infeasible> {
+        self.begin(problem);
+        self.list
+            .place_into(problem, plan, earliest_finish(problem))
+    }
 }
 
 impl HeuOrche {
@@ -90,7 +96,7 @@ impl HeuOrche {
                     .choose(task, earliest_finish(problem))
                     .ok_or_else(|| misfit(None, Exclusion::NeverFinishes))?,
             };
-            let candidate = self.list.engine.candidate(problem, task, cluster);
+            let candidate = self.list.engine.candidate(problem, cluster);
             if let Some(exclusion) = candidate.excluded {
                 return Err(misfit(Some(ClusterIndex::new(cluster)), exclusion));
             }

@@ -34,6 +34,11 @@ pub enum Exclusion {
     },
     /// The task cannot run on this cluster, or its data never gets there.
     NeverFinishes,
+    /// The job is too large for the search that was asked for.
+    NotSearched {
+        /// How many tasks it has.
+        tasks: usize,
+    },
 }
 
 impl fmt::Display for Exclusion {
@@ -50,6 +55,9 @@ impl fmt::Display for Exclusion {
                 None => f.write_str("has no room"),
             },
             Self::NeverFinishes => f.write_str("would never finish it"),
+            Self::NotSearched { tasks } => {
+                write!(f, "is not searched for a job of {tasks} tasks")
+            }
         }
     }
 }

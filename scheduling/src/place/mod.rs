@@ -25,9 +25,11 @@
 //! nothing: one that is down, draining or without slots, that the client cannot reach, or that is more than a million times
 //! slower than the fastest ([`SLOWEST_RATIO`]; as a speed tends to zero, its mean costs drown all others).
 
+mod best;
 mod bound;
 mod calendar;
 mod engine;
+mod exact;
 mod explain;
 mod heu_orche;
 mod infeasible;
@@ -39,10 +41,13 @@ mod policy;
 mod portfolio;
 mod problem;
 mod rank;
+mod replay;
 mod slots;
 mod timeline;
 
+pub use best::Best;
 pub use bound::lower_bound;
+pub use exact::{Exact, ExactError, Optimum};
 pub use explain::{CandidateReport, Report, TaskReport, Terms, Verdict};
 pub use heu_orche::{HeuOrche, Misfit};
 pub use infeasible::{Exclusion, Infeasible};
@@ -76,6 +81,16 @@ pub trait Placer {
     /// # Errors
     /// The first task that no cluster can take, with what keeps it out of each.
     fn place(&mut self, problem: &Problem<'_>, detail: Detail) -> Result<Planned, Infeasible>;
+
+    /// The same without a report, into the memory of a plan that is no longer needed. Placers that serve job after job allocate
+    /// nothing for it once their buffers are warm.
+    ///
+    /// # Errors
+    /// As [`Placer::place`]; the plan is then as it was.
+    fn place_into(&mut self, problem: &Problem<'_>, plan: &mut Plan) -> Result<(), Infeasible> {
+        *plan = self.place(problem, Detail::Nothing)?.plan;
+        Ok(())
+    }
 }
 
 /// Places a job with [`HeuOrche`] and reports every candidate.

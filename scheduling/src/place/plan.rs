@@ -31,8 +31,8 @@ impl Default for Placement {
     }
 }
 
-/// Where and when every task of a job runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where and when every task of a job runs. The default is a plan of nothing, as memory for [`super::Placer::place_into`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     placements: Vec<Placement>,
     order: Vec<TaskIndex>,
@@ -48,16 +48,25 @@ impl Plan {
     /// If there is no placement for each task.
     #[must_use]
     pub fn new(problem: &Problem<'_>, placements: Vec<Placement>, order: Vec<TaskIndex>) -> Self {
-        let arrives = |exit: &TaskIndex| {
-            let placement = &placements[exit.get()];
-            placement.finish + problem.distance()[placement.cluster.get()]
-        };
-        let last = problem.dag().exits().iter().map(arrives).max();
         Self {
-            latency: last.map_or(Millis::ZERO, |last| last - problem.arrival()),
+            latency: latency(problem, &placements),
             placements,
             order,
         }
+    }
+
+    /// As [`Plan::new`], into the memory of this plan.
+    pub(super) fn fill(
+        &mut self,
+        problem: &Problem<'_>,
+        placements: &[Placement],
+        order: &[TaskIndex],
+    ) {
+        self.latency = latency(problem, placements);
+        self.placements.clear();
+        self.placements.extend_from_slice(placements);
+        self.order.clear();
+        self.order.extend_from_slice(order);
     }
 
     /// The placements, by task.
@@ -136,6 +145,16 @@ impl Plan {
             }
         }
     }
+}
+
+/// Formula (5).
+fn latency(problem: &Problem<'_>, placements: &[Placement]) -> Millis {
+    let arrives = |exit: &TaskIndex| {
+        let placement = &placements[exit.get()];
+        placement.finish + problem.distance()[placement.cluster.get()]
+    };
+    let last = problem.dag().exits().iter().map(arrives).max();
+    last.map_or(Millis::ZERO, |last| last - problem.arrival())
 }
 
 /// A plan and the reasons for it.

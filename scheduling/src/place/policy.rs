@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::list::{Cpop, Heft, Lookahead, Mct, Olb, Peft, PeftOrder, Ready, ReadyRule};
-use super::{Detail, HeuOrche, Infeasible, Placer, Planned, Portfolio, Problem, Score};
+use super::{
+    Best, Detail, Exact, HeuOrche, Infeasible, Placer, Planned, Portfolio, Problem, Score,
+};
 
 /// A way to place a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +36,10 @@ pub enum Policy {
     Etf,
     /// [`Olb`]: opportunistic load balancing.
     Olb,
+    /// [`Best`]: simulated annealing from the best of these.
+    Best,
+    /// [`Exact`]: branch and bound, for jobs of at most [`Exact::TASKS_MAX`] tasks.
+    Exact,
 }
 
 /// What a policy that searches may spend; the others spend nothing.
@@ -43,6 +49,8 @@ pub struct Budget {
     pub steps: u64,
     /// The seed of its choices.
     pub seed: u64,
+    /// Nodes of an exact search.
+    pub nodes: u64,
 }
 
 impl Default for Budget {
@@ -50,6 +58,7 @@ impl Default for Budget {
         Self {
             steps: 3_000,
             seed: 1,
+            nodes: Exact::NODES_MAX,
         }
     }
 }
@@ -67,7 +76,7 @@ fn names() -> String {
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::HeuOrche,
         Self::HeuOrcheInverse,
         Self::Heft,
@@ -80,6 +89,8 @@ impl Policy {
         Self::Mct,
         Self::Etf,
         Self::Olb,
+        Self::Best,
+        Self::Exact,
     ];
 
     /// The name by which it is chosen.
@@ -98,12 +109,14 @@ impl Policy {
             Self::Mct => "mct",
             Self::Etf => "etf",
             Self::Olb => "olb",
+            Self::Best => "best",
+            Self::Exact => "exact",
         }
     }
 
     /// A placer of this kind, which may spend `budget` on each job if it searches.
     #[must_use]
-    pub fn placer(self, _budget: Budget) -> Box<dyn Placer> {
+    pub fn placer(self, budget: Budget) -> Box<dyn Placer> {
         match self {
             Self::HeuOrche => Box::new(HeuOrche::default()),
             Self::HeuOrcheInverse => Box::new(Inverse::default()),
@@ -117,6 +130,8 @@ impl Policy {
             Self::Mct => Box::new(Mct::default()),
             Self::Etf => Box::new(Ready::new(ReadyRule::EarliestStart)),
             Self::Olb => Box::new(Olb::default()),
+            Self::Best => Box::new(Best::new(budget.steps, budget.seed)),
+            Self::Exact => Box::new(Exact::with_limits(Exact::TASKS_MAX, budget.nodes)),
         }
     }
 }

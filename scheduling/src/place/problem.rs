@@ -250,30 +250,39 @@ impl<'a> Problem<'a> {
     /// If there is no such task or cluster.
     #[must_use]
     pub fn work(&self, task: TaskIndex, cluster: ClusterIndex) -> Millis {
-        match self.costs {
+        match self.row(task) {
             None => self.clusters[cluster.get()]
                 .speed
                 .time(self.dag.task(task).work),
-            Some(_) if Some(task) == self.dag.virtual_entry() => Millis::ZERO,
-            Some(costs) => Millis::new(costs.times[task.get() * costs.clusters + cluster.get()]),
+            Some(row) => Millis::new(row[cluster.get()]),
         }
+    }
+
+    /// The run times that were given for a task, by cluster; `None` where they follow from work and speed, as they do for a
+    /// virtual entry, which has no work.
+    pub(super) fn row(&self, task: TaskIndex) -> Option<&'a [f64]> {
+        let costs = self.costs?;
+        if Some(task) == self.dag.virtual_entry() {
+            return None;
+        }
+        let row = task.get() * costs.clusters;
+        Some(&costs.times[row..row + costs.clusters])
     }
 
     /// `wbar(c)` of each task: the mean over the usable clusters on which it can run.
     pub(super) fn mean_work(&self, usable: impl Fn(usize) -> bool) -> impl Fn(TaskIndex) -> f64 {
-        let usable: Vec<usize> = (0..self.clusters.len()).filter(|&p| usable(p)).collect();
         let inverse = mean(
-            usable
-                .iter()
-                .map(|&p| 1.0 / self.clusters[p].speed.get())
+            (0..self.clusters.len())
+                .filter(|&p| usable(p))
+                .map(|p| 1.0 / self.clusters[p].speed.get())
                 .filter(|inverse| inverse.is_finite()),
         );
         move |task| match self.costs {
             None => self.dag.task(task).work.get() * inverse,
             Some(_) => mean(
-                usable
-                    .iter()
-                    .map(|&p| self.work(task, ClusterIndex::new(p)).get())
+                (0..self.clusters.len())
+                    .filter(|&p| usable(p))
+                    .map(|p| self.work(task, ClusterIndex::new(p)).get())
                     .filter(|time| time.is_finite()),
             ),
         }
@@ -282,35 +291,35 @@ impl<'a> Problem<'a> {
     /// What keeps the whole job out of each cluster, if anything does; see the module for why these clusters count as absent.
     #[must_use]
     pub fn barred(&self) -> Vec<Option<Exclusion>> {
-        let barred = |p: usize| {
-            let cluster = &self.clusters[p];
-            match cluster.availability {
-                Availability::Down => Some(Exclusion::Down),
-                Availability::Draining => Some(Exclusion::Draining),
-                Availability::Up if !cluster.slots.earliest().is_finite() => {
-                    Some(Exclusion::NoSlots)
-                }
-                Availability::Up if !self.distance[p].is_finite() => Some(Exclusion::OutOfReach),
-                Availability::Up => None,
-            }
-        };
-        let mut barred: Vec<_> = (0..self.clusters.len()).map(barred).collect();
-        if self.costs.is_none() {
-            self.bar_the_slow(&mut barred);
-        }
-        barred
+        (0..self.clusters.len()).map(self.barrier()).collect()
     }
 
-    fn bar_the_slow(&self, barred: &mut [Option<Exclusion>]) {
-        let speeds = || self.clusters.iter().map(|cluster| cluster.speed.get());
-        let fastest = speeds()
-            .zip(&*barred)
-            .filter(|(_, barred)| barred.is_none())
-            .fold(0.0, |fastest: f64, (speed, _)| fastest.max(speed));
-        for (speed, barred) in speeds().zip(barred) {
-            if barred.is_none() && (speed == 0.0 || speed < fastest * SLOWEST_RATIO) {
-                *barred = Some(Exclusion::TooSlow);
-            }
+    /// [`Problem::barred`] of one cluster after the other, into no memory.
+    pub(super) fn barrier(&self) -> impl Fn(usize) -> Option<Exclusion> + use<'a> {
+        let problem = *self;
+        let fastest = (0..problem.clusters.len())
+            .filter(|&p| problem.closed(p).is_none())
+            .map(|p| problem.clusters[p].speed.get())
+            .fold(0.0, f64::max);
+        let slowest = fastest * SLOWEST_RATIO;
+        move |p| {
+            let speed = problem.clusters[p].speed.get();
+            let too_slow = problem.costs.is_none() && (speed == 0.0 || speed < slowest);
+            problem
+                .closed(p)
+                .or_else(|| too_slow.then_some(Exclusion::TooSlow))
+        }
+    }
+
+    /// What keeps the whole job out of a cluster, however fast it is.
+    fn closed(&self, p: usize) -> Option<Exclusion> {
+        let cluster = &self.clusters[p];
+        match cluster.availability {
+            Availability::Down => Some(Exclusion::Down),
+            Availability::Draining => Some(Exclusion::Draining),
+            Availability::Up if !cluster.slots.earliest().is_finite() => Some(Exclusion::NoSlots),
+            Availability::Up if !self.distance[p].is_finite() => Some(Exclusion::OutOfReach),
+            Availability::Up => None,
         }
     }
 }

@@ -9,6 +9,7 @@
 //! a task enters the queue only when its parents have left it. Scores that differ by rounding alone tie: they are compared to 40
 //! binary digits, so that not the noise of a sum but the index decides. O(n log n + |E|).
 
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -45,15 +46,19 @@ pub(super) fn fill_scores(
     }
 }
 
-/// The mean `omega` of an edge over the ordered pairs of different clusters.
+/// The mean `omega` of an edge over the ordered pairs of different clusters. It looks at every pair, but only if some transfer
+/// depends on them.
 pub(super) fn mean_transfer(
     problem: &Problem<'_>,
     usable: impl Fn(usize) -> bool,
 ) -> impl Fn(Transfer) -> f64 {
-    let (latency, per_byte) = problem.network().mean(usable);
+    let link = OnceCell::new();
     move |transfer| match transfer {
         Transfer::Fixed(time) => time.get(),
-        Transfer::Data(size) => latency + size.as_bytes() as f64 * per_byte,
+        Transfer::Data(size) => {
+            let (latency, per_byte) = link.get_or_init(|| problem.network().mean(&usable));
+            latency + size.as_bytes() as f64 * per_byte
+        }
     }
 }
 

@@ -20,7 +20,7 @@
 
 use fdn_core::Resources;
 
-use super::calendar::{Calendar, Held, Wanted};
+use super::calendar::{Calendar, Held, Wanted, resize};
 use super::slots::Slots;
 use crate::live::class_max;
 
@@ -82,13 +82,14 @@ impl Lane {
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     lanes: Vec<Lane>,
+    spare: Vec<Lane>,
     /// At least what is held at any time.
     peak: Resources,
 }
 
 impl Calendar for Timeline {
     fn begin(&mut self, slots: &Slots) {
-        self.lanes.resize_with(slots.len(), Lane::default);
+        resize(&mut self.lanes, &mut self.spare, slots.len());
         for record in slots.records() {
             let lane = &mut self.lanes[record.index as usize];
             lane.taken = record.available.get();
@@ -109,6 +110,11 @@ impl Calendar for Timeline {
     fn available(&self) -> f64 {
         let end = |lane: &Lane| lane.runs.last().map_or(lane.taken, |run| run.end);
         self.lanes.iter().map(end).fold(f64::INFINITY, f64::min)
+    }
+
+    fn floor(&self) -> f64 {
+        let taken = self.lanes.iter().map(|lane| lane.taken);
+        taken.fold(f64::INFINITY, f64::min)
     }
 
     fn earliest(&self, wanted: &Wanted<'_>) -> f64 {

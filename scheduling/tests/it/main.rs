@@ -1,8 +1,10 @@
 //! Tests of the crate through its public interface: worked examples with published numbers, properties over random instances,
 //! and slow oracles that share no code with what they judge.
 
+mod best;
 mod checker;
 mod commit;
+mod exact;
 mod examples;
 mod explain;
 mod insertion;

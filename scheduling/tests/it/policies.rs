@@ -13,10 +13,15 @@ use crate::oracle::optimum;
 use crate::properties::{close, with_cluster};
 use crate::random::random_job;
 
+/// Enough to change something, and little enough for many instances.
+const BUDGET: Budget = Budget {
+    steps: 200,
+    seed: 1,
+    nodes: 5_000,
+};
+
 fn place(policy: Policy, problem: &Problem<'_>) -> Result<Planned, Infeasible> {
-    policy
-        .placer(Budget::default())
-        .place(problem, Detail::Nothing)
+    policy.placer(BUDGET).place(problem, Detail::Nothing)
 }
 
 fn any_policy() -> impl Strategy<Value = Policy> {
@@ -122,10 +127,10 @@ proptest! {
     #[test]
     fn nothing_depends_on_what_was_placed_before_or_on_the_report(first in raw(8, 4), second in raw(8, 4), policy in any_policy()) {
         let (first, second) = (first.build(), second.build());
-        let mut used = policy.placer(Budget::default());
+        let mut used = policy.placer(BUDGET);
         let _ = used.place(&first.problem(), Detail::Full);
         let quiet = used.place(&second.problem(), Detail::Nothing);
-        let fresh = policy.placer(Budget::default()).place(&second.problem(), Detail::Full);
+        let fresh = policy.placer(BUDGET).place(&second.problem(), Detail::Full);
         match (quiet, fresh) {
             (Ok(quiet), Ok(fresh)) => {
                 prop_assert_eq!(&quiet.plan, &fresh.plan);
@@ -227,7 +232,11 @@ fn on_clusters(raw: &Raw, clusters: &[Cluster], hold: Hold) -> Option<Instance> 
 
 #[test]
 fn large_jobs_pass_the_checker_and_repeat_exactly() {
-    for (seed, policy) in (0..).zip(Policy::ALL) {
+    let searches_small_jobs_only = |policy: &Policy| *policy == Policy::Exact;
+    let policies = Policy::ALL
+        .into_iter()
+        .filter(|policy| !searches_small_jobs_only(policy));
+    for (seed, policy) in (0..).zip(policies) {
         let clusters = 1 + seed as usize % 5;
         let (job, again) = (
             random_job(300, clusters, seed),

@@ -69,6 +69,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let budget = Budget {
         steps: args.budget,
         seed: args.seed,
+        ..Budget::default()
     };
     let placed = place(
         &workflow,

@@ -5,6 +5,7 @@
 mod autoscale;
 mod e4;
 mod e5;
+mod optimum;
 mod workflows;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use crate::report::Outcome;
 /// The experiments.
 pub const ALL: &[&dyn Experiment] = &[
     &workflows::Workflows,
+    &optimum::Optimum,
     &e4::E4,
     &e5::E5,
     &autoscale::Autoscale,

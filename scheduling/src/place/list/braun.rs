@@ -51,9 +51,9 @@ impl Placer for Olb {
 
     fn place(&mut self, problem: &Problem<'_>, detail: Detail) -> Result<Planned, Infeasible> {
         begin(&mut self.list, problem);
-        self.list.place(problem, detail, |engine, task, keys| {
+        self.list.place(problem, detail, |engine, _, keys| {
             for (cluster, key) in keys.iter_mut().enumerate() {
-                let candidate = engine.candidate(problem, task, cluster);
+                let candidate = engine.candidate(problem, cluster);
                 if candidate.excluded.is_none() {
                     *key = Key(engine.available(cluster).get(), 0.0);
                 }

@@ -50,7 +50,7 @@ impl Placer for Cpop {
         list.order.fill(problem.dag(), &list.scores, Score::Normal);
         list.place(problem, detail, |engine, task, keys| {
             for (cluster, key) in keys.iter_mut().enumerate() {
-                let candidate = engine.candidate(problem, task, cluster);
+                let candidate = engine.candidate(problem, cluster);
                 if candidate.excluded.is_none() {
                     let away = on_path[task.get()] && Some(cluster) != home;
                     *key = Key(f64::from(u8::from(away)), candidate.key);

@@ -17,7 +17,7 @@
 //! longer than without gaps: an earlier start is not always a better schedule.
 
 use super::super::timeline::Timeline;
-use super::super::{Detail, Infeasible, Placer, Planned, Problem};
+use super::super::{Detail, Infeasible, Placer, Plan, Planned, Problem};
 use super::{List, earliest_finish};
 
 /// The placer with its buffers, which serve job after job.
@@ -32,8 +32,20 @@ impl Placer for Heft {
     }
 
     fn place(&mut self, problem: &Problem<'_>, detail: Detail) -> Result<Planned, Infeasible> {
+        self.begin(problem);
+        self.list.place(problem, detail, earliest_finish(problem))
+    }
+
+    fn place_into(&mut self, problem: &Problem<'_>, plan: &mut Plan) -> Result<(), Infeasible> {
+        self.begin(problem);
+        self.list
+            .place_into(problem, plan, earliest_finish(problem))
+    }
+}
+
+impl Heft {
+    fn begin(&mut self, problem: &Problem<'_>) {
         self.list.begin(problem);
         self.list.order_by_rank(problem, problem.options().score);
-        self.list.place(problem, detail, earliest_finish(problem))
     }
 }

@@ -76,7 +76,7 @@ impl Trial {
         let clusters = 0..keys.len();
         self.candidates.clear();
         self.candidates
-            .extend(clusters.map(|p| engine.candidate(problem, task, p)));
+            .extend(clusters.map(|p| engine.candidate(problem, p)));
         self.children.clear();
         let children = problem.dag().children(task).map(|(child, _)| child);
         self.children.extend(children);
@@ -108,7 +108,7 @@ impl Trial {
             engine.take_up(problem, child);
             let mut best: Option<(usize, Candidate)> = None;
             for p in 0..engine.clusters() {
-                let candidate = engine.candidate(problem, child, p);
+                let candidate = engine.candidate(problem, p);
                 let least = best.map_or(f64::INFINITY, |(_, best)| best.key);
                 if candidate.excluded.is_none() && candidate.key < least {
                     best = Some((p, candidate));

@@ -63,31 +63,57 @@ impl<C: Calendar> List<C> {
     }
 
     /// Places the tasks in their order, each on the cluster with the least key among those that can take it, the first of equals.
-    /// `rate` sets the key of each of these; it must leave the engine as it was.
+    /// `rate` sets the key of each of these, but for those that it knows to lose; it must leave the engine as it was.
     pub(in crate::place) fn place(
         &mut self,
         problem: &Problem<'_>,
         detail: Detail,
-        mut rate: impl FnMut(&mut Engine<C>, TaskIndex, &mut [Key]),
+        rate: impl FnMut(&mut Engine<C>, TaskIndex, &mut [Key]),
     ) -> Result<Planned, Infeasible> {
         let mut report = Report::default();
+        self.run(
+            problem,
+            (detail == Detail::Full).then_some(&mut report),
+            rate,
+        )?;
+        Ok(Planned {
+            plan: self.plan(problem),
+            report,
+        })
+    }
+
+    /// [`List::place`] without a report, into a plan whose memory is used again.
+    pub(in crate::place) fn place_into(
+        &mut self,
+        problem: &Problem<'_>,
+        plan: &mut Plan,
+        rate: impl FnMut(&mut Engine<C>, TaskIndex, &mut [Key]),
+    ) -> Result<(), Infeasible> {
+        self.run(problem, None, rate)?;
+        plan.fill(problem, self.engine.placements(), &self.order.tasks);
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        problem: &Problem<'_>,
+        mut report: Option<&mut Report>,
+        mut rate: impl FnMut(&mut Engine<C>, TaskIndex, &mut [Key]),
+    ) -> Result<(), Infeasible> {
         for at in 0..self.order.tasks.len() {
             let task = self.order.tasks[at];
             self.engine.take_up(problem, task);
             let chosen = self
                 .choose(task, &mut rate)
                 .ok_or_else(|| self.engine.refuse(problem, task))?;
-            if detail == Detail::Full {
+            if let Some(report) = &mut report {
                 let score = self.scores[task.get()];
                 let explained = TaskReport::new(problem, &self.engine, task, score, chosen);
                 report.tasks.push(explained);
             }
             self.engine.put(problem, task, chosen);
         }
-        Ok(Planned {
-            plan: self.plan(problem),
-            report,
-        })
+        Ok(())
     }
 
     /// The cluster with the least key for the current task.
@@ -99,13 +125,13 @@ impl<C: Calendar> List<C> {
         self.keys.clear();
         self.keys.resize(self.engine.clusters(), Key::NEVER);
         rate(&mut self.engine, task, &mut self.keys);
-        let mut best = None;
-        for (cluster, key) in self.keys.iter().enumerate() {
-            if *key < best.map_or(Key::NEVER, |best: usize| self.keys[best]) {
-                best = Some(cluster);
+        let (mut least, mut chosen) = (Key::NEVER, None);
+        for (cluster, &key) in self.keys.iter().enumerate() {
+            if key < least {
+                (least, chosen) = (key, Some(cluster));
             }
         }
-        best
+        chosen
     }
 
     /// The plan of what was placed.
@@ -115,15 +141,21 @@ impl<C: Calendar> List<C> {
     }
 }
 
-/// The rule of the earliest finish, with the way back for exits if the options say so: formulas (4) and (7).
+/// The rule of the earliest finish, with the way back for exits if the options say so: formulas (4) and (7). Clusters that could
+/// not win even if they had room at once are not looked at closer.
 pub(in crate::place) fn earliest_finish<C: Calendar>(
     problem: &Problem<'_>,
 ) -> impl FnMut(&mut Engine<C>, TaskIndex, &mut [Key]) {
-    move |engine, task, keys| {
+    move |engine, _, keys| {
+        let mut least = f64::INFINITY;
         for (cluster, key) in keys.iter_mut().enumerate() {
-            let candidate = engine.candidate(problem, task, cluster);
+            if engine.least_key(problem, cluster) >= least {
+                continue;
+            }
+            let candidate = engine.candidate(problem, cluster);
             if candidate.excluded.is_none() {
                 *key = Key(candidate.key, 0.0);
+                least = least.min(candidate.key);
             }
         }
     }

@@ -79,7 +79,7 @@ impl Placer for Peft {
         }
         list.place(problem, detail, |engine, task, keys| {
             for ((cluster, key), rest) in keys.iter_mut().enumerate().zip(table.row(task)) {
-                let candidate = engine.candidate(problem, task, cluster);
+                let candidate = engine.candidate(problem, cluster);
                 if candidate.excluded.is_none() {
                     // What follows may fit nowhere; the task itself can still go there.
                     *key = Key((candidate.finish + rest).min(f64::MAX), 0.0);

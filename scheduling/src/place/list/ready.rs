@@ -123,7 +123,7 @@ impl Ready {
     fn best(&self, problem: &Problem<'_>, task: TaskIndex) -> Result<(Key, usize), Infeasible> {
         let mut best = (Key::NEVER, usize::MAX);
         for cluster in 0..self.engine.clusters() {
-            let candidate = self.engine.candidate(problem, task, cluster);
+            let candidate = self.engine.candidate(problem, cluster);
             let key = match self.rule {
                 ReadyRule::MinMin | ReadyRule::MaxMin => Key(candidate.key, 0.0),
                 ReadyRule::EarliestStart => Key(candidate.start, candidate.key),

@@ -1,0 +1,54 @@
+//! A schedule from an order and a cluster for each task: what searches hand over, as a plan with a report.
+
+use super::Detail;
+use super::engine::Engine;
+use super::explain::{Report, TaskReport};
+use super::plan::{Plan, Planned};
+use super::problem::Problem;
+use super::rank::scores;
+use super::timeline::Timeline;
+use crate::dag::TaskIndex;
+
+/// Sorts the tasks of a plan by their starts, into `order`.
+///
+/// Scheduled again in this order on their clusters, each at the earliest time, gaps included, no task starts later than in the
+/// plan: those before it run no longer than they did, so by induction slots and resources that were there for it still are. That
+/// holds for every plan that keeps the rules, however it was made.
+pub(super) fn by_start(plan: &Plan, order: &mut Vec<TaskIndex>) {
+    order.clear();
+    order.extend_from_slice(plan.order());
+    // Stable, so that a parent of no duration stays before its children.
+    order.sort_by_key(|task| plan.placement(*task).start);
+}
+
+/// Places the tasks in an order that keeps precedence, each on its cluster at the earliest time, gaps included.
+///
+/// # Panics
+/// If a cluster cannot take a task that is said to be there.
+pub(super) fn replay(
+    problem: &Problem<'_>,
+    engine: &mut Engine<Timeline>,
+    order: &[TaskIndex],
+    cluster: impl Fn(TaskIndex) -> usize,
+    detail: Detail,
+) -> Planned {
+    let scores = match detail {
+        Detail::Nothing => Vec::new(),
+        Detail::Full => scores(problem),
+    };
+    let mut report = Report::default();
+    engine.begin(problem);
+    for &task in order {
+        let chosen = cluster(task);
+        engine.take_up(problem, task);
+        if let Some(&score) = scores.get(task.get()) {
+            let explained = TaskReport::new(problem, engine, task, score, chosen);
+            report.tasks.push(explained);
+        }
+        engine.put(problem, task, chosen);
+    }
+    Planned {
+        plan: Plan::new(problem, engine.placements().to_vec(), order.to_vec()),
+        report,
+    }
+}
