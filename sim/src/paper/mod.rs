@@ -2,6 +2,9 @@
 //!
 //! An experiment is a value that implements [`Experiment`]; [`ALL`] lists them in the order in which they are run and printed.
 
+mod e3;
+mod hints;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +14,7 @@ use crate::progress::Progress;
 use crate::report::Outcome;
 
 /// The experiments.
-pub const ALL: &[&dyn Experiment] = &[];
+pub const ALL: &[&dyn Experiment] = &[&e3::E3, &hints::Hints];
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
