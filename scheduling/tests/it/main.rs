@@ -9,6 +9,7 @@ mod examples;
 mod explain;
 mod insertion;
 mod instance;
+mod instances;
 mod lists;
 mod oracle;
 mod policies;

@@ -3,8 +3,10 @@
 //! An experiment is a value that implements [`Experiment`]; [`ALL`] lists them in the order in which they are run and printed.
 
 mod autoscale;
+mod e3;
 mod e4;
 mod e5;
+mod hints;
 mod optimum;
 mod workflows;
 
@@ -20,6 +22,8 @@ use crate::report::Outcome;
 pub const ALL: &[&dyn Experiment] = &[
     &workflows::Workflows,
     &optimum::Optimum,
+    &e3::E3,
+    &hints::Hints,
     &e4::E4,
     &e5::E5,
     &autoscale::Autoscale,

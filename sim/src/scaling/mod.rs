@@ -8,6 +8,7 @@
 mod clock;
 mod outcome;
 mod setup;
+mod sustain;
 mod tasks;
 mod world;
 
@@ -15,6 +16,7 @@ use crate::Error;
 
 pub use outcome::{Latency, Outcome, Recorder, Stage, Stages};
 pub use setup::{Scheduler, Setup};
+pub use sustain::{full_share, sustainable};
 
 /// Runs the world.
 ///
