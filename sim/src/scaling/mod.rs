@@ -6,6 +6,7 @@
 //! from the node, until its instance starts.
 
 mod clock;
+mod optimistic;
 mod outcome;
 mod setup;
 mod tasks;
@@ -22,5 +23,8 @@ pub use setup::{Scheduler, Setup};
 /// When the setup cannot be used, or a rule was broken: a task started twice, a node over its capacity.
 pub fn simulate(setup: &Setup) -> Result<Outcome, Error> {
     setup.validate()?;
+    if setup.scheduler == Scheduler::Optimistic {
+        return optimistic::World::new(setup)?.run();
+    }
     world::World::new(setup)?.run()
 }

@@ -4,3 +4,4 @@ mod data;
 mod e4;
 mod optimistic;
 mod paper;
+mod scaling_optimistic;
