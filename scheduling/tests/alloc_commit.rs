@@ -62,6 +62,7 @@ fn taking_listing_and_committing_allocate_nothing() {
         (Look::All, 8),
         (Look::Sample(50), 8),
         (part, 8),
+        (Look::Dealt { hands: 10 }, 8),
         (Look::All, 0),
     ] {
         let mut committer =

@@ -22,6 +22,9 @@
 //! - A list has `h` entries ([`Choice::length`], 8), not all nodes that fit (0).
 //! - Pre-schedulers take the next container without waiting for the commit of the last, hence conflicts. So that those that see
 //!   the same do not all name the same node, equal scores are in random order, drawn for each list ([`Ties`]).
+//! - Which nodes a pre-scheduler looks at is a choice ([`Look`]). All of them, as in the source, gives the best list and the most
+//!   conflicts; a random sample of a tenth has fewer, and with lists of five stays within 5 % of a serial scheduler's spread
+//!   while nodes fill; hands dealt out have hardly any.
 //! - A list that waits for the committer ages. At most [`Settings::in_flight_max`] containers are out at a time, so that lists do
 //!   not pile up where they only grow old.
 //! - A container returned to the pending queue goes to its end.
@@ -82,6 +85,7 @@
 mod committer;
 mod list;
 mod merge;
+mod nodes;
 mod prescheduler;
 mod record;
 mod score;

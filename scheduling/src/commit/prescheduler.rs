@@ -33,6 +33,13 @@ pub enum Look {
         /// How many parts there are; 0 counts as 1.
         of: u32,
     },
+    /// At a hand of them: all nodes are shuffled and dealt out to so many lists, one after the other, then shuffled anew.
+    /// Lists in flight have no node in common as long as no more of them are in flight than there are hands, but for those of
+    /// two deals. 0 counts as 1.
+    Dealt {
+        /// How many hands a deal has.
+        hands: u32,
+    },
 }
 
 /// How a pre-scheduler chooses.
@@ -124,6 +131,10 @@ impl<S: Scoring> PreScheduler<S> {
                 let part = (index % of..count).step_by(of as usize);
                 self.candidates.extend(part.filter_map(consider));
             }
+            Look::Dealt { hands } => {
+                let hand = hand(assignment.ticket.attempt, hands.max(1), count);
+                self.candidates.extend(hand.filter_map(consider));
+            }
         }
         self.keep_best();
         list.ticket = assignment.ticket;
@@ -164,9 +175,57 @@ fn sample(places: &mut Vec<u32>, count: u32, size: usize, rng: &mut impl Rng) {
     }
 }
 
+/// The places in the hand of an attempt. A deal is an affine permutation of all places: a bijection, and another for each deal.
+fn hand(attempt: u64, hands: u32, count: u32) -> impl Iterator<Item = u32> {
+    let (deal, index) = (attempt / u64::from(hands), attempt % u64::from(hands));
+    let count = u64::from(count);
+    let (mut factor, offset) = (mix(2 * deal + 1), mix(2 * deal + 2));
+    while count > 1 && gcd(factor % count, count) != 1 {
+        factor = mix(factor);
+    }
+    let place = move |at: u64| {
+        let place = (factor % count * at + offset % count) % count;
+        u32::try_from(place).expect("places are numbered in 32 bits")
+    };
+    (index..count).step_by(hands as usize).map(place)
+}
+
+const fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 /// A bijection of 64 bits that leaves no pattern (the finalizer of SplitMix64; Steele, Lea, Flood: OOPSLA 2014).
 const fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deal_gives_every_place_to_one_hand_and_no_two_deals_are_alike() {
+        for count in [0, 1, 2, 12, 97, 500] {
+            for hands in [1, 7, 44, 1000] {
+                let deal = |number: u64| -> Vec<Vec<u32>> {
+                    let attempts = number * u64::from(hands)..(number + 1) * u64::from(hands);
+                    attempts
+                        .map(|attempt| hand(attempt, hands, count).collect())
+                        .collect()
+                };
+                let first = deal(3);
+                let mut all: Vec<u32> = first.concat();
+                all.sort_unstable();
+                assert_eq!(all, (0..count).collect::<Vec<_>>());
+                let sizes = first.iter().map(Vec::len);
+                let (least, most) = (sizes.clone().min(), sizes.max());
+                assert!(most <= least.map(|least| least + 1), "{least:?} {most:?}");
+                if count == 500 && hands == 44 {
+                    assert_ne!(first, deal(4));
+                }
+            }
+        }
+    }
 }

@@ -40,6 +40,15 @@ pub struct Args {
     /// Slots per node
     #[arg(long, value_name = "N", default_value_t = 20)]
     slots: u32,
+    /// Number of pre-schedulers, each on a copy of the nodes (optimistic)
+    #[arg(long, value_name = "K", default_value_t = 64)]
+    pre_schedulers: u32,
+    /// How long a pre-scheduler works on a task, in microseconds (optimistic)
+    #[arg(long, value_name = "US", default_value_t = 2000.0)]
+    scoring_us: f64,
+    /// How long the committer works on a list, in microseconds; a quarter more for each changed entry (optimistic)
+    #[arg(long, value_name = "US", default_value_t = 20.0)]
+    list_us: f64,
     /// Largest age of the snapshots that hints go by, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 5.0)]
     snapshot_ms: f64,
@@ -82,6 +91,10 @@ impl Args {
             rate_per_s: self.rate,
             tasks: self.tasks,
             delay: Millis::new(self.delay_us / 1e3),
+            pre_schedulers: self.pre_schedulers,
+            scoring: Millis::new(self.scoring_us / 1e3),
+            list_cost: Millis::new(self.list_us / 1e3),
+            changed_cost: Millis::new(self.list_us / 4e3),
             snapshot_age: Millis::new(self.snapshot_ms),
             hint_sample: self.hint_sample,
             hint_best: self.hint_best,

@@ -7,6 +7,7 @@
 //! What decides is [`fdn_scheduling::commit`]; here are only the clock, the queue and the end of containers.
 
 mod grid;
+pub(crate) mod office;
 mod outcome;
 mod setup;
 mod world;

@@ -1,15 +1,14 @@
-//! The world: pre-schedulers at work side by side, one queue to the committer, containers that come to an end.
-
-use std::collections::VecDeque;
+//! The world: containers without end for the pre-schedulers, and containers that come to an end.
 
 use fdn_core::{InstanceId, MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::commit::{
-    Commit, Committer, Container, Entry, LeastRequested, List, Placed, PreScheduler, Score,
-    Settings, Verdict, View, Whereabouts, serial,
+    Committer, Container, Entry, LeastRequested, List, Placed, Score, Settings, Verdict,
+    Whereabouts, serial,
 };
 use rand::RngExt;
 use uuid::Uuid;
 
+use super::office::{Costs, Done, Office, Step};
 use super::outcome::{Outcome, Recorder};
 use super::setup::{Load, Setup, Start};
 use crate::Error;
@@ -23,33 +22,12 @@ const SAMPLE_EVERY: u64 = 20;
 enum Event {
     /// A serial scheduler places a container.
     Serial,
-    /// A pre-scheduler begins for the first time.
-    Begins(usize),
-    /// A pre-scheduler has made its list.
-    Listed(usize),
-    /// The committer is through with the list at hand.
-    Committed,
-    /// The committer is through with a full scan.
-    Scanned,
+    /// One more pre-scheduler begins.
+    Begins,
+    /// Pre-schedulers or committer have done something.
+    Office(Step),
     /// A container ends.
     Ends(InstanceId),
-}
-
-/// A pre-scheduler and the list it is making.
-#[derive(Debug)]
-struct Worker {
-    scheduler: PreScheduler<LeastRequested>,
-    view: View,
-    rng: Rng,
-    list: List,
-    read: Millis,
-}
-
-/// A list on the way to the committer.
-#[derive(Debug)]
-struct UnderWay {
-    list: List,
-    read: Millis,
 }
 
 const fn slots(count: u32) -> Resources {
@@ -60,16 +38,9 @@ const fn slots(count: u32) -> Resources {
 pub(super) struct World<'a> {
     setup: &'a Setup,
     events: Events<Event>,
-    committer: Committer<LeastRequested>,
-    workers: Vec<Worker>,
-    idle: VecDeque<usize>,
-    queue: VecDeque<UnderWay>,
-    at_hand: Option<UnderWay>,
-    scanning: bool,
-    spare: Vec<List>,
+    office: Office,
     demands: Rng,
     lifetimes: Rng,
-    lifetime: f64,
     containers: u128,
     used: u64,
     commits: u64,
@@ -89,31 +60,28 @@ impl<'a> World<'a> {
             ..Settings::default()
         };
         let mut committer = Committer::new(settings, LeastRequested).map_err(broken)?;
-        let capacity = slots(setup.slots);
         let mut placed = Vec::new();
         for _ in 0..setup.nodes {
-            committer.add_node(capacity, &mut placed).map_err(broken)?;
+            committer
+                .add_node(slots(setup.slots), &mut placed)
+                .map_err(broken)?;
         }
-        let worker = |k: u32| Worker {
-            scheduler: PreScheduler::new(LeastRequested, setup.choice_of(k)),
-            view: View::default(),
-            rng: setup.seed.stream(&format!("pre-scheduler {k}")),
-            list: List::default(),
-            read: Millis::ZERO,
+        let costs = Costs {
+            scoring: setup.scoring,
+            list: setup.list_cost,
+            changed: setup.changed_cost,
         };
+        let worker = |k: u32| {
+            let rng = setup.seed.stream(&format!("pre-scheduler {k}"));
+            (setup.choice_of(k), rng)
+        };
+        let workers = (0..setup.pre_schedulers).map(worker);
         let mut world = Self {
             setup,
             events: Events::default(),
-            committer,
-            workers: (0..setup.pre_schedulers).map(worker).collect(),
-            idle: VecDeque::new(),
-            queue: VecDeque::new(),
-            at_hand: None,
-            scanning: false,
-            spare: Vec::new(),
+            office: Office::new(committer, costs, workers),
             demands: setup.seed.stream("demands"),
             lifetimes: setup.seed.stream("lifetimes"),
-            lifetime: setup.lifetime().get(),
             containers: 0,
             used: 0,
             commits: 0,
@@ -121,43 +89,41 @@ impl<'a> World<'a> {
             placed,
         };
         if setup.load == Load::Steady {
-            world.fill()?;
+            for _ in 0..setup.running() as u64 {
+                world.place_serially()?;
+            }
         }
         Ok(world)
-    }
-
-    /// The load that is aimed at, placed serially.
-    fn fill(&mut self) -> Result<(), Error> {
-        for _ in 0..self.setup.running() as u64 {
-            self.place_serially()?;
-        }
-        Ok(())
     }
 
     /// Places one container as a serial scheduler would, at once.
     fn place_serially(&mut self) -> Result<(), Error> {
         self.submit()?;
-        let Some(assignment) = self.committer.take(self.events.now()) else {
+        let committer = &mut self.office.committer;
+        let Some(assignment) = committer.take(self.events.now()) else {
             return Err(Error::Broken("nothing is pending".to_owned()));
         };
-        let records = self.committer.store().records();
-        let best = serial::best(records, &assignment.container.demand, &LeastRequested);
+        let Container { id, demand } = assignment.container;
+        let records = committer.store().records();
+        let best = serial::best(records, &demand, &LeastRequested);
         let entry = best.map(|node| Entry {
             node,
             version: records[node.get()].version(),
             score: Score::new(0.0),
         });
-        let list = List {
+        let commit = committer.commit(&List {
             ticket: assignment.ticket,
             entries: entry.into_iter().collect(),
-        };
-        let commit = self.committer.commit(&list);
-        self.record(&commit, false, Millis::ZERO);
+        });
+        self.record(&Done {
+            commit,
+            top_changed: false,
+            age: Millis::ZERO,
+        });
         match commit.verdict {
             Verdict::Placed(placed) => self.start(&placed),
             Verdict::Returned | Verdict::Waiting => {
-                self.committer
-                    .release(assignment.container.id, &mut self.placed);
+                self.office.committer.release(id, &mut self.placed);
             }
             Verdict::Ignored => return Err(Error::Broken("a list was ignored".to_owned())),
         }
@@ -167,12 +133,12 @@ impl<'a> World<'a> {
     /// Runs, and measures: of a steady load what is behind a fifth of the time; of a filling all, but no more than three times
     /// as long as it should take.
     pub(super) fn run(mut self) -> Result<Outcome, Error> {
-        for k in 0..self.workers.len() {
+        for k in 0..self.setup.pre_schedulers {
             let share = match self.setup.start {
                 Start::Together => 0.0,
-                Start::Spread => k as f64 / self.workers.len() as f64,
+                Start::Spread => f64::from(k) / f64::from(self.setup.pre_schedulers),
             };
-            self.events.at(self.setup.scoring * share, Event::Begins(k));
+            self.events.at(self.setup.scoring * share, Event::Begins);
         }
         self.measure()
     }
@@ -219,23 +185,21 @@ impl<'a> World<'a> {
                 self.place_serially()?;
                 self.events.after(self.step(), Event::Serial);
             }
-            Event::Begins(worker) => self.begin(worker)?,
-            Event::Listed(worker) => {
-                let list = self.spare.pop().unwrap_or_default();
-                let made = &mut self.workers[worker];
-                let list = std::mem::replace(&mut made.list, list);
-                let read = made.read;
-                self.queue.push_back(UnderWay { list, read });
-                self.serve();
-                self.begin(worker)?;
-            }
-            Event::Committed => self.commit()?,
-            Event::Scanned => {
-                self.scanning = false;
-                self.serve();
+            Event::Begins => self.wake()?,
+            Event::Office(step) => {
+                let (now, events) = (self.events.now(), &mut self.events);
+                let tell = |at, step| events.at(at, Event::Office(step));
+                let done = self.office.step(now, step, tell)?;
+                if let Some(done) = done {
+                    self.record(&done);
+                    if let Verdict::Placed(placed) = done.commit.verdict {
+                        self.start(&placed);
+                    }
+                }
+                self.wake()?;
             }
             Event::Ends(id) => {
-                self.committer.release(id, &mut self.placed);
+                self.office.committer.release(id, &mut self.placed);
                 self.start_served();
             }
         }
@@ -253,89 +217,27 @@ impl<'a> World<'a> {
             id: InstanceId::from_uuid(Uuid::from_u128(self.containers)),
             demand: slots(self.demands.random_range(1..=self.setup.demand_max)),
         };
-        self.committer.submit(container).map_err(broken)?;
+        self.office.committer.submit(container).map_err(broken)?;
         Ok(())
     }
 
-    /// A pre-scheduler takes the next container, if it may.
-    fn begin(&mut self, worker: usize) -> Result<(), Error> {
-        if self.committer.count(Whereabouts::Pending) == 0 {
+    /// A pre-scheduler that has nothing to do takes the next container, if it may: there is always one.
+    fn wake(&mut self) -> Result<(), Error> {
+        if self.office.committer.count(Whereabouts::Pending) == 0 {
             self.submit()?;
         }
-        let now = self.events.now();
-        let Some(assignment) = self.committer.take(now) else {
-            self.idle.push_back(worker);
-            return Ok(());
-        };
-        let at_work = &mut self.workers[worker];
-        at_work.view.read(self.committer.store());
-        at_work.read = now;
-        at_work.scheduler.list(
-            &assignment,
-            at_work.view.records(),
-            &mut at_work.rng,
-            &mut at_work.list,
-        );
-        self.events.after(self.setup.scoring, Event::Listed(worker));
+        let (now, events) = (self.events.now(), &mut self.events);
+        self.office
+            .wake(now, 1, |at, step| events.at(at, Event::Office(step)));
         Ok(())
     }
 
-    /// The committer takes the next list, if it has none at hand.
-    fn serve(&mut self) {
-        if self.at_hand.is_some() || self.scanning {
-            return;
-        }
-        let Some(next) = self.queue.pop_front() else {
-            return;
-        };
-        let changed = next
-            .list
-            .entries
-            .iter()
-            .filter(|entry| self.has_changed(entry));
-        let cost = self.setup.list_cost + self.setup.changed_cost * changed.count() as f64;
-        self.events.after(cost, Event::Committed);
-        self.at_hand = Some(next);
-    }
-
-    fn has_changed(&self, entry: &Entry) -> bool {
-        let record = self.committer.store().get(entry.node);
-        record.is_none_or(|record| record.version() != entry.version)
-    }
-
-    fn commit(&mut self) -> Result<(), Error> {
-        let Some(UnderWay { list, read }) = self.at_hand.take() else {
-            return Err(Error::Broken("the committer has no list".to_owned()));
-        };
-        let top_changed = list
-            .entries
-            .first()
-            .is_some_and(|top| self.has_changed(top));
-        let commit = self.committer.commit(&list);
-        self.spare.push(list);
-        let age = self.events.now() - read;
-        self.record(&commit, top_changed, age);
-        if let Verdict::Placed(placed) = commit.verdict {
-            self.start(&placed);
-        }
-        if commit.scanned {
-            // Scoring all nodes takes the committer as long as a pre-scheduler.
-            self.scanning = true;
-            self.events.after(self.setup.scoring, Event::Scanned);
-        }
-        self.serve();
-        if let Some(worker) = self.idle.pop_front() {
-            self.begin(worker)?;
-        }
-        Ok(())
-    }
-
-    fn record(&mut self, commit: &Commit, top_changed: bool, age: Millis) {
+    fn record(&mut self, done: &Done) {
         self.commits += 1;
         if let Some(recorder) = &mut self.recorder {
-            recorder.list(commit, top_changed, age);
+            recorder.list(&done.commit, done.top_changed, done.age);
             if self.commits.is_multiple_of(SAMPLE_EVERY) {
-                recorder.sample(self.committer.store().records());
+                recorder.sample(self.office.committer.store().records());
             }
         }
     }
@@ -346,7 +248,7 @@ impl<'a> World<'a> {
             return;
         }
         let draw: f64 = self.lifetimes.random();
-        let lifetime = Millis::new(-self.lifetime * (1.0 - draw).ln());
+        let lifetime = self.setup.lifetime() * -(1.0 - draw).ln();
         self.events
             .after(lifetime, Event::Ends(placed.container.id));
     }

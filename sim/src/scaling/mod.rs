@@ -6,6 +6,7 @@
 //! from the node, until its instance starts.
 
 mod clock;
+mod optimistic;
 mod outcome;
 mod setup;
 mod sustain;
@@ -24,5 +25,8 @@ pub use sustain::{full_share, sustainable};
 /// When the setup cannot be used, or a rule was broken: a task started twice, a node over its capacity.
 pub fn simulate(setup: &Setup) -> Result<Outcome, Error> {
     setup.validate()?;
+    if setup.scheduler == Scheduler::Optimistic {
+        return optimistic::World::new(setup)?.run();
+    }
     world::World::new(setup)?.run()
 }

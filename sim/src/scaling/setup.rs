@@ -24,6 +24,8 @@ pub enum Scheduler {
     LateBinding,
     /// The global scheduler alone.
     Central,
+    /// Several pre-schedulers on copies of the nodes, and one committer.
+    Optimistic,
 }
 
 /// A cluster of equal nodes under a load.
@@ -51,6 +53,14 @@ pub struct Setup {
     pub message_cost: Millis,
     /// How long the global scheduler works on a decision.
     pub decision_cost: Millis,
+    /// How many pre-schedulers there are ([`Scheduler::Optimistic`]).
+    pub pre_schedulers: u32,
+    /// How long a pre-scheduler works on a task.
+    pub scoring: Millis,
+    /// How long the committer works on a list.
+    pub list_cost: Millis,
+    /// How long it works on each changed entry of it.
+    pub changed_cost: Millis,
     /// The largest age of the snapshot of free slots ([`Scheduler::Hints`]).
     pub snapshot_age: Millis,
     /// Of how many random nodes a hint is the best.
@@ -85,6 +95,10 @@ impl Default for Setup {
             delay: Millis::new(0.25),
             message_cost: Millis::new(0.01),
             decision_cost: Millis::new(0.025),
+            pre_schedulers: 64,
+            scoring: Millis::new(2.0),
+            list_cost: Millis::new(0.02),
+            changed_cost: Millis::new(0.005),
             snapshot_age: Millis::new(5.0),
             hint_sample: 8,
             hint_best: false,
@@ -128,7 +142,7 @@ impl Setup {
     /// # Errors
     /// The first value that cannot be used, in words.
     pub fn validate(&self) -> Result<(), Error> {
-        let rules: [(bool, &str); 12] = [
+        let rules: [(bool, &str); 13] = [
             (self.nodes >= 1, "nodes must be at least 1"),
             (self.slots >= 1, "slots must be at least 1"),
             (
@@ -142,6 +156,10 @@ impl Setup {
             (
                 (1..=HINT_SAMPLE_MAX).contains(&self.hint_sample),
                 "hint sample must be from 1 to 32",
+            ),
+            (
+                self.pre_schedulers >= 1,
+                "pre-schedulers must be at least 1",
             ),
             (self.tasks >= 1, "tasks must be at least 1"),
             (
@@ -163,7 +181,10 @@ impl Setup {
                     && is_span(self.message_cost)
                     && is_span(self.decision_cost)
                     && is_span(self.notice_every)
-                    && is_span(self.snapshot_age),
+                    && is_span(self.snapshot_age)
+                    && is_span(self.scoring)
+                    && is_span(self.list_cost)
+                    && is_span(self.changed_cost),
                 "times must be finite and not below 0",
             ),
         ];

@@ -102,7 +102,9 @@ pub(super) struct World<'a> {
 
 const fn policy(scheduler: Scheduler) -> Policy {
     match scheduler {
-        Scheduler::LocalProbeGlobal | Scheduler::Central => Policy::LocalProbeGlobal,
+        Scheduler::LocalProbeGlobal | Scheduler::Central | Scheduler::Optimistic => {
+            Policy::LocalProbeGlobal
+        }
         Scheduler::Hints => Policy::Hints,
         Scheduler::BottomUp => Policy::BottomUp,
         Scheduler::ReProbing => Policy::ReProbing,

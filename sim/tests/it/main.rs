@@ -8,3 +8,4 @@ mod optimistic;
 mod optimum;
 mod paper;
 mod place;
+mod scaling_optimistic;

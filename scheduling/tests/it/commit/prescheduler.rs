@@ -39,6 +39,7 @@ fn look() -> impl Strategy<Value = Look> {
     prop_oneof![
         Just(Look::All),
         (0usize..50).prop_map(Look::Sample),
+        (1u32..6).prop_map(|hands| Look::Dealt { hands }),
         (1u32..6).prop_flat_map(|of| (0..of).prop_map(move |index| Look::Part { index, of })),
     ]
 }
@@ -64,7 +65,7 @@ proptest! {
         // Every node with room that is looked at, scored and sorted by the rule itself.
         let is_seen = |n: usize| match look {
             Look::Part { index, of } => n % of as usize == index as usize,
-            Look::All | Look::Sample(_) => true,
+            Look::All | Look::Sample(_) | Look::Dealt { .. } => true,
         };
         let mut all: Vec<(std::cmp::Reverse<Score>, usize)> = (0..nodes.len())
             .filter(|&n| is_seen(n) && nodes[n].has_room(&demand))
@@ -75,6 +76,10 @@ proptest! {
         match look {
             Look::Sample(size) if size < nodes.len() => {
                 prop_assert!(names.len() <= limit.min(size));
+            }
+            // Which hand it is depends on the attempt; all hands together are all nodes.
+            Look::Dealt { hands } => {
+                prop_assert!(names.len() <= limit.min(nodes.len().div_ceil(hands as usize)));
             }
             Look::All | Look::Sample(_) | Look::Part { .. } => {
                 all.truncate(limit);
@@ -120,6 +125,33 @@ fn like_nodes_are_named_first_equally_often() {
             "{counts:?}"
         );
     }
+}
+
+#[test]
+fn lists_of_one_deal_have_no_node_in_common() {
+    let mut committer = committer(Settings::default(), &vec![size(4, 4); 100]);
+    let choice = Choice {
+        look: Look::Dealt { hands: 10 },
+        ..Choice::default()
+    };
+    let mut pre_scheduler = PreScheduler::new(LeastRequested, choice);
+    let mut nodes = Vec::new();
+    // Attempts are counted from 1; 10 begins a deal.
+    for attempt in 1..20 {
+        committer
+            .submit(container(attempt, size(1, 1)))
+            .expect("room");
+        let assignment = committer.take(Millis::ZERO).expect("pending");
+        let mut list = List::default();
+        let records = committer.store().records();
+        pre_scheduler.list(&assignment, records, &mut rng(0), &mut list);
+        assert_eq!(list.entries.len(), 8);
+        if attempt >= 10 {
+            nodes.extend(list.entries.iter().map(|entry| entry.node));
+        }
+    }
+    nodes.sort_unstable();
+    assert!(nodes.windows(2).all(|pair| pair[0] < pair[1]));
 }
 
 #[test]

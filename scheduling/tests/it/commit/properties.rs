@@ -60,7 +60,7 @@ fn event() -> impl Strategy<Value = Event> {
     let number = 0u128..30;
     prop_oneof![
         6 => (number.clone(), 1u64..4).prop_map(|(number, cores)| Event::Submit { number, cores }),
-        8 => (0usize..3, prop::bool::weighted(0.6))
+        8 => (0usize..4, prop::bool::weighted(0.6))
             .prop_map(|(pre_scheduler, reads)| Event::Take { pre_scheduler, reads }),
         8 => (any::<usize>(), prop::bool::weighted(0.2))
             .prop_map(|(which, again)| Event::Arrive { which, again }),
@@ -87,8 +87,8 @@ const BOUNDS: Settings = Settings {
 
 struct World {
     committer: Committer<LeastRequested>,
-    views: [View; 3],
-    pre_schedulers: [PreScheduler<LeastRequested>; 3],
+    views: [View; 4],
+    pre_schedulers: [PreScheduler<LeastRequested>; 4],
     rng: ChaCha8Rng,
     now: Millis,
     under_way: Vec<List>,
@@ -110,6 +110,7 @@ impl World {
             (Look::All, Ties::Node),
             (Look::Sample(3), Ties::Random),
             (part, Ties::Random),
+            (Look::Dealt { hands: 2 }, Ties::Node),
         ];
         Self {
             committer: committer(BOUNDS, &[size(3, 9), size(5, 9), size(4, 9)]),
