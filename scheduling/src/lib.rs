@@ -12,6 +12,7 @@
 //! | [`place`] | which cluster runs each task (Heu-Orche), with the reason for every cluster |
 //! | [`steer`] | whether an answer given before is kept or replaced (hysteresis) |
 //! | [`group`] | which clients see the clusters alike and share a plan |
+//! | [`invocation`] | which waiting invocation starts next, where, and which containers stay warm (FuncSched) |
 //! | [`checker`] | whether a plan keeps every rule, independently of who made it |
 //!
 //! # From live state to an answer
@@ -68,6 +69,7 @@ pub mod checker;
 pub mod dag;
 mod error;
 pub mod group;
+pub mod invocation;
 pub mod live;
 pub mod place;
 pub mod steer;

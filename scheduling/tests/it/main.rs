@@ -5,6 +5,7 @@ mod checker;
 mod examples;
 mod explain;
 mod instance;
+mod invocation;
 mod oracle;
 mod properties;
 mod random;
