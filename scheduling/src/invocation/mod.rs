@@ -33,6 +33,31 @@
 //! | time has passed | [`Scheduler::tick`] at [`Scheduler::next_tick`] |
 //! | a worker came, has other memory, is lost | [`Scheduler::add_worker`], [`Scheduler::memory_changed`], [`Scheduler::worker_lost`] |
 //!
+//! ```
+//! use fdn_core::{MebiBytes, Millis};
+//! use fdn_scheduling::invocation::{Action, Lru, Profile, RequestId, Scheduler, Settings};
+//!
+//! # fn main() -> Result<(), fdn_scheduling::invocation::Refusal> {
+//! let mut scheduler = Scheduler::new(Settings::default(), Box::new(Lru))?;
+//! let mut actions = Vec::new();
+//! let ms = Millis::new;
+//! scheduler.add_worker(ms(0.0), MebiBytes(1024), &mut actions)?;
+//! let resize = scheduler.register(Profile::new(ms(40.0), ms(300.0), MebiBytes(512))?)?;
+//!
+//! // The first invocation loads a container.
+//! scheduler.arrive(ms(0.0), RequestId(1), resize, &mut actions)?;
+//! let Some(Action::StartCold { container, .. }) = actions.pop() else { panic!() };
+//! scheduler.ready(ms(290.0), container, &mut actions)?;
+//! scheduler.finished(ms(331.0), container, &mut actions)?;
+//! assert_eq!((scheduler.warm(resize), actions.len()), (1, 0));
+//!
+//! // The second one finds it warm.
+//! scheduler.arrive(ms(400.0), RequestId(2), resize, &mut actions)?;
+//! assert!(matches!(actions[..], [Action::StartWarm { request: RequestId(2), .. }]));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! **Complexity.** O(log F + log N + log m) for each event and each start, F functions with waiting invocations, N containers,
 //! m workers; O(N) when a worker is lost. No allocation once the tables have grown.
 //!
@@ -50,6 +75,7 @@ mod heap;
 mod id;
 mod inspect;
 mod keep_alive;
+mod keeping;
 mod learn;
 mod list;
 mod order;
@@ -59,6 +85,7 @@ mod refusal;
 mod scheduler;
 mod settings;
 mod starvation;
+mod tables;
 mod worker;
 
 pub use event::{Action, Why};

@@ -1,6 +1,6 @@
 //! Invocations that waited too long go first, if that is wanted.
 //!
-//! Smallest first lets large ones wait without end under overload. With a [`Guard`], invocations that waited longer than a
+//! Smallest first lets large ones wait without end under overload. With a [`Guard`], invocations that waited for a
 //! threshold leave the order: the longest waiting goes before all others.
 //!
 //! **The price.** Under overload a threshold below the wait of first come, first served turns the whole queue into it. So the
@@ -22,7 +22,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Invocations that waited longer than `after` go first; at most a share (above 0, up to 1: no bound) of the dispatched
+    /// Invocations that waited for `after` go first; at most a share (above 0, up to 1: no bound) of the dispatched
     /// memory-time goes to them.
     ///
     /// # Errors

@@ -6,9 +6,10 @@
 //! and not after 1.1 times the 99th (rounded up). Is the former above nothing, the container is released at once and loaded
 //! again then, if memory is free; otherwise it is kept until the latter. Until then, a default time.
 //!
-//! **Readings.** An idle time is that of the function: from its latest end of a run to the next start, counted when the function
-//! was not running in between. Idle times beyond the last bin are not counted. The policy's forecast for rare functions (ARIMA)
-//! is left out.
+//! **Readings.** An idle time is that of the function: from its latest end of a run to its next start, each end counting once,
+//! also when other containers of the function were busy in between. Idle times beyond the last bin are not counted. Where room is
+//! needed, the container goes first whose keeping ends first. One container is loaded ahead for a function, and not if an
+//! invocation came before. The policy's forecast for rare functions (ARIMA) is left out.
 //!
 //! **Complexity.** O(bins) when a container turns idle after a new sample, else O(1). A function takes 4 octets for each bin.
 
