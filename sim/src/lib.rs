@@ -7,6 +7,7 @@
 //! | module | plays |
 //! | --- | --- |
 //! | [`command`] | the commands `fdn sim …` |
+//! | [`invocations`] | invocations of functions on workers: orders and keep-alive policies |
 //! | [`paper`] | every experiment, beside the published figures |
 //!
 //! The same input, options and seed give the same result, byte for byte, whatever the number of threads; only figures named as
@@ -16,6 +17,7 @@ pub mod command;
 mod error;
 pub mod events;
 pub mod input;
+pub mod invocations;
 pub mod paper;
 pub mod progress;
 pub mod report;

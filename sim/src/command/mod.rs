@@ -1,5 +1,6 @@
 //! The commands `fdn sim …`: arguments, and what they print.
 
+mod invocations;
 mod paper;
 
 use std::io::{self, Write};
@@ -24,6 +25,8 @@ pub enum Format {
 /// What to simulate.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Simulate invocations of functions: orders and keep-alive policies on a recorded trace
+    Invocations(invocations::Args),
     /// Run every experiment: a table beside the published figures, JSON and plots for each
     Paper(paper::Args),
 }
@@ -34,6 +37,7 @@ pub enum Command {
 /// When a file or option cannot be used, or the result cannot be written.
 pub fn run(command: &Command, out: &mut dyn Write, progress: &dyn Progress) -> Result<(), Error> {
     match command {
+        Command::Invocations(args) => invocations::run(args, out, progress),
         Command::Paper(args) => paper::run(args, out, progress),
     }
 }
@@ -45,7 +49,6 @@ fn print(out: &mut dyn Write, text: &str) -> Result<(), Error> {
 }
 
 /// Writes a value as JSON to the standard output.
-#[expect(dead_code, reason = "used by the commands that print one result")]
 fn print_json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Error> {
     print(out, &json(value)?)
 }

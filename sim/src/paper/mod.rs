@@ -2,6 +2,10 @@
 //!
 //! An experiment is a value that implements [`Experiment`]; [`ALL`] lists them in the order in which they are run and printed.
 
+mod azure;
+mod e2;
+mod starvation;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +15,7 @@ use crate::progress::Progress;
 use crate::report::Outcome;
 
 /// The experiments.
-pub const ALL: &[&dyn Experiment] = &[];
+pub const ALL: &[&dyn Experiment] = &[&e2::E2, &starvation::Starvation];
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

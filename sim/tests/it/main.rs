@@ -1,4 +1,5 @@
 //! The simulator as its users see it: files in, figures out.
 
 mod data;
+mod invocations;
 mod paper;
