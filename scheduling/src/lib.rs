@@ -17,6 +17,7 @@
 //! | [`commit`] | which node runs each container, several schedulers at work at once |
 //! | [`registry`] | what the head of a cluster knows of functions, instances and nodes |
 //! | [`instance`] | where in a cluster an instance starts: local check, probes, the global scheduler, hints |
+//! | [`invocation`] | which waiting invocation starts next, where, and which containers stay warm (FuncSched) |
 //! | [`checker`] | whether a plan keeps every rule, independently of who made it |
 //!
 //! # From live state to an answer
@@ -75,6 +76,7 @@ pub mod dag;
 mod error;
 pub mod group;
 pub mod instance;
+pub mod invocation;
 pub mod live;
 pub mod place;
 pub mod registry;

@@ -13,6 +13,7 @@
 //! | [`devices`] | pods that want slices of devices, until the cluster is full |
 //! | [`optimistic`] | pre-schedulers side by side and one committer |
 //! | [`scaling`] | nodes that start instances: local check, probes, hints, the global scheduler |
+//! | [`invocations`] | invocations of functions on workers: orders and keep-alive policies |
 //! | [`paper`] | every experiment, beside the published figures |
 //!
 //! The same input, options and seed give the same result, byte for byte, whatever the number of threads; only figures named as
@@ -26,6 +27,7 @@ pub mod events;
 pub mod generate;
 pub mod input;
 pub mod optimistic;
+pub mod invocations;
 pub mod paper;
 pub mod place;
 pub mod progress;

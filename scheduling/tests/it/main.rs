@@ -10,6 +10,7 @@ mod explain;
 mod insertion;
 mod instance;
 mod instances;
+mod invocation;
 mod lists;
 mod oracle;
 mod policies;

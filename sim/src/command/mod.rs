@@ -1,6 +1,7 @@
 //! The commands `fdn sim …`: arguments, and what they print.
 
 mod devices;
+mod invocations;
 mod paper;
 mod place;
 mod scaling;
@@ -29,6 +30,8 @@ pub enum Format {
 pub enum Command {
     /// Place pods that want slices of devices on a recorded cluster until more is asked for than there is
     Devices(devices::Args),
+    /// Simulate invocations of functions: orders and keep-alive policies on a recorded trace
+    Invocations(invocations::Args),
     /// Run every experiment: a table beside the published figures, JSON and plots for each
     Paper(paper::Args),
     /// Place a workflow on a network and print where and when each task runs
@@ -44,6 +47,7 @@ pub enum Command {
 pub fn run(command: &Command, out: &mut dyn Write, progress: &dyn Progress) -> Result<(), Error> {
     match command {
         Command::Devices(args) => devices::run(args, out, progress),
+        Command::Invocations(args) => invocations::run(args, out, progress),
         Command::Paper(args) => paper::run(args, out, progress),
         Command::Place(args) => place::run(args, out),
         Command::Scaling(args) => scaling::run(args, out, progress),

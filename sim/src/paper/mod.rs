@@ -3,11 +3,14 @@
 //! An experiment is a value that implements [`Experiment`]; [`ALL`] lists them in the order in which they are run and printed.
 
 mod autoscale;
+mod azure;
+mod e2;
 mod e3;
 mod e4;
 mod e5;
 mod hints;
 mod optimum;
+mod starvation;
 mod workflows;
 
 use std::fmt;
@@ -22,6 +25,8 @@ use crate::report::Outcome;
 pub const ALL: &[&dyn Experiment] = &[
     &workflows::Workflows,
     &optimum::Optimum,
+    &e2::E2,
+    &starvation::Starvation,
     &e3::E3,
     &hints::Hints,
     &e4::E4,

@@ -4,6 +4,7 @@ mod autoscale;
 mod data;
 mod devices;
 mod e4;
+mod invocations;
 mod optimistic;
 mod optimum;
 mod paper;

@@ -1,0 +1,120 @@
+//! What the scheduler holds, for operators, metrics and tests.
+
+use fdn_core::{MebiBytes, Millis};
+
+use super::container::State;
+use super::id::{ContainerId, FunctionIndex, WorkerIndex};
+use super::learn::LiveProfile;
+use super::profile::Profile;
+use super::queue::Queue;
+use super::scheduler::Scheduler;
+
+/// What a container does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// It is loaded for an invocation.
+    Loading,
+    /// It executes an invocation.
+    Running,
+    /// It is loaded for nobody yet.
+    Warming,
+    /// It is warm and free.
+    Idle,
+}
+
+/// A container as it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContainerView {
+    /// Which.
+    pub id: ContainerId,
+    /// Of which function.
+    pub function: FunctionIndex,
+    /// On which worker.
+    pub worker: WorkerIndex,
+    /// What it holds.
+    pub memory: MebiBytes,
+    /// What it does.
+    pub doing: Doing,
+}
+
+/// A worker as it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerView {
+    /// What it has.
+    pub memory: MebiBytes,
+    /// What its containers hold.
+    pub held: MebiBytes,
+}
+
+impl Scheduler {
+    /// How many invocations wait.
+    #[must_use]
+    pub const fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The queue.
+    #[must_use]
+    pub const fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// The time of the latest event.
+    #[must_use]
+    pub const fn now(&self) -> Millis {
+        self.now
+    }
+
+    /// `W(j)`: idle containers of a function; 0 of one that is not known.
+    #[must_use]
+    pub fn warm(&self, function: FunctionIndex) -> usize {
+        let row = self.functions.get(function.get());
+        row.map_or(0, |row| row.idle.len())
+    }
+
+    /// The profile by which a function is scheduled.
+    #[must_use]
+    pub fn profile(&self, function: FunctionIndex) -> Option<Profile> {
+        let row = self.functions.get(function.get())?;
+        (!row.is_retired).then(|| *self.queue.profile(function))
+    }
+
+    /// The live profile of a function, where profiles follow what is seen.
+    #[must_use]
+    pub fn live(&self, function: FunctionIndex) -> Option<&LiveProfile> {
+        let row = self.functions.get(function.get())?;
+        row.live.as_ref().filter(|_| !row.is_retired)
+    }
+
+    /// How many containers there are.
+    #[must_use]
+    pub const fn container_count(&self) -> usize {
+        self.containers.alive()
+    }
+
+    /// All containers.
+    pub fn containers(&self) -> impl Iterator<Item = ContainerView> {
+        self.containers
+            .rows()
+            .map(|(row, container)| ContainerView {
+                id: self.containers.id(row),
+                function: FunctionIndex::from_raw(container.function),
+                worker: WorkerIndex::from_raw(container.worker),
+                memory: MebiBytes(container.memory),
+                doing: match container.state {
+                    State::Loading(_) => Doing::Loading,
+                    State::Running { .. } => Doing::Running,
+                    State::Warming | State::Gone => Doing::Warming,
+                    State::Idle => Doing::Idle,
+                },
+            })
+    }
+
+    /// All workers.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerView> {
+        (0..self.workers.len() as u32).map(|worker| WorkerView {
+            memory: MebiBytes(self.workers.capacity(worker)),
+            held: MebiBytes(self.workers.held(worker)),
+        })
+    }
+}

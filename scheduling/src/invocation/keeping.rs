@@ -1,0 +1,164 @@
+//! The life of a container beside its invocations: it is ordered, turns idle, is kept, loaded ahead, released, lost.
+
+use std::cmp::Reverse;
+
+use super::container::State;
+use super::event::{Action, Why};
+use super::id::{FunctionIndex, WorkerIndex};
+use super::keep_alive::Keep;
+use super::order::Rank;
+use super::scheduler::Scheduler;
+
+impl Scheduler {
+    /// A new container holds memory from now on.
+    pub(super) fn load(
+        &mut self,
+        function: FunctionIndex,
+        worker: u32,
+        memory: u64,
+        state: State,
+    ) -> u32 {
+        let row = self.containers.add(function.raw(), worker, memory, state);
+        self.containers.get_mut(row).since = self.now;
+        self.functions[function.get()].containers += 1;
+        self.workers.hold(worker, memory);
+        row
+    }
+
+    /// The invocation in a container is over, or interrupted.
+    pub(super) fn end_run(&mut self, row: u32, actions: &mut Vec<Action>) {
+        self.quanta.remove(row);
+        self.forget_end(row);
+        let function = FunctionIndex::from_raw(self.containers.get(row).function);
+        let keep = self.keep_alive.turned_idle(self.now, function);
+        self.turn_idle(row, keep, actions);
+    }
+
+    /// A container joins the idle ones, as its policy wants.
+    pub(super) fn turn_idle(&mut self, row: u32, keep: Keep, actions: &mut Vec<Action>) {
+        let container = self.containers.get_mut(row);
+        container.state = State::Idle;
+        if let Keep::Until(until) = keep {
+            container.rank = self.keep_alive.standing(container.rank, until);
+        }
+        let (function, worker, memory) = (container.function, container.worker, container.memory);
+        let (used, rank) = (container.used, Rank(container.rank));
+        let containers = &mut self.containers;
+        self.functions[function as usize]
+            .idle
+            .push(Reverse(used), row, |row, at| {
+                containers.get_mut(row).in_function = at;
+            });
+        self.workers
+            .idle_mut(worker)
+            .push((rank, used), row, |row, at| {
+                containers.get_mut(row).in_worker = at;
+            });
+        self.workers.turn_idle(worker, memory, true);
+        self.queue.set_warm(FunctionIndex::from_raw(function), true);
+        match keep {
+            Keep::Until(until) if until.is_finite() => self.expiry.set(row, (until, used)),
+            Keep::Until(_) => {}
+            Keep::Reload { at, until } => {
+                self.functions[function as usize].reload_until = until;
+                self.reloads.set(function, at);
+                self.expiry.set(row, (self.now, used));
+                self.release_unneeded(row, actions);
+            }
+        }
+        if self.workers.is_overfull(worker) && self.containers.get(row).state == State::Idle {
+            self.release(row, Why::Shrunk, actions);
+        }
+    }
+
+    /// Releases a container that will be loaded again later, unless an invocation of its function waits for one.
+    fn release_unneeded(&mut self, row: u32, actions: &mut Vec<Action>) {
+        let function = FunctionIndex::from_raw(self.containers.get(row).function);
+        if self.queue.len_of(function) == 0 {
+            self.release(row, Why::NotNeededYet, actions);
+        }
+    }
+
+    /// A container is no longer idle.
+    pub(super) fn leave_idle(&mut self, row: u32) {
+        let container = *self.containers.get(row);
+        let containers = &mut self.containers;
+        let idle = &mut self.functions[container.function as usize].idle;
+        idle.remove(container.in_function, |row, at| {
+            containers.get_mut(row).in_function = at;
+        });
+        let is_warm = !idle.is_empty();
+        self.workers
+            .idle_mut(container.worker)
+            .remove(container.in_worker, |row, at| {
+                containers.get_mut(row).in_worker = at;
+            });
+        self.workers
+            .turn_idle(container.worker, container.memory, false);
+        self.expiry.remove(row);
+        let function = FunctionIndex::from_raw(container.function);
+        self.queue.set_warm(function, is_warm);
+    }
+
+    /// Removes an idle container.
+    pub(super) fn release(&mut self, row: u32, why: Why, actions: &mut Vec<Action>) {
+        actions.push(Action::Release {
+            container: self.containers.id(row),
+            worker: WorkerIndex::from_raw(self.containers.get(row).worker),
+            why,
+        });
+        self.leave_idle(row);
+        self.drop_row(row);
+    }
+
+    /// A container is gone, whatever it did.
+    pub(super) fn forget(&mut self, row: u32, actions: &mut Vec<Action>) {
+        match self.containers.get(row).state {
+            State::Idle => self.leave_idle(row),
+            State::Loading(claim) | State::Running { claim, .. } => {
+                actions.push(Action::Lost {
+                    request: claim.request,
+                });
+                self.quanta.remove(row);
+                self.forget_end(row);
+            }
+            State::Warming | State::Gone => {}
+        }
+        self.drop_row(row);
+    }
+
+    fn drop_row(&mut self, row: u32) {
+        let container = *self.containers.get(row);
+        self.workers.give_back(container.worker, container.memory);
+        self.functions[container.function as usize].containers -= 1;
+        self.containers.remove(row);
+    }
+
+    /// Ends the keeping of idle containers.
+    pub(super) fn expire(&mut self, actions: &mut Vec<Action>) {
+        while let Some(((until, _), row)) = self.expiry.peek()
+            && until <= self.now
+        {
+            self.release(row, Why::Expired, actions);
+        }
+    }
+
+    /// Loads containers ahead, where memory is free.
+    pub(super) fn reload(&mut self, actions: &mut Vec<Action>) {
+        while let Some((at, row)) = self.reloads.peek()
+            && at <= self.now
+        {
+            self.reloads.remove(row);
+            let function = FunctionIndex::from_raw(row);
+            let memory = self.queue.profile(function).memory().get();
+            if let Some(worker) = self.workers.with_free(memory) {
+                let row = self.load(function, worker, memory, State::Warming);
+                actions.push(Action::Prewarm {
+                    function,
+                    container: self.containers.id(row),
+                    worker: WorkerIndex::from_raw(worker),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The queue of waiting invocations.
+//!
+//! **Problem.** Of all waiting invocations, the one with the smallest key of the [`Order`] goes first, where the key changes for
+//! all invocations of a function at once when its number of warm containers `W(j)` passes between 0 and more.
+//!
+//! **Source.** The article on FuncSched, section on priorities (formula 10).
+//!
+//! All waiting invocations of one function share `P`, so there is one FIFO list for each function and an indexed heap over the
+//! functions that have one. A function is re-keyed when `W(j)` passes between 0 and more, its head changes or its profile does.
+//!
+//! A function can be *parked*: it keeps its invocations but is left out of the order until something that concerns it happens,
+//! or room for a container of its size appears. That is how invocations are skipped without looking at them again and again.
+//!
+//! **Complexity.** O(log F) for each change, F the functions with waiting invocations, whatever the number of invocations; an
+//! interrupted invocation of [`Order::Srtf`] passes those of its function that have less left.
+//!
+//! **Bounds.** Invocations in all, and of each function; at the bound a [`Refusal`], and nothing changes. An interrupted
+//! invocation was let in before, so it is always taken back.
+
+use fdn_core::Millis;
+
+use super::heap::IndexedHeap;
+use super::id::{FunctionIndex, RequestId, Ticket};
+use super::list::{List, Lists, NONE, OCTETS, Waiting};
+use super::order::{Head, Key, Order, left};
+use super::profile::Profile;
+use super::refusal::Refusal;
+
+/// How many invocations may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// In all.
+    pub total: usize,
+    /// Of one function.
+    pub per_function: usize,
+}
+
+impl Default for QueueLimits {
+    fn default() -> Self {
+        Self {
+            total: 1_000_000,
+            per_function: 100_000,
+        }
+    }
+}
+
+/// An invocation that leaves the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// The caller's name.
+    pub request: RequestId,
+    /// When it came.
+    pub arrival: Millis,
+    /// How long it has executed already, where invocations are interrupted.
+    pub executed: Millis,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// In the order.
+    Ready,
+    /// Waits for its own containers; its age still counts.
+    Parked,
+    /// Too large for every worker; neither order nor age let it in.
+    Stranded,
+}
+
+#[derive(Clone, Debug)]
+struct Lane {
+    profile: Profile,
+    warm: bool,
+    standing: Standing,
+    list: List,
+}
+
+/// Waiting invocations in an [`Order`].
+#[derive(Clone, Debug)]
+pub struct Queue {
+    order: Order,
+    limits: QueueLimits,
+    turns: u64,
+    lists: Lists,
+    lanes: Vec<Lane>,
+    ready: IndexedHeap<Key>,
+    parked: IndexedHeap<u64>,
+    /// By the arrival of the head; kept only if ages matter.
+    ages: Option<IndexedHeap<Millis>>,
+}
+
+impl Queue {
+    /// Octets that each waiting invocation takes.
+    pub const OCTETS_EACH: usize = OCTETS;
+
+    /// An empty queue. With `ages` the longest waiting function can be asked for.
+    #[must_use]
+    pub fn new(order: Order, limits: QueueLimits, ages: bool) -> Self {
+        Self {
+            order,
+            limits,
+            turns: 0,
+            lists: Lists::default(),
+            lanes: Vec::new(),
+            ready: IndexedHeap::default(),
+            parked: IndexedHeap::default(),
+            ages: ages.then(IndexedHeap::default),
+        }
+    }
+
+    /// The order.
+    #[must_use]
+    pub const fn order(&self) -> Order {
+        self.order
+    }
+
+    /// How many invocations wait.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.lists.len()
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.lists.len() == 0
+    }
+
+    /// How many invocations of a function wait.
+    #[must_use]
+    pub fn len_of(&self, function: FunctionIndex) -> usize {
+        self.lanes[function.get()].list.len
+    }
+
+    /// The profile of a function.
+    #[must_use]
+    pub fn profile(&self, function: FunctionIndex) -> &Profile {
+        &self.lanes[function.get()].profile
+    }
+
+    /// Adds a function, without warm containers.
+    pub fn add_function(&mut self, profile: Profile) -> FunctionIndex {
+        self.lanes.push(Lane {
+            profile,
+            warm: false,
+            standing: Standing::Ready,
+            list: List::default(),
+        });
+        FunctionIndex::new(self.lanes.len() - 1)
+    }
+
+    /// Gives a function another profile.
+    pub fn set_profile(&mut self, function: FunctionIndex, profile: Profile) {
+        self.lanes[function.get()].profile = profile;
+        self.unpark(function);
+    }
+
+    /// Says whether `W(j) > 0`.
+    pub fn set_warm(&mut self, function: FunctionIndex, warm: bool) {
+        let lane = &mut self.lanes[function.get()];
+        if lane.warm != warm {
+            lane.warm = warm;
+            self.unpark(function);
+        }
+    }
+
+    /// Adds an invocation behind those of its function.
+    ///
+    /// # Errors
+    /// When as many wait as may.
+    pub fn push(
+        &mut self,
+        function: FunctionIndex,
+        request: RequestId,
+        arrival: Millis,
+    ) -> Result<Ticket, Refusal> {
+        let QueueLimits {
+            total,
+            per_function,
+        } = self.limits;
+        if self.lists.len() >= total {
+            return Err(Refusal::QueueFull { limit: total });
+        }
+        if self.lanes[function.get()].list.len >= per_function {
+            return Err(Refusal::FunctionQueueFull {
+                function,
+                limit: per_function,
+            });
+        }
+        let queued = Queued {
+            request,
+            arrival,
+            executed: Millis::ZERO,
+        };
+        Ok(self.put(function, queued))
+    }
+
+    /// Takes back an invocation that was interrupted.
+    pub(super) fn put(&mut self, function: FunctionIndex, queued: Queued) -> Ticket {
+        let Queued {
+            request,
+            arrival,
+            executed,
+        } = queued;
+        let waiting = Waiting {
+            request,
+            arrival,
+            turn: self.turns,
+            executed,
+        };
+        self.turns += 1;
+        let lane = &mut self.lanes[function.get()];
+        let remaining = left(&lane.profile, executed);
+        let goes_before = |other: &Waiting| {
+            (remaining, arrival) < (left(&lane.profile, other.executed), other.arrival)
+        };
+        let sorted = matches!(self.order, Order::Srtf { .. }) && executed > Millis::ZERO;
+        let slot = self.lists.insert(
+            function.raw(),
+            &mut lane.list,
+            waiting,
+            sorted.then_some(goes_before),
+        );
+        self.unpark(function);
+        Ticket(slot)
+    }
+
+    /// The function whose head goes first.
+    #[must_use]
+    pub fn first(&self) -> Option<FunctionIndex> {
+        Some(FunctionIndex::from_raw(self.ready.peek()?.1))
+    }
+
+    /// What an interrupted invocation would have to be ahead of: what is left of the first one.
+    pub(super) fn least_left(&self) -> Option<Millis> {
+        let lane = &self.lanes[self.first()?.get()];
+        let head = self.lists.waiting(lane.list.first);
+        Some(left(&lane.profile, head.executed))
+    }
+
+    /// The function whose head came first, and when; `None` also if ages are not kept.
+    pub(super) fn oldest(&self) -> Option<(Millis, FunctionIndex)> {
+        let (arrival, function) = self.ages.as_ref()?.peek()?;
+        Some((arrival, FunctionIndex::from_raw(function)))
+    }
+
+    /// Takes the first invocation of a function.
+    pub fn pop(&mut self, function: FunctionIndex) -> Option<Queued> {
+        let first = self.lanes[function.get()].list.first;
+        (first != NONE).then(|| self.take(function, first))
+    }
+
+    /// Takes out an invocation that was given up; `None` if it no longer waits.
+    pub fn cancel(&mut self, ticket: Ticket) -> Option<Queued> {
+        let at = self.lists.find(ticket.0)?;
+        let function = FunctionIndex::from_raw(self.lists.function(at));
+        Some(self.take(function, at))
+    }
+
+    fn take(&mut self, function: FunctionIndex, at: u32) -> Queued {
+        let waiting = self.lists.remove(&mut self.lanes[function.get()].list, at);
+        self.unpark(function);
+        Queued {
+            request: waiting.request,
+            arrival: waiting.arrival,
+            executed: waiting.executed,
+        }
+    }
+
+    /// Leaves a function out of the order until it changes or room for its memory appears.
+    pub(super) fn park(&mut self, function: FunctionIndex) {
+        self.stand(function, Standing::Parked);
+    }
+
+    /// Leaves a function that no worker can hold out of everything until then.
+    pub(super) fn strand(&mut self, function: FunctionIndex) {
+        self.stand(function, Standing::Stranded);
+    }
+
+    /// Puts a function back into the order, with its present key.
+    pub(super) fn unpark(&mut self, function: FunctionIndex) {
+        self.stand(function, Standing::Ready);
+    }
+
+    /// Puts every function back whose container fits into this much free memory.
+    pub(super) fn unpark_fitting(&mut self, free: u64) {
+        while let Some((memory, function)) = self.parked.peek()
+            && memory <= free
+        {
+            self.unpark(FunctionIndex::from_raw(function));
+        }
+    }
+
+    fn stand(&mut self, function: FunctionIndex, standing: Standing) {
+        let row = function.raw();
+        let lane = &mut self.lanes[function.get()];
+        lane.standing = standing;
+        let head = (lane.list.first != NONE).then(|| self.lists.waiting(lane.list.first));
+        match head {
+            Some(head) if standing == Standing::Ready => {
+                let seen = Head {
+                    arrival: head.arrival,
+                    turn: head.turn,
+                    executed: head.executed,
+                };
+                self.parked.remove(row);
+                let key = self.order.key(&lane.profile, lane.warm, &seen);
+                self.ready.set(row, key);
+            }
+            Some(_) => {
+                self.ready.remove(row);
+                self.parked.set(row, lane.profile.memory().get());
+            }
+            None => {
+                self.ready.remove(row);
+                self.parked.remove(row);
+            }
+        }
+        if let Some(ages) = &mut self.ages {
+            match head {
+                Some(head) if standing != Standing::Stranded => ages.set(row, head.arrival),
+                _ => drop(ages.remove(row)),
+            }
+        }
+    }
+
+    /// Whether any function is parked.
+    pub(super) const fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+}

@@ -1,0 +1,9 @@
+//! The scheduler of invocations: worked examples, a slow oracle that shares no code with it, properties, limits.
+
+mod examples;
+mod limits;
+mod naive;
+mod oracle;
+mod policies;
+mod queue;
+mod world;
