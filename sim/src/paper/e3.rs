@@ -238,6 +238,7 @@ pub(super) const fn name(scheduler: Scheduler) -> &'static str {
         Scheduler::ReProbing => "re-probing",
         Scheduler::LateBinding => "late-binding",
         Scheduler::Central => "central",
+        Scheduler::Optimistic => "optimistic",
     }
 }
 
@@ -302,7 +303,7 @@ fn rates(context: &Context<'_>, outcome: &mut Outcome) -> Result<(), Error> {
                 Scheduler::BottomUp => row.published[1],
                 Scheduler::Central => row.published[2],
                 Scheduler::ReProbing => row.published[3],
-                Scheduler::Hints | Scheduler::LateBinding => None,
+                Scheduler::Hints | Scheduler::LateBinding | Scheduler::Optimistic => None,
             };
             table.row([
                 Cell::from(if row.far { "1, 10" } else { "0.25, 5" }),
