@@ -1,9 +1,9 @@
 //! How long a placement takes: `cargo bench -p fdn-scheduling --bench place`.
 //!
-//! Jobs of the shape of the experiments, placed by Heu-Orche and by HEFT with insertion without a report; what the controller asks for
-//! with every demand: a plain function, planned with the full report; and, printed as tables, how the time grows with tasks and
-//! clusters, and what every policy takes for a thousand tasks. The tables take the least of many runs, which is what the machine can
-//! do, whatever else it does at the time.
+//! Jobs of the shape of the experiments, placed by Heu-Orche, HEFT with insertion and PEFT without a report; what the controller asks
+//! for with every demand: a plain function, planned with the full report; and, printed as tables, how the time grows with tasks and
+//! clusters, what every policy takes for a thousand tasks, and what the searches cost. The tables take the least of many runs, which
+//! is what the machine can do, whatever else it does at the time.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -12,7 +12,9 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use fdn_core::Millis;
 use fdn_core::Resources;
 use fdn_scheduling::dag::Dag;
-use fdn_scheduling::place::{Budget, Detail, HeuOrche, Placer, Plan, Policy, Problem};
+use fdn_scheduling::place::{
+    Best, Budget, Detail, Exact, HeuOrche, Placer, Plan, Policy, Problem, Slots,
+};
 use fdn_scheduling::steer::{Margin, replan};
 
 #[path = "../tests/it/random.rs"]
@@ -26,7 +28,7 @@ fn problem(job: &RandomJob) -> Problem<'_> {
 }
 
 fn jobs(c: &mut Criterion) {
-    for policy in [Policy::HeuOrche, Policy::Heft] {
+    for policy in [Policy::HeuOrche, Policy::Heft, Policy::Peft] {
         let mut group = c.benchmark_group(policy.name());
         group.sample_size(20);
         for clusters in [5, 50] {
@@ -132,5 +134,48 @@ fn growth(_: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, growth, policies, jobs, functions);
+/// The exact search over jobs of one slot per cluster, and what a step of a refinement costs.
+#[expect(clippy::print_stdout, reason = "the table is the result")]
+fn searches(_: &mut Criterion) {
+    println!("exact search, 3 clusters of one slot, worst of 10 jobs");
+    println!("tasks       nodes    time_ms  ns_per_node");
+    for tasks in [8, 10, 12] {
+        let worst = (0..10).map(|seed| {
+            let mut job = random::random_job(tasks, 3, seed);
+            for cluster in &mut job.clusters {
+                cluster.slots = Slots::idle(1);
+            }
+            let problem = problem(&job);
+            let solve = || Exact::default().solve(black_box(&problem));
+            let nodes = solve().expect("it fits").nodes;
+            (nodes, least(|| drop(solve())))
+        });
+        let (nodes, time) = worst.max().expect("ten jobs");
+        let ns = time.as_secs_f64() * 1e9;
+        println!(
+            "{tasks:5}  {nodes:10}  {:9.2}  {:11.0}",
+            ns / 1e6,
+            ns / nodes as f64
+        );
+    }
+    println!("refinement, 5 clusters, from Heu-Orche's plan, 3000 steps");
+    println!("tasks    time_ms  us_per_step  latency_ratio");
+    for tasks in [100, 1_000] {
+        let job = random::random_job(tasks, 5, 1);
+        let problem = problem(&job);
+        let start = HeuOrche::default().place(&problem, Detail::Nothing);
+        let start = start.expect("resources are unlimited").plan;
+        let mut best = Best::new(3_000, 1);
+        let found = best.refine(&problem, &start).latency().get();
+        let us = least(|| drop(best.refine(black_box(&problem), &start))).as_secs_f64() * 1e6;
+        println!(
+            "{tasks:5}  {:9.1}  {:11.2}  {:13.3}",
+            us / 1e3,
+            us / 3e3,
+            found / start.latency().get()
+        );
+    }
+}
+
+criterion_group!(benches, growth, policies, searches, jobs, functions);
 criterion_main!(benches);

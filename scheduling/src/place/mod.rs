@@ -14,6 +14,8 @@
 //! | [`Ready`] | min-min, max-min, earliest start | with the order | no |
 //! | [`Mct`], [`Olb`] | as they come | earliest finish, first free slot | no |
 //! | [`Portfolio`] | the best of [`Heft`], both forms of [`Peft`] and [`Lookahead`] | | yes |
+//! | [`Best`] | simulated annealing from the better of [`Portfolio`] and [`HeuOrche`] | | yes |
+//! | [`Exact`] | branch and bound: proven, for a few tasks | | yes |
 //!
 //! [`Policy`] has them by name. [`lower_bound`] says what no plan can beat.
 //!

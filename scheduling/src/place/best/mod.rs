@@ -22,8 +22,8 @@
 //! its start. A draw that leads nowhere counts as a step.
 //!
 //! **Complexity.** The portfolio's, and for each step at most that of one HEFT schedule on one cluster per task: O(m k log m + |E|).
-//! One O(m) search per task that made the last answer late
-//! follows where a change is kept. A step allocates nothing once the buffers are warm.
+//! Where a change is kept, what made the last answer late is found in O(m) for each task of that chain. A step allocates nothing once
+//! the buffers are warm.
 //!
 //! **Invariants.** Those of Heu-Orche; never worse than any of the plans it starts from; the same problem, steps and seed give the
 //! same plan. More steps are not always better, because the temperature falls over all of them.
@@ -169,3 +169,6 @@ impl Placer for Best {
         Ok(self.found(problem, detail))
     }
 }
+
+#[cfg(test)]
+mod tests;
