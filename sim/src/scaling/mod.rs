@@ -7,6 +7,7 @@
 
 mod clock;
 mod optimistic;
+mod happenings;
 mod outcome;
 mod setup;
 mod sustain;

@@ -9,4 +9,5 @@ mod optimistic;
 mod optimum;
 mod paper;
 mod place;
+mod scaling;
 mod scaling_optimistic;
