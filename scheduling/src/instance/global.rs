@@ -30,6 +30,9 @@ use super::order::{Arrival, ShortestFirst};
 use super::settings::GlobalSettings;
 use super::view::View;
 
+/// Placements under way to one node that need no new memory; more are rare.
+const UNDER_WAY: usize = 8;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Waiting,
@@ -119,7 +122,7 @@ impl<D: Demand> Global<D> {
             version: None,
             lost: false,
             serial: 0,
-            under_way: VecDeque::new(),
+            under_way: VecDeque::with_capacity(UNDER_WAY),
         };
         Self {
             settings,

@@ -42,6 +42,8 @@ pub struct Settings {
     pub reply_timeout: Millis,
     /// How long changes of what is free are gathered before the global scheduler is told.
     pub notice_every: Millis,
+    /// After which time the global scheduler is told again, though nothing has changed: a notice may have been lost.
+    pub refresh: Millis,
     /// How long a task is remembered after its deadline; how much the clocks of the cluster differ must be less.
     pub memory: Millis,
     /// Of how many random nodes a hint names one.
@@ -108,6 +110,7 @@ impl Settings {
             lease: round_trip * 10.0,
             reply_timeout: round_trip * 4.0,
             notice_every: Millis::new(1.0),
+            refresh: Millis::new(500.0),
             memory: Millis::new(1000.0),
             hint_sample: 8,
             hint_spread: Spread::default(),
@@ -150,6 +153,11 @@ impl Settings {
                 at_least_zero(self.notice_every),
                 "notice interval",
                 "at least 0",
+            ),
+            (
+                self.refresh >= self.notice_every && self.refresh > Millis::ZERO,
+                "refresh",
+                "above 0 and at least the notice interval",
             ),
             (at_least_zero(self.memory), "memory", "at least 0"),
             (
@@ -237,6 +245,8 @@ mod tests {
             }),
             "memory"
         );
+        let refresh = Millis::new(0.5);
+        assert_eq!(setting(Settings { refresh, ..valid }), "refresh");
         assert_eq!(setting(Settings { rounds: 0, ..valid }), "rounds");
         let limits = Limits {
             memory: 0,

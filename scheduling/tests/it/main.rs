@@ -6,6 +6,7 @@ mod commit;
 mod examples;
 mod explain;
 mod instance;
+mod instances;
 mod oracle;
 mod properties;
 mod random;

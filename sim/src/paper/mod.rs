@@ -2,7 +2,9 @@
 //!
 //! An experiment is a value that implements [`Experiment`]; [`ALL`] lists them in the order in which they are run and printed.
 
+mod e3;
 mod e4;
+mod hints;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use crate::progress::Progress;
 use crate::report::Outcome;
 
 /// The experiments.
-pub const ALL: &[&dyn Experiment] = &[&e4::E4];
+pub const ALL: &[&dyn Experiment] = &[&e3::E3, &hints::Hints, &e4::E4];
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

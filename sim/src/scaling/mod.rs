@@ -9,6 +9,7 @@ mod clock;
 mod optimistic;
 mod outcome;
 mod setup;
+mod sustain;
 mod tasks;
 mod world;
 
@@ -16,6 +17,7 @@ use crate::Error;
 
 pub use outcome::{Latency, Outcome, Recorder, Stage, Stages};
 pub use setup::{Scheduler, Setup};
+pub use sustain::{full_share, sustainable};
 
 /// Runs the world.
 ///

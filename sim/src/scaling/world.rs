@@ -122,6 +122,7 @@ impl<'a> World<'a> {
         let round_trip = (setup.delay + setup.message_cost) * 2.0 + Millis::new(0.01);
         let settings = Settings {
             notice_every: setup.notice_every,
+            refresh: Millis::new(500.0).max(setup.notice_every),
             hint_sample: setup.hint_sample,
             hint_spread: if setup.hint_best {
                 Spread::Best

@@ -4,4 +4,5 @@ mod data;
 mod e4;
 mod optimistic;
 mod paper;
+mod scaling;
 mod scaling_optimistic;

@@ -79,8 +79,10 @@ struct Queued<D> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     version: u64,
-    /// When it may be told again.
+    /// When it may be told what has changed since.
     next: Millis,
+    /// When it is told again in any case.
+    refresh: Millis,
 }
 
 /// The local scheduler.
@@ -264,11 +266,12 @@ impl<D: Demand> Node<D> {
     /// When [`Self::poll`] has something to do without a message.
     #[must_use]
     pub fn next_timer(&self) -> Option<Millis> {
-        let notice = self.has_news().then_some(self.told.next);
-        [self.ledger.next_expiry(), self.probing.next_due(), notice]
-            .into_iter()
-            .flatten()
-            .min()
+        let timers = [
+            self.ledger.next_expiry(),
+            self.probing.next_due(),
+            self.next_notice(),
+        ];
+        timers.into_iter().flatten().min()
     }
 
     fn expire(&mut self, now: Millis, rng: &mut impl Rng, actions: &mut Vec<Action<D>>) {
@@ -283,19 +286,27 @@ impl<D: Demand> Node<D> {
         }
     }
 
-    const fn has_news(&self) -> bool {
-        let asks_the_centre = match self.settings.policy {
-            Policy::LocalProbeGlobal | Policy::Hints | Policy::BottomUp => true,
-            Policy::ReProbing | Policy::LateBinding => false,
-        };
-        asks_the_centre && self.told.version != self.ledger.version()
+    /// When the global scheduler hears of this node next; never if there is none.
+    fn next_notice(&self) -> Option<Millis> {
+        match self.settings.policy {
+            Policy::LocalProbeGlobal | Policy::Hints | Policy::BottomUp => {
+                let is_news = self.told.version != self.ledger.version();
+                Some(if is_news {
+                    self.told.next
+                } else {
+                    self.told.refresh
+                })
+            }
+            Policy::ReProbing | Policy::LateBinding => None,
+        }
     }
 
     fn tell(&mut self, now: Millis, actions: &mut Vec<Action<D>>) {
-        if self.has_news() && now >= self.told.next {
+        if self.next_notice().is_some_and(|next| next <= now) {
             self.told = Told {
                 version: self.ledger.version(),
                 next: now + self.settings.notice_every,
+                refresh: now + self.settings.refresh,
             };
             actions.push(Action::Global(ToGlobal::Notice(self.standing())));
         }

@@ -272,7 +272,10 @@ impl<D: Demand> Node<D> {
             return;
         }
         let yes = self.reserve(now, &probe);
-        if !yes && probe.wait && self.waiters.len() < self.settings.limits.waiters {
+        let may_wait = probe.wait
+            && probe.demand.fits(&self.ledger.capacity())
+            && self.waiters.len() < self.settings.limits.waiters;
+        if !yes && may_wait {
             self.waiters.push_back(probe);
             return;
         }

@@ -1,0 +1,124 @@
+//! How fast instances are scheduled, on one core: `cargo bench -p fdn-scheduling --bench instance`.
+//!
+//! `placements` runs whole clusters in process, messages included, 95 % busy, so that four in ten tasks find no room where they
+//! arrive: tasks per second by policy; compare them with bottom-up in the same run. `node` is the local check with the probe
+//! decision alone, `global` the choice of the node with the most room.
+
+use std::hint::black_box;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use fdn_core::Millis;
+use fdn_scheduling::instance::{
+    Global, GlobalSettings, Node, NodeIndex, Policy, Settings, Slots, Standing, Task, TaskId,
+    ToGlobal, ToNode,
+};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+#[path = "../tests/it/instances/loopback.rs"]
+mod loopback;
+
+use loopback::Loopback;
+
+const TASKS: u64 = 10_000;
+
+fn placements(c: &mut Criterion) {
+    let mut group = c.benchmark_group("placements");
+    group
+        .sample_size(20)
+        .throughput(Throughput::Elements(TASKS));
+    for (name, policy) in [
+        ("local-probe-global", Policy::LocalProbeGlobal),
+        ("bottom-up", Policy::BottomUp),
+        ("hints", Policy::Hints),
+        ("re-probing", Policy::ReProbing),
+    ] {
+        let mut cluster = Loopback::new(policy, 500, 20, Millis::new(100.0));
+        cluster.run(20 * TASKS);
+        group.bench_function(name, |b| b.iter(|| cluster.run(TASKS)));
+        // Every task was placed: none may wait, or the figure would be one of doing nothing.
+        assert!(cluster.started() >= 20 * TASKS, "{name}");
+    }
+    group.finish();
+}
+
+fn task(id: u64) -> Task<Slots> {
+    Task {
+        id: TaskId(id),
+        attempt: 1,
+        leg: 0,
+        demand: Slots(1),
+        remaining: Millis::new(1.0),
+        deadline: Millis::new(1e9),
+    }
+}
+
+/// One task at a node without room: local check, two random nodes, two probes.
+fn node(c: &mut Criterion) {
+    let settings = Settings::for_round_trip(Millis::new(0.5));
+    let mut group = c.benchmark_group("node");
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    for (name, slots) in [("local check, starts", 1), ("local check, probes two", 0)] {
+        let fresh = || {
+            let node = Node::new(NodeIndex(0), 500, Slots(slots), settings).expect("valid");
+            (node, Vec::with_capacity(8))
+        };
+        let mut id = 0;
+        group.bench_function(name, |b| {
+            b.iter_batched_ref(
+                fresh,
+                |(node, actions)| {
+                    id += 1;
+                    let message = ToNode::Submit(task(id));
+                    node.receive(Millis::ZERO, black_box(message), &mut rng, actions);
+                    node.poll(Millis::ZERO, &mut rng, actions);
+                    actions.len()
+                },
+                BatchSize::SmallInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+/// One decision of the global scheduler, with the notice that gives the room back.
+fn global(c: &mut Criterion) {
+    let mut group = c.benchmark_group("global");
+    for nodes in [500u32, 5_000, 50_000] {
+        let capacities = vec![Slots(20); nodes as usize];
+        let settings = GlobalSettings {
+            memory: Millis::ZERO,
+            ..GlobalSettings::for_round_trip(Millis::new(0.5))
+        };
+        let mut global = Global::new(&capacities, settings);
+        let mut actions = Vec::with_capacity(8);
+        let mut id = 0u64;
+        group.bench_function(BenchmarkId::from_parameter(format!("{nodes} nodes")), |b| {
+            b.iter(|| {
+                id += 1;
+                let now = Millis::new(id as f64);
+                let task = Task {
+                    deadline: now,
+                    ..task(id)
+                };
+                global.receive(now, ToGlobal::Forward(task), &mut actions);
+                global.decide(now, &mut actions);
+                let node = NodeIndex((id * 7919 % u64::from(nodes)) as u32);
+                let standing = Standing {
+                    node,
+                    version: id,
+                    free: Slots((id % 20) as u32),
+                    seen: id,
+                };
+                global.receive(now, ToGlobal::Notice(standing), &mut actions);
+                let count = actions.len();
+                actions.clear();
+                count
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, placements, node, global);
+criterion_main!(benches);

@@ -1,0 +1,360 @@
+//! A whole cluster in virtual time, with a network that loses, doubles and delays, and nodes that are lost. Every rule is checked
+//! after every event.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use fdn_core::Millis;
+use fdn_scheduling::instance::{
+    Action, Global, GlobalSettings, Load, Node, NodeIndex, Origin, OriginSettings, Policy, Running,
+    Settings, Settled, Slots, Stage, TaskId, ToGlobal, ToNode, ToOrigin,
+};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+pub(super) fn ms(value: f64) -> Millis {
+    Millis::new(value)
+}
+
+/// What happens in a run.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) policy: Policy,
+    pub(super) capacities: Vec<u32>,
+    /// When each task arrives, how many slots it takes, and for how long.
+    pub(super) tasks: Vec<(f64, u32, f64)>,
+    /// Until when messages are lost and doubled, and with which probabilities.
+    pub(super) rough_until: f64,
+    pub(super) loss: f64,
+    pub(super) duplicate: f64,
+    /// A message takes from 0.1 to this long; while it is rough, one in ten takes ten times as long.
+    pub(super) slowest: f64,
+    /// Nodes that are lost, and when.
+    pub(super) losses: Vec<(f64, u32)>,
+    pub(super) wanted: f64,
+    pub(super) seed: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Submit(usize),
+    Node(NodeIndex, ToNode<Slots>),
+    Global(ToGlobal<Slots>),
+    Origin(ToOrigin),
+    End(NodeIndex, Running),
+    Lose(NodeIndex),
+    Hear(NodeIndex),
+    Tick,
+    Snapshot,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Start {
+    pub(super) node: NodeIndex,
+    pub(super) at: Millis,
+    pub(super) stage: Stage,
+}
+
+pub(super) struct Cluster {
+    plan: Plan,
+    settings: Settings,
+    now: Millis,
+    pub(super) nodes: Vec<Node<Slots>>,
+    lost: Vec<bool>,
+    pub(super) global: Global<Slots>,
+    pub(super) origin: Origin<Slots>,
+    rng: ChaCha8Rng,
+    network: ChaCha8Rng,
+    events: BinaryHeap<Reverse<(Millis, u64, usize)>>,
+    bodies: Vec<Event>,
+    actions: Vec<Action<Slots>>,
+    lives: BTreeMap<TaskId, f64>,
+    pub(super) starts: BTreeMap<TaskId, Vec<Start>>,
+    pub(super) settled: BTreeMap<TaskId, Settled>,
+    /// When each node last said that it had reserved something.
+    reserved_at: Vec<Millis>,
+}
+
+const TICK: f64 = 0.5;
+const DETECTION: f64 = 30.0;
+
+impl Cluster {
+    pub(super) fn new(plan: Plan) -> Self {
+        let round_trip = ms(plan.slowest * 2.0);
+        let settings = Settings {
+            memory: ms(3000.0),
+            ..Settings::for_round_trip(round_trip)
+        }
+        .with_policy(plan.policy);
+        let count = u32::try_from(plan.capacities.len()).unwrap();
+        let node = |(&capacity, at)| {
+            Node::new(NodeIndex(at), count, Slots(capacity), settings).expect("valid settings")
+        };
+        let slots: Vec<Slots> = plan.capacities.iter().map(|&c| Slots(c)).collect();
+        let origin = OriginSettings {
+            wanted: ms(plan.wanted),
+            memory: ms(2500.0),
+            ..OriginSettings::for_round_trip(round_trip)
+        };
+        let global = GlobalSettings {
+            memory: ms(3000.0),
+            ..GlobalSettings::for_round_trip(round_trip)
+        };
+        let mut cluster = Self {
+            settings,
+            now: Millis::ZERO,
+            nodes: plan.capacities.iter().zip(0..).map(node).collect(),
+            lost: vec![false; plan.capacities.len()],
+            global: Global::new(&slots, global),
+            origin: Origin::new(count, TaskId(0), origin),
+            rng: ChaCha8Rng::seed_from_u64(plan.seed),
+            network: ChaCha8Rng::seed_from_u64(plan.seed ^ 0xFFFF),
+            events: BinaryHeap::new(),
+            bodies: Vec::new(),
+            actions: Vec::new(),
+            lives: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            reserved_at: vec![Millis::ZERO; plan.capacities.len()],
+            plan,
+        };
+        for (at, task) in cluster.plan.tasks.clone().into_iter().enumerate() {
+            cluster.at(ms(task.0), Event::Submit(at));
+        }
+        for (at, node) in cluster.plan.losses.clone() {
+            cluster.at(ms(at), Event::Lose(NodeIndex(node)));
+        }
+        cluster.at(ms(TICK), Event::Tick);
+        cluster.at(Millis::ZERO, Event::Snapshot);
+        cluster
+    }
+
+    fn at(&mut self, at: Millis, event: Event) {
+        self.bodies.push(event);
+        self.events.push(Reverse((
+            at,
+            self.bodies.len() as u64,
+            self.bodies.len() - 1,
+        )));
+    }
+
+    /// Runs until nothing is open and nothing is under way, or the time is over.
+    pub(super) fn run(&mut self, until: f64) {
+        while let Some(Reverse((at, _, body))) = self.events.pop() {
+            if at > ms(until) {
+                return;
+            }
+            self.now = at;
+            let event = self.bodies[body];
+            self.step(event);
+            self.act();
+            self.check();
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        let (now, rng, actions) = (self.now, &mut self.rng, &mut self.actions);
+        match event {
+            Event::Submit(at) => {
+                let (_, demand, life) = self.plan.tasks[at];
+                let id = self
+                    .origin
+                    .submit(now, Slots(demand), ms(life), rng, actions)
+                    .expect("few are open");
+                self.lives.insert(id, life);
+            }
+            Event::Node(node, message) if !self.lost[node.get()] => {
+                let scheduler = &mut self.nodes[node.get()];
+                scheduler.receive(now, message, rng, actions);
+                scheduler.poll(now, rng, actions);
+            }
+            Event::Global(message) => {
+                self.global.receive(now, message, actions);
+                while self.global.has_work() && self.global.decide(now, actions) {}
+            }
+            Event::Origin(message) => {
+                let settled = self.origin.receive(now, message, rng, actions);
+                self.settle(settled);
+            }
+            Event::End(node, running) if !self.lost[node.get()] => {
+                let scheduler = &mut self.nodes[node.get()];
+                scheduler.ended(running);
+                scheduler.ended(running);
+                scheduler.poll(now, rng, actions);
+            }
+            Event::Node(..) | Event::End(..) => {}
+            Event::Lose(node) => {
+                self.lost[node.get()] = true;
+                self.at(now + ms(DETECTION), Event::Hear(node));
+            }
+            Event::Hear(node) => self.hear(node),
+            Event::Tick => self.tick(),
+            Event::Snapshot => {
+                let load = |node: &Node<Slots>| Load {
+                    capacity: node.capacity(),
+                    free: node.free(),
+                };
+                let loads: Vec<Load<Slots>> = self.nodes.iter().map(load).collect();
+                for node in &mut self.nodes {
+                    node.snapshot(&loads);
+                }
+                if self.is_busy() {
+                    self.at(now + ms(5.0), Event::Snapshot);
+                }
+            }
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.origin.open() > 0 || self.lives.len() < self.plan.tasks.len()
+    }
+
+    fn hear(&mut self, lost: NodeIndex) {
+        let (now, rng, actions) = (self.now, &mut self.rng, &mut self.actions);
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            if !self.lost[at] {
+                node.lost(now, lost, rng, actions);
+            }
+        }
+        self.global.lost(lost);
+        let mut settled = Vec::new();
+        self.origin.lost(now, lost, rng, actions, &mut settled);
+        for settled in settled {
+            self.settle(Some(settled));
+        }
+    }
+
+    fn tick(&mut self) {
+        let (now, rng, actions) = (self.now, &mut self.rng, &mut self.actions);
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            if !self.lost[at] {
+                node.poll(now, rng, actions);
+                assert!(node.next_timer().is_none_or(|next| next > now));
+            }
+        }
+        if self.global.next_timer().is_some_and(|at| at <= now) || self.global.has_work() {
+            while self.global.decide(now, actions) {}
+        }
+        let mut all = Vec::new();
+        while let Some(settled) = self.origin.tick(now, rng, actions) {
+            all.push(settled);
+        }
+        for settled in all {
+            self.settle(Some(settled));
+        }
+        let holds = |node: &Node<Slots>| node.reserved() > Slots(0) || node.asking() > 0;
+        if self.is_busy() || self.live().any(holds) {
+            self.at(now + ms(TICK), Event::Tick);
+        }
+    }
+
+    fn settle(&mut self, settled: Option<Settled>) {
+        let Some(settled) = settled else { return };
+        let id = match settled {
+            Settled::Started(id, node) => {
+                let starts = &self.starts[&id];
+                assert!(starts.iter().any(|start| start.node == node), "{settled:?}");
+                id
+            }
+            Settled::Refused(id, _) | Settled::Unresolved(id) => id,
+        };
+        assert_eq!(self.settled.insert(id, settled), None, "settled once");
+    }
+
+    fn act(&mut self) {
+        let actions = std::mem::take(&mut self.actions);
+        for action in actions {
+            match action {
+                Action::Start {
+                    node,
+                    task,
+                    stage,
+                    running,
+                } => self.started(node, task.id, stage, running),
+                Action::Node(to, message) => {
+                    if let ToNode::Reply {
+                        from, yes: true, ..
+                    } = message
+                    {
+                        self.reserved_at[from.get()] = self.now;
+                    }
+                    self.send(Event::Node(to, message));
+                }
+                Action::Global(message) => self.send(Event::Global(message)),
+                Action::Origin(message) => self.send(Event::Origin(message)),
+            }
+        }
+    }
+
+    fn started(&mut self, node: NodeIndex, id: TaskId, stage: Stage, running: Running) {
+        let starts = self.starts.entry(id).or_default();
+        for earlier in starts.iter() {
+            assert!(
+                self.lost[earlier.node.get()],
+                "{id} was started on {} at {} and on {node} at {}",
+                earlier.node,
+                earlier.at,
+                self.now
+            );
+        }
+        starts.push(Start {
+            node,
+            at: self.now,
+            stage,
+        });
+        let life = ms(self.lives[&id]);
+        self.at(self.now + life, Event::End(node, running));
+    }
+
+    fn send(&mut self, event: Event) {
+        let is_rough = self.now < ms(self.plan.rough_until);
+        let copies = match is_rough {
+            false => 1,
+            true => {
+                let lost = self.network.random::<f64>() < self.plan.loss;
+                let doubled = self.network.random::<f64>() < self.plan.duplicate;
+                usize::from(!lost) + usize::from(doubled)
+            }
+        };
+        for _ in 0..copies {
+            let mut delay = self.network.random_range(0.1..=self.plan.slowest.max(0.11));
+            if is_rough && self.network.random_range(0..10) == 0 {
+                delay *= 10.0;
+            }
+            self.at(self.now + ms(delay), event);
+        }
+    }
+
+    fn check(&self) {
+        for (at, node) in self.nodes.iter().enumerate() {
+            let taken = node.used().0 + node.reserved().0;
+            assert!(taken <= node.capacity().0, "{} is over", node.index());
+            assert_eq!(taken + node.free().0, node.capacity().0);
+            if !self.lost[at] {
+                // Ticks are half a millisecond apart.
+                let end = self.reserved_at[at] + self.settings.lease + ms(TICK);
+                assert!(
+                    node.reserved() == Slots(0) || self.now <= end,
+                    "a lease on {} outlives its end",
+                    node.index()
+                );
+            }
+        }
+    }
+
+    /// Starts of a task on nodes that are not lost.
+    pub(super) fn lasting(&self, id: TaskId) -> usize {
+        let starts = self.starts.get(&id).map_or(&[][..], Vec::as_slice);
+        let lasts = |start: &&Start| !self.lost[start.node.get()];
+        starts.iter().filter(lasts).count()
+    }
+
+    pub(super) fn live(&self) -> impl Iterator<Item = &Node<Slots>> {
+        let nodes = self.nodes.iter().zip(&self.lost);
+        nodes.filter(|(_, lost)| !**lost).map(|(node, _)| node)
+    }
+
+    pub(super) fn ids(&self) -> Vec<TaskId> {
+        self.lives.keys().copied().collect()
+    }
+}

@@ -1,0 +1,135 @@
+//! Nodes and a global scheduler in one process whose messages arrive at once: for counting allocations and decisions.
+
+use std::collections::VecDeque;
+
+use fdn_core::Millis;
+use fdn_scheduling::instance::{
+    Action, Global, GlobalSettings, Load, Node, NodeIndex, Policy, Running, Settings, Slots, Task,
+    TaskId, ToNode,
+};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// A cluster that is kept 95 % busy: every task that starts ends the one that has run longest.
+pub(crate) struct Loopback {
+    now: Millis,
+    wanted: Millis,
+    nodes: Vec<Node<Slots>>,
+    global: Global<Slots>,
+    rng: ChaCha8Rng,
+    actions: Vec<Action<Slots>>,
+    under_way: VecDeque<Action<Slots>>,
+    running: VecDeque<(NodeIndex, Running)>,
+    busy: usize,
+    next: u64,
+    started: u64,
+    loads: Vec<Load<Slots>>,
+}
+
+impl Loopback {
+    /// Tasks are wanted, and remembered, for this long; one arrives every 10 µs.
+    pub(crate) fn new(policy: Policy, nodes: u32, slots: u32, wanted: Millis) -> Self {
+        let settings = Settings {
+            memory: Millis::new(1.0),
+            ..Settings::for_round_trip(Millis::new(0.5)).with_policy(policy)
+        };
+        let global = GlobalSettings {
+            memory: Millis::new(1.0),
+            ..GlobalSettings::for_round_trip(Millis::new(0.5))
+        };
+        let node = |at| Node::new(NodeIndex(at), nodes, Slots(slots), settings).expect("valid");
+        Self {
+            now: Millis::ZERO,
+            wanted,
+            nodes: (0..nodes).map(node).collect(),
+            global: Global::new(&vec![Slots(slots); nodes as usize], global),
+            rng: ChaCha8Rng::seed_from_u64(1),
+            actions: Vec::new(),
+            under_way: VecDeque::new(),
+            running: VecDeque::new(),
+            busy: (nodes * slots) as usize * 95 / 100,
+            next: 0,
+            started: 0,
+            loads: Vec::new(),
+        }
+    }
+
+    /// How many instances were started.
+    pub(crate) const fn started(&self) -> u64 {
+        self.started
+    }
+
+    /// So many tasks arrive.
+    pub(crate) fn run(&mut self, tasks: u64) {
+        for _ in 0..tasks {
+            self.now = self.now + Millis::new(0.01);
+            self.next += 1;
+            if self.next % 500 == 1 {
+                self.take_snapshot();
+            }
+            let task = Task {
+                id: TaskId(self.next),
+                attempt: 1,
+                leg: 0,
+                demand: Slots(1),
+                remaining: Millis::new(1.0),
+                deadline: self.now + self.wanted,
+            };
+            let home = NodeIndex(self.rng.random_range(0..self.nodes.len() as u32));
+            self.under_way
+                .push_back(Action::Node(home, ToNode::Submit(task)));
+            self.deliver();
+            while self.running.len() > self.busy {
+                self.end();
+                self.deliver();
+            }
+        }
+    }
+
+    fn take_snapshot(&mut self) {
+        let load = |node: &Node<Slots>| Load {
+            capacity: node.capacity(),
+            free: node.free(),
+        };
+        self.loads.clear();
+        self.loads.extend(self.nodes.iter().map(load));
+        for node in &mut self.nodes {
+            node.snapshot(&self.loads);
+        }
+    }
+
+    fn end(&mut self) {
+        // A random one of the older half, so that nodes differ in what is free.
+        let at = self.rng.random_range(0..self.running.len() / 2);
+        if let Some((node, running)) = self.running.swap_remove_back(at) {
+            let node = &mut self.nodes[node.get()];
+            node.ended(running);
+            node.poll(self.now, &mut self.rng, &mut self.actions);
+            self.under_way.extend(self.actions.drain(..));
+        }
+    }
+
+    fn deliver(&mut self) {
+        while let Some(action) = self.under_way.pop_front() {
+            match action {
+                Action::Start { node, running, .. } => {
+                    self.started += 1;
+                    self.running.push_back((node, running));
+                }
+                Action::Node(to, message) => {
+                    let node = &mut self.nodes[to.get()];
+                    node.receive(self.now, message, &mut self.rng, &mut self.actions);
+                    node.poll(self.now, &mut self.rng, &mut self.actions);
+                }
+                Action::Global(message) => {
+                    self.global.receive(self.now, message, &mut self.actions);
+                    while self.global.has_work() && self.global.decide(self.now, &mut self.actions)
+                    {
+                    }
+                }
+                Action::Origin(_) => {}
+            }
+            self.under_way.extend(self.actions.drain(..));
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The schedulers of instances together, under networks that do their worst and under one that does nothing.
+
+mod adversary;
+mod cluster;
+mod global;
+mod oracle;
+mod protocol;
