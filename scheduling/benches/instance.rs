@@ -6,11 +6,11 @@
 
 use std::hint::black_box;
 
-use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use fdn_core::Millis;
 use fdn_scheduling::instance::{
-    Global, GlobalSettings, Node, NodeIndex, Policy, Settings, Slots, Standing, Task, TaskId,
-    ToGlobal, ToNode,
+    Action, Global, GlobalSettings, Node, NodeIndex, Policy, Settings, Slots, Standing, Task,
+    TaskId, ToGlobal, ToNode,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -53,29 +53,35 @@ fn task(id: u64) -> Task<Slots> {
     }
 }
 
-/// One task at a node without room: local check, two random nodes, two probes.
+/// One task at a node: local check, and without room two random nodes and two probes. Every task also passes through the memory of
+/// the node, and every unanswered probe through its timeout.
 fn node(c: &mut Criterion) {
-    let settings = Settings::for_round_trip(Millis::new(0.5));
+    let settings = Settings {
+        memory: Millis::ZERO,
+        ..Settings::for_round_trip(Millis::new(0.5))
+    };
     let mut group = c.benchmark_group("node");
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     for (name, slots) in [("local check, starts", 1), ("local check, probes two", 0)] {
-        let fresh = || {
-            let node = Node::new(NodeIndex(0), 500, Slots(slots), settings).expect("valid");
-            (node, Vec::with_capacity(8))
-        };
+        let mut node = Node::new(NodeIndex(0), 500, Slots(slots), settings).expect("valid");
+        let mut actions = Vec::with_capacity(16);
         let mut id = 0;
         group.bench_function(name, |b| {
-            b.iter_batched_ref(
-                fresh,
-                |(node, actions)| {
-                    id += 1;
-                    let message = ToNode::Submit(task(id));
-                    node.receive(Millis::ZERO, black_box(message), &mut rng, actions);
-                    node.poll(Millis::ZERO, &mut rng, actions);
-                    actions.len()
-                },
-                BatchSize::SmallInput,
-            );
+            b.iter(|| {
+                id += 1;
+                let now = Millis::new(id as f64);
+                let task = Task {
+                    deadline: now,
+                    ..task(id)
+                };
+                actions.clear();
+                node.receive(now, black_box(ToNode::Submit(task)), &mut rng, &mut actions);
+                node.poll(now, &mut rng, &mut actions);
+                if let Some(Action::Start { running, .. }) = actions.first() {
+                    node.ended(*running);
+                }
+                actions.len()
+            });
         });
     }
     group.finish();

@@ -36,27 +36,33 @@ pub trait Demand: Copy + Debug + Default + PartialEq {
 pub struct Slots(pub u32);
 
 impl Demand for Slots {
+    #[inline]
     fn fits(&self, free: &Self) -> bool {
         self.0 <= free.0
     }
 
+    #[inline]
     fn plus(&self, other: &Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
+    #[inline]
     fn minus(&self, other: &Self) -> Option<Self> {
         self.0.checked_sub(other.0).map(Self)
     }
 
+    #[inline]
     fn minus_or_zero(&self, other: &Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
+    #[inline]
     fn ceiling(&self, other: &Self) -> Self {
         Self(self.0.max(other.0))
     }
 
     /// The number of free slots, whatever the node's size.
+    #[inline]
     fn room(&self, _: &Self) -> u32 {
         self.0
     }

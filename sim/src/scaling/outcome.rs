@@ -101,6 +101,9 @@ pub struct Outcome {
 pub struct Recorder {
     warm_up: u64,
     latencies: Vec<f64>,
+    late: u64,
+    late_most: u64,
+    limit: Millis,
     stages: Stages,
     local_failed: u64,
     reached_global: u64,
@@ -117,6 +120,8 @@ impl Recorder {
         let warm_up = setup.warm_up_tasks();
         Self {
             warm_up,
+            late_most: (setup.tasks - warm_up) / 100,
+            limit: setup.limit,
             latencies: Vec::with_capacity((setup.tasks - warm_up) as usize),
             ..Self::default()
         }
@@ -135,6 +140,7 @@ impl Recorder {
             return;
         }
         self.latencies.push(latency.get());
+        self.late += u64::from(latency > self.limit);
         let count = match stage {
             Stage::Local => &mut self.stages.local,
             Stage::Probe => &mut self.stages.probe,
@@ -143,6 +149,12 @@ impl Recorder {
             Stage::Commit => &mut self.stages.commit,
         };
         *count += 1;
+    }
+
+    /// Whether so many tasks were late that p99 is beyond the limit whatever comes.
+    #[must_use]
+    pub const fn is_beyond_limit(&self) -> bool {
+        self.late > self.late_most
     }
 
     /// The task found no room where it arrived.

@@ -77,6 +77,8 @@ pub struct Setup {
     pub lost_nodes: u32,
     /// The largest p99 at which the rate counts as sustained.
     pub limit: Millis,
+    /// Whether the run ends as soon as its p99 is beyond the limit for certain.
+    pub give_up: bool,
     /// The seed.
     pub seed: Seed,
 }
@@ -107,6 +109,7 @@ impl Default for Setup {
             duplicate: 0.0,
             lost_nodes: 0,
             limit: Millis::new(5.0),
+            give_up: false,
             seed: Seed(1),
         }
     }

@@ -23,6 +23,7 @@ pub fn sustainable(setup: &Setup, (low, high): (f64, f64), seeds: u64) -> Result
             let sustained = simulate(&Setup {
                 rate_per_s,
                 seed,
+                give_up: true,
                 ..*setup
             })?
             .sustained;

@@ -56,6 +56,10 @@ impl Tasks {
         self.ended == self.expected
     }
 
+    pub(super) const fn are_too_late(&self) -> bool {
+        self.recorder.is_beyond_limit()
+    }
+
     pub(super) fn started(
         &mut self,
         id: TaskId,

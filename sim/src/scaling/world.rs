@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use fdn_core::Millis;
 use fdn_scheduling::instance::{
     Action, Global, GlobalSettings, Load, Node, NodeIndex, Origin, OriginSettings, Policy, Running,
-    Settings, Settled, Slots, Spread, TaskId, ToGlobal, ToNode, ToOrigin,
+    Settings, Slots, Spread, TaskId, ToGlobal, ToNode, ToOrigin,
 };
 use rand::RngExt;
 
@@ -24,7 +24,7 @@ const DUPLICATE_DELAYS: f64 = 20.0;
 
 /// A message under way.
 #[derive(Clone, Copy, Debug)]
-enum Mail {
+pub(super) enum Mail {
     Node(NodeIndex, ToNode<Slots>),
     Global(ToGlobal<Slots>),
     Origin(ToOrigin),
@@ -32,7 +32,7 @@ enum Mail {
 
 /// What does not come after a constant span.
 #[derive(Clone, Copy, Debug)]
-enum Event {
+pub(super) enum Event {
     End(NodeIndex, Running),
     /// The second copy of a message.
     Duplicate(Mail),
@@ -59,45 +59,45 @@ enum Next {
 }
 
 #[derive(Debug)]
-struct Host {
-    node: Node<Slots>,
+pub(super) struct Host {
+    pub(super) node: Node<Slots>,
     /// Messages it has not worked on yet; with the first one it is busy.
-    inbox: VecDeque<ToNode<Slots>>,
-    snapshot: u64,
-    timer: Millis,
-    lost: bool,
+    pub(super) inbox: VecDeque<ToNode<Slots>>,
+    pub(super) snapshot: u64,
+    pub(super) timer: Millis,
+    pub(super) lost: bool,
 }
 
 #[derive(Debug)]
-struct Streams {
-    arrivals: Rng,
-    lifetimes: Rng,
-    choices: Rng,
-    network: Rng,
+pub(super) struct Streams {
+    pub(super) arrivals: Rng,
+    pub(super) lifetimes: Rng,
+    pub(super) choices: Rng,
+    pub(super) network: Rng,
 }
 
 #[derive(Debug)]
 pub(super) struct World<'a> {
-    setup: &'a Setup,
-    now: Millis,
-    hosts: Vec<Host>,
-    global: Global<Slots>,
-    origin: Origin<Slots>,
-    rng: Streams,
-    mail: Lane<Mail>,
-    work: Lane<NodeIndex>,
-    events: Heap<Event>,
-    next_task: Millis,
-    submitted: u64,
-    decision: Millis,
-    origin_timer: Millis,
-    snapshots: VecDeque<Vec<Load<Slots>>>,
-    snapshot: Vec<Load<Slots>>,
-    snapshot_number: u64,
-    actions: Vec<Action<Slots>>,
-    tasks: Tasks,
-    busy: u64,
-    until: Millis,
+    pub(super) setup: &'a Setup,
+    pub(super) now: Millis,
+    pub(super) hosts: Vec<Host>,
+    pub(super) global: Global<Slots>,
+    pub(super) origin: Origin<Slots>,
+    pub(super) rng: Streams,
+    pub(super) mail: Lane<Mail>,
+    pub(super) work: Lane<NodeIndex>,
+    pub(super) events: Heap<Event>,
+    pub(super) next_task: Millis,
+    pub(super) submitted: u64,
+    pub(super) decision: Millis,
+    pub(super) origin_timer: Millis,
+    pub(super) snapshots: VecDeque<Vec<Load<Slots>>>,
+    pub(super) snapshot: Vec<Load<Slots>>,
+    pub(super) snapshot_number: u64,
+    pub(super) actions: Vec<Action<Slots>>,
+    pub(super) tasks: Tasks,
+    pub(super) busy: u64,
+    pub(super) until: Millis,
 }
 
 const fn policy(scheduler: Scheduler) -> Policy {
@@ -192,7 +192,7 @@ impl<'a> World<'a> {
         self.begin();
         while let Some(next) = self.next() {
             self.step(next)?;
-            if self.tasks.are_settled() {
+            if self.tasks.are_settled() || self.setup.give_up && self.tasks.are_too_late() {
                 break;
             }
         }
@@ -321,7 +321,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn deliver(&mut self, mail: Mail) {
+    pub(super) fn deliver(&mut self, mail: Mail) {
         match mail {
             Mail::Node(node, message) => {
                 let host = &mut self.hosts[node.get()];
@@ -368,121 +368,6 @@ impl<'a> World<'a> {
     fn wake_global(&mut self) {
         if self.global.has_work() && !self.decision.is_finite() {
             self.decision = self.now + self.setup.decision_cost;
-        }
-    }
-
-    fn happen(&mut self, event: Event) {
-        match event {
-            Event::End(node, running) => self.ended(node, running),
-            Event::Duplicate(mail) => self.deliver(mail),
-            Event::Timer(node) => {
-                let host = &mut self.hosts[node.get()];
-                host.timer = Millis::INFINITY;
-                if !host.lost {
-                    let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
-                    host.node.poll(self.now, rng, actions);
-                    self.set_timer(node);
-                }
-            }
-            Event::OriginTimer => {
-                self.origin_timer = Millis::INFINITY;
-                let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
-                while let Some(settled) = self.origin.tick(self.now, rng, actions) {
-                    self.tasks.settled(settled);
-                }
-                self.set_origin_timer();
-            }
-            Event::Take => self.take_snapshot(),
-            Event::Arrive => {
-                if let Some(snapshot) = self.snapshots.pop_front() {
-                    self.snapshot = snapshot;
-                    self.snapshot_number += 1;
-                }
-            }
-            Event::Lose(node) => self.lose(node),
-            Event::Hear(node) => self.hear(node),
-        }
-    }
-
-    fn ended(&mut self, node: NodeIndex, running: Running) {
-        let host = &mut self.hosts[node.get()];
-        if host.lost {
-            return;
-        }
-        self.busy -= 1;
-        host.node.ended(running);
-        let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
-        host.node.poll(self.now, rng, actions);
-        self.set_timer(node);
-    }
-
-    /// Gathering takes one way to the centre, spreading one back; so the next one is taken that much earlier than the age allows.
-    fn take_snapshot(&mut self) {
-        let load = |host: &Host| Load {
-            capacity: host.node.capacity(),
-            free: if host.lost {
-                Slots(0)
-            } else {
-                host.node.free()
-            },
-        };
-        self.snapshots
-            .push_back(self.hosts.iter().map(load).collect());
-        let transit = self.setup.delay * 2.0;
-        self.events.push(self.now + transit, Event::Arrive);
-        let pause = (self.setup.snapshot_age - transit).max(Millis::new(0.1));
-        self.events.push(self.now + pause, Event::Take);
-    }
-
-    fn lose(&mut self, node: NodeIndex) {
-        let host = &mut self.hosts[node.get()];
-        host.lost = true;
-        self.busy -= host.node.running() as u64;
-        self.tasks.lost(node);
-        // The message at work stays; nothing comes of it.
-        let detection = self.setup.delay * 40.0;
-        self.events.push(self.now + detection, Event::Hear(node));
-    }
-
-    fn hear(&mut self, lost: NodeIndex) {
-        for host in self.hosts.iter_mut().filter(|host| !host.lost) {
-            let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
-            host.node.lost(self.now, lost, rng, actions);
-        }
-        self.global.lost(lost);
-        let mut settled = Vec::new();
-        let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
-        self.origin.lost(self.now, lost, rng, actions, &mut settled);
-        self.settled(settled);
-        self.set_origin_timer();
-    }
-
-    fn settled(&mut self, settled: impl IntoIterator<Item = Settled>) {
-        for settled in settled {
-            self.tasks.settled(settled);
-        }
-    }
-
-    /// Timers matter where messages are lost, and for notices held back while somebody waits for room.
-    fn set_timer(&mut self, node: NodeIndex) {
-        if self.setup.is_reliable() && self.global.waiting() == 0 {
-            return;
-        }
-        let host = &mut self.hosts[node.get()];
-        if let Some(at) = host.node.next_timer()
-            && at < host.timer
-        {
-            host.timer = at;
-            self.events.push(at.max(self.now), Event::Timer(node));
-        }
-    }
-
-    fn set_origin_timer(&mut self) {
-        if let Some(at) = self.origin.next_timer()
-            && at < self.origin_timer
-        {
-            self.origin_timer = at;
-            self.events.push(at.max(self.now), Event::OriginTimer);
         }
     }
 

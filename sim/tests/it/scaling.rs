@@ -196,3 +196,16 @@ fn seeds_differ_and_repeat() {
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
 }
+
+#[test]
+fn the_experiments_run_in_a_quick_form() {
+    let text = command("paper --quick --only e3 --only hints").expect("a report");
+    for part in [
+        "Share of tasks by stage",
+        "p99 in ms at 100 000/s",
+        "p99 and messages at utilization 0.95",
+        "Gates",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+}

@@ -26,7 +26,7 @@ prop_compose! {
         losses in prop::collection::vec((0.0..80.0, 1u32..6), 0..3),
         seed in any::<u64>(),
     ) -> Plan {
-        let nodes = u32::try_from(capacities.len()).unwrap();
+        let nodes = u32::try_from(capacities.len()).expect("few");
         // The first node stays, and is large enough for every task.
         let mut capacities = capacities;
         capacities[0] = 3;

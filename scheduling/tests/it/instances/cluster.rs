@@ -86,7 +86,7 @@ impl Cluster {
             ..Settings::for_round_trip(round_trip)
         }
         .with_policy(plan.policy);
-        let count = u32::try_from(plan.capacities.len()).unwrap();
+        let count = u32::try_from(plan.capacities.len()).expect("few");
         let node = |(&capacity, at)| {
             Node::new(NodeIndex(at), count, Slots(capacity), settings).expect("valid settings")
         };

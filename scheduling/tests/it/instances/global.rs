@@ -343,7 +343,7 @@ fn a_task_is_sent_to_the_same_node_again_until_there_is_news() {
 #[test]
 fn another_attempt_waits_for_every_promise() {
     let mut source = Source::new(patient());
-    source.submit(0.0).unwrap();
+    source.submit(0.0).expect("as set up");
     let (first, _) = source.sent()[0];
     let mut settled = Vec::new();
     let (rng, actions) = (&mut source.rng, &mut source.actions);
@@ -379,13 +379,13 @@ fn a_fence_may_find_that_it_was_started_or_that_it_expired() {
         attempt: 1,
     };
     let mut source = Source::new(patient());
-    source.submit(0.0).unwrap();
+    source.submit(0.0).expect("as set up");
     assert_eq!(source.hears(5.0, broken), None);
     let started = Some(Settled::Started(TaskId(10), NodeIndex(1)));
     assert_eq!(source.fenced(6.0, Some(1), true), started);
 
     let mut source = Source::new(patient());
-    source.submit(0.0).unwrap();
+    source.submit(0.0).expect("as set up");
     assert_eq!(source.tick(220.0), None, "past the deadline: a fence");
     for by in [Some(0), Some(1), Some(2)] {
         assert_eq!(source.fenced(221.0, by, false), None);
@@ -394,7 +394,7 @@ fn a_fence_may_find_that_it_was_started_or_that_it_expired() {
     assert_eq!(source.fenced(221.0, None, false), expired);
 
     let mut source = Source::new(patient());
-    source.submit(0.0).unwrap();
+    source.submit(0.0).expect("as set up");
     source.tick(220.0);
     assert_eq!(
         source.tick(301.0),
@@ -409,8 +409,8 @@ fn no_more_tasks_are_open_than_may_be() {
         open: 1,
         ..patient()
     });
-    source.submit(0.0).unwrap();
-    let error = source.submit(0.0).unwrap_err();
+    source.submit(0.0).expect("as set up");
+    let error = source.submit(0.0).expect_err("too many");
     assert_eq!(error.to_string(), "1 tasks are open, as many as may be");
 }
 
@@ -421,7 +421,7 @@ fn with_a_centre_only_the_global_scheduler_gets_tasks() {
         ..patient()
     };
     let mut source = Source::new(central);
-    source.submit(0.0).unwrap();
+    source.submit(0.0).expect("as set up");
     assert!(
         matches!(source.actions[..], [Action::Global(ToGlobal::Forward(task))] if task.leg == 0)
     );

@@ -62,7 +62,7 @@ impl Loopback {
     /// So many tasks arrive.
     pub(crate) fn run(&mut self, tasks: u64) {
         for _ in 0..tasks {
-            self.now = self.now + Millis::new(0.01);
+            self.now += Millis::new(0.01);
             self.next += 1;
             if self.next % 500 == 1 {
                 self.take_snapshot();

@@ -33,12 +33,14 @@ impl Instant {
             ..GlobalSettings::for_round_trip(ms(1.0))
         };
         let slots: Vec<Slots> = capacities.iter().map(|&capacity| Slots(capacity)).collect();
-        let count = u32::try_from(slots.len()).unwrap();
+        let count = u32::try_from(slots.len()).expect("as set up");
         Self {
             now: Millis::ZERO,
             nodes: (0..count)
                 .zip(&slots)
-                .map(|(at, slots)| Node::new(NodeIndex(at), count, *slots, settings).unwrap())
+                .map(|(at, slots)| {
+                    Node::new(NodeIndex(at), count, *slots, settings).expect("as set up")
+                })
                 .collect(),
             global: Global::new(&slots, patient),
             rng: ChaCha8Rng::seed_from_u64(seed),
@@ -72,7 +74,7 @@ impl Instant {
     }
 
     fn submit(&mut self, home: u32, task: Task<Slots>) {
-        self.now = self.now + ms(0.001);
+        self.now += ms(0.001);
         self.deliver(&mut vec![Action::Node(
             NodeIndex(home),
             ToNode::Submit(task),
@@ -80,7 +82,7 @@ impl Instant {
     }
 
     fn end(&mut self, node: NodeIndex, running: Running) {
-        self.now = self.now + ms(0.001);
+        self.now += ms(0.001);
         let mut actions = Vec::new();
         self.nodes[node.get()].ended(running);
         self.nodes[node.get()].poll(self.now, &mut self.rng, &mut actions);
@@ -144,7 +146,7 @@ fn compare(policy: Policy, capacities: &[u32], steps: &[Step], seed: u64) {
         let mut expected: Vec<(u64, Stage, Vec<usize>)> = Vec::new();
         match *step {
             Step::Arrive(home, demand, length) => {
-                let home = home % u32::try_from(capacities.len()).unwrap();
+                let home = home % u32::try_from(capacities.len()).expect("as set up");
                 demands.insert(TaskId(id), demand);
                 machine.submit(home, task(id, demand, length));
                 if capacities.iter().all(|&capacity| capacity < demand) {

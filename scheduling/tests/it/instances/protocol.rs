@@ -24,7 +24,7 @@ fn settings(policy: Policy) -> Settings {
 impl One {
     fn of(slots: u32, nodes: u32, settings: Settings) -> Self {
         Self {
-            node: Node::new(NodeIndex(0), nodes, Slots(slots), settings).unwrap(),
+            node: Node::new(NodeIndex(0), nodes, Slots(slots), settings).expect("as set up"),
             rng: ChaCha8Rng::seed_from_u64(1),
             actions: Vec::new(),
         }
@@ -353,7 +353,7 @@ fn re_probing_asks_on_until_it_gives_up() {
 #[test]
 fn late_binding_answers_when_there_is_room_in_the_order_of_the_questions() {
     let mut one = One::new(1, Policy::LateBinding);
-    let running = one.node.adopt(Slots(1)).unwrap();
+    let running = one.node.adopt(Slots(1)).expect("as set up");
     let waits = |id| {
         ToNode::Probe(Probe {
             wait: true,
@@ -443,7 +443,7 @@ fn a_lonely_node_has_nobody_to_ask() {
 #[test]
 fn changes_are_gathered_before_the_centre_is_told_and_repeated_from_time_to_time() {
     let mut one = One::new(9, Policy::LocalProbeGlobal);
-    let mut told = |one: &mut One, now: f64, start: Option<u64>| {
+    let told = |one: &mut One, now: f64, start: Option<u64>| {
         if let Some(id) = start {
             let message = ToNode::Submit(task(id));
             one.node
