@@ -8,6 +8,8 @@
 mod clock;
 mod optimistic;
 mod happenings;
+mod happenings;
+mod optimistic;
 mod outcome;
 mod setup;
 mod sustain;

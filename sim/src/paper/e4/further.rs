@@ -82,7 +82,6 @@ pub(super) fn further(context: &Context<'_>) -> Result<Table, Error> {
     let variants = [
         ("sample of 50, lists of 5, 44 in flight", base),
         ("own part of the nodes", with(part, 5, 44)),
-        ("own part, 80 in flight", with(part, 5, 80)),
         ("dealt to 44", with(Look::Dealt { hands: 44 }, 5, 44)),
         (
             "dealt to 66, 60 in flight",
@@ -97,9 +96,14 @@ pub(super) fn further(context: &Context<'_>) -> Result<Table, Error> {
             with(Look::Dealt { hands: 88 }, 2, 80),
         ),
         (
-            "dealt to 20, 80 in flight",
-            with(Look::Dealt { hands: 20 }, 5, 80),
+            "dealt to 110, 100 in flight",
+            with(Look::Dealt { hands: 110 }, 5, 100),
         ),
+        (
+            "sample of 10, 100 in flight",
+            with(Look::Sample(10), 5, 100),
+        ),
+        ("own part, 100 in flight", with(part, 5, 100)),
         ("sample of 10, 80 in flight", with(Look::Sample(10), 5, 80)),
         ("sample of 2", with(Look::Sample(2), 2, 44)),
         ("sample of 10", with(Look::Sample(10), 5, 44)),

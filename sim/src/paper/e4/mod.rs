@@ -78,8 +78,13 @@ fn notes() -> Vec<String> {
         "Gates without a published figure are for a sample of 50 with random ties: fewest conflicts and least spread. Scoring \
          all nodes with random ties keeps the conflict gate but not the one on the spread."
             .to_owned(),
-        "t and r are the model's. The committer of this project takes 0.3 to 0.5 us per list of 8 \
-         (`cargo bench -p fdn-scheduling --bench commit`), so that it is no bottleneck below millions of containers per second."
+        "Further: beyond t/r lists in flight the changed entries limit the committer. A small sample has fewer of them, and at \
+         some number in flight no more is gained; hands dealt out have fewer still and go on scaling, for more spread; parts \
+         of their own have none, and by far the most spread. Under a steady load a sample misses the few best nodes, with one \
+         pre-scheduler already; looking at all nodes costs more spread from K = 16 on."
+            .to_owned(),
+        "t and r are the model's. What this project's own committer takes is measured by `cargo bench -p fdn-scheduling --bench \
+         commit`."
             .to_owned(),
     ]
 }
