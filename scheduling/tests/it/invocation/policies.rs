@@ -189,6 +189,7 @@ proptest! {
     fn every_pair_of_order_and_policy_serves_everyone(
         steps in prop::collection::vec((0usize..5, 0u32..400), 1..60),
         queue_or_cold in any::<bool>(),
+        use_before_evicting in any::<bool>(),
     ) {
         let profiles = [
             profile(30.0, 400.0, 1),
@@ -199,7 +200,7 @@ proptest! {
         ];
         for order in orders() {
             for keep_alive in keep_alives() {
-                let settings = Settings { order, queue_or_cold, ..Settings::default() };
+                let settings = Settings { order, queue_or_cold, use_before_evicting, ..Settings::default() };
                 let name = keep_alive.name();
                 let mut world = World::new(settings, keep_alive, &[4, 3], &profiles);
                 for &(function, wait) in &steps {
