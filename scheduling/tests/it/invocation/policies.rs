@@ -6,6 +6,7 @@ use fdn_scheduling::invocation::{
 };
 use proptest::prelude::*;
 
+use super::checker::check;
 use super::world::{World, ms, profile};
 
 fn releases(world: &World) -> Vec<Why> {
@@ -209,6 +210,7 @@ proptest! {
                 }
                 world.run_until(world.now + 1e7);
                 prop_assert_eq!(world.scheduler.waiting(), 0);
+                check(&world.trail, &profiles, &[4, 3], world.seen.len());
                 for seen in &world.seen {
                     prop_assert!(seen.end.is_finite(), "{:?} {} {:?}", order, name, seen);
                 }
