@@ -59,6 +59,9 @@ impl Scheduler {
             self.queue.park(function);
             return Outcome::Skipped;
         } else if let Some(worker) = self.workers.with_room(memory) {
+            if !for_its_age && self.serve_victim(worker, actions) {
+                return Outcome::Started;
+            }
             self.make_room(worker, memory, actions);
             worker
         } else if memory > self.workers.largest().get() {
@@ -81,6 +84,23 @@ impl Scheduler {
         self.settings.queue_or_cold
             && busy >= 1
             && waiting * profile.execution().get() / (busy as f64) < profile.cold_start().get()
+    }
+
+    /// Use before evicting: if invocations wait for the function of the next victim, the first of them starts on a warm container.
+    fn serve_victim(&mut self, worker: u32, actions: &mut Vec<Action>) -> bool {
+        if !self.settings.use_before_evicting {
+            return false;
+        }
+        let Some(victim) = self.workers.victim(worker) else {
+            return false;
+        };
+        let function = FunctionIndex::from_raw(self.containers.get(victim).function);
+        let waits = self.queue.len_of(function) > 0;
+        let warm = self.functions[function.get()].idle.peek();
+        if let Some((_, row)) = warm.filter(|_| waits) {
+            self.take_up(function, Some(row), row, false, actions);
+        }
+        waits
     }
 
     /// Evicts idle containers of a worker until this much fits.

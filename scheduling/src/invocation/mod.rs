@@ -6,8 +6,8 @@
 //!
 //! **Source.** The article on FuncSched, scheduling by the functions' time and space features (Peking University): the order is
 //! formula (10), see [`Queue`]; the head that does not fit blocks those behind it (9). Keep-alive policies: see [`KeepAlive`].
-//! Waiting for a busy container instead of an eviction (*queue or cold*) and the guard against starvation ([`Guard`]) go beyond
-//! the article.
+//! Waiting for a busy container instead of an eviction (*queue or cold*), *use before evicting* and the guard against
+//! starvation ([`Guard`]) go beyond the article.
 //!
 //! **Placement.** An idle container of the function on any worker, the most recently used; else a new one on the worker with
 //! most free memory, if it fits there; else on the worker with most free and idle memory, of which idle containers are
@@ -17,6 +17,10 @@
 //! their expected end and `n` its waiting invocations: if `b >= 1` and `n*E/b < D`, `f` is skipped, since its own containers
 //! are free sooner than a new one is loaded. It is looked at again when one of these figures changes or memory becomes free; that a
 //! container is past its expected end is seen with the next event, or `D` later if there is none.
+//!
+//! **Use before evicting** ([`Settings::use_before_evicting`]). When room for the head takes an eviction, and invocations wait for
+//! the function of the first victim, one of them is started on a warm container instead: to evict it would turn a start that is
+//! ready into one that must load. The head is looked at again right after. A head that starts for its age does not give way.
 //!
 //! **Readings.** A container is *used* when an invocation takes it, which is what recency means everywhere. Equal figures: the
 //! smaller index. A function larger than every worker (a worker was lost since) is left out of the order until there is one.

@@ -74,6 +74,9 @@ struct Lane {
 }
 
 /// Waiting invocations in an [`Order`].
+///
+/// # Panics
+/// Every method that takes a function panics if it was not added to this queue.
 #[derive(Clone, Debug)]
 pub struct Queue {
     order: Order,

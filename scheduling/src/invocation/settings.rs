@@ -14,6 +14,9 @@ pub struct Settings {
     /// Whether an invocation waits for a busy container of its function, where that is likely free before a new one is
     /// loaded, rather than have an idle one of another function released.
     pub queue_or_cold: bool,
+    /// Whether an idle container for whose function invocations wait serves them before it is evicted for one that is ahead
+    /// of them.
+    pub use_before_evicting: bool,
     /// Whether invocations that waited too long go first.
     pub starvation: Option<Guard>,
     /// Whether profiles follow what is seen.

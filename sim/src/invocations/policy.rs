@@ -16,6 +16,8 @@ pub enum PolicyName {
     /// As funcsched, but an invocation waits for a busy container of its function where that is free sooner than a new one
     /// is loaded
     QueueOrCold,
+    /// As queue-or-cold, and an idle container for whose function invocations wait serves them before it is evicted
+    UseOrEvict,
     /// First come, first served
     Fcfs,
     /// Shortest execution first
@@ -35,6 +37,7 @@ impl PolicyName {
         match self {
             Self::Funcsched => "funcsched",
             Self::QueueOrCold => "queue-or-cold",
+            Self::UseOrEvict => "use-or-evict",
             Self::Fcfs => "fcfs",
             Self::Sjf => "sjf",
             Self::Srf => "srf",
@@ -45,7 +48,7 @@ impl PolicyName {
 
     const fn order(self) -> Order {
         match self {
-            Self::Funcsched | Self::QueueOrCold => Order::FuncSched,
+            Self::Funcsched | Self::QueueOrCold | Self::UseOrEvict => Order::FuncSched,
             Self::Fcfs => Order::Fcfs,
             Self::Sjf => Order::Sjf,
             Self::Srf => Order::Srf,
@@ -113,7 +116,8 @@ impl Policy {
     pub(super) fn settings(&self) -> Settings {
         let mut settings = Settings {
             order: self.name.order(),
-            queue_or_cold: self.name == PolicyName::QueueOrCold,
+            queue_or_cold: matches!(self.name, PolicyName::QueueOrCold | PolicyName::UseOrEvict),
+            use_before_evicting: self.name == PolicyName::UseOrEvict,
             starvation: self.starvation,
             ..Settings::default()
         };

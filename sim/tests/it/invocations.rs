@@ -131,6 +131,7 @@ fn every_policy_with_every_keep_alive_serves_all_and_the_same_twice() {
     for policy in [
         "funcsched",
         "queue-or-cold",
+        "use-or-evict",
         "fcfs",
         "sjf",
         "srf",
@@ -368,4 +369,50 @@ fn orders_that_interrupt_lose_to_the_cold_starts_that_they_cause() {
         srtf > 3.0 * fcfs && (srtf / 41.4 - 1.0).abs() < 0.2,
         "{srtf}"
     );
+}
+
+#[test]
+fn using_before_evicting_saves_what_queue_or_cold_leaves() {
+    let Some(data) = traces() else { return };
+    let workload = read(&data.join("azure-functions"), "rare", 1.0);
+    let run = |name| {
+        let policy = Policy::new(name, KeepAliveName::Lru);
+        simulate(&workload, machines(2048), SPAN, &policy).expect("it runs")
+    };
+    let [waits, uses] = [PolicyName::QueueOrCold, PolicyName::UseOrEvict].map(run);
+    assert!(uses.mean_s() < 0.75 * waits.mean_s());
+    assert!(uses.p99_s() < waits.p99_s() && uses.cold_share < waits.cold_share);
+}
+
+#[test]
+fn the_experiments_run_in_part_and_reach_their_aims() {
+    let Some(data) = traces() else { return };
+    let out = TempDir::new().expect("a folder");
+    let [data, out_path] = [data.as_path(), out.path()].map(|path| path.display().to_string());
+    let args = [
+        "fdn-sim",
+        "paper",
+        "--quick",
+        "--only",
+        "e2",
+        "--only",
+        "starvation",
+    ];
+    let args = args
+        .into_iter()
+        .chain(["--data", &data, "--out", &out_path]);
+    let cli = Cli::try_parse_from(args).expect("valid arguments");
+    let mut text = Vec::new();
+    fdn_sim::command::run(&cli.command, &mut text, &Silent).expect("they run");
+    let text = String::from_utf8(text).expect("text");
+    assert!(text.contains("Gates") && !text.contains("  NO"), "{text}");
+    for file in [
+        "e2.json",
+        "e2.md",
+        "e2-rare.svg",
+        "starvation.json",
+        "starvation.svg",
+    ] {
+        assert!(out.path().join(file).is_file(), "{file}");
+    }
 }

@@ -108,6 +108,32 @@ fn an_invocation_waits_for_its_own_container_rather_than_have_another_one_evicte
 }
 
 #[test]
+fn an_idle_container_serves_those_who_wait_for_it_before_it_is_evicted_for_others() {
+    // Two of a large function wait beside its warm container; a small one that must load for 20 is ahead of them. Evicting
+    // makes the large ones load for 500 again; using first makes the small one wait for 100.
+    let profiles = [
+        profile(50.0, 500.0, 2),
+        profile(1.0, 20.0, 1),
+        profile(1.0, 0.0, 2),
+    ];
+    let run = |use_before_evicting| {
+        let settings = Settings {
+            use_before_evicting,
+            ..Settings::default()
+        };
+        let mut world = World::new(settings, Box::new(Lru), &[2], &profiles);
+        world.come(&[0]);
+        world.run_until(1000.0);
+        world.come(&[0, 1, 0]);
+        world.run_until(5000.0);
+        [1, 2, 3].map(|at| world.seen[at].end - 1000.0)
+    };
+    // P of the large: 100 warm; of the small: 21 cold, ahead in any case.
+    assert_eq!(run(false), [571.0, 21.0, 621.0]);
+    assert_eq!(run(true), [50.0, 121.0, 100.0]);
+}
+
+#[test]
 fn a_container_past_its_expected_end_is_no_longer_waited_for() {
     // The first function's only container is expected until 120, but never ends: after 100 more, without any other event, the
     // invocation that waited for it has the idle container of the second evicted.

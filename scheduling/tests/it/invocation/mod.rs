@@ -1,6 +1,8 @@
 //! The scheduler of invocations: worked examples, a slow oracle that shares no code with it, properties, limits.
 
+mod checker;
 mod examples;
+mod histogram;
 mod limits;
 mod naive;
 mod oracle;

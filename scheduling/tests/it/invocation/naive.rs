@@ -62,6 +62,7 @@ pub(crate) enum Keeps {
 pub(crate) struct Naive {
     pub(crate) order: Order,
     pub(crate) queue_or_cold: bool,
+    pub(crate) use_before_evicting: bool,
     pub(crate) starve_after: Option<f64>,
     pub(crate) keeps: Keeps,
     pub(crate) profiles: Vec<Profile>,
@@ -89,6 +90,7 @@ impl Naive {
         Self {
             order,
             queue_or_cold,
+            use_before_evicting: false,
             starve_after,
             keeps,
             profiles: profiles.to_vec(),
@@ -306,16 +308,16 @@ impl Naive {
 
     fn start_one(&mut self) -> bool {
         if let Some(starved) = self.starved() {
-            return self.start(&starved);
+            return self.start(&starved, true);
         }
         let next = self.ordered().into_iter().find(|pending| {
             let skipped = self.queue_or_cold && self.is_skipped(pending.function);
             !skipped && self.fits_somewhere(pending.function)
         });
-        next.is_some_and(|pending| self.start(&pending))
+        next.is_some_and(|pending| self.start(&pending, false))
     }
 
-    fn start(&mut self, pending: &Pending) -> bool {
+    fn start(&mut self, pending: &Pending, for_its_age: bool) -> bool {
         let function = pending.function;
         let memory = self.profiles[function].memory().get() as i64;
         let idle = self
@@ -337,6 +339,14 @@ impl Naive {
         let Some(worker) = by_free.filter(fits).or(by_room.filter(would_fit)) else {
             return false;
         };
+        if self.use_before_evicting && !for_its_age && self.free(worker) < memory {
+            let victim = self.victim(worker);
+            let function = self.container(victim).function;
+            let waiting = self.ordered().into_iter().find(|p| p.function == function);
+            if let Some(waiting) = waiting {
+                return self.start(&waiting, false);
+            }
+        }
         while self.free(worker) < memory {
             let victim = self.victim(worker);
             self.clock = self.clock.max(self.container(victim).standing);

@@ -67,7 +67,7 @@ impl Pair {
             scheduler.register(profile).expect("room");
         }
         let after = settings.starvation.map(|guard| guard.after().get());
-        let naive = Naive::new(
+        let mut naive = Naive::new(
             settings.order,
             settings.queue_or_cold,
             after,
@@ -75,6 +75,7 @@ impl Pair {
             profiles,
             workers,
         );
+        naive.use_before_evicting = settings.use_before_evicting;
         Self {
             scheduler,
             naive,
@@ -270,7 +271,7 @@ fn sort_lost(decisions: &mut [Decision]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
     fn every_decision_is_the_one_of_the_plain_rules(
@@ -279,12 +280,13 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120),
         order in prop::sample::select(vec![Order::FuncSched, Order::Fcfs, Order::Sjf, Order::Srf]),
         queue_or_cold in any::<bool>(),
+        use_before_evicting in any::<bool>(),
         starve_after in prop::option::of(0u32..60),
         keeps in prop::sample::select(vec![Keeps::Lru, Keeps::Gdsf, Keeps::Fixed(25.0)]),
     ) {
         let starvation =
             starve_after.map(|after| Guard::new(ms(f64::from(after)), 1.0).expect("valid"));
-        let settings = Settings { order, queue_or_cold, starvation, ..Settings::default() };
+        let settings = Settings { order, queue_or_cold, use_before_evicting, starvation, ..Settings::default() };
         let mut pair = Pair::new(settings, keeps, &profiles, &workers);
         for step in steps {
             let what = format!("{step:?}");

@@ -6,6 +6,7 @@ use fdn_scheduling::invocation::{
 };
 use proptest::prelude::*;
 
+use super::checker::check;
 use super::world::{World, ms, profile};
 
 fn releases(world: &World) -> Vec<Why> {
@@ -189,6 +190,7 @@ proptest! {
     fn every_pair_of_order_and_policy_serves_everyone(
         steps in prop::collection::vec((0usize..5, 0u32..400), 1..60),
         queue_or_cold in any::<bool>(),
+        use_before_evicting in any::<bool>(),
     ) {
         let profiles = [
             profile(30.0, 400.0, 1),
@@ -199,7 +201,7 @@ proptest! {
         ];
         for order in orders() {
             for keep_alive in keep_alives() {
-                let settings = Settings { order, queue_or_cold, ..Settings::default() };
+                let settings = Settings { order, queue_or_cold, use_before_evicting, ..Settings::default() };
                 let name = keep_alive.name();
                 let mut world = World::new(settings, keep_alive, &[4, 3], &profiles);
                 for &(function, wait) in &steps {
@@ -208,6 +210,7 @@ proptest! {
                 }
                 world.run_until(world.now + 1e7);
                 prop_assert_eq!(world.scheduler.waiting(), 0);
+                check(&world.trail, &profiles, &[4, 3], world.seen.len());
                 for seen in &world.seen {
                     prop_assert!(seen.end.is_finite(), "{:?} {} {:?}", order, name, seen);
                 }

@@ -23,6 +23,14 @@ pub(crate) struct Seen {
     pub(crate) cold: bool,
 }
 
+/// What happened, in order, for a checker that knows nothing of the scheduler.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Trail {
+    Ordered(Action),
+    Ready(ContainerId),
+    Finished(ContainerId),
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Event {
     Ready(ContainerId, Option<u64>),
@@ -35,6 +43,7 @@ pub(crate) struct World {
     pub(crate) scheduler: Scheduler,
     pub(crate) now: f64,
     pub(crate) log: Vec<Action>,
+    pub(crate) trail: Vec<Trail>,
     pub(crate) seen: Vec<Seen>,
     events: Vec<(f64, usize, Event)>,
     count: usize,
@@ -65,6 +74,7 @@ impl World {
             scheduler,
             now: 0.0,
             log: Vec::new(),
+            trail: Vec::new(),
             seen: Vec::new(),
             events: Vec::new(),
             count: 0,
@@ -130,6 +140,7 @@ impl World {
         let (now, actions) = (ms(self.now), &mut self.actions);
         match event {
             Event::Ready(container, request) => {
+                self.trail.push(Trail::Ready(container));
                 self.scheduler
                     .ready(now, container, actions)
                     .expect("it loads");
@@ -138,10 +149,12 @@ impl World {
                     self.finish_at(end, container, request);
                 }
             }
-            Event::Finished(container) => self
-                .scheduler
-                .finished(now, container, actions)
-                .expect("it runs"),
+            Event::Finished(container) => {
+                self.trail.push(Trail::Finished(container));
+                self.scheduler
+                    .finished(now, container, actions)
+                    .expect("it runs");
+            }
         }
         self.act();
     }
@@ -159,6 +172,7 @@ impl World {
     fn act(&mut self) {
         for action in std::mem::take(&mut self.actions) {
             self.log.push(action);
+            self.trail.push(Trail::Ordered(action));
             match action {
                 Action::StartWarm {
                     request, container, ..
