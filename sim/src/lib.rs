@@ -7,12 +7,14 @@
 //! | module | plays |
 //! | --- | --- |
 //! | [`command`] | the commands `fdn sim …` |
+//! | [`autoscale`] | functions of recorded traces under an autoscaler |
 //! | [`devices`] | pods that want slices of devices, until the cluster is full |
 //! | [`paper`] | every experiment, beside the published figures |
 //!
 //! The same input, options and seed give the same result, byte for byte, whatever the number of threads; only figures named as
 //! run times of the scheduler itself are measured.
 
+pub mod autoscale;
 pub mod command;
 pub mod devices;
 mod error;

@@ -2,6 +2,7 @@
 //!
 //! An experiment is a value that implements [`Experiment`]; [`ALL`] lists them in the order in which they are run and printed.
 
+mod autoscale;
 mod e5;
 
 use std::fmt;
@@ -13,7 +14,7 @@ use crate::progress::Progress;
 use crate::report::Outcome;
 
 /// The experiments.
-pub const ALL: &[&dyn Experiment] = &[&e5::E5];
+pub const ALL: &[&dyn Experiment] = &[&e5::E5, &autoscale::Autoscale];
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! The simulator as its users see it: files in, figures out.
 
+mod autoscale;
 mod data;
 mod devices;
 mod paper;
