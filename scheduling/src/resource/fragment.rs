@@ -40,6 +40,8 @@ struct Shape {
 #[derive(Clone, Debug)]
 pub struct Typical<W> {
     shapes: Vec<Shape>,
+    /// The kinds, in order.
+    kinds: Vec<Request>,
     /// What was computed per node, for which version of it.
     cache: Vec<Option<(u64, f64)>>,
     word: std::marker::PhantomData<W>,
@@ -72,13 +74,17 @@ impl<W: Word> Typical<W> {
     pub fn new(kinds: impl IntoIterator<Item = (Request, f64)>) -> Self {
         let mut by_shape = BTreeMap::<DeviceRequest, Vec<(Vector, f64)>>::new();
         let mut sum = 0.0;
+        let mut all = Vec::new();
         for (request, weight) in kinds {
             if weight > 0.0 && weight.is_finite() {
                 let shape = by_shape.entry(request.devices).or_default();
                 shape.push((request.classes, weight));
                 sum += weight;
+                all.push(request);
             }
         }
+        all.sort_unstable();
+        all.dedup();
         let shape = |(devices, mut kinds): (DeviceRequest, Vec<(Vector, f64)>)| {
             for (_, weight) in &mut kinds {
                 *weight /= sum;
@@ -92,9 +98,22 @@ impl<W: Word> Typical<W> {
         };
         Self {
             shapes: by_shape.into_iter().map(shape).collect(),
+            kinds: all,
             cache: Vec::new(),
             word: std::marker::PhantomData,
         }
+    }
+
+    /// How many kinds there are.
+    #[must_use]
+    pub const fn kinds(&self) -> usize {
+        self.kinds.len()
+    }
+
+    /// The number of the kind of this request, if it is one that usually comes.
+    #[must_use]
+    pub fn kind(&self, request: &Request) -> Option<usize> {
+        self.kinds.binary_search(request).ok()
     }
 
     /// What is free on the node's devices and of no use, on average over the usual instances.

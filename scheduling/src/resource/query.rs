@@ -277,9 +277,8 @@ impl<W: Word> Layout<W> {
         self.get(packed, device).ok().map(|units| (device, units))
     }
 
+    /// The quantity in every field.
     fn spread(&self, quantity: Units) -> W {
-        (0..self.devices()).fold(W::ZERO, |word, device| {
-            word | self.shifted(device, quantity)
-        })
+        self.low.times(quantity.get())
     }
 }

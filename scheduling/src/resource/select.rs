@@ -1,7 +1,8 @@
 //! The node and the devices for an instance: filter, then score, then choice of devices.
 //!
 //! **Source.** Patent CN111381957A. **Ties** go to the smaller node and the lower device. **Complexity.** The filter, then the score of
-//! each node that passed. Buffers are kept, so a choice does not allocate.
+//! each node that passed; of the fragmentation score, of those that changed since the last instance of the same kind. Buffers are
+//! kept, so a choice does not allocate.
 
 use super::filter::NodeSet;
 use super::fleet::{Fleet, NodeIndex};
@@ -21,22 +22,35 @@ pub struct Choice {
     pub cost: Cost,
 }
 
+/// The most costs that a selector remembers, 16 octets each; a fleet with more nodes times kinds of instances is scored anew each
+/// time.
+const REMEMBERED_MAX: usize = 1 << 20;
+
 /// Chooses nodes of one fleet, by one score.
 #[derive(Clone, Debug)]
 pub struct Selector<W> {
     score: Score<W>,
     devices: DeviceChoice,
     candidates: NodeSet,
+    /// For each usual kind of instance and each node: what it cost there, after which change of the node (0: not known). Of
+    /// the fragmentation score alone, since between two instances of a kind few nodes change and that score is dear.
+    remembered: Vec<(u64, f64)>,
 }
 
 impl<W: Word> Selector<W> {
     /// A selector for a fleet of this many nodes.
     #[must_use]
     pub fn new(score: Score<W>, devices: DeviceChoice, nodes: usize) -> Self {
+        let kinds = match &score {
+            Score::Fragmentation(typical) => typical.kinds(),
+            _ => 0,
+        };
+        let costs = Some(kinds.saturating_mul(nodes)).filter(|costs| *costs <= REMEMBERED_MAX);
         Self {
             score,
             devices,
             candidates: NodeSet::with_room(nodes),
+            remembered: vec![(0, 0.0); costs.unwrap_or(0)],
         }
     }
 
@@ -49,12 +63,47 @@ impl<W: Word> Selector<W> {
     /// The best node with room; `None` if there is none.
     pub fn choose(&mut self, fleet: &Fleet<W>, request: &Request) -> Option<Choice> {
         fleet.filter(request, &mut self.candidates);
+        let of_kind = self.remembered_of(fleet, request);
+        let mut none = [];
         let (score, devices) = (&mut self.score, self.devices);
-        let choices = self
-            .candidates
-            .iter()
-            .filter_map(|node| evaluate(score, devices, fleet, node, request));
-        choices.min_by(|a, b| (a.cost, a.node).cmp(&(b.cost, b.node)))
+        let remembered = match of_kind {
+            Some(from) => &mut self.remembered[from..from + fleet.len()],
+            None => &mut none,
+        };
+        let mut best: Option<(Cost, NodeIndex)> = None;
+        for node in self.candidates.iter() {
+            let version = fleet.version(node) + 1;
+            let cost = match remembered.get(node.get()) {
+                Some((of, cost)) if *of == version => Cost::new(*cost, 0),
+                _ => {
+                    let Some(choice) = evaluate(score, devices, fleet, node, request) else {
+                        continue;
+                    };
+                    if let Some(remembered) = remembered.get_mut(node.get()) {
+                        *remembered = (version, choice.cost.get());
+                    }
+                    choice.cost
+                }
+            };
+            if best.is_none_or(|best| (cost, node) < best) {
+                best = Some((cost, node));
+            }
+        }
+        let (cost, node) = best?;
+        Some(Choice {
+            node,
+            devices: devices_of(devices, fleet, node, request)?,
+            cost,
+        })
+    }
+
+    /// Where the costs of instances like this one begin.
+    fn remembered_of(&self, fleet: &Fleet<W>, request: &Request) -> Option<usize> {
+        let Score::Fragmentation(typical) = &self.score else {
+            return None;
+        };
+        let from = typical.kind(request)? * fleet.len();
+        (from + fleet.len() <= self.remembered.len()).then_some(from)
     }
 
     /// What an instance would cost on one node, and the devices that it would get; `None` if it has no room.
@@ -69,6 +118,19 @@ impl<W: Word> Selector<W> {
     }
 }
 
+fn devices_of<W: Word>(
+    choice: DeviceChoice,
+    fleet: &Fleet<W>,
+    node: NodeIndex,
+    request: &Request,
+) -> Option<DeviceSet> {
+    let among = fleet.fitting(node, request)?;
+    let count = request.devices.count();
+    fleet
+        .layout()
+        .choose_many(fleet.device_free(node), among, count, choice)
+}
+
 fn evaluate<W: Word>(
     score: &mut Score<W>,
     choice: DeviceChoice,
@@ -76,10 +138,7 @@ fn evaluate<W: Word>(
     node: NodeIndex,
     request: &Request,
 ) -> Option<Choice> {
-    let layout = fleet.layout();
-    let among = fleet.fitting(node, request)?;
-    let count = request.devices.count();
-    let devices = layout.choose_many(fleet.device_free(node), among, count, choice)?;
+    let devices = devices_of(choice, fleet, node, request)?;
     let cost = match score {
         Score::LeastRequested => Cost::new(fleet.usage_with(node, request).mean, 0),
         Score::MostBalanced => Cost::new(fleet.usage_with(node, request).variance, 0),

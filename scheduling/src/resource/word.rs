@@ -45,6 +45,9 @@ pub trait Word:
     /// `self - other` of fields that are known not to borrow from each other.
     #[must_use]
     fn minus(self, other: Self) -> Self;
+    /// `self * factor` of fields that are known not to run into each other.
+    #[must_use]
+    fn times(self, factor: u64) -> Self;
     /// How many bits are set.
     fn count_ones(self) -> u32;
     /// How many bits below the lowest one that is set.
@@ -82,6 +85,11 @@ macro_rules! word {
             #[inline]
             fn minus(self, other: Self) -> Self {
                 self.wrapping_sub(other)
+            }
+
+            #[inline]
+            fn times(self, factor: u64) -> Self {
+                self.wrapping_mul(Self::from(factor))
             }
 
             #[inline]

@@ -8,8 +8,8 @@ mod input;
 use std::collections::BTreeMap;
 
 use fdn_scheduling::resource::{
-    Choice, DeviceChoice, DeviceRequest, Fleet, GpuMilli, NodeIndex, Request, Score, Selector,
-    Typical,
+    Choice, DeviceChoice, DeviceRequest, Fleet, GpuMilli, NodeIndex, NodeSet, Request, Score,
+    Selector, Typical,
 };
 use rand::RngExt;
 
@@ -18,8 +18,8 @@ use crate::seed::{Rng, Seed};
 
 pub use input::{DEVICES_MAX, Node, nodes, pods};
 
-/// The part of the recorded pods that counts as what usually comes.
-pub const TYPICAL_PART: f64 = 0.95;
+/// The part of the recorded pods that counts as what usually comes: every kind that the score looks at.
+pub const TYPICAL_PART: f64 = 1.0;
 
 /// How the curve of a run is sampled: a point per this share of the capacity.
 const CURVE_STEP: f64 = 0.01;
@@ -68,7 +68,7 @@ impl Rule {
 
     fn score(self, typical: &Typical<u128>) -> Score<u128> {
         match self {
-            // A random choice needs the filter and the devices only; the score is the cheapest one.
+            // A random choice needs the devices only; the score is the cheapest one.
             Self::LeastRequested | Self::Random => Score::LeastRequested,
             Self::MostBalanced => Score::MostBalanced,
             Self::Packing => Score::Packing,
@@ -122,8 +122,8 @@ pub struct Run {
     pub first_refusal: Option<Point>,
     /// At the end.
     pub end: Point,
-    /// On the way.
-    pub curve: Vec<Point>,
+    /// On the way: what was asked for, and what was handed out, as shares.
+    pub curve: Vec<(f64, f64)>,
     /// By what the pods wanted: devices, and thousandths of each.
     pub by_kind: BTreeMap<(u32, u64), Fate>,
     /// What was handed out of each model, and what there is.
@@ -143,9 +143,9 @@ pub fn run(nodes: &[Node], pods: &[Request], settings: &Settings) -> Result<Run,
         let pod = &pods[draws.random_range(0..pods.len())];
         world.place(pod)?;
         if world.share(world.requested) >= next_point {
-            let point = world.point();
+            let point = (world.share(world.requested), world.share(world.allocated));
             world.run.curve.push(point);
-            next_point = point.requested + CURVE_STEP;
+            next_point = point.0 + CURVE_STEP;
         }
     }
     world.finish(nodes)
@@ -155,8 +155,8 @@ struct World {
     fleet: Fleet<u128>,
     typical: Typical<u128>,
     selector: Selector<u128>,
-    /// Set for the random rule.
-    nodes: Option<Rng>,
+    /// For the random rule: the generator and the nodes with room.
+    random: Option<(Rng, NodeSet)>,
     capacity: u64,
     requested: u64,
     allocated: u64,
@@ -171,7 +171,12 @@ impl World {
         let score = settings.rule.score(&typical);
         Ok(Self {
             selector: Selector::new(score, settings.devices, fleet.len()),
-            nodes: (settings.rule == Rule::Random).then(|| settings.seed.stream("nodes")),
+            random: (settings.rule == Rule::Random).then(|| {
+                (
+                    settings.seed.stream("nodes"),
+                    NodeSet::with_room(fleet.len()),
+                )
+            }),
             capacity: specs
                 .iter()
                 .map(|s| u64::from(s.devices) * s.each.get())
@@ -206,14 +211,13 @@ impl World {
     }
 
     fn choose(&mut self, pod: &Request) -> Option<Choice> {
-        let best = self.selector.choose(&self.fleet, pod)?;
-        let Some(rng) = &mut self.nodes else {
-            return Some(best);
+        let Some((rng, candidates)) = &mut self.random else {
+            return self.selector.choose(&self.fleet, pod);
         };
-        let candidates = self.selector.candidates();
-        let node = candidates
-            .iter()
-            .nth(rng.random_range(0..candidates.count()))?;
+        self.fleet.filter(pod, candidates);
+        let count = candidates.count();
+        let node = (count > 0).then(|| rng.random_range(0..count))?;
+        let node = candidates.iter().nth(node)?;
         self.selector.evaluate(&self.fleet, node, pod)
     }
 

@@ -269,6 +269,7 @@ fn gates(compared: &Compared) -> Vec<Gate> {
             wait.mean,
             plain_wait.mean,
             0.5,
+            0.8,
         ),
         to("p99 wait, to proportional", wait.p99, plain_wait.p99, 0.6),
         to(
@@ -293,6 +294,12 @@ fn notes() -> Vec<String> {
          exactly. A scaler does not oscillate if it has no flaps and turns no more often than the load; 15 % more is \
          allowed, since what has waited for instances to start is load too, and is worked off only once. All bounds are this \
          project's own; there are no published ones."
+         allowed, since what has waited for instances to start is load too, and is worked off only once."
+            .to_owned(),
+        "There are no published figures; the bounds are this project's own. No flaps, and a mean wait of at most 0.8 of the \
+         proportional controller's, were fixed before the first run. The others were set a little above what was measured: they \
+         guard against getting worse and prove nothing more. In particular the aim of turns was 1 and that of cold starts was 1; \
+         the shares above 1 are what is missing. Headroom and tolerance were chosen on these same traces."
             .to_owned(),
         "Perfect provisioning starts each instance just in time and keeps one only if that is cheaper than another start; no scaler \
          that does not know the future can reach its instance-seconds without waiting."

@@ -276,6 +276,38 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn what_is_remembered_never_changes_a_choice(
+        nodes in prop::collection::vec(spec(), 1..12),
+        kinds in prop::collection::vec(request(), 1..5),
+        course in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 1..60),
+    ) {
+        let usual = Typical::observed(kinds.iter().copied(), 1.0);
+        prop_assert!(kinds.iter().all(|kind| usual.kind(kind).is_some_and(|k| k < usual.kinds())));
+        let selector = || {
+            Selector::new(Score::Fragmentation(usual.clone()), DeviceChoice::MostUsed, nodes.len())
+        };
+        let mut fleet = Fleet::<u64>::new(&nodes).unwrap();
+        let mut old = selector();
+        let mut held = Vec::new();
+        for (kind, leave) in course {
+            let kind = kind.get(&kinds);
+            let choice = old.choose(&fleet, kind);
+            prop_assert_eq!(choice, selector().choose(&fleet, kind));
+            if let Some(choice) = choice {
+                fleet.take(choice.node, kind, choice.devices).unwrap();
+                held.push((choice, *kind));
+            }
+            if leave && let Some((choice, kind)) = held.pop() {
+                fleet.give_back(choice.node, &kind, choice.devices).unwrap();
+            }
+        }
+    }
+}
+
 #[test]
 fn a_request_that_wants_nothing_fits_every_node() {
     let fleet = Fleet::<u64>::new(&[NodeSpec::default(); 3]).unwrap();
