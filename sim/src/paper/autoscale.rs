@@ -268,7 +268,6 @@ fn gates(compared: &Compared) -> Vec<Gate> {
             "mean wait, to proportional",
             wait.mean,
             plain_wait.mean,
-            0.5,
             0.8,
         ),
         to("p99 wait, to proportional", wait.p99, plain_wait.p99, 0.6),
@@ -292,8 +291,6 @@ fn notes() -> Vec<String> {
         "A flap is a size that goes up, down and up again (or down, up, down) within one stable window. A turn is any change of \
          direction; those of the load are of its largest value in a stable window: what a scaler would hold that knew the load \
          exactly. A scaler does not oscillate if it has no flaps and turns no more often than the load; 15 % more is \
-         allowed, since what has waited for instances to start is load too, and is worked off only once. All bounds are this \
-         project's own; there are no published ones."
          allowed, since what has waited for instances to start is load too, and is worked off only once."
             .to_owned(),
         "There are no published figures; the bounds are this project's own. No flaps, and a mean wait of at most 0.8 of the \

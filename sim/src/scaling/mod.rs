@@ -6,8 +6,6 @@
 //! from the node, until its instance starts.
 
 mod clock;
-mod optimistic;
-mod happenings;
 mod happenings;
 mod optimistic;
 mod outcome;
