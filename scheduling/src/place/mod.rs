@@ -4,6 +4,19 @@
 //! immutable [`Plan`] with a [`Report`] that says for every task what each cluster would have meant and why it lost, or into
 //! [`Infeasible`], which names the task that fits nowhere and what keeps it out of each cluster. A job is never placed partly.
 //!
+//! | placer | order | choice | gaps |
+//! | --- | --- | --- | --- |
+//! | [`HeuOrche`] | upward rank | earliest finish | no |
+//! | [`Heft`] | upward rank | earliest finish | yes |
+//! | [`Peft`] | optimistic costs, or upward rank | earliest finish and optimistic costs | yes |
+//! | [`Lookahead`] | upward rank | earliest finish of the children | yes |
+//! | [`Cpop`] | upward and downward rank | the critical path's cluster, or earliest finish | yes |
+//! | [`Ready`] | min-min, max-min, earliest start | with the order | no |
+//! | [`Mct`], [`Olb`] | as they come | earliest finish, first free slot | no |
+//! | [`Portfolio`] | the best of [`Heft`], both forms of [`Peft`] and [`Lookahead`] | | yes |
+//!
+//! [`Policy`] has them by name. [`lower_bound`] says what no plan can beat.
+//!
 //! Plans are pure data. What a plan occupies is carried over to the next job by [`Plan::apply`], and given back by
 //! [`Plan::release`] when the job has ended.
 //!

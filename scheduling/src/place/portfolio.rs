@@ -52,28 +52,26 @@ impl Placer for Portfolio {
     }
 
     fn place(&mut self, problem: &Problem<'_>, detail: Detail) -> Result<Planned, Infeasible> {
-        let mut best: Option<(usize, Planned)> = None;
-        let mut refusal = None;
-        for (at, part) in self.parts().into_iter().enumerate() {
-            match part.place(problem, Detail::Nothing) {
-                Ok(planned) => {
-                    let better =
-                        |(_, best): &(usize, Planned)| planned.plan.latency() < best.plan.latency();
-                    if best.as_ref().is_none_or(better) {
-                        best = Some((at, planned));
-                    }
-                }
-                Err(refused) => refusal = refusal.or(Some(refused)),
+        let [first, others @ ..] = self.parts();
+        let mut best = (0, first.place(problem, Detail::Nothing));
+        for (at, part) in (1..).zip(others) {
+            let planned = part.place(problem, Detail::Nothing);
+            if is_better(&planned, &best.1) {
+                best = (at, planned);
             }
         }
-        match (best, refusal) {
+        match best {
             // Only the plan that is kept has to be explained.
-            (Some((at, _)), _) if detail == Detail::Full => self.parts()[at].place(problem, detail),
-            (Some((_, planned)), _) => Ok(planned),
-            (None, Some(refused)) => Err(refused),
-            (None, None) => {
-                unreachable!("there are parts, each of which places the job or refuses it")
-            }
+            (at, Ok(_)) if detail == Detail::Full => self.parts()[at].place(problem, detail),
+            (_, outcome) => outcome,
         }
+    }
+}
+
+fn is_better(outcome: &Result<Planned, Infeasible>, than: &Result<Planned, Infeasible>) -> bool {
+    match (outcome, than) {
+        (Ok(planned), Ok(than)) => planned.plan.latency() < than.plan.latency(),
+        (Ok(_), Err(_)) => true,
+        (Err(_), _) => false,
     }
 }

@@ -73,6 +73,27 @@ fn every_policy_places_recorded_workflows_soundly_and_again_the_same() {
     }
 }
 
+#[test]
+fn the_experiment_on_workflows_holds_its_gates() {
+    let Some(data) = traces() else { return };
+    let data = data.to_str().expect("a path");
+    let line = [
+        "fdn",
+        "paper",
+        "--only",
+        "workflows",
+        "--quick",
+        "--data",
+        data,
+    ];
+    let cli = Cli::try_parse_from(line).expect("the command line is sound");
+    let mut out = Vec::new();
+    command(&cli.command, &mut out, &Silent).expect("it runs");
+    let text = String::from_utf8(out).expect("text");
+    let gates = text.split("Gates").nth(1).expect("gates");
+    assert!(gates.contains("yes") && !gates.contains("NO"), "{gates}");
+}
+
 const NETWORK: &str = r#"{
     "clusters": [
         {"id": "c0", "speed": 1.0, "slots": 1, "idle": {"memory_mib": 300}},

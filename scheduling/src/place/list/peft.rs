@@ -148,3 +148,6 @@ impl OptimisticCosts {
         Millis::new(if count == 0.0 { 0.0 } else { sum / count })
     }
 }
+
+#[cfg(test)]
+mod tests;
