@@ -10,6 +10,7 @@
 //! | [`workflow`] | a workflow of stages as such a DAG |
 //! | [`live`] | what nodes report, as clusters to place on |
 //! | [`place`] | which cluster runs each task (Heu-Orche and other list schedulers), with the reason for every cluster |
+//! | [`online`] | which cluster and which slot runs each task of many users' jobs, as they arrive and end |
 //! | [`steer`] | whether an answer given before is kept or replaced (hysteresis) |
 //! | [`group`] | which clients see the clusters alike and share a plan |
 //! | [`checker`] | whether a plan keeps every rule, independently of who made it |
@@ -69,6 +70,7 @@ pub mod dag;
 mod error;
 pub mod group;
 pub mod live;
+pub mod online;
 pub mod place;
 pub mod steer;
 pub mod workflow;

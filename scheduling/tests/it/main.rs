@@ -9,6 +9,7 @@ mod explain;
 mod insertion;
 mod instance;
 mod lists;
+mod online;
 mod oracle;
 mod policies;
 mod properties;
