@@ -9,6 +9,7 @@
 //! | [`command`] | the commands `fdn sim …` |
 //! | [`generate`] | random jobs and clusters |
 //! | [`place`] | recorded workflows on a described network |
+//! | [`online`] | users, clusters and failures around event-driven placement |
 //! | [`paper`] | every experiment, beside the published figures |
 //!
 //! The same input, options and seed give the same result, byte for byte, whatever the number of threads; only figures named as
@@ -19,6 +20,7 @@ mod error;
 pub mod events;
 pub mod generate;
 pub mod input;
+pub mod online;
 pub mod paper;
 pub mod place;
 pub mod progress;

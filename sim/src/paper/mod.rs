@@ -2,6 +2,8 @@
 //!
 //! An experiment is a value that implements [`Experiment`]; [`ALL`] lists them in the order in which they are run and printed.
 
+mod e1;
+mod online;
 mod optimum;
 mod workflows;
 
@@ -14,7 +16,12 @@ use crate::progress::Progress;
 use crate::report::Outcome;
 
 /// The experiments.
-pub const ALL: &[&dyn Experiment] = &[&optimum::Optimum, &workflows::Workflows];
+pub const ALL: &[&dyn Experiment] = &[
+    &e1::E1,
+    &online::Online,
+    &optimum::Optimum,
+    &workflows::Workflows,
+];
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
