@@ -3,17 +3,18 @@
 //! It shares no arithmetic with the placers: transfer times come from the network pair by pair, slots and resources are
 //! replayed from the placements alone, and the latency is computed again. All violations are returned, not the first only.
 //!
-//! Rules: one placement for each task, on a cluster that takes work; it lasts exactly `w(c,p)`; the entry starts no earlier
+//! Rules: one placement for each task, on a cluster that takes work; it lasts exactly `w(c,p)`, or if the plan has tasks that
+//! are paused ([`Plan::runs`]) its runs do together, the first of which starts and the last of which ends with it; the entry starts no earlier
 //! than the request arrives, every other task no earlier than each parent's finish plus transfer; no slot runs two tasks at
-//! once, nor one before it is free; no cluster holds more than it has free, no container more than the largest node has; the
-//! latency is the last exit's finish plus the way back. Times may differ by one part in 10^9.
+//! once, nor one before it is free; no cluster holds more than it has free, paused tasks included, no container more than the
+//! largest node has; the latency is the last exit's finish plus the way back. Times may differ by one part in 10^9.
 //!
 //! O(m log m + |E|); O(m^2) for resources held per task.
 
 use fdn_core::{ClusterId, Millis, Resources};
 
 use crate::dag::{TaskIndex, Transfer};
-use crate::place::{ClusterIndex, Exclusion, Hold, Placement, Plan, Problem};
+use crate::place::{ClusterIndex, Exclusion, Hold, Placement, Plan, Problem, Run};
 
 /// Times that differ by no more than this share are equal.
 const TOLERANCE: f64 = 1e-9;
@@ -67,6 +68,16 @@ pub enum Violation {
         lasts: Millis,
         /// How long it must.
         work: Millis,
+    },
+    /// The runs of a task are not those of its placement, or overlap.
+    #[error("task {task} is placed from {start} to {finish}, but its runs say otherwise")]
+    Runs {
+        /// The task.
+        task: TaskIndex,
+        /// When it starts.
+        start: Millis,
+        /// When it ends.
+        finish: Millis,
     },
     /// A task starts before what it needs is there.
     #[error("task {task} starts at {start}, what it needs is there at {ready}")]
@@ -157,6 +168,21 @@ fn placed(plan: &Plan) -> impl Iterator<Item = (TaskIndex, &Placement)> {
         .map(|(task, placement)| (TaskIndex::new(task), placement))
 }
 
+/// All runs, by task: those of the plan, or one for each task that is not paused.
+fn runs(plan: &Plan) -> Vec<Run> {
+    let mut runs = plan.runs().to_vec();
+    if runs.is_empty() {
+        runs.extend(placed(plan).map(|(task, placement)| Run {
+            task,
+            slot: placement.slot,
+            start: placement.start,
+            finish: placement.finish,
+        }));
+    }
+    runs.sort_by_key(|run| (run.task, run.start, run.finish));
+    runs
+}
+
 fn shape(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
     let (placements, tasks) = (plan.placements().len(), problem.dag().len());
     if placements != tasks {
@@ -179,25 +205,51 @@ fn shape(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
                 why,
             });
         }
-        if placement.slot as usize >= cluster.slots.len() {
+    }
+    for Run { task, slot, .. } in runs(plan) {
+        let placement = plan.placements().get(task.get());
+        let cluster = placement.and_then(|p| problem.clusters().get(p.cluster.get()));
+        if let Some(cluster) = cluster.filter(|cluster| slot as usize >= cluster.slots.len()) {
             found.push(Violation::NoSuchSlot {
                 task,
                 cluster: cluster.id.clone(),
-                slot: placement.slot,
+                slot,
+            });
+        }
+        if placement.is_none() {
+            found.push(Violation::Count {
+                placements: task.get() + 1,
+                tasks,
             });
         }
     }
 }
 
 fn durations(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
+    let runs = runs(plan);
+    let mut rest = runs.as_slice();
     for (task, placement) in placed(plan) {
-        let work = problem.work(task, placement.cluster);
-        if differ(placement.start + work, placement.finish) {
-            found.push(Violation::Duration {
+        let own;
+        (own, rest) = rest.split_at(rest.partition_point(|run| run.task == task));
+        let (start, finish) = (placement.start, placement.finish);
+        let ends = own.first().zip(own.last());
+        let spans = ends.is_some_and(|(a, b)| !differ(a.start, start) && !differ(b.finish, finish));
+        let overlaps = |pair: &[Run]| before(pair[1].start, pair[0].finish);
+        if !spans || own.windows(2).any(overlaps) {
+            found.push(Violation::Runs {
                 task,
-                lasts: placement.finish - placement.start,
-                work,
+                start,
+                finish,
             });
+            continue;
+        }
+        // Added to the start, because late times are less exact than short ones.
+        let lasts = own
+            .iter()
+            .fold(Millis::ZERO, |sum, run| sum + (run.finish - run.start));
+        let work = problem.work(task, placement.cluster);
+        if differ(start + work, start + lasts) {
+            found.push(Violation::Duration { task, lasts, work });
         }
     }
 }
@@ -234,9 +286,13 @@ fn precedence(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
 
 /// Tasks of no duration occupy nothing.
 fn slots(problem: &Problem<'_>, plan: &Plan, found: &mut Vec<Violation>) {
-    let mut runs: Vec<(ClusterIndex, u32, Millis, Millis, TaskIndex)> = placed(plan)
-        .filter(|(_, p)| p.start < p.finish)
-        .map(|(task, p)| (p.cluster, p.slot, p.start, p.finish, task))
+    let mut runs: Vec<(ClusterIndex, u32, Millis, Millis, TaskIndex)> = runs(plan)
+        .into_iter()
+        .filter(|run| run.start < run.finish)
+        .map(|run| {
+            let cluster = plan.placement(run.task).cluster;
+            (cluster, run.slot, run.start, run.finish, run.task)
+        })
         .collect();
     runs.sort_unstable();
     let mut last = None;

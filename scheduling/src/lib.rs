@@ -10,6 +10,7 @@
 //! | [`workflow`] | a workflow of stages as such a DAG |
 //! | [`live`] | what nodes report, as clusters to place on |
 //! | [`place`] | which cluster runs each task (Heu-Orche and other list schedulers), with the reason for every cluster |
+//! | [`online`] | which cluster and which slot runs each task of many users' jobs, as they arrive and end |
 //! | [`steer`] | whether an answer given before is kept or replaced (hysteresis) |
 //! | [`group`] | which clients see the clusters alike and share a plan |
 //! | [`resource`] | which node and which of its devices take an instance, from packed quantities |
@@ -78,6 +79,7 @@ pub mod group;
 pub mod instance;
 pub mod invocation;
 pub mod live;
+pub mod online;
 pub mod place;
 pub mod registry;
 pub mod resource;

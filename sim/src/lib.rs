@@ -14,6 +14,7 @@
 //! | [`optimistic`] | pre-schedulers side by side and one committer |
 //! | [`scaling`] | nodes that start instances: local check, probes, hints, the global scheduler |
 //! | [`invocations`] | invocations of functions on workers: orders and keep-alive policies |
+//! | [`online`] | users, clusters and failures around event-driven placement |
 //! | [`paper`] | every experiment, beside the published figures |
 //!
 //! The same input, options and seed give the same result, byte for byte, whatever the number of threads; only figures named as
@@ -27,6 +28,7 @@ pub mod events;
 pub mod generate;
 pub mod input;
 pub mod invocations;
+pub mod online;
 pub mod optimistic;
 pub mod paper;
 pub mod place;

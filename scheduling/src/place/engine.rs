@@ -284,6 +284,25 @@ impl<C: Calendar> Engine<C> {
 }
 
 impl Engine<Timeline> {
+    /// Starts with a further job on the same clusters: what was placed before stays where it is. Slots are as this engine has
+    /// them, not as the problem says.
+    pub(super) fn begin_next(&mut self, problem: &Problem<'_>) {
+        let barred = problem.barred();
+        for ((lane, cluster), barred) in self.lanes.iter_mut().zip(problem.clusters()).zip(barred) {
+            lane.barred = barred;
+            lane.free = cluster.free;
+            lane.slots.forget_before(problem.arrival().get());
+        }
+        self.placed.clear();
+        self.placed
+            .resize(problem.dag().len(), Placement::default());
+    }
+
+    /// Whether a task has been placed.
+    pub(super) fn is_placed(&self, task: TaskIndex) -> bool {
+        self.placed[task.get()] != Placement::default()
+    }
+
     /// Takes a placement back, as if it had not been committed.
     pub(super) fn undo(&mut self, problem: &Problem<'_>, task: TaskIndex) {
         let Placement {

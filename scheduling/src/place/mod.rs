@@ -56,10 +56,11 @@ pub use infeasible::{Exclusion, Infeasible};
 pub use list::{Cpop, Heft, Lookahead, Mct, Olb, Peft, PeftOrder, Ready, ReadyRule};
 pub use model::{Availability, Cluster, ClusterIndex, Speed};
 pub use network::{Bandwidth, Link, Network};
-pub use plan::{Placement, Plan, Planned};
+pub use plan::{Placement, Plan, Planned, Run};
 pub use policy::{Budget, Policy, UnknownPolicy};
 pub use portfolio::Portfolio;
 pub use problem::{Costs, Hold, Options, Problem, ProblemError, SLOWEST_RATIO, Score};
+pub(crate) use rank::fill_upward;
 pub use rank::scores;
 pub use slots::Slots;
 

@@ -104,13 +104,13 @@ impl Network {
     }
 
     /// Latencies and times per octet from one cluster to each.
-    pub(super) fn row(&self, from: usize) -> (&[f64], &[f64]) {
+    pub(crate) fn row(&self, from: usize) -> (&[f64], &[f64]) {
         let row = from * self.clusters..(from + 1) * self.clusters;
         (&self.latency[row.clone()], &self.ms_per_byte[row])
     }
 
     /// Mean latency and mean time per octet over the ordered pairs of different clusters that `usable` allows and a link joins.
-    pub(super) fn mean(&self, usable: impl Fn(usize) -> bool) -> (f64, f64) {
+    pub(crate) fn mean(&self, usable: impl Fn(usize) -> bool) -> (f64, f64) {
         let (mut latency, mut per_byte, mut pairs) = (0.0, 0.0, 0.0);
         for from in (0..self.clusters).filter(|&p| usable(p)) {
             let (latencies, rates) = self.row(from);

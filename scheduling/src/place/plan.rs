@@ -31,10 +31,24 @@ impl Default for Placement {
     }
 }
 
+/// A stretch of time in which a task runs without a break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The task.
+    pub task: TaskIndex,
+    /// The slot, of the task's cluster.
+    pub slot: u32,
+    /// When it starts, or goes on.
+    pub start: Millis,
+    /// When it is paused, or done.
+    pub finish: Millis,
+}
+
 /// Where and when every task of a job runs. The default is a plan of nothing, as memory for [`super::Placer::place_into`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     placements: Vec<Placement>,
+    runs: Vec<Run>,
     order: Vec<TaskIndex>,
     latency: Millis,
 }
@@ -51,8 +65,25 @@ impl Plan {
         Self {
             latency: latency(problem, &placements),
             placements,
+            runs: Vec::new(),
             order,
         }
+    }
+
+    /// The same with tasks that are paused and go on: all runs of all tasks, in the order of their starts.
+    ///
+    /// A task's placement then says when its first run starts, when its last one ends, and in which slot; its runs together
+    /// last as long as its work. It holds its resources from start to finish, paused or not.
+    #[must_use]
+    pub fn with_runs(mut self, runs: Vec<Run>) -> Self {
+        self.runs = runs;
+        self
+    }
+
+    /// The runs of all tasks; empty if every task runs from start to finish without a break.
+    #[must_use]
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
     }
 
     /// As [`Plan::new`], into the memory of this plan.
@@ -65,6 +96,7 @@ impl Plan {
         self.latency = latency(problem, placements);
         self.placements.clear();
         self.placements.extend_from_slice(placements);
+        self.runs.clear();
         self.order.clear();
         self.order.extend_from_slice(order);
     }
@@ -111,26 +143,38 @@ impl Plan {
     /// # Panics
     /// If the clusters or the DAG are not those of the plan.
     pub fn apply(&self, dag: &Dag, hold: Hold, clusters: &mut [Cluster]) {
-        let mut order = self.order.clone();
-        order.sort_by_key(|task| {
-            let placement = self.placement(*task);
-            (placement.start, placement.finish)
-        });
-        for task in order {
-            let placement = self.placement(task);
-            let cluster = &mut clusters[placement.cluster.get()];
-            let demand = dag.task(task).demand;
-            let held = match hold {
-                Hold::Task => demand,
-                Hold::Job => {
-                    cluster.take(&demand);
-                    fdn_core::Resources::default()
-                }
-            };
-            cluster
-                .slots
-                .occupy(placement.start, placement.finish, held);
+        if hold == Hold::Job {
+            for &task in &self.order {
+                clusters[self.placement(task).cluster.get()].take(&dag.task(task).demand);
+            }
         }
+        for (start, finish, task) in self.stretches() {
+            let slots = &mut clusters[self.placement(task).cluster.get()].slots;
+            let held = match hold {
+                Hold::Task => dag.task(task).demand,
+                Hold::Job => fdn_core::Resources::default(),
+            };
+            // What takes no time, while all slots are busy, takes nothing.
+            if start < finish || start >= slots.earliest() {
+                slots.occupy(start, finish, held);
+            }
+        }
+    }
+
+    /// When what runs, in the order of the starts; a task that is paused several times.
+    fn stretches(&self) -> Vec<(Millis, Millis, TaskIndex)> {
+        let whole = |task: &TaskIndex| {
+            let placement = self.placement(*task);
+            (placement.start, placement.finish, *task)
+        };
+        let mut all: Vec<_> = if self.runs.is_empty() {
+            self.order.iter().map(whole).collect()
+        } else {
+            let runs = self.runs.iter();
+            runs.map(|run| (run.start, run.finish, run.task)).collect()
+        };
+        all.sort_by_key(|(start, finish, _)| (*start, *finish));
+        all
     }
 
     /// Gives back the resources that [`Plan::apply`] took for a job that held them ([`Hold::Job`]) and has ended. With

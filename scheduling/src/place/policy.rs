@@ -7,6 +7,7 @@ use super::list::{Cpop, Heft, Lookahead, Mct, Olb, Peft, PeftOrder, Ready, Ready
 use super::{
     Best, Detail, Exact, HeuOrche, Infeasible, Placer, Planned, Portfolio, Problem, Score,
 };
+use crate::online::EventDriven;
 
 /// A way to place a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +37,14 @@ pub enum Policy {
     Etf,
     /// [`Olb`]: opportunistic load balancing.
     Olb,
+    /// [`EventDriven::fcfs`]: clusters one after the other.
+    Fcfs,
+    /// [`EventDriven::priority`]: the largest first, where least is queued.
+    Priority,
+    /// [`EventDriven::distance`]: the nearest cluster with room.
+    Distance,
+    /// [`EventDriven::lrtf`]: longest remaining time first.
+    Lrtf,
     /// [`Best`]: simulated annealing from the best of these.
     Best,
     /// [`Exact`]: branch and bound, for jobs of at most [`Exact::TASKS_MAX`] tasks.
@@ -76,7 +85,7 @@ fn names() -> String {
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::HeuOrche,
         Self::HeuOrcheInverse,
         Self::Heft,
@@ -89,6 +98,10 @@ impl Policy {
         Self::Mct,
         Self::Etf,
         Self::Olb,
+        Self::Fcfs,
+        Self::Priority,
+        Self::Distance,
+        Self::Lrtf,
         Self::Best,
         Self::Exact,
     ];
@@ -109,6 +122,10 @@ impl Policy {
             Self::Mct => "mct",
             Self::Etf => "etf",
             Self::Olb => "olb",
+            Self::Fcfs => "fcfs",
+            Self::Priority => "priority",
+            Self::Distance => "distance",
+            Self::Lrtf => "lrtf",
             Self::Best => "best",
             Self::Exact => "exact",
         }
@@ -130,6 +147,10 @@ impl Policy {
             Self::Mct => Box::new(Mct::default()),
             Self::Etf => Box::new(Ready::new(ReadyRule::EarliestStart)),
             Self::Olb => Box::new(Olb::default()),
+            Self::Fcfs => Box::new(EventDriven::fcfs()),
+            Self::Priority => Box::new(EventDriven::priority()),
+            Self::Distance => Box::new(EventDriven::distance()),
+            Self::Lrtf => Box::new(EventDriven::lrtf()),
             Self::Best => Box::new(Best::new(budget.steps, budget.seed)),
             Self::Exact => Box::new(Exact::with_limits(Exact::TASKS_MAX, budget.nodes)),
         }

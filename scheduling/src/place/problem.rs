@@ -194,6 +194,12 @@ impl<'a> Problem<'a> {
         Ok(self)
     }
 
+    /// Whether run times are given, instead of following from work and speed.
+    #[must_use]
+    pub const fn has_costs(&self) -> bool {
+        self.costs.is_some()
+    }
+
     /// What is placed.
     #[must_use]
     pub const fn dag(&self) -> &'a Dag {
@@ -237,11 +243,6 @@ impl<'a> Problem<'a> {
             .iter()
             .position(|cluster| cluster.id == *id)
             .map(ClusterIndex::new)
-    }
-
-    /// Whether run times do not follow from work and speed.
-    pub(super) const fn has_costs(&self) -> bool {
-        self.costs.is_some()
     }
 
     /// `w(c,p)`.

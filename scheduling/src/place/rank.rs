@@ -35,6 +35,16 @@ pub(super) fn fill_scores(
     let dag = problem.dag();
     let omega = mean_transfer(problem, &usable);
     let work = problem.mean_work(&usable);
+    fill_upward(dag, work, omega, scores);
+}
+
+/// Formula (6) from the mean costs of tasks and transfers.
+pub(crate) fn fill_upward(
+    dag: &Dag,
+    work: impl Fn(TaskIndex) -> f64,
+    omega: impl Fn(Transfer) -> f64,
+    scores: &mut Vec<Millis>,
+) {
     scores.clear();
     scores.resize(dag.len(), Millis::ZERO);
     for &task in dag.topological().iter().rev() {

@@ -146,6 +146,13 @@ impl Slots {
         start
     }
 
+    /// Each slot once, in no particular order: its number, when it is free, and what is held there until then.
+    pub(crate) fn busy_until(&self) -> impl Iterator<Item = (u32, Millis, Resources)> {
+        self.heap
+            .iter()
+            .map(|slot| (slot.0.index, slot.0.available, slot.0.demand))
+    }
+
     /// Whether `demand` fits at `start` and whenever another container starts before `end`.
     fn fits_during(
         &self,

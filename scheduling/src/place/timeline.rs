@@ -164,6 +164,15 @@ impl Timeline {
         }
     }
 
+    /// Forgets what has ended by a time, before which nothing more will start.
+    pub(super) fn forget_before(&mut self, time: f64) {
+        for lane in &mut self.lanes {
+            let past = lane.after(time);
+            let last = lane.runs.drain(..past).next_back();
+            lane.taken = last.map_or(lane.taken, |run| run.end);
+        }
+    }
+
     /// The earliest time from `ready` on at which some slot is idle for `work`.
     fn idle(&self, ready: f64, work: f64) -> f64 {
         let mut earliest = f64::INFINITY;

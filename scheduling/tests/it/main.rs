@@ -12,6 +12,7 @@ mod instance;
 mod instances;
 mod invocation;
 mod lists;
+mod online;
 mod oracle;
 mod policies;
 mod properties;

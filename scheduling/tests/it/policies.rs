@@ -28,6 +28,18 @@ fn any_policy() -> impl Strategy<Value = Policy> {
     prop::sample::select(Policy::ALL.to_vec())
 }
 
+/// Those that bind while the job runs: they report no candidates, their entry in front of several takes no slot, and one of them
+/// pauses tasks.
+fn is_event_driven(policy: Policy) -> bool {
+    let driven = [
+        Policy::Fcfs,
+        Policy::Priority,
+        Policy::Distance,
+        Policy::Lrtf,
+    ];
+    driven.contains(&policy)
+}
+
 /// The cluster of each task by name, and the latency.
 fn assignment(policy: Policy, problem: &Problem<'_>) -> Option<(Vec<String>, Millis)> {
     let plan = place(policy, problem).ok()?.plan;
@@ -135,7 +147,8 @@ proptest! {
             (Ok(quiet), Ok(fresh)) => {
                 prop_assert_eq!(&quiet.plan, &fresh.plan);
                 prop_assert!(quiet.report.tasks.is_empty());
-                prop_assert_eq!(fresh.report.tasks.len(), second.dag.len());
+                let explained = if is_event_driven(policy) { 0 } else { second.dag.len() };
+                prop_assert_eq!(fresh.report.tasks.len(), explained);
                 for report in &fresh.report.tasks {
                     let home = fresh.plan.placement(report.task).cluster;
                     prop_assert_eq!(report.chosen().cluster, home);
@@ -175,6 +188,10 @@ proptest! {
             let Ok(planned) = place(policy, &problem) else { continue };
             prop_assert_eq!(check(&problem, &planned.plan), Ok(()));
             planned.plan.apply(&job.dag, hold, &mut clusters);
+            if !planned.plan.runs().is_empty() {
+                // Paused tasks do not run from start to finish; the next jobs' plans say enough.
+                continue;
+            }
             for task in job.dag.indices() {
                 runs.push((*planned.plan.placement(task), job.dag.task(task).demand.memory_mib.get()));
             }
@@ -209,7 +226,8 @@ proptest! {
             let bound = lower_bound(&problem).get();
             prop_assert!(bound <= optimum + 1e-9, "{} {}", bound, optimum);
         }
-        for policy in Policy::ALL {
+        let fair = |policy: &Policy| instance.dag.virtual_entry().is_none() || !is_event_driven(*policy);
+        for policy in Policy::ALL.into_iter().filter(fair).filter(|policy| *policy != Policy::Lrtf) {
             if let Ok(planned) = place(policy, &problem) {
                 let optimum = optimum.expect("a schedule exists");
                 let latency = planned.plan.latency().get();

@@ -4,11 +4,13 @@
 
 mod autoscale;
 mod azure;
+mod e1;
 mod e2;
 mod e3;
 mod e4;
 mod e5;
 mod hints;
+mod online;
 mod optimum;
 mod starvation;
 mod workflows;
@@ -25,6 +27,8 @@ use crate::report::Outcome;
 pub const ALL: &[&dyn Experiment] = &[
     &workflows::Workflows,
     &optimum::Optimum,
+    &e1::E1,
+    &online::Online,
     &e2::E2,
     &starvation::Starvation,
     &e3::E3,

@@ -5,6 +5,7 @@ mod data;
 mod devices;
 mod e4;
 mod invocations;
+mod online;
 mod optimistic;
 mod optimum;
 mod paper;

@@ -49,3 +49,28 @@ impl Heft {
         self.list.order_by_rank(problem, problem.options().score);
     }
 }
+
+impl Heft {
+    /// Places a further job on the same clusters: into the gaps between the jobs that were placed this way before, the first one
+    /// into what the clusters' slots leave. Jobs come in the order of their arrival; what has ended by then is forgotten.
+    ///
+    /// # Errors
+    /// The first task that no cluster can take; nothing of the job is kept then.
+    pub fn place_next(
+        &mut self,
+        problem: &Problem<'_>,
+        detail: Detail,
+    ) -> Result<Planned, Infeasible> {
+        if self.list.engine.clusters() == problem.clusters().len() {
+            self.list.engine.begin_next(problem);
+        } else {
+            self.list.begin(problem);
+        }
+        self.list.order_by_rank(problem, problem.options().score);
+        let placed = self.list.place(problem, detail, earliest_finish(problem));
+        if placed.is_err() {
+            self.list.take_back(problem);
+        }
+        placed
+    }
+}

@@ -21,6 +21,7 @@ use super::infeasible::Infeasible;
 use super::plan::{Plan, Planned};
 use super::problem::{Problem, Score};
 use super::rank::{Order, fill_scores};
+use super::timeline::Timeline;
 use crate::dag::TaskIndex;
 
 pub use braun::{Mct, Olb};
@@ -138,6 +139,18 @@ impl<C: Calendar> List<C> {
     pub(in crate::place) fn plan(&self, problem: &Problem<'_>) -> Plan {
         let placements = self.engine.placements().to_vec();
         Plan::new(problem, placements, self.order.tasks.clone())
+    }
+}
+
+impl List<Timeline> {
+    /// Takes back what was placed of a job that cannot be placed whole.
+    pub(in crate::place) fn take_back(&mut self, problem: &Problem<'_>) {
+        for at in (0..self.order.tasks.len()).rev() {
+            let task = self.order.tasks[at];
+            if self.engine.is_placed(task) {
+                self.engine.undo(problem, task);
+            }
+        }
     }
 }
 

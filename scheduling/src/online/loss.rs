@@ -1,0 +1,181 @@
+//! Clusters that come, go and change.
+//!
+//! What was bound to a cluster that is lost is bound anew: running containers begin again, because what they had done is gone.
+//! What has finished is not run again: outputs are kept by the network, not by the cluster that made them.
+
+use fdn_core::Millis;
+
+use super::job::{Phase, State, Work};
+use super::machine::Online;
+use super::message::Action;
+use crate::dag::TaskIndex;
+use crate::place::{Availability, Hold, Speed};
+
+impl<W: Work> Online<W> {
+    pub(super) fn lose(&mut self, now: Millis, p: usize, actions: &mut Vec<Action>) -> bool {
+        if !self.change(p, Availability::Down) {
+            return false;
+        }
+        self.lanes[p].empty(now);
+        self.moved.clear();
+        for (place, job) in (0u32..).zip(&mut self.jobs) {
+            if job.state != State::Active {
+                continue;
+            }
+            for (at, task) in job.tasks.iter_mut().enumerate() {
+                task.claim = task.claim.filter(|claim| *claim != p);
+                if task.phase.is_bound() && task.cluster == p {
+                    task.phase = Phase::Ready;
+                    task.attempt = task.attempt.wrapping_add(1);
+                    task.holds = false;
+                    self.moved.push((job.arrival, place, TaskIndex::new(at)));
+                }
+            }
+        }
+        self.moved.sort_unstable();
+        for at in 0..self.moved.len() {
+            let (_, place, task) = self.moved[at];
+            self.bind_or_strand(now, place, task, actions);
+        }
+        if self.settings.hold == Hold::Job {
+            self.claims_lost = true;
+            self.claim_again();
+        }
+        true
+    }
+
+    pub(super) fn drain(&mut self, now: Millis, p: usize, actions: &mut Vec<Action>) -> bool {
+        if self
+            .lanes
+            .get(p)
+            .is_none_or(|lane| lane.availability != Availability::Up)
+        {
+            return false;
+        }
+        self.change(p, Availability::Draining);
+        if self.settings.hold == Hold::Job {
+            self.leave(p);
+            self.claims_lost = true;
+            self.use_room(now, actions);
+        }
+        true
+    }
+
+    /// What is not bound yet gives up its claims on a cluster.
+    fn leave(&mut self, p: usize) {
+        for job in self
+            .jobs
+            .iter_mut()
+            .filter(|job| job.state == State::Active)
+        {
+            for at in 0..job.tasks.len() {
+                let task = &mut job.tasks[at];
+                let open = matches!(task.phase, Phase::Blocked | Phase::Ready);
+                if open && task.claim == Some(p) {
+                    task.claim = None;
+                    let demand = job.dag().task(TaskIndex::new(at)).demand;
+                    self.lanes[p].free = self.lanes[p].free.saturating_add(&demand);
+                }
+            }
+        }
+    }
+
+    pub(super) fn take_back(&mut self, now: Millis, p: usize, actions: &mut Vec<Action>) -> bool {
+        let changed = self.change(p, Availability::Up);
+        if changed {
+            self.use_room(now, actions);
+        }
+        changed
+    }
+
+    /// Whether the cluster exists and was in another state.
+    fn change(&mut self, p: usize, availability: Availability) -> bool {
+        match self.lanes.get_mut(p) {
+            Some(lane) if lane.availability != availability => {
+                lane.availability = availability;
+                self.find_slow();
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    pub(super) fn change_speed(
+        &mut self,
+        now: Millis,
+        p: usize,
+        speed: Speed,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        if self.lanes.get(p).is_none_or(|lane| lane.speed == speed) {
+            return false;
+        }
+        self.note_progress(now, p);
+        self.lanes[p].speed = speed;
+        self.find_slow();
+        self.expect_again(now, p);
+        self.use_room(now, actions);
+        true
+    }
+
+    /// Notes what running containers have done at the speed so far.
+    fn note_progress(&mut self, now: Millis, p: usize) {
+        for place in 0..self.jobs.len() {
+            for at in 0..self.begun(place) {
+                let job = &self.jobs[place];
+                let state = job.tasks[at];
+                if state.phase == Phase::Running && state.cluster == p {
+                    let time = self.time(job, TaskIndex::new(at), p);
+                    let state = &mut self.jobs[place].tasks[at];
+                    let done = (now.get() - state.started) / time;
+                    if time > 0.0 {
+                        state.left = (state.left - done).clamp(0.0, 1.0);
+                    }
+                    state.started = now.get();
+                }
+            }
+        }
+    }
+
+    /// Counts anew what waits at a cluster and when what runs there will end.
+    fn expect_again(&mut self, now: Millis, p: usize) {
+        self.lanes[p].reset_pending();
+        for place in 0..self.jobs.len() {
+            for at in 0..self.begun(place) {
+                let job = &self.jobs[place];
+                let state = job.tasks[at];
+                if state.cluster != p || !state.phase.is_bound() {
+                    continue;
+                }
+                let time = state.left * self.time(job, TaskIndex::new(at), p);
+                if state.phase == Phase::Running {
+                    self.lanes[p].expect(state.slot, now + Millis::new(time));
+                } else {
+                    self.lanes[p].add_pending(time);
+                }
+            }
+        }
+    }
+
+    /// How many tasks of a place may be on a cluster.
+    fn begun(&self, place: usize) -> usize {
+        match self.jobs[place].state {
+            State::Active => self.jobs[place].tasks.len(),
+            State::Vacant | State::Held => 0,
+        }
+    }
+
+    /// Binds what fitted nowhere and fits now.
+    pub(super) fn retry_stranded(&mut self, now: Millis, actions: &mut Vec<Action>) {
+        std::mem::swap(&mut self.stranded, &mut self.moved);
+        self.stranded.clear();
+        self.moved.sort_unstable();
+        for at in 0..self.moved.len() {
+            let (arrival, place, task) = self.moved[at];
+            if !self.bind(now, place, task, actions) {
+                self.stranded.push((arrival, place, task));
+            }
+        }
+        self.moved.clear();
+    }
+}
