@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Nothing here does I/O or starts a task. `rand` is there for the trait of generators; the lints ban its own generator.
-const DEPENDENCIES: [&str; 4] = ["fdn-core", "petgraph", "rand", "thiserror"];
+/// Nothing here does I/O or starts a task. `rand` is there for the trait of generators, `rand_chacha` for searches that are given a seed.
+const DEPENDENCIES: [&str; 5] = ["fdn-core", "petgraph", "rand", "rand_chacha", "thiserror"];
 
 const BANNED: [(&str, &str); 14] = [
     ("async fn", "schedulers are synchronous"),
