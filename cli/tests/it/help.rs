@@ -10,17 +10,22 @@ fn every_commands_help_is_as_reviewed() {
     let mut root = Cli::command().term_width(100);
     root.build();
     golden::check("help.txt", &root.render_long_help().to_string());
-    for command in root.get_subcommands_mut() {
+    check_subcommands(&root, "help");
+}
+
+fn check_subcommands(parent: &clap::Command, prefix: &str) {
+    for command in parent.get_subcommands() {
         if command.get_name() == "help" {
             continue;
         }
-        let name = format!("help-{}.txt", command.get_name());
+        let name = format!("{prefix}-{}", command.get_name());
         let text = command
             .clone()
             .term_width(100)
             .render_long_help()
             .to_string();
-        golden::check(&name, &text);
+        golden::check(&format!("{name}.txt"), &text);
+        check_subcommands(command, &name);
     }
 }
 
@@ -51,14 +56,19 @@ fn every_command_of_the_documentation_exists_and_the_other_way_round() {
 
 #[test]
 fn flags_of_every_command_stand_in_the_documentation() {
+    let mut missing = Vec::new();
+    collect_undocumented(&Cli::command(), &mut missing);
+    assert!(missing.is_empty(), "docs/cli.md lacks {missing:?}");
+}
+
+fn collect_undocumented(parent: &clap::Command, missing: &mut Vec<String>) {
     let page = include_str!("../../../docs/cli.md");
-    for command in Cli::command().get_subcommands() {
+    for command in parent.get_subcommands() {
         for flag in command.get_arguments().filter_map(|a| a.get_long()) {
-            assert!(
-                page.contains(&format!("--{flag}")),
-                "docs/cli.md lacks --{flag} of fdn {}",
-                command.get_name()
-            );
+            if !page.contains(&format!("--{flag}")) {
+                missing.push(format!("--{flag} of {}", command.get_name()));
+            }
         }
+        collect_undocumented(command, missing);
     }
 }
