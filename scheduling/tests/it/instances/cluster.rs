@@ -73,6 +73,8 @@ pub(super) struct Cluster {
     pub(super) settled: BTreeMap<TaskId, Settled>,
     /// When each node last said that it had reserved something.
     reserved_at: Vec<Millis>,
+    /// Whether a tick is under way.
+    ticking: bool,
 }
 
 const TICK: f64 = 0.5;
@@ -116,6 +118,7 @@ impl Cluster {
             starts: BTreeMap::new(),
             settled: BTreeMap::new(),
             reserved_at: vec![Millis::ZERO; plan.capacities.len()],
+            ticking: true,
             plan,
         };
         for (at, task) in cluster.plan.tasks.clone().into_iter().enumerate() {
@@ -149,7 +152,22 @@ impl Cluster {
             self.step(event);
             self.act();
             self.check();
+            // An instance that ends late may make room for a question: the lease ends by a timer of the node.
+            if !self.ticking && self.holds() {
+                self.tick_soon();
+            }
         }
+    }
+
+    fn tick_soon(&mut self) {
+        self.ticking = true;
+        self.at(self.now + ms(TICK), Event::Tick);
+    }
+
+    /// Whether a node still asks, or has room reserved.
+    fn holds(&self) -> bool {
+        self.live()
+            .any(|node| node.reserved() > Slots(0) || node.asking() > 0)
     }
 
     fn step(&mut self, event: Event) {
@@ -225,6 +243,7 @@ impl Cluster {
     }
 
     fn tick(&mut self) {
+        self.ticking = false;
         let (now, rng, actions) = (self.now, &mut self.rng, &mut self.actions);
         for (at, node) in self.nodes.iter_mut().enumerate() {
             if !self.lost[at] {
@@ -242,9 +261,8 @@ impl Cluster {
         for settled in all {
             self.settle(Some(settled));
         }
-        let holds = |node: &Node<Slots>| node.reserved() > Slots(0) || node.asking() > 0;
-        if self.is_busy() || self.live().any(holds) {
-            self.at(now + ms(TICK), Event::Tick);
+        if self.is_busy() || self.holds() {
+            self.tick_soon();
         }
     }
 
