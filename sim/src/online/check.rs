@@ -118,11 +118,9 @@ fn ready(
 
 /// What ran since the container's cluster was lost last, running or paused, together.
 fn duration(scenario: &Scenario, job: usize, task: TaskIndex, runs: &[&Ran]) -> Result<(), Error> {
-    let lost = (0..runs.len() - 1).rposition(|at| {
-        let again = runs[at + 1].start;
-        runs[at].how == End::Lost
-            || lost_after(scenario, runs[at]).is_some_and(|lost| lost <= again)
-    });
+    let lost = runs
+        .windows(2)
+        .rposition(|pair| lost_between(scenario, pair[0], Some(pair[1])).is_some());
     let counted = &runs[lost.map_or(0, |lost| lost + 1)..];
     let cluster = counted[0].cluster;
     if counted.iter().any(|ran| ran.cluster != cluster) {
@@ -195,43 +193,54 @@ fn resources(scenario: &Scenario, schedule: &Schedule, hold: Hold) -> Result<(),
     Ok(())
 }
 
-/// What each container holds, from its first start to its end, or to that of its job or cluster.
+/// What each container holds: from its first start, or the first after its cluster was lost, to its end, or to that of its job
+/// or cluster. One that is paused holds what it has, until it goes on or its cluster is lost.
 fn holdings(
     scenario: &Scenario,
     schedule: &Schedule,
     hold: Hold,
 ) -> Vec<(usize, TaskIndex, ClusterIndex, Millis, Millis)> {
     let mut ends: BTreeMap<usize, Millis> = BTreeMap::new();
-    let mut open: BTreeMap<(usize, TaskIndex), Millis> = BTreeMap::new();
     let mut runs: Vec<&Ran> = schedule.runs.iter().collect();
-    runs.sort_by_key(|ran| (ran.start, ran.end));
+    runs.sort_by_key(|ran| (ran.job, ran.task, ran.start, ran.end));
     for ran in &runs {
         let end = ends.entry(ran.job).or_default();
         *end = (*end).max(ran.end);
     }
     let mut held = Vec::new();
-    for ran in runs {
-        let start = *open.entry((ran.job, ran.task)).or_insert(ran.start);
-        if ran.how == End::Paused {
-            continue;
-        }
-        open.remove(&(ran.job, ran.task));
+    let mut since = None;
+    for (at, ran) in runs.iter().enumerate() {
+        let start = *since.get_or_insert(ran.start);
+        let next = runs.get(at + 1).copied();
+        let next = next.filter(|next| (next.job, next.task) == (ran.job, ran.task));
+        let lost = lost_between(scenario, ran, next);
         let end = match (hold, ran.how) {
+            (Hold::Job | Hold::Task, End::Paused) if lost.is_none() && next.is_some() => continue,
+            (Hold::Task, End::Finished) => ran.end,
             (Hold::Job, End::Finished) => {
-                let end = ends[&ran.job];
-                lost_after(scenario, ran).map_or(end, |lost| lost.min(end))
+                lost.map_or(ends[&ran.job], |lost| lost.min(ends[&ran.job]))
             }
-            (Hold::Job | Hold::Task, _) => ran.end,
+            (Hold::Job | Hold::Task, End::Paused | End::Lost) => lost.unwrap_or(ran.end),
         };
+        since = None;
         held.push((ran.job, ran.task, ran.cluster, start, end));
     }
     held
 }
 
-/// When a run's cluster is lost next; what the container has and holds there goes with it.
-fn lost_after(scenario: &Scenario, ran: &Ran) -> Option<Millis> {
+/// When what a run left on its cluster was lost with the cluster, if that was before the container's next run.
+///
+/// At one time clusters change before anything else happens: what ended then ended after the loss.
+fn lost_between(scenario: &Scenario, ran: &Ran, next: Option<&Ran>) -> Option<Millis> {
+    if ran.how == End::Lost {
+        return Some(ran.end);
+    }
     let lost = |(at, cluster, change): &&(Millis, ClusterIndex, Change)| {
-        *cluster == ran.cluster && *change == Change::Lost && *at >= ran.end
+        *cluster == ran.cluster && *change == Change::Lost && *at > ran.end
     };
-    scenario.changes.iter().find(lost).map(|(at, ..)| *at)
+    let lost = scenario.changes.iter().find(lost).map(|(at, ..)| *at);
+    lost.filter(|lost| next.is_none_or(|next| *lost <= next.start))
 }
+
+#[cfg(test)]
+mod tests;

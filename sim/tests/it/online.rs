@@ -180,6 +180,27 @@ fn planned_latencies(scenario: &Scenario) -> Vec<f64> {
     scenario.jobs.iter().map(latency).collect()
 }
 
+/// Containers that are paused when both clusters are lost, and begin anew long after.
+#[test]
+fn what_was_paused_when_its_cluster_was_lost_holds_nothing_meanwhile() {
+    let seed = Seed(599_983_106_031);
+    let clusters = clusters(seed, 2, Some(5));
+    let conditions = conditions(&[(285, 0, 1), (616, 1, 1)], 2);
+    let scenario = scenario(seed, &clusters, 1.469_848_372_760_632, conditions);
+    let settings = Settings {
+        choice: Choice::RoundRobin,
+        order: Order::LongestRemaining,
+        hold: Hold::Task,
+        exit_leg: true,
+        starvation: Starvation::new(Millis::new(100.0), 0.2),
+        ..Settings::default()
+    };
+    let schedule = run(&scenario, settings).expect("no rule is broken on the way");
+    let paused = |ran: &fdn_sim::online::Ran| ran.how == End::Paused;
+    assert!(schedule.runs.iter().any(paused), "something was paused");
+    check::check(&scenario, &schedule, Hold::Task).expect("a good schedule");
+}
+
 #[test]
 fn the_checker_finds_every_kind_of_fault() {
     let clusters = clusters(Seed(3), 2, Some(60));
