@@ -68,6 +68,7 @@
 mod demand;
 mod global;
 mod hints;
+mod index;
 mod ledger;
 mod memory;
 mod message;
@@ -76,15 +77,15 @@ mod order;
 mod origin;
 mod peers;
 mod settings;
-mod table;
+mod slab;
 mod view;
 
 pub use demand::{Demand, Slots};
 pub use global::Global;
 pub use hints::Load;
 pub use message::{
-    Action, Fence, NodeIndex, Probe, Refusal, Running, Stage, Standing, Task, TaskId, ToGlobal,
-    ToNode, ToOrigin,
+    Action, Fence, NodeIndex, Probe, Refusal, Running, Stage, Standing, Task, TaskId, Term,
+    ToGlobal, ToNode, ToOrigin,
 };
 pub use node::Node;
 pub use origin::{Origin, OriginSettings, Settled, TooManyOpen};

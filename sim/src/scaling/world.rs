@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use fdn_core::Millis;
 use fdn_scheduling::instance::{
-    Action, Global, GlobalSettings, Load, Node, NodeIndex, Origin, OriginSettings, Policy, Running,
-    Settings, Slots, Spread, TaskId, ToGlobal, ToNode, ToOrigin,
+    Action, Global, GlobalSettings, Limits, Load, Node, NodeIndex, Origin, OriginSettings, Policy,
+    Running, Settings, Slots, Spread, TaskId, ToGlobal, ToNode, ToOrigin,
 };
 use rand::RngExt;
 
@@ -112,6 +112,21 @@ const fn policy(scheduler: Scheduler) -> Policy {
     }
 }
 
+/// As production has them, but no more than the tasks of the run can need, for there are hundreds of nodes in one memory.
+fn limits(setup: &Setup, usual: Limits) -> Limits {
+    // A task passes through a few nodes; some nodes see more of them than others.
+    let passing = setup.tasks.saturating_mul(16) / u64::from(setup.nodes) + 1024;
+    let most = |limit: usize| limit.min(passing.min(setup.tasks * 4) as usize).max(1);
+    Limits {
+        queue: most(usual.queue),
+        probing: most(usual.probing),
+        reservations: most(usual.reservations),
+        waiters: most(usual.waiters),
+        running: usual.running.min(setup.slots as usize),
+        memory: most(usual.memory),
+    }
+}
+
 fn exponential(rng: &mut Rng, mean: Millis) -> Millis {
     mean * -(1.0 - rng.random::<f64>()).ln()
 }
@@ -132,6 +147,10 @@ impl<'a> World<'a> {
             ..Settings::for_round_trip(round_trip)
         }
         .with_policy(policy(setup.scheduler));
+        let settings = Settings {
+            limits: limits(setup, settings.limits),
+            ..settings
+        };
         let capacity = Slots(setup.slots);
         let host = |at| {
             let node = Node::new(NodeIndex(at), setup.nodes, capacity, settings);
@@ -154,10 +173,14 @@ impl<'a> World<'a> {
             } else {
                 defaults.resend
             },
-            open: usize::MAX,
+            open: setup.tasks as usize,
             ..defaults
         };
-        let global = GlobalSettings::for_round_trip(round_trip);
+        let global = GlobalSettings {
+            queue: setup.tasks as usize,
+            memory_limit: setup.tasks as usize,
+            ..GlobalSettings::for_round_trip(round_trip)
+        };
         Ok(Self {
             setup,
             now: Millis::ZERO,

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use fdn_core::Millis;
 use fdn_scheduling::instance::{
-    Action, Global, GlobalSettings, Load, Node, NodeIndex, Origin, OriginSettings, Policy, Running,
-    Settings, Settled, Slots, Stage, TaskId, ToGlobal, ToNode, ToOrigin,
+    Action, Global, GlobalSettings, Limits, Load, Node, NodeIndex, Origin, OriginSettings, Policy,
+    Running, Settings, Settled, Slots, Stage, TaskId, ToGlobal, ToNode, ToOrigin,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -85,6 +85,10 @@ impl Cluster {
         let round_trip = ms(plan.slowest * 2.0);
         let settings = Settings {
             memory: ms(3000.0),
+            limits: Limits {
+                memory: 1024,
+                ..Limits::default()
+            },
             ..Settings::for_round_trip(round_trip)
         }
         .with_policy(plan.policy);
@@ -96,10 +100,13 @@ impl Cluster {
         let origin = OriginSettings {
             wanted: ms(plan.wanted),
             memory: ms(2500.0),
+            open: 1024,
             ..OriginSettings::for_round_trip(round_trip)
         };
         let global = GlobalSettings {
             memory: ms(3000.0),
+            queue: 1024,
+            memory_limit: 1024,
             ..GlobalSettings::for_round_trip(round_trip)
         };
         let mut cluster = Self {
