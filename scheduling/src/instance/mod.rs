@@ -28,6 +28,12 @@
 //! 3. **A deadline.** Nobody starts a task after its deadline, so everybody may forget it some time later: memory is bounded by
 //!    a time window. It has a limit too; at the limit new tasks are refused, not old ones forgotten.
 //!
+//! Loss of the global scheduler is mended by the same rules. Each one has a term ([`Term`]), larger than all before it. One that
+//! takes over ([`Global::take_over`]) knows nothing; nodes that hear of it ([`Node::headed`]) say at once how they stand, and
+//! what they had forwarded to the one before is a broken chain: nobody can say whether it was placed, so when the origin
+//! sends it again it is told so, and a fence finds out. Nobody decides on messages that were meant for another term, so two at a
+//! time do no harm either.
+//!
 //! Reservations stand outside: they are made for a task and attempt, have a lease, and are only room kept free. Losing a yes or
 //! a release costs at most the lease.
 //!

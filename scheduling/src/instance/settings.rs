@@ -27,8 +27,11 @@ pub enum Spread {
     /// The one with the most room by the snapshot.
     Best,
     /// One at random, so that all are filled to one level by what is sent until the next snapshot.
-    #[default]
     Even,
+    /// Not one of a sample, but one of the slots that the snapshot deals to this node alone; when they are gone, as
+    /// [`Self::Even`].
+    #[default]
+    Dealt,
 }
 
 /// Settings of a node's scheduler.
@@ -61,7 +64,7 @@ pub struct Settings {
 /// The bounds of a node's tables, and what happens there.
 ///
 /// Room for all of it is taken at the start, so that nothing grows while tasks arrive. Slots used last are used first, so what
-/// is touched, and takes physical memory, is what was in use together at one time: for unit slots 56 octets per remembered task
+/// is touched, and takes physical memory, is what was in use together at one time: for unit slots 40 octets per remembered task
 /// and 16 to 32 octets of index per task of the limit, 80 per question to two nodes, 32 per reservation, 28 per instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

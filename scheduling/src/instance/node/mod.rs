@@ -135,7 +135,7 @@ impl<D: Demand> Node<D> {
                 _ => 0,
             }),
             peers: Peers::new(index, nodes),
-            hints: Hints::default(),
+            hints: Hints::new(index),
             told: Told::default(),
             term: Term::default(),
             seen: 0,
