@@ -165,6 +165,7 @@ impl Reporter {
             queued_work: queued_work(identity.speed, &observed),
             draining: self.draining.load(Ordering::Relaxed),
             apps: observed.iter().map(app_observed).collect(),
+            devices: Vec::new(),
         }
     }
 

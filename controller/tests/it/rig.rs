@@ -388,5 +388,6 @@ pub(crate) fn node_at(node: &str, cluster: &str, lat: f64, lon: f64) -> NodeStat
         queued_work: Millis::ZERO,
         draining: false,
         apps: Vec::new(),
+        devices: Vec::new(),
     }
 }
