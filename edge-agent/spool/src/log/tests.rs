@@ -176,7 +176,9 @@ impl Disk for FaultyDisk {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         self.inode(name)?;
-        self.rename_with(|names| drop(names.remove(name)));
+        self.rename_with(|names| {
+            names.remove(name);
+        });
         Ok(())
     }
 
