@@ -24,5 +24,5 @@ pub use book::{Book, BookOptions, Bound, Running};
 pub use discovery::{Device, Discovery};
 pub use error::{BindError, DiscoveryError, StoreError};
 pub use metrics::DeviceMetrics;
-pub use service::{Devices, Event, Parts};
+pub use service::{Devices, Event, Parts, WatchGuard};
 pub use settings::{DeviceOrder, DevicesSettings, ScoreName, SimulatedGroup};
