@@ -15,7 +15,7 @@ use tokio::sync::{Notify, oneshot};
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
-use crate::disk::Folder;
+use crate::disk::{Disk, DiskFile, Folder};
 use crate::error::SpoolError;
 use crate::frame;
 use crate::log::Log;
@@ -25,10 +25,24 @@ use crate::settings::{AnswerAfter, SpoolSettings};
 /// The pause before a disk that failed is tried again.
 const DISK_PAUSE: Duration = Duration::from_millis(500);
 
+/// A file that is written to see whether the disk takes anything again.
+const PROBE: &str = "probe";
+
 /// The usage spool. Clones share it.
 #[derive(Clone)]
 pub struct Spool {
     shared: Arc<Shared>,
+    _last: Arc<Last>,
+}
+
+/// Ends the thread when the last clone of the spool is gone.
+struct Last(Arc<Shared>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.0.lock().closed = true;
+        self.0.work.notify_all();
+    }
 }
 
 struct Shared {
@@ -112,7 +126,10 @@ impl Spool {
             .spawn(move || syncing.run())
             .map_err(failed)?;
         *shared.syncer.lock().unwrap_or_else(PoisonError::into_inner) = Some(syncer);
-        Ok(Self { shared })
+        Ok(Self {
+            _last: Arc::new(Last(Arc::clone(&shared))),
+            shared,
+        })
     }
 
     /// Room for the record of a call that is about to run.
@@ -218,8 +235,8 @@ impl Shared {
         if let Some(reason) = &state.failed {
             return Err(SpoolError::Disk(reason.clone()));
         }
-        // Each record may begin a segment of its own.
-        let place = (frame::MAX + frame::HEADER.len()) as u64;
+        // A call has two records at most, of which each may begin a segment of its own.
+        let place = 2 * (frame::MAX + frame::HEADER.len()) as u64;
         let used = state.log.used() + state.places.saturating_mul(place);
         if used + place > self.settings.size.as_bytes() {
             return Err(SpoolError::Full {
@@ -277,10 +294,11 @@ impl Shared {
                 state.begun = None;
             }
             let target = state.written;
+            let failed = state.failed.is_some();
             let mut job = state.log.begin_sync();
             drop(state);
             let started = Instant::now();
-            let result = job.run();
+            let result = job.run().and_then(|()| self.probe(failed));
             self.metrics
                 .sync_seconds
                 .observe(started.elapsed().as_secs_f64());
@@ -291,6 +309,19 @@ impl Shared {
                 return;
             }
         }
+    }
+
+    /// After a failure: whether the disk takes as much as a record again.
+    fn probe(&self, failed: bool) -> std::io::Result<()> {
+        if !failed {
+            return Ok(());
+        }
+        // From a probe that was interrupted; if it cannot be removed, the next step says why.
+        drop(self.disk.remove(PROBE));
+        let file = self.disk.create(PROBE)?;
+        let written = file.append(&[0; frame::MAX]).and_then(|()| file.sync());
+        self.disk.remove(PROBE)?;
+        written
     }
 
     /// Waits until something was written, closed or is to be sealed; and for others to share the sync.
