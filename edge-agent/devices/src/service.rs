@@ -357,3 +357,6 @@ impl Drop for WatchGuard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

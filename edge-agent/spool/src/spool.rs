@@ -445,3 +445,6 @@ impl Receipt {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -45,9 +45,13 @@ fn main() {
         // `cargo test -- --list` and the like want names, not runs.
         None if args.iter().any(|arg| arg == "--list") => println!("power_loss: test"),
         None => {
-            for mode in ["written", "synced"] {
-                test(mode);
-            }
+            let modes = ["written", "synced"];
+            modes.into_iter().for_each(test);
+            // As the usual harness says it, for whoever counts tests; a failure has ended the process before.
+            println!(
+                "test result: ok. {} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
+                modes.len()
+            );
         }
     }
 }
