@@ -2,13 +2,15 @@
 
 use fdn_core::usage::{UsageBatch, UsageReceipt, UsageRecord};
 use fdn_core::{AppName, BatchId, MebiBytes, Timestamp};
-use sqlx::{Any, AnyConnection, QueryBuilder, Row};
+use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 use super::StoreError;
 use super::row::{number, parsed, stored, version};
 
 /// Rows of one statement: both databases bound the number of values in one.
 const ROWS: usize = 200;
+/// Columns of a record.
+const COLUMNS: usize = 12;
 
 /// Stores a batch, in the transaction of `connection`. A batch that was stored before changes nothing. Of an invocation that is known
 /// already, only what was noted while it ran gives way to what came of it.
@@ -60,30 +62,42 @@ async fn insert(
     batch: &UsageBatch,
     rows: &[&UsageRecord],
 ) -> Result<u64, StoreError> {
-    let mut query = QueryBuilder::<Any>::new(
+    let text = insert_text(rows.len());
+    // The text is made of numbers alone; values are bound.
+    let mut query = sqlx::query(AssertSqlSafe(text));
+    for record in rows {
+        query = query
+            .bind(record.invocation.to_string())
+            .bind(record.app.to_string())
+            .bind(record.function.to_string())
+            .bind(i64::from(record.version.get()))
+            .bind(batch.node.to_string())
+            .bind(stored(record.started_at.get()))
+            .bind(stored(record.duration_us))
+            .bind(stored(record.cpu_us))
+            .bind(stored(record.memory_mib.get()))
+            .bind(stored(record.gpu_memory_mib.get()))
+            .bind(stored(record.egress_bytes))
+            .bind(record.outcome.as_str());
+    }
+    Ok(query.execute(connection).await?.rows_affected())
+}
+
+/// The statement for this many rows, with numbered values, which both databases understand.
+fn insert_text(rows: usize) -> String {
+    let row = |row: usize| {
+        let values = (1..=COLUMNS).map(|column| format!("${}", row * COLUMNS + column));
+        format!("({})", values.collect::<Vec<_>>().join(", "))
+    };
+    let rows: Vec<String> = (0..rows).map(row).collect();
+    format!(
         "INSERT INTO usage_records (invocation, app, function, version, node, started_at, duration_us, cpu_us, memory_mib, \
-         gpu_memory_mib, egress_bytes, outcome) ",
-    );
-    query.push_values(rows, |mut row, record| {
-        row.push_bind(record.invocation.to_string())
-            .push_bind(record.app.to_string())
-            .push_bind(record.function.to_string())
-            .push_bind(i64::from(record.version.get()))
-            .push_bind(batch.node.to_string())
-            .push_bind(stored(record.started_at.get()))
-            .push_bind(stored(record.duration_us))
-            .push_bind(stored(record.cpu_us))
-            .push_bind(stored(record.memory_mib.get()))
-            .push_bind(stored(record.gpu_memory_mib.get()))
-            .push_bind(stored(record.egress_bytes))
-            .push_bind(record.outcome.as_str());
-    });
-    query.push(
-        " ON CONFLICT (invocation) DO UPDATE SET duration_us = excluded.duration_us, cpu_us = excluded.cpu_us, \
+         gpu_memory_mib, egress_bytes, outcome) VALUES {} \
+         ON CONFLICT (invocation) DO UPDATE SET duration_us = excluded.duration_us, cpu_us = excluded.cpu_us, \
          egress_bytes = excluded.egress_bytes, outcome = excluded.outcome \
          WHERE usage_records.outcome = 'running' AND excluded.outcome <> 'running'",
-    );
-    Ok(query.build().execute(connection).await?.rows_affected())
+        rows.join(", ")
+    )
 }
 
 /// What is known of the calls of an app from a moment on, the oldest first, at most `limit`.
