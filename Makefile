@@ -5,13 +5,14 @@ SHELL := /bin/bash
 CARGO_BIN := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 FLAGS ?=
 
-.PHONY: help up build functions install-run install-test check test bench golden clean
+.PHONY: help up build functions install-run install-test check test bench gpu-check golden clean
 
 help:
 	@echo "make up        install what is missing, build, run the whole network (FLAGS='…' are handed to fdn up)"
 	@echo "make test      install what is missing, then every test, on real PostgreSQL, RabbitMQ and DNS clients"
 	@echo "make check     formatting, lints, documentation, sizes"
 	@echo "make bench     figures, with the conditions they were taken under"
+	@echo "make gpu-check binding of GPU slices against the devices of this machine; says so where there is none"
 	@echo "make golden    write the expected outputs of tests anew; look at the difference before you commit it"
 	@echo "make functions build every ready-made function"
 
@@ -40,6 +41,9 @@ test: install-test
 
 bench: install-run build
 	@scripts/bench.sh
+
+gpu-check:
+	@cargo run --release -p fdn-devices --example gpu-check
 
 golden:
 	@UPDATE_GOLDEN=1 cargo test --release --workspace -- golden openapi help

@@ -24,5 +24,6 @@ pub(crate) fn status(node: &str, cluster: &str) -> NodeStatus {
         queued_work: Millis::ZERO,
         draining: false,
         apps: Vec::new(),
+        devices: Vec::new(),
     }
 }

@@ -18,6 +18,8 @@ pub struct Metrics {
     pub deploys: IntCounterVec,
     /// Logins by result: `ok`, `wrong`, `throttled`.
     pub logins: IntCounterVec,
+    /// Usage records that nodes handed over, by result.
+    pub usage_records: IntCounterVec,
     /// Messages that wait in the outbox.
     pub outbox_depth: IntGauge,
     /// Age of the oldest of them in milliseconds.
@@ -110,6 +112,11 @@ impl Metrics {
             logins: make.counters(
                 "fdn_controller_logins_total",
                 "Logins by result",
+                &["result"],
+            )?,
+            usage_records: make.counters(
+                "fdn_controller_usage_records_total",
+                "Usage records that nodes handed over",
                 &["result"],
             )?,
             outbox_depth: make.gauge(

@@ -71,6 +71,10 @@ impl Controller {
         tasks.spawn(publisher::run(Arc::clone(&state), shutdown.clone()));
         tasks.spawn(consumer::run(Arc::clone(&state), shutdown.clone()));
         tasks.spawn(Planner::new(Arc::clone(&state)).run(shutdown.clone()));
+        tasks.spawn(crate::app::usage::trim(
+            Arc::clone(&state),
+            shutdown.clone(),
+        ));
         tasks.spawn(gauges(Arc::clone(&state), shutdown.clone()));
         info!(%address, zone = %state.settings.zone, "the controller listens");
         Ok(Self {

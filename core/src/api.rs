@@ -17,6 +17,7 @@
 //! | `GET /v1/apps/{app}/logs?follow=BOOL&tail=N` | | [`LogLine`]s, one JSON object a line (`application/x-ndjson`) |
 //! | `GET /agent/v1/apps` | | [`AppsSnapshot`] |
 //! | `GET /agent/v1/artifacts/{digest}` | | octets, with `Range` |
+//! | `POST /agent/v1/usage` | [`UsageBatch`](crate::usage::UsageBatch) | [`UsageReceipt`](crate::usage::UsageReceipt) |
 //! | `GET /dns/v1/snapshot` | | [`DnsSnapshot`] |
 //!
 //! An agent's admin listener answers `GET /logs/{app}?follow=BOOL&tail=N` the same way, besides `/healthz`, `/readyz`, `/metrics`.

@@ -141,6 +141,16 @@ string_type!(
 );
 
 string_type!(
+    /// A device as its driver calls it (`GPU-…`, `MIG-…`), or as the simulation does.
+    DeviceId,
+    "device id",
+    "1 to 128 letters, digits and `- _ . / :`",
+    |s| (1..=128).contains(&s.len())
+        && s.bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_./:".contains(&b))
+);
+
+string_type!(
     /// A fully qualified host name in lower case, without the trailing dot (`hello.fn.test`).
     HostName,
     "host name",
@@ -257,6 +267,18 @@ uuid_type!(
     InstanceId,
     "ins",
     "instance id"
+);
+uuid_type!(
+    /// One call of one stage, as it is billed.
+    InvocationId,
+    "inv",
+    "invocation id"
+);
+uuid_type!(
+    /// Records of usage that a node hands over together, as often as needed.
+    BatchId,
+    "bat",
+    "batch id"
 );
 
 /// The number of a function version: 1, 2, 3 … within its function, never given twice.

@@ -5,6 +5,7 @@
 //! (over HTTP) and nowhere else, because the services never import one another.
 
 pub mod api;
+pub mod device;
 pub mod digest;
 pub mod error;
 pub mod geo;
@@ -15,14 +16,15 @@ pub mod message;
 pub mod prefix;
 pub mod resources;
 pub mod unit;
+pub mod usage;
 pub mod workflow;
 
 pub use digest::Digest;
 pub use error::{Coded, ErrorCode, Fault, ParseError, Problem, Retry};
 pub use geo::GeoPoint;
 pub use id::{
-    AppName, ClusterId, FunctionName, HostName, InstanceId, MessageId, NodeId, RegionName,
-    SecretName, StageName, TenantId, VersionNumber,
+    AppName, BatchId, ClusterId, DeviceId, FunctionName, HostName, InstanceId, InvocationId,
+    MessageId, NodeId, RegionName, SecretName, StageName, TenantId, VersionNumber,
 };
 pub use prefix::{ClientPrefix, PrefixMap};
 pub use resources::Resources;

@@ -10,6 +10,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::device::{GpuBounds, GpuRequest};
 use crate::error::{Coded, ErrorCode, ParseError};
 use crate::id::{FunctionName, SecretName};
 use crate::resources::Resources;
@@ -22,6 +23,16 @@ pub enum RuntimeKind {
     /// A WebAssembly component exporting `wasi:http/incoming-handler`.
     #[default]
     Wasm,
+}
+
+impl RuntimeKind {
+    /// Whether its instances can use GPU devices.
+    #[must_use]
+    pub const fn takes_devices(self) -> bool {
+        match self {
+            Self::Wasm => false,
+        }
+    }
 }
 
 /// A host that a function may call: `api.example.com`, `api.example.com:8443`, or `*.example.com`.
@@ -146,6 +157,9 @@ pub struct Manifest {
     pub allowed_hosts: BTreeSet<AllowedHost>,
     /// How long one call is expected to take at speed 1, until calls have been measured.
     pub expected: DurationMs,
+    /// Slices of GPU devices; none if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuRequest>,
 }
 
 impl Default for Manifest {
@@ -164,6 +178,7 @@ impl Default for Manifest {
             secrets: BTreeSet::new(),
             allowed_hosts: BTreeSet::new(),
             expected: DurationMs::from_millis(10),
+            gpu: None,
         }
     }
 }
@@ -186,6 +201,8 @@ pub struct ManifestBounds {
     pub env_size: ByteSize,
     /// How many allowed hosts.
     pub allowed_hosts: usize,
+    /// Of the table `[gpu]`.
+    pub gpu: GpuBounds,
 }
 
 impl Default for ManifestBounds {
@@ -198,6 +215,7 @@ impl Default for ManifestBounds {
             env_entries: 128,
             env_size: ByteSize::from_bytes(64 << 10),
             allowed_hosts: 64,
+            gpu: GpuBounds::default(),
         }
     }
 }
@@ -304,13 +322,30 @@ impl Manifest {
             "allowed_hosts",
             hosts <= bounds.allowed_hosts,
             format!("{} entries at most", bounds.allowed_hosts),
-        )
+        )?;
+        self.check_gpu(bounds)
+    }
+
+    fn check_gpu(&self, bounds: &ManifestBounds) -> Result<(), ManifestError> {
+        let Some(gpu) = &self.gpu else {
+            return Ok(());
+        };
+        gpu.check(&bounds.gpu).map_err(ManifestError)?;
+        if self.runtime.takes_devices() {
+            return Ok(());
+        }
+        Err(ManifestError(
+            "gpu needs a runtime of containers: WebAssembly components reach no device".to_owned(),
+        ))
     }
 
     /// What one instance asks of a node.
     #[must_use]
     pub fn resources(&self) -> Resources {
-        Resources::new(self.cpu_milli, self.memory.to_mebibytes())
+        Resources {
+            gpu_memory_mib: self.gpu.as_ref().map_or(MebiBytes(0), GpuRequest::total),
+            ..Resources::new(self.cpu_milli, self.memory.to_mebibytes())
+        }
     }
 
     /// The expected time of one call at speed 1, in the schedulers' unit.
@@ -379,10 +414,25 @@ mod tests {
             ("allowed_hosts = [\"https://x.example\"]", "no scheme"),
             ("[env]\n\"1BAD\" = \"x\"", "environment variable name"),
             ("memory = ", "line 1"),
+            ("[gpu]\ncores = 10", "memory"),
+            ("[gpu]\nmemory = \"0\"", "gpu.memory must be"),
+            (
+                "[gpu]\nmemory = \"1GiB\"",
+                "gpu needs a runtime of containers",
+            ),
         ] {
             let error = parse(text).expect_err(text).to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn slices_of_devices_are_asked_of_a_node() {
+        let text = "[gpu]\nmemory = \"1GiB\"\ncount = 2";
+        let manifest: Manifest = toml::from_str(text).expect("valid");
+        assert_eq!(manifest.resources().gpu_memory_mib, MebiBytes(2048));
+        let again: Manifest = toml::from_str(&manifest.to_toml()).expect("own text");
+        assert_eq!(again, manifest);
     }
 
     #[test]

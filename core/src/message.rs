@@ -18,6 +18,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::device::DeviceStatus;
 use crate::digest::Digest;
 use crate::geo::GeoPoint;
 use crate::id::{
@@ -314,6 +315,9 @@ pub struct NodeStatus {
     pub draining: bool,
     /// Its apps.
     pub apps: Vec<AppObserved>,
+    /// Its GPU devices and who holds slices of them.
+    #[serde(default)]
+    pub devices: Vec<DeviceStatus>,
 }
 
 /// Who asked a DNS server for what.

@@ -9,11 +9,13 @@ use actix_http::header::HeaderValue;
 use fdn_bus::{SharedBroker, Subscription};
 use fdn_core::MessageId;
 use fdn_core::message::Channel;
+use fdn_devices::{DeviceMetrics, Devices};
 use fdn_service::admin::AdminServer;
 use fdn_service::health::Readiness;
 use fdn_service::seal::NetworkKey;
 use fdn_service::secret::Secret;
 use fdn_service::{CancellationToken, http_client, listen, secret};
+use fdn_spool::{Shipper, Spool, SpoolMetrics};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
@@ -32,6 +34,7 @@ use crate::rtt::RttTable;
 use crate::settings::Settings;
 use crate::status::{Identity, Reporter};
 use crate::sync::{SnapshotPuller, consume};
+use crate::usage;
 
 /// The condition of readiness that fails once the agent stops.
 const CONDITION_ACCEPTING: &str = "accepting";
@@ -47,6 +50,8 @@ pub struct Agent {
     /// Ends everything but the gateway.
     stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
+    usage: Spool,
+    _devices: fdn_devices::WatchGuard,
     _machine: Machine,
 }
 
@@ -63,6 +68,8 @@ struct Shared {
     hub: Arc<LogHub>,
     admission: Arc<Admission>,
     rtt: Arc<RttTable>,
+    usage: Spool,
+    devices: Devices,
     draining: Arc<AtomicBool>,
     changed: Arc<Notify>,
     stop: CancellationToken,
@@ -130,8 +137,10 @@ impl Agent {
             tokio::spawn(consume(deliveries, apps.clone(), stop.clone())),
             tokio::spawn(shared.puller(apps).run(stop.clone())),
             tokio::spawn(Arc::clone(&reporter).run_status(stop.clone())),
-            tokio::spawn(reporter.run_rtt(stop)),
+            tokio::spawn(reporter.run_rtt(stop.clone())),
+            tokio::spawn(shared.shipper().run(stop)),
         ];
+        let watch = shared.watch_devices()?;
         let node = &shared.settings.node;
         info!(%node, gateway = %gateway.address(), admin = %admin.address(), "the agent listens");
         Ok(Self {
@@ -143,6 +152,8 @@ impl Agent {
             drain: shared.settings.stop.drain.as_duration(),
             stop: guard.disarm(),
             tasks,
+            usage: shared.usage,
+            _devices: watch,
             _machine: shared.machine,
         })
     }
@@ -179,6 +190,11 @@ impl Agent {
                 warn!(%failure, "a task of the agent ended badly");
             }
         }
+        // All calls have ended, so no record comes any more.
+        let usage = self.usage.clone();
+        if let Err(failure) = tokio::task::spawn_blocking(move || usage.close()).await {
+            warn!(%failure, "the usage spool was not closed; the next start mends it");
+        }
         self.admin.stop().await;
         info!("the agent has stopped");
     }
@@ -190,7 +206,11 @@ impl Shared {
         let stop = CancellationToken::new();
         let readiness = Readiness::waiting_for(&[CONDITION_STATE, CONDITION_APPS]);
         readiness.set(CONDITION_ACCEPTING, true, "");
+        let spool_metrics = SpoolMetrics::new(&metrics.registry, &settings.node)?;
+        let folder = settings.data.join("usage");
         Ok(Self {
+            usage: Spool::open(&folder, settings.usage.clone(), spool_metrics)?,
+            devices: devices(&settings, &metrics)?,
             token: secret::read(&settings.network.token_file)?,
             client: http_client::build(settings.controller.read_timeout.as_duration())?,
             routes: Arc::default(),
@@ -261,6 +281,7 @@ impl Shared {
             admission: Arc::clone(&self.admission),
             apps,
             metrics: self.metrics.clone(),
+            usage: self.usage.clone(),
             inline_body: self.settings.gateway.inline_body,
             node: header(self.settings.node.as_str())?,
             cluster: header(self.settings.cluster.as_str())?,
@@ -286,12 +307,39 @@ impl Shared {
             apps,
             admission: Arc::clone(&self.admission),
             engine: self.machine.engine.clone(),
+            devices: self.devices.clone(),
             metrics: self.metrics.clone(),
             rtt: Arc::clone(&self.rtt),
             draining: Arc::clone(&self.draining),
             changed: Arc::clone(&self.changed),
             sequence: AtomicU64::new(0),
             connected: AtomicBool::new(true),
+        })
+    }
+
+    fn shipper(&self) -> Shipper<usage::Controller> {
+        Shipper {
+            spool: self.usage.clone(),
+            sink: usage::Controller {
+                client: self.client.clone(),
+                url: self.settings.controller.url.clone(),
+                token: self.token.clone(),
+                timeout: self.settings.controller.read_timeout.as_duration(),
+            },
+            node: self.settings.node.clone(),
+        }
+    }
+
+    /// Tells at once when the devices are others than before.
+    fn watch_devices(&self) -> Result<fdn_devices::WatchGuard, Error> {
+        let changed = Arc::clone(&self.changed);
+        let watch = self.devices.watch(move |event| {
+            warn!(?event, "instances on GPU devices are concerned");
+            changed.notify_one();
+        });
+        watch.map_err(|source| Error::Data {
+            path: self.settings.data.clone(),
+            source,
         })
     }
 
@@ -305,4 +353,18 @@ impl Shared {
             metrics: self.metrics.clone(),
         }
     }
+}
+
+/// The GPU devices of this machine.
+fn devices(settings: &Settings, metrics: &Metrics) -> Result<Devices, Error> {
+    // A machine that does not say when it was started is taken for the same one: faults of devices are then forgotten by hand alone.
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    Ok(Devices::open(fdn_devices::Parts {
+        settings: settings.devices.clone(),
+        folder: &settings.data.join("devices"),
+        discovery: fdn_devices::discovery::from_settings(&settings.devices),
+        metrics: DeviceMetrics::new(&metrics.registry, &settings.node)?,
+        boot: boot.trim().to_owned(),
+        now: fdn_service::now,
+    })?)
 }

@@ -38,6 +38,12 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// The usage spool cannot be used.
+    #[error("the usage spool")]
+    Usage(#[from] fdn_spool::SpoolError),
+    /// The book of devices cannot be used.
+    #[error("the book of GPU devices")]
+    Devices(#[from] fdn_devices::BindError),
     /// A metric was registered twice.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -52,6 +58,8 @@ impl Coded for Error {
             Self::Broker(error) => error.code(),
             Self::Listener { .. } => ErrorCode::AddressTaken,
             Self::Data { .. } => ErrorCode::DataDirectory,
+            Self::Usage(error) => error.code(),
+            Self::Devices(error) => error.code(),
             Self::Metrics(_) => ErrorCode::Internal,
         }
     }

@@ -12,6 +12,7 @@
 //! - [`apps`] holds the desired state of every app: a pure state machine decides, a shell fetches, compiles and publishes.
 //! - [`artifacts`] fetches each component once, checks it, compiles it once and keeps both within a bound on disk.
 //! - [`gateway`] answers clients over HTTP/1.1 and HTTP/2 without TLS, and knows nothing of how an app came to be.
+//! - [`usage`] writes a record of each call to disk before its answer is whole, and hands it to the controller.
 //! - [`logs`] keeps the last lines of each app and hands them to followers.
 //! - [`status`] and [`rtt`] tell the controller how the node is and how far its clients are.
 //!
@@ -28,6 +29,7 @@ pub mod rtt;
 pub mod settings;
 pub mod status;
 pub mod sync;
+pub mod usage;
 
 pub use agent::Agent;
 pub use error::Error;

@@ -12,6 +12,7 @@ use fdn_core::message::{AppObserved, Envelope, Message, NodeStatus, RttReport};
 use fdn_core::{
     ClusterId, GeoPoint, MebiBytes, MessageId, MilliCpu, Millis, NodeId, RegionName, Resources,
 };
+use fdn_devices::Devices;
 use fdn_runtime::Engine;
 use fdn_service::CancellationToken;
 use tokio::sync::Notify;
@@ -67,6 +68,8 @@ pub struct Reporter {
     pub admission: Arc<Admission>,
     /// The instances.
     pub engine: Engine,
+    /// GPU devices.
+    pub devices: Devices,
     /// Where reports are counted.
     pub metrics: Metrics,
     /// Round-trip times.
@@ -147,6 +150,11 @@ impl Reporter {
         let observed = self.apps.observed();
         self.show_engine();
         let identity = &self.identity;
+        let (gpu_free, gpu) = self.devices.totals();
+        let capacity = Resources {
+            gpu_memory_mib: gpu,
+            ..identity.capacity
+        };
         NodeStatus {
             node: identity.node.clone(),
             cluster: identity.cluster.clone(),
@@ -158,13 +166,17 @@ impl Reporter {
             sequence: self.sequence.fetch_add(1, Ordering::Relaxed),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             speed: identity.speed,
-            capacity: identity.capacity,
-            free: free(identity.capacity, &observed),
+            capacity,
+            free: Resources {
+                gpu_memory_mib: gpu_free,
+                ..free(capacity, &observed)
+            },
             slots: self.admission.slots(),
             busy: self.admission.busy(),
             queued_work: queued_work(identity.speed, &observed),
             draining: self.draining.load(Ordering::Relaxed),
             apps: observed.iter().map(app_observed).collect(),
+            devices: self.devices.status(),
         }
     }
 

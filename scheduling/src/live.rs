@@ -103,6 +103,7 @@ mod tests {
             queued_work: Millis::new(queued),
             draining: false,
             apps: Vec::new(),
+            devices: Vec::new(),
         }
     }
 

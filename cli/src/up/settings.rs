@@ -169,6 +169,8 @@ pub fn agent(node: &NodePlan, layout: &Layout, controller: &Url) -> fdn_edge_age
     settings.network.key_file = layout.network_key();
     // All nodes share one machine's disk.
     settings.cache.size = ByteSize::from_mib(1024);
+    // Six nodes of one machine must not each count its GPUs as theirs.
+    settings.devices.enabled = false;
     // Nobody else learns of the drain: DNS stops at the same time. Running calls still end.
     settings.stop.drain = DurationMs::from_millis(0);
     settings.stop.grace = DurationMs::from_secs(3);

@@ -9,3 +9,4 @@ pub mod login;
 pub mod logs;
 mod secrets;
 pub mod snapshot;
+pub mod usage;

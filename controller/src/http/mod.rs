@@ -60,6 +60,7 @@ operations! {
     people::app_logs,
     network::agent_apps,
     network::agent_artifact,
+    network::agent_usage,
     network::dns_snapshot,
 }
 

@@ -1,14 +1,16 @@
 //! `/agent/v1/` and `/dns/v1/`: what the network's own processes call.
 
 use actix_web::http::header::{self, ByteRangeSpec, Header, Range};
-use actix_web::{HttpRequest, HttpResponse, get, web};
+use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use fdn_core::api::{AppsSnapshot, DnsSnapshot};
-use fdn_core::{Digest, Problem};
+use fdn_core::usage::UsageReceipt;
+use fdn_core::{ByteSize, Digest, Problem};
+use futures::StreamExt;
 
 use super::auth::{Authorized, Serve};
 use super::error::ApiError;
 use crate::Error;
-use crate::app::snapshot;
+use crate::app::{snapshot, usage};
 use crate::artifacts::Span;
 use crate::state::State;
 
@@ -100,6 +102,38 @@ fn span(request: &HttpRequest) -> Result<Option<Span>, Error> {
         [ByteRangeSpec::Last(count)] => Ok(Some(Span::Last(*count))),
         _ => Err(bad()),
     }
+}
+
+/// Records of calls, for billing. The same batch may be sent as often as needed: it is counted once.
+#[utoipa::path(
+    tag = "agents",
+    security(("network" = [])),
+    request_body(content = Object, description = "A batch id, the node, and the records", content_type = "application/json"),
+    responses(
+        (status = 200, description = "The batch is stored", body = UsageReceipt, content_type = "application/json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+#[post("/agent/v1/usage")]
+pub(crate) async fn agent_usage(
+    call: Authorized<Serve, web::Payload>,
+    state: Shared,
+) -> Result<web::Json<UsageReceipt>, ApiError> {
+    let octets = read(call.input, state.settings.usage.body_limit).await?;
+    Ok(web::Json(usage::store(&state, &octets).await?))
+}
+
+/// A body of at most `limit`; the framework's own limit is that of what people send.
+async fn read(mut payload: web::Payload, limit: ByteSize) -> Result<web::BytesMut, Error> {
+    let mut octets = web::BytesMut::new();
+    while let Some(piece) = payload.next().await {
+        let piece = piece.map_err(|e| Error::BadRequest(format!("the body broke off: {e}")))?;
+        if octets.len() + piece.len() > limit.as_usize() {
+            return Err(Error::BodyTooLarge(limit));
+        }
+        octets.extend_from_slice(&piece);
+    }
+    Ok(octets)
 }
 
 /// Everything a DNS server answers from.

@@ -15,7 +15,7 @@ use crate::Error;
 pub use sections::{
     AccountSettings, ArtifactSettings, BrokerSettings, ClientLocation, DatabaseSettings,
     DispatchSettings, FunctionLogSettings, GeoSettings, NetworkSettings, PlannerSettings,
-    S3Settings, UploadSettings,
+    S3Settings, UploadSettings, UsageSettings,
 };
 
 /// Everything that can be set.
@@ -52,6 +52,8 @@ pub struct Settings {
     pub geo: GeoSettings,
     /// Sending to agents and DNS servers, hearing from them.
     pub dispatch: DispatchSettings,
+    /// Usage that nodes report.
+    pub usage: UsageSettings,
     /// Logs of functions.
     pub function_logs: FunctionLogSettings,
     /// The controller's own log.
@@ -76,6 +78,7 @@ impl Default for Settings {
             planner: PlannerSettings::default(),
             geo: GeoSettings::default(),
             dispatch: DispatchSettings::default(),
+            usage: UsageSettings::default(),
             function_logs: FunctionLogSettings::default(),
             log: LogSettings::default(),
         }
@@ -152,6 +155,10 @@ impl Settings {
                 &format!("{key} must be at least 10ms"),
             )?;
         }
+        rule(
+            self.usage.keep >= self.usage.remember && self.usage.remember.as_millis() >= 86_400_000,
+            "usage.remember must be at least 24h, and usage.keep no less than that",
+        )?;
         self.geo
             .locations
             .iter()

@@ -346,3 +346,25 @@ impl Default for FunctionLogSettings {
         }
     }
 }
+
+/// Usage that nodes report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UsageSettings {
+    /// The largest batch.
+    pub body_limit: ByteSize,
+    /// How long a batch is remembered, so that it is not counted again.
+    pub remember: DurationMs,
+    /// How long records of calls are kept.
+    pub keep: DurationMs,
+}
+
+impl Default for UsageSettings {
+    fn default() -> Self {
+        Self {
+            body_limit: ByteSize::from_mib(4),
+            remember: DurationMs::from_secs(30 * 86_400),
+            keep: DurationMs::from_secs(400 * 86_400),
+        }
+    }
+}

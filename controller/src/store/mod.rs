@@ -21,6 +21,7 @@ pub mod plan;
 pub mod revision;
 mod row;
 pub mod rtt;
+pub mod usage;
 pub mod version;
 
 use std::time::Duration;

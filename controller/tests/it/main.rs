@@ -15,3 +15,4 @@ mod store;
 mod store_observed;
 mod surface;
 mod uploads;
+mod usage;

@@ -230,9 +230,13 @@ impl Rig {
 
     /// A request of a process of the network.
     pub(crate) fn network(&self, path: &str) -> RequestBuilder {
+        self.network_call(Method::GET, path)
+    }
+
+    pub(crate) fn network_call(&self, method: Method, path: &str) -> RequestBuilder {
         let token =
             std::fs::read_to_string(&self.settings.network.token_file).expect("network token");
-        self.anonymous(Method::GET, path).bearer_auth(token)
+        self.anonymous(method, path).bearer_auth(token)
     }
 
     /// The answer to a request that succeeds.
@@ -388,5 +392,6 @@ pub(crate) fn node_at(node: &str, cluster: &str, lat: f64, lon: f64) -> NodeStat
         queued_work: Millis::ZERO,
         draining: false,
         apps: Vec::new(),
+        devices: Vec::new(),
     }
 }

@@ -17,6 +17,7 @@ use tokio::sync::OnceCell;
 use crate::logs::AppLog;
 use crate::metrics::{AppMetrics, Metrics};
 use crate::settings::LogsSettings;
+use crate::usage::Billed;
 
 /// What a deployed version is made of.
 pub struct DeployedParts {
@@ -54,6 +55,8 @@ pub struct Deployed {
     pub metrics: Arc<AppMetrics>,
     /// The version as an answer's header.
     pub version_header: HeaderValue,
+    /// What its calls are billed by.
+    pub billed: Arc<Billed>,
     node: NodeId,
     secrets: BTreeMap<String, String>,
     compiled: PathBuf,
@@ -82,6 +85,7 @@ impl Deployed {
         let version_header = HeaderValue::from_str(&version.to_string())
             .expect("a letter and digits are a header value");
         Self {
+            billed: Billed::new(&parts.app, &function, version, &manifest),
             app: parts.app,
             function,
             version,

@@ -44,12 +44,18 @@ pub(super) fn respond(
     let body = if is_head || bodiless {
         let here = body.as_full().map(|bytes| bytes.len() as u64);
         let length = announced.or(here.filter(|length| *length > 0));
+        let pending = end.still_runs();
         tokio::task::spawn_local(drain(body, pump, end));
-        GatewayBody::none(length.filter(|_| is_head))
+        let mut none = GatewayBody::none(length.filter(|_| is_head));
+        none.wait_for(pending);
+        none
     } else if let Some(bytes) = body.as_full() {
         let bytes = bytes.clone();
-        end.ended(None);
-        GatewayBody::full(bytes)
+        end.sending(bytes.len());
+        let pending = end.ended(None);
+        let mut full = GatewayBody::full(bytes);
+        full.wait_for(pending);
+        full
     } else {
         GatewayBody::stream(body, pump, announced, end)
     };

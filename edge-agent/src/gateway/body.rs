@@ -23,6 +23,7 @@ use tracing::debug;
 use super::problem::Answer;
 use super::service::CallEnd;
 use crate::metrics::Outcome;
+use crate::usage::Pending;
 
 /// Pieces of a request body that wait between client and guest.
 const PIECES: usize = 4;
@@ -159,7 +160,11 @@ fn broken(error: &PayloadError) -> Answer {
 }
 
 /// What a gateway sends as a body.
-pub struct GatewayBody(Kind);
+pub struct GatewayBody {
+    kind: Kind,
+    /// The record that the answer's head waits for.
+    pending: Option<Pending>,
+}
 
 enum Kind {
     Full(Bytes),
@@ -170,27 +175,54 @@ enum Kind {
     None,
 }
 
+/// What a body that is polled says.
+type Polled = Poll<Option<Result<Bytes, Box<dyn Error>>>>;
+
 struct Streaming {
     body: ResponseBody,
     pump: Option<Pump>,
     length: Option<u64>,
     end: Option<CallEnd>,
+    /// Octets of the body so far.
+    sent: u64,
+    /// The record that the answer waits for, and what is sent once it is safe.
+    waiting: Option<(Recording, Option<Bytes>)>,
 }
+
+/// Whether a record is safe, once that is known.
+type Recording = Pin<Box<dyn Future<Output = bool>>>;
 
 impl GatewayBody {
     /// A body that is here.
     #[must_use]
     pub const fn full(bytes: Bytes) -> Self {
-        Self(Kind::Full(bytes))
+        Self::of(Kind::Full(bytes))
     }
 
     /// No body; `length` is that of the body which a GET would have had, if it is known.
     #[must_use]
     pub const fn none(length: Option<u64>) -> Self {
-        Self(match length {
+        Self::of(match length {
             Some(length) => Kind::Length(length),
             None => Kind::None,
         })
+    }
+
+    const fn of(kind: Kind) -> Self {
+        Self {
+            kind,
+            pending: None,
+        }
+    }
+
+    /// The answer's head is to wait for a record.
+    pub fn wait_for(&mut self, pending: Option<Pending>) {
+        self.pending = pending;
+    }
+
+    /// The record that the answer's head has to wait for; told once.
+    pub fn pending(&mut self) -> Option<Pending> {
+        self.pending.take()
     }
 
     /// A body that the guest is still writing. `end` is told how it ended.
@@ -201,17 +233,22 @@ impl GatewayBody {
         length: Option<u64>,
         end: CallEnd,
     ) -> Self {
-        Self(Kind::Stream(Box::new(Streaming {
+        Self::of(Kind::Stream(Box::new(Streaming {
             body,
             pump,
             length,
             end: Some(end),
+            sent: 0,
+            waiting: None,
         })))
     }
 }
 
 impl Streaming {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Box<dyn Error>>>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
+        if self.waiting.is_some() {
+            return self.poll_record(cx);
+        }
         if let Err(error) = poll_pump(&mut self.pump, cx) {
             return self.fail(error);
         }
@@ -221,10 +258,8 @@ impl Streaming {
             };
             match frame {
                 None => {
-                    if let Some(end) = self.end.take() {
-                        end.ended(None);
-                    }
-                    return Poll::Ready(None);
+                    let pending = self.end.take().and_then(|end| end.ended(None));
+                    return self.after(pending, None, cx);
                 }
                 Some(Err(error)) => return self.fail(error),
                 // Trailers are left out: actix has no way to send them.
@@ -232,7 +267,7 @@ impl Streaming {
                     if let Ok(data) = frame.into_data()
                         && !data.is_empty()
                     {
-                        return Poll::Ready(Some(Ok(data)));
+                        return self.send(data, cx);
                     }
                 }
             }
@@ -241,9 +276,54 @@ impl Streaming {
 }
 
 impl Streaming {
-    fn fail(&mut self, error: CallError) -> Poll<Option<Result<Bytes, Box<dyn Error>>>> {
+    /// Sends a piece. With the one that makes the answer whole, the client has all that was announced, so the call is recorded first.
+    fn send(&mut self, data: Bytes, cx: &mut Context<'_>) -> Polled {
+        let before = self.sent;
+        self.sent += data.len() as u64;
+        let makes_whole = |length: u64| before < length && self.sent >= length;
+        let whole = self.length.is_some_and(makes_whole);
+        let Some(end) = &mut self.end else {
+            return Poll::Ready(Some(Ok(data)));
+        };
+        end.sending(data.len());
+        let pending = if whole { end.still_runs() } else { None };
+        self.after(pending, Some(data), cx)
+    }
+
+    /// Sends a piece, or the end, once a record is safe.
+    fn after(
+        &mut self,
+        pending: Option<Pending>,
+        data: Option<Bytes>,
+        cx: &mut Context<'_>,
+    ) -> Polled {
+        match pending {
+            Some(pending) if !pending.is_safe() => {
+                self.waiting = Some((Box::pin(pending.safe()), data));
+                self.poll_record(cx)
+            }
+            _ => Poll::Ready(data.map(Ok)),
+        }
+    }
+
+    fn poll_record(&mut self, cx: &mut Context<'_>) -> Polled {
+        let Some((recording, _)) = &mut self.waiting else {
+            return Poll::Ready(None);
+        };
+        let Poll::Ready(safe) = recording.as_mut().poll(cx) else {
+            return Poll::Pending;
+        };
+        let data = self.waiting.take().and_then(|(_, data)| data);
+        if safe {
+            return Poll::Ready(data.map(Ok));
+        }
+        Poll::Ready(Some(Err("the call could not be recorded".into())))
+    }
+
+    fn fail(&mut self, error: CallError) -> Polled {
         if let Some(end) = self.end.take() {
-            end.ended(Some(Outcome::of_code(error.code())));
+            // The answer is cut off: nobody waits for the record.
+            drop(end.ended(Some(Outcome::of_code(error.code()))));
         }
         Poll::Ready(Some(Err(Box::new(error))))
     }
@@ -268,14 +348,15 @@ pub async fn drain(mut body: ResponseBody, pump: Option<Pump>, end: CallEnd) {
         }
     });
     let outcome = outcome.await;
-    end.ended(outcome);
+    // The answer has left already, after a record of its own.
+    drop(end.ended(outcome));
 }
 
 impl MessageBody for GatewayBody {
     type Error = Box<dyn Error>;
 
     fn size(&self) -> BodySize {
-        match &self.0 {
+        match &self.kind {
             Kind::Full(bytes) => BodySize::Sized(bytes.len() as u64),
             Kind::Length(length) => BodySize::Sized(*length),
             Kind::Stream(streaming) => streaming.length.map_or(BodySize::Stream, BodySize::Sized),
@@ -287,7 +368,7 @@ impl MessageBody for GatewayBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Kind::Full(bytes) => Poll::Ready(Some(Ok(std::mem::take(bytes)))),
             Kind::Stream(streaming) => streaming.poll(cx),
@@ -296,9 +377,12 @@ impl MessageBody for GatewayBody {
     }
 
     fn try_into_bytes(self) -> Result<Bytes, Self> {
-        match self.0 {
+        match self.kind {
             Kind::Full(bytes) => Ok(bytes),
-            other => Err(Self(other)),
+            kind => Err(Self {
+                kind,
+                pending: self.pending,
+            }),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One request from its head to the last octet of its answer.
 //!
-//! Host → route → (held until the app is ready) → body → slot → guest → answer. Every way out is counted once, by [`CallEnd`] or by
+//! Host → route → (held until the app is ready) → body → slot → guest → record → answer. Every way out is counted once, by [`CallEnd`] or by
 //! `Gateway::refuse`.
 
 use std::convert::Infallible;
@@ -15,8 +15,9 @@ use actix_http::{HttpMessage, Method, Payload, Request, RequestHead, Response, S
 use fdn_core::api::header;
 use fdn_core::{ByteSize, Coded, ErrorCode};
 use fdn_runtime::{Call, CallError, CallStats, ResponseBody, StatsHandle};
+use fdn_spool::Spool;
 use tokio::time::timeout;
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 
 use super::admission::{Admission, Slot};
 use super::answer::respond;
@@ -27,10 +28,22 @@ use super::problem::Answer;
 use super::routes::{Route, Routes, Target};
 use crate::apps::{Apps, Deployed};
 use crate::metrics::{AppMetrics, Metrics, Outcome};
+use crate::usage::{Meter, Pending};
 
 const NOT_READY: Answer = Answer::new(
     ErrorCode::NotReady,
     "the app is not ready on this node yet; try again later",
+);
+
+/// There is no room for the record of another call, or the disk for it fails.
+const NO_RECORD: Answer = Answer::new(
+    ErrorCode::Overloaded,
+    "the node cannot take account of another call now; try again later",
+);
+/// The call has run, and its record could not be kept.
+const RECORD_LOST: Answer = Answer::new(
+    ErrorCode::Internal,
+    "the call was run, but the node could not take account of it",
 );
 
 /// What all requests of a gateway share.
@@ -43,6 +56,8 @@ pub struct Gateway {
     pub apps: Apps,
     /// Counters.
     pub metrics: Metrics,
+    /// Where calls are recorded.
+    pub usage: Spool,
     /// Request bodies up to this size are read whole first.
     pub inline_body: ByteSize,
     /// This node, for answers.
@@ -74,13 +89,17 @@ impl From<Answer> for Refusal {
     }
 }
 
-/// Counts how a call ended, once: when told, or as given up by the client when dropped.
+/// Counts and records how a call ended, once: when told, or as given up by the client when dropped.
 pub struct CallEnd {
     metrics: Arc<AppMetrics>,
     stats: StatsHandle,
     arrived: Instant,
     status_class: Outcome,
     outcome: Outcome,
+    /// Octets of the answer's body that were sent.
+    egress: u64,
+    /// Until the record of its end is written.
+    meter: Option<Meter>,
     _slot: Slot,
 }
 
@@ -100,9 +119,29 @@ impl CallEnd {
         self.stats.snapshot()
     }
 
-    /// The call has ended: well, as its status says, if `failed` is nothing.
-    pub fn ended(mut self, failed: Option<Outcome>) {
+    /// Octets of the answer's body are sent.
+    pub const fn sending(&mut self, octets: usize) {
+        self.egress += octets as u64;
+    }
+
+    /// The whole answer is about to leave although the call still runs: records what is known until now.
+    pub fn still_runs(&self) -> Option<Pending> {
+        let meter = self.meter.as_ref()?;
+        let stats = self.stats.snapshot();
+        Some(Pending::new(meter.record(&stats, self.egress, None)))
+    }
+
+    /// The call has ended: well, as its status says, if `failed` is nothing. The rest of the answer waits for the record.
+    pub fn ended(mut self, failed: Option<Outcome>) -> Option<Pending> {
         self.outcome = failed.unwrap_or(self.status_class);
+        self.record()
+    }
+
+    fn record(&mut self) -> Option<Pending> {
+        let meter = self.meter.take()?;
+        let stats = self.stats.snapshot();
+        let written = meter.record(&stats, self.egress, Some(self.outcome));
+        Some(Pending::new(written))
     }
 }
 
@@ -113,6 +152,8 @@ impl Drop for CallEnd {
             self.metrics.ran(stats.instantiate, stats.exec);
         }
         self.metrics.ended(self.outcome, self.arrived.elapsed());
+        // Nobody waits for the answer of a call that was given up; it is recorded all the same.
+        drop(self.record());
     }
 }
 
@@ -150,6 +191,12 @@ impl Gateway {
             Ok(response) => response,
             Err(refusal) => self.refuse(&refusal, &ids, arrived),
         };
+        if let Some(pending) = response.body_mut().pending()
+            && !pending.is_safe()
+            && !pending.safe().await
+        {
+            response = RECORD_LOST.respond(&ids.request);
+        }
         let headers = response.headers_mut();
         headers.insert(CLUSTER, self.cluster.clone());
         headers.insert(NODE, self.node.clone());
@@ -277,6 +324,10 @@ impl Gateway {
         let slot = self.admission.enter(&deployed.metrics).await;
         let slot = slot.map_err(|_| Answer::of_call(ErrorCode::Overloaded))?;
         let function = deployed.load(&self.metrics).await.map_err(|_| NOT_READY)?;
+        let meter = Meter::start(&self.usage, &deployed.billed).map_err(|failure| {
+            debug!(%failure, "a call is refused");
+            NO_RECORD
+        })?;
         let left = left(timeout_at);
         if left.is_zero() {
             return Err(Answer::of_call(ErrorCode::FunctionTimeout));
@@ -290,6 +341,8 @@ impl Gateway {
             arrived: incoming.arrived,
             status_class: Outcome::Ok,
             outcome: Outcome::Client,
+            egress: 0,
+            meter: Some(meter),
             _slot: slot,
         };
         let is_head = incoming.head.method == Method::HEAD;
@@ -307,8 +360,10 @@ fn failed(failure: &CallError, end: CallEnd, ids: &Ids) -> Response<GatewayBody>
         let request = String::from_utf8_lossy(&ids.request);
         error!(%failure, %request, "a call failed in the node itself");
     }
-    end.ended(Some(Outcome::of_code(code)));
-    Answer::of_call(code).respond(&ids.request)
+    let pending = end.ended(Some(Outcome::of_code(code)));
+    let mut response = Answer::of_call(code).respond(&ids.request);
+    response.body_mut().wait_for(pending);
+    response
 }
 
 fn left(at: Instant) -> Duration {

@@ -7,7 +7,9 @@ mod resources;
 use std::path::PathBuf;
 
 use fdn_core::{ClusterId, GeoPoint, NodeId, RegionName};
+use fdn_devices::DevicesSettings;
 use fdn_service::logs::LogSettings;
+use fdn_spool::SpoolSettings;
 use serde::{Deserialize, Serialize};
 
 pub use network::{
@@ -49,6 +51,10 @@ pub struct Settings {
     pub broker: BrokerSettings,
     /// What the node offers.
     pub capacity: CapacitySettings,
+    /// GPU devices.
+    pub devices: DevicesSettings,
+    /// Records of calls.
+    pub usage: SpoolSettings,
     /// The artifact cache.
     pub cache: CacheSettings,
     /// Compiling components.
@@ -84,6 +90,8 @@ impl Default for Settings {
             network: NetworkSettings::default(),
             broker: BrokerSettings::default(),
             capacity: CapacitySettings::default(),
+            devices: DevicesSettings::default(),
+            usage: SpoolSettings::default(),
             cache: CacheSettings::default(),
             compile: CompileSettings::default(),
             runtime: RuntimeSettings::default(),
@@ -155,10 +163,11 @@ impl Settings {
                 "controller.url must begin with http:// or https://",
             ),
         ];
-        match rules.iter().find(|(holds, _)| !holds) {
-            Some((_, rule)) => Err(Error::Settings((*rule).to_owned())),
-            None => Ok(()),
+        if let Some((_, rule)) = rules.iter().find(|(holds, _)| !holds) {
+            return Err(Error::Settings((*rule).to_owned()));
         }
+        let parts = self.devices.check().and_then(|()| self.usage.check());
+        parts.map_err(|rule| Error::Settings(rule.to_owned()))
     }
 }
 
@@ -199,6 +208,7 @@ mod tests {
             "gateway.advertise",
             "broker.password_file",
             "compile.worker",
+            "devices.mps_shm",
         ] {
             all.push(extra.to_owned());
         }
@@ -222,7 +232,9 @@ mod tests {
     #[test]
     fn what_cannot_work_is_named() {
         type Change = fn(&mut Settings);
-        let cases: [(&str, Change); 4] = [
+        let cases: [(&str, Change); 6] = [
+            ("devices.max_bindings", |s| s.devices.max_bindings = 0),
+            ("usage.size", |s| s.usage.size = ByteSize::from_bytes(1)),
             ("admission.slots", |s| s.admission.slots = 0),
             ("speed", |s| s.speed = 0.0),
             ("cache.size", |s| s.cache.size = ByteSize::from_bytes(1)),

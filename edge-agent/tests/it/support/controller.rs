@@ -11,7 +11,8 @@ use actix_web::web::{self, Bytes};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
 use fdn_core::api::AppsSnapshot;
 use fdn_core::message::AppDesired;
-use fdn_core::{AppName, Digest, Revision};
+use fdn_core::usage::{UsageBatch, UsageReceipt, UsageRecord};
+use fdn_core::{AppName, BatchId, Digest, InvocationId, Revision};
 use fdn_service::secret::Secret;
 use futures::{StreamExt, stream};
 
@@ -28,6 +29,15 @@ struct State {
     ranges: AtomicUsize,
     requests: AtomicUsize,
     snapshots: AtomicUsize,
+    /// Usage, by batch, and batches that came again.
+    usage: Mutex<BTreeMap<BatchId, UsageBatch>>,
+    usage_again: AtomicUsize,
+    /// Batches that are stored, but whose receipts are lost.
+    lose_receipts: AtomicUsize,
+    /// Usage is refused while this is set.
+    usage_away: AtomicBool,
+    /// Nothing is answered but 503 while this is set.
+    away: AtomicBool,
     /// Artifact requests are not answered while this is set.
     stalled: AtomicBool,
     token: Option<Secret>,
@@ -53,6 +63,8 @@ impl FakeController {
                 .app_data(web::Data::from(Arc::clone(&shared)))
                 .route("/agent/v1/apps", web::get().to(apps))
                 .route("/agent/v1/artifacts/{digest}", web::get().to(artifact))
+                .app_data(web::JsonConfig::default().limit(4 << 20))
+                .route("/agent/v1/usage", web::post().to(usage))
         })
         .workers(1)
         .disable_signals()
@@ -95,6 +107,51 @@ impl FakeController {
         } else {
             apps.remove(&desired.app);
         }
+    }
+
+    /// The controller cannot be asked for anything, or can again.
+    pub(crate) fn away(&self, away: bool) {
+        self.state.away.store(away, Ordering::SeqCst);
+    }
+
+    /// Usage is refused, or taken again.
+    pub(crate) fn usage_away(&self, away: bool) {
+        self.state.usage_away.store(away, Ordering::SeqCst);
+    }
+
+    /// The receipts of the next batches are lost.
+    pub(crate) fn lose_receipts(&self, batches: usize) {
+        self.state.lose_receipts.store(batches, Ordering::SeqCst);
+    }
+
+    /// Batches that came more than once.
+    pub(crate) fn usage_again(&self) -> usize {
+        self.state.usage_again.load(Ordering::SeqCst)
+    }
+
+    /// What is billed: the last record of each call, and how many batches a call's end is in.
+    pub(crate) fn usage(&self) -> BTreeMap<InvocationId, (UsageRecord, usize)> {
+        let mut calls = BTreeMap::new();
+        let batches = self.state.usage.lock().expect("lock");
+        for record in batches.values().flat_map(|batch| &batch.records) {
+            let ended = usize::from(record.outcome != fdn_core::usage::UsageOutcome::Running);
+            let entry = calls
+                .entry(record.invocation)
+                .or_insert((record.clone(), 0));
+            entry.1 += ended;
+            if ended > 0 {
+                entry.0 = record.clone();
+            }
+        }
+        calls
+    }
+
+    /// What the snapshot says of an app.
+    pub(crate) fn desired(&self, app: &str) -> Option<AppDesired> {
+        let apps = self.state.apps.lock().expect("lock");
+        apps.values()
+            .find(|desired| desired.app.as_str() == app)
+            .cloned()
     }
 
     pub(crate) fn corrupt_next(&self, requests: usize) {
@@ -140,6 +197,9 @@ async fn apps(request: HttpRequest, state: web::Data<State>) -> HttpResponse {
     if !state.allows(&request) {
         return HttpResponse::Unauthorized().finish();
     }
+    if state.away.load(Ordering::SeqCst) {
+        return HttpResponse::ServiceUnavailable().finish();
+    }
     let snapshot = AppsSnapshot {
         revision: *state.revision.lock().expect("lock"),
         apps: state.apps.lock().expect("lock").values().cloned().collect(),
@@ -163,6 +223,9 @@ async fn artifact(
         return HttpResponse::Unauthorized().finish();
     }
     state.requests.fetch_add(1, Ordering::SeqCst);
+    if state.away.load(Ordering::SeqCst) {
+        return HttpResponse::ServiceUnavailable().finish();
+    }
     while state.stalled.load(Ordering::SeqCst) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
@@ -213,4 +276,31 @@ async fn artifact(
             .streaming(stream::iter([Ok(half)]).chain(stream::once(broken)));
     }
     response.body(bytes)
+}
+
+async fn usage(
+    request: HttpRequest,
+    batch: web::Json<UsageBatch>,
+    state: web::Data<State>,
+) -> HttpResponse {
+    if !state.allows(&request) {
+        return HttpResponse::Unauthorized().finish();
+    }
+    if state.usage_away.load(Ordering::SeqCst) || state.away.load(Ordering::SeqCst) {
+        return HttpResponse::ServiceUnavailable().finish();
+    }
+    let batch = batch.into_inner();
+    let mut all = state.usage.lock().expect("lock");
+    let before = all.get(&batch.batch);
+    let duplicate = before.is_some();
+    if let Some(before) = before {
+        assert_eq!(*before, batch, "a batch is always the same");
+        state.usage_again.fetch_add(1, Ordering::SeqCst);
+    }
+    let stored = batch.records.len() as u64;
+    all.insert(batch.batch, batch);
+    if take_one(&state.lose_receipts) {
+        return HttpResponse::BadGateway().finish();
+    }
+    HttpResponse::Ok().json(UsageReceipt { stored, duplicate })
 }

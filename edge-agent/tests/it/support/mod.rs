@@ -79,6 +79,11 @@ impl Network {
         settings.apps.retry_first = DurationMs::from_millis(50);
         settings.apps.retry_max = DurationMs::from_millis(200);
         settings.reports.status_interval = DurationMs::from_millis(100);
+        settings.usage.seal_after = DurationMs::from_millis(50);
+        settings.usage.retry_first = DurationMs::from_millis(10);
+        settings.usage.retry_max = DurationMs::from_millis(50);
+        // No test depends on the machine's own devices.
+        settings.devices.enabled = false;
         settings.stop.drain = DurationMs::from_millis(0);
         settings.stop.grace = DurationMs::from_secs(10);
         settings

@@ -1,0 +1,194 @@
+//! What is billed: one record for each call, handed over by nodes in batches.
+//!
+//! A node writes a call's record to its disk before the caller has the whole answer, and hands records over as often as needed until the
+//! controller has confirmed. A batch keeps its [`BatchId`] and its records however often it is sent and whatever happens to the node in
+//! between, so that the receiver counts it once.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ParseError;
+use crate::id::{AppName, BatchId, FunctionName, InvocationId, NodeId, VersionNumber};
+use crate::unit::{MebiBytes, Timestamp};
+
+/// How a call ended, as far as it is billed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum UsageOutcome {
+    /// The function answered with a status below 500.
+    Ok,
+    /// The function answered with a status of 500 or more.
+    FunctionError,
+    /// The function was ended: it trapped, passed a limit, or gave no answer.
+    FunctionEnded,
+    /// The caller went away, or sent what could not be used.
+    Client,
+    /// The node failed.
+    Internal,
+    /// The answer has gone out while the function still ran. A record of the same invocation follows, and takes this one's place; if the
+    /// node dies before that, this is what is known.
+    Running,
+}
+
+impl UsageOutcome {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Ok,
+        Self::FunctionError,
+        Self::FunctionEnded,
+        Self::Client,
+        Self::Internal,
+        Self::Running,
+    ];
+
+    /// Its name on the wire and in the database.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::FunctionError => "function_error",
+            Self::FunctionEnded => "function_ended",
+            Self::Client => "client",
+            Self::Internal => "internal",
+            Self::Running => "running",
+        }
+    }
+}
+
+impl fmt::Display for UsageOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for UsageOutcome {
+    type Err = ParseError;
+
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        let found = Self::ALL.into_iter().find(|outcome| outcome.as_str() == s);
+        found.ok_or_else(|| {
+            ParseError::new(
+                "usage outcome",
+                s,
+                "ok, function_error, function_ended, client, internal or running",
+            )
+        })
+    }
+}
+
+impl TryFrom<String> for UsageOutcome {
+    type Error = ParseError;
+
+    fn try_from(s: String) -> Result<Self, ParseError> {
+        s.parse()
+    }
+}
+
+impl From<UsageOutcome> for String {
+    fn from(value: UsageOutcome) -> Self {
+        value.as_str().to_owned()
+    }
+}
+
+/// What one call used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageRecord {
+    /// The call. No two calls have the same.
+    pub invocation: InvocationId,
+    /// The app that was called.
+    pub app: AppName,
+    /// The function that ran.
+    pub function: FunctionName,
+    /// Its version.
+    pub version: VersionNumber,
+    /// When the request arrived.
+    pub started_at: Timestamp,
+    /// For how long the call had an instance, in microseconds.
+    pub duration_us: u64,
+    /// CPU time in microseconds.
+    pub cpu_us: u64,
+    /// Memory that the instance held for it.
+    pub memory_mib: MebiBytes,
+    /// GPU memory that the instance held, on all devices together.
+    #[serde(default)]
+    pub gpu_memory_mib: MebiBytes,
+    /// Octets of the answer's body that were sent.
+    pub egress_bytes: u64,
+    /// How it ended.
+    pub outcome: UsageOutcome,
+}
+
+impl UsageRecord {
+    /// GPU memory times time, in GiB-seconds: what GPU use is rated by.
+    #[must_use]
+    pub fn gpu_gib_seconds(&self) -> f64 {
+        self.gpu_memory_mib.get() as f64 / 1024.0 * (self.duration_us as f64 / 1e6)
+    }
+}
+
+/// Records that are handed over together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageBatch {
+    /// The same for the same records, always.
+    pub batch: BatchId,
+    /// The node that wrote them.
+    pub node: NodeId,
+    /// In the order in which they were written.
+    pub records: Vec<UsageRecord>,
+}
+
+/// What the controller answers to a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct UsageReceipt {
+    /// Records that were new.
+    pub stored: u64,
+    /// Whether the batch had been stored before.
+    pub duplicate: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_survives_json_and_rates_gpu_time() {
+        let record = UsageRecord {
+            invocation: InvocationId::from_uuid(uuid::Uuid::from_u128(1)),
+            app: "thumbs".parse().expect("app"),
+            function: "thumbs".parse().expect("function"),
+            version: VersionNumber::FIRST,
+            started_at: Timestamp(1_000),
+            duration_us: 2_000_000,
+            cpu_us: 10,
+            memory_mib: MebiBytes(128),
+            gpu_memory_mib: MebiBytes(512),
+            egress_bytes: 7,
+            outcome: UsageOutcome::Running,
+        };
+        assert!((record.gpu_gib_seconds() - 1.0).abs() < 1e-12);
+        let batch = UsageBatch {
+            batch: BatchId::from_uuid(uuid::Uuid::from_u128(2)),
+            node: "n-1".parse().expect("node"),
+            records: vec![record],
+        };
+        let json = serde_json::to_string(&batch).expect("json");
+        assert!(json.contains(r#""outcome":"running""#), "{json}");
+        assert_eq!(
+            serde_json::from_str::<UsageBatch>(&json).expect("own json"),
+            batch
+        );
+    }
+
+    #[test]
+    fn outcomes_have_one_name_each() {
+        for outcome in UsageOutcome::ALL {
+            assert_eq!(
+                outcome.as_str().parse::<UsageOutcome>().expect("own name"),
+                outcome
+            );
+        }
+        assert!("fine".parse::<UsageOutcome>().is_err());
+    }
+}

@@ -1,0 +1,208 @@
+//! Devices through the NVIDIA Management Library, loaded at run time.
+//!
+//! A GPU in MIG mode is left out and its MIG instances stand in its place, each a device with its own memory. Events come for whole GPUs:
+//! what happens to one happens to all its instances.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fdn_core::device::DeviceKind;
+use fdn_core::{DeviceId, MebiBytes};
+use nvml_wrapper::bitmasks::event::EventTypes;
+use nvml_wrapper::enums::event::XidError;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{EventSet, Nvml};
+use tracing::{info, warn};
+
+use super::{Device, Discovery};
+use crate::error::DiscoveryError;
+use crate::health::{Health, HealthEvent};
+
+/// The name under which drivers install the library; the name without a version is there with development files only.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+/// `nvmlDeviceGetMigMode` says this when the GPU is cut up.
+const MIG_ENABLED: u32 = 1;
+/// How long one wait for events takes, in milliseconds.
+const TICK: u32 = 1000;
+
+/// Devices of the NVIDIA driver.
+pub struct NvmlDiscovery {
+    nvml: Nvml,
+}
+
+impl NvmlDiscovery {
+    /// Loads the library.
+    ///
+    /// # Errors
+    /// When there is no library or no driver behind it.
+    pub fn open() -> Result<Self, DiscoveryError> {
+        let nvml = Nvml::builder().lib_path(OsStr::new(LIBRARY)).init()?;
+        let version = nvml.sys_driver_version().unwrap_or_default();
+        info!(driver = version, "GPU devices are looked for through NVML");
+        Ok(Self { nvml })
+    }
+
+    /// The device itself, or its MIG instances.
+    fn found(&self, gpu: &nvml_wrapper::Device<'_>) -> Result<Vec<Device>, DiscoveryError> {
+        let id: DeviceId = gpu.uuid()?.parse()?;
+        let model = gpu.name()?;
+        // Devices that know no MIG answer with an error.
+        let is_cut = gpu.mig_mode().is_ok_and(|mode| mode.current == MIG_ENABLED);
+        if !is_cut {
+            return Ok(vec![Device {
+                id,
+                kind: DeviceKind::Gpu,
+                model,
+                parent: None,
+                memory: usable(gpu)?,
+            }]);
+        }
+        let mut parts = Vec::new();
+        for index in 0..gpu.mig_device_count()? {
+            let part = match gpu.mig_device_by_index(index) {
+                Ok(part) => part,
+                // The places of instances need not follow one another.
+                Err(NvmlError::NotFound | NvmlError::InvalidArg) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            parts.push(Device {
+                id: part.uuid()?.parse()?,
+                kind: DeviceKind::Mig,
+                model: model.clone(),
+                parent: Some(id.clone()),
+                memory: usable(&part)?,
+            });
+        }
+        Ok(parts)
+    }
+
+    /// A set that hears of faults of every GPU that can tell of them, and those GPUs.
+    fn subscribed(&self) -> Result<(EventSet<'_>, BTreeMap<DeviceId, EventTypes>), DiscoveryError> {
+        let wanted = EventTypes::CRITICAL_XID_ERROR
+            | EventTypes::DOUBLE_BIT_ECC_ERROR
+            | EventTypes::MIG_CONFIG_CHANGE;
+        let mut able = BTreeMap::new();
+        let mut set = self.nvml.create_event_set()?;
+        for index in 0..self.nvml.device_count()? {
+            let Ok(gpu) = self.nvml.device_by_index(index) else {
+                continue;
+            };
+            let id: DeviceId = gpu.uuid()?.parse()?;
+            let events = gpu
+                .supported_event_types()
+                .map_or_else(|_| EventTypes::empty(), |all| all & wanted);
+            if events.is_empty() {
+                warn!(device = %id, "the driver tells of no faults of this GPU");
+                continue;
+            }
+            set = gpu.register_events(events, set).map_err(|e| e.error)?;
+            able.insert(id, events);
+        }
+        Ok((set, able))
+    }
+}
+
+/// What programs can use: without what the driver keeps for itself.
+fn usable(device: &nvml_wrapper::Device<'_>) -> Result<MebiBytes, DiscoveryError> {
+    let info = device.memory_info()?;
+    Ok(MebiBytes(info.total.saturating_sub(info.reserved) >> 20))
+}
+
+impl Discovery for NvmlDiscovery {
+    fn devices(&self) -> Result<Vec<Device>, DiscoveryError> {
+        let mut devices = Vec::new();
+        for index in 0..self.nvml.device_count()? {
+            match self.nvml.device_by_index(index) {
+                Ok(gpu) => devices.extend(self.found(&gpu)?),
+                // A lost GPU is one that is not there; one without permission is somebody else's.
+                Err(NvmlError::GpuLost | NvmlError::NoPermission) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(devices)
+    }
+
+    fn watch(
+        &self,
+        stop: &AtomicBool,
+        report: &mut dyn FnMut(HealthEvent),
+    ) -> Result<(), DiscoveryError> {
+        let (set, able) = self.subscribed()?;
+        info!(gpus = able.len(), "faults of GPUs are watched");
+        while !stop.load(Ordering::Relaxed) {
+            match set.wait(TICK) {
+                Ok(event) => {
+                    let device = event.device.uuid()?.parse()?;
+                    if let Some(what) = health(event.event_type, event.event_data.as_ref()) {
+                        report(HealthEvent { device, what });
+                    }
+                }
+                Err(NvmlError::Timeout) => {}
+                // Which GPU it was is found by asking each.
+                Err(NvmlError::GpuLost) => {
+                    for device in self.lost(&able) {
+                        report(HealthEvent {
+                            device,
+                            what: Health::Lost,
+                        });
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl NvmlDiscovery {
+    fn lost(&self, known: &BTreeMap<DeviceId, EventTypes>) -> Vec<DeviceId> {
+        let gone = |id: &&DeviceId| {
+            let gpu = self.nvml.device_by_uuid(id.as_str());
+            gpu.and_then(|gpu| gpu.memory_info()).is_err()
+        };
+        known.keys().filter(gone).cloned().collect()
+    }
+}
+
+/// What an event of the driver says.
+fn health(kind: EventTypes, xid: Option<&XidError>) -> Option<Health> {
+    if kind.contains(EventTypes::CRITICAL_XID_ERROR) {
+        return Some(match xid {
+            Some(XidError::Value(number)) => Health::Xid(Some(*number)),
+            Some(XidError::Unknown) | None => Health::Xid(None),
+        });
+    }
+    if kind.contains(EventTypes::DOUBLE_BIT_ECC_ERROR) {
+        return Some(Health::DoubleBitEcc);
+    }
+    kind.contains(EventTypes::MIG_CONFIG_CHANGE)
+        .then_some(Health::Reconfigured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_the_driver_are_understood() {
+        let xid = EventTypes::CRITICAL_XID_ERROR;
+        assert_eq!(
+            health(xid, Some(&XidError::Value(79))),
+            Some(Health::Xid(Some(79)))
+        );
+        assert_eq!(
+            health(xid, Some(&XidError::Unknown)),
+            Some(Health::Xid(None))
+        );
+        assert_eq!(
+            health(EventTypes::DOUBLE_BIT_ECC_ERROR, None),
+            Some(Health::DoubleBitEcc)
+        );
+        assert_eq!(
+            health(EventTypes::MIG_CONFIG_CHANGE, None),
+            Some(Health::Reconfigured)
+        );
+        assert_eq!(health(EventTypes::CLOCK_CHANGE, None), None);
+    }
+}

@@ -1,0 +1,117 @@
+//! What faults of a device mean: whether it goes out of service.
+//!
+//! Xid numbers are the NVIDIA driver's (docs.nvidia.com/deploy/xid-errors). Some are the fault of the program that ran; the device is as
+//! good as before, and the settings name them (`devices.ignored_xids`; the default is the list of NVIDIA's own Kubernetes plug-in).
+//! Every other one, and an error in memory that could not be corrected, takes the device out of service until somebody has looked, or
+//! the machine has been started anew.
+
+use fdn_core::DeviceId;
+
+/// Something that happened to a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthEvent {
+    /// The device, or the GPU that it is a part of.
+    pub device: DeviceId,
+    /// What happened.
+    pub what: Health,
+}
+
+/// What can happen to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// The driver reported an error, with its number if that is known.
+    Xid(Option<u64>),
+    /// An error in memory that could not be corrected.
+    DoubleBitEcc,
+    /// It has fallen off the bus.
+    Lost,
+    /// It can be used again.
+    Recovered,
+    /// Its MIG instances are others now.
+    Reconfigured,
+}
+
+impl Health {
+    /// Its kind, for metrics: one of a few.
+    #[must_use]
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Xid(_) => "xid",
+            Self::DoubleBitEcc => "double_bit_ecc",
+            Self::Lost => "lost",
+            Self::Recovered => "recovered",
+            Self::Reconfigured => "reconfigured",
+        }
+    }
+
+    /// What is to be done.
+    #[must_use]
+    pub fn verdict(self, ignored_xids: &[u64]) -> Verdict {
+        match self {
+            Self::Xid(Some(number)) if ignored_xids.contains(&number) => Verdict::Nothing,
+            Self::Xid(Some(number)) => Verdict::Out(format!("Xid {number}{}", meaning(number))),
+            Self::Xid(None) => Verdict::Out("an Xid error of unknown number".to_owned()),
+            Self::DoubleBitEcc => {
+                Verdict::Out("an error in its memory could not be corrected".to_owned())
+            }
+            Self::Lost => Verdict::Out("it has fallen off the bus".to_owned()),
+            Self::Recovered => Verdict::Back,
+            Self::Reconfigured => Verdict::Rescan,
+        }
+    }
+}
+
+/// What a fault leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The device stays as it is.
+    Nothing,
+    /// It goes out of service, for this reason.
+    Out(String),
+    /// It comes back into service.
+    Back,
+    /// The machine is asked which devices it has.
+    Rescan,
+}
+
+/// The more frequent ones in words, for who has no list at hand.
+const fn meaning(xid: u64) -> &'static str {
+    match xid {
+        48 => ", an uncorrectable error in its memory",
+        62 | 64 | 74 | 110 | 119 | 120 => ", a fault of its hardware or firmware",
+        63 => ", a page of its memory was retired",
+        79 => ", it has fallen off the bus",
+        92 => ", too many corrected errors in its memory",
+        94 => ", a contained error in its memory",
+        95 => ", an uncontained error in its memory",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::DevicesSettings;
+
+    #[test]
+    fn a_fault_of_the_program_leaves_the_device_in_service() {
+        let ignored = DevicesSettings::default().ignored_xids;
+        assert_eq!(Health::Xid(Some(31)).verdict(&ignored), Verdict::Nothing);
+        for (event, reason) in [
+            (Health::Xid(Some(79)), "Xid 79, it has fallen off the bus"),
+            (Health::Xid(Some(7)), "Xid 7"),
+            (Health::Xid(None), "unknown number"),
+            (Health::DoubleBitEcc, "could not be corrected"),
+        ] {
+            let Verdict::Out(said) = event.verdict(&ignored) else {
+                panic!("{event:?} takes the device out of service");
+            };
+            assert!(said.contains(reason), "{said}");
+        }
+        assert_eq!(Health::Recovered.verdict(&ignored), Verdict::Back);
+        assert!(matches!(
+            Health::Xid(Some(31)).verdict(&[]),
+            Verdict::Out(_)
+        ));
+    }
+}

@@ -1,0 +1,362 @@
+//! Book, disk, discovery and metrics held together.
+//!
+//! Every change is made on a copy, written to disk, and only then taken over: what an instance is started with is always on disk, and a
+//! disk that fails refuses bindings instead of forgetting them. Calls block for as long as the disk takes; an asynchronous caller
+//! makes them from a blocking task.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use fdn_core::device::{DeviceGrant, DeviceKind, DeviceStatus, GpuRequest};
+use fdn_core::{AppName, DeviceId, InstanceId, MebiBytes, Timestamp};
+use tracing::{error, info, warn};
+
+use crate::book::{Affected, Book, Bound, Reconciled, Running};
+use crate::discovery::Discovery;
+use crate::error::{BindError, DiscoveryError, StoreError};
+use crate::grant::{Mps, grants};
+use crate::health::{HealthEvent, Verdict};
+use crate::metrics::DeviceMetrics;
+use crate::settings::DevicesSettings;
+use crate::store::BookStore;
+
+/// Told to whoever runs instances.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The devices of these instances are gone, or no longer have room for them: they have to end, and their end has to be told.
+    Lost(BTreeSet<InstanceId>),
+    /// A device of these instances has failed: others should take over before they are ended.
+    Unhealthy {
+        /// The devices.
+        devices: BTreeSet<DeviceId>,
+        /// Why.
+        reason: String,
+        /// Who holds slices of them.
+        instances: BTreeSet<InstanceId>,
+    },
+}
+
+/// What the devices of a node need.
+pub struct Parts<'a> {
+    /// The section `[devices]`.
+    pub settings: DevicesSettings,
+    /// Where the book is kept.
+    pub folder: &'a Path,
+    /// Where devices come from.
+    pub discovery: Arc<dyn Discovery>,
+    /// Where they are counted.
+    pub metrics: DeviceMetrics,
+    /// Changes with every start of the machine, such as `/proc/sys/kernel/random/boot_id`.
+    pub boot: String,
+    /// The time, for what people read.
+    pub now: fn() -> Timestamp,
+}
+
+/// The devices of this node. Clones share them.
+#[derive(Clone)]
+pub struct Devices {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    settings: DevicesSettings,
+    store: BookStore,
+    discovery: Arc<dyn Discovery>,
+    metrics: DeviceMetrics,
+    boot: String,
+    now: fn() -> Timestamp,
+    book: Mutex<Book>,
+}
+
+impl Devices {
+    /// Opens the book and finds the devices. Bindings of the last run hold until [`Devices::reconcile`] is told what runs.
+    ///
+    /// # Errors
+    /// When the book cannot be read or written.
+    pub fn open(parts: Parts<'_>) -> Result<Self, BindError> {
+        let store = BookStore::open(parts.folder)?;
+        let options = parts.settings.book();
+        let book = match store.load()? {
+            Some(saved) => {
+                let same_boot = saved.boot == parts.boot;
+                let mut book = Book::from_saved(options, saved)?;
+                if !same_boot {
+                    book.forget_outages();
+                }
+                book
+            }
+            None => Book::new(options),
+        };
+        let devices = Self {
+            shared: Arc::new(Shared {
+                settings: parts.settings,
+                store,
+                discovery: parts.discovery,
+                metrics: parts.metrics,
+                boot: parts.boot,
+                now: parts.now,
+                book: Mutex::new(book),
+            }),
+        };
+        devices.scan()?;
+        Ok(devices)
+    }
+
+    /// Binds slices and says what the instance is to be started with; on disk when this returns.
+    ///
+    /// # Errors
+    /// As [`Book::bind`], or when the disk fails: nothing is bound then.
+    pub fn bind(
+        &self,
+        instance: InstanceId,
+        app: &AppName,
+        request: &GpuRequest,
+    ) -> Result<Vec<DeviceGrant>, BindError> {
+        let bound = self.shared.change(|book| book.bind(instance, app, request));
+        let result = match &bound {
+            Ok(_) => "bound",
+            Err(BindError::NoRoom { .. } | BindError::Full { .. }) => "no_room",
+            Err(BindError::Never { .. }) => "never",
+            Err(_) => "failed",
+        };
+        let binds = &self.shared.metrics.binds;
+        binds.with_label_values(&[result]).inc();
+        Ok(self.grants(&bound?))
+    }
+
+    /// What the instance was given; again after a restart of the agent, in which the MPS daemon may have come or gone.
+    #[must_use]
+    pub fn grants(&self, bound: &Bound) -> Vec<DeviceGrant> {
+        let kind = self
+            .status()
+            .into_iter()
+            .find(|device| bound.devices.contains(&device.id))
+            .map_or(DeviceKind::Simulated, |device| device.kind);
+        let mps = Mps::running(&self.shared.settings);
+        grants(bound, kind, mps.as_ref())
+    }
+
+    /// An instance has ended.
+    ///
+    /// # Errors
+    /// [`BindError::NotBound`], or when the disk fails: the slices stay bound then, and the next [`Devices::reconcile`] frees them.
+    pub fn unbind(&self, instance: InstanceId) -> Result<(), BindError> {
+        self.shared.change(|book| book.unbind(instance)).map(drop)
+    }
+
+    /// Brings the book in line with what runs: all of it.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn reconcile(&self, running: Vec<Running>) -> Result<Reconciled, BindError> {
+        let done = self.shared.change(|book| book.reconcile(running))?;
+        if done != Reconciled::default() {
+            info!(
+                kept = done.kept.len(),
+                adopted = done.adopted.len(),
+                released = done.released.len(),
+                lost = done.lost.len(),
+                "the book of devices is in line with what runs"
+            );
+        }
+        Ok(done)
+    }
+
+    /// Asks the machine which devices it has.
+    ///
+    /// # Errors
+    /// When the disk fails. A driver that cannot say is logged, and what was known stays true.
+    pub fn scan(&self) -> Result<Affected, BindError> {
+        match self.shared.discovery.devices() {
+            Ok(found) => self.shared.change(|book| book.inventory(found)),
+            Err(failure) => {
+                warn!(%failure, "the devices of the machine are not known now");
+                Ok(Affected::default())
+            }
+        }
+    }
+
+    /// Takes a device out of service, by hand.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn take_out(&self, device: &DeviceId, reason: &str) -> Result<Affected, BindError> {
+        let now = (self.shared.now)();
+        self.shared
+            .change(|book| Ok(book.out_of_service(device, reason, now)))
+    }
+
+    /// Puts a device back into service, by hand.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn restore(&self, device: &DeviceId) -> Result<Affected, BindError> {
+        self.shared.change(|book| Ok(book.back_in_service(device)))
+    }
+
+    /// Every device and who holds what of it.
+    #[must_use]
+    pub fn status(&self) -> Vec<DeviceStatus> {
+        self.shared.book().status()
+    }
+
+    /// Memory that can be bound, and memory of all devices.
+    #[must_use]
+    pub fn totals(&self) -> (MebiBytes, MebiBytes) {
+        self.shared.book().totals()
+    }
+
+    /// Watches the devices until the guard is dropped, and tells of instances that are concerned.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn watch(
+        &self,
+        report: impl Fn(Event) + Send + 'static,
+    ) -> Result<WatchGuard, std::io::Error> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, events) = mpsc::channel();
+        let (discovery, stopping) = (Arc::clone(&self.shared.discovery), Arc::clone(&stop));
+        let listener = thread::Builder::new()
+            .name("devices-events".into())
+            .spawn(move || listen(&*discovery, &stopping, &sender))?;
+        let (devices, stopping) = (self.clone(), Arc::clone(&stop));
+        let keeper = thread::Builder::new()
+            .name("devices".into())
+            .spawn(move || devices.keep(&stopping, &events, &report))?;
+        Ok(WatchGuard {
+            stop,
+            threads: vec![listener, keeper],
+        })
+    }
+
+    /// Acts on events, and scans from time to time.
+    fn keep(
+        &self,
+        stop: &AtomicBool,
+        events: &mpsc::Receiver<HealthEvent>,
+        report: &dyn Fn(Event),
+    ) {
+        let rescan = self.shared.settings.rescan.as_duration();
+        let mut due = std::time::Instant::now() + rescan;
+        while !stop.load(Ordering::Relaxed) {
+            let wait = due.saturating_duration_since(std::time::Instant::now());
+            let scan = match events.recv_timeout(wait.min(std::time::Duration::from_millis(200))) {
+                Ok(event) => self.heard(&event, report),
+                Err(RecvTimeoutError::Timeout) => wait.is_zero(),
+                // No more events; scans go on.
+                Err(RecvTimeoutError::Disconnected) => {
+                    thread::sleep(wait.min(std::time::Duration::from_millis(200)));
+                    wait.is_zero()
+                }
+            };
+            if scan {
+                due = std::time::Instant::now() + rescan;
+                self.tell_lost(self.scan(), report);
+            }
+        }
+    }
+
+    /// Acts on an event; says whether to scan.
+    fn heard(&self, event: &HealthEvent, report: &dyn Fn(Event)) -> bool {
+        let shared = &self.shared;
+        let kind = event.what.kind();
+        shared.metrics.events.with_label_values(&[kind]).inc();
+        let device = &event.device;
+        match event.what.verdict(&shared.settings.ignored_xids) {
+            Verdict::Nothing => {
+                info!(%device, what = ?event.what, "a program failed on a GPU; the device is as before")
+            }
+            Verdict::Rescan => return true,
+            Verdict::Back => match self.restore(device) {
+                Ok(_) => info!(%device, "the device is in service again"),
+                Err(failure) => {
+                    error!(%device, %failure, "the device could not be put into service")
+                }
+            },
+            Verdict::Out(reason) => {
+                error!(%device, reason, "a device is out of service");
+                match self.take_out(device, &reason) {
+                    Ok(affected) => report(Event::Unhealthy {
+                        devices: affected.devices,
+                        reason,
+                        instances: affected.instances,
+                    }),
+                    Err(failure) => error!(%device, %failure, "the book could not be written"),
+                }
+            }
+        }
+        false
+    }
+
+    fn tell_lost(&self, scanned: Result<Affected, BindError>, report: &dyn Fn(Event)) {
+        match scanned {
+            Ok(affected) if affected.instances.is_empty() => {}
+            Ok(affected) => {
+                error!(devices = ?affected.devices, "devices are gone or smaller; instances lose their slices");
+                report(Event::Lost(affected.instances));
+            }
+            Err(failure) => error!(%failure, "the book could not be written"),
+        }
+    }
+}
+
+fn listen(discovery: &dyn Discovery, stop: &AtomicBool, sender: &mpsc::Sender<HealthEvent>) {
+    let mut report = |event| drop(sender.send(event));
+    let ended: Result<(), DiscoveryError> = discovery.watch(stop, &mut report);
+    if let Err(failure) = ended {
+        error!(%failure, "faults of devices are not heard of any more; restart the agent once the driver answers");
+    }
+}
+
+impl Shared {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        // A change is made on a copy, so a panic leaves the book whole.
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a change: on disk first.
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Book) -> Result<T, BindError>,
+    ) -> Result<T, BindError> {
+        let mut book = self.book();
+        let before = book.to_saved(&self.boot);
+        let mut next = book.clone();
+        let value = change(&mut next)?;
+        let saved = next.to_saved(&self.boot);
+        if saved != before {
+            self.save(&saved)?;
+        }
+        *book = next;
+        self.metrics.show(&book.status(), book.lost().count());
+        Ok(value)
+    }
+
+    fn save(&self, saved: &crate::book::SavedBook) -> Result<(), StoreError> {
+        self.store.save(saved)
+    }
+}
+
+/// Ends the watch when dropped.
+pub struct WatchGuard {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Drop for WatchGuard {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so.
+            drop(thread.join());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! The book on disk: one file, replaced whole, with a checksum.
+//!
+//! ```text
+//! fdn-devices 1 1f2e3d4c        form, its version, CRC-32C of all that follows the line
+//! {"boot":"…","devices":[…],"bindings":[…]}
+//! ```
+//!
+//! A file that is torn, changed or of another version is set aside, never guessed at: the bindings are then taken from what runs.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use tracing::error;
+
+use crate::book::SavedBook;
+use crate::error::StoreError;
+
+/// What the first line begins with: the form and its version.
+const FORM: &str = "fdn-devices 1";
+
+/// Where the book is kept.
+#[derive(Clone, Debug)]
+pub struct BookStore {
+    path: PathBuf,
+}
+
+impl BookStore {
+    /// The store in `folder`, which is made if it does not exist, for its owner only.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|source| StoreError {
+            path: folder.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            path: folder.join("devices.book"),
+        })
+    }
+
+    /// The book as it was saved last; nothing on a new node, or when the file had to be set aside.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn load(&self) -> Result<Option<SavedBook>, StoreError> {
+        let octets = match fs::read(&self.path) {
+            Ok(octets) => octets,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.failed(error)),
+        };
+        let reason = match parse(&octets) {
+            Ok(saved) => return Ok(Some(saved)),
+            Err(reason) => reason,
+        };
+        error!(path = %self.path.display(), reason, "the book of devices is set aside; it is made anew from what runs");
+        fs::rename(&self.path, self.path.with_extension("book.unreadable"))
+            .map_err(|e| self.failed(e))?;
+        Ok(None)
+    }
+
+    /// Replaces what was saved; returns when it is on disk.
+    ///
+    /// # Errors
+    /// When the disk fails; what was saved before is still there.
+    pub fn save(&self, saved: &SavedBook) -> Result<(), StoreError> {
+        let fresh = self.path.with_extension("book.new");
+        let write = || {
+            let body = serde_json::to_vec(saved)?;
+            let mut file = File::create(&fresh)?;
+            writeln!(file, "{FORM} {:08x}", crc32c::crc32c(&body))?;
+            file.write_all(&body)?;
+            file.sync_all()?;
+            fs::rename(&fresh, &self.path)?;
+            // The rename itself is on disk only once the folder is.
+            match self.path.parent() {
+                Some(folder) => File::open(folder)?.sync_all(),
+                None => Ok(()),
+            }
+        };
+        write().map_err(|error| self.failed(error))
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn failed(&self, source: std::io::Error) -> StoreError {
+        StoreError {
+            path: self.path.clone(),
+            source,
+        }
+    }
+}
+
+fn parse(octets: &[u8]) -> Result<SavedBook, String> {
+    let end = octets.iter().position(|octet| *octet == b'\n');
+    let end = end.ok_or("it has no first line")?;
+    let (line, body) = (&octets[..end], &octets[end + 1..]);
+    let line = std::str::from_utf8(line).map_err(|_| "its first line is no text")?;
+    let sum = line
+        .strip_prefix(FORM)
+        .ok_or_else(|| format!("it is not of the form `{FORM}`: {line:?}"))?;
+    let sum = u32::from_str_radix(sum.trim(), 16).map_err(|_| "its checksum is no number")?;
+    if crc32c::crc32c(body) != sum {
+        return Err("its checksum does not match".to_owned());
+    }
+    serde_json::from_slice(body).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::book::Book;
+    use crate::settings::{DevicesSettings, SimulatedGroup};
+
+    fn saved() -> SavedBook {
+        let mut book = Book::new(DevicesSettings::default().book());
+        let group = SimulatedGroup {
+            count: 2,
+            ..SimulatedGroup::default()
+        };
+        book.inventory(group.devices()).expect("devices");
+        book.to_saved("boot-1")
+    }
+
+    #[test]
+    fn what_was_saved_comes_back() {
+        let folder = tempfile::tempdir().expect("folder");
+        let store = BookStore::open(&folder.path().join("deep/state")).expect("store");
+        assert_eq!(store.load().expect("nothing yet"), None);
+        store.save(&saved()).expect("saved");
+        assert_eq!(store.load().expect("read"), Some(saved()));
+    }
+
+    #[test]
+    fn every_changed_octet_is_noticed() {
+        let folder = tempfile::tempdir().expect("folder");
+        let store = BookStore::open(folder.path()).expect("store");
+        store.save(&saved()).expect("saved");
+        let good = fs::read(store.path()).expect("file");
+        for at in (0..good.len()).step_by(7) {
+            let mut bad = good.clone();
+            bad[at] ^= 0x20;
+            fs::write(store.path(), &bad).expect("written");
+            // Upper and lower case of the checksum mean the same.
+            let same = parse(&bad).is_ok_and(|book| book == saved());
+            assert_eq!(store.load().expect("read").is_some(), same, "octet {at}");
+            assert_eq!(store.path().exists(), same);
+        }
+        for cut in [0, 5, 30, good.len() - 1] {
+            fs::write(store.path(), &good[..cut]).expect("written");
+            assert_eq!(store.load().expect("read"), None);
+        }
+        let newer = b"fdn-devices 2 00000000\n{}";
+        fs::write(store.path(), newer).expect("written");
+        assert_eq!(store.load().expect("read"), None);
+        let aside = folder.path().join("devices.book.unreadable");
+        assert_eq!(fs::read(aside).expect("kept for a person"), newer);
+    }
+}

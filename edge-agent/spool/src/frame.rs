@@ -1,0 +1,124 @@
+//! How records lie in a segment.
+//!
+//! ```text
+//! segment = "FDNUSE" version:u16 frame*
+//! frame   = length:u32 checksum:u32 payload      numbers little-endian; the checksum is CRC-32C of length and payload
+//! ```
+//!
+//! The length is part of what is summed, so that a hole of zeros, as a file system may leave it after a loss of power, is no frame.
+
+/// What a segment begins with: the form and its version.
+pub const HEADER: [u8; 8] = *b"FDNUSE\x01\x00";
+/// Octets before a payload.
+const PREFIX: usize = 8;
+/// The largest frame. A record is a few names of 63 letters and a few numbers.
+pub const MAX: usize = 1024;
+
+/// A payload as a frame.
+#[must_use]
+pub fn encode(payload: &[u8]) -> Option<Vec<u8>> {
+    if payload.is_empty() || payload.len() + PREFIX > MAX {
+        return None;
+    }
+    let length = u32::try_from(payload.len()).ok()?.to_le_bytes();
+    let mut frame = Vec::with_capacity(PREFIX + payload.len());
+    frame.extend_from_slice(&length);
+    frame.extend_from_slice(&sum(length, payload).to_le_bytes());
+    frame.extend_from_slice(payload);
+    Some(frame)
+}
+
+fn sum(length: [u8; 4], payload: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&length), payload)
+}
+
+/// What a segment holds.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Scan<'a> {
+    /// The payloads, up to the first frame that is not whole.
+    pub payloads: Vec<&'a [u8]>,
+    /// Where the last whole frame ends; 0 where not even the header is.
+    pub end: usize,
+}
+
+/// Reads a segment up to its end or the first frame that is not whole.
+#[must_use]
+pub fn scan(octets: &[u8]) -> Scan<'_> {
+    let mut payloads = Vec::new();
+    if !octets.starts_with(&HEADER) {
+        return Scan { payloads, end: 0 };
+    }
+    let mut end = HEADER.len();
+    while let Some(payload) = first(&octets[end..]) {
+        payloads.push(payload);
+        end += PREFIX + payload.len();
+    }
+    Scan { payloads, end }
+}
+
+/// The payload of the frame that this begins with, if it is whole.
+fn first(octets: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = octets.split_first_chunk::<4>()?;
+    let (given, rest) = rest.split_first_chunk::<4>()?;
+    let size = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+    if size == 0 || size + PREFIX > MAX {
+        return None;
+    }
+    let payload = rest.get(..size)?;
+    (sum(*length, payload) == u32::from_le_bytes(*given)).then_some(payload)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn segment(payloads: &[Vec<u8>]) -> Vec<u8> {
+        let frames = payloads
+            .iter()
+            .flat_map(|p| encode(p).expect("small enough"));
+        HEADER.into_iter().chain(frames).collect()
+    }
+
+    #[test]
+    fn zeros_and_rubbish_are_no_frames() {
+        let whole = segment(&[b"one".to_vec()]);
+        for tail in [vec![0; 64], vec![0xFF; 64], b"three".to_vec()] {
+            let mut torn = whole.clone();
+            torn.extend(tail);
+            let scan = scan(&torn);
+            assert_eq!((scan.payloads.len(), scan.end), (1, whole.len()));
+        }
+        assert_eq!(scan(b"FDNUSE\x02\x00").end, 0, "another version");
+        assert_eq!(encode(&[0; MAX]), None);
+        assert_eq!(encode(b""), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_cut_or_changed_is_noticed(
+            payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..50), 1..20),
+            at in any::<prop::sample::Index>(),
+            bit in 0u8..8,
+            cut in any::<bool>(),
+        ) {
+            let good = segment(&payloads);
+            let whole = scan(&good);
+            prop_assert_eq!(whole.end, good.len());
+            prop_assert_eq!(whole.payloads.iter().map(|p| p.to_vec()).collect::<Vec<_>>(), payloads.clone());
+            let mut bad = good.clone();
+            let at = at.index(bad.len());
+            if cut { bad.truncate(at) } else { bad[at] ^= 1 << bit }
+            let seen = scan(&bad);
+            // All that comes before the damage, and nothing that was never written.
+            prop_assert!(seen.end <= at);
+            let sure = payloads.iter().zip(&seen.payloads).all(|(a, b)| a == b);
+            prop_assert!(sure && seen.payloads.len() <= payloads.len());
+            let mut end = HEADER.len();
+            let before = payloads.iter().take_while(|p| { end += PREFIX + p.len(); end <= at }).count();
+            let expected = if at < HEADER.len() { 0 } else { before };
+            prop_assert_eq!(seen.payloads.len(), expected);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The usage spool: records of calls on disk before their answers leave, handed over at least once.
+//!
+//! ```text
+//! call ends ─ Place::record ─▶ segment being written ─ fsync by batch ─▶ sealed segments ─ Shipper ─▶ Sink (the controller)
+//!    ▲                                                                        │ removed once confirmed
+//!    └── Spool::reserve, before the call runs: no room, no call
+//! ```
+//!
+//! - [`frame`]: how a record lies in a file: length, checksum, JSON.
+//! - [`disk`]: the few operations on files that are needed, so that tests can lose power.
+//! - [`log`]: segments: what is written, synced, sealed, recovered. Synchronous, without a thread or a clock.
+//! - [`Spool`]: the log shared by the threads of a process, and the thread that syncs.
+//! - [`Shipper`]: hands sealed segments over, with a pause that grows while the receiver is away.
+//!
+//! **What is promised.** A record whose [`Receipt`] has been waited for outlives the process, and with
+//! [`AnswerAfter::Synced`] the power supply, too. It is handed over at least once, always in the same [`BatchId`](fdn_core::BatchId), so
+//! the receiver counts it once. The spool never grows over its bound and never drops a record to keep to it: where there is no room,
+//! a new call is refused before it runs.
+
+pub mod disk;
+mod error;
+pub mod frame;
+pub mod log;
+mod metrics;
+mod settings;
+mod ship;
+mod spool;
+
+pub use error::SpoolError;
+pub use metrics::SpoolMetrics;
+pub use settings::{AnswerAfter, SpoolSettings};
+pub use ship::{DeliverError, Shipper, Sink};
+pub use spool::{Place, Receipt, Spool};

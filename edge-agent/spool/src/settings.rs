@@ -1,0 +1,113 @@
+//! The section `[usage]` of the agent's settings.
+
+use fdn_core::{ByteSize, DurationMs};
+use serde::{Deserialize, Serialize};
+
+use crate::frame;
+
+/// What an answer waits for before its last octet is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerAfter {
+    /// The operating system has the record: it outlives the agent, however that ends, but not the loss of power within the next
+    /// `batch_window` and sync.
+    #[default]
+    Written,
+    /// The disk has the record.
+    Synced,
+}
+
+/// The usage spool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SpoolSettings {
+    /// All records together, at most. While there is no room for another one, new calls are refused.
+    pub size: ByteSize,
+    /// Records that are handed over together, at most.
+    pub segment: ByteSize,
+    /// What an answer waits for.
+    pub answer_after: AnswerAfter,
+    /// How long the first record of a batch waits for others before the disk is told to sync.
+    pub batch_window: DurationMs,
+    /// The longest that a record waits before it is handed over.
+    pub seal_after: DurationMs,
+    /// The pause after a batch could not be handed over; it doubles with each failure.
+    pub retry_first: DurationMs,
+    /// The longest such pause.
+    pub retry_max: DurationMs,
+}
+
+impl Default for SpoolSettings {
+    fn default() -> Self {
+        Self {
+            size: ByteSize::from_mib(1024),
+            segment: ByteSize::from_bytes(512 << 10),
+            answer_after: AnswerAfter::default(),
+            batch_window: DurationMs::from_millis(2),
+            seal_after: DurationMs::from_secs(5),
+            retry_first: DurationMs::from_millis(500),
+            retry_max: DurationMs::from_secs(60),
+        }
+    }
+}
+
+impl SpoolSettings {
+    /// Refuses values that cannot work; the rule that is broken.
+    ///
+    /// # Errors
+    /// The first such rule.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let segment = self.segment.as_bytes();
+        let rules = [
+            (
+                (4096..=1 << 20).contains(&segment),
+                "usage.segment must be from 4KiB to 1MiB",
+            ),
+            (
+                self.size.as_bytes() >= 4 * segment + 64 * frame::MAX as u64,
+                "usage.size must be at least four segments and 64KiB",
+            ),
+            (
+                self.batch_window.as_millis() <= 1000,
+                "usage.batch_window must be at most 1s",
+            ),
+            (
+                self.seal_after.as_millis() >= 10,
+                "usage.seal_after must be at least 10ms",
+            ),
+            (
+                self.retry_first.as_millis() >= 1 && self.retry_max >= self.retry_first,
+                "usage.retry_first must be at least 1ms and at most usage.retry_max",
+            ),
+        ];
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, rule)) => Err(rule),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_work_is_named() {
+        SpoolSettings::default().check().expect("the defaults work");
+        let small = SpoolSettings {
+            size: ByteSize::from_bytes(1),
+            ..SpoolSettings::default()
+        };
+        assert!(small.check().expect_err("too small").contains("usage.size"));
+        let large = SpoolSettings {
+            segment: ByteSize::from_mib(64),
+            ..SpoolSettings::default()
+        };
+        assert!(
+            large
+                .check()
+                .expect_err("too large")
+                .contains("usage.segment")
+        );
+    }
+}

@@ -1,0 +1,450 @@
+//! The log shared by the threads of a process, and the thread that syncs it.
+//!
+//! A record is written by the thread that has it, under a lock that is held for one `write`; one thread syncs for all: whoever writes
+//! while it works shares the next sync (group commit). Every call has its room before it runs, so a record never finds the spool full.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use fdn_core::usage::UsageRecord;
+use fdn_core::{BatchId, ByteSize};
+use tokio::sync::{Notify, oneshot};
+use tracing::{error, info, warn};
+use uuid::Uuid;
+
+use crate::disk::{Disk, DiskFile, Folder};
+use crate::error::SpoolError;
+use crate::frame;
+use crate::log::Log;
+use crate::metrics::SpoolMetrics;
+use crate::settings::{AnswerAfter, SpoolSettings};
+
+/// The pause before a disk that failed is tried again.
+const DISK_PAUSE: Duration = Duration::from_millis(500);
+
+/// A file that is written to see whether the disk takes anything again.
+const PROBE: &str = "probe";
+
+/// The usage spool. Clones share it.
+#[derive(Clone)]
+pub struct Spool {
+    shared: Arc<Shared>,
+    _last: Arc<Last>,
+}
+
+/// Ends the thread when the last clone of the spool is gone.
+struct Last(Arc<Shared>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.0.lock().closed = true;
+        self.0.work.notify_all();
+    }
+}
+
+struct Shared {
+    disk: Arc<Folder>,
+    settings: SpoolSettings,
+    metrics: SpoolMetrics,
+    state: Mutex<State>,
+    /// Rung when there is something to sync.
+    work: Condvar,
+    /// Rung when there is something to hand over.
+    sealed: Notify,
+    syncer: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct State {
+    log: Log<Folder>,
+    /// Records written, counted up.
+    written: u64,
+    /// Of these, synced.
+    synced: u64,
+    /// Who waits until a record of this number is synced, in order.
+    waiting: VecDeque<(u64, oneshot::Sender<Result<(), String>>)>,
+    /// Calls that have room.
+    places: u64,
+    /// When the segment that is being written got its first record.
+    begun: Option<Instant>,
+    /// Why the disk takes nothing now.
+    failed: Option<String>,
+    closed: bool,
+}
+
+impl Spool {
+    /// Opens the spool in a folder, mends what a crash left there, and starts the thread that syncs.
+    ///
+    /// # Errors
+    /// When the folder or a file in it cannot be used.
+    pub fn open(
+        folder: &Path,
+        settings: SpoolSettings,
+        metrics: SpoolMetrics,
+    ) -> Result<Self, SpoolError> {
+        let failed = |source| SpoolError::Folder {
+            path: folder.to_owned(),
+            source,
+        };
+        let disk = Arc::new(Folder::open(folder).map_err(failed)?);
+        let (log, recovered) =
+            Log::open(Arc::clone(&disk), settings.segment.as_bytes()).map_err(failed)?;
+        if recovered.segments > 0 || recovered.torn > 0 {
+            warn!(
+                records = recovered.records,
+                segments = recovered.segments,
+                torn_octets = recovered.torn,
+                "the usage spool was not closed; its last records are kept, and what was torn off is cut"
+            );
+        }
+        let limit = settings.size.as_bytes();
+        metrics.limit.set(i64::try_from(limit).unwrap_or(i64::MAX));
+        let shared = Arc::new(Shared {
+            disk,
+            settings,
+            metrics,
+            state: Mutex::new(State {
+                log,
+                written: 0,
+                synced: 0,
+                waiting: VecDeque::new(),
+                places: 0,
+                begun: None,
+                failed: None,
+                closed: false,
+            }),
+            work: Condvar::new(),
+            sealed: Notify::new(),
+            syncer: Mutex::new(None),
+        });
+        shared.show(&shared.lock());
+        let syncing = Arc::clone(&shared);
+        let syncer = thread::Builder::new()
+            .name("usage-sync".into())
+            .spawn(move || syncing.run())
+            .map_err(failed)?;
+        *shared.syncer.lock().unwrap_or_else(PoisonError::into_inner) = Some(syncer);
+        Ok(Self {
+            _last: Arc::new(Last(Arc::clone(&shared))),
+            shared,
+        })
+    }
+
+    /// Room for the record of a call that is about to run.
+    ///
+    /// # Errors
+    /// When there is none, or the disk has failed: the call must not run.
+    pub fn reserve(&self) -> Result<Place, SpoolError> {
+        let mut state = self.shared.lock();
+        if let Err(refused) = self.shared.room(&state) {
+            self.shared.metrics.refused.inc();
+            return Err(refused);
+        }
+        state.places += 1;
+        Ok(Place {
+            shared: Arc::clone(&self.shared),
+        })
+    }
+
+    /// Whether nothing waits to be handed over. Records of running calls do not count.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shared.lock().log.is_empty()
+    }
+
+    /// Octets on disk.
+    #[must_use]
+    pub fn used(&self) -> ByteSize {
+        ByteSize::from_bytes(self.shared.lock().log.used())
+    }
+
+    /// The oldest segment that can be handed over, once there is one.
+    pub(crate) async fn oldest(&self) -> BatchId {
+        loop {
+            let rung = self.shared.sealed.notified();
+            if let Some(id) = self.shared.lock().log.oldest() {
+                return id;
+            }
+            rung.await;
+        }
+    }
+
+    /// The records of a sealed segment and whether all of it could be read. Blocks.
+    pub(crate) fn read(&self, id: BatchId) -> std::io::Result<(Vec<Vec<u8>>, bool)> {
+        Log::read(&*self.shared.disk, id)
+    }
+
+    /// A segment has been confirmed. Blocks.
+    pub(crate) fn confirmed(&self, id: BatchId) {
+        let mut state = self.shared.lock();
+        if let Err(failure) = state.log.confirmed(id) {
+            warn!(batch = %id, %failure, "a segment that was handed over cannot be removed; it will be sent again");
+        }
+        self.shared.show(&state);
+    }
+
+    /// A segment is not to be handed over any more. Blocks.
+    pub(crate) fn set_aside(&self, id: BatchId) {
+        let mut state = self.shared.lock();
+        if let Err(failure) = state.log.set_aside(id) {
+            error!(batch = %id, %failure, "a segment cannot be set aside");
+        }
+        self.shared.metrics.set_aside.inc();
+        self.shared.show(&state);
+    }
+
+    pub(crate) fn settings(&self) -> &SpoolSettings {
+        &self.shared.settings
+    }
+
+    pub(crate) fn metrics(&self) -> &SpoolMetrics {
+        &self.shared.metrics
+    }
+
+    /// Syncs and seals everything and ends the thread; later records are refused. Blocks.
+    pub fn close(&self) {
+        self.shared.lock().closed = true;
+        self.shared.work.notify_all();
+        let syncer = &self.shared.syncer;
+        let thread = syncer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A thread that panicked has said so.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No step leaves the state half changed: numbers are set after the disk has answered.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self, state: &State) {
+        let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        self.metrics.bytes.set(number(state.log.used()));
+        self.metrics.waiting.set(number(state.log.sealed() as u64));
+    }
+
+    fn room(&self, state: &State) -> Result<(), SpoolError> {
+        if state.closed {
+            return Err(SpoolError::Closed);
+        }
+        if let Some(reason) = &state.failed {
+            return Err(SpoolError::Disk(reason.clone()));
+        }
+        // A call has two records at most, of which each may begin a segment of its own.
+        let place = 2 * (frame::MAX + frame::HEADER.len()) as u64;
+        let used = state.log.used() + state.places.saturating_mul(place);
+        if used + place > self.settings.size.as_bytes() {
+            return Err(SpoolError::Full {
+                used: ByteSize::from_bytes(used),
+                limit: self.settings.size,
+            });
+        }
+        Ok(())
+    }
+
+    fn write(&self, record: &UsageRecord) -> Result<Receipt, SpoolError> {
+        let payload = serde_json::to_vec(record).map_err(|e| SpoolError::Disk(e.to_string()))?;
+        let frame = frame::encode(&payload).ok_or(SpoolError::TooLarge(payload.len()))?;
+        let mut state = self.lock();
+        if let Err(failure) = state.log.append(&frame, Uuid::now_v7()) {
+            self.disk_failed(&mut state, "write", &failure);
+            drop(state);
+            self.work.notify_one();
+            return Err(SpoolError::Disk(failure.to_string()));
+        }
+        self.metrics.records.inc();
+        state.written += 1;
+        state.begun.get_or_insert_with(Instant::now);
+        let receipt = match self.settings.answer_after {
+            AnswerAfter::Written => Receipt(None),
+            AnswerAfter::Synced => {
+                let (sender, receiver) = oneshot::channel();
+                let number = state.written;
+                state.waiting.push_back((number, sender));
+                Receipt(Some(receiver))
+            }
+        };
+        drop(state);
+        self.work.notify_one();
+        Ok(receipt)
+    }
+
+    fn disk_failed(&self, state: &mut State, what: &str, failure: &std::io::Error) {
+        self.metrics.failures.with_label_values(&[what]).inc();
+        if state.failed.replace(failure.to_string()).is_none() {
+            error!(what, %failure, "the disk of the usage spool fails; no new calls are taken until it does not");
+        }
+    }
+
+    /// The thread that syncs.
+    fn run(&self) {
+        loop {
+            let mut state = self.wait_for_work();
+            let closed = state.closed;
+            let due = state
+                .begun
+                .is_some_and(|b| b.elapsed() >= self.settings.seal_after.as_duration());
+            if closed || due {
+                state.log.close();
+                state.begun = None;
+            }
+            let target = state.written;
+            let failed = state.failed.is_some();
+            let mut job = state.log.begin_sync();
+            drop(state);
+            let started = Instant::now();
+            let result = job.run().and_then(|()| self.probe(failed));
+            self.metrics
+                .sync_seconds
+                .observe(started.elapsed().as_secs_f64());
+            let mut state = self.lock();
+            state.log.end_sync(job, result.is_ok());
+            self.settle(&mut state, target, result);
+            if closed && (state.failed.is_some() || !state.log.has_closing()) {
+                return;
+            }
+        }
+    }
+
+    /// After a failure: whether the disk takes as much as a record again.
+    fn probe(&self, failed: bool) -> std::io::Result<()> {
+        if !failed {
+            return Ok(());
+        }
+        // From a probe that was interrupted; if it cannot be removed, the next step says why.
+        drop(self.disk.remove(PROBE));
+        let file = self.disk.create(PROBE)?;
+        let written = file.append(&[0; frame::MAX]).and_then(|()| file.sync());
+        self.disk.remove(PROBE)?;
+        written
+    }
+
+    /// Waits until something was written, closed or is to be sealed; and for others to share the sync.
+    fn wait_for_work(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return state;
+            }
+            let seal = self.settings.seal_after.as_duration();
+            let left = state
+                .begun
+                .map(|begun| seal.saturating_sub(begun.elapsed()));
+            if state.failed.is_some() {
+                drop(state);
+                thread::sleep(DISK_PAUSE);
+                return self.lock();
+            }
+            if state.written > state.synced || state.log.has_closing() {
+                drop(state);
+                thread::sleep(self.settings.batch_window.as_duration());
+                return self.lock();
+            }
+            state = match left {
+                Some(Duration::ZERO) => return state,
+                Some(left) => {
+                    let waited = self.work.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self
+                    .work
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// Tells everybody whose record a sync covered.
+    fn settle(&self, state: &mut State, target: u64, result: std::io::Result<()>) {
+        self.metrics
+            .sync_records
+            .observe((target - state.synced) as f64);
+        state.synced = target;
+        if !state.log.is_writing() {
+            state.begun = None;
+        }
+        let told = match result {
+            Ok(()) => {
+                if state.failed.take().is_some() {
+                    info!("the disk of the usage spool writes again");
+                }
+                Ok(())
+            }
+            Err(failure) => {
+                self.disk_failed(state, "sync", &failure);
+                Err(failure.to_string())
+            }
+        };
+        while state
+            .waiting
+            .front()
+            .is_some_and(|(number, _)| *number <= target)
+        {
+            if let Some((_, sender)) = state.waiting.pop_front() {
+                // Who went away does not want to know.
+                drop(sender.send(told.clone()));
+            }
+        }
+        self.show(state);
+        if state.log.oldest().is_some() {
+            self.sealed.notify_waiters();
+        }
+    }
+}
+
+/// Room for the record of one call; given back when it is dropped.
+pub struct Place {
+    shared: Arc<Shared>,
+}
+
+impl Place {
+    /// Writes the record of the call. When this returns, the record outlives the process; [`Receipt::wait`] waits for as much more as
+    /// the settings ask for.
+    ///
+    /// # Errors
+    /// When the disk fails: the answer must not be sent.
+    pub fn record(&self, record: &UsageRecord) -> Result<Receipt, SpoolError> {
+        self.shared.write(record)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.places = state.places.saturating_sub(1);
+    }
+}
+
+/// A record that was written.
+#[must_use = "an answer leaves only after `wait`"]
+pub struct Receipt(Option<oneshot::Receiver<Result<(), String>>>);
+
+impl Receipt {
+    /// Whether there is nothing to wait for.
+    #[must_use]
+    pub const fn is_ready(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Returns when the record is as safe as the settings ask for.
+    ///
+    /// # Errors
+    /// When the disk failed: the answer must not be sent.
+    pub async fn wait(self) -> Result<(), SpoolError> {
+        match self.0 {
+            None => Ok(()),
+            Some(receiver) => match receiver.await {
+                Ok(told) => told.map_err(SpoolError::Disk),
+                Err(_) => Err(SpoolError::Closed),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! A process with a usage spool is killed (`kill -9`) at random points of 100 runs. No record whose answer was sent may be lost, and none
+//! may be counted twice.
+//!
+//! The process is this program once more: it answers every line on a connection with the same line, after the record of that line is in
+//! the spool, and hands its records to a receiver in the test. The receiver loses confirmations now and then, and is killed by nobody.
+//! All runs are on one folder, so what one run leaves behind is what the next one finds.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test with a main of its own says how it went"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use fdn_core::usage::{UsageBatch, UsageOutcome, UsageRecord};
+use fdn_core::{ByteSize, DurationMs, InvocationId, MebiBytes, Timestamp, VersionNumber};
+use fdn_spool::{AnswerAfter, DeliverError, Shipper, Sink, Spool, SpoolMetrics, SpoolSettings};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// Kills.
+const RUNS: u64 = 100;
+/// Callers at the same time.
+const CALLERS: u64 = 4;
+/// The longest that anything is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+const SERVE: &str = "--serve";
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    match args.iter().position(|arg| arg == SERVE) {
+        Some(at) => serve(Path::new(&args[at + 1]), &args[at + 2], &args[at + 3]),
+        // `cargo test -- --list` and the like want names, not runs.
+        None if args.iter().any(|arg| arg == "--list") => println!("power_loss: test"),
+        None => {
+            let modes = ["written", "synced"];
+            modes.into_iter().for_each(test);
+            // As the usual harness says it, for whoever counts tests; a failure has ended the process before.
+            println!(
+                "test result: ok. {} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
+                modes.len()
+            );
+        }
+    }
+}
+
+// --- the process that is killed
+
+fn settings(mode: &str) -> SpoolSettings {
+    SpoolSettings {
+        size: ByteSize::from_mib(64),
+        // Small and short-lived, so that every kind of step happens in every run.
+        segment: ByteSize::from_bytes(8 << 10),
+        answer_after: match mode {
+            "synced" => AnswerAfter::Synced,
+            _ => AnswerAfter::Written,
+        },
+        batch_window: DurationMs::from_millis(1),
+        seal_after: DurationMs::from_millis(15),
+        retry_first: DurationMs::from_millis(1),
+        retry_max: DurationMs::from_millis(5),
+    }
+}
+
+fn serve(folder: &Path, mode: &str, receiver: &str) {
+    let receiver: SocketAddr = receiver.parse().expect("an address");
+    let node: fdn_core::NodeId = "n-1".parse().expect("node");
+    let metrics = SpoolMetrics::new(&prometheus::Registry::new(), &node).expect("metrics");
+    let spool = Spool::open(folder, settings(mode), metrics).expect("the spool opens");
+    let runtime = tokio::runtime::Runtime::new().expect("runtime");
+    let shipper = Shipper {
+        spool: spool.clone(),
+        sink: ToReceiver(receiver),
+        node,
+    };
+    runtime.spawn(shipper.run(CancellationToken::new()));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    println!("{}", listener.local_addr().expect("address"));
+    for stream in listener.incoming().flatten() {
+        let (spool, handle) = (spool.clone(), runtime.handle().clone());
+        thread::spawn(move || {
+            let mut answers = stream.try_clone().expect("a second handle");
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                if line == "empty?" {
+                    let answer = if spool.is_empty() { "yes\n" } else { "no\n" };
+                    answers.write_all(answer.as_bytes()).expect("answered");
+                    continue;
+                }
+                let place = spool.reserve().expect("there is room");
+                let number = line.parse().expect("a number");
+                let receipt = place.record(&record(number)).expect("written");
+                handle.block_on(receipt.wait()).expect("safe");
+                if answers.write_all(format!("{line}\n").as_bytes()).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+fn record(number: u64) -> UsageRecord {
+    UsageRecord {
+        invocation: InvocationId::from_uuid(Uuid::from_u128(u128::from(number))),
+        app: "thumbs".parse().expect("app"),
+        function: "thumbs".parse().expect("function"),
+        version: VersionNumber::FIRST,
+        started_at: Timestamp(number),
+        duration_us: 1,
+        cpu_us: 1,
+        memory_mib: MebiBytes(64),
+        gpu_memory_mib: MebiBytes(0),
+        egress_bytes: number,
+        outcome: UsageOutcome::Ok,
+    }
+}
+
+struct ToReceiver(SocketAddr);
+
+#[async_trait]
+impl Sink for ToReceiver {
+    async fn deliver(&self, batch: &UsageBatch) -> Result<(), DeliverError> {
+        let octets = serde_json::to_vec(batch).expect("a batch is JSON");
+        let address = self.0;
+        let sent = tokio::task::spawn_blocking(move || -> std::io::Result<()> {
+            let mut stream = TcpStream::connect(address)?;
+            stream.write_all(&(octets.len() as u64).to_le_bytes())?;
+            stream.write_all(&octets)?;
+            stream.read_exact(&mut [0])
+        });
+        let later = |e: &dyn std::fmt::Display| DeliverError::Later(e.to_string());
+        sent.await.map_err(|e| later(&e))?.map_err(|e| later(&e))
+    }
+}
+
+// --- the test
+
+#[derive(Default)]
+struct Stored {
+    batches: BTreeMap<fdn_core::BatchId, Vec<u64>>,
+    /// Deliveries of a batch after its first.
+    again: u64,
+}
+
+/// Takes batches as the controller does: a batch that is known is confirmed and not counted.
+fn receiver(stored: Arc<Mutex<Stored>>, seed: u64) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = listener.local_addr().expect("address");
+    thread::spawn(move || {
+        let mut rng = StdRng::seed_from_u64(seed);
+        for stream in listener.incoming().flatten() {
+            // A process that was killed in the middle of a batch sends half of it.
+            drop(take(stream, &stored, rng.random_bool(0.2)));
+        }
+    });
+    address
+}
+
+fn take(mut stream: TcpStream, stored: &Mutex<Stored>, lose: bool) -> std::io::Result<()> {
+    let mut length = [0; 8];
+    stream.read_exact(&mut length)?;
+    let mut octets = vec![0; usize::try_from(u64::from_le_bytes(length)).expect("a length")];
+    stream.read_exact(&mut octets)?;
+    let batch: UsageBatch = serde_json::from_slice(&octets).expect("a batch");
+    let numbers: Vec<u64> = batch.records.iter().map(|r| r.egress_bytes).collect();
+    let mut stored = stored.lock().expect("lock");
+    match stored.batches.get(&batch.batch) {
+        Some(before) => {
+            assert_eq!(*before, numbers, "a batch is always the same");
+            stored.again += 1;
+        }
+        None => drop(stored.batches.insert(batch.batch, numbers)),
+    }
+    if lose {
+        return Ok(());
+    }
+    stream.write_all(&[1])
+}
+
+struct Process(Child);
+
+impl Process {
+    fn start(folder: &Path, mode: &str, receiver: SocketAddr) -> (Self, SocketAddr) {
+        let mut child = Command::new(std::env::current_exe().expect("a path"))
+            .arg(SERVE)
+            .arg(folder)
+            .args([mode, &receiver.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("piped");
+        BufReader::new(output).read_line(&mut line).expect("a line");
+        let address = line.trim().parse().expect("an address");
+        (Self(child), address)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SIGKILL: nothing of it runs after this.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Calls until the process is gone; what was answered.
+fn caller(address: SocketAddr, next: &AtomicU64, stop: &AtomicBool) -> Vec<u64> {
+    let mut answered = Vec::new();
+    let Ok(mut stream) = TcpStream::connect(address) else {
+        return answered;
+    };
+    let mut answers = BufReader::new(stream.try_clone().expect("a second handle"));
+    while !stop.load(Ordering::Relaxed) {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        let mut line = String::new();
+        let asked = stream.write_all(format!("{number}\n").as_bytes());
+        if asked.is_err() || !matches!(answers.read_line(&mut line), Ok(read) if read > 0) {
+            return answered;
+        }
+        // Half an answer is none.
+        if line.ends_with('\n') {
+            assert_eq!(line.trim(), number.to_string());
+            answered.push(number);
+        }
+    }
+    answered
+}
+
+fn run(
+    folder: &Path,
+    mode: &str,
+    receiver: SocketAddr,
+    next: &AtomicU64,
+    life: Duration,
+) -> Vec<u64> {
+    let (process, address) = Process::start(folder, mode, receiver);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|_| scope.spawn(|| caller(address, next, &stop)))
+            .collect();
+        thread::sleep(life);
+        drop(process);
+        stop.store(true, Ordering::Relaxed);
+        callers
+            .into_iter()
+            .flat_map(|c| c.join().expect("a caller"))
+            .collect()
+    })
+}
+
+/// Lets the process live until it has handed everything over.
+fn drain(folder: &Path, mode: &str, receiver: SocketAddr) {
+    let (_process, address) = Process::start(folder, mode, receiver);
+    let mut stream = TcpStream::connect(address).expect("connected");
+    let mut answers = BufReader::new(stream.try_clone().expect("a second handle"));
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        stream.write_all(b"empty?\n").expect("asked");
+        let mut line = String::new();
+        answers.read_line(&mut line).expect("answered");
+        if line.trim() == "yes" {
+            return;
+        }
+        assert!(Instant::now() < deadline, "the spool does not get empty");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn test(mode: &str) {
+    let seed = std::env::var("SEED").ok().and_then(|s| s.parse().ok());
+    let seed = seed.unwrap_or_else(|| rand::rng().random::<u32>().into());
+    println!("power_loss: answers after records are {mode}, SEED={seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let folder = tempfile::tempdir().expect("folder");
+    let path: PathBuf = folder.path().join("usage");
+    let stored = Arc::new(Mutex::new(Stored::default()));
+    let receiver = receiver(Arc::clone(&stored), seed);
+    let next = AtomicU64::new(1);
+    let mut answered = BTreeSet::new();
+    for _ in 0..RUNS {
+        let life = Duration::from_micros(rng.random_range(0..60_000));
+        answered.extend(run(&path, mode, receiver, &next, life));
+    }
+    drain(&path, mode, receiver);
+    let stored = stored.lock().expect("lock");
+    let mut counted = BTreeMap::<u64, u64>::new();
+    for number in stored.batches.values().flatten() {
+        *counted.entry(*number).or_default() += 1;
+    }
+    let lost: Vec<_> = answered
+        .iter()
+        .filter(|n| !counted.contains_key(n))
+        .collect();
+    assert!(lost.is_empty(), "answered and lost: {lost:?}");
+    let twice: Vec<_> = counted.iter().filter(|(_, times)| **times > 1).collect();
+    assert!(twice.is_empty(), "counted twice: {twice:?}");
+    let strange: Vec<_> = counted
+        .keys()
+        .filter(|n| **n >= next.load(Ordering::Relaxed))
+        .collect();
+    assert!(strange.is_empty(), "never asked for: {strange:?}");
+    assert!(
+        answered.len() as u64 > RUNS,
+        "most runs answered something: {}",
+        answered.len()
+    );
+    assert!(stored.again > 0, "confirmations were lost");
+    println!(
+        "power_loss: {RUNS} kills, {} calls answered, {} records in {} batches, {} batches sent again: none lost, none twice",
+        answered.len(),
+        counted.len(),
+        stored.batches.len(),
+        stored.again,
+    );
+}

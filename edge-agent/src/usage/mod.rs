@@ -1,0 +1,178 @@
+//! Usage: each call's record is in the spool before its answer is whole, and goes to the controller from there.
+//!
+//! [`Meter`] is what a call carries from before it runs, with its room in the spool, to its end. [`Controller`] is where records go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fdn_core::manifest::Manifest;
+use fdn_core::usage::{UsageBatch, UsageOutcome, UsageReceipt, UsageRecord};
+use fdn_core::{AppName, FunctionName, InvocationId, MebiBytes, Timestamp, VersionNumber};
+use fdn_runtime::CallStats;
+use fdn_service::secret::Secret;
+use fdn_spool::{DeliverError, Place, Receipt, Sink, Spool, SpoolError};
+use tracing::error;
+use uuid::Uuid;
+
+use crate::artifacts::without_url;
+use crate::metrics::Outcome;
+
+/// What of a function version is billed by, the same for all its calls.
+#[derive(Clone, Debug)]
+pub struct Billed {
+    app: AppName,
+    function: FunctionName,
+    version: VersionNumber,
+    memory: MebiBytes,
+    gpu_memory: MebiBytes,
+}
+
+impl Billed {
+    /// Of this version.
+    #[must_use]
+    pub fn new(
+        app: &AppName,
+        function: &FunctionName,
+        version: VersionNumber,
+        manifest: &Manifest,
+    ) -> Arc<Self> {
+        let resources = manifest.resources();
+        Arc::new(Self {
+            app: app.clone(),
+            function: function.clone(),
+            version,
+            memory: resources.memory_mib,
+            gpu_memory: resources.gpu_memory_mib,
+        })
+    }
+}
+
+/// Measures one call.
+pub struct Meter {
+    place: Place,
+    billed: Arc<Billed>,
+    invocation: InvocationId,
+    started_at: Timestamp,
+}
+
+impl Meter {
+    /// Room for the record of a call that is about to run.
+    ///
+    /// # Errors
+    /// When there is none: the call must not run.
+    pub fn start(spool: &Spool, billed: &Arc<Billed>) -> Result<Self, SpoolError> {
+        Ok(Self {
+            place: spool.reserve()?,
+            billed: Arc::clone(billed),
+            invocation: InvocationId::from_uuid(Uuid::now_v7()),
+            started_at: fdn_service::now(),
+        })
+    }
+
+    /// Writes what is known now: `outcome` nothing while the call still runs.
+    ///
+    /// # Errors
+    /// When the disk fails: no more of the answer must be sent.
+    pub fn record(
+        &self,
+        stats: &CallStats,
+        egress: u64,
+        outcome: Option<Outcome>,
+    ) -> Result<Receipt, SpoolError> {
+        let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        let billed = &self.billed;
+        self.place.record(&UsageRecord {
+            invocation: self.invocation,
+            app: billed.app.clone(),
+            function: billed.function.clone(),
+            version: billed.version,
+            started_at: self.started_at,
+            duration_us: micros(stats.instantiate + stats.exec),
+            cpu_us: micros(stats.cpu),
+            memory_mib: billed.memory,
+            gpu_memory_mib: billed.gpu_memory,
+            egress_bytes: egress,
+            outcome: outcome.map_or(UsageOutcome::Running, billed_as),
+        })
+    }
+}
+
+/// An outcome as it is billed. Calls that never reached a function have no record.
+const fn billed_as(outcome: Outcome) -> UsageOutcome {
+    match outcome {
+        Outcome::Ok => UsageOutcome::Ok,
+        Outcome::FunctionError => UsageOutcome::FunctionError,
+        Outcome::FunctionEnded => UsageOutcome::FunctionEnded,
+        Outcome::Client => UsageOutcome::Client,
+        Outcome::Overloaded | Outcome::NotReady | Outcome::Internal => UsageOutcome::Internal,
+    }
+}
+
+/// A record that an answer waits for.
+pub struct Pending(Result<Receipt, SpoolError>);
+
+impl Pending {
+    /// Of a record that was written, or could not be.
+    #[must_use]
+    pub const fn new(written: Result<Receipt, SpoolError>) -> Self {
+        Self(written)
+    }
+
+    /// Whether there is nothing to wait for.
+    #[must_use]
+    pub fn is_safe(&self) -> bool {
+        self.0.as_ref().is_ok_and(Receipt::is_ready)
+    }
+
+    /// Whether the record is safe, once that is known. If it is not, the answer must not be sent.
+    pub async fn safe(self) -> bool {
+        let safe = match self.0 {
+            Ok(receipt) => receipt.wait().await,
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = &safe {
+            error!(%failure, "an answer is not sent, because its record cannot be kept");
+        }
+        safe.is_ok()
+    }
+}
+
+/// The controller, as it takes usage.
+pub struct Controller {
+    /// The HTTP client.
+    pub client: reqwest::Client,
+    /// The address of the controller.
+    pub url: String,
+    /// The network token.
+    pub token: Secret,
+    /// The longest that one batch may take.
+    pub timeout: Duration,
+}
+
+#[async_trait]
+impl Sink for Controller {
+    async fn deliver(&self, batch: &UsageBatch) -> Result<(), DeliverError> {
+        let later = |reason: String| DeliverError::Later(reason);
+        let answer = self
+            .client
+            .post(format!("{}/agent/v1/usage", self.url))
+            .bearer_auth(self.token.expose())
+            .timeout(self.timeout)
+            .json(batch)
+            .send()
+            .await
+            .map_err(|e| later(without_url(e)))?;
+        let status = answer.status().as_u16();
+        match status {
+            // An answer of something else than a controller is no receipt.
+            200 => match answer.json::<UsageReceipt>().await {
+                Ok(_) => Ok(()),
+                Err(e) => Err(later(without_url(e))),
+            },
+            // It was understood, and is no batch for whoever is there: sending it again would change nothing.
+            400 | 413 | 422 => Err(DeliverError::Never(format!("status {status}"))),
+            _ => Err(later(format!("status {status}"))),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! A node goes on without its controller, and what runs well is left alone when that comes back.
+//!
+//! The function counts its calls in its memory: an instance that was restarted begins at 1 again.
+
+use std::sync::Arc;
+
+use fdn_bus::{Limits, MemoryBroker};
+use fdn_core::manifest::Manifest;
+use fdn_core::message::{AppDesired, Envelope, Message};
+use fdn_core::{DurationMs, MessageId, Revision};
+use fdn_edge_agent::Agent;
+use fdn_testkit::{components, wait};
+
+use crate::support::Network;
+
+/// One instance, kept for many calls.
+fn kept() -> Manifest {
+    Manifest {
+        reuse: 1_000_000,
+        ..Manifest::default()
+    }
+}
+
+/// The next call finds the instance that answered the one before.
+async fn counts_on(network: &Network, agent: &Agent, last: &mut u32, why: &str) {
+    let text = network.text(agent, "counter").await;
+    *last += 1;
+    assert_eq!(text, last.to_string(), "{why}");
+}
+
+/// Waits until the agent has read another two snapshots: one may have been on its way.
+async fn two_snapshots(network: &Network) {
+    let before = network.controller.snapshots();
+    wait::until("two snapshots", async || {
+        match network.controller.snapshots() - before {
+            n if n >= 2 => Ok(()),
+            n => Err(n),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_reconnection_what_runs_well_is_never_restarted() {
+    let network = Network::start().await;
+    let mut settings = network.settings("eu-west-1");
+    settings.controller.snapshot_interval = DurationMs::from_millis(100);
+    let agent = network.agent(settings.clone()).await;
+    let component = components::counter();
+    network.deploy("counter", 1, &component, kept()).await;
+    network.text(&agent, "counter").await;
+    agent.stop().await;
+
+    // The node is started anew with neither controller nor broker.
+    network.controller.away(true);
+    let broker: fdn_bus::SharedBroker = Arc::new(MemoryBroker::new(Limits::default()));
+    let agent = Agent::start(settings, Arc::clone(&broker))
+        .await
+        .expect("the agent starts");
+    // The first call is held until the function is loaded; the agent may have made a call of its own before it.
+    let mut last = network.text(&agent, "counter").await.parse().expect("a number");
+    for _ in 0..3 {
+        counts_on(&network, &agent, &mut last, "served from disk").await;
+    }
+    assert_eq!(
+        network.metric(&agent, "fdn_agent_controller_up").await,
+        Some(0.0)
+    );
+
+    // The controller is back and says what it said before, again and again.
+    network.controller.away(false);
+    two_snapshots(&network).await;
+    counts_on(&network, &agent, &mut last, "the controller is back").await;
+
+    // The broker delivers what is old, and what is known, out of order and twice.
+    let tell = async |desired: AppDesired| {
+        let id = MessageId::from_uuid(uuid::Uuid::now_v7());
+        let envelope = Envelope::new(id, fdn_service::now(), Message::AppDesired(desired));
+        broker.publish(&envelope).await.expect("published");
+    };
+    let known = network.controller.desired("counter").expect("deployed");
+    let stale = AppDesired {
+        revision: Revision(known.revision.get() - 1),
+        spec: None,
+        ..known.clone()
+    };
+    for desired in [&stale, &known, &stale, &known] {
+        tell(desired.clone()).await;
+    }
+    // Something that is new tells that all before it was taken in.
+    let marker = network.desired(
+        "marker",
+        1,
+        &components::hello("seen"),
+        Manifest::default(),
+        true,
+    );
+    network.controller.store(&components::hello("seen"));
+    network.controller.set(marker.clone());
+    tell(marker).await;
+    network.until_text(&agent, "marker", "seen").await;
+    counts_on(&network, &agent, &mut last, "stale orders are recognised").await;
+
+    // A newer revision of the same version: placement has changed, the instance has not.
+    let mut moved = network.desired("counter", 1, &component, kept(), true);
+    if let Some(spec) = &mut moved.spec {
+        spec.primary.insert("us-east".parse().expect("cluster"));
+    }
+    network.controller.set(moved.clone());
+    tell(moved).await;
+    two_snapshots(&network).await;
+    counts_on(
+        &network,
+        &agent,
+        &mut last,
+        "the same version under a newer revision",
+    )
+    .await;
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_made_while_the_controller_was_away_are_billed_when_it_is_back() {
+    let network = Network::start().await;
+    let agent = network.agent(network.settings("eu-west-1")).await;
+    network
+        .deploy("counter", 1, &components::counter(), kept())
+        .await;
+    network.text(&agent, "counter").await;
+    agent.stop().await;
+    network.controller.away(true);
+    let before = network.controller.usage().len();
+    // Through a restart, and without anybody to tell.
+    let mut calls = 0;
+    for _ in 0..2 {
+        let broker = Arc::new(MemoryBroker::new(Limits::default()));
+        let agent = Agent::start(network.settings("eu-west-1"), broker)
+            .await
+            .expect("the agent starts");
+        for _ in 0..5 {
+            network.text(&agent, "counter").await;
+            calls += 1;
+        }
+        agent.stop().await;
+    }
+    assert_eq!(network.controller.usage().len(), before);
+    network.controller.away(false);
+    let broker = Arc::new(MemoryBroker::new(Limits::default()));
+    let agent = Agent::start(network.settings("eu-west-1"), broker)
+        .await
+        .expect("the agent starts");
+    wait::until("the records of the calls before", async || {
+        let usage = network.controller.usage();
+        let billed = usage.values().filter(|(_, ends)| *ends == 1).count();
+        // Beside these: the calls that waited for the app, and the agent's own warm calls.
+        if billed >= before + calls {
+            Ok(())
+        } else {
+            Err(billed)
+        }
+    })
+    .await;
+    agent.stop().await;
+}
