@@ -69,6 +69,18 @@ struct UnderWay {
 }
 
 impl<D: Demand> Known<D> {
+    /// All of it free until the node says otherwise.
+    fn new(capacity: D) -> Self {
+        Self {
+            capacity,
+            reported: capacity,
+            version: None,
+            lost: false,
+            serial: 0,
+            under_way: VecDeque::with_capacity(UNDER_WAY),
+        }
+    }
+
     fn free(&self) -> D {
         if self.lost {
             return D::default();
@@ -116,20 +128,12 @@ impl<D: Demand> Global<D> {
         for (capacity, node) in capacities.iter().zip(0..) {
             view.set(NodeIndex(node), *capacity, capacity.room(capacity));
         }
-        let known = |&capacity: &D| Known {
-            capacity,
-            reported: capacity,
-            version: None,
-            lost: false,
-            serial: 0,
-            under_way: VecDeque::with_capacity(UNDER_WAY),
-        };
         Self {
             settings,
             queue: ShortestFirst::default(),
             passed_over: Vec::new(),
             memory: Memory::new(settings.memory, settings.memory_limit),
-            nodes: capacities.iter().map(known).collect(),
+            nodes: capacities.iter().map(|&capacity| Known::new(capacity)).collect(),
             sizes: view.clone(),
             view,
             under_way: VecDeque::new(),
@@ -229,6 +233,29 @@ impl<D: Demand> Global<D> {
         known.version = None;
         known.reported = D::default();
         known.under_way.clear();
+        self.revise(node);
+    }
+
+    /// A new node takes the next index, all of it free until it says otherwise.
+    pub fn grow(&mut self, capacity: D) -> NodeIndex {
+        let node = NodeIndex(u32::try_from(self.nodes.len()).expect("there are fewer nodes"));
+        self.nodes.push(Known::new(capacity));
+        for view in [&mut self.view, &mut self.sizes] {
+            view.grow(self.nodes.len());
+            view.set(node, capacity, capacity.room(&capacity));
+        }
+        self.worth_a_look = true;
+        node
+    }
+
+    /// A lost node's index goes to another node, of this capacity, all of it free until it says otherwise.
+    pub fn replaced(&mut self, node: NodeIndex, capacity: D) {
+        let serial = self.nodes[node.get()].serial;
+        self.nodes[node.get()] = Known {
+            serial,
+            ..Known::new(capacity)
+        };
+        self.sizes.set(node, capacity, capacity.room(&capacity));
         self.revise(node);
     }
 

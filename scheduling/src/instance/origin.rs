@@ -80,7 +80,7 @@ pub enum Settled {
 enum Phase {
     /// On its way from this first node; `None` is the global scheduler.
     Sent(Option<NodeIndex>),
-    /// Nobody may start the attempt any more; those that have not said so yet, the global scheduler last.
+    /// Nobody may start the attempt any more; those that have not said so yet, the global scheduler first.
     Fencing(Vec<bool>),
 }
 
@@ -268,6 +268,15 @@ impl<D: Demand> Origin<D> {
         self.lost[node.get()] = false;
     }
 
+    /// The cluster has grown to so many nodes. It never shrinks: who leaves is lost.
+    ///
+    /// A fence under way does not wait for the new ones: no attempt that began before they were known here may start on them, and
+    /// their shell sees to that.
+    pub fn grow(&mut self, nodes: u32) {
+        let nodes = self.lost.len().max(nodes as usize);
+        self.lost.resize(nodes, false);
+    }
+
     fn find(&self, id: TaskId) -> Option<&Open<D>> {
         self.open[self.index.get(id)? as usize].as_ref()
     }
@@ -328,7 +337,7 @@ impl<D: Demand> Origin<D> {
                     attempt: task.attempt,
                     deadline: task.deadline,
                 };
-                let (global, nodes) = missing.split_last().expect("the global scheduler is last");
+                let (global, nodes) = missing.split_first().expect("the global scheduler is first");
                 for (node, _) in (0..).zip(nodes).filter(|(_, missing)| **missing) {
                     actions.push(Action::Node(NodeIndex(node), ToNode::Fence(fence)));
                 }
@@ -362,7 +371,8 @@ impl<D: Demand> Origin<D> {
         actions: &mut Vec<Action<D>>,
     ) -> Option<Settled> {
         let slot = self.index.get(id)?;
-        let missing = self.lost.iter().map(|lost| !lost).chain([true]).collect();
+        let nodes = self.lost.iter().map(|lost| !lost);
+        let missing = std::iter::once(true).chain(nodes).collect();
         let open = self.open[slot as usize].as_mut()?;
         open.phase = Phase::Fencing(missing);
         open.pause = self.settings.resend;
@@ -390,8 +400,10 @@ impl<D: Demand> Origin<D> {
         if open.task.attempt != attempt {
             return None;
         }
-        let at = by.map_or(missing.len() - 1, NodeIndex::get);
-        missing[at] = false;
+        // A node that joined since was not asked.
+        if let Some(missing) = missing.get_mut(by.map_or(0, |node| node.get() + 1)) {
+            *missing = false;
+        }
         self.attempt_again(now, id, rng, actions)
     }
 
