@@ -65,6 +65,12 @@ pub struct Cluster {
 #[derive(Debug)]
 pub struct Outcomes(mpsc::UnboundedReceiver<Outcome>);
 
+impl From<mpsc::UnboundedReceiver<Outcome>> for Outcomes {
+    fn from(receiver: mpsc::UnboundedReceiver<Outcome>) -> Self {
+        Self(receiver)
+    }
+}
+
 impl Outcomes {
     /// The next one; `None` after the last.
     pub async fn next(&mut self) -> Option<Outcome> {
