@@ -10,7 +10,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use fdn_core::Millis;
 use fdn_scheduling::instance::{
     Action, Global, GlobalSettings, Node, NodeIndex, Policy, Settings, Slots, Standing, Task,
-    TaskId, ToGlobal, ToNode,
+    TaskId, Term, ToGlobal, ToNode,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -107,13 +107,14 @@ fn global(c: &mut Criterion) {
                     deadline: now,
                     ..task(id)
                 };
-                global.receive(now, ToGlobal::Forward(task), &mut actions);
+                global.receive(now, ToGlobal::Forward(task, Term(0)), &mut actions);
                 global.decide(now, &mut actions);
                 let node = NodeIndex((id * 7919 % u64::from(nodes)) as u32);
                 let standing = Standing {
                     node,
                     version: id,
                     free: Slots((id % 20) as u32),
+                    term: Term(0),
                     seen: id,
                 };
                 global.receive(now, ToGlobal::Notice(standing), &mut actions);

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use fdn_core::{ByteSize, DurationMs, Millis};
-use fdn_scheduling::instance::{GlobalSettings, Limits, OriginSettings, Policy, Settings};
+use fdn_scheduling::instance::{
+    GlobalSettings, Limits, OriginSettings, Policy, Settings, Spread,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::millis;
@@ -201,7 +203,7 @@ impl Default for LimitSettings {
             payload: ByteSize::from_bytes(1024),
             open: 1 << 18,
             running: 65_536,
-            remembered: 1 << 22,
+            remembered: 1 << 20,
             waiting: 1 << 18,
             placed: 1 << 18,
         }
@@ -273,6 +275,8 @@ impl ClusterSettings {
                 memory: self.limits.remembered,
                 ..Limits::default()
             },
+            // Nodes number each other as they like, so they cannot deal slots alike.
+            hint_spread: Spread::Even,
             ..Settings::for_round_trip(round_trip).with_policy(self.mode.policy())
         }
     }

@@ -20,7 +20,7 @@ pub struct ClusterStatus {
     /// The head it knows.
     pub head: Option<NodeId>,
     /// The head's number.
-    pub epoch: u64,
+    pub epoch: u32,
     /// All members, itself among them.
     pub members: Vec<MemberStatus>,
     /// What it has.

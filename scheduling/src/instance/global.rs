@@ -17,21 +17,20 @@
 //!
 //! **Bounds.** Waiting tasks, remembered tasks ([`GlobalSettings`]); one more is refused, with the reason.
 
-use std::collections::VecDeque;
-
 use fdn_core::Millis;
 
 use super::demand::Demand;
-use super::memory::Memory;
+use super::memory::{Memory, Place};
 use super::message::{
-    Action, Fence, NodeIndex, Refusal, Standing, Task, ToGlobal, ToNode, ToOrigin,
+    Action, Fence, NodeIndex, Refusal, Standing, Task, Term, ToGlobal, ToNode, ToOrigin,
 };
 use super::order::{Arrival, ShortestFirst};
 use super::settings::GlobalSettings;
+use super::slab::Slab;
 use super::view::View;
 
-/// Placements under way to one node that need no new memory; more are rare.
-const UNDER_WAY: usize = 8;
+/// No placement.
+const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -48,6 +47,13 @@ struct Record {
     state: State,
 }
 
+/// A task that waits, and where that is noted.
+#[derive(Clone, Copy, Debug)]
+struct Waiting<D> {
+    task: Task<D>,
+    place: Place,
+}
+
 /// What is known of a node beside what the view says is free.
 #[derive(Clone, Debug)]
 struct Known<D> {
@@ -55,90 +61,96 @@ struct Known<D> {
     reported: D,
     version: Option<u64>,
     lost: bool,
-    /// The number of placements sent there, and those it had not seen when it last reported.
+    /// The number of placements sent there.
     serial: u64,
-    under_way: VecDeque<(u64, D)>,
+    /// The first and the last of those that it had not seen when it last reported.
+    first: u32,
+    last: u32,
+}
+
+impl<D> Known<D> {
+    const fn new(capacity: D, reported: D) -> Self {
+        Self {
+            capacity,
+            reported,
+            version: None,
+            lost: false,
+            serial: 0,
+            first: NONE,
+            last: NONE,
+        }
+    }
 }
 
 /// A placement that is forgotten if the node has not seen it by then: its message is lost.
 #[derive(Clone, Copy, Debug)]
-struct UnderWay {
+struct UnderWay<D> {
     until: Millis,
     node: NodeIndex,
     serial: u64,
-}
-
-impl<D: Demand> Known<D> {
-    /// All of it free until the node says otherwise.
-    fn new(capacity: D) -> Self {
-        Self {
-            capacity,
-            reported: capacity,
-            version: None,
-            lost: false,
-            serial: 0,
-            under_way: VecDeque::with_capacity(UNDER_WAY),
-        }
-    }
-
-    fn free(&self) -> D {
-        if self.lost {
-            return D::default();
-        }
-        self.under_way
-            .iter()
-            .fold(self.reported, |free, (_, demand)| {
-                free.minus_or_zero(demand)
-            })
-    }
-
-    /// The placements up to this one are no longer under way.
-    fn arrived(&mut self, serial: u64) {
-        while self
-            .under_way
-            .front()
-            .is_some_and(|(first, _)| *first <= serial)
-        {
-            self.under_way.pop_front();
-        }
-    }
+    demand: D,
+    /// The next one to the same node.
+    next: u32,
 }
 
 /// The global scheduler.
 #[derive(Clone, Debug)]
 pub struct Global<D> {
     settings: GlobalSettings,
-    queue: ShortestFirst<Task<D>>,
+    term: Term,
+    queue: ShortestFirst<Waiting<D>>,
     /// Tasks of the last look ahead that go back into the queue.
-    passed_over: Vec<(Arrival, Task<D>)>,
+    passed_over: Vec<(Arrival, Waiting<D>)>,
     memory: Memory<Record>,
     nodes: Vec<Known<D>>,
     view: View<D>,
     sizes: View<D>,
-    under_way: VecDeque<UnderWay>,
+    under_way: Slab<UnderWay<D>>,
     /// Whether something has changed since nothing that waits could be placed.
     worth_a_look: bool,
 }
 
 impl<D: Demand> Global<D> {
-    /// For nodes of these capacities, all of it free until they say otherwise.
+    /// The first one of a cluster, for nodes of these capacities, all of it free until they say otherwise.
     #[must_use]
     pub fn new(capacities: &[D], settings: GlobalSettings) -> Self {
         let mut view = View::new(capacities.len());
         for (capacity, node) in capacities.iter().zip(0..) {
             view.set(NodeIndex(node), *capacity, capacity.room(capacity));
         }
+        let known = |&capacity: &D| Known::new(capacity, capacity);
         Self {
             settings,
-            queue: ShortestFirst::default(),
-            passed_over: Vec::new(),
+            term: Term::default(),
+            queue: ShortestFirst::with_capacity(settings.queue),
+            passed_over: Vec::with_capacity(settings.look_ahead + 1),
             memory: Memory::new(settings.memory, settings.memory_limit),
-            nodes: capacities.iter().map(|&capacity| Known::new(capacity)).collect(),
+            nodes: capacities.iter().map(known).collect(),
             sizes: view.clone(),
             view,
-            under_way: VecDeque::new(),
+            under_way: Slab::new(settings.placements),
             worth_a_look: false,
         }
+    }
+
+    /// One that takes over from another, of which nothing is known: nothing is free until nodes say so. `term` is larger
+    /// than that of any before, and nodes are told of it ([`super::Node::headed`]), as is the origin if it sends
+    /// tasks here ([`super::Origin::headed`]).
+    #[must_use]
+    pub fn take_over(capacities: &[D], term: Term, settings: GlobalSettings) -> Self {
+        let known = |&capacity: &D| Known::new(capacity, D::default());
+        Self {
+            term,
+            nodes: capacities.iter().map(known).collect(),
+            view: View::new(capacities.len()),
+            ..Self::new(capacities, settings)
+        }
+    }
+
+    /// Which one it is.
+    #[must_use]
+    pub const fn term(&self) -> Term {
+        self.term
     }
 
     /// How many tasks wait.
@@ -169,7 +181,11 @@ impl<D: Demand> Global<D> {
     pub fn receive(&mut self, now: Millis, message: ToGlobal<D>, actions: &mut Vec<Action<D>>) {
         self.expire(now);
         match message {
-            ToGlobal::Forward(task) => self.queue_up(now, task, actions),
+            // What was meant for another one may have been decided there.
+            ToGlobal::Forward(_, term) if term != self.term => {}
+            ToGlobal::Bounce(_, standing) | ToGlobal::Notice(standing)
+                if standing.term != self.term => {}
+            ToGlobal::Forward(task, _) => self.queue_up(now, task, actions),
             ToGlobal::Bounce(task, standing) => {
                 self.update(&standing);
                 self.queue_up(now, task, actions);
@@ -184,30 +200,33 @@ impl<D: Demand> Global<D> {
         self.expire(now);
         let mut too_much: Option<D> = None;
         let mut placed = false;
-        while self.passed_over.len() <= self.settings.look_ahead {
-            let Some((arrival, task)) = self.queue.pop() else {
+        while self.passed_over.len() <= self.settings.look_ahead && !self.under_way.is_full() {
+            let Some((arrival, waiting)) = self.queue.pop() else {
                 break;
             };
-            if !self.is_waiting(&task) {
+            let Waiting { task, place } = waiting;
+            // It may have been fenced since it was queued, or queued again as a later leg.
+            if self.memory.at(place, task.id) != Some(noted(&task)) {
                 continue;
             }
             if now > task.deadline {
-                self.refuse(&task, Refusal::Expired, actions);
+                self.refuse(&waiting, Refusal::Expired, actions);
                 continue;
             }
             // What asks for no less than one that fits nowhere need not be looked at.
             let fits_nowhere = too_much.is_some_and(|least| least.fits(&task.demand));
             let best = (!fits_nowhere).then(|| self.view.best(&task.demand));
             if let Some(node) = best.flatten() {
-                self.place(now, &task, node, actions);
+                self.place(now, &waiting, node, actions);
                 placed = true;
                 break;
             }
             too_much = too_much.or(Some(task.demand));
-            self.passed_over.push((arrival, task));
+            self.passed_over.push((arrival, waiting));
         }
-        for (arrival, task) in self.passed_over.drain(..) {
-            self.queue.push_back(task.remaining, arrival, task);
+        for (arrival, waiting) in self.passed_over.drain(..) {
+            self.queue
+                .push_back(waiting.task.remaining, arrival, waiting);
         }
         self.worth_a_look = placed;
         placed
@@ -216,7 +235,7 @@ impl<D: Demand> Global<D> {
     /// When [`Self::decide`] may find room without a message: a placement under way is taken for lost.
     #[must_use]
     pub fn next_timer(&self) -> Option<Millis> {
-        let first = self.under_way.front()?;
+        let (_, first) = self.under_way.first()?;
         (!self.queue.is_empty()).then_some(first.until)
     }
 
@@ -232,57 +251,52 @@ impl<D: Demand> Global<D> {
         known.lost = false;
         known.version = None;
         known.reported = D::default();
-        known.under_way.clear();
+        self.arrived(node, u64::MAX);
         self.revise(node);
     }
 
-    /// A new node takes the next index, all of it free until it says otherwise.
+    /// A new node takes the next index. Nothing is free there until it says so.
     pub fn grow(&mut self, capacity: D) -> NodeIndex {
         let node = NodeIndex(u32::try_from(self.nodes.len()).expect("there are fewer nodes"));
-        self.nodes.push(Known::new(capacity));
+        self.nodes.push(Known::new(capacity, D::default()));
         for view in [&mut self.view, &mut self.sizes] {
             view.grow(self.nodes.len());
-            view.set(node, capacity, capacity.room(&capacity));
         }
-        self.worth_a_look = true;
+        self.sizes.set(node, capacity, capacity.room(&capacity));
         node
     }
 
-    /// A lost node's index goes to another node, of this capacity, all of it free until it says otherwise.
+    /// A lost node's index goes to another node, of this capacity.
     pub fn replaced(&mut self, node: NodeIndex, capacity: D) {
-        let serial = self.nodes[node.get()].serial;
-        self.nodes[node.get()] = Known {
-            serial,
-            ..Known::new(capacity)
-        };
+        self.returned(node);
+        self.nodes[node.get()].capacity = capacity;
         self.sizes.set(node, capacity, capacity.room(&capacity));
-        self.revise(node);
     }
 
     fn queue_up(&mut self, now: Millis, task: Task<D>, actions: &mut Vec<Action<D>>) {
         if now > task.deadline {
             return;
         }
-        match self.memory.get(task.id) {
-            Some(known) if known.attempt > task.attempt => return,
-            Some(known) if known.attempt == task.attempt && known.leg >= task.leg => {
-                return self.repeat(&task, known, actions);
+        let record = noted(&task);
+        let is_new = |known: Record| (known.attempt, known.leg) < (record.attempt, record.leg);
+        let put = self.memory.put_if(task.id, task.deadline, record, is_new);
+        let place = match put {
+            Ok(Ok(place)) => place,
+            Ok(Err(_)) => return tell_refusal(&task, Refusal::MemoryFull, actions),
+            Err(known) => {
+                if known.attempt == task.attempt {
+                    self.repeat(&task, known, actions);
+                }
+                return;
             }
-            Some(_) | None => {}
-        }
-        let record = Record {
-            attempt: task.attempt,
-            leg: task.leg,
-            state: State::Waiting,
         };
-        if self.memory.put(task.id, task.deadline, record).is_err() {
-            tell_refusal(&task, Refusal::MemoryFull, actions);
-        } else if self.sizes.best(&task.demand).is_none() {
-            self.refuse(&task, Refusal::TooLarge, actions);
+        let waiting = Waiting { task, place };
+        if self.sizes.best(&task.demand).is_none() {
+            self.refuse(&waiting, Refusal::TooLarge, actions);
         } else if self.queue.len() >= self.settings.queue {
-            self.refuse(&task, Refusal::QueueFull, actions);
+            self.refuse(&waiting, Refusal::QueueFull, actions);
         } else {
-            self.queue.push(task.remaining, task);
+            self.queue.push(task.remaining, waiting);
             self.worth_a_look = true;
         }
     }
@@ -297,57 +311,84 @@ impl<D: Demand> Global<D> {
                 }));
             }
             State::Placed(node, serial) => {
-                let message = ToNode::Place(task.passed_on(known.leg), serial);
+                let message = ToNode::Place(task.passed_on(known.leg), self.term, serial);
                 actions.push(Action::Node(node, message));
             }
             State::Refused(refusal) => tell_refusal(task, refusal, actions),
         }
     }
 
-    /// It may have been fenced since it was queued, or queued again as a later leg.
-    fn is_waiting(&self, task: &Task<D>) -> bool {
-        let waits = Record {
-            attempt: task.attempt,
-            leg: task.leg,
-            state: State::Waiting,
-        };
-        self.memory.get(task.id) == Some(waits)
-    }
-
-    fn decided(&mut self, task: &Task<D>, state: State) {
+    fn decided(&mut self, waiting: &Waiting<D>, state: State) {
         let record = Record {
-            attempt: task.attempt,
-            leg: task.leg,
             state,
+            ..noted(&waiting.task)
         };
-        self.memory.change(task.id, record);
+        self.memory.change(waiting.place, waiting.task.id, record);
     }
 
     fn place(
         &mut self,
         now: Millis,
-        task: &Task<D>,
+        waiting: &Waiting<D>,
         node: NodeIndex,
         actions: &mut Vec<Action<D>>,
     ) {
+        let task = &waiting.task;
         let known = &mut self.nodes[node.get()];
         known.serial += 1;
         let serial = known.serial;
-        known.under_way.push_back((serial, task.demand));
-        self.under_way.push_back(UnderWay {
+        let pushed = self.under_way.push(UnderWay {
             until: now + self.settings.under_way,
             node,
             serial,
+            demand: task.demand,
+            next: NONE,
         });
+        if let Some(slot) = pushed {
+            match self.under_way.get_mut(known.last) {
+                Some(last) => last.next = slot,
+                None => known.first = slot,
+            }
+            known.last = slot;
+        }
         self.revise(node);
-        self.decided(task, State::Placed(node, serial));
-        let message = ToNode::Place(task.passed_on(task.leg), serial);
+        self.decided(waiting, State::Placed(node, serial));
+        let message = ToNode::Place(task.passed_on(task.leg), self.term, serial);
         actions.push(Action::Node(node, message));
     }
 
-    fn refuse(&mut self, task: &Task<D>, refusal: Refusal, actions: &mut Vec<Action<D>>) {
-        self.decided(task, State::Refused(refusal));
-        tell_refusal(task, refusal, actions);
+    /// The placements on a node up to this one are no longer under way.
+    fn arrived(&mut self, node: NodeIndex, serial: u64) {
+        let known = &mut self.nodes[node.get()];
+        while let Some(first) = self.under_way.get(known.first).copied() {
+            if first.serial > serial {
+                return;
+            }
+            self.worth_a_look |= self.under_way.is_full();
+            self.under_way.remove(known.first);
+            known.first = first.next;
+        }
+        known.last = NONE;
+    }
+
+    /// What is free on a node, without what is under way to it.
+    fn free(&self, node: NodeIndex) -> D {
+        let known = &self.nodes[node.get()];
+        if known.lost {
+            return D::default();
+        }
+        let mut free = known.reported;
+        let mut slot = known.first;
+        while let Some(placement) = self.under_way.get(slot) {
+            free = free.minus_or_zero(&placement.demand);
+            slot = placement.next;
+        }
+        free
+    }
+
+    fn refuse(&mut self, waiting: &Waiting<D>, refusal: Refusal, actions: &mut Vec<Action<D>>) {
+        self.decided(waiting, State::Refused(refusal));
+        tell_refusal(&waiting.task, refusal, actions);
     }
 
     /// What a node says of itself, unless it has said something newer.
@@ -362,26 +403,27 @@ impl<D: Demand> Global<D> {
         }
         known.version = Some(standing.version);
         known.reported = standing.free;
-        known.arrived(standing.seen);
+        self.arrived(standing.node, standing.seen);
         self.revise(standing.node);
     }
 
     fn revise(&mut self, node: NodeIndex) {
-        let known = &self.nodes[node.get()];
-        let free = known.free();
-        self.worth_a_look |= !free.fits(&self.view.free(node));
-        self.view.set(node, free, free.room(&known.capacity));
+        let (free, before) = (self.free(node), self.view.free(node));
+        if free != before {
+            self.worth_a_look |= !free.fits(&before);
+            let room = free.room(&self.nodes[node.get()].capacity);
+            self.view.set(node, free, room);
+        }
     }
 
     /// Forgets tasks whose time is over, and placements whose message must be lost.
     fn expire(&mut self, now: Millis) {
         while self.memory.forget(now).is_some() {}
-        while let Some(first) = self.under_way.front().copied() {
+        while let Some((_, &first)) = self.under_way.first() {
             if first.until > now {
                 return;
             }
-            self.under_way.pop_front();
-            self.nodes[first.node.get()].arrived(first.serial);
+            self.arrived(first.node, first.serial);
             self.revise(first.node);
         }
     }
@@ -409,6 +451,15 @@ impl<D: Demand> Global<D> {
             by: None,
             started: false,
         }));
+    }
+}
+
+/// As a task is noted that waits.
+const fn noted<D>(task: &Task<D>) -> Record {
+    Record {
+        attempt: task.attempt,
+        leg: task.leg,
+        state: State::Waiting,
     }
 }
 

@@ -10,7 +10,14 @@
 //! many tasks a node is sent per snapshot. Few tasks per snapshot: the one with the most room; many: any of them.
 //! How many that is, a node takes from what it sends itself; in the mean a node is sent as many.
 //!
-//! **Complexity.** O(d^2) per choice for samples of d nodes, O(n) per snapshot; a snapshot takes n loads of memory on each node.
+//! [`Spread::Dealt`] keeps them from meeting at all: what the snapshot shows free is dealt to the nodes like cards. The slots are
+//! put in order, those of the nodes with the most room first (a node with three free slots has one on the third, the second and
+//! the first level), and every n-th belongs to the same node. All have the same snapshot, so all deal alike without a word,
+//! and each slot is used once; where snapshots differ, some meet, and the next hop mends it. A node that has used its slots goes on with
+//! [`Spread::Even`].
+//!
+//! **Complexity.** O(d^2) per choice for samples of d nodes; O(n) per snapshot, and k·O(n) to deal k slots with the first choice
+//! after it; a snapshot takes n loads of memory on each node.
 
 use rand::{Rng, RngExt};
 
@@ -31,10 +38,20 @@ pub struct Load<D> {
     pub free: D,
 }
 
+/// Room beyond so many tasks counts as so much.
+const LEVELS: usize = 32;
+
+/// A node is dealt no more slots than that.
+const HAND: usize = 8;
+
 /// The own copy of the last snapshot.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Hints<D> {
+    this: NodeIndex,
     loads: Vec<Load<D>>,
+    /// The nodes of the slots dealt to this one, the best last, once they were dealt.
+    hand: Vec<NodeIndex>,
+    is_dealt: bool,
     /// Tasks sent by this snapshot, and the mean of earlier ones.
     sent: u32,
     mean_sent: f64,
@@ -48,8 +65,20 @@ struct Candidate {
 }
 
 impl<D: Demand> Hints<D> {
+    pub(super) fn new(this: NodeIndex) -> Self {
+        Self {
+            this,
+            loads: Vec::new(),
+            hand: Vec::with_capacity(HAND),
+            is_dealt: false,
+            sent: 0,
+            mean_sent: 0.0,
+        }
+    }
+
     /// Takes a new snapshot.
     pub(super) fn renew(&mut self, loads: &[Load<D>]) {
+        self.is_dealt = false;
         self.loads.clear();
         self.loads.extend_from_slice(loads);
         self.mean_sent += (f64::from(self.sent) - self.mean_sent) * FOLLOW;
@@ -75,6 +104,12 @@ impl<D: Demand> Hints<D> {
         if self.loads.is_empty() {
             return None;
         }
+        if spread == Spread::Dealt
+            && let Some(node) = self.own(demand, peers)
+        {
+            self.send(node, demand);
+            return Some(node);
+        }
         let mut drawn = [Candidate::default(); HINT_SAMPLE_MAX as usize];
         let mut count = 0;
         for _ in 0..sample.min(HINT_SAMPLE_MAX) {
@@ -89,12 +124,69 @@ impl<D: Demand> Hints<D> {
         let sorted = &drawn[..count];
         let chosen = match spread {
             Spread::Best => sorted.first()?.node,
-            Spread::Even => even(sorted, self.mean_sent, rng)?,
+            Spread::Even | Spread::Dealt => even(sorted, self.mean_sent, rng)?,
         };
-        let load = &mut self.loads[chosen.get()];
+        self.send(chosen, demand);
+        Some(chosen)
+    }
+
+    fn send(&mut self, node: NodeIndex, demand: &D) {
+        let load = &mut self.loads[node.get()];
         load.free = load.free.minus_or_zero(demand);
         self.sent += 1;
-        Some(chosen)
+    }
+
+    /// The node of the best slot that is left of those dealt to this one.
+    fn own(&mut self, demand: &D, peers: &Peers) -> Option<NodeIndex> {
+        if !self.is_dealt {
+            self.is_dealt = true;
+            self.deal(demand);
+        }
+        while let Some(node) = self.hand.pop() {
+            let fits = demand.fits(&self.loads[node.get()].free);
+            if fits && node != self.this && !peers.is_lost(node) {
+                return Some(node);
+            }
+        }
+        None
+    }
+
+    /// For how many such tasks a node has room.
+    fn level(load: &Load<D>, demand: &D) -> usize {
+        if !demand.fits(&load.free) {
+            return 0;
+        }
+        let each = demand.room(&load.capacity).max(1);
+        ((load.free.room(&load.capacity) / each).max(1) as usize).min(LEVELS)
+    }
+
+    /// Deals what is free in units of this demand.
+    fn deal(&mut self, demand: &D) {
+        self.hand.clear();
+        let nodes = self.loads.len();
+        // How many nodes have room for so many; and who is dealt the first one, which is another one each time.
+        let mut count = [0; LEVELS + 1];
+        let mut dealer = 0;
+        for (load, at) in self.loads.iter().zip(1..) {
+            let level = Self::level(load, demand);
+            count[level] += 1;
+            dealer = (dealer + level * at) % nodes;
+        }
+        let mut rank = (self.this.get() + nodes - dealer) % nodes;
+        let (mut first, mut wide) = (0, 0);
+        for level in (1..=LEVELS).rev() {
+            // As many slots are on this level as nodes have room for at least so many.
+            wide += count[level];
+            while rank < first + wide && self.hand.len() < HAND {
+                let reaches = |(_, load): &(u32, &Load<D>)| Self::level(load, demand) >= level;
+                let mut there = (0..).zip(&self.loads).filter(reaches);
+                self.hand
+                    .extend(there.nth(rank - first).map(|(node, _)| NodeIndex(node)));
+                rank += nodes;
+            }
+            first += wide;
+        }
+        self.hand.reverse();
     }
 
     fn candidate(&self, node: NodeIndex, demand: &D) -> Option<Candidate> {
@@ -140,6 +232,8 @@ mod tests {
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
+    use proptest::prelude::*;
+
     use super::super::demand::Slots;
     use super::*;
 
@@ -155,7 +249,7 @@ mod tests {
     fn the_most_room_of_the_sample_is_taken_off_the_copy() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let peers = Peers::new(NodeIndex(0), 4);
-        let mut hints = Hints::default();
+        let mut hints = Hints::new(NodeIndex(0));
         let mut best =
             |hints: &mut Hints<Slots>| hints.choose(&Slots(1), 32, Spread::Best, &peers, &mut rng);
         assert_eq!(best(&mut hints), None, "there is no snapshot yet");
@@ -181,7 +275,7 @@ mod tests {
     fn a_small_sample_spreads() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let peers = Peers::new(NodeIndex(0), 100);
-        let mut hints = Hints::default();
+        let mut hints = Hints::new(NodeIndex(0));
         let mut chosen = [0u32; 100];
         let mut free = vec![1; 100];
         free[50] = 20;
@@ -240,7 +334,7 @@ mod tests {
     fn the_inflow_is_learned_from_what_is_sent() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let peers = Peers::new(NodeIndex(0), 3);
-        let mut hints = Hints::default();
+        let mut hints = Hints::new(NodeIndex(0));
         for _ in 0..200 {
             hints.renew(&loads(&[0, 5, 5]));
             for _ in 0..3 {
@@ -248,5 +342,63 @@ mod tests {
             }
         }
         assert!((hints.mean_sent - 3.0).abs() < 0.01, "{}", hints.mean_sent);
+    }
+
+    /// What every node is dealt of the same snapshot.
+    fn hands(free: &[u32]) -> Vec<Vec<NodeIndex>> {
+        let hand = |this| {
+            let mut hints = Hints::new(NodeIndex(this));
+            hints.renew(&loads(free));
+            hints.deal(&Slots(1));
+            hints.hand
+        };
+        (0..).take(free.len()).map(hand).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn every_free_slot_is_dealt_to_one_node(free in prop::collection::vec(0u32..6, 1..40)) {
+            let hands = hands(&free);
+            let mut dealt = vec![0; free.len()];
+            for node in hands.iter().flatten() {
+                dealt[node.get()] += 1;
+            }
+            prop_assert_eq!(&dealt, &free);
+            let sizes = || hands.iter().map(Vec::len);
+            prop_assert!(sizes().max() <= sizes().min().map(|least| least + 1), "evenly");
+        }
+    }
+
+    #[test]
+    fn the_slots_of_the_emptiest_nodes_are_dealt_first() {
+        // Nine slots: two and one level of node 1, then one of three nodes each.
+        let hands = hands(&[0, 3, 1, 1, 0, 0]);
+        let mut first: Vec<NodeIndex> = hands
+            .iter()
+            .filter_map(|hand| hand.last().copied())
+            .collect();
+        first.sort_unstable();
+        assert_eq!(first, [1, 1, 1, 2, 3].map(NodeIndex));
+        assert!(hands.iter().all(|hand| hand.len() <= 1));
+    }
+
+    #[test]
+    fn a_node_uses_its_own_slots_before_it_draws() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let free = [0, 9, 9, 0, 0, 0];
+        let own = hands(&free);
+        let peers = Peers::new(NodeIndex(0), 6);
+        let mut hints = Hints::new(NodeIndex(0));
+        hints.renew(&loads(&free));
+        let mut hand = own[0].clone();
+        while let Some(expected) = hand.pop() {
+            let chosen = hints.choose(&Slots(1), 8, Spread::Dealt, &peers, &mut rng);
+            assert_eq!(chosen, Some(expected));
+        }
+        assert!(
+            hints
+                .choose(&Slots(1), 8, Spread::Dealt, &peers, &mut rng)
+                .is_some()
+        );
     }
 }

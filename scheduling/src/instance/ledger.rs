@@ -48,9 +48,9 @@ impl<D: Demand> Ledger<D> {
             used: D::default(),
             reserved: D::default(),
             free: capacity,
-            reservations: VecDeque::new(),
-            places: Vec::new(),
-            vacant: Vec::new(),
+            reservations: VecDeque::with_capacity(limits.reservations),
+            places: Vec::with_capacity(limits.running),
+            vacant: Vec::with_capacity(limits.running),
             started: 0,
             version: 0,
             limits,
@@ -69,6 +69,7 @@ impl<D: Demand> Ledger<D> {
         self.reserved
     }
 
+    #[inline]
     pub(super) const fn free(&self) -> D {
         self.free
     }
@@ -82,6 +83,7 @@ impl<D: Demand> Ledger<D> {
         self.places.len() - self.vacant.len()
     }
 
+    #[inline]
     fn changed(&mut self) {
         let taken = self.used.plus(&self.reserved);
         self.free = self
@@ -91,6 +93,7 @@ impl<D: Demand> Ledger<D> {
         self.version += 1;
     }
 
+    #[inline]
     pub(super) fn has_room(&self, demand: &D) -> bool {
         demand.fits(&self.free) && self.running() < self.limits.running
     }
@@ -183,12 +186,14 @@ impl<D: Demand> Ledger<D> {
     }
 
     /// Ends the leases whose time has come: a lease given at 0 for 5 ms holds before 5 and not at 5.
+    #[inline]
     pub(super) fn expire(&mut self, now: Millis) {
         while self.next_expiry().is_some_and(|expires| expires <= now) {
             self.remove(0);
         }
     }
 
+    #[inline]
     pub(super) fn next_expiry(&self) -> Option<Millis> {
         self.reservations.front().map(|first| first.expires)
     }

@@ -2,23 +2,35 @@
 //!
 //! A task is remembered until some time after its deadline. Nobody acts on a task after its deadline, so forgetting it then is
 //! safe; that is what bounds the memory. At the bound on its size a new task is refused rather than an old one forgotten.
-
-use std::collections::VecDeque;
+//! Room for all of them is taken at the start.
 
 use fdn_core::Millis;
 
+use super::index::{Index, Vacancy};
 use super::message::TaskId;
-use super::table::Table;
+use super::slab::Slab;
+
+#[derive(Clone, Copy, Debug)]
+struct Remembered<V> {
+    id: TaskId,
+    deadline: Millis,
+    value: V,
+}
 
 /// The memory of one scheduler.
 #[derive(Clone, Debug)]
 pub(super) struct Memory<V> {
-    table: Table<(Millis, V)>,
+    index: Index,
     /// By the time of remembering, which is nearly the order of the deadlines.
-    order: VecDeque<(Millis, TaskId)>,
+    tasks: Slab<Remembered<V>>,
     beyond: Millis,
-    limit: usize,
+    /// Nothing is forgotten before.
+    quiet_until: Millis,
 }
+
+/// Where a task is remembered: a look-up saved. It stays right until the task is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(u32);
 
 /// There is no room for another task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,60 +40,137 @@ impl<V: Copy> Memory<V> {
     /// Remembers `limit` tasks at most, each until `beyond` after its deadline.
     pub(super) fn new(beyond: Millis, limit: usize) -> Self {
         Self {
-            table: Table::default(),
-            order: VecDeque::new(),
+            index: Index::new(limit),
+            tasks: Slab::new(limit),
             beyond,
-            limit,
+            quiet_until: Millis::INFINITY,
         }
     }
 
     pub(super) const fn len(&self) -> usize {
-        self.table.len()
+        self.tasks.len()
+    }
+
+    #[inline]
+    fn find(&self, id: TaskId) -> Result<u32, Vacancy> {
+        let is = |slot| self.tasks.get(slot).is_some_and(|task| task.id == id);
+        self.index.find(id, is)
+    }
+
+    /// What became of a task, and where that is remembered.
+    #[inline]
+    pub(super) fn find_value(&self, id: TaskId) -> Option<(Place, V)> {
+        let slot = self.find(id).ok()?;
+        self.tasks.get(slot).map(|task| (Place(slot), task.value))
     }
 
     pub(super) fn get(&self, id: TaskId) -> Option<V> {
-        self.table.get(id).map(|(_, value)| value)
+        self.find_value(id).map(|(_, value)| value)
+    }
+
+    /// What is remembered of a task at its place, unless it was forgotten.
+    #[inline]
+    pub(super) fn at(&self, place: Place, id: TaskId) -> Option<V> {
+        let task = self.tasks.get(place.0)?;
+        (task.id == id).then_some(task.value)
+    }
+
+    /// What else became of a task, unless it was forgotten.
+    #[inline]
+    pub(super) fn change(&mut self, place: Place, id: TaskId, value: V) {
+        if let Some(task) = self.tasks.get_mut(place.0).filter(|task| task.id == id) {
+            task.value = value;
+        }
     }
 
     /// Remembers a task, or what else became of it.
-    pub(super) fn put(&mut self, id: TaskId, deadline: Millis, value: V) -> Result<(), Full> {
-        if let Some((until, known)) = self.table.get_mut(id) {
-            *until = deadline.max(*until);
-            *known = value;
-            return Ok(());
+    pub(super) fn put(&mut self, id: TaskId, deadline: Millis, value: V) -> Result<Place, Full> {
+        match self.find(id) {
+            Ok(slot) => {
+                self.renew(slot, deadline, value);
+                Ok(Place(slot))
+            }
+            Err(vacancy) => self.add(vacancy, id, deadline, value),
         }
-        if self.table.len() >= self.limit {
-            return Err(Full);
-        }
-        self.table.put(id, (deadline, value));
-        self.order.push_back((deadline, id));
-        Ok(())
     }
 
-    /// What else became of a task that is remembered.
-    pub(super) fn change(&mut self, id: TaskId, value: V) {
-        if let Some((_, known)) = self.table.get_mut(id) {
-            *known = value;
+    /// Remembers a task if `may` allows it, given what became of it; else says that and where it is.
+    #[inline]
+    pub(super) fn put_if(
+        &mut self,
+        id: TaskId,
+        deadline: Millis,
+        value: V,
+        may: impl FnOnce(V) -> bool,
+    ) -> Result<Result<Place, Full>, V> {
+        match self.find(id) {
+            Ok(slot) => {
+                let known = self.tasks.get(slot).map(|task| task.value);
+                if let Some(known) = known.filter(|known| !may(*known)) {
+                    return Err(known);
+                }
+                self.renew(slot, deadline, value);
+                Ok(Ok(Place(slot)))
+            }
+            Err(vacancy) => Ok(self.add(vacancy, id, deadline, value)),
+        }
+    }
+
+    fn add(
+        &mut self,
+        vacancy: Vacancy,
+        id: TaskId,
+        deadline: Millis,
+        value: V,
+    ) -> Result<Place, Full> {
+        let task = Remembered {
+            id,
+            deadline,
+            value,
+        };
+        let slot = self.tasks.push(task).ok_or(Full)?;
+        self.index.fill(vacancy, slot);
+        if self.tasks.len() == 1 {
+            self.quiet_until = deadline + self.beyond;
+        }
+        Ok(Place(slot))
+    }
+
+    fn renew(&mut self, slot: u32, deadline: Millis, value: V) {
+        if let Some(task) = self.tasks.get_mut(slot) {
+            task.value = value;
+            if deadline > task.deadline {
+                task.deadline = deadline;
+                self.tasks.renew(slot);
+            }
         }
     }
 
     /// Forgets the first task whose time has come, and says what became of it.
+    #[inline]
     pub(super) fn forget(&mut self, now: Millis) -> Option<V> {
-        while let Some(&(deadline, id)) = self.order.front() {
-            if deadline + self.beyond >= now {
-                return None;
-            }
-            self.order.pop_front();
-            match self.table.get(id) {
-                // A later attempt has a later deadline.
-                Some((until, _)) if until + self.beyond >= now => {
-                    self.order.push_back((until, id));
-                }
-                Some(_) => return self.table.remove(id).map(|(_, value)| value),
-                None => {}
-            }
+        if self.quiet_until >= now {
+            return None;
         }
-        None
+        self.forget_first(now)
+    }
+
+    fn forget_first(&mut self, now: Millis) -> Option<V> {
+        self.quiet_until = Millis::INFINITY;
+        let (slot, task) = self.tasks.first()?;
+        let (id, until) = (task.id, task.deadline + self.beyond);
+        if until >= now {
+            self.quiet_until = until;
+            return None;
+        }
+        self.index.remove(id, slot);
+        let forgotten = self.tasks.remove(slot);
+        // The next one is looked at with the next call.
+        self.quiet_until = self
+            .tasks
+            .first()
+            .map_or(Millis::INFINITY, |(_, next)| next.deadline + self.beyond);
+        forgotten.map(|task| task.value)
     }
 }
 
@@ -113,13 +202,40 @@ mod tests {
         memory.put(TaskId(1), ms(1.0), 1).unwrap();
         memory.put(TaskId(2), ms(1.0), 2).unwrap();
         assert_eq!(memory.put(TaskId(3), ms(1.0), 3), Err(Full));
-        assert_eq!(memory.put(TaskId(2), ms(1.0), 4), Ok(()), "known already");
-        memory.change(TaskId(1), 7);
+        let (place, _) = memory.find_value(TaskId(2)).unwrap();
+        assert_eq!(
+            memory.put(TaskId(2), ms(1.0), 4),
+            Ok(place),
+            "known already"
+        );
+        let (place, _) = memory.find_value(TaskId(1)).unwrap();
+        memory.change(place, TaskId(1), 7);
+        memory.change(place, TaskId(2), 8);
         assert_eq!(
             (memory.get(TaskId(1)), memory.get(TaskId(2))),
             (Some(7), Some(4))
         );
         while memory.forget(ms(2.0)).is_some() {}
-        assert_eq!(memory.put(TaskId(3), ms(3.0), 3), Ok(()));
+        assert_eq!(memory.at(place, TaskId(1)), None, "it was forgotten");
+        assert!(memory.put(TaskId(3), ms(3.0), 3).is_ok());
+        assert_eq!(memory.at(place, TaskId(1)), None, "its place has another");
+    }
+
+    #[test]
+    fn only_what_may_be_is_replaced() {
+        let mut memory = Memory::new(ms(0.0), 2);
+        let newer = |value: i32| move |known: i32| known < value;
+        let put = |memory: &mut Memory<i32>, value| {
+            memory.put_if(TaskId(1), ms(1.0), value, newer(value))
+        };
+        let place = put(&mut memory, 5).unwrap().unwrap();
+        assert_eq!(put(&mut memory, 4), Err(5));
+        assert_eq!(put(&mut memory, 6), Ok(Ok(place)));
+        assert_eq!(memory.at(place, TaskId(1)), Some(6));
+        memory.put(TaskId(2), ms(1.0), 1).unwrap();
+        assert_eq!(
+            memory.put_if(TaskId(3), ms(1.0), 1, newer(1)),
+            Ok(Err(Full))
+        );
     }
 }

@@ -32,6 +32,16 @@ impl fmt::Display for TaskId {
     }
 }
 
+/// Which global scheduler: each one that takes over has a larger number than all before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Term(pub u32);
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "term {}", self.0)
+    }
+}
+
 /// A scale-out task: one more instance is wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Task<D> {
@@ -86,7 +96,9 @@ pub struct Standing<D> {
     pub version: u64,
     /// What is neither used nor reserved.
     pub free: D,
-    /// The largest serial number of a placement that has arrived there.
+    /// The global scheduler that the node follows.
+    pub term: Term,
+    /// The largest serial number of a placement of that one that has arrived there.
     pub seen: u64,
 }
 
@@ -119,8 +131,8 @@ pub enum ToNode<D> {
     },
     /// The task for which room was reserved.
     Assign(Task<D>),
-    /// The global scheduler places a task, with the serial number of its placements on this node.
-    Place(Task<D>, u64),
+    /// The global scheduler of this term places a task, with the serial number of its placements on this node.
+    Place(Task<D>, Term, u64),
     /// Nothing may start this attempt or an earlier one from now on; was it started?
     Fence(Fence),
 }
@@ -139,8 +151,8 @@ pub struct Fence {
 /// What the global scheduler hears.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ToGlobal<D> {
-    /// A task for which no room was found otherwise.
-    Forward(Task<D>),
+    /// A task for which no room was found otherwise, for the global scheduler of this term and no other.
+    Forward(Task<D>, Term),
     /// A placed task comes back from a node without room.
     Bounce(Task<D>, Standing<D>),
     /// How a node stands.

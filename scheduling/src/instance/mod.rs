@@ -28,6 +28,12 @@
 //! 3. **A deadline.** Nobody starts a task after its deadline, so everybody may forget it some time later: memory is bounded by
 //!    a time window. It has a limit too; at the limit new tasks are refused, not old ones forgotten.
 //!
+//! Loss of the global scheduler is mended by the same rules. Each one has a term ([`Term`]), larger than all before it. One that
+//! takes over ([`Global::take_over`]) knows nothing; nodes that hear of it ([`Node::headed`]) say at once how they stand, and
+//! what they had forwarded to the one before is a broken chain: nobody can say whether it was placed, so when the origin
+//! sends it again it is told so, and a fence finds out. Nobody decides on messages that were meant for another term, so two at a
+//! time do no harm either.
+//!
 //! Reservations stand outside: they are made for a task and attempt, have a lease, and are only room kept free. Losing a yes or
 //! a release costs at most the lease.
 //!
@@ -68,6 +74,7 @@
 mod demand;
 mod global;
 mod hints;
+mod index;
 mod ledger;
 mod memory;
 mod message;
@@ -76,15 +83,15 @@ mod order;
 mod origin;
 mod peers;
 mod settings;
-mod table;
+mod slab;
 mod view;
 
 pub use demand::{Demand, Slots};
 pub use global::Global;
 pub use hints::Load;
 pub use message::{
-    Action, Fence, NodeIndex, Probe, Refusal, Running, Stage, Standing, Task, TaskId, ToGlobal,
-    ToNode, ToOrigin,
+    Action, Fence, NodeIndex, Probe, Refusal, Running, Stage, Standing, Task, TaskId, Term,
+    ToGlobal, ToNode, ToOrigin,
 };
 pub use node::Node;
 pub use origin::{Origin, OriginSettings, Settled, TooManyOpen};

@@ -43,16 +43,15 @@ pub(super) struct ShortestFirst<T> {
     arrivals: u64,
 }
 
-impl<T> Default for ShortestFirst<T> {
-    fn default() -> Self {
+impl<T> ShortestFirst<T> {
+    /// With room for so many; what is waiting is bounded by the caller.
+    pub(super) fn with_capacity(capacity: usize) -> Self {
         Self {
-            heap: BinaryHeap::new(),
+            heap: BinaryHeap::with_capacity(capacity),
             arrivals: 0,
         }
     }
-}
 
-impl<T> ShortestFirst<T> {
     pub(super) fn len(&self) -> usize {
         self.heap.len()
     }
@@ -87,7 +86,7 @@ mod tests {
 
     #[test]
     fn shortest_first_then_by_arrival_even_after_going_back() {
-        let mut queue = ShortestFirst::default();
+        let mut queue = ShortestFirst::with_capacity(4);
         for (remaining, item) in [(5.0, 'a'), (1.0, 'b'), (5.0, 'c'), (0.5, 'd')] {
             queue.push(Millis::new(remaining), item);
         }

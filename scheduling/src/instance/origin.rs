@@ -22,8 +22,10 @@ use fdn_core::Millis;
 use rand::{Rng, RngExt};
 
 use super::demand::Demand;
-use super::message::{Action, Fence, NodeIndex, Refusal, Task, TaskId, ToGlobal, ToNode, ToOrigin};
-use super::table::Table;
+use super::index::{Index, Vacancy};
+use super::message::{
+    Action, Fence, NodeIndex, Refusal, Task, TaskId, Term, ToGlobal, ToNode, ToOrigin,
+};
 
 /// Settings of an origin.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,7 +38,7 @@ pub struct OriginSettings {
     pub resend_most: Millis,
     /// For how long after the deadline nodes remember a task; less than their setting by the differences of clocks.
     pub memory: Millis,
-    /// Open tasks; one more is not accepted.
+    /// Open tasks, at most 2^24; one more is not accepted. Room for all is taken at the start.
     pub open: usize,
     /// Whether tasks go to the global scheduler at once.
     pub central: bool,
@@ -51,7 +53,7 @@ impl OriginSettings {
             resend: round_trip * 20.0,
             resend_most: round_trip * 640.0,
             memory: Millis::new(900.0),
-            open: 1 << 20,
+            open: 1 << 16,
             central: false,
         }
     }
@@ -89,6 +91,8 @@ struct Open<D> {
     task: Task<D>,
     phase: Phase,
     pause: Millis,
+    /// When something is to be done about it; other timers of it are stale.
+    due: Millis,
 }
 
 /// The origin.
@@ -96,10 +100,11 @@ struct Open<D> {
 pub struct Origin<D> {
     settings: OriginSettings,
     next: TaskId,
+    term: Term,
     lost: Vec<bool>,
     open: Vec<Option<Open<D>>>,
     vacant: Vec<u32>,
-    index: Table<u32>,
+    index: Index,
     timers: BinaryHeap<Reverse<(Millis, TaskId)>>,
 }
 
@@ -107,21 +112,23 @@ impl<D: Demand> Origin<D> {
     /// For this many nodes; ids of tasks begin at `first`, so that several origins use different ones.
     #[must_use]
     pub fn new(nodes: u32, first: TaskId, settings: OriginSettings) -> Self {
+        let limit = settings.open.min(1 << 24);
         Self {
             settings,
             next: first,
+            term: Term::default(),
             lost: vec![false; nodes as usize],
-            open: Vec::new(),
-            vacant: Vec::new(),
-            index: Table::default(),
-            timers: BinaryHeap::new(),
+            open: Vec::with_capacity(limit),
+            vacant: Vec::with_capacity(limit),
+            index: Index::new(limit),
+            timers: BinaryHeap::with_capacity(limit * 2),
         }
     }
 
     /// How many tasks are open.
     #[must_use]
     pub const fn open(&self) -> usize {
-        self.index.len()
+        self.open.len() - self.vacant.len()
     }
 
     /// One more instance is wanted.
@@ -136,7 +143,7 @@ impl<D: Demand> Origin<D> {
         rng: &mut impl Rng,
         actions: &mut Vec<Action<D>>,
     ) -> Result<TaskId, TooManyOpen> {
-        if self.open() >= self.settings.open {
+        if self.open() >= self.settings.open.min(1 << 24) {
             return Err(TooManyOpen { open: self.open() });
         }
         let id = self.next;
@@ -152,6 +159,7 @@ impl<D: Demand> Origin<D> {
             },
             phase: Phase::Sent(None),
             pause: self.settings.resend,
+            due: Millis::INFINITY,
         };
         let slot = match self.vacant.pop() {
             Some(slot) => {
@@ -163,7 +171,9 @@ impl<D: Demand> Origin<D> {
                 u32::try_from(self.open.len() - 1).expect("the limit is far below")
             }
         };
-        self.index.put(id, slot);
+        if let Err(vacancy) = self.slot(id) {
+            self.index.fill(vacancy, slot);
+        }
         self.send(now, slot, rng, actions);
         Ok(id)
     }
@@ -218,8 +228,8 @@ impl<D: Demand> Origin<D> {
         actions: &mut Vec<Action<D>>,
     ) -> Option<Settled> {
         while self.next_timer().is_some_and(|at| at <= now) {
-            let Reverse((_, id)) = self.timers.pop()?;
-            let Some(open) = self.find(id) else {
+            let Reverse((at, id)) = self.timers.pop()?;
+            let Some(open) = self.find(id).filter(|open| open.due == at) else {
                 continue;
             };
             let (deadline, is_sent) = (open.task.deadline, matches!(open.phase, Phase::Sent(_)));
@@ -263,6 +273,30 @@ impl<D: Demand> Origin<D> {
         }
     }
 
+    /// Another global scheduler has taken over: what was sent to the one before is fenced. What nodes had forwarded there is
+    /// fenced as soon as it is sent again, for its chain is broken.
+    pub fn headed(
+        &mut self,
+        now: Millis,
+        term: Term,
+        rng: &mut impl Rng,
+        actions: &mut Vec<Action<D>>,
+        settled: &mut Vec<Settled>,
+    ) {
+        if term <= self.term {
+            return;
+        }
+        self.term = term;
+        for slot in 0..self.open.len() {
+            if let Some(open) = &self.open[slot]
+                && matches!(open.phase, Phase::Sent(None))
+            {
+                let id = open.task.id;
+                settled.extend(self.fence(now, id, rng, actions));
+            }
+        }
+    }
+
     /// A node is there again.
     pub fn returned(&mut self, node: NodeIndex) {
         self.lost[node.get()] = false;
@@ -277,12 +311,21 @@ impl<D: Demand> Origin<D> {
         self.lost.resize(nodes, false);
     }
 
+    fn slot(&self, id: TaskId) -> Result<u32, Vacancy> {
+        let is = |slot: u32| {
+            let open = self.open[slot as usize].as_ref();
+            open.is_some_and(|open| open.task.id == id)
+        };
+        self.index.find(id, is)
+    }
+
     fn find(&self, id: TaskId) -> Option<&Open<D>> {
-        self.open[self.index.get(id)? as usize].as_ref()
+        self.open[self.slot(id).ok()? as usize].as_ref()
     }
 
     fn settle(&mut self, id: TaskId) -> Option<()> {
-        let slot = self.index.remove(id)?;
+        let slot = self.slot(id).ok()?;
+        self.index.remove(id, slot);
         self.open[slot as usize] = None;
         self.vacant.push(slot);
         Some(())
@@ -321,7 +364,7 @@ impl<D: Demand> Origin<D> {
 
     /// Sends whatever is due for a task once more, and sets its timer.
     fn repeat(&mut self, now: Millis, id: TaskId, actions: &mut Vec<Action<D>>) {
-        let Some(slot) = self.index.get(id) else {
+        let Ok(slot) = self.slot(id) else {
             return;
         };
         let Some(open) = &mut self.open[slot as usize] else {
@@ -330,7 +373,9 @@ impl<D: Demand> Origin<D> {
         let (task, most) = (open.task, self.settings.resend_most);
         match &open.phase {
             Phase::Sent(Some(node)) => actions.push(Action::Node(*node, ToNode::Submit(task))),
-            Phase::Sent(None) => actions.push(Action::Global(ToGlobal::Forward(task))),
+            Phase::Sent(None) => {
+                actions.push(Action::Global(ToGlobal::Forward(task, self.term)));
+            }
             Phase::Fencing(missing) => {
                 let fence = Fence {
                     id,
@@ -358,9 +403,20 @@ impl<D: Demand> Origin<D> {
         } else {
             most
         };
+        open.due = next;
         if next.is_finite() {
-            self.timers.push(Reverse((next, id)));
+            self.set_timer(next, id);
         }
+    }
+
+    /// Timers that are stale leave when there is no room for another one: half of them at least.
+    fn set_timer(&mut self, at: Millis, id: TaskId) {
+        if self.timers.len() == self.timers.capacity() {
+            let mut timers = std::mem::take(&mut self.timers);
+            timers.retain(|Reverse((at, id))| self.find(*id).is_some_and(|open| open.due == *at));
+            self.timers = timers;
+        }
+        self.timers.push(Reverse((at, id)));
     }
 
     fn fence(
@@ -370,7 +426,7 @@ impl<D: Demand> Origin<D> {
         rng: &mut impl Rng,
         actions: &mut Vec<Action<D>>,
     ) -> Option<Settled> {
-        let slot = self.index.get(id)?;
+        let slot = self.slot(id).ok()?;
         let nodes = self.lost.iter().map(|lost| !lost);
         let missing = std::iter::once(true).chain(nodes).collect();
         let open = self.open[slot as usize].as_mut()?;
@@ -392,7 +448,7 @@ impl<D: Demand> Origin<D> {
         if let (true, Some(node)) = (started, by) {
             return self.settle(id).map(|()| Settled::Started(id, node));
         }
-        let slot = self.index.get(id)?;
+        let slot = self.slot(id).ok()?;
         let open = self.open[slot as usize].as_mut()?;
         let Phase::Fencing(missing) = &mut open.phase else {
             return None;
@@ -415,7 +471,7 @@ impl<D: Demand> Origin<D> {
         rng: &mut impl Rng,
         actions: &mut Vec<Action<D>>,
     ) -> Option<Settled> {
-        let slot = self.index.get(id)?;
+        let slot = self.slot(id).ok()?;
         let open = self.open[slot as usize].as_mut()?;
         match &open.phase {
             Phase::Fencing(missing) if missing.iter().all(|missing| !missing) => {}

@@ -27,8 +27,11 @@ pub enum Spread {
     /// The one with the most room by the snapshot.
     Best,
     /// One at random, so that all are filled to one level by what is sent until the next snapshot.
-    #[default]
     Even,
+    /// Not one of a sample, but one of the slots that the snapshot deals to this node alone; when they are gone, as
+    /// [`Self::Even`].
+    #[default]
+    Dealt,
 }
 
 /// Settings of a node's scheduler.
@@ -59,8 +62,14 @@ pub struct Settings {
 }
 
 /// The bounds of a node's tables, and what happens there.
+///
+/// Room for all of it is taken at the start, so that nothing grows while tasks arrive. Slots used last are used first, so what
+/// is touched, and takes physical memory, is what was in use together at one time: for unit slots 40 octets per remembered task
+/// and 16 to 32 octets of index per task of the limit, 80 per question to two nodes, 32 per reservation, 28 per instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
+    /// Tasks that wait for their turn until [`super::Node::poll`]; with one more, the shortest of them have theirs at once.
+    pub queue: usize,
     /// Tasks for which other nodes are being asked; one more goes to the global scheduler without asking.
     pub probing: usize,
     /// Reservations; one more is answered with no.
@@ -76,6 +85,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            queue: 1024,
             probing: 4096,
             reservations: 1024,
             waiters: 65_536,
@@ -135,6 +145,7 @@ impl Settings {
         let above_zero = |span: Millis| span > Millis::ZERO && span.is_finite();
         let at_least_zero = |span: Millis| span >= Millis::ZERO && span.is_finite();
         let limits = [
+            self.limits.queue,
             self.limits.probing,
             self.limits.reservations,
             self.limits.waiters,
@@ -188,9 +199,11 @@ pub struct GlobalSettings {
     pub under_way: Millis,
     /// How many tasks that fit nowhere are passed over in search of one that fits.
     pub look_ahead: usize,
-    /// Tasks that wait; one more is refused.
+    /// Tasks that wait; one more is refused. Room for all is taken at the start, as for the limits that follow.
     pub queue: usize,
-    /// Remembered tasks; one more is refused, for it could be placed twice.
+    /// Placements that no node has confirmed; with so many under way, tasks wait.
+    pub placements: usize,
+    /// Remembered tasks, at most 2^24; one more is refused, for it could be placed twice.
     pub memory_limit: usize,
 }
 
@@ -202,8 +215,9 @@ impl GlobalSettings {
             memory: Millis::new(1000.0),
             under_way: round_trip * 10.0,
             look_ahead: 16,
-            queue: 1 << 20,
-            memory_limit: 1 << 22,
+            queue: 1 << 16,
+            placements: 1 << 16,
+            memory_limit: 1 << 20,
         }
     }
 }

@@ -11,7 +11,7 @@
 use super::demand::Demand;
 use super::message::NodeIndex;
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Entry<D> {
     room: u32,
     bound: D,
@@ -64,10 +64,14 @@ impl<D: Demand> View<D> {
         while at > 1 {
             at /= 2;
             let (left, right) = (self.entries[at * 2], self.entries[at * 2 + 1]);
-            self.entries[at] = Entry {
+            let entry = Entry {
                 room: left.room.max(right.room),
                 bound: left.bound.ceiling(&right.bound),
             };
+            if entry == self.entries[at] {
+                return;
+            }
+            self.entries[at] = entry;
         }
     }
 

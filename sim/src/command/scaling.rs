@@ -2,7 +2,9 @@
 
 use std::io::Write;
 
+use clap::ValueEnum;
 use fdn_core::Millis;
+use fdn_scheduling::instance::Spread;
 
 use super::{Format, print, print_json};
 use crate::Error;
@@ -10,6 +12,27 @@ use crate::progress::Progress;
 use crate::report::{Cell, Table};
 use crate::scaling::{Outcome, Scheduler, Setup, simulate};
 use crate::seed::Seed;
+
+/// Which node a hint names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum HintSpread {
+    /// The one with the most room of a random sample
+    Best,
+    /// One of a random sample, so that all are filled to one level
+    Even,
+    /// That of a free slot dealt to the sender alone
+    Dealt,
+}
+
+impl From<HintSpread> for Spread {
+    fn from(spread: HintSpread) -> Self {
+        match spread {
+            HintSpread::Best => Self::Best,
+            HintSpread::Even => Self::Even,
+            HintSpread::Dealt => Self::Dealt,
+        }
+    }
+}
 
 /// Arguments of `fdn sim scaling`.
 #[derive(Debug, clap::Args)]
@@ -55,9 +78,9 @@ pub struct Args {
     /// Of how many random nodes a hint names one
     #[arg(long, value_name = "N", default_value_t = 8)]
     hint_sample: u32,
-    /// A hint names the best of them by the snapshot, rather than one at random that fills all evenly
-    #[arg(long)]
-    hint_best: bool,
+    /// Which node a hint names
+    #[arg(long, value_name = "H", value_enum, default_value = "dealt")]
+    hint_spread: HintSpread,
     /// How long a node gathers changes before it tells the global scheduler, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1.0)]
     notice_ms: f64,
@@ -70,6 +93,9 @@ pub struct Args {
     /// Number of nodes that are lost during the run
     #[arg(long, value_name = "N", default_value_t = 0)]
     lost_nodes: u32,
+    /// How often the global scheduler is lost and another one takes over
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    lost_heads: u32,
     /// Largest p99 at which the rate counts as sustained, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 5.0)]
     limit_ms: f64,
@@ -97,11 +123,12 @@ impl Args {
             changed_cost: Millis::new(self.list_us / 4e3),
             snapshot_age: Millis::new(self.snapshot_ms),
             hint_sample: self.hint_sample,
-            hint_best: self.hint_best,
+            hint_spread: self.hint_spread.into(),
             notice_every: Millis::new(self.notice_ms),
             loss: self.loss,
             duplicate: self.duplicate,
             lost_nodes: self.lost_nodes,
+            lost_heads: self.lost_heads,
             limit: Millis::new(self.limit_ms),
             seed: Seed(self.seed),
             ..Setup::default()

@@ -1,6 +1,7 @@
 //! Experiment "hints": the task itself sent by a snapshot, against the probe of two.
 
 use fdn_core::Millis;
+use fdn_scheduling::instance::Spread;
 use rayon::prelude::*;
 
 use super::e3::{curve, filling, steady, steady_short};
@@ -13,50 +14,55 @@ use crate::scaling::{Scheduler, Setup, simulate, sustainable};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hints;
 
-/// Which scheduler, snapshots how old, and whether the best of the sample is taken rather than one in proportion.
+/// Which scheduler, snapshots how old, and which node a hint names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Way {
     scheduler: Scheduler,
     age_ms: f64,
-    best: bool,
+    spread: Spread,
 }
 
-const WAYS: [Way; 7] = [
+const WAYS: [Way; 10] = [
     Way {
         scheduler: Scheduler::LocalProbeGlobal,
         age_ms: 0.0,
-        best: false,
+        spread: Spread::Dealt,
     },
-    way(2.0, false),
-    way(5.0, false),
-    way(20.0, false),
-    way(2.0, true),
-    way(5.0, true),
-    way(20.0, true),
+    way(2.0, Spread::Dealt),
+    way(5.0, Spread::Dealt),
+    way(20.0, Spread::Dealt),
+    way(2.0, Spread::Even),
+    way(5.0, Spread::Even),
+    way(20.0, Spread::Even),
+    way(2.0, Spread::Best),
+    way(5.0, Spread::Best),
+    way(20.0, Spread::Best),
 ];
 
-const fn way(age_ms: f64, best: bool) -> Way {
+const fn way(age_ms: f64, spread: Spread) -> Way {
     Way {
         scheduler: Scheduler::Hints,
         age_ms,
-        best,
+        spread,
     }
 }
 
 impl Way {
     fn name(self) -> String {
-        match (self.scheduler, self.best) {
-            (Scheduler::Hints, true) => format!("hints, best of 8, {} ms", self.age_ms),
-            (Scheduler::Hints, false) => format!("hints, even, {} ms", self.age_ms),
-            _ => "local-probe-global".to_owned(),
-        }
+        let spread = match self.spread {
+            _ if self.scheduler != Scheduler::Hints => return "local-probe-global".to_owned(),
+            Spread::Best => "best of 8",
+            Spread::Even => "even",
+            Spread::Dealt => "dealt",
+        };
+        format!("hints, {spread}, {} ms", self.age_ms)
     }
 
     fn on(self, setup: Setup) -> Setup {
         Setup {
             scheduler: self.scheduler,
             snapshot_age: Millis::new(self.age_ms),
-            hint_best: self.best,
+            hint_spread: self.spread,
             ..setup
         }
     }
@@ -86,7 +92,9 @@ impl Experiment for Hints {
         let mut outcome = Outcome {
             conditions: "As E3, utilization 0.95, steady state, 300 000 tasks. A snapshot of all nodes is at most so many ms old when the \
                 next one arrives. Best of 8: the node with the most room of eight random ones. Even: one of the eight, so that all \
-                are filled to one level by what is sent until the next snapshot."
+                are filled to one level by what is sent until the next snapshot. Dealt: the slots that the snapshot shows free are \
+                dealt to all nodes, each uses its own first, then as even. Filling: six mean lifetimes from an empty cluster, all \
+                tasks counted, as published."
                 .to_owned(),
             ..Outcome::default()
         };
@@ -106,7 +114,7 @@ impl Experiment for Hints {
         outcome.notes.push(
             "At 100 000/s a free slot is taken after 5 ms in the mean, at 400 000/s after 1.25 ms: a snapshot of 5 ms says little of single \
              slots then, and its best nodes are overrun by everybody's tasks; sending in proportion keeps hints better than \
-             chance. Messages do not count snapshots: n nodes get 1000/age of them per second."
+             chance, and dealing the slots out keeps everybody off the others' until all are gone. Messages do not count snapshots: n nodes get 1000/age of them per second."
                 .to_owned(),
         );
         Ok(outcome)
@@ -122,13 +130,24 @@ fn latencies(context: &Context<'_>, outcome: &mut Outcome) -> Result<(), Error> 
         .par_iter()
         .map(|&(rate, way)| {
             let setup = steady(context.effort, way.scheduler, 0.95);
+            let filling = Setup {
+                warm_up: 0.0,
+                ..filling(way.scheduler, 0.95)
+            };
             let rate_per_s = RATES[rate].0;
-            let found = simulate(&way.on(Setup {
-                rate_per_s,
-                ..setup
-            }));
+            let at_rate = |setup| {
+                simulate(&way.on(Setup {
+                    rate_per_s,
+                    ..setup
+                }))
+            };
+            let found = at_rate(setup)?;
+            let filling = at_rate(Setup {
+                tasks: filling.tasks.min(setup.tasks),
+                ..filling
+            })?;
             part.advance(1);
-            found
+            Ok((found, filling.latency.p99_ms))
         })
         .collect();
     let found = found?;
@@ -138,23 +157,25 @@ fn latencies(context: &Context<'_>, outcome: &mut Outcome) -> Result<(), Error> 
             "rate per s",
             "scheduler",
             "p99 ms",
+            "filling",
             "published p99 ms",
             "reaches global",
             "messages per task",
             "sustained",
         ],
     );
-    for ((rate, way), found) in runs.iter().zip(&found) {
+    for ((rate, way), (found, filling)) in runs.iter().zip(&found) {
         let (rate_per_s, probes, hints) = RATES[*rate];
-        let published = match (way.scheduler, way.best, way.age_ms) {
+        let published = match (way.scheduler, way.spread, way.age_ms) {
             (Scheduler::LocalProbeGlobal, ..) => probes,
-            (_, true, 5.0) => Some(hints),
+            (_, Spread::Best, 5.0) => Some(hints),
             _ => None,
         };
         table.row([
             Cell::Number(rate_per_s, 0),
             Cell::from(way.name()),
             Cell::Number(found.latency.p99_ms, 3),
+            Cell::Number(*filling, 3),
             published.map_or(Cell::Empty, |p99| Cell::Number(p99, 2)),
             Cell::Number(found.reached_global, 4),
             Cell::Number(found.messages_per_task, 2),
@@ -162,9 +183,9 @@ fn latencies(context: &Context<'_>, outcome: &mut Outcome) -> Result<(), Error> 
         ]);
     }
     for (runs, found) in runs.chunks(WAYS.len()).zip(found.chunks(WAYS.len())) {
-        for ((rate, way), hints) in runs.iter().zip(found).filter(|((_, way), _)| {
+        for ((rate, way), (hints, filling)) in runs.iter().zip(found).filter(|((_, way), _)| {
             way.scheduler == Scheduler::Hints
-                && !way.best
+                && way.spread == Spread::Dealt
                 && (way.age_ms == 5.0 || way.age_ms == 2.0)
         }) {
             let what = format!(
@@ -172,10 +193,14 @@ fn latencies(context: &Context<'_>, outcome: &mut Outcome) -> Result<(), Error> 
                 way.name(),
                 RATES[*rate].0
             );
-            let ratio = hints.latency.p99_ms / found[0].latency.p99_ms;
-            outcome
-                .gates
-                .push(Gate::new(what, ratio, Bound::AtMost(0.7)));
+            let ratio = hints.latency.p99_ms / found[0].0.latency.p99_ms;
+            let mut gate = |what, ratio| {
+                outcome
+                    .gates
+                    .push(Gate::new(what, ratio, Bound::AtMost(0.7)));
+            };
+            gate(format!("{what}, steady"), ratio);
+            gate(format!("{what}, filling"), filling / found[0].1);
         }
     }
     outcome.tables.push(table);
@@ -183,8 +208,8 @@ fn latencies(context: &Context<'_>, outcome: &mut Outcome) -> Result<(), Error> 
 }
 
 fn rates(context: &Context<'_>, outcome: &mut Outcome) -> Result<(), Error> {
-    let ways = [WAYS[0], WAYS[2], WAYS[3], WAYS[5]];
-    let part = context.progress.begin("hints: sustained rates", 8);
+    let ways = [WAYS[0], WAYS[2], WAYS[3], WAYS[5], WAYS[8]];
+    let part = context.progress.begin("hints: sustained rates", 10);
     let mut table = Table::new(
         "Rates sustained with p99 within 5 ms at utilization 0.95, tasks per second (median of 3 seeds)",
         &["scheduler", "steady", "filling"],
@@ -208,7 +233,8 @@ fn rates(context: &Context<'_>, outcome: &mut Outcome) -> Result<(), Error> {
         found.push(rates);
     }
     for (at, state) in ["steady", "filling"].into_iter().enumerate() {
-        for (way, rates) in ways.iter().zip(&found).skip(1).filter(|(way, _)| !way.best) {
+        let dealt = |(way, _): &(&Way, &[f64; 2])| way.spread == Spread::Dealt;
+        for (way, rates) in ways.iter().zip(&found).skip(1).filter(dealt) {
             let what = format!(
                 "sustained rate over that of two probes, {}, {state}",
                 way.name()

@@ -1,9 +1,9 @@
 //! What does not come after a constant span: instances end, snapshots are taken, timers run out, nodes are lost.
 
 use fdn_core::Millis;
-use fdn_scheduling::instance::{Load, NodeIndex, Running, Settled, Slots};
+use fdn_scheduling::instance::{Global, Load, NodeIndex, Running, Settled, Slots, Term};
 
-use super::world::{Event, Host, World};
+use super::world::{Event, Host, World, capacities, global_settings};
 
 impl World<'_> {
     pub(super) fn happen(&mut self, event: Event) {
@@ -36,6 +36,13 @@ impl World<'_> {
             }
             Event::Lose(node) => self.lose(node),
             Event::Hear(node) => self.hear(node),
+            Event::LoseHead => {
+                self.head_lost = true;
+                self.decision = Millis::INFINITY;
+                let detection = self.setup.delay * 40.0;
+                self.events.push(self.now + detection, Event::TakeOver);
+            }
+            Event::TakeOver => self.take_over(),
         }
     }
 
@@ -88,6 +95,30 @@ impl World<'_> {
         let mut settled = Vec::new();
         let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
         self.origin.lost(self.now, lost, rng, actions, &mut settled);
+        self.settled(settled);
+        self.set_origin_timer();
+    }
+
+    /// Another global scheduler, which knows nothing yet; everybody hears of it.
+    fn take_over(&mut self) {
+        let term = Term(self.global.term().0 + 1);
+        self.head_lost = false;
+        self.global = Global::take_over(&capacities(self.setup), term, global_settings(self.setup));
+        for at in 0..self.hosts.len() {
+            let node = self.hosts[at].node.index();
+            if self.hosts[at].lost {
+                self.global.lost(node);
+                continue;
+            }
+            let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
+            self.hosts[at].node.headed(term);
+            self.hosts[at].node.poll(self.now, rng, actions);
+            self.set_timer(node);
+        }
+        let mut settled = Vec::new();
+        let (rng, actions) = (&mut self.rng.choices, &mut self.actions);
+        self.origin
+            .headed(self.now, term, rng, actions, &mut settled);
         self.settled(settled);
         self.set_origin_timer();
     }

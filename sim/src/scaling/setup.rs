@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use fdn_core::Millis;
-use fdn_scheduling::instance::HINT_SAMPLE_MAX;
+use fdn_scheduling::instance::{HINT_SAMPLE_MAX, Spread};
 use serde::Serialize;
 
 use crate::Error;
@@ -65,8 +65,8 @@ pub struct Setup {
     pub snapshot_age: Millis,
     /// Of how many random nodes a hint is the best.
     pub hint_sample: u32,
-    /// Whether a hint names the best of them, rather than one at random that fills all evenly.
-    pub hint_best: bool,
+    /// Which of them, if any.
+    pub hint_spread: Spread,
     /// How long a node gathers changes before it tells the global scheduler.
     pub notice_every: Millis,
     /// The probability that a message is lost.
@@ -75,6 +75,8 @@ pub struct Setup {
     pub duplicate: f64,
     /// How many nodes are lost, at times spread over the run.
     pub lost_nodes: u32,
+    /// How often the global scheduler is lost, and another one takes over, at times spread over the run.
+    pub lost_heads: u32,
     /// The largest p99 at which the rate counts as sustained.
     pub limit: Millis,
     /// Whether the run ends as soon as its p99 is beyond the limit for certain.
@@ -103,11 +105,12 @@ impl Default for Setup {
             changed_cost: Millis::new(0.005),
             snapshot_age: Millis::new(5.0),
             hint_sample: 8,
-            hint_best: false,
+            hint_spread: Spread::Dealt,
             notice_every: Millis::new(1.0),
             loss: 0.0,
             duplicate: 0.0,
             lost_nodes: 0,
+            lost_heads: 0,
             limit: Millis::new(5.0),
             give_up: false,
             seed: Seed(1),
@@ -134,10 +137,10 @@ impl Setup {
         (self.tasks as f64 * self.warm_up) as u64
     }
 
-    /// Whether every message arrives once and every node stays.
+    /// Whether every message arrives once, and every node and the global scheduler stay.
     #[must_use]
     pub fn is_reliable(&self) -> bool {
-        self.loss == 0.0 && self.duplicate == 0.0 && self.lost_nodes == 0
+        self.loss == 0.0 && self.duplicate == 0.0 && self.lost_nodes + self.lost_heads == 0
     }
 
     /// Checks every value.

@@ -125,13 +125,13 @@ impl Tasks {
             ToNode::Hint(task, _) => self.passed_on(task.id),
             ToNode::Probe(probe) => self.passed_on(probe.id),
             ToNode::Reply { id, .. } | ToNode::Release { id, .. } => self.recorder.message(id.0),
-            ToNode::Assign(task) | ToNode::Place(task, _) => self.recorder.message(task.id.0),
+            ToNode::Assign(task) | ToNode::Place(task, ..) => self.recorder.message(task.id.0),
         }
     }
 
     pub(super) fn sent_to_global(&mut self, message: &ToGlobal<Slots>) {
         match message {
-            ToGlobal::Forward(task) => {
+            ToGlobal::Forward(task, _) => {
                 // The first leg comes from the origin itself.
                 if task.leg > 0 {
                     self.passed_on(task.id);

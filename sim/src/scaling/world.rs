@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use fdn_core::Millis;
 use fdn_scheduling::instance::{
-    Action, Global, GlobalSettings, Load, Node, NodeIndex, Origin, OriginSettings, Policy, Running,
-    Settings, Slots, Spread, TaskId, ToGlobal, ToNode, ToOrigin,
+    Action, Global, GlobalSettings, Limits, Load, Node, NodeIndex, Origin, OriginSettings, Policy,
+    Running, Settings, Slots, TaskId, ToGlobal, ToNode, ToOrigin,
 };
 use rand::RngExt;
 
@@ -46,6 +46,9 @@ pub(super) enum Event {
     /// A node is lost, and the others hear of it.
     Lose(NodeIndex),
     Hear(NodeIndex),
+    /// The global scheduler is lost, and another one takes over.
+    LoseHead,
+    TakeOver,
 }
 
 /// What comes next.
@@ -82,6 +85,7 @@ pub(super) struct World<'a> {
     pub(super) now: Millis,
     pub(super) hosts: Vec<Host>,
     pub(super) global: Global<Slots>,
+    pub(super) head_lost: bool,
     pub(super) origin: Origin<Slots>,
     pub(super) rng: Streams,
     pub(super) mail: Lane<Mail>,
@@ -112,26 +116,57 @@ const fn policy(scheduler: Scheduler) -> Policy {
     }
 }
 
+/// As production has them, but no more than the tasks of the run can need, for there are hundreds of nodes in one memory.
+fn limits(setup: &Setup, usual: Limits) -> Limits {
+    // A task passes through a few nodes; some nodes see more of them than others.
+    let passing = setup.tasks.saturating_mul(16) / u64::from(setup.nodes) + 1024;
+    let most = |limit: usize| limit.min(passing.min(setup.tasks * 4) as usize).max(1);
+    Limits {
+        queue: most(usual.queue),
+        probing: most(usual.probing),
+        reservations: most(usual.reservations),
+        waiters: most(usual.waiters),
+        running: usual.running.min(setup.slots as usize),
+        memory: most(usual.memory),
+    }
+}
+
+/// A message is never faster than the work on it, and a network without delay still has a round trip to wait for.
+fn round_trip(setup: &Setup) -> Millis {
+    (setup.delay + setup.message_cost) * 2.0 + Millis::new(0.01)
+}
+
+pub(super) fn global_settings(setup: &Setup) -> GlobalSettings {
+    GlobalSettings {
+        queue: setup.tasks as usize,
+        memory_limit: setup.tasks as usize,
+        ..GlobalSettings::for_round_trip(round_trip(setup))
+    }
+}
+
+pub(super) fn capacities(setup: &Setup) -> Vec<Slots> {
+    vec![Slots(setup.slots); setup.nodes as usize]
+}
+
 fn exponential(rng: &mut Rng, mean: Millis) -> Millis {
     mean * -(1.0 - rng.random::<f64>()).ln()
 }
 
 impl<'a> World<'a> {
     pub(super) fn new(setup: &'a Setup) -> Result<Self, Error> {
-        // A message is never faster than the work on it, and a network without delay still has a round trip to wait for.
-        let round_trip = (setup.delay + setup.message_cost) * 2.0 + Millis::new(0.01);
+        let round_trip = round_trip(setup);
         let settings = Settings {
             notice_every: setup.notice_every,
             refresh: Millis::new(500.0).max(setup.notice_every),
             hint_sample: setup.hint_sample,
-            hint_spread: if setup.hint_best {
-                Spread::Best
-            } else {
-                Spread::Even
-            },
+            hint_spread: setup.hint_spread,
             ..Settings::for_round_trip(round_trip)
         }
         .with_policy(policy(setup.scheduler));
+        let settings = Settings {
+            limits: limits(setup, settings.limits),
+            ..settings
+        };
         let capacity = Slots(setup.slots);
         let host = |at| {
             let node = Node::new(NodeIndex(at), setup.nodes, capacity, settings);
@@ -154,15 +189,15 @@ impl<'a> World<'a> {
             } else {
                 defaults.resend
             },
-            open: usize::MAX,
+            open: setup.tasks as usize,
             ..defaults
         };
-        let global = GlobalSettings::for_round_trip(round_trip);
         Ok(Self {
             setup,
             now: Millis::ZERO,
             hosts: hosts?,
-            global: Global::new(&vec![capacity; setup.nodes as usize], global),
+            global: Global::new(&capacities(setup), global_settings(setup)),
+            head_lost: false,
             origin: Origin::new(setup.nodes, TaskId(0), origin),
             rng: Streams {
                 arrivals: setup.seed.stream("arrivals"),
@@ -218,6 +253,10 @@ impl<'a> World<'a> {
         for (count, node) in (1..=self.setup.lost_nodes).zip((0..self.setup.nodes).rev()) {
             let share = f64::from(count) / f64::from(self.setup.lost_nodes + 1);
             self.events.push(span * share, Event::Lose(NodeIndex(node)));
+        }
+        for count in 1..=self.setup.lost_heads {
+            let share = f64::from(count) / f64::from(self.setup.lost_heads + 1);
+            self.events.push(span * share, Event::LoseHead);
         }
     }
 
@@ -333,6 +372,7 @@ impl<'a> World<'a> {
                     self.work.push(self.now, node);
                 }
             }
+            Mail::Global(_) if self.head_lost => {}
             Mail::Global(message) => {
                 self.global.receive(self.now, message, &mut self.actions);
                 self.wake_global();

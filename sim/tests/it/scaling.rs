@@ -174,6 +174,7 @@ fn a_rough_network_with_lost_nodes_breaks_no_rule_and_loses_no_task() {
                 loss: 0.02,
                 duplicate: 0.02,
                 lost_nodes: 3,
+                lost_heads: 2,
                 delay: Millis::new(0.1),
                 seed: Seed(seed),
                 ..small(scheduler)

@@ -135,7 +135,7 @@ impl<H: Host> Actor<H> {
             info!(node = %self.me.node, epoch = epoch.0, "this node is the head");
             let slots = self.directory.all();
             let capacities: Vec<_> = slots.iter().map(|slot| slot.capacity).collect();
-            let mut global = Global::new(&capacities, self.settings.global());
+            let mut global = Global::take_over(&capacities, epoch.term(), self.settings.global());
             for (slot, index) in slots.iter().zip(0..) {
                 if slot.gone.is_some() {
                     global.lost(NodeIndex(index));
@@ -143,7 +143,15 @@ impl<H: Host> Actor<H> {
             }
             self.global = Some(global);
         }
-        self.end_attempts_under_other_heads((epoch, key));
+        self.node.headed(epoch.term());
+        self.origin.headed(
+            self.now,
+            epoch.term(),
+            &mut self.rng,
+            &mut self.origin_actions,
+            &mut self.settled,
+        );
+        self.settle_all();
     }
 
     /// The others have given this node up, or would not have it as it is: it begins anew, as the next incarnation, and joins. Its
@@ -269,7 +277,7 @@ impl<H: Host> Actor<H> {
         }
         metrics.quorum.set(self.acts().into());
         metrics.head.set(self.global.is_some().into());
-        metrics.epoch.set(i64::try_from(self.election.epoch().0).unwrap_or(i64::MAX));
+        metrics.epoch.set(self.election.epoch().0.into());
         metrics.open.set(gauge(self.own.open()));
         metrics.placed.set(gauge(self.own.placed()));
         metrics.running.set(gauge(self.running.len()));

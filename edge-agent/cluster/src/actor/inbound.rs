@@ -1,7 +1,7 @@
 //! What comes from other nodes, and from this one to itself.
 
 use fdn_core::{Millis, Resources};
-use fdn_scheduling::instance::{NodeIndex, Probe, TaskId, ToGlobal, ToNode, ToOrigin};
+use fdn_scheduling::instance::{NodeIndex, Probe, TaskId, Term, ToGlobal, ToNode, ToOrigin};
 use tracing::debug;
 
 use super::{Actor, Luggage};
@@ -180,7 +180,7 @@ impl<H: Host> Actor<H> {
             }
             Body::Notice(notice) => {
                 self.is_for_this_head(notice.epoch)?;
-                let standing = standing_in(&notice.standing, from);
+                let standing = standing_in(&notice.standing, from, notice.epoch);
                 self.global_hears(ToGlobal::Notice(standing));
             }
             Body::Loads(loads) => {
@@ -207,7 +207,7 @@ impl<H: Host> Actor<H> {
     }
 
     /// Whether this node is the head of that number.
-    fn is_for_this_head(&self, epoch: u64) -> Result<(), Ignored> {
+    fn is_for_this_head(&self, epoch: u32) -> Result<(), Ignored> {
         let is_it = self.global.is_some()
             && self.election.head().is_some_and(|(known, _)| known.0 == epoch);
         is_it.then_some(()).ok_or(Ignored::Because("other head"))
@@ -215,17 +215,14 @@ impl<H: Host> Actor<H> {
 
     fn task(&mut self, from: NodeIndex, body: proto::Task) -> Result<(), Ignored> {
         let way = Way::try_from(body.way).map_err(|_| Unreadable("way"))?;
-        let (number, standing) = (body.number, body.standing);
+        let (number, standing, epoch) = (body.number, body.standing, body.epoch);
         let (task, baggage) = task_in(body, self.settings.limits.payload.as_usize())?;
-        let (id, attempt, epoch) = (task.id, task.attempt, baggage.epoch);
+        let (id, attempt) = (task.id, task.attempt);
         let is_for_global = matches!(way, Way::Forward | Way::Bounce);
         if is_for_global {
-            self.may_be_placed(id, attempt, epoch)?;
+            self.is_for_this_head(epoch)?;
         } else {
             self.may_start(id, attempt, baggage.issue)?;
-        }
-        if way == Way::Place && epoch < self.election.epoch().0 {
-            return Err(Ignored::Because("other head"));
         }
         let luggage = Luggage {
             baggage,
@@ -244,11 +241,11 @@ impl<H: Host> Actor<H> {
                 self.node_hears(ToNode::Hint(task, hops));
             }
             Way::Assign => self.node_hears(ToNode::Assign(task)),
-            Way::Place => self.node_hears(ToNode::Place(task, number)),
-            Way::Forward => self.global_hears(ToGlobal::Forward(task)),
+            Way::Place => self.node_hears(ToNode::Place(task, Term(epoch), number)),
+            Way::Forward => self.global_hears(ToGlobal::Forward(task, Term(epoch))),
             Way::Bounce => {
                 let standing = standing.ok_or(Unreadable("standing"))?;
-                let standing = standing_in(&standing, from);
+                let standing = standing_in(&standing, from, epoch);
                 self.global_hears(ToGlobal::Bounce(task, standing));
             }
         }
@@ -269,23 +266,6 @@ impl<H: Host> Actor<H> {
             }
             None => Err(Ignored::Because("unknown origin")),
         }
-    }
-
-    /// A head places only what began under it.
-    fn may_be_placed(&mut self, id: TaskId, attempt: u32, epoch: u64) -> Result<(), Ignored> {
-        let Some((known, _)) = self.election.head().filter(|_| self.global.is_some()) else {
-            return Err(Ignored::Because("other head"));
-        };
-        if epoch > known.0 {
-            return Err(Ignored::Because("other head"));
-        }
-        // Before the first head there was none that could have placed it.
-        if epoch < known.0 && known.0 > 1 {
-            let broken = proto::Attempt { id: id.0, attempt };
-            self.send_to(Tag::of_task(id), Body::Broken(broken));
-            return Err(Ignored::Because("older than this head"));
-        }
-        Ok(())
     }
 
     fn probe(&mut self, from: NodeIndex, probe: &proto::Probe) -> Result<(), Ignored> {

@@ -9,8 +9,8 @@
 //!   up starts nothing. Its own tasks may still use its own room, which nobody else can hand out meanwhile.
 //! - *New nodes and old attempts.* A fence asks those nodes that its origin knows. So an attempt may start only on nodes that its
 //!   origin knew when it began: attempts are numbered per origin, and each origin tells each new node from which number on.
-//! - *New heads.* A head knows nothing of its predecessor's placements. It takes only attempts that began when their
-//!   origin knew of it; origins end all older attempts by fences, and begin anew.
+//! - *New heads.* The epoch of the head is the term of its global scheduler. A head that takes over begins without memory, and what was given to its
+//!   predecessor is a broken chain, which its origin ends by a fence (`fdn_scheduling::instance`).
 
 mod changes;
 mod command;

@@ -75,24 +75,24 @@ impl<H: Host> Actor<H> {
                 ..
             } => self.start(&task, stage, running),
             Action::Node(to, message) => self.node_to_node(to, message),
-            Action::Global(ToGlobal::Forward(task)) => {
-                if let Some(body) = self.passed_on(Way::Forward, &task, Step::Forwarded, 0) {
+            Action::Global(ToGlobal::Forward(task, term)) => {
+                if let Some(mut body) = self.passed_on(Way::Forward, &task, Step::Forwarded, 0) {
+                    body.epoch = term.0;
                     self.send_to_head(Body::Task(body));
                 }
             }
             Action::Global(ToGlobal::Bounce(task, standing)) => {
                 if let Some(mut body) = self.passed_on(Way::Bounce, &task, Step::Bounced, 0) {
+                    body.epoch = standing.term.0;
                     body.standing = Some(standing.into());
                     self.send_to_head(Body::Task(body));
                 }
             }
             Action::Global(ToGlobal::Notice(standing)) => {
-                if let Some((epoch, _)) = self.election.head() {
-                    self.send_to_head(Body::Notice(Notice {
-                        standing: standing.into(),
-                        epoch: epoch.0,
-                    }));
-                }
+                self.send_to_head(Body::Notice(Notice {
+                    standing: standing.into(),
+                    epoch: standing.term.0,
+                }));
             }
             // Only origins fence.
             Action::Global(ToGlobal::Fence(_)) => {}
@@ -244,14 +244,14 @@ impl<H: Host> Actor<H> {
 
     fn global_says(&mut self, action: Action<Resources>) {
         match action {
-            Action::Node(to, ToNode::Place(task, serial)) => {
+            Action::Node(to, ToNode::Place(task, term, serial)) => {
                 let Some(luggage) = self.global_luggage.remove(&task.id.0) else {
                     self.metrics.ignored.with_label_values(&["no luggage"]).inc();
                     return;
                 };
                 let baggage = self.stepped(luggage, Step::Placed);
                 let mut body = task_out(Way::Place, &task, baggage, serial);
-                body.epoch = self.election.head().map_or(0, |(epoch, _)| epoch.0);
+                body.epoch = term.0;
                 self.send(to, Body::Task(body));
             }
             Action::Origin(message) => self.to_origin(&message, true),
@@ -263,15 +263,15 @@ impl<H: Host> Actor<H> {
     fn origin_says(&mut self, action: Action<Resources>) {
         match action {
             Action::Node(to, ToNode::Submit(task)) => {
-                let body = self.own.submitted(&task, self.election.head());
-                if let Some(baggage) = body {
+                if let Some(baggage) = self.own.submitted(&task) {
                     self.send(to, Body::Task(task_out(Way::Submit, &task, baggage, 0)));
                 }
             }
-            Action::Global(ToGlobal::Forward(task)) => {
-                let body = self.own.submitted(&task, self.election.head());
-                if let Some(baggage) = body {
-                    self.send_to_head(Body::Task(task_out(Way::Forward, &task, baggage, 0)));
+            Action::Global(ToGlobal::Forward(task, term)) => {
+                if let Some(baggage) = self.own.submitted(&task) {
+                    let mut body = task_out(Way::Forward, &task, baggage, 0);
+                    body.epoch = term.0;
+                    self.send_to_head(Body::Task(body));
                 }
             }
             Action::Node(to, ToNode::Fence(fence)) => self.send(to, Body::Fence(fence.into())),

@@ -5,12 +5,10 @@ use std::collections::VecDeque;
 use fdn_core::{Millis, Resources};
 use fdn_scheduling::instance::{NodeIndex, Settled, Task, TaskId, ToOrigin};
 use tokio::sync::mpsc;
-use tracing::debug;
 
 use super::{Actor, Here};
-use crate::head::Epoch;
 use crate::host::{Host, InstanceNews, Outcome, Reason, ScalingTask, Settlement, StartOrder};
-use crate::identity::{Key, Tag};
+use crate::identity::Tag;
 use crate::idmap::IdMap;
 use crate::trace::{self, Step};
 use crate::wire::convert::Baggage;
@@ -25,7 +23,6 @@ struct Open {
     asked: Millis,
     attempt: u32,
     issue: u64,
-    head: Option<(Epoch, Key)>,
     outcomes: Option<mpsc::UnboundedSender<Outcome>>,
 }
 
@@ -80,35 +77,18 @@ impl Own {
     }
 
     /// What travels with a task that is sent out, for the first time or again.
-    pub(super) fn submitted(
-        &mut self,
-        task: &Task<Resources>,
-        head: Option<(Epoch, Key)>,
-    ) -> Option<Baggage> {
+    pub(super) fn submitted(&mut self, task: &Task<Resources>) -> Option<Baggage> {
         let open = self.open.get_mut(&task.id.0)?;
         if open.attempt != task.attempt {
             open.attempt = task.attempt;
             open.issue = self.next_issue;
-            open.head = head;
             self.next_issue += 1;
         }
         Some(Baggage {
             issue: open.issue,
-            epoch: open.head.map_or(0, |(epoch, _)| epoch.0),
             payload: open.task.payload.clone(),
             hops: Vec::new(),
         })
-    }
-
-    /// Tasks whose attempt began under another head, and the attempt.
-    fn under_other_heads(&self, head: (Epoch, Key)) -> Vec<(TaskId, u32)> {
-        let others = self.open.iter().filter(|(_, open)| {
-            // Before the first head there was none that could know of a task.
-            open.attempt > 0 && open.head != Some(head) && head.0 > Epoch(1)
-        });
-        let mut others: Vec<_> = others.map(|(id, open)| (TaskId(*id), open.attempt)).collect();
-        others.sort_unstable();
-        others
     }
 
     fn put_placed(&mut self, id: TaskId, placed: Placed) {
@@ -166,7 +146,6 @@ impl<H: Host> Actor<H> {
             asked: self.now,
             attempt: 0,
             issue: 0,
-            head: None,
             outcomes,
         };
         self.own.open.insert(id.0, open);
@@ -284,17 +263,6 @@ impl<H: Host> Actor<H> {
             self.host.news(InstanceNews::Failed(id));
         }
         tell(open.outcomes.as_ref(), &open.task, id, result, took);
-    }
-
-    /// There is another head: what was forwarded to the old one may have been placed by it, or not.
-    pub(super) fn end_attempts_under_other_heads(&mut self, head: (Epoch, Key)) {
-        let attempts = self.own.under_other_heads(head);
-        if !attempts.is_empty() {
-            debug!(count = attempts.len(), "attempts under the old head are ended");
-        }
-        for (id, attempt) in attempts {
-            self.origin_hears(ToOrigin::Broken { id, attempt }, &[]);
-        }
     }
 
     /// The instances of a lost node: those declared idempotent are asked for again.

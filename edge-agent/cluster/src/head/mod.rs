@@ -21,13 +21,22 @@ mod tests;
 use std::collections::BTreeSet;
 
 use fdn_core::Millis;
+use fdn_scheduling::instance::Term;
 
 use crate::identity::Key;
 use crate::membership::{Membership, Status};
 
 /// The number of a head: the higher one counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Epoch(pub u64);
+pub struct Epoch(pub u32);
+
+impl Epoch {
+    /// As the schedulers call it.
+    #[must_use]
+    pub const fn term(self) -> Term {
+        Term(self.0)
+    }
+}
 
 /// What the controller's store says of the lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

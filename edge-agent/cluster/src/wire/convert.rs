@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use fdn_core::{MebiBytes, MilliCpu, Millis, NodeId, Resources};
-use fdn_scheduling::instance::{Fence, NodeIndex, Refusal, Standing, Task, TaskId};
+use fdn_scheduling::instance::{Fence, NodeIndex, Refusal, Standing, Task, TaskId, Term};
 
 use super::proto;
 use crate::head::{Ballot, Epoch};
@@ -18,7 +18,6 @@ pub(crate) struct Unreadable(pub(crate) &'static str);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Baggage {
     pub(crate) issue: u64,
-    pub(crate) epoch: u64,
     pub(crate) payload: Bytes,
     pub(crate) hops: Vec<u64>,
 }
@@ -113,7 +112,7 @@ pub(crate) fn task_out(
         remaining: task.remaining.get(),
         deadline: task.deadline.get(),
         number,
-        epoch: baggage.epoch,
+        epoch: 0,
         issue: baggage.issue,
         payload: baggage.payload,
         hops: baggage.hops,
@@ -139,7 +138,6 @@ pub(crate) fn task_in(
     };
     let baggage = Baggage {
         issue: task.issue,
-        epoch: task.epoch,
         payload: task.payload,
         hops: task.hops,
     };
@@ -176,11 +174,16 @@ impl From<Standing<Resources>> for proto::Standing {
 }
 
 /// How the node that sends this stands.
-pub(crate) fn standing_in(standing: &proto::Standing, node: NodeIndex) -> Standing<Resources> {
+pub(crate) fn standing_in(
+    standing: &proto::Standing,
+    node: NodeIndex,
+    epoch: u32,
+) -> Standing<Resources> {
     Standing {
         node,
         version: standing.version,
         free: standing.free.into(),
+        term: Term(epoch),
         seen: standing.seen,
     }
 }

@@ -161,9 +161,9 @@ pub(crate) struct Task {
     /// Hops of a hint, serial number of a placement.
     #[prost(uint64, tag = "8")]
     pub(crate) number: u64,
-    /// The head's epoch that the attempt began under, or the one that places.
-    #[prost(uint64, tag = "9")]
-    pub(crate) epoch: u64,
+    /// Of the head that the task goes to, or that has placed it.
+    #[prost(uint32, tag = "9")]
+    pub(crate) epoch: u32,
     /// The number of the attempt among all attempts of its origin.
     #[prost(uint64, tag = "10")]
     pub(crate) issue: u64,
@@ -223,8 +223,8 @@ pub(crate) struct Fence {
     #[prost(double, tag = "3")]
     pub(crate) deadline: f64,
     /// To the global scheduler of this epoch; 0: to the node.
-    #[prost(uint64, tag = "4")]
-    pub(crate) epoch: u64,
+    #[prost(uint32, tag = "4")]
+    pub(crate) epoch: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
@@ -241,8 +241,8 @@ pub(crate) struct Standing {
 pub(crate) struct Notice {
     #[prost(message, required, tag = "1")]
     pub(crate) standing: Standing,
-    #[prost(uint64, tag = "2")]
-    pub(crate) epoch: u64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) epoch: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -312,8 +312,8 @@ pub(crate) struct Opinions {
     #[prost(fixed64, tag = "3")]
     pub(crate) digest: u64,
     /// The head the sender knows; epoch 0 if none.
-    #[prost(uint64, tag = "4")]
-    pub(crate) epoch: u64,
+    #[prost(uint32, tag = "4")]
+    pub(crate) epoch: u32,
     #[prost(message, optional, tag = "5")]
     pub(crate) head: Option<Key>,
 }
@@ -370,8 +370,8 @@ pub(crate) enum BallotKind {
 pub(crate) struct Ballot {
     #[prost(enumeration = "BallotKind", tag = "1")]
     pub(crate) kind: i32,
-    #[prost(uint64, tag = "2")]
-    pub(crate) epoch: u64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) epoch: u32,
     #[prost(bool, tag = "3")]
     pub(crate) has_lease: bool,
     #[prost(message, optional, tag = "4")]
@@ -389,8 +389,8 @@ pub(crate) struct Load {
 /// What the head believes to be free on every node.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Loads {
-    #[prost(uint64, tag = "1")]
-    pub(crate) epoch: u64,
+    #[prost(uint32, tag = "1")]
+    pub(crate) epoch: u32,
     #[prost(message, repeated, tag = "2")]
     pub(crate) loads: Vec<Load>,
 }

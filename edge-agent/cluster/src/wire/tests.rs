@@ -24,7 +24,6 @@ fn task() -> Task<Resources> {
 fn a_task_and_its_baggage_cross_the_wire() {
     let baggage = Baggage {
         issue: 9,
-        epoch: 4,
         payload: bytes::Bytes::from_static(b"hello@3"),
         hops: vec![1, 2],
     };

@@ -31,9 +31,10 @@ use rand::Rng;
 use super::demand::Demand;
 use super::hints::{Hints, Load};
 use super::ledger::Ledger;
-use super::memory::Memory;
+use super::memory::{Memory, Place};
 use super::message::{
-    Action, Fence, NodeIndex, Probe, Refusal, Running, Standing, Task, ToGlobal, ToNode, ToOrigin,
+    Action, Fence, NodeIndex, Probe, Refusal, Running, Standing, Task, Term, ToGlobal, ToNode,
+    ToOrigin,
 };
 use super::order::ShortestFirst;
 use super::peers::Peers;
@@ -51,10 +52,10 @@ enum State {
     Assigned(NodeIndex),
     /// It went to a node by a hint, as so many hops.
     Hinted(NodeIndex, u8),
-    /// It went to the global scheduler.
-    Forwarded,
+    /// It went to the global scheduler of this term.
+    Forwarded(Term),
     /// It went back to the global scheduler, which had placed it here.
-    Bounced,
+    Bounced(Term),
     Started,
     Refused(Refusal),
     Fenced,
@@ -73,6 +74,14 @@ struct Record {
 struct Queued<D> {
     task: Task<D>,
     hops: u8,
+    place: Place,
+}
+
+/// A task that this node holds, and where that is noted.
+#[derive(Clone, Copy, Debug)]
+struct Held<D> {
+    task: Task<D>,
+    place: Place,
 }
 
 /// What the global scheduler was told.
@@ -98,6 +107,7 @@ pub struct Node<D> {
     peers: Peers,
     hints: Hints<D>,
     told: Told,
+    term: Term,
     seen: u64,
 }
 
@@ -118,12 +128,16 @@ impl<D: Demand> Node<D> {
             settings,
             ledger: Ledger::new(capacity, settings.limits),
             memory: Memory::new(settings.memory, settings.limits.memory),
-            queue: ShortestFirst::default(),
+            queue: ShortestFirst::with_capacity(settings.limits.queue),
             probing: Probing::new(settings.limits.probing),
-            waiters: VecDeque::new(),
+            waiters: VecDeque::with_capacity(match settings.policy {
+                Policy::LateBinding => settings.limits.waiters,
+                _ => 0,
+            }),
             peers: Peers::new(index, nodes),
-            hints: Hints::default(),
+            hints: Hints::new(index),
             told: Told::default(),
+            term: Term::default(),
             seen: 0,
         })
     }
@@ -183,6 +197,7 @@ impl<D: Demand> Node<D> {
             node: self.index,
             version: self.ledger.version(),
             free: self.ledger.free(),
+            term: self.term,
             seen: self.seen,
         }
     }
@@ -198,8 +213,8 @@ impl<D: Demand> Node<D> {
     ) {
         self.expire(now, rng, actions);
         match message {
-            ToNode::Submit(task) => self.queue_up(now, task, 0, actions),
-            ToNode::Hint(task, hops) => self.queue_up(now, task, hops, actions),
+            ToNode::Submit(task) => self.queue_up(now, task, 0, rng, actions),
+            ToNode::Hint(task, hops) => self.queue_up(now, task, hops, rng, actions),
             ToNode::Probe(probe) => self.probed(now, probe, actions),
             ToNode::Reply {
                 id,
@@ -211,7 +226,7 @@ impl<D: Demand> Node<D> {
                 self.ledger.release(id, attempt);
             }
             ToNode::Assign(task) => self.assigned(now, task, rng, actions),
-            ToNode::Place(task, serial) => self.placed(now, task, serial, actions),
+            ToNode::Place(task, term, serial) => self.placed(now, task, (term, serial), actions),
             ToNode::Fence(fence) => self.fence(fence, actions),
         }
     }
@@ -220,9 +235,7 @@ impl<D: Demand> Node<D> {
     pub fn poll(&mut self, now: Millis, rng: &mut impl Rng, actions: &mut Vec<Action<D>>) {
         self.expire(now, rng, actions);
         self.serve_waiters(now, actions);
-        while let Some((_, queued)) = self.queue.pop() {
-            self.take_up(now, queued, rng, actions);
-        }
+        self.take_up_all(now, rng, actions);
         self.tell(now, actions);
     }
 
@@ -248,6 +261,17 @@ impl<D: Demand> Node<D> {
         self.peers.lose(node);
         self.hints.forget(node);
         self.count_as_no(now, node, rng, actions);
+    }
+
+    /// Another global scheduler has taken over: it is told how this node stands, and gets what found no room from now on. What
+    /// the one before was given, and may have placed or not, is for the origin to settle (see [`super`]).
+    pub fn headed(&mut self, term: Term) {
+        if term > self.term {
+            self.term = term;
+            self.seen = 0;
+            self.told.next = Millis::ZERO;
+            self.told.refresh = Millis::ZERO;
+        }
     }
 
     /// A node is there again.
@@ -279,6 +303,7 @@ impl<D: Demand> Node<D> {
         timers.into_iter().flatten().min()
     }
 
+    #[inline]
     fn expire(&mut self, now: Millis, rng: &mut impl Rng, actions: &mut Vec<Action<D>>) {
         while let Some(forgotten) = self.memory.forget(now) {
             if let State::Probing(slot) = forgotten.state {

@@ -1,99 +1,52 @@
 //! Asking other nodes for room, and answering.
 
-use std::collections::VecDeque;
-
 use fdn_core::Millis;
 use rand::Rng;
 
-use super::{Node, State};
+use super::{Held, Node, State};
 use crate::instance::demand::Demand;
-use crate::instance::message::{Action, NodeIndex, Probe, Refusal, Task, TaskId, ToNode};
+use crate::instance::message::{Action, NodeIndex, Probe, Refusal, TaskId, ToNode};
 use crate::instance::settings::Policy;
+use crate::instance::slab::Slab;
 
 /// A task for which two nodes are being asked.
 #[derive(Clone, Copy, Debug)]
 struct Asking<D> {
-    task: Task<D>,
+    held: Held<D>,
     /// Those that have not answered.
     open: [Option<NodeIndex>; 2],
     round: u32,
-    /// Tells this use of the entry, and this round, from others.
-    number: u64,
+    /// When they count as without room; never, if the questions wait for room.
+    due: Millis,
 }
 
-/// All of them, and when each must be answered.
+/// All of them, in the order in which they must be answered.
 #[derive(Clone, Debug)]
-pub(super) struct Probing<D> {
-    entries: Vec<Option<Asking<D>>>,
-    vacant: Vec<u32>,
-    due: VecDeque<(Millis, u32, u64)>,
-    numbers: u64,
-    limit: usize,
-}
+pub(super) struct Probing<D>(Slab<Asking<D>>);
 
 impl<D: Copy> Probing<D> {
-    pub(super) const fn new(limit: usize) -> Self {
-        Self {
-            entries: Vec::new(),
-            vacant: Vec::new(),
-            due: VecDeque::new(),
-            numbers: 0,
-            limit,
-        }
+    pub(super) fn new(limit: usize) -> Self {
+        Self(Slab::new(limit))
     }
 
     pub(super) const fn len(&self) -> usize {
-        self.entries.len() - self.vacant.len()
-    }
-
-    const fn is_full(&self) -> bool {
-        self.len() >= self.limit
-    }
-
-    fn insert(&mut self, asking: Asking<D>) -> u32 {
-        match self.vacant.pop() {
-            Some(slot) => {
-                self.entries[slot as usize] = Some(asking);
-                slot
-            }
-            None => {
-                self.entries.push(Some(asking));
-                u32::try_from(self.entries.len() - 1).expect("the limit is far below")
-            }
-        }
+        self.0.len()
     }
 
     pub(super) fn remove(&mut self, slot: u32) {
-        if self.entries[slot as usize].take().is_some() {
-            self.vacant.push(slot);
-        }
-    }
-
-    const fn next_number(&mut self) -> u64 {
-        self.numbers += 1;
-        self.numbers
+        self.0.remove(slot);
     }
 
     /// An entry whose answers are overdue.
-    pub(super) fn overdue(&mut self, now: Millis) -> Option<u32> {
-        while let Some(&(due, slot, number)) = self.due.front() {
-            if due > now && self.is_current(slot, number) {
-                return None;
-            }
-            self.due.pop_front();
-            if due <= now && self.is_current(slot, number) {
-                return Some(slot);
-            }
-        }
-        None
-    }
-
-    fn is_current(&self, slot: u32, number: u64) -> bool {
-        self.entries[slot as usize].is_some_and(|asking| asking.number == number)
+    #[inline]
+    pub(super) fn overdue(&self, now: Millis) -> Option<u32> {
+        let (slot, asking) = self.0.first()?;
+        (asking.due <= now).then_some(slot)
     }
 
     pub(super) fn next_due(&self) -> Option<Millis> {
-        self.due.front().map(|&(due, ..)| due)
+        let (_, asking) = self.0.first()?;
+        asking.due.is_finite().then_some(asking.due)
     }
 }
 
@@ -106,59 +59,57 @@ impl<D: Demand> Node<D> {
     pub(super) fn ask(
         &mut self,
         now: Millis,
-        task: &Task<D>,
+        held: &Held<D>,
         rng: &mut impl Rng,
         actions: &mut Vec<Action<D>>,
     ) {
-        if self.probing.is_full() {
-            return self.nobody_has_room(task, actions);
+        if self.probing.0.is_full() {
+            return self.nobody_has_room(held, actions);
         }
-        let number = self.probing.next_number();
         let asking = Asking {
-            task: *task,
+            held: *held,
             open: self.peers.two(rng),
             round: 1,
-            number,
+            due: self.answers_due(now),
         };
         if asking.open[0].is_none() {
-            return self.nobody_has_room(task, actions);
+            return self.nobody_has_room(held, actions);
         }
-        let slot = self.probing.insert(asking);
-        self.decide(task, State::Probing(slot));
-        self.send_probes(now, slot, &asking, actions);
+        if let Some(slot) = self.probing.0.push(asking) {
+            self.decide(held, State::Probing(slot));
+            self.send_probes(&asking, actions);
+        }
     }
 
-    fn send_probes(
-        &mut self,
-        now: Millis,
-        slot: u32,
-        asking: &Asking<D>,
-        actions: &mut Vec<Action<D>>,
-    ) {
-        let wait = self.waits_for_room();
+    fn answers_due(&self, now: Millis) -> Millis {
+        if self.waits_for_room() {
+            Millis::INFINITY
+        } else {
+            now + self.settings.reply_timeout
+        }
+    }
+
+    fn send_probes(&self, asking: &Asking<D>, actions: &mut Vec<Action<D>>) {
+        let task = &asking.held.task;
         for node in asking.open.into_iter().flatten() {
             let probe = Probe {
-                id: asking.task.id,
-                attempt: asking.task.attempt,
-                leg: asking.task.leg,
-                demand: asking.task.demand,
-                deadline: asking.task.deadline,
+                id: task.id,
+                attempt: task.attempt,
+                leg: task.leg,
+                demand: task.demand,
+                deadline: task.deadline,
                 home: self.index,
-                wait,
+                wait: self.waits_for_room(),
             };
             actions.push(Action::Node(node, ToNode::Probe(probe)));
-        }
-        if !wait {
-            let due = now + self.settings.reply_timeout;
-            self.probing.due.push_back((due, slot, asking.number));
         }
     }
 
     /// The origin sends a task again for which nodes are being asked. Questions that wait have no other remedy when they are
     /// lost; the others have their timeout.
-    pub(super) fn ask_again(&mut self, now: Millis, slot: u32, actions: &mut Vec<Action<D>>) {
-        if let (true, Some(asking)) = (self.waits_for_room(), self.probing.entries[slot as usize]) {
-            self.send_probes(now, slot, &asking, actions);
+    pub(super) fn ask_again(&self, slot: u32, actions: &mut Vec<Action<D>>) {
+        if let (true, Some(asking)) = (self.waits_for_room(), self.probing.0.get(slot)) {
+            self.send_probes(asking, actions);
         }
     }
 
@@ -170,7 +121,8 @@ impl<D: Demand> Node<D> {
         rng: &mut impl Rng,
         actions: &mut Vec<Action<D>>,
     ) {
-        let Some(mut asking) = self.probing.entries[slot as usize] else {
+        let due = self.answers_due(now);
+        let Some(asking) = self.probing.0.get_mut(slot) else {
             return;
         };
         let asks_on = matches!(
@@ -179,24 +131,26 @@ impl<D: Demand> Node<D> {
         );
         if asks_on && asking.round < self.settings.rounds {
             asking.round += 1;
-            asking.number = self.probing.next_number();
+            asking.due = due;
             asking.open = self.peers.two(rng);
             if asking.open[0].is_some() {
-                self.probing.entries[slot as usize] = Some(asking);
-                return self.send_probes(now, slot, &asking, actions);
+                let asking = *asking;
+                self.probing.0.renew(slot);
+                return self.send_probes(&asking, actions);
             }
         }
+        let held = asking.held;
         self.probing.remove(slot);
-        self.nobody_has_room(&asking.task, actions);
+        self.nobody_has_room(&held, actions);
     }
 
-    fn nobody_has_room(&mut self, task: &Task<D>, actions: &mut Vec<Action<D>>) {
+    fn nobody_has_room(&mut self, held: &Held<D>, actions: &mut Vec<Action<D>>) {
         match self.settings.policy {
             Policy::LocalProbeGlobal | Policy::Hints | Policy::BottomUp => {
-                self.forward(task, actions);
+                self.forward(held, actions);
             }
             Policy::ReProbing | Policy::LateBinding => {
-                self.refuse(task, Refusal::NoRoom, actions);
+                self.refuse(held, Refusal::NoRoom, actions);
             }
         }
     }
@@ -209,9 +163,9 @@ impl<D: Demand> Node<D> {
         rng: &mut impl Rng,
         actions: &mut Vec<Action<D>>,
     ) {
-        for slot in 0..self.probing.entries.len() {
-            if let Some(asking) = self.probing.entries[slot] {
-                let key = (asking.task.id, asking.task.attempt);
+        for slot in 0..self.probing.0.slots() {
+            if let Some(asking) = self.probing.0.get(slot) {
+                let key = (asking.held.task.id, asking.held.task.attempt);
                 self.replied(now, key, node, false, rng, actions);
             }
         }
@@ -245,15 +199,15 @@ impl<D: Demand> Node<D> {
         rng: &mut impl Rng,
         actions: &mut Vec<Action<D>>,
     ) {
-        let Some(asking) = &mut self.probing.entries[slot as usize] else {
+        let Some(asking) = self.probing.0.get_mut(slot) else {
             return;
         };
         if yes {
             // The first yes wins, even one of an earlier round: the room is reserved.
-            let task = asking.task;
+            let held = asking.held;
             self.probing.remove(slot);
-            self.decide(&task, State::Assigned(from));
-            let message = ToNode::Assign(task.passed_on(task.leg));
+            self.decide(&held, State::Assigned(from));
+            let message = ToNode::Assign(held.task.passed_on(held.task.leg));
             actions.push(Action::Node(from, message));
             return;
         }

@@ -1,6 +1,6 @@
 //! Random long schedules against a network that loses, doubles and delays, while nodes are lost.
 
-use fdn_scheduling::instance::{Policy, Refusal, Settled, Slots};
+use fdn_scheduling::instance::{Policy, Refusal, Settled, Slots, Term};
 use proptest::prelude::*;
 
 use super::cluster::{Cluster, Plan};
@@ -24,6 +24,8 @@ prop_compose! {
         duplicate in 0.0..0.4,
         slowest in 0.2..2.0,
         losses in prop::collection::vec((0.0..80.0, 1u32..6), 0..3),
+        heads in prop::collection::vec(0.0..90.0, 0..3),
+        deposed in any::<bool>(),
         seed in any::<u64>(),
     ) -> Plan {
         let nodes = u32::try_from(capacities.len()).expect("few");
@@ -39,6 +41,8 @@ prop_compose! {
             slowest,
             losses: losses.into_iter().filter(|(_, node)| *node < nodes).collect(),
             capacities,
+            heads,
+            deposed,
             wanted: 20_000.0,
             seed,
         }
@@ -97,6 +101,7 @@ proptest! {
             duplicate: 0.0,
             rough_until: 0.0,
             losses: Vec::new(),
+            heads: Vec::new(),
             ..plan
         };
         let mut cluster = Cluster::new(plan.clone());
@@ -107,6 +112,25 @@ proptest! {
             prop_assert!(is_started || !has_centre);
             prop_assert_eq!(cluster.lasting(id), usize::from(is_started));
         }
+    }
+
+    #[test]
+    fn another_global_scheduler_takes_over_without_a_second_start(
+        plan in plans(),
+        policy in prop_oneof![Just(Policy::BottomUp), Just(Policy::Hints), Just(Policy::LocalProbeGlobal)],
+        heads in prop::collection::vec(1.0..60.0, 1..4),
+    ) {
+        // One slot on each node but the first: nearly everything goes through it.
+        let mut capacities = vec![1; plan.capacities.len()];
+        capacities[0] = 3;
+        let mut cluster = Cluster::new(Plan { policy, heads, capacities, ..plan });
+        cluster.run(60_000.0);
+        prop_assert_eq!(cluster.origin.open(), 0, "none is forgotten");
+        for id in cluster.ids() {
+            prop_assert!(cluster.lasting(id) <= 1);
+            prop_assert!(matches!(cluster.settled[&id], Settled::Started(..)));
+        }
+        prop_assert!(cluster.global.term() > Term(0));
     }
 
     #[test]

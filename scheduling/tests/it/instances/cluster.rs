@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use fdn_core::Millis;
 use fdn_scheduling::instance::{
-    Action, Global, GlobalSettings, Load, Node, NodeIndex, Origin, OriginSettings, Policy, Running,
-    Settings, Settled, Slots, Stage, TaskId, ToGlobal, ToNode, ToOrigin,
+    Action, Global, GlobalSettings, Limits, Load, Node, NodeIndex, Origin, OriginSettings, Policy,
+    Running, Settings, Settled, Slots, Stage, TaskId, Term, ToGlobal, ToNode, ToOrigin,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -31,6 +31,10 @@ pub(super) struct Plan {
     pub(super) slowest: f64,
     /// Nodes that are lost, and when.
     pub(super) losses: Vec<(f64, u32)>,
+    /// When the global scheduler is lost.
+    pub(super) heads: Vec<f64>,
+    /// Whether it is only believed to be lost, and goes on.
+    pub(super) deposed: bool,
     pub(super) wanted: f64,
     pub(super) seed: u64,
 }
@@ -44,6 +48,10 @@ enum Event {
     End(NodeIndex, Running),
     Lose(NodeIndex),
     Hear(NodeIndex),
+    LoseHead,
+    TakeOver,
+    /// A node, or the origin, hears of another global scheduler.
+    Headed(Option<NodeIndex>, Term),
     Tick,
     Snapshot,
 }
@@ -61,7 +69,12 @@ pub(super) struct Cluster {
     now: Millis,
     pub(super) nodes: Vec<Node<Slots>>,
     lost: Vec<bool>,
+    /// Those whose loss is known.
+    heard: Vec<NodeIndex>,
     pub(super) global: Global<Slots>,
+    head_lost: bool,
+    /// The one before, if it does not know that it was replaced.
+    deposed: Option<Global<Slots>>,
     pub(super) origin: Origin<Slots>,
     rng: ChaCha8Rng,
     network: ChaCha8Rng,
@@ -77,6 +90,19 @@ pub(super) struct Cluster {
     ticking: bool,
 }
 
+fn capacities(plan: &Plan) -> Vec<Slots> {
+    plan.capacities.iter().map(|&slots| Slots(slots)).collect()
+}
+
+fn global_settings(plan: &Plan) -> GlobalSettings {
+    GlobalSettings {
+        memory: ms(3000.0),
+        queue: 1024,
+        memory_limit: 1024,
+        ..GlobalSettings::for_round_trip(ms(plan.slowest * 2.0))
+    }
+}
+
 const TICK: f64 = 0.5;
 const DETECTION: f64 = 30.0;
 
@@ -85,6 +111,10 @@ impl Cluster {
         let round_trip = ms(plan.slowest * 2.0);
         let settings = Settings {
             memory: ms(3000.0),
+            limits: Limits {
+                memory: 1024,
+                ..Limits::default()
+            },
             ..Settings::for_round_trip(round_trip)
         }
         .with_policy(plan.policy);
@@ -92,22 +122,21 @@ impl Cluster {
         let node = |(&capacity, at)| {
             Node::new(NodeIndex(at), count, Slots(capacity), settings).expect("valid settings")
         };
-        let slots: Vec<Slots> = plan.capacities.iter().map(|&c| Slots(c)).collect();
         let origin = OriginSettings {
             wanted: ms(plan.wanted),
             memory: ms(2500.0),
+            open: 1024,
             ..OriginSettings::for_round_trip(round_trip)
-        };
-        let global = GlobalSettings {
-            memory: ms(3000.0),
-            ..GlobalSettings::for_round_trip(round_trip)
         };
         let mut cluster = Self {
             settings,
             now: Millis::ZERO,
             nodes: plan.capacities.iter().zip(0..).map(node).collect(),
             lost: vec![false; plan.capacities.len()],
-            global: Global::new(&slots, global),
+            heard: Vec::new(),
+            global: Global::new(&capacities(&plan), global_settings(&plan)),
+            head_lost: false,
+            deposed: None,
             origin: Origin::new(count, TaskId(0), origin),
             rng: ChaCha8Rng::seed_from_u64(plan.seed),
             network: ChaCha8Rng::seed_from_u64(plan.seed ^ 0xFFFF),
@@ -126,6 +155,9 @@ impl Cluster {
         }
         for (at, node) in cluster.plan.losses.clone() {
             cluster.at(ms(at), Event::Lose(NodeIndex(node)));
+        }
+        for at in cluster.plan.heads.clone() {
+            cluster.at(ms(at), Event::LoseHead);
         }
         cluster.at(ms(TICK), Event::Tick);
         cluster.at(Millis::ZERO, Event::Snapshot);
@@ -187,8 +219,11 @@ impl Cluster {
                 scheduler.poll(now, rng, actions);
             }
             Event::Global(message) => {
-                self.global.receive(now, message, actions);
-                while self.global.has_work() && self.global.decide(now, actions) {}
+                let current = (!self.head_lost).then_some(&mut self.global);
+                for global in current.into_iter().chain(&mut self.deposed) {
+                    global.receive(now, message, actions);
+                    while global.has_work() && global.decide(now, actions) {}
+                }
             }
             Event::Origin(message) => {
                 let settled = self.origin.receive(now, message, rng, actions);
@@ -206,6 +241,24 @@ impl Cluster {
                 self.at(now + ms(DETECTION), Event::Hear(node));
             }
             Event::Hear(node) => self.hear(node),
+            Event::LoseHead => {
+                self.head_lost |= !self.plan.deposed;
+                self.at(now + ms(DETECTION), Event::TakeOver);
+            }
+            Event::TakeOver => self.take_over(),
+            Event::Headed(Some(node), term) => {
+                if !self.lost[node.get()] {
+                    self.nodes[node.get()].headed(term);
+                    self.nodes[node.get()].poll(now, rng, actions);
+                }
+            }
+            Event::Headed(None, term) => {
+                let mut settled = Vec::new();
+                self.origin.headed(now, term, rng, actions, &mut settled);
+                for settled in settled {
+                    self.settle(Some(settled));
+                }
+            }
             Event::Tick => self.tick(),
             Event::Snapshot => {
                 let load = |node: &Node<Slots>| Load {
@@ -234,11 +287,32 @@ impl Cluster {
                 node.lost(now, lost, rng, actions);
             }
         }
+        self.heard.push(lost);
         self.global.lost(lost);
+        if let Some(deposed) = &mut self.deposed {
+            deposed.lost(lost);
+        }
         let mut settled = Vec::new();
         self.origin.lost(now, lost, rng, actions, &mut settled);
         for settled in settled {
             self.settle(Some(settled));
+        }
+    }
+
+    /// Everybody hears of the new one at a time of his own.
+    fn take_over(&mut self) {
+        let term = Term(self.global.term().0 + 1);
+        let new = Global::take_over(&capacities(&self.plan), term, global_settings(&self.plan));
+        let old = std::mem::replace(&mut self.global, new);
+        self.deposed = self.plan.deposed.then_some(old);
+        self.head_lost = false;
+        for node in self.heard.clone() {
+            self.global.lost(node);
+        }
+        let nodes = (0..self.nodes.len()).map(|at| Some(self.nodes[at].index()));
+        for who in nodes.chain([None]).collect::<Vec<_>>() {
+            let delay = self.network.random_range(0.1..=DETECTION);
+            self.at(self.now + ms(delay), Event::Headed(who, term));
         }
     }
 
@@ -251,8 +325,11 @@ impl Cluster {
                 assert!(node.next_timer().is_none_or(|next| next > now));
             }
         }
-        if self.global.next_timer().is_some_and(|at| at <= now) || self.global.has_work() {
-            while self.global.decide(now, actions) {}
+        let current = (!self.head_lost).then_some(&mut self.global);
+        for global in current.into_iter().chain(&mut self.deposed) {
+            if global.next_timer().is_some_and(|at| at <= now) || global.has_work() {
+                while global.decide(now, actions) {}
+            }
         }
         let mut all = Vec::new();
         while let Some(settled) = self.origin.tick(now, rng, actions) {

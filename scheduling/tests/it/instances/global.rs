@@ -3,7 +3,7 @@
 use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::instance::{
     Action, Demand, Fence, Global, GlobalSettings, NodeIndex, Origin, OriginSettings, Refusal,
-    Settled, Slots, Standing, Task, TaskId, ToGlobal, ToNode, ToOrigin, TooManyOpen,
+    Settled, Slots, Standing, Task, TaskId, Term, ToGlobal, ToNode, ToOrigin, TooManyOpen,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -35,7 +35,7 @@ fn hears<D: Demand>(global: &mut Global<D>, message: ToGlobal<D>) -> Vec<(u64, u
 
 fn placements<D: Demand>(actions: &[Action<D>]) -> Vec<(u64, u32, u64)> {
     let placement = |action: &Action<D>| match action {
-        Action::Node(node, ToNode::Place(task, serial)) => Some((task.id.0, node.0, *serial)),
+        Action::Node(node, ToNode::Place(task, _, serial)) => Some((task.id.0, node.0, *serial)),
         _ => None,
     };
     actions.iter().filter_map(placement).collect()
@@ -46,12 +46,13 @@ fn standing<D>(node: u32, version: u64, free: D, seen: u64) -> Standing<D> {
         node: NodeIndex(node),
         version,
         free,
+        term: Term(0),
         seen,
     }
 }
 
 fn forward(id: u64, remaining: f64) -> ToGlobal<Slots> {
-    ToGlobal::Forward(task(id, Slots(1), remaining))
+    ToGlobal::Forward(task(id, Slots(1), remaining), Term(0))
 }
 
 #[test]
@@ -143,11 +144,11 @@ fn a_task_that_fits_nowhere_does_not_keep_back_a_smaller_one() {
         &mut global,
         ToGlobal::Notice(standing(0, 1, vector(500, 100), 0)),
     );
-    let large = ToGlobal::Forward(task(1, vector(800, 10), 1.0));
+    let large = ToGlobal::Forward(task(1, vector(800, 10), 1.0), Term(0));
     assert_eq!(hears(&mut global, large), []);
-    let small = ToGlobal::Forward(task(2, vector(400, 10), 9.0));
+    let small = ToGlobal::Forward(task(2, vector(400, 10), 9.0), Term(0));
     assert_eq!(hears(&mut global, small), [(2, 0, 1)]);
-    let too_large = ToGlobal::Forward(task(3, vector(10, 101), 1.0));
+    let too_large = ToGlobal::Forward(task(3, vector(10, 101), 1.0), Term(0));
     let mut actions = Vec::new();
     global.receive(ms(1.0), too_large, &mut actions);
     let refused = ToOrigin::Refused {
@@ -167,7 +168,7 @@ fn only_so_many_are_passed_over() {
     let mut global = Global::new(&[Slots(2)], tight);
     hears(&mut global, ToGlobal::Notice(standing(0, 1, Slots(1), 0)));
     for id in [1, 2] {
-        let large = ToGlobal::Forward(task(id, Slots(2), 1.0));
+        let large = ToGlobal::Forward(task(id, Slots(2), 1.0), Term(0));
         assert_eq!(hears(&mut global, large), []);
     }
     assert_eq!(
@@ -423,7 +424,7 @@ fn with_a_centre_only_the_global_scheduler_gets_tasks() {
     let mut source = Source::new(central);
     source.submit(0.0).expect("as set up");
     assert!(
-        matches!(source.actions[..], [Action::Global(ToGlobal::Forward(task))] if task.leg == 0)
+        matches!(source.actions[..], [Action::Global(ToGlobal::Forward(task, _))] if task.leg == 0)
     );
     assert_eq!(source.origin.next_timer(), Some(Millis::new(20.0)));
 }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use fdn_core::Millis;
 use fdn_scheduling::instance::{
-    Action, Global, GlobalSettings, Load, Node, NodeIndex, Policy, Running, Settings, Slots, Task,
-    TaskId, ToNode,
+    Action, Global, GlobalSettings, Limits, Load, Node, NodeIndex, Policy, Running, Settings,
+    Slots, Task, TaskId, ToNode,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -18,7 +18,6 @@ pub(crate) struct Loopback {
     global: Global<Slots>,
     rng: ChaCha8Rng,
     actions: Vec<Action<Slots>>,
-    under_way: VecDeque<Action<Slots>>,
     running: VecDeque<(NodeIndex, Running)>,
     busy: usize,
     next: u64,
@@ -26,15 +25,33 @@ pub(crate) struct Loopback {
     loads: Vec<Load<Slots>>,
 }
 
+/// Four times as many as arrive at one of so many nodes while a task is remembered: some pass through several, or through one
+/// more often than others.
+fn remembered(wanted: Millis, nodes: u32) -> usize {
+    let span = (wanted + Millis::new(1.0)).get();
+    (span / 0.01 / f64::from(nodes) * 4.0) as usize + 64
+}
+
 impl Loopback {
     /// Tasks are wanted, and remembered, for this long; one arrives every 10 µs.
     pub(crate) fn new(policy: Policy, nodes: u32, slots: u32, wanted: Millis) -> Self {
         let settings = Settings {
             memory: Millis::new(1.0),
+            limits: Limits {
+                queue: 16,
+                probing: 64,
+                reservations: 64,
+                waiters: 1024,
+                running: slots as usize,
+                memory: remembered(wanted, nodes),
+            },
             ..Settings::for_round_trip(Millis::new(0.5)).with_policy(policy)
         };
         let global = GlobalSettings {
             memory: Millis::new(1.0),
+            queue: 4096,
+            placements: 4096,
+            memory_limit: remembered(wanted, 2),
             ..GlobalSettings::for_round_trip(Millis::new(0.5))
         };
         let node = |at| Node::new(NodeIndex(at), nodes, Slots(slots), settings).expect("valid");
@@ -44,13 +61,12 @@ impl Loopback {
             nodes: (0..nodes).map(node).collect(),
             global: Global::new(&vec![Slots(slots); nodes as usize], global),
             rng: ChaCha8Rng::seed_from_u64(1),
-            actions: Vec::new(),
-            under_way: VecDeque::new(),
-            running: VecDeque::new(),
+            actions: Vec::with_capacity(256),
+            running: VecDeque::with_capacity((nodes * slots) as usize + 1),
             busy: (nodes * slots) as usize * 95 / 100,
             next: 0,
             started: 0,
-            loads: Vec::new(),
+            loads: Vec::with_capacity(nodes as usize),
         }
     }
 
@@ -76,8 +92,7 @@ impl Loopback {
                 deadline: self.now + self.wanted,
             };
             let home = NodeIndex(self.rng.random_range(0..self.nodes.len() as u32));
-            self.under_way
-                .push_back(Action::Node(home, ToNode::Submit(task)));
+            self.actions.push(Action::Node(home, ToNode::Submit(task)));
             self.deliver();
             while self.running.len() > self.busy {
                 self.end();
@@ -105,12 +120,13 @@ impl Loopback {
             let node = &mut self.nodes[node.get()];
             node.ended(running);
             node.poll(self.now, &mut self.rng, &mut self.actions);
-            self.under_way.extend(self.actions.drain(..));
         }
     }
 
     fn deliver(&mut self) {
-        while let Some(action) = self.under_way.pop_front() {
+        let mut delivered = 0;
+        while let Some(action) = self.actions.get(delivered).copied() {
+            delivered += 1;
             match action {
                 Action::Start { node, running, .. } => {
                     self.started += 1;
@@ -129,7 +145,7 @@ impl Loopback {
                 }
                 Action::Origin(_) => {}
             }
-            self.under_way.extend(self.actions.drain(..));
         }
+        self.actions.clear();
     }
 }

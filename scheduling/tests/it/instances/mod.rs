@@ -3,5 +3,6 @@
 mod adversary;
 mod cluster;
 mod global;
+mod heads;
 mod oracle;
 mod protocol;

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use fdn_core::Millis;
 use fdn_scheduling::instance::{
-    Action, Global, GlobalSettings, Node, NodeIndex, Policy, Running, Settings, Slots, Stage, Task,
-    TaskId, ToNode,
+    Action, Global, GlobalSettings, Limits, Node, NodeIndex, Policy, Running, Settings, Slots,
+    Stage, Task, TaskId, ToNode,
 };
 use proptest::prelude::*;
 use rand::SeedableRng;
@@ -26,10 +26,16 @@ impl Instant {
     fn new(policy: Policy, capacities: &[u32], seed: u64) -> Self {
         let settings = Settings {
             notice_every: Millis::ZERO,
+            limits: Limits {
+                memory: 1024,
+                ..Limits::default()
+            },
             ..Settings::for_round_trip(ms(1.0)).with_policy(policy)
         };
         let patient = GlobalSettings {
             look_ahead: 1000,
+            queue: 1024,
+            memory_limit: 1024,
             ..GlobalSettings::for_round_trip(ms(1.0))
         };
         let slots: Vec<Slots> = capacities.iter().map(|&capacity| Slots(capacity)).collect();

@@ -3,7 +3,7 @@
 use fdn_core::Millis;
 use fdn_scheduling::instance::{
     Action, Fence, Limits, Load, Node, NodeIndex, Policy, Probe, Refusal, Settings, Slots, Stage,
-    Task, TaskId, ToGlobal, ToNode, ToOrigin,
+    Task, TaskId, Term, ToGlobal, ToNode, ToOrigin,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -155,7 +155,7 @@ fn of_tasks_that_come_together_the_shortest_goes_first() {
     let forwarded: Vec<u64> = actions
         .iter()
         .filter_map(|action| match action {
-            Action::Global(ToGlobal::Forward(task)) => Some(task.id.0),
+            Action::Global(ToGlobal::Forward(task, _)) => Some(task.id.0),
             _ => None,
         })
         .collect();
@@ -185,7 +185,7 @@ fn the_first_yes_gets_the_task_and_a_later_one_is_released() {
 
 #[test]
 fn after_two_noes_or_no_answer_in_time_the_task_goes_to_the_global_scheduler() {
-    let forward = |id| [Action::Global(ToGlobal::Forward(leg(id, 1)))];
+    let forward = |id| [Action::Global(ToGlobal::Forward(leg(id, 1), Term(0)))];
     let mut one = One::new(0, Policy::LocalProbeGlobal);
     let [first, second] = asked(&one.hears(0.0, ToNode::Submit(task(1))));
     assert_eq!(one.reply(1.0, 1, first, false), []);
@@ -232,7 +232,10 @@ fn a_yes_reserves_once_until_its_lease_ends() {
     let late = one.hears(11.0, ToNode::Assign(leg(1, 1)));
     assert!(is_start(&late[0], 1, Stage::Probe));
     let none = one.hears(12.0, ToNode::Assign(leg(3, 1)));
-    assert_eq!(none, [Action::Global(ToGlobal::Forward(leg(3, 2)))]);
+    assert_eq!(
+        none,
+        [Action::Global(ToGlobal::Forward(leg(3, 2), Term(0)))]
+    );
 }
 
 #[test]
@@ -248,9 +251,9 @@ fn a_late_question_about_a_task_that_has_started_reserves_nothing() {
 #[test]
 fn a_node_without_room_bounces_a_placement_and_says_how_it_stands() {
     let mut one = One::new(1, Policy::LocalProbeGlobal);
-    let placed = one.hears(0.0, ToNode::Place(leg(1, 2), 7));
+    let placed = one.hears(0.0, ToNode::Place(leg(1, 2), Term(0), 7));
     assert!(is_start(&placed[0], 1, Stage::Global));
-    let bounced = one.hears(1.0, ToNode::Place(leg(2, 2), 8));
+    let bounced = one.hears(1.0, ToNode::Place(leg(2, 2), Term(0), 8));
     let [Action::Global(ToGlobal::Bounce(task, standing))] = bounced[..] else {
         panic!("{bounced:?}");
     };
@@ -261,11 +264,11 @@ fn a_node_without_room_bounces_a_placement_and_says_how_it_stands() {
         panic!("{placed:?}");
     };
     one.node.ended(running);
-    let repeated = one.hears(2.0, ToNode::Place(leg(2, 2), 8));
+    let repeated = one.hears(2.0, ToNode::Place(leg(2, 2), Term(0), 8));
     assert!(
         matches!(repeated[..], [Action::Global(ToGlobal::Bounce(task, _))] if task == leg(2, 3))
     );
-    let again = one.hears(3.0, ToNode::Place(leg(2, 4), 9));
+    let again = one.hears(3.0, ToNode::Place(leg(2, 4), Term(0), 9));
     assert!(is_start(&again[0], 2, Stage::Global));
 }
 
@@ -309,7 +312,7 @@ fn nothing_starts_after_its_deadline_or_behind_a_fence() {
 #[test]
 fn hints_send_the_task_itself_a_few_times_then_to_the_centre() {
     let mut one = One::new(0, Policy::Hints);
-    let forward = [Action::Global(ToGlobal::Forward(leg(1, 1)))];
+    let forward = [Action::Global(ToGlobal::Forward(leg(1, 1), Term(0)))];
     assert_eq!(
         one.hears(0.0, ToNode::Submit(task(1))),
         forward,
@@ -323,7 +326,10 @@ fn hints_send_the_task_itself_a_few_times_then_to_the_centre() {
     let hint = Action::Node(NodeIndex(2), ToNode::Hint(leg(2, 1), 1));
     assert_eq!(one.hears(0.0, ToNode::Submit(task(2))), [hint]);
     let last = one.hears(1.0, ToNode::Hint(leg(3, 4), 4));
-    assert_eq!(last, [Action::Global(ToGlobal::Forward(leg(3, 5)))]);
+    assert_eq!(
+        last,
+        [Action::Global(ToGlobal::Forward(leg(3, 5), Term(0)))]
+    );
     let mut free = One::new(1, Policy::Hints);
     let here = free.hears(1.0, ToNode::Hint(leg(4, 1), 1));
     assert!(is_start(&here[0], 4, Stage::Hint));
@@ -386,7 +392,7 @@ fn a_lost_node_counts_as_a_no_and_breaks_what_was_passed_to_it() {
     one.node.lost(ms(2.0), second, rng, actions);
     assert_eq!(
         one.poll(2.0),
-        [Action::Global(ToGlobal::Forward(leg(1, 1)))]
+        [Action::Global(ToGlobal::Forward(leg(1, 1), Term(0)))]
     );
     let [third, _] = asked(&one.hears(3.0, ToNode::Submit(task(2))));
     assert_ne!(third, second, "a lost node is not asked");
@@ -416,7 +422,7 @@ fn at_its_bounds_a_node_refuses_or_goes_on_without_asking() {
     };
     let mut one = One::of(0, 4, settings);
     asked(&one.hears(0.0, ToNode::Submit(task(1))));
-    let forward = [Action::Global(ToGlobal::Forward(leg(2, 1)))];
+    let forward = [Action::Global(ToGlobal::Forward(leg(2, 1), Term(0)))];
     assert_eq!(one.hears(0.0, ToNode::Submit(task(2))), forward);
     let refused = ToOrigin::Refused {
         id: TaskId(3),
@@ -436,7 +442,7 @@ fn at_its_bounds_a_node_refuses_or_goes_on_without_asking() {
 #[test]
 fn a_lonely_node_has_nobody_to_ask() {
     let mut one = One::of(0, 1, settings(Policy::LocalProbeGlobal));
-    let forward = [Action::Global(ToGlobal::Forward(leg(1, 1)))];
+    let forward = [Action::Global(ToGlobal::Forward(leg(1, 1), Term(0)))];
     assert_eq!(one.hears(0.0, ToNode::Submit(task(1))), forward);
 }
 

@@ -1,0 +1,105 @@
+//! How much memory the schedulers of instances take: what is asked of the allocator, nothing of which is asked for later.
+#![allow(
+    unsafe_code,
+    reason = "counting octets takes a global allocator, whose trait is unsafe"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fdn_core::{Millis, Resources};
+use fdn_scheduling::instance::{
+    Demand, Global, GlobalSettings, Limits, Load, Node, NodeIndex, Policy, Settings, Slots,
+};
+
+struct Counting;
+
+static OCTETS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        OCTETS.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        OCTETS.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What a value takes, itself included.
+fn octets<T>(make: impl FnOnce() -> T) -> usize {
+    let before = OCTETS.load(Ordering::Relaxed);
+    let value = make();
+    let taken = OCTETS.load(Ordering::Relaxed) - before + size_of::<T>();
+    drop(value);
+    taken
+}
+
+fn node<D: Demand>(limits: Limits, policy: Policy) -> Node<D> {
+    let settings = Settings {
+        limits,
+        ..Settings::for_round_trip(Millis::new(0.5)).with_policy(policy)
+    };
+    Node::new(NodeIndex(0), 500, D::default(), settings).expect("valid settings")
+}
+
+fn global<D: Demand>(nodes: usize, memory_limit: usize) -> Global<D> {
+    let settings = GlobalSettings {
+        memory_limit,
+        ..GlobalSettings::for_round_trip(Millis::new(0.5))
+    };
+    Global::new(&vec![D::default(); nodes], settings)
+}
+
+/// One test, so that nothing else allocates meanwhile.
+#[test]
+fn what_nodes_and_tasks_take_is_as_stated() {
+    let least = Limits {
+        queue: 1,
+        probing: 1,
+        reservations: 1,
+        waiters: 1,
+        running: 1,
+        memory: 1,
+    };
+    let usual = Limits::default();
+    let policy = Policy::LocalProbeGlobal;
+    let more = 1 << 16;
+    let remembering = Limits {
+        memory: more,
+        ..least
+    };
+    let idle = octets(|| node::<Slots>(least, policy));
+    let task = (octets(|| node::<Slots>(remembering, policy)) - idle) / more;
+    let production = octets(|| node::<Slots>(usual, policy));
+    let hinted = octets(|| {
+        let mut node = node::<Slots>(least, Policy::Hints);
+        node.snapshot(&[Load::default(); 500]);
+        node
+    }) - octets(|| node::<Slots>(least, Policy::Hints));
+    let in_view = (octets(|| global::<Slots>(8192, 1)) - octets(|| global::<Slots>(4096, 1))) / 4096;
+    let in_view_of_resources =
+        (octets(|| global::<Resources>(8192, 1)) - octets(|| global::<Resources>(4096, 1))) / 4096;
+    let placed = (octets(|| global::<Slots>(1, more)) - octets(|| global::<Slots>(1, 1))) / more;
+    println!("a node with the least limits: {idle} octets");
+    println!("a node with the usual limits: {production} octets, touched as they are used");
+    println!("a task remembered by a node: {task} octets, index included");
+    println!("a snapshot of 500 nodes: {hinted} octets");
+    println!("a node in the view of the global scheduler: {in_view} octets; of resources {in_view_of_resources}");
+    println!("a task remembered by the global scheduler: {placed} octets, index included");
+    assert!(idle <= 2048, "{idle}");
+    assert!(task <= 64, "{task}");
+    assert!(production <= 8 << 20, "{production}");
+    assert!(hinted <= 500 * 8, "{hinted}");
+    assert!(in_view <= 128, "{in_view}");
+    assert!(in_view_of_resources <= 320, "{in_view_of_resources}");
+    assert!(placed <= 80, "{placed}");
+}
