@@ -78,6 +78,8 @@ struct Row {
     p50: f64,
     p99: f64,
     p999: f64,
+    /// Processor time of all nodes per placement, the load's included.
+    cpu_micros: f64,
 }
 
 impl Cluster {
@@ -92,9 +94,10 @@ impl Cluster {
                     "listen": "127.0.0.1:0", "seeds": seeds, "founder": at == 0, "plaintext": true,
                     "mode": mode,
                     "timing": {
-                        "round_trip_ms": delay * 2.0 + 3.0, "wanted": "20s", "ping_every": "500ms",
+                        "round_trip_ms": delay * 2.0 + 3.0, "wanted": "3s", "memory": "500ms", "ping_every": "500ms",
                         "lease": "5s", "suspect_after": "3s", "dead_after": "8s",
                     },
+                    "limits": { "remembered": 1 << 22 },
                     "emulate": { "one_way_delay_ms": delay, "decision_ms": decision },
                 },
             }));
@@ -171,11 +174,13 @@ impl Cluster {
         };
         run(self, (life * 3.0 / 1000.0).min(options.seconds * 2.0));
         self.latencies([0.5, 0.99, 0.999]);
+        let cpu = self.cpu_seconds();
         let started = Instant::now();
         let settled = run(self, options.seconds);
         let seconds = started.elapsed().as_secs_f64().max(options.seconds);
         let [p50, p99, p999] = self.latencies([0.5, 0.99, 0.999]);
         let sum = |key: &str| settled.iter().map(|one| one[key].as_u64().unwrap()).sum::<u64>();
+        let cpu = self.cpu_seconds() - cpu;
         let refused = |one: &Value| one["refused"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum::<u64>();
         Row {
             offered: sum("asked") as f64 / options.seconds,
@@ -184,7 +189,19 @@ impl Cluster {
             p50,
             p99,
             p999,
+            cpu_micros: cpu * 1e6 / sum("started").max(1) as f64,
         }
+    }
+
+    /// User and system time that all nodes have used: fields 14 and 15 of `/proc/<pid>/stat`, in hundredths of a second.
+    fn cpu_seconds(&self) -> f64 {
+        let of = |node: &Node| {
+            let text = std::fs::read_to_string(format!("/proc/{}/stat", node.child.id())).ok()?;
+            let fields: Vec<&str> = text.rsplit(')').next()?.split_whitespace().collect();
+            let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
+            Some((ticks(11)? + ticks(12)?) / 100.0)
+        };
+        self.nodes.iter().filter_map(of).sum()
     }
 
     fn burst(&mut self, tasks: u64) -> [f64; 3] {
@@ -202,15 +219,15 @@ impl Cluster {
 
 fn print(mode: &str, row: &Row) {
     println!(
-        "  {mode:<20} {:>9.0} {:>9.0} {:>8} {:>8.2} {:>8.2} {:>8.2}",
-        row.offered, row.placed, row.refused, row.p50, row.p99, row.p999
+        "  {mode:<20} {:>9.0} {:>9.0} {:>8} {:>8.2} {:>8.2} {:>8.2} {:>8.1}",
+        row.offered, row.placed, row.refused, row.p50, row.p99, row.p999, row.cpu_micros
     );
 }
 
 fn head() {
     println!(
-        "  {:<20} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8}",
-        "mode", "asked/s", "placed/s", "refused", "p50 ms", "p99 ms", "p99.9 ms"
+        "  {:<20} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "mode", "asked/s", "placed/s", "refused", "p50 ms", "p99 ms", "p99.9 ms", "us CPU"
     );
 }
 

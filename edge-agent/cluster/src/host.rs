@@ -70,8 +70,9 @@ pub enum Reason {
     /// Its payload is too long.
     #[error("the payload is above its limit")]
     PayloadTooLong,
-    /// This node is cut off from most of its cluster and has no room itself.
-    #[error("this node is cut off from its cluster and has no room itself")]
+    /// This node is cut off from most of its cluster, and has no room itself or cannot know whether another has started it. If one
+    /// has, the instance is ended when this node is back.
+    #[error("this node is cut off from its cluster")]
     CutOff,
 }
 

@@ -1,5 +1,6 @@
 //! What changes among members is told to the schedulers.
 
+use fdn_core::Millis;
 use fdn_scheduling::instance::{Global, Node, NodeIndex};
 use tracing::{info, warn};
 
@@ -16,6 +17,9 @@ use crate::wire::proto::Body;
 impl<H: Host> Actor<H> {
     /// Does what changes of membership and of the head mean, and what follows from that.
     pub(super) fn apply_changes(&mut self) {
+        if !self.changes.is_empty() {
+            self.acts_until = self.members.acts_until();
+        }
         while !self.changes.is_empty() || !self.deeds.is_empty() {
             for change in std::mem::take(&mut self.changes) {
                 match change {
@@ -24,6 +28,7 @@ impl<H: Host> Actor<H> {
                     Change::Draining(key, draining) => self.draining(key, draining),
                     Change::Condemned => self.begin_anew(),
                 }
+                self.acts_until = self.members.acts_until();
             }
             for deed in std::mem::take(&mut self.deeds) {
                 match deed {
@@ -86,10 +91,12 @@ impl<H: Host> Actor<H> {
         info!(node = %self.directory.slot(index).node, %key, "a node is gone");
         self.schedulers_lose(index);
         self.differing.retain(|tag| *tag != key.tag);
-        if !self.knows(key) && self.directory.index(key.tag).is_none() {
+        if self.streams.key(key.tag) == Some(key) {
             self.streams.drop_link(key.tag);
         }
         self.instances_lost(key.tag);
+        // Its tasks may have been settled otherwise when it is back.
+        self.ask_later(key.tag);
     }
 
     fn schedulers_lose(&mut self, index: NodeIndex) {
@@ -165,6 +172,7 @@ impl<H: Host> Actor<H> {
         self.joining_since = self.now;
         let timing = self.settings.membership();
         self.members = Membership::new(self.now, self.me.clone(), timing, false);
+        self.acts_until = Millis::ZERO;
         self.election.rejoin(self.now, &mut self.deeds);
         self.global = None;
         self.streams.drop_all();

@@ -69,7 +69,14 @@ impl<H: Host> Actor<H> {
         Ok(())
     }
 
-    /// This node was given up and is a member again: does that process still want what runs here for it?
+    /// The process that asked for these instances is gone: if it is back, it may not want them.
+    pub(super) fn ask_later(&mut self, origin: Tag) {
+        self.running.values_mut().filter(|here| here.origin == origin).for_each(|here| {
+            here.unconfirmed = true;
+        });
+    }
+
+    /// One of the two was given up and is a member again: does that process still want what runs here for it?
     pub(super) fn ask_about_instances(&mut self, origin: Tag) {
         let held = self.running.iter().filter(|(_, here)| here.origin == origin && here.unconfirmed);
         let mut ids: Vec<u64> = held.map(|(id, _)| *id).collect();

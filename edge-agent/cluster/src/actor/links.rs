@@ -62,6 +62,11 @@ impl Streams {
         (link.session == session).then_some(link.key)
     }
 
+    /// The incarnation at the other end of the stream to a process.
+    pub(super) fn key(&self, tag: Tag) -> Option<Key> {
+        self.by_tag.get(&tag).map(|link| link.key)
+    }
+
     pub(super) fn leads_to(&self, tag: Tag) -> bool {
         self.by_tag.contains_key(&tag)
     }

@@ -175,6 +175,7 @@ impl<H: Host> Actor<H> {
         let answer = (sent, granted);
         self.members
             .answered(self.now, from, answer, opinions, &mut self.changes);
+        self.acts_until = self.members.acts_until();
         // Its clock against the middle of the round trip.
         let apart = (clock.get() - (sent.get() + self.now.get()) / 2.0).abs() / 1000.0;
         self.metrics.clock_apart.set(apart.max(self.metrics.clock_apart.get() * 0.99));
@@ -195,6 +196,7 @@ impl<H: Host> Actor<H> {
     /// This node has become a member: those it knew before and that are members no more are gone.
     pub(super) fn joined(&mut self) {
         self.renew_hello();
+        self.acts_until = self.members.acts_until();
         let present = self.directory.present();
         let known: Vec<Key> = present.map(|(_, slot)| slot.key).collect();
         for key in known {
@@ -217,6 +219,7 @@ impl<H: Host> Actor<H> {
     pub(super) fn tick(&mut self) {
         self.members.tick(self.now, &mut self.changes);
         self.apply_changes();
+        self.acts_until = self.members.acts_until();
         self.reach_others();
         if self.members.is_joined() {
             self.election

@@ -98,6 +98,8 @@ pub(crate) struct Actor<H> {
     me: Member,
     index: NodeIndex,
     members: Membership,
+    /// Until when most members let this node act, as far as they have answered; brought up to date with every answer and change.
+    acts_until: Millis,
     election: Election,
     lease: LeaseView,
     directory: Directory,
@@ -160,6 +162,7 @@ impl<H: Host> Actor<H> {
             cluster,
             metrics: links.metrics.clone(),
             members: Membership::new(now, me.clone(), timing, is_alone),
+            acts_until: if is_alone { Millis::INFINITY } else { Millis::ZERO },
             election: Election::new(now, millis(settings.timing.election.as_duration())),
             lease: LeaseView::Away,
             directory,
@@ -198,7 +201,7 @@ impl<H: Host> Actor<H> {
 
     /// Whether this node may act as a scheduler.
     fn acts(&self) -> bool {
-        !self.leaving && self.members.has_quorum(self.now)
+        !self.leaving && self.now < self.acts_until
     }
 
     /// Before that moment a node must be gone for its number to be given to another.

@@ -246,6 +246,10 @@ impl<H: Host> Actor<H> {
                 let reason = Reason::Scheduler(refusal);
                 (id, Settlement::Refused(reason), "refused")
             }
+            // Whoever has started it asks, when this node is back, and is told to end it.
+            Settled::Unresolved(id) if !self.acts() => {
+                (id, Settlement::Refused(Reason::CutOff), "refused")
+            }
             Settled::Unresolved(id) => (id, Settlement::Unresolved, "unresolved"),
         };
         self.metrics.settled.with_label_values(&[label]).inc();

@@ -182,9 +182,12 @@ impl Membership {
         self.joined && self.granted(now) >= self.majority()
     }
 
-    /// Until when that holds if nobody answers any more.
+    /// Until when that holds if nobody answers any more; for asking often.
     #[must_use]
-    pub fn quorum_until(&self) -> Millis {
+    pub fn acts_until(&self) -> Millis {
+        if !self.joined || self.records.get(&self.me).is_none_or(Record::is_condemned) {
+            return Millis::ZERO;
+        }
         let others = self
             .records
             .iter()

@@ -179,6 +179,8 @@ impl Cluster {
     /// Nobody acts under a key that somebody has given up.
     fn check(&self) {
         for node in self.nodes.iter().filter(|node| node.alive) {
+            let acts = self.now < node.members.acts_until();
+            assert_eq!(acts, node.members.has_quorum(self.now), "{}", node.me.node);
             if !node.members.has_quorum(self.now) {
                 continue;
             }

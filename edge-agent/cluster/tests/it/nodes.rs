@@ -1,5 +1,6 @@
 //! A cluster of processes, and orders to them.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -18,6 +19,8 @@ pub(crate) struct Node {
     child: Child,
     input: Option<ChildStdin>,
     answers: Receiver<Value>,
+    /// Answers that came while another one was waited for.
+    early: VecDeque<Value>,
     pub(crate) address: String,
     pub(crate) killed: bool,
 }
@@ -59,6 +62,7 @@ impl Node {
             input: child.stdin.take(),
             child,
             answers,
+            early: VecDeque::new(),
             address: String::new(),
             killed: false,
         };
@@ -73,6 +77,10 @@ impl Node {
 
     /// The next answer of this kind.
     pub(crate) fn answer(&mut self, kind: &str) -> Value {
+        if let Some(at) = self.early.iter().position(|answer| answer.get(kind).is_some()) {
+            let answer = self.early.remove(at).expect("it was found there");
+            return answer[kind].clone();
+        }
         loop {
             let answer = self.answers.recv_timeout(PATIENCE);
             let answer = answer.unwrap_or_else(|_| panic!("{} answers with {kind}", self.name));
@@ -80,6 +88,7 @@ impl Node {
                 return value.clone();
             }
             assert!(answer.get("failed").is_none(), "{}: {answer}", self.name);
+            self.early.push_back(answer);
         }
     }
 

@@ -37,7 +37,7 @@ enum Order {
 enum Answer {
     Listening(std::net::SocketAddr),
     Status(Box<fdn_cluster::ClusterStatus>),
-    Done,
+    Done(()),
     Settled(Result),
     Measured(Histogram),
     Failed(String),
@@ -88,14 +88,14 @@ async fn carry_out(order: Order, cluster: &Cluster, journal: &Arc<Journal>, meas
         Order::Drain(draining) => done(cluster.drain(draining).await),
         Order::Leave => {
             cluster.leave().await;
-            answer(&Answer::Done);
+            answer(&Answer::Done(()));
         }
     }
 }
 
 fn done(result: std::result::Result<(), fdn_cluster::ClusterError>) {
     match result {
-        Ok(()) => answer(&Answer::Done),
+        Ok(()) => answer(&Answer::Done(())),
         Err(error) => answer(&Answer::Failed(error.to_string())),
     }
 }
