@@ -20,4 +20,7 @@ if [ "${PEERS:-yes}" = yes ]; then
   [ -z "$workerd" ] || args+=(--workerd "$workerd")
 fi
 cargo build --release --quiet -p fdn-bench
+if [ $# -eq 0 ]; then
+  cargo bench --quiet -p fdn-cluster --bench cluster
+fi
 exec target/release/fdn-bench "${args[@]}" "$@"

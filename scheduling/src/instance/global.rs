@@ -255,6 +255,24 @@ impl<D: Demand> Global<D> {
         self.revise(node);
     }
 
+    /// A new node takes the next index. Nothing is free there until it says so.
+    pub fn grow(&mut self, capacity: D) -> NodeIndex {
+        let node = NodeIndex(u32::try_from(self.nodes.len()).expect("there are fewer nodes"));
+        self.nodes.push(Known::new(capacity, D::default()));
+        for view in [&mut self.view, &mut self.sizes] {
+            view.grow(self.nodes.len());
+        }
+        self.sizes.set(node, capacity, capacity.room(&capacity));
+        node
+    }
+
+    /// A lost node's index goes to another node, of this capacity.
+    pub fn replaced(&mut self, node: NodeIndex, capacity: D) {
+        self.returned(node);
+        self.nodes[node.get()].capacity = capacity;
+        self.sizes.set(node, capacity, capacity.room(&capacity));
+    }
+
     fn queue_up(&mut self, now: Millis, task: Task<D>, actions: &mut Vec<Action<D>>) {
         if now > task.deadline {
             return;

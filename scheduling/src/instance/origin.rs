@@ -82,7 +82,7 @@ pub enum Settled {
 enum Phase {
     /// On its way from this first node; `None` is the global scheduler.
     Sent(Option<NodeIndex>),
-    /// Nobody may start the attempt any more; those that have not said so yet, the global scheduler last.
+    /// Nobody may start the attempt any more; those that have not said so yet, the global scheduler first.
     Fencing(Vec<bool>),
 }
 
@@ -302,6 +302,15 @@ impl<D: Demand> Origin<D> {
         self.lost[node.get()] = false;
     }
 
+    /// The cluster has grown to so many nodes. It never shrinks: who leaves is lost.
+    ///
+    /// A fence under way does not wait for the new ones: no attempt that began before they were known here may start on them, and
+    /// their shell sees to that.
+    pub fn grow(&mut self, nodes: u32) {
+        let nodes = self.lost.len().max(nodes as usize);
+        self.lost.resize(nodes, false);
+    }
+
     fn slot(&self, id: TaskId) -> Result<u32, Vacancy> {
         let is = |slot: u32| {
             let open = self.open[slot as usize].as_ref();
@@ -373,7 +382,7 @@ impl<D: Demand> Origin<D> {
                     attempt: task.attempt,
                     deadline: task.deadline,
                 };
-                let (global, nodes) = missing.split_last().expect("the global scheduler is last");
+                let (global, nodes) = missing.split_first().expect("the global scheduler is first");
                 for (node, _) in (0..).zip(nodes).filter(|(_, missing)| **missing) {
                     actions.push(Action::Node(NodeIndex(node), ToNode::Fence(fence)));
                 }
@@ -418,7 +427,8 @@ impl<D: Demand> Origin<D> {
         actions: &mut Vec<Action<D>>,
     ) -> Option<Settled> {
         let slot = self.slot(id).ok()?;
-        let missing = self.lost.iter().map(|lost| !lost).chain([true]).collect();
+        let nodes = self.lost.iter().map(|lost| !lost);
+        let missing = std::iter::once(true).chain(nodes).collect();
         let open = self.open[slot as usize].as_mut()?;
         open.phase = Phase::Fencing(missing);
         open.pause = self.settings.resend;
@@ -446,8 +456,10 @@ impl<D: Demand> Origin<D> {
         if open.task.attempt != attempt {
             return None;
         }
-        let at = by.map_or(missing.len() - 1, NodeIndex::get);
-        missing[at] = false;
+        // A node that joined since was not asked.
+        if let Some(missing) = missing.get_mut(by.map_or(0, |node| node.get() + 1)) {
+            *missing = false;
+        }
         self.attempt_again(now, id, rng, actions)
     }
 

@@ -37,6 +37,11 @@ impl Peers {
         }
     }
 
+    /// There are so many nodes now; never fewer than before.
+    pub(super) fn grow(&mut self, count: u32) {
+        self.count = self.count.max(count);
+    }
+
     pub(super) fn lost(&self) -> &[NodeIndex] {
         &self.lost
     }

@@ -35,6 +35,25 @@ impl<D: Demand> View<D> {
         }
     }
 
+    /// With room for so many nodes; what is free on those there were stays.
+    pub(super) fn grow(&mut self, nodes: usize) {
+        let leaves = nodes.next_power_of_two();
+        if leaves <= self.leaves {
+            return;
+        }
+        let mut grown = Self::new(nodes);
+        grown.entries[leaves..leaves + self.leaves]
+            .copy_from_slice(&self.entries[self.leaves..self.leaves * 2]);
+        for at in (1..leaves).rev() {
+            let (left, right) = (grown.entries[at * 2], grown.entries[at * 2 + 1]);
+            grown.entries[at] = Entry {
+                room: left.room.max(right.room),
+                bound: left.bound.ceiling(&right.bound),
+            };
+        }
+        *self = grown;
+    }
+
     pub(super) fn free(&self, node: NodeIndex) -> D {
         self.entries[self.leaves + node.get()].bound
     }
@@ -126,6 +145,25 @@ mod tests {
             let changes: Vec<(usize, Slots)> =
                 changes.into_iter().map(|(at, free)| (at, Slots(free))).collect();
             check(Slots(20), &changes, &[Slots(1), Slots(2), Slots(4)], nodes);
+        }
+
+        #[test]
+        fn a_view_that_has_grown_is_one_that_was_as_large_from_the_start(
+            steps in prop::collection::vec((0usize..40, 0u32..5, 1usize..40), 1..40),
+        ) {
+            let (mut grown, mut large) = (View::new(1), View::new(40));
+            let mut size = 1;
+            for (at, free, nodes) in steps {
+                size = size.max(nodes);
+                grown.grow(size);
+                let node = NodeIndex(u32::try_from(at % size).unwrap());
+                for view in [&mut grown, &mut large] {
+                    view.set(node, Slots(free), free);
+                }
+                for demand in 1..5 {
+                    prop_assert_eq!(grown.best(&Slots(demand)), large.best(&Slots(demand)));
+                }
+            }
         }
 
         #[test]

@@ -279,6 +279,11 @@ impl<D: Demand> Node<D> {
         self.peers.regain(node);
     }
 
+    /// The cluster has grown to so many nodes; those that are new take part at once. It never shrinks: who leaves is lost.
+    pub fn grow(&mut self, nodes: u32) {
+        self.peers.grow(nodes);
+    }
+
     /// A snapshot of every node, in the order of their indices. Only hints go by it; other policies keep none.
     pub fn snapshot(&mut self, loads: &[Load<D>]) {
         if self.settings.policy != Policy::Hints {

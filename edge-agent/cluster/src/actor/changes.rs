@@ -1,0 +1,294 @@
+//! What changes among members is told to the schedulers.
+
+use fdn_core::Millis;
+use fdn_scheduling::instance::{Global, Node, NodeIndex};
+use tracing::{info, warn};
+
+use super::Actor;
+use super::directory::Given;
+use crate::head::{Deed, Election, Epoch};
+use crate::host::Host;
+use crate::identity::{Key, Member, Tag};
+use crate::membership::{Change, Membership, Status};
+use crate::status::{ClusterStatus, MemberStatus};
+use crate::wire::convert;
+use crate::wire::proto::Body;
+
+impl<H: Host> Actor<H> {
+    /// Does what changes of membership and of the head mean, and what follows from that.
+    pub(super) fn apply_changes(&mut self) {
+        if !self.changes.is_empty() {
+            self.acts_until = self.members.acts_until();
+        }
+        while !self.changes.is_empty() || !self.deeds.is_empty() {
+            for change in std::mem::take(&mut self.changes) {
+                match change {
+                    Change::Joined(member) => self.there(&member),
+                    Change::Gone(key) => self.gone(key),
+                    Change::Draining(key, draining) => self.draining(key, draining),
+                    Change::Condemned => self.begin_anew(),
+                }
+                self.acts_until = self.members.acts_until();
+            }
+            for deed in std::mem::take(&mut self.deeds) {
+                match deed {
+                    Deed::Tell(ballot) => {
+                        self.streams.send_all(&Body::Ballot(convert::ballot_out(ballot)));
+                    }
+                    Deed::Answer(key, ballot) => {
+                        let body = Body::Ballot(convert::ballot_out(ballot));
+                        self.streams.send(key.tag, body);
+                    }
+                    Deed::Changed(epoch, head) => self.headed(epoch, head),
+                }
+            }
+        }
+    }
+
+    fn there(&mut self, member: &Member) {
+        if self.knows(member.key) {
+            return;
+        }
+        let issue = self.own.next_issue();
+        let given = self.directory.give(member, self.forgotten(), issue);
+        self.numbered(given, member);
+        if self.streams.leads_to(member.key.tag) {
+            self.attached(member.key);
+        }
+    }
+
+    /// Whether a process of this incarnation has a number already.
+    fn knows(&self, key: Key) -> bool {
+        let index = self.directory.index(key.tag);
+        index.is_some_and(|index| self.directory.slot(index).key == key)
+    }
+
+    fn numbered(&mut self, given: Given, member: &Member) {
+        let count = self.directory.count();
+        match given {
+            Given::New(_) => {
+                self.node.grow(count);
+                self.origin.grow(count);
+                if let Some(global) = &mut self.global {
+                    global.grow(member.capacity);
+                }
+            }
+            Given::Again(index) => {
+                self.node.returned(index);
+                self.origin.returned(index);
+                if let Some(global) = &mut self.global {
+                    global.replaced(index, member.capacity);
+                }
+            }
+        }
+    }
+
+    /// A node is lost, or has left: schedulers do without it from now on.
+    pub(super) fn gone(&mut self, key: Key) {
+        let Some(index) = self.directory.remove(self.now, key) else {
+            return;
+        };
+        info!(node = %self.directory.slot(index).node, %key, "a node is gone");
+        self.schedulers_lose(index);
+        self.differing.retain(|tag| *tag != key.tag);
+        if self.streams.key(key.tag) == Some(key) {
+            self.streams.drop_link(key.tag);
+        }
+        self.instances_lost(key.tag);
+        // Its tasks may have been settled otherwise when it is back.
+        self.ask_later(key.tag);
+    }
+
+    fn schedulers_lose(&mut self, index: NodeIndex) {
+        if index != self.index {
+            self.node
+                .lost(self.now, index, &mut self.rng, &mut self.node_actions);
+        }
+        if let Some(global) = &mut self.global {
+            global.lost(index);
+        }
+        self.origin.lost(
+            self.now,
+            index,
+            &mut self.rng,
+            &mut self.origin_actions,
+            &mut self.settled,
+        );
+        self.settle_all();
+    }
+
+    fn draining(&mut self, key: Key, draining: bool) {
+        if key == self.me.key {
+            if draining {
+                self.keep_room();
+                self.election.resign(key, &mut self.deeds);
+            } else {
+                self.give_room();
+            }
+            // Others hear of it with the next list of members.
+            let rumours = convert::rumours_out(&self.members.rumours());
+            self.streams.send_all(&Body::Members(rumours));
+        }
+    }
+
+    /// There is another head, or none.
+    fn headed(&mut self, epoch: Epoch, head: Option<Key>) {
+        self.global = None;
+        self.global_luggage.clear();
+        let Some(key) = head else {
+            return;
+        };
+        if key == self.me.key {
+            info!(node = %self.me.node, epoch = epoch.0, "this node is the head");
+            let slots = self.directory.all();
+            let capacities: Vec<_> = slots.iter().map(|slot| slot.capacity).collect();
+            let mut global = Global::take_over(&capacities, epoch.term(), self.settings.global());
+            for (slot, index) in slots.iter().zip(0..) {
+                if slot.gone.is_some() {
+                    global.lost(NodeIndex(index));
+                }
+            }
+            self.global = Some(global);
+        }
+        self.node.headed(epoch.term());
+        self.origin.headed(
+            self.now,
+            epoch.term(),
+            &mut self.rng,
+            &mut self.origin_actions,
+            &mut self.settled,
+        );
+        self.settle_all();
+    }
+
+    /// The others have given this node up, or would not have it as it is: it begins anew, as the next incarnation, and joins. Its
+    /// instances run on; its scheduler has no memory.
+    pub(super) fn begin_anew(&mut self) {
+        warn!(node = %self.me.node, key = %self.me.key, "the cluster has given this node up; it joins anew");
+        self.metrics.rejoins.inc();
+        let old = self.index;
+        self.directory.remove(self.now, self.me.key);
+        self.renew_key();
+        self.joining_since = self.now;
+        let timing = self.settings.membership();
+        self.members = Membership::new(self.now, self.me.clone(), timing, false);
+        self.acts_until = Millis::ZERO;
+        self.election.rejoin(self.now, &mut self.deeds);
+        self.global = None;
+        self.streams.drop_all();
+        self.renew_hello();
+        let issue = self.own.next_issue();
+        let me = self.me.clone();
+        let given = self.directory.give(&me, self.forgotten(), issue);
+        let (Given::New(index) | Given::Again(index)) = given;
+        self.index = index;
+        let node = Node::new(index, self.directory.count(), me.capacity, self.settings.node());
+        self.node = node.expect("these settings were used before");
+        self.numbered(given, &me);
+        self.schedulers_lose(old);
+        self.node_actions.clear();
+        self.luggage.clear();
+        let gone: Vec<u32> = (0..)
+            .zip(self.directory.all())
+            .filter(|(_, slot)| slot.gone.is_some())
+            .map(|(index, _)| index)
+            .collect();
+        for index in gone {
+            self.node
+                .lost(self.now, NodeIndex(index), &mut self.rng, &mut self.node_actions);
+        }
+        let all: Vec<NodeIndex> = self.directory.present().map(|(index, _)| index).collect();
+        for other in all {
+            self.directory.slot_mut(other).admits_from = None;
+        }
+        self.directory.slot_mut(index).admits_from = Some(issue);
+        self.adopt_instances();
+    }
+
+    /// The next incarnation; a process that nobody knows yet may as well be another one.
+    fn renew_key(&mut self) {
+        if self.own.is_idle() && self.running.is_empty() && self.me.key.incarnation == 1 {
+            self.me.key.tag = Tag::new(rand::Rng::next_u32(&mut self.rng));
+            let count = self.directory.count();
+            let first = self.me.key.tag.first_task();
+            let origin = fdn_scheduling::instance::Origin::new(count, first, self.settings.origin());
+            self.origin = origin;
+            for (slot, index) in self.directory.all().iter().zip(0..) {
+                if slot.gone.is_some() {
+                    self.origin.lost(
+                        self.now,
+                        NodeIndex(index),
+                        &mut self.rng,
+                        &mut self.origin_actions,
+                        &mut self.settled,
+                    );
+                }
+            }
+            let limit = self.settings.limits.placed;
+            self.own = super::own::Own::new(self.me.key.tag, limit);
+            let patience = crate::clock::millis(self.settings.timing.election.as_duration());
+            self.election = Election::new(self.now, patience);
+        } else {
+            self.me.key.incarnation += 1;
+        }
+    }
+
+    /// Says to all that this node leaves; it acts no more.
+    pub(super) fn say_goodbye(&mut self) {
+        self.leaving = true;
+        if self.members.is_joined() {
+            self.streams.send_all(&Body::Leave(self.me.key.into()));
+        }
+    }
+
+    pub(super) fn status(&self) -> ClusterStatus {
+        let member = |member: &Member| MemberStatus {
+            node: member.node.clone(),
+            key: member.key,
+            address: member.address,
+            status: self.members.status(self.now, member.key),
+            draining: self.members.is_draining(member.key),
+            connected: self.streams.leads_to(member.key.tag) || member.key == self.me.key,
+            capacity: member.capacity,
+        };
+        let head = self.election.head();
+        ClusterStatus {
+            node: self.me.node.clone(),
+            joined: self.members.is_joined(),
+            quorum: self.members.has_quorum(self.now),
+            head: head.and_then(|(_, key)| Some(self.members.get(key)?.node.clone())),
+            epoch: head.map_or(0, |(epoch, _)| epoch.0),
+            members: self.members.members().map(member).collect(),
+            capacity: self.node.capacity(),
+            used: self.node.used(),
+            reserved: self.node.reserved(),
+            running: self.running.len(),
+            open: self.own.open(),
+            placed: self.own.placed(),
+            waiting: self.global.as_ref().map_or(0, Global::waiting),
+        }
+    }
+
+    /// Gauges, brought up to date now and then.
+    pub(super) fn show(&self) {
+        let gauge = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let metrics = &self.metrics;
+        let mut counts = [(Status::Alive, "alive", 0), (Status::Suspect, "suspect", 0), (Status::Condemned, "condemned", 0)];
+        for member in self.members.members() {
+            let status = self.members.status(self.now, member.key);
+            for count in counts.iter_mut().filter(|count| count.0 == status) {
+                count.2 += 1;
+            }
+        }
+        for (_, label, count) in counts {
+            metrics.members.with_label_values(&[label]).set(count);
+        }
+        metrics.quorum.set(self.acts().into());
+        metrics.head.set(self.global.is_some().into());
+        metrics.epoch.set(self.election.epoch().0.into());
+        metrics.open.set(gauge(self.own.open()));
+        metrics.placed.set(gauge(self.own.placed()));
+        metrics.running.set(gauge(self.running.len()));
+        metrics.waiting.set(gauge(self.global.as_ref().map_or(0, Global::waiting)));
+    }
+}

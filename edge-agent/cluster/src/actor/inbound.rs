@@ -1,0 +1,297 @@
+//! What comes from other nodes, and from this one to itself.
+
+use fdn_core::{Millis, Resources};
+use fdn_scheduling::instance::{NodeIndex, Probe, TaskId, Term, ToGlobal, ToNode, ToOrigin};
+use tracing::debug;
+
+use super::{Actor, Luggage};
+use crate::host::Host;
+use crate::identity::{Key, Tag};
+use crate::link::{FromLink, SessionId};
+use crate::wire::convert::{self, Unreadable, fence_in, refusal_in, standing_in, task_in, time};
+use crate::wire::proto::{self, Body, Frame, Way};
+
+/// Why a message was not used.
+enum Ignored {
+    Unreadable(Unreadable),
+    Because(&'static str),
+}
+
+impl From<Unreadable> for Ignored {
+    fn from(unreadable: Unreadable) -> Self {
+        Self::Unreadable(unreadable)
+    }
+}
+
+impl<H: Host> Actor<H> {
+    pub(super) fn from_link(&mut self, event: FromLink) {
+        match event {
+            FromLink::Opened(opened) => self.opened(*opened),
+            FromLink::Frame(session, frame) => self.frame(session, frame),
+            FromLink::Closed(session) => {
+                self.streams.closed(session);
+            }
+            FromLink::Unreached(address) => self.streams.undialed(address, &mut self.rng),
+        }
+    }
+
+    fn frame(&mut self, session: SessionId, frame: Frame) {
+        let Some(from) = self.streams.peer(session) else {
+            return;
+        };
+        self.metrics.messages_in.inc_by(frame.items.len() as u64);
+        self.members.heard(self.now, from);
+        for item in frame.items {
+            match item.body {
+                Some(body) => self.handle(from, body),
+                None => self.metrics.ignored.with_label_values(&["unknown"]).inc(),
+            }
+            // The stream may have been given up meanwhile, and the changes concern what follows.
+            if !self.changes.is_empty() {
+                self.apply_changes();
+            }
+        }
+    }
+
+    /// One message from that process.
+    pub(super) fn handle(&mut self, from: Key, body: Body) {
+        let result = if self.is_between_members(&body) {
+            self.between_members(from, body)
+        } else {
+            match self.directory.index(from.tag) {
+                Some(index) if self.directory.slot(index).key == from => self.scheduling(index, body),
+                Some(_) | None => Err(Ignored::Because("stranger")),
+            }
+        };
+        match result {
+            Ok(()) => {}
+            Err(Ignored::Because(reason)) => {
+                self.metrics.ignored.with_label_values(&[reason]).inc();
+            }
+            Err(Ignored::Unreadable(unreadable)) => {
+                debug!(%from, %unreadable, "a message was not understood");
+                self.metrics.ignored.with_label_values(&["unreadable"]).inc();
+            }
+        }
+    }
+
+    const fn is_between_members(&self, body: &Body) -> bool {
+        matches!(
+            body,
+            Body::Hello(_)
+                | Body::Rejected(_)
+                | Body::Ping(_)
+                | Body::Ack(_)
+                | Body::Members(_)
+                | Body::Ballot(_)
+                | Body::Leave(_)
+        )
+    }
+
+    fn between_members(&mut self, from: Key, body: Body) -> Result<(), Ignored> {
+        match body {
+            Body::Ping(ping) => {
+                let (opinions, head) = convert::opinions_in(&ping.opinions);
+                self.pinged(from, ping.sent, &opinions, head);
+            }
+            Body::Ack(ack) => {
+                let (opinions, head) = convert::opinions_in(&ack.opinions);
+                let (sent, clock) = (time(ack.sent)?, time(ack.clock)?);
+                self.acked(from, (sent, ack.granted), clock, &opinions, head);
+            }
+            Body::Members(members) => {
+                let rumours = convert::rumours_in(&members)?;
+                self.told_members(from, &rumours);
+            }
+            Body::Ballot(ballot) => {
+                let ballot = convert::ballot_in(&ballot)?;
+                self.balloted(from, ballot);
+            }
+            Body::Rejected(rejected) => self.rejected(from, &rejected),
+            Body::Leave(key) => {
+                if Key::from(key) == from {
+                    self.members.left(from, &mut self.changes);
+                }
+            }
+            _ => return Err(Ignored::Because("out of place")),
+        }
+        Ok(())
+    }
+
+    fn scheduling(&mut self, from: NodeIndex, body: Body) -> Result<(), Ignored> {
+        match body {
+            Body::Started(started) => {
+                let message = ToOrigin::Started {
+                    id: TaskId(started.id),
+                    attempt: started.attempt,
+                    by: from,
+                };
+                self.origin_hears(message, &started.hops);
+            }
+            Body::Refused(refused) => {
+                let message = ToOrigin::Refused {
+                    id: TaskId(refused.id),
+                    attempt: refused.attempt,
+                    refusal: refusal_in(refused.refusal)?,
+                };
+                self.origin_hears(message, &[]);
+            }
+            Body::Broken(broken) => {
+                let message = ToOrigin::Broken {
+                    id: TaskId(broken.id),
+                    attempt: broken.attempt,
+                };
+                self.origin_hears(message, &[]);
+            }
+            Body::Fenced(fenced) => {
+                let message = ToOrigin::Fenced {
+                    id: TaskId(fenced.id),
+                    attempt: fenced.attempt,
+                    by: (!fenced.global).then_some(from),
+                    started: fenced.started,
+                };
+                self.origin_hears(message, &[]);
+            }
+            Body::Instance(instance) => self.instance_word(from, &instance)?,
+            Body::Admitted(number) => {
+                self.directory.slot_mut(from).admits_from = Some(number);
+            }
+            _ if !self.acts() => return Err(Ignored::Because("no majority")),
+            Body::Task(task) => self.task(from, task)?,
+            Body::Probe(probe) => self.probe(from, &probe)?,
+            Body::Reply(reply) => self.node_hears(ToNode::Reply {
+                id: TaskId(reply.id),
+                attempt: reply.attempt,
+                from,
+                yes: reply.yes,
+            }),
+            Body::Release(release) => self.node_hears(ToNode::Release {
+                id: TaskId(release.id),
+                attempt: release.attempt,
+            }),
+            Body::Fence(fence) if fence.epoch == 0 => {
+                let fence = fence_in(&fence)?;
+                self.node_hears(ToNode::Fence(fence));
+            }
+            Body::Fence(fence) => {
+                self.is_for_this_head(fence.epoch)?;
+                let fence = fence_in(&fence)?;
+                self.global_hears(ToGlobal::Fence(fence));
+            }
+            Body::Notice(notice) => {
+                self.is_for_this_head(notice.epoch)?;
+                let standing = standing_in(&notice.standing, from, notice.epoch);
+                self.global_hears(ToGlobal::Notice(standing));
+            }
+            Body::Loads(loads) => {
+                let head = self.election.head();
+                let sender = self.directory.slot(from).key;
+                if head.is_some_and(|(epoch, key)| epoch.0 == loads.epoch && key == sender) {
+                    self.take_loads(&loads);
+                }
+            }
+            _ => return Err(Ignored::Because("out of place")),
+        }
+        Ok(())
+    }
+
+    fn node_hears(&mut self, message: ToNode<Resources>) {
+        self.node
+            .receive(self.now, message, &mut self.rng, &mut self.node_actions);
+    }
+
+    fn global_hears(&mut self, message: ToGlobal<Resources>) {
+        if let Some(global) = &mut self.global {
+            global.receive(self.now, message, &mut self.global_actions);
+        }
+    }
+
+    /// Whether this node is the head of that number.
+    fn is_for_this_head(&self, epoch: u32) -> Result<(), Ignored> {
+        let is_it = self.global.is_some()
+            && self.election.head().is_some_and(|(known, _)| known.0 == epoch);
+        is_it.then_some(()).ok_or(Ignored::Because("other head"))
+    }
+
+    fn task(&mut self, from: NodeIndex, body: proto::Task) -> Result<(), Ignored> {
+        let way = Way::try_from(body.way).map_err(|_| Unreadable("way"))?;
+        let (number, standing, epoch) = (body.number, body.standing, body.epoch);
+        let (task, baggage) = task_in(body, self.settings.limits.payload.as_usize())?;
+        let (id, attempt) = (task.id, task.attempt);
+        let is_for_global = matches!(way, Way::Forward | Way::Bounce);
+        if is_for_global {
+            self.is_for_this_head(epoch)?;
+        } else {
+            self.may_start(id, attempt, baggage.issue)?;
+        }
+        let luggage = Luggage {
+            baggage,
+            since: self.now,
+            deadline: task.deadline,
+        };
+        if is_for_global {
+            self.global_luggage.insert(id.0, luggage);
+        } else {
+            self.luggage.insert(id.0, luggage);
+        }
+        match way {
+            Way::Submit => self.node_hears(ToNode::Submit(task)),
+            Way::Hint => {
+                let hops = u8::try_from(number).map_err(|_| Unreadable("hops"))?;
+                self.node_hears(ToNode::Hint(task, hops));
+            }
+            Way::Assign => self.node_hears(ToNode::Assign(task)),
+            Way::Place => self.node_hears(ToNode::Place(task, Term(epoch), number)),
+            Way::Forward => self.global_hears(ToGlobal::Forward(task, Term(epoch))),
+            Way::Bounce => {
+                let standing = standing.ok_or(Unreadable("standing"))?;
+                let standing = standing_in(&standing, from, epoch);
+                self.global_hears(ToGlobal::Bounce(task, standing));
+            }
+        }
+        Ok(())
+    }
+
+    /// An attempt may start here only if it began when its origin knew of this node: else its fence would not ask here.
+    fn may_start(&mut self, id: TaskId, attempt: u32, issue: u64) -> Result<(), Ignored> {
+        let origin = Tag::of_task(id);
+        let index = self.directory.index(origin);
+        let admits = index.and_then(|index| self.directory.slot(index).admits_from);
+        match admits {
+            Some(first) if issue >= first => Ok(()),
+            Some(_) => {
+                let broken = proto::Attempt { id: id.0, attempt };
+                self.send_to(origin, Body::Broken(broken));
+                Err(Ignored::Because("older than this node"))
+            }
+            None => Err(Ignored::Because("unknown origin")),
+        }
+    }
+
+    fn probe(&mut self, from: NodeIndex, probe: &proto::Probe) -> Result<(), Ignored> {
+        let id = TaskId(probe.id);
+        let index = self.directory.index(Tag::of_task(id));
+        let admits = index.and_then(|index| self.directory.slot(index).admits_from);
+        if !admits.is_some_and(|first| probe.issue >= first) {
+            let reply = proto::Reply {
+                id: probe.id,
+                attempt: probe.attempt,
+                yes: false,
+            };
+            let tag = self.directory.slot(from).key.tag;
+            self.send_to(tag, Body::Reply(reply));
+            return Err(Ignored::Because("older than this node"));
+        }
+        let deadline: Millis = time(probe.deadline)?;
+        self.node_hears(ToNode::Probe(Probe {
+            id,
+            attempt: probe.attempt,
+            leg: probe.leg,
+            demand: probe.demand.into(),
+            deadline,
+            home: from,
+            wait: probe.wait,
+        }));
+        Ok(())
+    }
+}

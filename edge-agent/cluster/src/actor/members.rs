@@ -1,0 +1,271 @@
+//! Members to each other: streams begun, pings, news, votes.
+
+use fdn_core::Millis;
+use tracing::{debug, info};
+
+use super::Actor;
+use crate::head::{Ballot, Epoch};
+use crate::host::Host;
+use crate::identity::{Key, Tag};
+use crate::link::{Opened, hello};
+use crate::membership::{Opinions, Refusal, Rumour, Status};
+use crate::wire::convert;
+use crate::wire::proto::{self, Body};
+
+impl<H: Host> Actor<H> {
+    /// A stream has begun, and the other side has said who it is.
+    pub(super) fn opened(&mut self, opened: Opened) {
+        let member = opened.member.clone();
+        self.streams.reached(member.address);
+        if member.node == self.me.node {
+            // This node's own address among the seeds, or another process under its name.
+            opened.closer.cancel();
+            return;
+        }
+        let (joined, key) = (opened.joined, member.key);
+        let proper = opened.dialed == (self.me.node < member.node);
+        if !self.streams.attach(opened, proper) {
+            return;
+        }
+        if !self.members.is_joined() {
+            if self.members.get(key).is_some() {
+                self.attached(key);
+            }
+            return;
+        }
+        match self.members.admit(self.now, &member, &mut self.changes) {
+            Ok(is_new) => {
+                self.apply_changes();
+                if is_new {
+                    info!(node = %member.node, %key, "a node has joined");
+                    let rumour = [Rumour::Member(member, false)];
+                    self.streams.send_all(&Body::Members(convert::rumours_out(&rumour)));
+                }
+                let all = convert::rumours_out(&self.members.rumours());
+                self.streams.send(key.tag, Body::Members(all));
+                self.attached(key);
+            }
+            Err(refusal) => {
+                debug!(node = %member.node, %refusal, joined, "a node was not admitted");
+                let rejected = proto::Rejected {
+                    reason: refusal.to_string(),
+                    renew: matches!(refusal, Refusal::Condemned | Refusal::TagTaken),
+                };
+                self.streams.send(key.tag, Body::Rejected(rejected));
+                self.streams.flush();
+                if !joined {
+                    self.streams.drop_link(key.tag);
+                }
+            }
+        }
+    }
+
+    /// A stream to a member is there: what it must know comes first.
+    pub(super) fn attached(&mut self, key: Key) {
+        if let Some(index) = self.directory.index(key.tag) {
+            let slot = self.directory.slot(index);
+            if slot.key == key {
+                let from = slot.admitted_from;
+                self.streams.send(key.tag, Body::Admitted(from));
+                self.ask_about_instances(key.tag);
+                self.ping(key.tag);
+            }
+        }
+    }
+
+    pub(super) fn rejected(&mut self, from: Key, rejected: &proto::Rejected) {
+        debug!(%from, reason = rejected.reason, "not admitted");
+        if !self.members.is_joined() && rejected.renew {
+            self.begin_anew();
+        }
+        self.streams.drop_link(from.tag);
+    }
+
+    /// Asks for grants.
+    pub(super) fn ping_all(&mut self) {
+        let ping = self.ping_body();
+        let keys: Vec<Key> = self.members.members().map(|member| member.key).collect();
+        for key in keys.into_iter().filter(|key| *key != self.me.key) {
+            if self.streams.leads_to(key.tag) {
+                self.streams.send(key.tag, ping.clone());
+            }
+        }
+    }
+
+    fn ping(&mut self, to: Tag) {
+        let ping = self.ping_body();
+        self.streams.send(to, ping);
+    }
+
+    fn ping_body(&self) -> Body {
+        let opinions = self.members.opinions(self.now);
+        Body::Ping(proto::Ping {
+            sent: self.now.get(),
+            opinions: convert::opinions_out(&opinions, self.election.head()),
+        })
+    }
+
+    pub(super) fn pinged(
+        &mut self,
+        from: Key,
+        sent: f64,
+        opinions: &Opinions,
+        head: Option<(Epoch, Key)>,
+    ) {
+        if !self.members.is_joined() || self.leaving {
+            return;
+        }
+        let granted = self.members.pinged(self.now, from, opinions, &mut self.changes);
+        let mine = self.members.opinions(self.now);
+        let ack = proto::Ack {
+            sent,
+            granted,
+            clock: self.now.get(),
+            opinions: convert::opinions_out(&mine, self.election.head()),
+        };
+        self.streams.send(from.tag, Body::Ack(ack));
+        if self.members.get(from).is_none() {
+            // It counts itself among the members; that it is none it learns from the list.
+            let all = convert::rumours_out(&self.members.rumours());
+            self.streams.send(from.tag, Body::Members(all));
+            return;
+        }
+        self.compare(from, opinions.digest, mine.digest);
+        self.hear_of_head(from, head);
+    }
+
+    /// Two lists that differ at two pings in a row are exchanged: a difference that lasts as long as news is on its way is none.
+    fn compare(&mut self, from: Key, theirs: u64, mine: u64) {
+        let at = self.differing.iter().position(|tag| *tag == from.tag);
+        match (theirs == mine, at) {
+            (true, Some(at)) => {
+                self.differing.swap_remove(at);
+            }
+            (false, Some(at)) => {
+                self.differing.swap_remove(at);
+                let all = convert::rumours_out(&self.members.rumours());
+                self.streams.send(from.tag, Body::Members(all));
+            }
+            (false, None) => self.differing.push(from.tag),
+            (true, None) => {}
+        }
+    }
+
+    fn hear_of_head(&mut self, from: Key, head: Option<(Epoch, Key)>) {
+        if let Some((epoch, key)) = head {
+            self.balloted(from, Ballot::Head(epoch, key));
+        }
+    }
+
+    pub(super) fn balloted(&mut self, from: Key, ballot: Ballot) {
+        if self.members.is_joined() {
+            self.election
+                .receive(self.now, from, ballot, &self.members, &mut self.deeds);
+        }
+    }
+
+    pub(super) fn acked(
+        &mut self,
+        from: Key,
+        (sent, granted): (Millis, bool),
+        clock: Millis,
+        opinions: &Opinions,
+        head: Option<(Epoch, Key)>,
+    ) {
+        let answer = (sent, granted);
+        self.members
+            .answered(self.now, from, answer, opinions, &mut self.changes);
+        self.acts_until = self.members.acts_until();
+        // Its clock against the middle of the round trip.
+        let apart = (clock.get() - (sent.get() + self.now.get()) / 2.0).abs() / 1000.0;
+        self.metrics.clock_apart.set(apart.max(self.metrics.clock_apart.get() * 0.99));
+        self.hear_of_head(from, head);
+    }
+
+    /// A list of members.
+    pub(super) fn told_members(&mut self, from: Key, rumours: &[Rumour]) {
+        let was_joined = self.members.is_joined();
+        self.members.learn(self.now, from, rumours, &mut self.changes);
+        self.apply_changes();
+        if !was_joined && self.members.is_joined() {
+            info!(node = %self.me.node, key = %self.me.key, members = self.members.len(), "joined the cluster");
+            self.joined();
+        }
+    }
+
+    /// This node has become a member: those it knew before and that are members no more are gone.
+    pub(super) fn joined(&mut self) {
+        self.renew_hello();
+        self.acts_until = self.members.acts_until();
+        let present = self.directory.present();
+        let known: Vec<Key> = present.map(|(_, slot)| slot.key).collect();
+        for key in known {
+            if self.members.get(key).is_none() {
+                self.gone(key);
+            } else if self.streams.leads_to(key.tag) {
+                self.attached(key);
+            }
+        }
+        self.ask_about_instances(self.me.key.tag);
+    }
+
+    pub(super) fn renew_hello(&self) {
+        let said = hello(&self.cluster, &self.me, self.members.is_joined());
+        let shared = self.streams.shared();
+        *shared.hello.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = said;
+    }
+
+    /// What is due from time to time.
+    pub(super) fn tick(&mut self) {
+        self.members.tick(self.now, &mut self.changes);
+        self.apply_changes();
+        self.acts_until = self.members.acts_until();
+        self.reach_others();
+        if self.members.is_joined() {
+            self.election
+                .tick(self.now, &self.members, self.lease, &mut self.deeds);
+            if self.now >= self.next_ping {
+                self.ping_all();
+                let every = self.settings.timing.ping_every.as_duration();
+                self.next_ping = self.now + crate::clock::millis(every);
+            }
+        }
+        self.show();
+    }
+
+    /// Connects to whom this node should be connected.
+    fn reach_others(&mut self) {
+        let own = self.me.address;
+        let seeds = self.settings.seeds.clone();
+        if !self.members.is_joined() {
+            let known: Vec<_> = self.directory.present().map(|(_, slot)| slot.address).collect();
+            for address in seeds.iter().chain(&known).filter(|address| **address != own) {
+                self.streams.dial(*address);
+            }
+            let found_after = crate::clock::millis(self.settings.timing.found_after.as_duration());
+            if self.settings.founder && self.now > self.joining_since + found_after {
+                info!(node = %self.me.node, "no seed has answered: this node begins a cluster");
+                self.members.found();
+                self.joined();
+            }
+            return;
+        }
+        let mut wanted = Vec::new();
+        for member in self.members.members() {
+            let silent = self.members.status(self.now, member.key) != Status::Alive;
+            let mine = self.me.node < member.node || silent;
+            if member.key != self.me.key && mine && !self.streams.leads_to(member.key.tag) {
+                wanted.push(member.address);
+            }
+        }
+        // A cluster that fell apart, or began twice, grows together by its seeds.
+        let strange = seeds.iter().filter(|seed| {
+            **seed != own && !self.members.members().any(|member| member.address == **seed)
+        });
+        wanted.extend(strange.copied());
+        for address in &wanted {
+            self.streams.dial(*address);
+        }
+        self.streams.forget_addresses(|address| wanted.contains(address) || seeds.contains(address));
+    }
+}

@@ -1,0 +1,213 @@
+//! The one task of a node that drives its schedulers: everything that happens to them happens here, one thing after the other.
+//!
+//! A turn takes what has come in (frames of other nodes, the host's words, time), hands it to the state machines of
+//! `fdn_scheduling::instance`, [`crate::membership`] and [`crate::head`], does what they say, and sends what has gathered. What a node says to itself goes
+//! the same way as what it says to others, without the wire. Nothing here decides where an instance starts.
+//!
+//! # What the shell adds to the schedulers' rules
+//! - *No majority, no acts.* Without the grants of most members ([`crate::membership`]) messages of schedulers are dropped: a node that may be given
+//!   up starts nothing. Its own tasks may still use its own room, which nobody else can hand out meanwhile.
+//! - *New nodes and old attempts.* A fence asks those nodes that its origin knows. So an attempt may start only on nodes that its
+//!   origin knew when it began: attempts are numbered per origin, and each origin tells each new node from which number on.
+//! - *New heads.* The epoch of the head is the term of its global scheduler. A head that takes over begins without memory, and what was given to its
+//!   predecessor is a broken chain, which its origin ends by a fence (`fdn_scheduling::instance`).
+
+mod changes;
+mod command;
+mod directory;
+mod inbound;
+mod instances;
+mod links;
+mod members;
+mod outbound;
+mod own;
+mod turn;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fdn_core::{ClusterId, Millis, Resources};
+use fdn_scheduling::instance::{Action, Global, Node, NodeIndex, Origin, Running, Settled};
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::{mpsc, watch};
+
+use crate::clock::{Clock, millis};
+use crate::error::ClusterError;
+use crate::head::{Deed, Election, LeaseView};
+use crate::host::Host;
+use crate::identity::{Member, Tag};
+use crate::idmap::IdMap;
+use crate::link::FromLink;
+use crate::membership::{Change, Membership};
+use crate::metrics::Metrics;
+use crate::settings::ClusterSettings;
+use crate::wire::convert::Baggage;
+use crate::wire::proto::Body;
+
+pub(crate) use command::{Command, End};
+use directory::{Directory, Given};
+use links::Streams;
+use own::Own;
+
+/// What travels with a task that a scheduler here has, and since when it has it.
+#[derive(Clone, Debug)]
+struct Luggage {
+    baggage: Baggage,
+    since: Millis,
+    deadline: Millis,
+}
+
+/// An instance that runs here.
+#[derive(Clone, Copy, Debug)]
+struct Here {
+    running: Running,
+    demand: Resources,
+    /// Who asked for it.
+    origin: Tag,
+    /// Whether its origin must be asked if it is still wanted.
+    unconfirmed: bool,
+}
+
+/// Where the node's task gets its work.
+pub(crate) struct Sources {
+    pub(crate) frames: mpsc::Receiver<FromLink>,
+    pub(crate) commands: mpsc::Receiver<Command>,
+    pub(crate) ends: mpsc::UnboundedReceiver<End>,
+    pub(crate) lease: watch::Receiver<LeaseView>,
+}
+
+/// What the node's task begins with.
+pub(crate) struct Beginning<H> {
+    pub(crate) cluster: ClusterId,
+    pub(crate) me: Member,
+    pub(crate) settings: Arc<ClusterSettings>,
+    pub(crate) host: H,
+    pub(crate) links: Arc<crate::link::Links>,
+    pub(crate) rng: ChaCha8Rng,
+}
+
+/// The task.
+pub(crate) struct Actor<H> {
+    clock: Clock,
+    now: Millis,
+    cluster: ClusterId,
+    settings: Arc<ClusterSettings>,
+    metrics: Metrics,
+    host: H,
+    rng: ChaCha8Rng,
+    me: Member,
+    index: NodeIndex,
+    members: Membership,
+    /// Until when most members let this node act, as far as they have answered; brought up to date with every answer and change.
+    acts_until: Millis,
+    election: Election,
+    lease: LeaseView,
+    directory: Directory,
+    streams: Streams,
+    node: Node<Resources>,
+    /// On the head only.
+    global: Option<Global<Resources>>,
+    origin: Origin<Resources>,
+    own: Own,
+    running: IdMap<Here>,
+    luggage: IdMap<Luggage>,
+    global_luggage: IdMap<Luggage>,
+    /// The trace of the instance that was just started.
+    started: Option<(u64, Vec<u64>)>,
+    /// What this node says to itself.
+    local: VecDeque<Body>,
+    node_actions: Vec<Action<Resources>>,
+    global_actions: Vec<Action<Resources>>,
+    origin_actions: Vec<Action<Resources>>,
+    settled: Vec<Settled>,
+    changes: Vec<Change>,
+    deeds: Vec<Deed>,
+    /// Room that is kept from instances while the node drains.
+    kept: Vec<Running>,
+    /// Since when the node has tried to become a member.
+    joining_since: Millis,
+    next_tick: Millis,
+    next_ping: Millis,
+    next_sweep: Millis,
+    next_snapshot: Millis,
+    /// When the global scheduler may decide again, if that is emulated to take time.
+    next_decision: Millis,
+    /// Members whose list of members was another one at their last ping.
+    differing: Vec<Tag>,
+    leaving: bool,
+}
+
+impl<H: Host> Actor<H> {
+    pub(crate) fn new(beginning: Beginning<H>) -> Result<Self, ClusterError> {
+        let Beginning {
+            cluster,
+            me,
+            settings,
+            host,
+            links,
+            rng,
+        } = beginning;
+        let clock = Clock::default();
+        let now = clock.now();
+        let is_alone = settings.founder && settings.seeds.iter().all(|seed| *seed == me.address);
+        let mut directory = Directory::default();
+        let (Given::New(index) | Given::Again(index)) = directory.give(&me, Millis::ZERO, 0);
+        directory.slot_mut(index).admits_from = Some(0);
+        let node = Node::new(index, 1, me.capacity, settings.node())
+            .map_err(|error| ClusterError::Settings(error.to_string()))?;
+        let timing = settings.membership();
+        Ok(Self {
+            clock,
+            now,
+            cluster,
+            metrics: links.metrics.clone(),
+            members: Membership::new(now, me.clone(), timing, is_alone),
+            acts_until: if is_alone { Millis::INFINITY } else { Millis::ZERO },
+            election: Election::new(now, millis(settings.timing.election.as_duration())),
+            lease: LeaseView::Away,
+            directory,
+            streams: Streams::new(links),
+            node,
+            global: None,
+            origin: Origin::new(1, me.key.tag.first_task(), settings.origin()),
+            own: Own::new(me.key.tag, settings.limits.placed),
+            running: IdMap::default(),
+            luggage: IdMap::default(),
+            global_luggage: IdMap::default(),
+            started: None,
+            local: VecDeque::new(),
+            node_actions: Vec::new(),
+            global_actions: Vec::new(),
+            origin_actions: Vec::new(),
+            settled: Vec::new(),
+            changes: Vec::new(),
+            deeds: Vec::new(),
+            kept: Vec::new(),
+            joining_since: now,
+            next_tick: now,
+            next_ping: now,
+            next_sweep: now,
+            next_snapshot: now,
+            next_decision: now,
+            differing: Vec::new(),
+            leaving: false,
+            settings,
+            host,
+            rng,
+            me,
+            index,
+        })
+    }
+
+    /// Whether this node may act as a scheduler.
+    fn acts(&self) -> bool {
+        !self.leaving && self.now < self.acts_until
+    }
+
+    /// Before that moment a node must be gone for its number to be given to another.
+    fn forgotten(&self) -> Millis {
+        let timing = &self.settings.timing;
+        let wanted = timing.wanted.as_duration() + timing.memory.as_duration() * 2;
+        self.now - millis(wanted)
+    }
+}

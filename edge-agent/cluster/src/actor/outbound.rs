@@ -1,0 +1,289 @@
+//! What the schedulers say is to be done: done here, or sent.
+
+use std::time::Duration;
+
+use fdn_core::{Millis, Resources};
+use fdn_scheduling::instance::{
+    Action, NodeIndex, Running, Stage, Task, TaskId, ToGlobal, ToNode, ToOrigin,
+};
+
+use super::{Actor, Here, Luggage};
+use crate::host::{Host, StartOrder};
+use crate::identity::Tag;
+use crate::trace::{self, Step};
+use crate::wire::convert::{Baggage, refusal_out, task_out};
+use crate::wire::proto::{Attempt, Body, Fenced, Notice, Probe, Refused, Reply, Started, Way};
+
+/// How long ago, as a duration.
+fn since(now: Millis, then: Millis) -> Duration {
+    Duration::from_secs_f64((now - then).get().max(0.0) / 1000.0)
+}
+
+impl<H: Host> Actor<H> {
+    /// Does everything that has gathered.
+    pub(super) fn do_actions(&mut self) {
+        let mut actions = std::mem::take(&mut self.node_actions);
+        for action in actions.drain(..) {
+            self.node_says(action);
+        }
+        self.node_actions = actions;
+        let mut actions = std::mem::take(&mut self.global_actions);
+        for action in actions.drain(..) {
+            self.global_says(action);
+        }
+        self.global_actions = actions;
+        let mut actions = std::mem::take(&mut self.origin_actions);
+        for action in actions.drain(..) {
+            self.origin_says(action);
+        }
+        self.origin_actions = actions;
+    }
+
+    /// To a node, perhaps this one.
+    fn send(&mut self, to: NodeIndex, body: Body) {
+        if to == self.index {
+            self.local.push_back(body);
+        } else if self.directory.slot(to).gone.is_none() {
+            let tag = self.directory.slot(to).key.tag;
+            self.streams.send(tag, body);
+        }
+    }
+
+    /// To a process, perhaps this one.
+    pub(super) fn send_to(&mut self, tag: Tag, body: Body) {
+        if tag == self.me.key.tag {
+            self.local.push_back(body);
+        } else {
+            self.streams.send(tag, body);
+        }
+    }
+
+    /// To the head; without one, whoever waits for an answer asks again.
+    pub(super) fn send_to_head(&mut self, body: Body) {
+        match self.election.head() {
+            Some((_, key)) => self.send_to(key.tag, body),
+            None => self.metrics.dropped.inc(),
+        }
+    }
+
+    fn node_says(&mut self, action: Action<Resources>) {
+        match action {
+            Action::Start {
+                task,
+                stage,
+                running,
+                ..
+            } => self.start(&task, stage, running),
+            Action::Node(to, message) => self.node_to_node(to, message),
+            Action::Global(ToGlobal::Forward(task, term)) => {
+                if let Some(mut body) = self.passed_on(Way::Forward, &task, Step::Forwarded, 0) {
+                    body.epoch = term.0;
+                    self.send_to_head(Body::Task(body));
+                }
+            }
+            Action::Global(ToGlobal::Bounce(task, standing)) => {
+                if let Some(mut body) = self.passed_on(Way::Bounce, &task, Step::Bounced, 0) {
+                    body.epoch = standing.term.0;
+                    body.standing = Some(standing.into());
+                    self.send_to_head(Body::Task(body));
+                }
+            }
+            Action::Global(ToGlobal::Notice(standing)) => {
+                self.send_to_head(Body::Notice(Notice {
+                    standing: standing.into(),
+                    epoch: standing.term.0,
+                }));
+            }
+            // Only origins fence.
+            Action::Global(ToGlobal::Fence(_)) => {}
+            Action::Origin(message) => self.to_origin(&message, false),
+        }
+    }
+
+    fn node_to_node(&mut self, to: NodeIndex, message: ToNode<Resources>) {
+        let body = match message {
+            ToNode::Hint(task, hops) => {
+                let body = self.passed_on(Way::Hint, &task, Step::Hinted, hops.into());
+                body.map(Body::Task)
+            }
+            ToNode::Assign(task) => {
+                let body = self.passed_on(Way::Assign, &task, Step::Probed, 0);
+                body.map(Body::Task)
+            }
+            ToNode::Probe(probe) => Some(Body::Probe(Probe {
+                id: probe.id.0,
+                attempt: probe.attempt,
+                leg: probe.leg,
+                demand: probe.demand.into(),
+                deadline: probe.deadline.get(),
+                wait: probe.wait,
+                issue: self
+                    .luggage
+                    .get(&probe.id.0)
+                    .map_or(0, |luggage| luggage.baggage.issue),
+            })),
+            ToNode::Reply {
+                id, attempt, yes, ..
+            } => Some(Body::Reply(Reply {
+                id: id.0,
+                attempt,
+                yes,
+            })),
+            ToNode::Release { id, attempt } => Some(Body::Release(Attempt { id: id.0, attempt })),
+            // Nodes do not submit, place or fence.
+            ToNode::Submit(_) | ToNode::Place(..) | ToNode::Fence(_) => None,
+        };
+        if let Some(body) = body {
+            self.send(to, body);
+        }
+    }
+
+    /// A task that leaves this node's scheduler, with what travels with it.
+    fn passed_on(
+        &mut self,
+        way: Way,
+        task: &Task<Resources>,
+        step: Step,
+        number: u64,
+    ) -> Option<crate::wire::proto::Task> {
+        let baggage = self.packed(task.id, step)?;
+        Some(task_out(way, task, baggage, number))
+    }
+
+    /// What travels with a task, one more step in its trace; `None` if it came without, which a repetition mends.
+    fn packed(&mut self, id: TaskId, step: Step) -> Option<Baggage> {
+        let Some(luggage) = self.luggage.remove(&id.0) else {
+            self.metrics.ignored.with_label_values(&["no luggage"]).inc();
+            return None;
+        };
+        Some(self.stepped(luggage, step))
+    }
+
+    fn stepped(&self, luggage: Luggage, step: Step) -> Baggage {
+        let held = since(self.now, luggage.since);
+        self.metrics.held[step as usize].observe(held.as_secs_f64());
+        let mut baggage = luggage.baggage;
+        trace::push(&mut baggage.hops, self.me.key.tag, step, held);
+        baggage
+    }
+
+    fn start(&mut self, task: &Task<Resources>, stage: Stage, running: Running) {
+        let step = match stage {
+            Stage::Local => Step::Local,
+            Stage::Probe => Step::Probe,
+            Stage::Hint => Step::Hint,
+            Stage::Global => Step::Global,
+        };
+        let Some(baggage) = self.packed(task.id, step) else {
+            // Without its payload nothing can be started: as if it had ended at once.
+            self.node.ended(running);
+            return;
+        };
+        self.started = Some((task.id.0, baggage.hops));
+        let here = Here {
+            running,
+            demand: task.demand,
+            origin: Tag::of_task(task.id),
+            unconfirmed: false,
+        };
+        self.running.insert(task.id.0, here);
+        self.host.start(StartOrder {
+            task: task.id,
+            demand: task.demand,
+            payload: baggage.payload,
+            step,
+        });
+    }
+
+    /// News for the origin of a task.
+    fn to_origin(&mut self, message: &ToOrigin, global: bool) {
+        let (id, body) = match *message {
+            ToOrigin::Started { id, attempt, .. } => {
+                self.luggage.remove(&id.0);
+                let hops = match self.started.take() {
+                    Some((started, hops)) if started == id.0 => hops,
+                    _ => Vec::new(),
+                };
+                let started = Started {
+                    id: id.0,
+                    attempt,
+                    hops,
+                };
+                (id, Body::Started(started))
+            }
+            ToOrigin::Refused {
+                id,
+                attempt,
+                refusal,
+            } => {
+                let refused = Refused {
+                    id: id.0,
+                    attempt,
+                    refusal: refusal_out(refusal),
+                };
+                (id, Body::Refused(refused))
+            }
+            ToOrigin::Broken { id, attempt } => (id, Body::Broken(Attempt { id: id.0, attempt })),
+            ToOrigin::Fenced {
+                id,
+                attempt,
+                started,
+                ..
+            } => {
+                let fenced = Fenced {
+                    id: id.0,
+                    attempt,
+                    global,
+                    started,
+                };
+                (id, Body::Fenced(fenced))
+            }
+        };
+        self.send_to(Tag::of_task(id), body);
+    }
+
+    fn global_says(&mut self, action: Action<Resources>) {
+        match action {
+            Action::Node(to, ToNode::Place(task, term, serial)) => {
+                let Some(luggage) = self.global_luggage.remove(&task.id.0) else {
+                    self.metrics.ignored.with_label_values(&["no luggage"]).inc();
+                    return;
+                };
+                let baggage = self.stepped(luggage, Step::Placed);
+                let mut body = task_out(Way::Place, &task, baggage, serial);
+                body.epoch = term.0;
+                self.send(to, Body::Task(body));
+            }
+            Action::Origin(message) => self.to_origin(&message, true),
+            // The global scheduler says nothing else.
+            Action::Start { .. } | Action::Node(..) | Action::Global(_) => {}
+        }
+    }
+
+    fn origin_says(&mut self, action: Action<Resources>) {
+        match action {
+            Action::Node(to, ToNode::Submit(task)) => {
+                if let Some(baggage) = self.own.submitted(&task) {
+                    self.send(to, Body::Task(task_out(Way::Submit, &task, baggage, 0)));
+                }
+            }
+            Action::Global(ToGlobal::Forward(task, term)) => {
+                if let Some(baggage) = self.own.submitted(&task) {
+                    let mut body = task_out(Way::Forward, &task, baggage, 0);
+                    body.epoch = term.0;
+                    self.send_to_head(Body::Task(body));
+                }
+            }
+            Action::Node(to, ToNode::Fence(fence)) => self.send(to, Body::Fence(fence.into())),
+            Action::Global(ToGlobal::Fence(fence)) => {
+                if let Some((epoch, _)) = self.election.head() {
+                    let mut body = crate::wire::proto::Fence::from(fence);
+                    body.epoch = epoch.0;
+                    self.send_to_head(Body::Fence(body));
+                }
+            }
+            // The origin says nothing else.
+            Action::Start { .. } | Action::Node(..) | Action::Global(_) | Action::Origin(_) => {}
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The tasks of this node: asked for, open, settled, and the instances that came of them.
+
+use std::collections::VecDeque;
+
+use fdn_core::{Millis, Resources};
+use fdn_scheduling::instance::{NodeIndex, Settled, Task, TaskId, ToOrigin};
+use tokio::sync::mpsc;
+
+use super::{Actor, Here};
+use crate::host::{Host, InstanceNews, Outcome, Reason, ScalingTask, Settlement, StartOrder};
+use crate::identity::Tag;
+use crate::idmap::IdMap;
+use crate::trace::{self, Step};
+use crate::wire::convert::Baggage;
+
+/// Tasks that this node placed by itself are numbered from here on.
+const BY_ITSELF: u64 = 1 << 39;
+
+/// A task that is not settled.
+#[derive(Debug)]
+struct Open {
+    task: ScalingTask,
+    asked: Millis,
+    attempt: u32,
+    issue: u64,
+    outcomes: Option<mpsc::UnboundedSender<Outcome>>,
+}
+
+/// An instance that came of a task.
+#[derive(Clone, Debug)]
+struct Placed {
+    on: Tag,
+    /// What is needed to do it once more.
+    again: Option<ScalingTask>,
+    lost: bool,
+}
+
+/// The tables.
+#[derive(Debug)]
+pub(super) struct Own {
+    open: IdMap<Open>,
+    placed: IdMap<Placed>,
+    /// By age, for forgetting the oldest at the limit.
+    order: VecDeque<u64>,
+    limit: usize,
+    /// The number of the next attempt, of whatever task.
+    next_issue: u64,
+    next_by_itself: u64,
+}
+
+impl Own {
+    pub(super) fn new(tag: Tag, limit: usize) -> Self {
+        Self {
+            open: IdMap::default(),
+            placed: IdMap::default(),
+            order: VecDeque::new(),
+            limit,
+            next_issue: 0,
+            next_by_itself: tag.first_task().0 + BY_ITSELF,
+        }
+    }
+
+    pub(super) const fn next_issue(&self) -> u64 {
+        self.next_issue
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.open.is_empty() && self.placed.is_empty()
+    }
+
+    pub(super) fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(super) fn placed(&self) -> usize {
+        self.placed.len()
+    }
+
+    /// What travels with a task that is sent out, for the first time or again.
+    pub(super) fn submitted(&mut self, task: &Task<Resources>) -> Option<Baggage> {
+        let open = self.open.get_mut(&task.id.0)?;
+        if open.attempt != task.attempt {
+            open.attempt = task.attempt;
+            open.issue = self.next_issue;
+            self.next_issue += 1;
+        }
+        Some(Baggage {
+            issue: open.issue,
+            payload: open.task.payload.clone(),
+            hops: Vec::new(),
+        })
+    }
+
+    fn put_placed(&mut self, id: TaskId, placed: Placed) {
+        while self.placed.len() >= self.limit {
+            match self.order.pop_front() {
+                Some(oldest) => self.placed.remove(&oldest),
+                None => break,
+            };
+        }
+        self.placed.insert(id.0, placed);
+        self.order.push_back(id.0);
+        // Most of the oldest are gone already.
+        while let Some(oldest) = self.order.front()
+            && !self.placed.contains_key(oldest)
+        {
+            self.order.pop_front();
+        }
+    }
+}
+
+impl<H: Host> Actor<H> {
+    pub(super) fn scale(
+        &mut self,
+        tasks: Vec<ScalingTask>,
+        outcomes: &mpsc::UnboundedSender<Outcome>,
+    ) {
+        for task in tasks {
+            self.submit(task, Some(outcomes.clone()));
+        }
+    }
+
+    fn submit(
+        &mut self,
+        task: ScalingTask,
+        outcomes: Option<mpsc::UnboundedSender<Outcome>>,
+    ) -> Option<TaskId> {
+        if task.payload.len() > self.settings.limits.payload.as_usize() {
+            return self.refuse(&task, outcomes.as_ref(), Reason::PayloadTooLong);
+        }
+        if !self.acts() {
+            return self.start_by_itself(&task, outcomes.as_ref());
+        }
+        let submitted = self.origin.submit(
+            self.now,
+            task.demand,
+            task.expected,
+            &mut self.rng,
+            &mut self.origin_actions,
+        );
+        let Ok(id) = submitted else {
+            return self.refuse(&task, outcomes.as_ref(), Reason::TooManyOpen);
+        };
+        let open = Open {
+            task,
+            asked: self.now,
+            attempt: 0,
+            issue: 0,
+            outcomes,
+        };
+        self.own.open.insert(id.0, open);
+        Some(id)
+    }
+
+    fn refuse(
+        &self,
+        task: &ScalingTask,
+        outcomes: Option<&mpsc::UnboundedSender<Outcome>>,
+        reason: Reason,
+    ) -> Option<TaskId> {
+        self.metrics.settled.with_label_values(&["refused"]).inc();
+        tell(outcomes, task, TaskId(0), Settlement::Refused(reason), Millis::ZERO);
+        None
+    }
+
+    /// Cut off from the others, a node has still its own room, and nobody else gives it away.
+    fn start_by_itself(
+        &mut self,
+        task: &ScalingTask,
+        outcomes: Option<&mpsc::UnboundedSender<Outcome>>,
+    ) -> Option<TaskId> {
+        let Some(running) = self.node.adopt(task.demand) else {
+            return self.refuse(task, outcomes, Reason::CutOff);
+        };
+        let id = TaskId(self.own.next_by_itself);
+        self.own.next_by_itself += 1;
+        let here = Here {
+            running,
+            demand: task.demand,
+            origin: self.me.key.tag,
+            unconfirmed: false,
+        };
+        self.running.insert(id.0, here);
+        self.place(id, self.me.key.tag, task);
+        self.host.start(StartOrder {
+            task: id,
+            demand: task.demand,
+            payload: task.payload.clone(),
+            step: Step::Local,
+        });
+        self.metrics.settled.with_label_values(&["started"]).inc();
+        let result = Settlement::Started {
+            node: self.me.node.clone(),
+            trace: Vec::new(),
+        };
+        tell(outcomes, task, id, result, Millis::ZERO);
+        Some(id)
+    }
+
+    fn place(&mut self, id: TaskId, on: Tag, task: &ScalingTask) {
+        let again = task.idempotent.then(|| task.clone());
+        let placed = Placed {
+            on,
+            again,
+            lost: false,
+        };
+        self.own.put_placed(id, placed);
+    }
+
+    /// News of a task of this node.
+    pub(super) fn origin_hears(&mut self, message: ToOrigin, hops: &[u64]) {
+        let settled = self.origin.receive(
+            self.now,
+            message,
+            &mut self.rng,
+            &mut self.origin_actions,
+        );
+        if let Some(settled) = settled {
+            self.settle(settled, hops);
+        }
+    }
+
+    pub(super) fn settle_all(&mut self) {
+        let mut all = std::mem::take(&mut self.settled);
+        for settled in all.drain(..) {
+            self.settle(settled, &[]);
+        }
+        self.settled = all;
+    }
+
+    fn settle(&mut self, settled: Settled, hops: &[u64]) {
+        let (id, result, label) = match settled {
+            Settled::Started(id, index) => {
+                let slot = self.directory.slot(index);
+                let name = |tag| {
+                    let index = self.directory.index(tag)?;
+                    Some(self.directory.slot(index).node.clone())
+                };
+                let result = Settlement::Started {
+                    node: slot.node.clone(),
+                    trace: trace::read(hops, name),
+                };
+                (id, result, "started")
+            }
+            Settled::Refused(id, refusal) => {
+                let reason = Reason::Scheduler(refusal);
+                (id, Settlement::Refused(reason), "refused")
+            }
+            // Whoever has started it asks, when this node is back, and is told to end it.
+            Settled::Unresolved(id) if !self.acts() => {
+                (id, Settlement::Refused(Reason::CutOff), "refused")
+            }
+            Settled::Unresolved(id) => (id, Settlement::Unresolved, "unresolved"),
+        };
+        self.metrics.settled.with_label_values(&[label]).inc();
+        let Some(open) = self.own.open.remove(&id.0) else {
+            return;
+        };
+        let took = self.now - open.asked;
+        if let Settled::Started(_, index) = settled {
+            self.metrics.scheduled.observe(took.get().max(0.0) / 1000.0);
+            let on = self.directory.slot(index).key.tag;
+            self.place(id, on, &open.task);
+        }
+        if open.outcomes.is_none() && !matches!(settled, Settled::Started(..)) {
+            // It was to be done once more, and nobody waits for the outcome.
+            self.host.news(InstanceNews::Failed(id));
+        }
+        tell(open.outcomes.as_ref(), &open.task, id, result, took);
+    }
+
+    /// The instances of a lost node: those declared idempotent are asked for again.
+    pub(super) fn instances_lost(&mut self, on: Tag) {
+        let lost = self.own.placed.iter().filter(|(_, placed)| placed.on == on && !placed.lost);
+        let mut ids: Vec<u64> = lost.map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        for id in ids {
+            let Some(placed) = self.own.placed.get_mut(&id) else {
+                continue;
+            };
+            placed.lost = true;
+            match placed.again.take() {
+                Some(task) => {
+                    self.own.placed.remove(&id);
+                    if let Some(rerun) = self.submit(task, None) {
+                        self.metrics.reruns.inc();
+                        self.host.news(InstanceNews::Rerun(TaskId(id), rerun));
+                    } else {
+                        self.host.news(InstanceNews::Lost(TaskId(id)));
+                    }
+                }
+                None => self.host.news(InstanceNews::Lost(TaskId(id))),
+            }
+        }
+    }
+
+    /// An instance that this node has asked for has ended.
+    pub(super) fn instance_ended(&mut self, id: u64, failed: bool) {
+        if self.own.placed.remove(&id).is_some() {
+            self.host.news(if failed {
+                InstanceNews::Failed(TaskId(id))
+            } else {
+                InstanceNews::Ended(TaskId(id))
+            });
+        }
+    }
+
+    /// A node that had been given up has an instance still. Whether it is to keep it.
+    pub(super) fn keeps(&mut self, id: u64, index: NodeIndex) -> bool {
+        let tag = self.directory.slot(index).key.tag;
+        if self.own.open.contains_key(&id) {
+            // The news of its start had been lost.
+            let started = ToOrigin::Started {
+                id: TaskId(id),
+                attempt: 0,
+                by: index,
+            };
+            self.origin_hears(started, &[]);
+            return true;
+        }
+        match self.own.placed.get_mut(&id) {
+            Some(placed) if placed.on == tag => {
+                if std::mem::take(&mut placed.lost) {
+                    let node = self.directory.slot(index).node.clone();
+                    self.host.news(InstanceNews::Returned(TaskId(id), node));
+                }
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+}
+
+fn tell(
+    outcomes: Option<&mpsc::UnboundedSender<Outcome>>,
+    task: &ScalingTask,
+    id: TaskId,
+    result: Settlement,
+    took: Millis,
+) {
+    if let Some(outcomes) = outcomes {
+        // Who asked may have gone.
+        let _ = outcomes.send(Outcome {
+            label: task.label,
+            task: id.0,
+            result,
+            took: std::time::Duration::from_secs_f64(took.get().max(0.0) / 1000.0),
+        });
+    }
+}
+

@@ -1,0 +1,291 @@
+//! Who is the head, where the global scheduler runs. A pure state machine; the shell carries its messages.
+//!
+//! **Problem.** There must be a head soon after one is gone, also with the controller away, and two at once must do no harm.
+//!
+//! **Way.** A head has a number, its *epoch*, and the votes of more than half of the members for it; a member votes once per epoch, and never for
+//! one that is not above all it has seen (as terms in Raft: Ongaro and Ousterhout, USENIX ATC 2014, section 5.2). So there is
+//! at most one head per epoch. Who stands for election is not left to chance: while the controller answers, the candidate to whom
+//! its store has given the lease ([`lease::LeaseStore`]); while it is away, the candidate with the smallest name among those that were
+//! heard of lately. A vote is refused while the voter still trusts another head, unless the candidate has the store's lease.
+//!
+//! **Two heads.** One that was cut off may not know that there is another. It has no majority and decides nothing
+//! ([`crate::membership`]), and what it sent before is refused by epoch: nodes take placements of the highest epoch they know only.
+//! Whatever a head does, a node has the last word on its own room.
+//!
+//! **Complexity.** O(n) for n members per tick and per vote.
+
+pub mod lease;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use fdn_core::Millis;
+use fdn_scheduling::instance::Term;
+
+use crate::identity::Key;
+use crate::membership::{Membership, Status};
+
+/// The number of a head: the higher one counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Epoch(pub u32);
+
+impl Epoch {
+    /// As the schedulers call it.
+    #[must_use]
+    pub const fn term(self) -> Term {
+        Term(self.0)
+    }
+}
+
+/// What the controller's store says of the lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeaseView {
+    /// There is no store, or it has not answered for longer than a lease lasts.
+    #[default]
+    Away,
+    /// This node has it.
+    Mine,
+    /// Another node has it, or had it a moment ago.
+    Others,
+}
+
+/// What members tell each other about heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ballot {
+    /// Vote for the sender; it has the store's lease or not.
+    Ask(Epoch, bool),
+    /// The sender votes for the receiver.
+    Vote(Epoch),
+    /// This is the head.
+    Head(Epoch, Key),
+}
+
+/// What the shell must do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// Tell all members.
+    Tell(Ballot),
+    /// Tell one.
+    Answer(Key, Ballot),
+    /// There is another head, or none: who waited for the old one's decisions must not wait any longer.
+    Changed(Epoch, Option<Key>),
+}
+
+#[derive(Clone, Debug)]
+struct Standing {
+    epoch: Epoch,
+    votes: BTreeSet<Key>,
+    until: Millis,
+}
+
+/// The election as one member sees it.
+#[derive(Clone, Debug)]
+pub struct Election {
+    patience: Millis,
+    /// The highest epoch that was heard of, and the one voted in last.
+    seen: Epoch,
+    voted: Epoch,
+    head: Option<(Epoch, Key)>,
+    standing: Option<Standing>,
+    /// Before that, this node does not stand (again).
+    not_before: Millis,
+}
+
+impl Election {
+    /// With no head known. A round of votes that brings no majority within `patience` is followed by another.
+    #[must_use]
+    pub fn new(now: Millis, patience: Millis) -> Self {
+        Self {
+            patience,
+            seen: Epoch(0),
+            voted: Epoch(0),
+            head: None,
+            standing: None,
+            not_before: now + patience,
+        }
+    }
+
+    /// The head, if one is known and a member.
+    #[must_use]
+    pub const fn head(&self) -> Option<(Epoch, Key)> {
+        self.head
+    }
+
+    /// The highest epoch heard of.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        self.seen
+    }
+
+    /// As a new incarnation: what was voted for stays, for the process is the same.
+    pub fn rejoin(&mut self, now: Millis, deeds: &mut Vec<Deed>) {
+        self.standing = None;
+        self.not_before = now + self.patience;
+        self.drop_head(deeds);
+    }
+
+    /// This node does not want to be the head any more.
+    pub fn resign(&mut self, me: Key, deeds: &mut Vec<Deed>) {
+        self.standing = None;
+        if self.head.is_some_and(|(_, key)| key == me) {
+            self.drop_head(deeds);
+        }
+    }
+
+    fn drop_head(&mut self, deeds: &mut Vec<Deed>) {
+        if let Some((epoch, _)) = self.head.take() {
+            deeds.push(Deed::Changed(epoch, None));
+        }
+    }
+
+    /// Time passes.
+    pub fn tick(
+        &mut self,
+        now: Millis,
+        members: &Membership,
+        lease: LeaseView,
+        deeds: &mut Vec<Deed>,
+    ) {
+        if let Some((_, key)) = self.head {
+            let is_me_without = key == members.me() && lease == LeaseView::Others;
+            let is_unfit = members.is_draining(key)
+                || matches!(members.status(now, key), Status::Condemned | Status::Gone);
+            if is_unfit || is_me_without {
+                self.drop_head(deeds);
+                self.not_before = now;
+            }
+        }
+        if self.standing.as_ref().is_some_and(|round| now > round.until) {
+            self.standing = None;
+            self.not_before = now + self.patience;
+        }
+        if self.standing.is_none() && now >= self.not_before && self.should_stand(now, members, lease) {
+            self.stand(now, members, lease, deeds);
+        }
+    }
+
+    fn should_stand(&self, now: Millis, members: &Membership, lease: LeaseView) -> bool {
+        let me = members.me();
+        let is_candidate = members.get(me).is_some_and(|member| member.candidate);
+        if !is_candidate || members.is_draining(me) || !members.has_quorum(now) {
+            return false;
+        }
+        let is_head = self.head.is_some_and(|(_, key)| key == me);
+        match lease {
+            LeaseView::Mine => !is_head,
+            LeaseView::Others => false,
+            LeaseView::Away => {
+                let trusted = members.trusted(now);
+                let fit = trusted.filter(|(_, member)| {
+                    member.candidate && !members.is_draining(member.key)
+                });
+                let first = fit.min_by_key(|(name, _)| *name);
+                self.head.is_none() && first.is_some_and(|(_, member)| member.key == me)
+            }
+        }
+    }
+
+    fn stand(
+        &mut self,
+        now: Millis,
+        members: &Membership,
+        lease: LeaseView,
+        deeds: &mut Vec<Deed>,
+    ) {
+        let epoch = Epoch(self.seen.max(self.voted).0 + 1);
+        self.seen = epoch;
+        self.voted = epoch;
+        self.standing = Some(Standing {
+            epoch,
+            votes: BTreeSet::from([members.me()]),
+            until: now + self.patience,
+        });
+        deeds.push(Deed::Tell(Ballot::Ask(epoch, lease == LeaseView::Mine)));
+        self.count(members, deeds);
+    }
+
+    fn count(&mut self, members: &Membership, deeds: &mut Vec<Deed>) {
+        let is_elected = |round: &Standing| {
+            let votes = round.votes.iter();
+            votes.filter(|key| members.get(**key).is_some()).count() >= members.majority()
+        };
+        if let Some(round) = self.standing.take_if(|round| is_elected(round)) {
+            let me = members.me();
+            self.follow(round.epoch, me, deeds);
+            deeds.push(Deed::Tell(Ballot::Head(round.epoch, me)));
+        }
+    }
+
+    fn follow(&mut self, epoch: Epoch, key: Key, deeds: &mut Vec<Deed>) {
+        self.seen = self.seen.max(epoch);
+        if self.head != Some((epoch, key)) {
+            self.head = Some((epoch, key));
+            deeds.push(Deed::Changed(epoch, Some(key)));
+        }
+    }
+
+    /// A message from a member.
+    pub fn receive(
+        &mut self,
+        now: Millis,
+        from: Key,
+        ballot: Ballot,
+        members: &Membership,
+        deeds: &mut Vec<Deed>,
+    ) {
+        if members.get(from).is_none() {
+            return;
+        }
+        match ballot {
+            Ballot::Ask(epoch, has_lease) => self.asked(now, from, epoch, has_lease, members, deeds),
+            Ballot::Vote(epoch) => {
+                if let Some(round) = &mut self.standing
+                    && round.epoch == epoch
+                {
+                    round.votes.insert(from);
+                    self.count(members, deeds);
+                }
+            }
+            Ballot::Head(epoch, key) => {
+                if self.head.is_some_and(|(known, head)| known == epoch && head != key) {
+                    // Two clusters have become one: neither head is the head of all. The next one is above both.
+                    self.seen = Epoch(epoch.0 + 1);
+                    self.drop_head(deeds);
+                }
+                let is_newer = self.head.is_none_or(|(known, _)| epoch > known);
+                if is_newer && epoch >= self.seen && members.get(key).is_some() {
+                    self.standing = None;
+                    self.follow(epoch, key, deeds);
+                }
+                self.seen = self.seen.max(epoch);
+            }
+        }
+    }
+
+    fn asked(
+        &mut self,
+        now: Millis,
+        from: Key,
+        epoch: Epoch,
+        has_lease: bool,
+        members: &Membership,
+        deeds: &mut Vec<Deed>,
+    ) {
+        if let Some((known, head)) = self.head
+            && head != from
+            && !has_lease
+            && members.status(now, head) == Status::Alive
+        {
+            // It has not heard of the head.
+            deeds.push(Deed::Answer(from, Ballot::Head(known, head)));
+            return;
+        }
+        if epoch > self.voted && epoch > self.seen {
+            self.voted = epoch;
+            self.seen = epoch;
+            self.standing = None;
+            deeds.push(Deed::Answer(from, Ballot::Vote(epoch)));
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Elections: one head per epoch, the right one, and another soon after it is gone.
+
+use std::net::SocketAddr;
+
+use fdn_core::Resources;
+use proptest::prelude::*;
+
+use super::*;
+use crate::identity::{Member, Tag};
+use crate::membership::{Opinions, Timing};
+
+fn ms(value: f64) -> Millis {
+    Millis::new(value)
+}
+
+fn member(at: u32, candidate: bool) -> Member {
+    Member {
+        key: Key {
+            tag: Tag::new(at + 1),
+            incarnation: 1,
+        },
+        node: format!("n{at}").parse().unwrap(),
+        address: SocketAddr::from(([127, 0, 0, 1], 9000)),
+        capacity: Resources::default(),
+        candidate,
+    }
+}
+
+struct Voter {
+    members: Membership,
+    election: Election,
+    lease: LeaseView,
+    alive: bool,
+}
+
+struct Cluster {
+    now: Millis,
+    voters: Vec<Voter>,
+    deeds: Vec<(u32, Deed)>,
+}
+
+impl Cluster {
+    /// All members of one cluster that hear each other; the first ones are candidates.
+    fn new(count: u32, candidates: u32) -> Self {
+        let timing = Timing {
+            lease: ms(1e9),
+            suspect_after: ms(1000.0),
+            dead_after: ms(2e9),
+            fresh: ms(1000.0),
+            members: 16,
+        };
+        let all: Vec<Member> = (0..count).map(|at| member(at, at < candidates)).collect();
+        let voter = |me: &Member| {
+            let mut members = Membership::new(ms(0.0), me.clone(), timing, true);
+            let rumours: Vec<_> = all
+                .iter()
+                .map(|member| crate::membership::Rumour::Member(member.clone(), false))
+                .collect();
+            members.learn(ms(0.0), me.key, &rumours, &mut Vec::new());
+            for other in &all {
+                let opinions = Opinions::default();
+                members.answered(ms(0.0), other.key, (ms(0.0), true), &opinions, &mut Vec::new());
+            }
+            Voter {
+                members,
+                election: Election::new(ms(0.0), ms(100.0)),
+                lease: LeaseView::Away,
+                alive: true,
+            }
+        };
+        Self {
+            now: ms(0.0),
+            voters: all.iter().map(voter).collect(),
+            deeds: Vec::new(),
+        }
+    }
+
+    fn key(at: u32) -> Key {
+        member(at, true).key
+    }
+
+    /// Time passes; every live member hears of every other; then messages fly, those dropped that `lost` says.
+    fn step(&mut self, lost: &mut impl FnMut() -> bool) {
+        self.now += ms(60.0);
+        let alive: Vec<Key> = (0..).zip(&self.voters).filter(|(_, voter)| voter.alive).map(|(at, _)| Self::key(at)).collect();
+        for (at, voter) in (0..).zip(&mut self.voters).filter(|(_, voter)| voter.alive) {
+            for key in &alive {
+                voter.members.heard(self.now, *key);
+            }
+            let mut deeds = Vec::new();
+            voter.election.tick(self.now, &voter.members, voter.lease, &mut deeds);
+            self.deeds.extend(deeds.into_iter().map(|deed| (at, deed)));
+            // Every ping names the head.
+            if let Some((epoch, key)) = voter.election.head() {
+                self.deeds.push((at, Deed::Tell(Ballot::Head(epoch, key))));
+            }
+        }
+        for _ in 0..100 {
+            let deeds = std::mem::take(&mut self.deeds);
+            if deeds.is_empty() {
+                return;
+            }
+            for (from, deed) in deeds {
+                let (to, ballot) = match deed {
+                    Deed::Tell(ballot) => ((0..self.voters.len() as u32).collect(), ballot),
+                    Deed::Answer(key, ballot) => (vec![key.tag.get() - 1], ballot),
+                    Deed::Changed(..) => continue,
+                };
+                for at in to.into_iter().filter(|at| *at != from) {
+                    let voter = &mut self.voters[at as usize];
+                    if voter.alive && !lost() {
+                        let mut deeds = Vec::new();
+                        let key = Self::key(from);
+                        voter.election.receive(self.now, key, ballot, &voter.members, &mut deeds);
+                        self.deeds.extend(deeds.into_iter().map(|deed| (at, deed)));
+                    }
+                }
+            }
+        }
+        panic!("elections end");
+    }
+
+    fn heads(&self) -> Vec<Option<(Epoch, Key)>> {
+        let live = self.voters.iter().filter(|voter| voter.alive);
+        live.map(|voter| voter.election.head()).collect()
+    }
+
+    fn run(&mut self, steps: usize) {
+        for _ in 0..steps {
+            self.step(&mut || false);
+        }
+    }
+
+    fn all_follow(&self, at: u32) -> bool {
+        self.heads().iter().all(|head| head.is_some_and(|(_, key)| key == Self::key(at)))
+    }
+}
+
+#[test]
+fn the_candidate_with_the_smallest_name_is_the_head_and_stays_it() {
+    let mut cluster = Cluster::new(5, 3);
+    cluster.run(10);
+    assert!(cluster.all_follow(0));
+    let epoch = cluster.voters[1].election.epoch();
+    cluster.run(50);
+    assert_eq!(cluster.voters[1].election.epoch(), epoch, "no election without need");
+}
+
+#[test]
+fn when_the_head_leaves_the_next_candidate_follows_with_a_higher_epoch() {
+    let mut cluster = Cluster::new(5, 2);
+    cluster.run(10);
+    let before = cluster.voters[4].election.epoch();
+    cluster.voters[0].alive = false;
+    cluster.run(60);
+    assert!(cluster.all_follow(0), "silence alone does not depose it");
+    for voter in &mut cluster.voters {
+        voter.members.left(Cluster::key(0), &mut Vec::new());
+    }
+    cluster.run(10);
+    assert!(cluster.all_follow(1));
+    assert!(cluster.voters[4].election.epoch() > before);
+}
+
+#[test]
+fn while_the_store_answers_its_holder_is_the_head() {
+    let mut cluster = Cluster::new(5, 3);
+    for voter in &mut cluster.voters {
+        voter.lease = LeaseView::Others;
+    }
+    cluster.run(20);
+    assert_eq!(cluster.heads(), [None; 5], "nobody has the lease");
+    cluster.voters[2].lease = LeaseView::Mine;
+    cluster.run(10);
+    assert!(cluster.all_follow(2));
+    // The lease goes to another.
+    cluster.voters[2].lease = LeaseView::Others;
+    cluster.voters[1].lease = LeaseView::Mine;
+    cluster.run(10);
+    assert!(cluster.all_follow(1));
+    // The store is away: the head stays.
+    for voter in &mut cluster.voters {
+        voter.lease = LeaseView::Away;
+    }
+    cluster.run(20);
+    assert!(cluster.all_follow(1));
+}
+
+#[test]
+fn a_draining_head_gives_way() {
+    let mut cluster = Cluster::new(3, 3);
+    cluster.run(10);
+    let key = Cluster::key(0);
+    let rumour = [crate::membership::Rumour::Member(member(0, true), true)];
+    for voter in &mut cluster.voters[1..] {
+        voter.members.learn(cluster.now, key, &rumour, &mut Vec::new());
+    }
+    cluster.voters[0].members.set_draining(true, &mut Vec::new());
+    cluster.run(20);
+    assert!(cluster.all_follow(1));
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_lost_there_is_one_head_per_epoch_and_in_the_end_one_head(
+        count in 1u32..8,
+        candidates in 1u32..8,
+        losses in prop::collection::vec(any::<bool>(), 0..400),
+        leases in prop::collection::vec((0usize..8, 0u8..3), 0..10),
+    ) {
+        let mut cluster = Cluster::new(count, candidates.min(count));
+        let mut losses = losses.into_iter();
+        let mut heads: Vec<(Epoch, Key)> = Vec::new();
+        let mut leases = leases.into_iter();
+        for step in 0..60 {
+            if step % 5 == 0 && let Some((at, lease)) = leases.next() {
+                let views = [LeaseView::Away, LeaseView::Mine, LeaseView::Others];
+                let at = at % cluster.voters.len();
+                cluster.voters[at].lease = views[usize::from(lease)];
+            }
+            cluster.step(&mut || losses.next().unwrap_or(false));
+            for head in cluster.heads().into_iter().flatten() {
+                if !heads.contains(&head) {
+                    prop_assert!(heads.iter().all(|(epoch, _)| *epoch != head.0), "{heads:?} {head:?}");
+                    heads.push(head);
+                }
+            }
+        }
+        for voter in &mut cluster.voters {
+            voter.lease = LeaseView::Away;
+        }
+        cluster.run(60);
+        let heads = cluster.heads();
+        prop_assert!(heads[0].is_some());
+        prop_assert!(heads.iter().all(|head| *head == heads[0]), "{heads:?}");
+    }
+}

@@ -1,0 +1,149 @@
+//! Who a node of a cluster is: its name, the process that runs under that name, and how often that process has joined.
+//!
+//! A name ([`NodeId`]) stays; a process has a [`Tag`] of its own, drawn at random when it starts; and a process that the others gave
+//! up joins again under the next [`Key::incarnation`], with its memory of tasks gone. Schedulers deal with incarnations only.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use fdn_core::{ClusterId, NodeId, ParseError, Resources};
+use fdn_scheduling::instance::TaskId;
+use serde::{Deserialize, Serialize};
+
+/// The number of a task's bits that count the tasks of its origin; the bits above are the origin's tag.
+const COUNTER_BITS: u32 = 40;
+
+/// A process of a cluster: 24 random bits. No two members have the same; one that would is refused and draws again.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Tag(u32);
+
+impl Tag {
+    /// The low 24 bits of a number.
+    #[must_use]
+    pub const fn new(bits: u32) -> Self {
+        Self(bits & 0x00FF_FFFF)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The process that a task comes from.
+    #[must_use]
+    pub const fn of_task(id: TaskId) -> Self {
+        Self((id.0 >> COUNTER_BITS) as u32)
+    }
+
+    /// The first task of this process. 2^40 tasks follow: at 100 000 per second, those of four months.
+    #[must_use]
+    pub const fn first_task(self) -> TaskId {
+        TaskId((self.0 as u64) << COUNTER_BITS)
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:06x}", self.0)
+    }
+}
+
+/// One incarnation of a process.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Key {
+    /// The process.
+    pub tag: Tag,
+    /// How often it has joined, from 1.
+    pub incarnation: u32,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.tag, self.incarnation)
+    }
+}
+
+/// What all members know of one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Which incarnation of which process.
+    pub key: Key,
+    /// The node's name.
+    pub node: NodeId,
+    /// Where the others reach it.
+    pub address: SocketAddr,
+    /// What it has for instances.
+    pub capacity: Resources,
+    /// Whether it may be the head.
+    pub candidate: bool,
+}
+
+/// What a certificate says of its holder: `fdn://cluster/<cluster>/node/<node>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerIdentity {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The node.
+    pub node: NodeId,
+}
+
+impl fmt::Display for PeerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fdn://cluster/{}/node/{}", self.cluster, self.node)
+    }
+}
+
+impl std::str::FromStr for PeerIdentity {
+    type Err = ParseError;
+
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        let parts = s
+            .strip_prefix("fdn://cluster/")
+            .and_then(|rest| rest.split_once("/node/"));
+        let (cluster, node) = parts.ok_or_else(|| {
+            ParseError::new("node identity", s, "fdn://cluster/<cluster>/node/<node>")
+        })?;
+        Ok(Self {
+            cluster: cluster.parse()?,
+            node: node.parse()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_read_as_it_is_written() {
+        let text = "fdn://cluster/paris-1/node/p1-n3";
+        let identity: PeerIdentity = text.parse().unwrap();
+        assert_eq!(identity.cluster.as_str(), "paris-1");
+        assert_eq!(identity.to_string(), text);
+        for bad in [
+            "",
+            "fdn://cluster/paris-1",
+            "fdn://cluster/paris-1/node/",
+            "fdn://cluster/paris-1/node/a/node/b",
+            "https://cluster/paris-1/node/a",
+            "fdn://cluster/PARIS/node/a",
+        ] {
+            assert!(bad.parse::<PeerIdentity>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_task_names_its_origin() {
+        let tag = Tag::new(0xFFAB_CDEF);
+        assert_eq!(tag.get(), 0x00AB_CDEF);
+        let first = tag.first_task();
+        assert_eq!(Tag::of_task(first), tag);
+        assert_eq!(Tag::of_task(TaskId(first.0 + (1 << 40) - 1)), tag);
+        assert_ne!(Tag::of_task(TaskId(first.0 + (1 << 40))), tag);
+    }
+}

@@ -1,0 +1,158 @@
+//! Being connected to.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::Stream;
+use http::StatusCode;
+use hyper::body::Incoming;
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tonic::server::{Grpc, StreamingService};
+use tonic::{Request, Response, Status, Streaming};
+use tracing::{debug, warn};
+
+use super::outbox::Drain;
+use super::{Links, WINDOW, tls};
+use crate::identity::PeerIdentity;
+use crate::wire::codec::{FrameCodec, PATH};
+use crate::wire::proto::Frame;
+
+/// Accepts connections until the node stops. Twice as many as there may be members: an old and a new one of each.
+pub(crate) async fn accept(links: Arc<Links>, listener: TcpListener) {
+    let room = Arc::new(Semaphore::new(links.settings.limits.members * 2));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = links.stop.cancelled() => return,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, most likely: accepting at once again would spin.
+                warn!(%error, "a connection of a node cannot be accepted");
+                tokio::time::sleep(links.settings.timing.ping_every.as_duration()).await;
+                continue;
+            }
+        };
+        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
+            links.metrics.streams_refused.inc();
+            continue;
+        };
+        let links = Arc::clone(&links);
+        tokio::spawn(async move {
+            serve(links, stream).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn serve(links: Arc<Links>, stream: TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(%error, "a connection of a node broke at once");
+        return;
+    }
+    let Some(source) = &links.tls else {
+        return converse(links, stream, None).await;
+    };
+    let acceptor = TlsAcceptor::from(source.current().server);
+    match timeout(links.connect_timeout(), acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => match tls::identity(stream.get_ref().1.peer_certificates()) {
+            Some(identity) => converse(links, stream, Some(identity)).await,
+            None => links.metrics.streams_refused.inc(),
+        },
+        Ok(Err(error)) => {
+            debug!(%error, "a connection without a good certificate was refused");
+            links.metrics.streams_refused.inc();
+        }
+        Err(_) => links.metrics.streams_refused.inc(),
+    }
+}
+
+async fn converse(
+    links: Arc<Links>,
+    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    identity: Option<PeerIdentity>,
+) {
+    let keep_alive = links.settings.timing.keep_alive.as_duration();
+    let stop = links.stop.clone();
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let (links, identity) = (Arc::clone(&links), identity.clone());
+        async move { Ok::<_, Infallible>(answer(links, identity, request).await) }
+    });
+    let connection = Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_concurrent_streams(4)
+        .keep_alive_interval(keep_alive)
+        .keep_alive_timeout(keep_alive)
+        .serve_connection(TokioIo::new(io), service);
+    tokio::select! {
+        ended = connection => {
+            if let Err(error) = ended {
+                debug!(%error, "a connection of a node broke");
+            }
+        }
+        () = stop.cancelled() => {}
+    }
+}
+
+async fn answer(
+    links: Arc<Links>,
+    identity: Option<PeerIdentity>,
+    request: http::Request<Incoming>,
+) -> http::Response<tonic::body::Body> {
+    if request.uri().path() != PATH.path() {
+        let mut response = http::Response::new(tonic::body::Body::empty());
+        *response.status_mut() = StatusCode::NOT_FOUND;
+        return response;
+    }
+    let frame_size = links.settings.limits.frame_size.as_usize();
+    Grpc::new(FrameCodec)
+        .max_decoding_message_size(frame_size)
+        .streaming(Peers { links, identity }, request)
+        .await
+}
+
+/// The one method.
+struct Peers {
+    links: Arc<Links>,
+    identity: Option<PeerIdentity>,
+}
+
+impl StreamingService<Frame> for Peers {
+    type Response = Frame;
+    type ResponseStream = Answers;
+    type Future = Ready<Result<Response<Answers>, Status>>;
+
+    fn call(&mut self, request: Request<Streaming<Frame>>) -> Self::Future {
+        let outbox = self.links.outbox();
+        let (links, identity) = (Arc::clone(&self.links), self.identity.clone());
+        let drain = Drain(Arc::clone(&outbox));
+        tokio::spawn(async move {
+            links.run(request.into_inner(), outbox, identity, false).await;
+        });
+        ready(Ok(Response::new(Answers(drain))))
+    }
+}
+
+/// Frames that cannot fail.
+struct Answers(Drain);
+
+impl Stream for Answers {
+    type Item = Result<Frame, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Pin::new(&mut self.0).poll_next(context).map(|frame| frame.map(Ok))
+    }
+}

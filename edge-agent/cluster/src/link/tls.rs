@@ -1,0 +1,189 @@
+//! Certificates: both sides show one of the cluster's authority, which names cluster and node.
+//!
+//! Nodes are reached by addresses that change; what counts is the name in the certificate's subject alternative names, a URI
+//! (RFC 5280, section 4.2.1.6), as in SPIFFE. So the usual check of a host name is replaced by one of that name, on both sides. Files are read again when they have
+//! changed, so that a renewed certificate counts from the next connection on.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+
+use crate::error::ClusterError;
+use crate::identity::PeerIdentity;
+use crate::settings::TlsSettings;
+
+/// HTTP/2.
+const ALPN: &[u8] = b"h2";
+
+/// Both sides' settings, as read from files.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    pub(crate) client: Arc<ClientConfig>,
+    pub(crate) server: Arc<ServerConfig>,
+}
+
+/// The files.
+pub(crate) struct TlsSource {
+    settings: TlsSettings,
+    current: Mutex<(Option<SystemTime>, Tls)>,
+}
+
+impl TlsSource {
+    pub(crate) fn open(settings: &TlsSettings) -> Result<Self, ClusterError> {
+        let tls = load(settings)?;
+        Ok(Self {
+            current: Mutex::new((changed(settings), tls)),
+            settings: settings.clone(),
+        })
+    }
+
+    /// What counts now. Files that cannot be read leave what was read before.
+    pub(crate) fn current(&self) -> Tls {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = changed(&self.settings);
+        if changed != current.0 {
+            match load(&self.settings) {
+                Ok(tls) => *current = (changed, tls),
+                Err(error) => tracing::warn!(%error, "the renewed certificate is not used"),
+            }
+        }
+        current.1.clone()
+    }
+}
+
+/// When the latest of the files was changed.
+fn changed(settings: &TlsSettings) -> Option<SystemTime> {
+    let files = [&settings.ca, &settings.certificate, &settings.key];
+    let times = files.map(|file| std::fs::metadata(file).and_then(|data| data.modified()).ok());
+    times.into_iter().flatten().max()
+}
+
+fn load(settings: &TlsSettings) -> Result<Tls, ClusterError> {
+    let provider = Arc::new(ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(&settings.ca)? {
+        roots.add(certificate).map_err(|error| bad(&settings.ca, &error))?;
+    }
+    let roots = Arc::new(roots);
+    let chain = certificates(&settings.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&settings.key)
+        .map_err(|error| bad(&settings.key, &error))?;
+    let of = |error: rustls::Error| bad(&settings.certificate, &error);
+    let clients = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+        .build()
+        .map_err(|error| bad(&settings.ca, &error))?;
+    let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(of)?
+        .with_client_cert_verifier(clients)
+        .with_single_cert(chain.clone(), key.clone_key())
+        .map_err(of)?;
+    server.alpn_protocols = vec![ALPN.to_vec()];
+    let verifier = Arc::new(Signed {
+        roots,
+        provider: Arc::clone(&provider),
+    });
+    let mut client = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(of)?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_client_auth_cert(chain, key)
+        .map_err(of)?;
+    client.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(Tls {
+        client: Arc::new(client),
+        server: Arc::new(server),
+    })
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ClusterError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let read = read.map_err(|error| bad(path, &error))?;
+    if read.is_empty() {
+        return Err(bad(path, &"there is no certificate in it"));
+    }
+    Ok(read)
+}
+
+fn bad(path: &Path, reason: &dyn std::fmt::Display) -> ClusterError {
+    ClusterError::Certificate {
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    }
+}
+
+/// Who showed these certificates: the one identity in the first.
+pub(crate) fn identity(chain: Option<&[CertificateDer<'_>]>) -> Option<PeerIdentity> {
+    let certificate = webpki::EndEntityCert::try_from(chain?.first()?).ok()?;
+    let mut identities = certificate.valid_uri_names().filter_map(|uri| uri.parse().ok());
+    let first = identities.next()?;
+    identities.next().is_none().then_some(first)
+}
+
+/// Checks that a server's certificate is of the cluster's authority; whose it is, is checked after the handshake.
+#[derive(Debug)]
+struct Signed {
+    roots: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Signed {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let certificate = ParsedCertificate::try_from(end_entity)?;
+        verify_server_cert_signed_by_trust_anchor(
+            &certificate,
+            &self.roots,
+            intermediates,
+            now,
+            self.provider.signature_verification_algorithms.all,
+        )?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+
+    fn root_hint_subjects(&self) -> Option<&[DistinguishedName]> {
+        None
+    }
+}

@@ -1,0 +1,329 @@
+//! Who is in the cluster: join, suspect, condemned, lost, left. A pure state machine; the shell carries its messages.
+//!
+//! **Problem.** A node that is given up for lost has its tasks done elsewhere, so it must not do them any more itself, though nobody can
+//! reach it. And one bad link must not cost a node its place.
+//!
+//! **Way.** Every node pings every other, as in SWIM's first step (Das and others, DSN 2002) without its sampling: the streams are
+//! there anyway. An answer is a *grant*: the asker may act for [`Timing::lease`] from the moment it asked (a leader lease turned
+//! round). A node acts only while more than half of the members, itself among them, grant it.
+//!
+//! 1. *Suspect*: nothing was heard of it for [`Timing::suspect_after`]. An opinion, told with every ping; it is taken back when
+//!    something is heard.
+//! 2. *Condemned*: nothing was heard of it for [`Timing::dead_after`], and by fresh answers more than half of the members suspect
+//!    it. Who condemns never grants it again, and tells everybody, who then condemn it too.
+//! 3. *Lost*: more than half of the members have condemned it, and a lease has passed since that was known. Only now are
+//!    schedulers told. The lost node has had no majority of grants since, so it does nothing any more ("fail-stop").
+//!
+//! A condemned node that hears of it gives its incarnation up and joins again under the next. That is what SWIM's incarnation
+//! numbers are for; here an incarnation also stands for the memory of the schedulers, which begins anew.
+//!
+//! **What is assumed.** Clocks of two nodes run equally fast within a tenth. Members join one after the other through a member that has
+//! its majority: a group cut off admits nobody, and two majorities of one list always share a node. Whole sets of nodes joining and
+//! dying at the same moment on two sides of a partition are not covered; the rule that a node is the last authority over its
+//! room holds even then.
+//!
+//! **Complexity.** A ping costs O(1), a tick O(n) for n members, news O(n log n).
+//!
+//! **Bounds.** [`Timing::members`]; one more is not admitted. Members that are gone are remembered, as many as there may be members.
+
+mod record;
+mod rumours;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use fdn_core::{Millis, NodeId};
+
+use crate::identity::{Key, Member};
+use record::Record;
+pub use record::Status;
+pub use rumours::{Opinions, Rumour};
+
+/// The times and bounds of membership.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Timing {
+    /// For how long an answer to a ping allows its asker to act.
+    pub lease: Millis,
+    /// After which silence a member is suspect.
+    pub suspect_after: Millis,
+    /// After which silence a member that most suspect is condemned; longer than the lease.
+    pub dead_after: Millis,
+    /// How old an answer may be to count for what it says of others.
+    pub fresh: Millis,
+    /// The most members.
+    pub members: usize,
+}
+
+/// What has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A member is new.
+    Joined(Member),
+    /// A member is gone for good: lost, or left by itself.
+    Gone(Key),
+    /// A member takes no more instances, or takes some again.
+    Draining(Key, bool),
+    /// The others have given this node up: it must join anew, under the next incarnation.
+    Condemned,
+}
+
+/// Why somebody is not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// This node has no majority, or is no member itself yet.
+    #[error("this node has no majority of the cluster itself")]
+    NoQuorum,
+    /// A node of that name is a member and may be alive; it will be given up in time, if it is not.
+    #[error("a node of this name is a member")]
+    NameTaken,
+    /// Another process has the same tag: draw another.
+    #[error("another process has this tag")]
+    TagTaken,
+    /// The cluster has as many members as it may have.
+    #[error("the cluster is full")]
+    Full,
+    /// This incarnation was given up.
+    #[error("this incarnation was given up by the cluster")]
+    Condemned,
+}
+
+/// The members as one of them sees them.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    me: Key,
+    timing: Timing,
+    /// Whether this node is a member itself, and not only asks to be.
+    joined: bool,
+    /// Members that count: alive or condemned.
+    records: BTreeMap<Key, Record>,
+    /// Members that are gone, the latest last.
+    gone: VecDeque<Key>,
+}
+
+impl Membership {
+    /// A cluster of one: of a founder, or of a node that is to join another and does not act before.
+    #[must_use]
+    pub fn new(now: Millis, me: Member, timing: Timing, is_founder: bool) -> Self {
+        let key = me.key;
+        Self {
+            me: key,
+            timing,
+            joined: is_founder,
+            records: BTreeMap::from([(key, Record::new(now, me))]),
+            gone: VecDeque::new(),
+        }
+    }
+
+    /// This node.
+    #[must_use]
+    pub const fn me(&self) -> Key {
+        self.me
+    }
+
+    /// Whether it is a member, and not only asks to be.
+    #[must_use]
+    pub const fn is_joined(&self) -> bool {
+        self.joined
+    }
+
+    /// Nobody is there to join: this node is the first.
+    pub const fn found(&mut self) {
+        self.joined = true;
+    }
+
+    /// All members that are not gone, this node among them.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.records.values().map(|record| &record.member)
+    }
+
+    /// How many members are not gone.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there are no members; there is always one.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// A member that is not gone.
+    #[must_use]
+    pub fn get(&self, key: Key) -> Option<&Member> {
+        self.records.get(&key).map(|record| &record.member)
+    }
+
+    /// How a member stands with this node now.
+    #[must_use]
+    pub fn status(&self, now: Millis, key: Key) -> Status {
+        match self.records.get(&key) {
+            None => Status::Gone,
+            Some(record) => record.status(now, key == self.me, self.timing.suspect_after),
+        }
+    }
+
+    /// Whether a member says that it takes no more instances.
+    #[must_use]
+    pub fn is_draining(&self, key: Key) -> bool {
+        self.records.get(&key).is_some_and(|record| record.draining)
+    }
+
+    /// How many are more than half of the members.
+    #[must_use]
+    pub fn majority(&self) -> usize {
+        self.records.len() / 2 + 1
+    }
+
+    /// Whether this node may act: it is not condemned, and most members have granted it that.
+    #[must_use]
+    pub fn has_quorum(&self, now: Millis) -> bool {
+        self.joined && self.granted(now) >= self.majority()
+    }
+
+    /// Until when that holds if nobody answers any more; for asking often.
+    #[must_use]
+    pub fn acts_until(&self) -> Millis {
+        if !self.joined || self.records.get(&self.me).is_none_or(Record::is_condemned) {
+            return Millis::ZERO;
+        }
+        let others = self
+            .records
+            .iter()
+            .filter(|(key, record)| **key != self.me && !record.is_condemned());
+        let mut leases: Vec<Millis> = others.map(|(_, record)| record.lease).collect();
+        leases.sort_unstable_by(|a, b| b.cmp(a));
+        match self.majority() - 1 {
+            0 => Millis::INFINITY,
+            needed => leases.get(needed - 1).copied().unwrap_or(Millis::ZERO),
+        }
+    }
+
+    fn granted(&self, now: Millis) -> usize {
+        let holds = |(key, record): (&Key, &Record)| {
+            !record.is_condemned() && (*key == self.me || record.lease > now)
+        };
+        let me = self.records.get(&self.me).is_some_and(Record::is_condemned);
+        if me {
+            return 0;
+        }
+        self.records.iter().filter(|entry| holds(*entry)).count()
+    }
+
+    /// Somebody asks to join. `Ok(true)`: admitted now; all must be told. `Ok(false)`: is a member already.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub fn admit(
+        &mut self,
+        now: Millis,
+        member: &Member,
+        changes: &mut Vec<Change>,
+    ) -> Result<bool, Refusal> {
+        if let Some(known) = self.records.get(&member.key) {
+            return if known.is_condemned() {
+                Err(Refusal::Condemned)
+            } else if known.member.node == member.node {
+                Ok(false)
+            } else {
+                Err(Refusal::TagTaken)
+            };
+        }
+        if self.is_gone(member.key) {
+            return Err(Refusal::Condemned);
+        }
+        self.supersede(member, changes);
+        let taken = self.members().find_map(|other| {
+            let same_tag = other.key.tag == member.key.tag;
+            match (same_tag, other.node == member.node) {
+                (true, _) => Some(Refusal::TagTaken),
+                (_, true) => Some(Refusal::NameTaken),
+                _ => None,
+            }
+        });
+        if let Some(refusal) = taken {
+            return Err(refusal);
+        }
+        if !self.has_quorum(now) {
+            return Err(Refusal::NoQuorum);
+        }
+        if self.records.len() >= self.timing.members {
+            return Err(Refusal::Full);
+        }
+        self.add(now, member.clone(), changes);
+        Ok(true)
+    }
+
+    /// A later incarnation of a process says that the earlier ones are over.
+    fn supersede(&mut self, member: &Member, changes: &mut Vec<Change>) {
+        let older: Vec<Key> = self
+            .members()
+            .filter(|other| {
+                other.node == member.node
+                    && other.key.tag == member.key.tag
+                    && other.key.incarnation < member.key.incarnation
+            })
+            .map(|other| other.key)
+            .collect();
+        for key in older {
+            self.bury(key, changes);
+        }
+    }
+
+    fn add(&mut self, now: Millis, member: Member, changes: &mut Vec<Change>) {
+        changes.push(Change::Joined(member.clone()));
+        self.records.insert(member.key, Record::new(now, member));
+    }
+
+    fn bury(&mut self, key: Key, changes: &mut Vec<Change>) {
+        let was_member = self.records.remove(&key).is_some();
+        if !was_member && self.is_gone(key) {
+            return;
+        }
+        for record in self.records.values_mut() {
+            record.condemned_by.remove(&key);
+            record.suspected_by.remove(&key);
+        }
+        self.gone.push_back(key);
+        while self.gone.len() > self.timing.members {
+            self.gone.pop_front();
+        }
+        if was_member {
+            changes.push(Change::Gone(key));
+        }
+    }
+
+    fn is_gone(&self, key: Key) -> bool {
+        self.gone.contains(&key)
+    }
+
+    /// A member leaves by itself: it has stopped acting before it said so.
+    pub fn left(&mut self, key: Key, changes: &mut Vec<Change>) {
+        if key != self.me {
+            self.bury(key, changes);
+        }
+    }
+
+    /// This node takes no more instances, or takes some again.
+    pub fn set_draining(&mut self, draining: bool, changes: &mut Vec<Change>) {
+        self.drained(self.me, draining, changes);
+    }
+
+    fn drained(&mut self, key: Key, draining: bool, changes: &mut Vec<Change>) {
+        if let Some(record) = self.records.get_mut(&key)
+            && record.draining != draining
+        {
+            record.draining = draining;
+            changes.push(Change::Draining(key, draining));
+        }
+    }
+
+    /// The members by name, for choosing among them: those that are not condemned or suspect.
+    pub fn trusted(&self, now: Millis) -> impl Iterator<Item = (&NodeId, &Member)> {
+        self.records
+            .iter()
+            .filter(move |(key, _)| self.status(now, **key) == Status::Alive)
+            .map(|(_, record)| (&record.member.node, &record.member))
+    }
+}

@@ -1,0 +1,250 @@
+//! What members tell each other of third ones, and what time brings.
+
+use fdn_core::Millis;
+
+use super::record::Status;
+use super::{Change, Membership};
+use crate::identity::{Key, Member};
+
+/// What a member thinks of others: part of every ping and every answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opinions {
+    /// Whom it has not heard of for some time.
+    pub suspects: Vec<Key>,
+    /// Whom it has condemned.
+    pub condemned: Vec<Key>,
+    /// Tells lists of members apart: who has another one is sent it.
+    pub digest: u64,
+}
+
+/// What a member passes on of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rumour {
+    /// It is a member, and whether it takes instances.
+    Member(Member, bool),
+    /// It is no member any more.
+    Gone(Key),
+}
+
+impl Membership {
+    /// Something came from a member.
+    pub fn heard(&mut self, now: Millis, from: Key) {
+        if let Some(record) = self.records.get_mut(&from) {
+            record.heard = now.max(record.heard);
+        }
+    }
+
+    /// A ping came. Whether it may be answered with a grant.
+    pub fn pinged(
+        &mut self,
+        now: Millis,
+        from: Key,
+        opinions: &Opinions,
+        changes: &mut Vec<Change>,
+    ) -> bool {
+        self.heard(now, from);
+        self.take_condemned(now, from, &opinions.condemned, changes);
+        match self.records.get_mut(&from) {
+            Some(record) if !record.is_condemned() => {
+                record.granted = Some(now);
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// The answer to a ping that was sent at that time.
+    pub fn answered(
+        &mut self,
+        now: Millis,
+        from: Key,
+        (sent, granted): (Millis, bool),
+        opinions: &Opinions,
+        changes: &mut Vec<Change>,
+    ) {
+        self.heard(now, from);
+        self.take_condemned(now, from, &opinions.condemned, changes);
+        let lease = sent + self.timing.lease;
+        let is_known = self.records.contains_key(&from);
+        if let Some(record) = self.records.get_mut(&from)
+            && granted
+            && sent <= now
+        {
+            record.lease = lease.max(record.lease);
+        }
+        for (key, record) in self.records.iter_mut().filter(|_| is_known) {
+            if opinions.suspects.contains(key) {
+                let asked = record.suspected_by.entry(from).or_insert(sent);
+                *asked = sent.max(*asked);
+            } else if record.suspected_by.get(&from).is_some_and(|at| *at <= sent) {
+                record.suspected_by.remove(&from);
+            }
+        }
+    }
+
+    /// Who hears that somebody is condemned joins in.
+    fn take_condemned(
+        &mut self,
+        now: Millis,
+        from: Key,
+        condemned: &[Key],
+        changes: &mut Vec<Change>,
+    ) {
+        if !self.records.contains_key(&from) {
+            return;
+        }
+        for key in condemned {
+            if let Some(record) = self.records.get_mut(key) {
+                record.condemned_by.insert(from);
+                self.condemn(now, *key, changes);
+            }
+        }
+    }
+
+    fn condemn(&mut self, now: Millis, key: Key, changes: &mut Vec<Change>) {
+        let (me, majority) = (self.me, self.majority());
+        let Some(record) = self.records.get_mut(&key) else {
+            return;
+        };
+        let is_news = record.condemned_by.insert(me);
+        if key == me {
+            if is_news {
+                changes.push(Change::Condemned);
+            }
+            return;
+        }
+        if record.condemned_by.len() >= majority && record.condemned_since.is_none() {
+            record.condemned_since = Some(now);
+        }
+    }
+
+    /// What this node tells with pings and answers.
+    #[must_use]
+    pub fn opinions(&self, now: Millis) -> Opinions {
+        let mut opinions = Opinions {
+            digest: self.digest(),
+            ..Opinions::default()
+        };
+        for key in self.records.keys() {
+            match self.status(now, *key) {
+                Status::Suspect => opinions.suspects.push(*key),
+                Status::Condemned => opinions.condemned.push(*key),
+                Status::Alive | Status::Gone => {}
+            }
+        }
+        opinions
+    }
+
+    /// A number that differs, almost surely, when two lists of members differ (FNV-1a over keys and draining).
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let mut hash = 0xCBF2_9CE4_8422_2325_u64;
+        for (key, record) in &self.records {
+            for number in [
+                key.tag.get(),
+                key.incarnation,
+                u32::from(record.draining) + 1,
+            ] {
+                hash = (hash ^ u64::from(number)).wrapping_mul(0x0000_0100_0000_01B3);
+            }
+        }
+        hash
+    }
+
+    /// Everything there is to pass on.
+    #[must_use]
+    pub fn rumours(&self) -> Vec<Rumour> {
+        let members = self.records.values();
+        let members = members.map(|record| Rumour::Member(record.member.clone(), record.draining));
+        let gone = self.gone.iter().map(|key| Rumour::Gone(*key));
+        members.chain(gone).collect()
+    }
+
+    /// Takes over what a member passes on.
+    pub fn learn(
+        &mut self,
+        now: Millis,
+        from: Key,
+        rumours: &[Rumour],
+        changes: &mut Vec<Change>,
+    ) {
+        for rumour in rumours {
+            match rumour {
+                Rumour::Gone(key) if *key == self.me => self.condemn(now, *key, changes),
+                Rumour::Gone(key) => self.bury(*key, changes),
+                Rumour::Member(member, draining) => {
+                    self.learn_member(now, member, changes);
+                    if member.key == from {
+                        self.drained(from, *draining, changes);
+                    }
+                }
+            }
+        }
+    }
+
+    fn learn_member(&mut self, now: Millis, member: &Member, changes: &mut Vec<Change>) {
+        let key = member.key;
+        // Who passes this node on as a member has admitted it, or heard of one who has.
+        self.joined |= key == self.me;
+        if self.records.contains_key(&key) || self.is_gone(key) {
+            return;
+        }
+        self.supersede(member, changes);
+        let is_outdated = |other: &Member| {
+            other.key.tag == key.tag && other.key.incarnation > key.incarnation
+        };
+        if self.members().any(is_outdated) || self.records.len() >= self.timing.members {
+            return;
+        }
+        self.add(now, member.clone(), changes);
+    }
+
+    /// Condemns who is silent and suspect to most, and buries who was condemned by most a lease ago.
+    pub fn tick(&mut self, now: Millis, changes: &mut Vec<Change>) {
+        let majority = self.majority();
+        let (timing, me) = (self.timing, self.me);
+        let mut to_condemn = Vec::new();
+        let mut to_bury = Vec::new();
+        for (key, record) in &self.records {
+            if *key == me {
+                continue;
+            }
+            let granted_long_ago = record
+                .granted
+                .is_none_or(|granted| now > granted + timing.lease);
+            if !record.is_condemned() && now > record.heard + timing.dead_after && granted_long_ago {
+                let fresh = |at: &&Millis| now <= **at + timing.fresh;
+                let suspects = record.suspected_by.values().filter(fresh).count();
+                if suspects + 1 >= majority {
+                    to_condemn.push(*key);
+                }
+            }
+            // A tenth more, for clocks that run apart.
+            if record
+                .condemned_since
+                .is_some_and(|since| now > since + timing.lease * 1.1)
+            {
+                to_bury.push(*key);
+            }
+        }
+        for key in to_condemn {
+            self.condemn(now, key, changes);
+        }
+        for key in to_bury {
+            self.bury(key, changes);
+        }
+        // When others are gone, fewer are a majority.
+        let keys: Vec<Key> = self.condemned().collect();
+        for key in keys {
+            self.condemn(now, key, changes);
+        }
+    }
+
+    /// Who is condemned and not gone.
+    pub fn condemned(&self) -> impl Iterator<Item = Key> + '_ {
+        let records = self.records.iter();
+        records
+            .filter(|(key, record)| **key != self.me && record.is_condemned())
+            .map(|(key, _)| *key)
+    }
+}

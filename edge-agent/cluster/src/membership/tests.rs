@@ -1,0 +1,367 @@
+//! Members in virtual time, with links that break and heal and nodes that die: who is given up does not act, and what heals grows together.
+
+use std::net::SocketAddr;
+
+use fdn_core::{Millis, Resources};
+use proptest::prelude::*;
+
+use super::*;
+use crate::identity::Tag;
+
+const STEP: f64 = 50.0;
+
+fn ms(value: f64) -> Millis {
+    Millis::new(value)
+}
+
+fn timing() -> Timing {
+    Timing {
+        lease: ms(600.0),
+        suspect_after: ms(400.0),
+        dead_after: ms(800.0),
+        fresh: ms(300.0),
+        members: 16,
+    }
+}
+
+fn member(at: usize, incarnation: u32) -> Member {
+    Member {
+        key: Key {
+            tag: Tag::new(at as u32 + 1),
+            incarnation,
+        },
+        node: format!("n{at}").parse().unwrap(),
+        address: SocketAddr::from(([127, 0, 0, 1], 9000)),
+        capacity: Resources::default(),
+        candidate: true,
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Message {
+    Hello(Member),
+    Ping(Millis, Opinions),
+    Ack(Millis, bool, Opinions),
+    Members(Vec<Rumour>),
+}
+
+struct Node {
+    me: Member,
+    members: Membership,
+    alive: bool,
+}
+
+struct Cluster {
+    now: Millis,
+    nodes: Vec<Node>,
+    /// What is cut, by pairs.
+    cut: Vec<(usize, usize)>,
+    under_way: VecDeque<(Millis, usize, usize, Key, Message)>,
+    changes: Vec<(usize, Change)>,
+}
+
+impl Cluster {
+    fn new(count: usize) -> Self {
+        let node = |at| {
+            let me = member(at, 1);
+            Node {
+                members: Membership::new(ms(0.0), me.clone(), timing(), at == 0),
+                me,
+                alive: true,
+            }
+        };
+        Self {
+            now: ms(0.0),
+            nodes: (0..count).map(node).collect(),
+            cut: Vec::new(),
+            under_way: VecDeque::new(),
+            changes: Vec::new(),
+        }
+    }
+
+    fn is_cut(&self, a: usize, b: usize) -> bool {
+        self.cut.contains(&(a, b)) || self.cut.contains(&(b, a))
+    }
+
+    fn send(&mut self, from: usize, to: usize, message: Message) {
+        let key = self.nodes[from].me.key;
+        // Not in order of arrival on purpose: messages of one pair overtake each other now and then.
+        let delay = 5.0 + ((from * 31 + to * 17 + self.under_way.len()) % 40) as f64;
+        if !self.is_cut(from, to) {
+            self.under_way.push_back((self.now + ms(delay), from, to, key, message));
+        }
+    }
+
+    fn step(&mut self) {
+        self.now += ms(STEP);
+        let mut due: Vec<_> = Vec::new();
+        let now = self.now;
+        self.under_way.retain(|entry| {
+            if entry.0 <= now {
+                due.push(entry.clone());
+            }
+            entry.0 > now
+        });
+        due.sort_by_key(|entry| entry.0);
+        for (_, from, to, key, message) in due {
+            if self.nodes[to].alive && !self.is_cut(from, to) {
+                self.receive(from, to, key, message);
+            }
+        }
+        for at in 0..self.nodes.len() {
+            if !self.nodes[at].alive {
+                continue;
+            }
+            let mut changes = Vec::new();
+            self.nodes[at].members.tick(now, &mut changes);
+            self.changed(at, changes);
+            for to in (0..self.nodes.len()).filter(|to| *to != at) {
+                let node = &self.nodes[at];
+                let message = if node.members.is_joined() {
+                    Message::Ping(now, node.members.opinions(now))
+                } else {
+                    Message::Hello(node.me.clone())
+                };
+                self.send(at, to, message);
+            }
+        }
+        self.check();
+    }
+
+    fn receive(&mut self, from: usize, to: usize, key: Key, message: Message) {
+        let now = self.now;
+        let mut changes = Vec::new();
+        let mut answers = Vec::new();
+        let members = &mut self.nodes[to].members;
+        match message {
+            Message::Hello(member) => {
+                if members.is_joined() {
+                    match members.admit(now, &member, &mut changes) {
+                        Ok(_) => answers.push(Message::Members(members.rumours())),
+                        Err(Refusal::Condemned) => {
+                            answers.push(Message::Members(vec![Rumour::Gone(member.key)]));
+                        }
+                        Err(_) => {}
+                    }
+                }
+            }
+            Message::Ping(sent, opinions) => {
+                if members.is_joined() {
+                    let granted = members.pinged(now, key, &opinions, &mut changes);
+                    if members.get(key).is_none() || opinions.digest != members.digest() {
+                        answers.push(Message::Members(members.rumours()));
+                    }
+                    answers.push(Message::Ack(sent, granted, members.opinions(now)));
+                }
+            }
+            Message::Ack(sent, granted, opinions) => {
+                members.answered(now, key, (sent, granted), &opinions, &mut changes);
+            }
+            Message::Members(rumours) => members.learn(now, key, &rumours, &mut changes),
+        }
+        self.changed(to, changes);
+        for answer in answers {
+            self.send(to, from, answer);
+        }
+    }
+
+    fn changed(&mut self, at: usize, changes: Vec<Change>) {
+        for change in changes {
+            if change == Change::Condemned {
+                let node = &mut self.nodes[at];
+                node.me.key.incarnation += 1;
+                node.members = Membership::new(self.now, node.me.clone(), timing(), false);
+            }
+            self.changes.push((at, change));
+        }
+    }
+
+    /// Nobody acts under a key that somebody has given up.
+    fn check(&self) {
+        for node in self.nodes.iter().filter(|node| node.alive) {
+            let acts = self.now < node.members.acts_until();
+            assert_eq!(acts, node.members.has_quorum(self.now), "{}", node.me.node);
+            if !node.members.has_quorum(self.now) {
+                continue;
+            }
+            for other in self.nodes.iter().filter(|other| other.alive) {
+                assert!(
+                    !other.members.is_gone(node.me.key),
+                    "{} acts at {} and {} has given it up",
+                    node.me.node,
+                    self.now,
+                    other.me.node
+                );
+            }
+        }
+    }
+
+    fn run(&mut self, span: f64) {
+        let until = self.now + ms(span);
+        while self.now < until {
+            self.step();
+        }
+    }
+
+    /// Whether all that live are members of one cluster and may act.
+    fn is_whole(&self) -> bool {
+        let live: Vec<&Node> = self.nodes.iter().filter(|node| node.alive).collect();
+        let keys: Vec<Key> = live.iter().map(|node| node.me.key).collect();
+        live.iter().all(|node| {
+            let known: Vec<Key> = node.members.members().map(|member| member.key).collect();
+            node.members.has_quorum(self.now) && known == keys
+        })
+    }
+}
+
+#[test]
+fn nodes_join_one_after_the_other_and_all_may_act() {
+    let mut cluster = Cluster::new(5);
+    assert!(cluster.nodes[0].members.has_quorum(cluster.now), "the founder is alone");
+    assert!(!cluster.nodes[1].members.has_quorum(cluster.now), "it is no member yet");
+    cluster.run(2000.0);
+    assert!(cluster.is_whole());
+}
+
+#[test]
+fn a_dead_node_is_given_up_when_its_lease_is_over_and_not_before() {
+    let mut cluster = Cluster::new(5);
+    cluster.run(2000.0);
+    cluster.changes.clear();
+    cluster.nodes[3].alive = false;
+    let key = cluster.nodes[3].me.key;
+    cluster.run(800.0);
+    assert!(cluster.changes.is_empty(), "not before dead_after");
+    cluster.run(2000.0);
+    let gone = cluster.changes.iter().filter(|(_, change)| *change == Change::Gone(key));
+    assert_eq!(gone.count(), 4, "all others know");
+    assert!(cluster.is_whole());
+}
+
+#[test]
+fn one_broken_link_costs_nobody_its_place() {
+    let mut cluster = Cluster::new(5);
+    cluster.run(2000.0);
+    cluster.changes.clear();
+    cluster.cut = vec![(1, 2)];
+    cluster.run(20_000.0);
+    assert!(cluster.changes.is_empty(), "{:?}", cluster.changes);
+    let suspect = cluster.nodes[1].members.status(cluster.now, cluster.nodes[2].me.key);
+    assert_eq!(suspect, Status::Suspect);
+}
+
+#[test]
+fn half_of_a_cluster_gives_nobody_up() {
+    let mut cluster = Cluster::new(4);
+    cluster.run(2000.0);
+    cluster.changes.clear();
+    cluster.cut = vec![(0, 2), (0, 3), (1, 2), (1, 3)];
+    cluster.run(10_000.0);
+    assert!(cluster.changes.is_empty());
+    assert!(cluster.nodes.iter().all(|node| !node.members.has_quorum(cluster.now)));
+    cluster.cut.clear();
+    cluster.run(1000.0);
+    assert!(cluster.is_whole());
+    assert!(cluster.nodes.iter().all(|node| node.me.key.incarnation == 1));
+}
+
+#[test]
+fn who_was_given_up_comes_back_as_the_next_incarnation() {
+    let mut cluster = Cluster::new(5);
+    cluster.run(2000.0);
+    cluster.cut = (0..4).map(|other| (other, 4)).collect();
+    cluster.run(5000.0);
+    assert!(!cluster.nodes[4].members.has_quorum(cluster.now));
+    assert_eq!(cluster.nodes[0].members.len(), 4);
+    cluster.cut.clear();
+    cluster.run(3000.0);
+    assert!(cluster.is_whole());
+    assert_eq!(cluster.nodes[4].me.key.incarnation, 2);
+}
+
+#[test]
+fn a_name_or_tag_is_not_given_twice() {
+    let mut cluster = Cluster::new(2);
+    cluster.run(1000.0);
+    let now = cluster.now;
+    let mut changes = Vec::new();
+    let seed = &mut cluster.nodes[0].members;
+    let mut admit = |member: &Member| seed.admit(now, member, &mut changes);
+    let namesake = Member {
+        key: member(7, 1).key,
+        ..member(1, 1)
+    };
+    assert_eq!(admit(&namesake), Err(Refusal::NameTaken));
+    let twin = Member {
+        key: member(1, 1).key,
+        ..member(7, 1)
+    };
+    assert_eq!(admit(&twin), Err(Refusal::TagTaken));
+    assert_eq!(admit(&member(1, 1)), Ok(false), "it is a member");
+    assert_eq!(admit(&member(1, 2)), Ok(true), "it says itself that it begins anew");
+    assert_eq!(admit(&member(1, 1)), Err(Refusal::Condemned));
+    assert_eq!(changes[0], Change::Gone(member(1, 1).key));
+}
+
+#[derive(Clone, Debug)]
+enum Trouble {
+    Cut(usize, usize),
+    Isolate(usize),
+    Split(usize),
+    Heal,
+    Kill(usize),
+}
+
+fn troubles() -> impl Strategy<Value = Vec<(f64, Trouble)>> {
+    let trouble = prop_oneof![
+        (0usize..7, 0usize..7).prop_map(|(a, b)| Trouble::Cut(a, b)),
+        (0usize..7).prop_map(Trouble::Isolate),
+        (0usize..128).prop_map(Trouble::Split),
+        Just(Trouble::Heal),
+        (0usize..7).prop_map(Trouble::Kill),
+    ];
+    prop::collection::vec((50.0..3000.0, trouble), 1..16)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn who_is_given_up_does_not_act_and_what_heals_grows_together(
+        count in 3usize..8,
+        troubles in troubles(),
+    ) {
+        let mut cluster = Cluster::new(count);
+        cluster.run(2000.0);
+        prop_assert!(cluster.is_whole());
+        for (pause, trouble) in troubles {
+            match trouble {
+                Trouble::Cut(a, b) if a != b => cluster.cut.push((a % count, b % count)),
+                Trouble::Cut(..) => {}
+                Trouble::Isolate(node) => {
+                    let node = node % count;
+                    cluster.cut.extend((0..count).filter(|at| *at != node).map(|at| (at, node)));
+                }
+                Trouble::Split(sides) => {
+                    let side = |at: usize| sides >> at & 1;
+                    for a in 0..count {
+                        cluster.cut.extend((0..a).filter(|b| side(*b) != side(a)).map(|b| (a, b)));
+                    }
+                }
+                Trouble::Heal => cluster.cut.clear(),
+                // A majority of those there were stays.
+                Trouble::Kill(node) => {
+                    let live = cluster.nodes.iter().filter(|node| node.alive).count();
+                    let node = node % count;
+                    if (live - 1) * 2 > count && cluster.nodes[node].members.has_quorum(cluster.now) {
+                        cluster.nodes[node].alive = false;
+                    }
+                }
+            }
+            cluster.run(pause);
+        }
+        cluster.cut.clear();
+        cluster.run(15_000.0);
+        prop_assert!(cluster.is_whole());
+    }
+}

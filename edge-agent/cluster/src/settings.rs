@@ -1,0 +1,363 @@
+//! Settings of a cluster's node. `deploy/config/edge-agent.toml` documents every key; [`ClusterSettings::check`] refuses what cannot work.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use fdn_core::{ByteSize, DurationMs, Millis};
+use fdn_scheduling::instance::{
+    GlobalSettings, Limits, OriginSettings, Policy, Settings, Spread,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::clock::millis;
+use crate::error::ClusterError;
+use crate::membership::Timing;
+
+/// How room for an instance is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// A random node, two others, then the global scheduler.
+    #[default]
+    LocalProbeGlobal,
+    /// A random node, then the best of a few by a snapshot, then the global scheduler.
+    Hints,
+    /// A random node, then the global scheduler.
+    BottomUp,
+    /// A random node, then two others again and again.
+    ReProbing,
+    /// Questions left in the queues of two nodes.
+    LateBinding,
+    /// The global scheduler at once.
+    Central,
+}
+
+impl Mode {
+    const fn policy(self) -> Policy {
+        match self {
+            Self::LocalProbeGlobal => Policy::LocalProbeGlobal,
+            Self::Hints => Policy::Hints,
+            Self::BottomUp | Self::Central => Policy::BottomUp,
+            Self::ReProbing => Policy::ReProbing,
+            Self::LateBinding => Policy::LateBinding,
+        }
+    }
+}
+
+/// Everything that can be set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClusterSettings {
+    /// Where other nodes are listened to.
+    pub listen: SocketAddr,
+    /// Where they reach this node, if not there.
+    pub advertise: Option<SocketAddr>,
+    /// Nodes to ask for admission. With none, or only this node's own address, it is the first of its cluster.
+    pub seeds: Vec<SocketAddr>,
+    /// Whether this node begins a cluster of its own when no seed answers within `timing.found_after`: for one of the seeds.
+    pub founder: bool,
+    /// How room for an instance is found.
+    pub mode: Mode,
+    /// Whether this node may be the head.
+    pub candidate: bool,
+    /// Certificates; needed unless `plaintext` is set.
+    pub tls: Option<TlsSettings>,
+    /// Talk without encryption and believe every name: on loopback addresses only.
+    pub plaintext: bool,
+    /// Times.
+    pub timing: TimingSettings,
+    /// Bounds.
+    pub limits: LimitSettings,
+    /// What is made worse on purpose: for benchmarks and tests.
+    pub emulate: EmulateSettings,
+}
+
+/// Where the certificates are, PEM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsSettings {
+    /// The authority that signs the cluster's nodes.
+    pub ca: PathBuf,
+    /// This node's certificate, which names it (`fdn://cluster/<cluster>/node/<node>`), and what leads up to the authority.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// Times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TimingSettings {
+    /// A round trip between two nodes, scheduling included: what leases and timeouts of probes follow from, in milliseconds.
+    pub round_trip_ms: f64,
+    /// For how long a scaling task is wanted.
+    pub wanted: DurationMs,
+    /// How long a task is remembered after that: more than the clocks of the cluster differ.
+    pub memory: DurationMs,
+    /// How often members ping each other.
+    pub ping_every: DurationMs,
+    /// For how long an answer lets a node act.
+    pub lease: DurationMs,
+    /// After which silence a member is suspect.
+    pub suspect_after: DurationMs,
+    /// After which silence it is given up, if most agree.
+    pub dead_after: DurationMs,
+    /// After which time without an answer of any seed a founder begins alone.
+    pub found_after: DurationMs,
+    /// How long candidates wait for votes.
+    pub election: DurationMs,
+    /// How often the head tells all nodes what is free where, for hints.
+    pub snapshot_every: DurationMs,
+    /// How long connecting may take, TLS included.
+    pub connect: DurationMs,
+    /// The longest pause between two attempts to connect.
+    pub reconnect_most: DurationMs,
+    /// How often an idle connection is tried.
+    pub keep_alive: DurationMs,
+}
+
+/// Bounds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitSettings {
+    /// Members of the cluster.
+    pub members: usize,
+    /// Messages that wait to be sent to one node; further ones are dropped, which their senders mend.
+    pub send_queue: usize,
+    /// Messages in one frame.
+    pub frame: usize,
+    /// Octets of one frame.
+    pub frame_size: ByteSize,
+    /// Frames received and not yet handled, of all nodes.
+    pub receive_queue: usize,
+    /// Octets of what a task says of its instance.
+    pub payload: ByteSize,
+    /// Tasks of this node's own that are not settled; further ones are refused.
+    pub open: usize,
+    /// Instances on this node.
+    pub running: usize,
+    /// Tasks that a node remembers; one more is refused.
+    pub remembered: usize,
+    /// Tasks that wait at the global scheduler.
+    pub waiting: usize,
+    /// Instances elsewhere that this node has asked for and follows.
+    pub placed: usize,
+}
+
+/// What is made worse on purpose.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EmulateSettings {
+    /// How long every message between two nodes is held back, in milliseconds.
+    pub one_way_delay_ms: f64,
+    /// How long the global scheduler takes for each decision, in milliseconds.
+    pub decision_ms: f64,
+}
+
+impl Default for ClusterSettings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([0, 0, 0, 0], 8443)),
+            advertise: None,
+            seeds: Vec::new(),
+            founder: true,
+            mode: Mode::default(),
+            candidate: true,
+            tls: None,
+            plaintext: false,
+            timing: TimingSettings::default(),
+            limits: LimitSettings::default(),
+            emulate: EmulateSettings::default(),
+        }
+    }
+}
+
+impl Default for TimingSettings {
+    fn default() -> Self {
+        Self {
+            round_trip_ms: 5.0,
+            wanted: DurationMs::from_secs(30),
+            memory: DurationMs::from_secs(2),
+            ping_every: DurationMs::from_millis(250),
+            lease: DurationMs::from_millis(1500),
+            suspect_after: DurationMs::from_millis(1000),
+            dead_after: DurationMs::from_millis(2000),
+            found_after: DurationMs::from_secs(5),
+            election: DurationMs::from_millis(300),
+            snapshot_every: DurationMs::from_millis(10),
+            connect: DurationMs::from_secs(3),
+            reconnect_most: DurationMs::from_secs(5),
+            keep_alive: DurationMs::from_secs(10),
+        }
+    }
+}
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        Self {
+            members: 512,
+            send_queue: 65_536,
+            frame: 512,
+            frame_size: ByteSize::from_mib(4),
+            receive_queue: 1024,
+            payload: ByteSize::from_bytes(1024),
+            open: 1 << 18,
+            running: 65_536,
+            remembered: 1 << 20,
+            waiting: 1 << 18,
+            placed: 1 << 18,
+        }
+    }
+}
+
+impl ClusterSettings {
+    /// Checks what depends on more than one value.
+    ///
+    /// # Errors
+    /// The first thing that cannot work, by the name of its setting.
+    pub fn check(&self) -> Result<(), ClusterError> {
+        let (timing, limits) = (&self.timing, &self.limits);
+        let address = self.advertise.unwrap_or(self.listen);
+        let rules = [
+            (
+                self.tls.is_some() || self.plaintext,
+                "tls must be set, or plaintext for a cluster on one machine",
+            ),
+            (
+                !self.plaintext || self.listen.ip().is_loopback(),
+                "plaintext is for loopback addresses only: listen",
+            ),
+            (
+                !address.ip().is_unspecified(),
+                "advertise must be set when listen is every address",
+            ),
+            (
+                timing.round_trip_ms > 0.0 && timing.round_trip_ms.is_finite(),
+                "timing.round_trip_ms must be above 0",
+            ),
+            (
+                timing.ping_every.as_millis() > 0
+                    && timing.ping_every.as_millis() * 3 <= timing.lease.as_millis(),
+                "timing.lease must be three times timing.ping_every at least",
+            ),
+            (
+                timing.dead_after > timing.lease && timing.dead_after >= timing.suspect_after,
+                "timing.dead_after must be above timing.lease and timing.suspect_after",
+            ),
+            (
+                self.emulate.one_way_delay_ms >= 0.0 && self.emulate.decision_ms >= 0.0,
+                "emulate: times must not be negative",
+            ),
+            (
+                (1..=65_536).contains(&limits.members),
+                "limits.members must be from 1 to 65536",
+            ),
+            (
+                limits.frame > 0 && limits.send_queue >= limits.frame && limits.receive_queue > 0,
+                "limits.send_queue must hold a frame, limits.receive_queue one",
+            ),
+        ];
+        match rules.into_iter().find(|(holds, _)| !holds) {
+            None => self
+                .node()
+                .validate()
+                .map_err(|error| ClusterError::Settings(error.to_string())),
+            Some((_, text)) => Err(ClusterError::Settings(text.to_owned())),
+        }
+    }
+
+    pub(crate) fn node(&self) -> Settings {
+        let round_trip = Millis::new(self.timing.round_trip_ms);
+        Settings {
+            memory: millis(self.timing.memory.as_duration()),
+            limits: Limits {
+                running: self.limits.running,
+                memory: self.limits.remembered,
+                ..Limits::default()
+            },
+            // Nodes number each other as they like, so they cannot deal slots alike.
+            hint_spread: Spread::Even,
+            ..Settings::for_round_trip(round_trip).with_policy(self.mode.policy())
+        }
+    }
+
+    pub(crate) fn global(&self) -> GlobalSettings {
+        GlobalSettings {
+            memory: millis(self.timing.memory.as_duration()),
+            queue: self.limits.waiting,
+            memory_limit: self.limits.remembered,
+            ..GlobalSettings::for_round_trip(Millis::new(self.timing.round_trip_ms))
+        }
+    }
+
+    pub(crate) fn origin(&self) -> OriginSettings {
+        let memory = millis(self.timing.memory.as_duration());
+        OriginSettings {
+            wanted: millis(self.timing.wanted.as_duration()),
+            memory: memory * 0.5,
+            open: self.limits.open,
+            central: self.mode == Mode::Central,
+            // A task that waits in a long queue is not lost: what is sent again costs every holder a look.
+            resend: Millis::new(self.timing.round_trip_ms * 50.0).max(Millis::new(100.0)),
+            resend_most: Millis::new(2000.0),
+            ..OriginSettings::for_round_trip(Millis::new(self.timing.round_trip_ms))
+        }
+    }
+
+    pub(crate) fn membership(&self) -> Timing {
+        let timing = &self.timing;
+        Timing {
+            lease: millis(timing.lease.as_duration()),
+            suspect_after: millis(timing.suspect_after.as_duration()),
+            dead_after: millis(timing.dead_after.as_duration()),
+            fresh: millis(timing.ping_every.as_duration()) * 3.0,
+            members: self.limits.members,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_need_certificates_and_an_address() {
+        let settings = ClusterSettings::default();
+        assert!(settings.check().is_err());
+        let settings = ClusterSettings {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            plaintext: true,
+            ..settings
+        };
+        settings.check().unwrap();
+        let open = ClusterSettings {
+            listen: SocketAddr::from(([192, 0, 2, 1], 8443)),
+            ..settings.clone()
+        };
+        let error = open.check().unwrap_err().to_string();
+        assert!(error.contains("loopback"), "{error}");
+        let mut hasty = settings;
+        hasty.timing.dead_after = hasty.timing.lease;
+        let error = hasty.check().unwrap_err().to_string();
+        assert!(error.contains("dead_after"), "{error}");
+    }
+
+    #[test]
+    fn settings_are_read_from_text() {
+        let text = r#"
+            listen = "127.0.0.1:9000"
+            seeds = ["127.0.0.1:9001"]
+            mode = "hints"
+            plaintext = true
+            [timing]
+            wanted = "10s"
+            [emulate]
+            one_way_delay_ms = 0.25
+        "#;
+        let settings: ClusterSettings = toml::from_str(text).unwrap();
+        assert_eq!(settings.mode, Mode::Hints);
+        assert_eq!(settings.timing.wanted, DurationMs::from_secs(10));
+        settings.check().unwrap();
+        assert!(toml::from_str::<ClusterSettings>("sedes = []").is_err());
+    }
+}

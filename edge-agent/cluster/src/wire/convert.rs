@@ -1,0 +1,287 @@
+//! Between what is on the wire and what the rest of the crate works with. What does not parse is an error of the sender.
+
+use bytes::Bytes;
+use fdn_core::{MebiBytes, MilliCpu, Millis, NodeId, Resources};
+use fdn_scheduling::instance::{Fence, NodeIndex, Refusal, Standing, Task, TaskId, Term};
+
+use super::proto;
+use crate::head::{Ballot, Epoch};
+use crate::identity::{Key, Member, Tag};
+use crate::membership::{Opinions, Rumour};
+
+/// A message that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a message has an unusable {0}")]
+pub(crate) struct Unreadable(pub(crate) &'static str);
+
+/// What travels with a task beside what schedulers look at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Baggage {
+    pub(crate) issue: u64,
+    pub(crate) payload: Bytes,
+    pub(crate) hops: Vec<u64>,
+}
+
+impl From<Key> for proto::Key {
+    fn from(key: Key) -> Self {
+        Self {
+            tag: key.tag.get(),
+            incarnation: key.incarnation,
+        }
+    }
+}
+
+impl From<proto::Key> for Key {
+    fn from(key: proto::Key) -> Self {
+        Self {
+            tag: Tag::new(key.tag),
+            incarnation: key.incarnation,
+        }
+    }
+}
+
+impl From<Resources> for proto::Resources {
+    fn from(resources: Resources) -> Self {
+        Self {
+            cpu_milli: resources.cpu_milli.get(),
+            memory_mib: resources.memory_mib.get(),
+            gpu_memory_mib: resources.gpu_memory_mib.get(),
+        }
+    }
+}
+
+impl From<proto::Resources> for Resources {
+    fn from(resources: proto::Resources) -> Self {
+        Self {
+            cpu_milli: MilliCpu(resources.cpu_milli),
+            memory_mib: MebiBytes(resources.memory_mib),
+            gpu_memory_mib: MebiBytes(resources.gpu_memory_mib),
+        }
+    }
+}
+
+impl From<&Member> for proto::Member {
+    fn from(member: &Member) -> Self {
+        Self {
+            key: member.key.into(),
+            node: member.node.to_string(),
+            address: member.address.to_string(),
+            capacity: member.capacity.into(),
+            candidate: member.candidate,
+        }
+    }
+}
+
+impl TryFrom<&proto::Member> for Member {
+    type Error = Unreadable;
+
+    fn try_from(member: &proto::Member) -> Result<Self, Unreadable> {
+        let node: NodeId = member.node.parse().map_err(|_| Unreadable("node name"))?;
+        Ok(Self {
+            key: member.key.into(),
+            node,
+            address: member.address.parse().map_err(|_| Unreadable("address"))?,
+            capacity: member.capacity.into(),
+            candidate: member.candidate,
+        })
+    }
+}
+
+/// A time, which must be a number within reason: nothing else may reach the heaps of the schedulers.
+pub(crate) fn time(ms: f64) -> Result<Millis, Unreadable> {
+    if ms.is_finite() && (0.0..1e15).contains(&ms) {
+        Ok(Millis::new(ms))
+    } else {
+        Err(Unreadable("time"))
+    }
+}
+
+/// A task to be sent.
+pub(crate) fn task_out(
+    way: proto::Way,
+    task: &Task<Resources>,
+    baggage: Baggage,
+    number: u64,
+) -> proto::Task {
+    proto::Task {
+        way: way.into(),
+        id: task.id.0,
+        attempt: task.attempt,
+        leg: task.leg,
+        demand: task.demand.into(),
+        remaining: task.remaining.get(),
+        deadline: task.deadline.get(),
+        number,
+        epoch: 0,
+        issue: baggage.issue,
+        payload: baggage.payload,
+        hops: baggage.hops,
+        standing: None,
+    }
+}
+
+/// A task that came, what came with it, and what is left to look at.
+pub(crate) fn task_in(
+    task: proto::Task,
+    payload_most: usize,
+) -> Result<(Task<Resources>, Baggage), Unreadable> {
+    if task.payload.len() > payload_most {
+        return Err(Unreadable("payload"));
+    }
+    let scheduled = Task {
+        id: TaskId(task.id),
+        attempt: task.attempt,
+        leg: task.leg,
+        demand: task.demand.into(),
+        remaining: time(task.remaining)?,
+        deadline: time(task.deadline)?,
+    };
+    let baggage = Baggage {
+        issue: task.issue,
+        payload: task.payload,
+        hops: task.hops,
+    };
+    Ok((scheduled, baggage))
+}
+
+impl From<Fence> for proto::Fence {
+    fn from(fence: Fence) -> Self {
+        Self {
+            id: fence.id.0,
+            attempt: fence.attempt,
+            deadline: fence.deadline.get(),
+            epoch: 0,
+        }
+    }
+}
+
+pub(crate) fn fence_in(fence: &proto::Fence) -> Result<Fence, Unreadable> {
+    Ok(Fence {
+        id: TaskId(fence.id),
+        attempt: fence.attempt,
+        deadline: time(fence.deadline)?,
+    })
+}
+
+impl From<Standing<Resources>> for proto::Standing {
+    fn from(standing: Standing<Resources>) -> Self {
+        Self {
+            version: standing.version,
+            free: standing.free.into(),
+            seen: standing.seen,
+        }
+    }
+}
+
+/// How the node that sends this stands.
+pub(crate) fn standing_in(
+    standing: &proto::Standing,
+    node: NodeIndex,
+    epoch: u32,
+) -> Standing<Resources> {
+    Standing {
+        node,
+        version: standing.version,
+        free: standing.free.into(),
+        term: Term(epoch),
+        seen: standing.seen,
+    }
+}
+
+const REFUSALS: [Refusal; 5] = [
+    Refusal::QueueFull,
+    Refusal::MemoryFull,
+    Refusal::NoRoom,
+    Refusal::TooLarge,
+    Refusal::Expired,
+];
+
+pub(crate) fn refusal_out(refusal: Refusal) -> u32 {
+    let at = REFUSALS.iter().position(|other| *other == refusal);
+    at.and_then(|at| u32::try_from(at).ok()).unwrap_or(u32::MAX)
+}
+
+pub(crate) fn refusal_in(refusal: u32) -> Result<Refusal, Unreadable> {
+    let known = REFUSALS.get(refusal as usize).copied();
+    known.ok_or(Unreadable("refusal"))
+}
+
+/// What goes with a ping or its answer.
+pub(crate) fn opinions_out(
+    opinions: &Opinions,
+    head: Option<(Epoch, Key)>,
+) -> proto::Opinions {
+    let keys = |keys: &[Key]| keys.iter().map(|key| (*key).into()).collect();
+    proto::Opinions {
+        suspects: keys(&opinions.suspects),
+        condemned: keys(&opinions.condemned),
+        digest: opinions.digest,
+        epoch: head.map_or(0, |(epoch, _)| epoch.0),
+        head: head.map(|(_, key)| key.into()),
+    }
+}
+
+pub(crate) fn opinions_in(opinions: &proto::Opinions) -> (Opinions, Option<(Epoch, Key)>) {
+    let keys = |keys: &[proto::Key]| keys.iter().map(|key| (*key).into()).collect();
+    let head = opinions.head.map(|key| (Epoch(opinions.epoch), key.into()));
+    let opinions = Opinions {
+        suspects: keys(&opinions.suspects),
+        condemned: keys(&opinions.condemned),
+        digest: opinions.digest,
+    };
+    (opinions, head)
+}
+
+pub(crate) fn rumours_out(rumours: &[Rumour]) -> proto::Members {
+    let out = |rumour: &Rumour| match rumour {
+        Rumour::Member(member, draining) => proto::Rumour {
+            member: Some(member.into()),
+            draining: *draining,
+            gone: None,
+        },
+        Rumour::Gone(key) => proto::Rumour {
+            member: None,
+            draining: false,
+            gone: Some((*key).into()),
+        },
+    };
+    proto::Members {
+        rumours: rumours.iter().map(out).collect(),
+    }
+}
+
+pub(crate) fn rumours_in(members: &proto::Members) -> Result<Vec<Rumour>, Unreadable> {
+    let read = |rumour: &proto::Rumour| match (&rumour.member, &rumour.gone) {
+        (Some(member), None) => Ok(Rumour::Member(member.try_into()?, rumour.draining)),
+        (None, Some(key)) => Ok(Rumour::Gone((*key).into())),
+        _ => Err(Unreadable("rumour")),
+    };
+    members.rumours.iter().map(read).collect()
+}
+
+pub(crate) fn ballot_out(ballot: Ballot) -> proto::Ballot {
+    let (kind, epoch, has_lease, head) = match ballot {
+        Ballot::Ask(epoch, has_lease) => (proto::BallotKind::Ask, epoch, has_lease, None),
+        Ballot::Vote(epoch) => (proto::BallotKind::Vote, epoch, false, None),
+        Ballot::Head(epoch, key) => (proto::BallotKind::Head, epoch, false, Some(key.into())),
+    };
+    proto::Ballot {
+        kind: kind.into(),
+        epoch: epoch.0,
+        has_lease,
+        head,
+    }
+}
+
+pub(crate) fn ballot_in(ballot: &proto::Ballot) -> Result<Ballot, Unreadable> {
+    let epoch = Epoch(ballot.epoch);
+    match proto::BallotKind::try_from(ballot.kind) {
+        Ok(proto::BallotKind::Ask) => Ok(Ballot::Ask(epoch, ballot.has_lease)),
+        Ok(proto::BallotKind::Vote) => Ok(Ballot::Vote(epoch)),
+        Ok(proto::BallotKind::Head) => {
+            let head = ballot.head.ok_or(Unreadable("ballot"))?;
+            Ok(Ballot::Head(epoch, head.into()))
+        }
+        Err(_) => Err(Unreadable("ballot")),
+    }
+}

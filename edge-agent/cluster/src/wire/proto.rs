@@ -1,0 +1,396 @@
+//! The Protocol Buffers messages. See [`super`].
+
+use bytes::Bytes;
+
+/// Several messages, in the order in which they were sent.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Frame {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) items: Vec<Item>,
+}
+
+/// One message.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Item {
+    #[prost(
+        oneof = "Body",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
+    )]
+    pub(crate) body: Option<Body>,
+}
+
+impl From<Body> for Item {
+    fn from(body: Body) -> Self {
+        Self { body: Some(body) }
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum Body {
+    /// The first message of each side.
+    #[prost(message, tag = "1")]
+    Hello(Hello),
+    /// The receiver is not admitted; the text says why.
+    #[prost(message, tag = "2")]
+    Rejected(Rejected),
+    /// Attempts from this number on may start at the receiver.
+    #[prost(uint64, tag = "3")]
+    Admitted(u64),
+    #[prost(message, tag = "4")]
+    Task(Task),
+    #[prost(message, tag = "5")]
+    Probe(Probe),
+    #[prost(message, tag = "6")]
+    Reply(Reply),
+    #[prost(message, tag = "7")]
+    Release(Attempt),
+    #[prost(message, tag = "8")]
+    Fence(Fence),
+    #[prost(message, tag = "9")]
+    Notice(Notice),
+    #[prost(message, tag = "10")]
+    Started(Started),
+    #[prost(message, tag = "11")]
+    Refused(Refused),
+    /// The task was passed on to a node that is lost.
+    #[prost(message, tag = "12")]
+    Broken(Attempt),
+    #[prost(message, tag = "13")]
+    Fenced(Fenced),
+    /// An instance that was started for the receiver's task.
+    #[prost(message, tag = "14")]
+    Instance(Instance),
+    #[prost(message, tag = "15")]
+    Ping(Ping),
+    #[prost(message, tag = "16")]
+    Ack(Ack),
+    #[prost(message, tag = "17")]
+    Members(Members),
+    #[prost(message, tag = "18")]
+    Ballot(Ballot),
+    #[prost(message, tag = "19")]
+    Loads(Loads),
+    /// The sender leaves: it has stopped acting.
+    #[prost(message, tag = "20")]
+    Leave(Key),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct Key {
+    #[prost(uint32, tag = "1")]
+    pub(crate) tag: u32,
+    #[prost(uint32, tag = "2")]
+    pub(crate) incarnation: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Member {
+    #[prost(message, required, tag = "1")]
+    pub(crate) key: Key,
+    #[prost(string, tag = "2")]
+    pub(crate) node: String,
+    /// `host:port`.
+    #[prost(string, tag = "3")]
+    pub(crate) address: String,
+    #[prost(message, required, tag = "4")]
+    pub(crate) capacity: Resources,
+    #[prost(bool, tag = "5")]
+    pub(crate) candidate: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Hello {
+    #[prost(uint32, tag = "1")]
+    pub(crate) version: u32,
+    #[prost(string, tag = "2")]
+    pub(crate) cluster: String,
+    #[prost(message, required, tag = "3")]
+    pub(crate) member: Member,
+    /// Whether the sender is a member already.
+    #[prost(bool, tag = "4")]
+    pub(crate) joined: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Rejected {
+    #[prost(string, tag = "1")]
+    pub(crate) reason: String,
+    /// The receiver should take another tag, or its next incarnation.
+    #[prost(bool, tag = "2")]
+    pub(crate) renew: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct Resources {
+    #[prost(uint64, tag = "1")]
+    pub(crate) cpu_milli: u64,
+    #[prost(uint64, tag = "2")]
+    pub(crate) memory_mib: u64,
+    #[prost(uint64, tag = "3")]
+    pub(crate) gpu_memory_mib: u64,
+}
+
+/// How a task comes to the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
+#[repr(i32)]
+pub(crate) enum Way {
+    Submit = 0,
+    Hint = 1,
+    Assign = 2,
+    Place = 3,
+    Forward = 4,
+    Bounce = 5,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Task {
+    #[prost(enumeration = "Way", tag = "1")]
+    pub(crate) way: i32,
+    #[prost(fixed64, tag = "2")]
+    pub(crate) id: u64,
+    #[prost(uint32, tag = "3")]
+    pub(crate) attempt: u32,
+    #[prost(uint32, tag = "4")]
+    pub(crate) leg: u32,
+    #[prost(message, required, tag = "5")]
+    pub(crate) demand: Resources,
+    #[prost(double, tag = "6")]
+    pub(crate) remaining: f64,
+    #[prost(double, tag = "7")]
+    pub(crate) deadline: f64,
+    /// Hops of a hint, serial number of a placement.
+    #[prost(uint64, tag = "8")]
+    pub(crate) number: u64,
+    /// Of the head that the task goes to, or that has placed it.
+    #[prost(uint32, tag = "9")]
+    pub(crate) epoch: u32,
+    /// The number of the attempt among all attempts of its origin.
+    #[prost(uint64, tag = "10")]
+    pub(crate) issue: u64,
+    /// What the instance is to be.
+    #[prost(bytes = "bytes", tag = "11")]
+    pub(crate) payload: Bytes,
+    /// Where the task has been: see `convert::hop`.
+    #[prost(fixed64, repeated, tag = "12")]
+    pub(crate) hops: Vec<u64>,
+    /// With a bounce: how the sender stands.
+    #[prost(message, optional, tag = "13")]
+    pub(crate) standing: Option<Standing>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct Attempt {
+    #[prost(fixed64, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) attempt: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Probe {
+    #[prost(fixed64, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) attempt: u32,
+    #[prost(uint32, tag = "3")]
+    pub(crate) leg: u32,
+    #[prost(message, required, tag = "4")]
+    pub(crate) demand: Resources,
+    #[prost(double, tag = "5")]
+    pub(crate) deadline: f64,
+    #[prost(bool, tag = "6")]
+    pub(crate) wait: bool,
+    #[prost(uint64, tag = "7")]
+    pub(crate) issue: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct Reply {
+    #[prost(fixed64, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) attempt: u32,
+    #[prost(bool, tag = "3")]
+    pub(crate) yes: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(crate) struct Fence {
+    #[prost(fixed64, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) attempt: u32,
+    #[prost(double, tag = "3")]
+    pub(crate) deadline: f64,
+    /// To the global scheduler of this epoch; 0: to the node.
+    #[prost(uint32, tag = "4")]
+    pub(crate) epoch: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct Standing {
+    #[prost(uint64, tag = "1")]
+    pub(crate) version: u64,
+    #[prost(message, required, tag = "2")]
+    pub(crate) free: Resources,
+    #[prost(uint64, tag = "3")]
+    pub(crate) seen: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct Notice {
+    #[prost(message, required, tag = "1")]
+    pub(crate) standing: Standing,
+    #[prost(uint32, tag = "2")]
+    pub(crate) epoch: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Started {
+    #[prost(fixed64, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) attempt: u32,
+    #[prost(fixed64, repeated, tag = "3")]
+    pub(crate) hops: Vec<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct Refused {
+    #[prost(fixed64, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) attempt: u32,
+    /// 0 queue full, 1 memory full, 2 no room, 3 too large, 4 expired.
+    #[prost(uint32, tag = "3")]
+    pub(crate) refusal: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct Fenced {
+    #[prost(fixed64, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) attempt: u32,
+    /// The answer of the global scheduler, not of the node.
+    #[prost(bool, tag = "3")]
+    pub(crate) global: bool,
+    #[prost(bool, tag = "4")]
+    pub(crate) started: bool,
+}
+
+/// What is said of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
+#[repr(i32)]
+pub(crate) enum Word {
+    /// Node to origin: it has ended.
+    Ended = 0,
+    /// Node to origin: it still runs, though the node was given up and has joined anew. Is it wanted?
+    Held = 1,
+    /// Origin to node: it is wanted.
+    Keep = 2,
+    /// Origin to node: another runs in its place; end it.
+    Surplus = 3,
+    /// Node to origin: it could not be started.
+    Failed = 4,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct Instance {
+    #[prost(fixed64, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(enumeration = "Word", tag = "2")]
+    pub(crate) word: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Opinions {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) suspects: Vec<Key>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) condemned: Vec<Key>,
+    #[prost(fixed64, tag = "3")]
+    pub(crate) digest: u64,
+    /// The head the sender knows; epoch 0 if none.
+    #[prost(uint32, tag = "4")]
+    pub(crate) epoch: u32,
+    #[prost(message, optional, tag = "5")]
+    pub(crate) head: Option<Key>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Ping {
+    /// By the sender's clock; comes back with the answer.
+    #[prost(double, tag = "1")]
+    pub(crate) sent: f64,
+    #[prost(message, required, tag = "2")]
+    pub(crate) opinions: Opinions,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Ack {
+    #[prost(double, tag = "1")]
+    pub(crate) sent: f64,
+    #[prost(bool, tag = "2")]
+    pub(crate) granted: bool,
+    #[prost(message, required, tag = "3")]
+    pub(crate) opinions: Opinions,
+    /// By the answerer's clock.
+    #[prost(double, tag = "4")]
+    pub(crate) clock: f64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Rumour {
+    /// A member, or else `gone`.
+    #[prost(message, optional, tag = "1")]
+    pub(crate) member: Option<Member>,
+    #[prost(bool, tag = "2")]
+    pub(crate) draining: bool,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) gone: Option<Key>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Members {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) rumours: Vec<Rumour>,
+}
+
+/// What a ballot says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
+#[repr(i32)]
+pub(crate) enum BallotKind {
+    Ask = 0,
+    Vote = 1,
+    Head = 2,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct Ballot {
+    #[prost(enumeration = "BallotKind", tag = "1")]
+    pub(crate) kind: i32,
+    #[prost(uint32, tag = "2")]
+    pub(crate) epoch: u32,
+    #[prost(bool, tag = "3")]
+    pub(crate) has_lease: bool,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) head: Option<Key>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct Load {
+    #[prost(uint32, tag = "1")]
+    pub(crate) tag: u32,
+    #[prost(message, required, tag = "2")]
+    pub(crate) free: Resources,
+}
+
+/// What the head believes to be free on every node.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Loads {
+    #[prost(uint32, tag = "1")]
+    pub(crate) epoch: u32,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) loads: Vec<Load>,
+}

@@ -1,0 +1,59 @@
+//! A node is drained, filled again, and leaves.
+
+use serde_json::json;
+
+use crate::journal;
+use crate::nodes::{Nodes, wait};
+
+const CAPACITY: (u64, u64) = (1000, 1000);
+
+fn burst(tasks: u64, first: u64) -> serde_json::Value {
+    json!({ "burst": { "tasks": tasks, "first": first, "sizes": [[100, 10]], "life_ms": 0.0 } })
+}
+
+#[test]
+fn a_draining_node_takes_nothing_and_one_that_leaves_is_gone_at_once() {
+    let mut cluster = Nodes::start(3, CAPACITY, &json!({}));
+    cluster.nodes[1].order(&json!({ "drain": true }));
+    cluster.nodes[1].answer("done");
+    // Of three nodes two have room for twenty.
+    cluster.nodes[0].order(&burst(20, 0));
+    assert_eq!(cluster.nodes[0].answer("settled")["started"], 20);
+    assert_eq!(cluster.nodes[1].status()["running"], 0);
+
+    cluster.nodes[1].order(&json!({ "drain": false }));
+    cluster.nodes[1].answer("done");
+    cluster.nodes[0].order(&burst(10, 20));
+    assert_eq!(cluster.nodes[0].answer("settled")["started"], 10);
+    assert_eq!(cluster.nodes[1].status()["running"], 10);
+
+    cluster.nodes[2].order(&json!("leave"));
+    cluster.nodes[2].answer("done");
+    let nodes = &mut cluster.nodes;
+    wait("the others have heard that it left", || {
+        (0..2).all(|at| nodes[at].status()["members"].as_array().map(Vec::len) == Some(2))
+    });
+    let record = journal::read(&cluster, CAPACITY);
+    assert_eq!(record.started(), 30);
+    let lost = record.news.iter().filter(|news| news.contains("Lost"));
+    assert_eq!(lost.count(), 10, "whoever asked for its instances hears that they are lost");
+}
+
+#[test]
+fn instances_declared_idempotent_are_started_again_elsewhere() {
+    let mut cluster = Nodes::start(4, CAPACITY, &json!({}));
+    cluster.nodes[0].order(&json!({ "burst": {
+        "tasks": 20, "first": 0, "sizes": [[100, 10]], "life_ms": 0.0, "idempotent": true,
+    }}));
+    assert_eq!(cluster.nodes[0].answer("settled")["started"], 20);
+    let on_two = cluster.nodes[2].status()["running"].as_u64().unwrap();
+    cluster.nodes[2].kill();
+    let nodes = &mut cluster.nodes;
+    wait("as many instances run on the nodes that live", || {
+        let live = [0, 1, 3].map(|at| nodes[at].status()["running"].as_u64().unwrap());
+        live.iter().sum::<u64>() == 20
+    });
+    let record = journal::read(&cluster, CAPACITY);
+    let reruns = record.news.iter().filter(|news| news.contains("Rerun")).count();
+    assert_eq!(reruns as u64, on_two);
+}

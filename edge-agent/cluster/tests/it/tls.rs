@@ -1,0 +1,130 @@
+//! Certificates: nodes of one authority talk, others do not.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use fdn_cluster::settings::TlsSettings;
+use fdn_cluster::{Cluster, ClusterParts, ClusterSettings, Host, ScalingTask, Settlement, StartOrder, TaskId};
+use fdn_core::{MebiBytes, MilliCpu, Resources};
+use prometheus::Registry;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    SanType,
+};
+
+struct Idle;
+
+impl Host for Idle {
+    fn start(&mut self, _: StartOrder) {}
+
+    fn end(&mut self, _: TaskId) {}
+}
+
+fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// Writes a certificate that names a node, and what belongs to it.
+fn certify(folder: &Path, ca: &CertifiedIssuer<'_, KeyPair>, cluster: &str, node: &str) -> TlsSettings {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    let name = format!("fdn://cluster/{cluster}/node/{node}");
+    params.subject_alt_names = vec![SanType::URI(name.try_into().unwrap())];
+    params.extended_key_usages = vec![
+        ExtendedKeyUsagePurpose::ServerAuth,
+        ExtendedKeyUsagePurpose::ClientAuth,
+    ];
+    let certificate = params.signed_by(&key, ca).unwrap();
+    let write = |name: &str, text: String| {
+        let path = folder.join(format!("{node}-{name}"));
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    TlsSettings {
+        ca: write("ca.pem", ca.pem()),
+        certificate: write("cert.pem", certificate.pem()),
+        key: write("key.pem", key.serialize_pem()),
+    }
+}
+
+async fn start(node: &str, tls: TlsSettings, seed: Option<SocketAddr>) -> Cluster {
+    let settings = ClusterSettings {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        seeds: seed.into_iter().collect(),
+        founder: seed.is_none(),
+        tls: Some(tls),
+        ..ClusterSettings::default()
+    };
+    Cluster::start(ClusterParts {
+        cluster: "test".parse().unwrap(),
+        node: node.parse().unwrap(),
+        capacity: Resources::new(MilliCpu(1000), MebiBytes(1000)),
+        settings,
+        host: Idle,
+        leases: None,
+        registry: Registry::new(),
+    })
+    .await
+    .unwrap()
+}
+
+async fn wait<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let waiting = async {
+        let mut look = tokio::time::interval(Duration::from_millis(20));
+        while !condition().await {
+            look.tick().await;
+        }
+    };
+    let waited = tokio::time::timeout(crate::nodes::PATIENCE, waiting).await;
+    waited.unwrap_or_else(|_| panic!("in time: {what}"));
+}
+
+async fn members(cluster: &Cluster) -> usize {
+    cluster.status().await.unwrap().members.len()
+}
+
+#[tokio::test]
+async fn nodes_of_one_authority_form_a_cluster_and_others_stay_outside() {
+    let folder = tempfile::tempdir().unwrap();
+    let ca = authority();
+    let certify = |cluster, node| certify(folder.path(), &ca, cluster, node);
+    let a = start("a", certify("test", "a"), None).await;
+    let b = start("b", certify("test", "b"), Some(a.address())).await;
+    wait("b has joined", || async { members(&a).await == 2 && members(&b).await == 2 }).await;
+
+    // Of another authority; of another cluster; under a name that is not the certificate's.
+    let other = self::certify(folder.path(), &authority(), "test", "c");
+    let c = start("c", other, Some(a.address())).await;
+    let d = start("d", certify("elsewhere", "d"), Some(a.address())).await;
+    let e = start("e", certify("test", "not-e"), Some(a.address())).await;
+    let refused = || a.metrics().streams_refused.get();
+    wait("each was refused more than once", || async { refused() >= 6 }).await;
+    for stranger in [&c, &d, &e] {
+        assert!(!stranger.status().await.unwrap().joined);
+    }
+    assert_eq!((members(&a).await, members(&b).await), (2, 2));
+
+    // What is asked for at one node starts on either.
+    let task = |label| ScalingTask {
+        label,
+        demand: Resources::new(MilliCpu(500), MebiBytes(100)),
+        ..ScalingTask::default()
+    };
+    wait("there is a head", || async { b.status().await.unwrap().head.is_some() }).await;
+    let mut outcomes = a.scale((0..4).map(task).collect()).await.unwrap();
+    let mut on = Vec::new();
+    while let Some(outcome) = outcomes.next().await {
+        match outcome.result {
+            Settlement::Started { node, trace } => {
+                assert!(!trace.is_empty(), "it says how it got there");
+                on.push(node.to_string());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    on.sort();
+    assert_eq!(on, ["a", "a", "b", "b"]);
+}
