@@ -8,7 +8,8 @@ use rayon::prelude::*;
 
 use super::{Context, Effort, Experiment};
 use crate::Error;
-use crate::autoscale::{Course, Function, TICK, load_reversals, minutes, perfect_ms, play, trace};
+use crate::autoscale::{Course, Function, TICK, load_reversals, perfect_ms, play};
+use crate::invocations::{Scale, Workload};
 use crate::report::{Axis, Bound, Cell, Gate, Outcome, Plot, Series, Shape, Summary, Table};
 use crate::seed::Seed;
 
@@ -129,14 +130,19 @@ fn load(context: &Context<'_>, name: &'static str) -> Result<Load, Error> {
         return Ok(Load {
             name,
             hours: MINUTES as f64 / 60.0,
-            functions: minutes(&functions, &counts, MINUTES, Seed(1))?,
+            functions: Function::all(&Workload::read_counts(
+                &functions,
+                &counts,
+                MINUTES,
+                Seed(1),
+            )?),
         });
     }
     let requests = context.data(&format!("azure-functions/trace_{name}.csv.gz"))?;
     Ok(Load {
         name,
         hours: 300.0 / 3600.0,
-        functions: trace(&functions, &requests)?,
+        functions: Function::all(&Workload::read(&functions, &requests, Scale::new(1.0)?)?),
     })
 }
 
