@@ -9,8 +9,9 @@
 //! for memory: nothing is evicted for them. Evictions follow the keep-alive policy, whatever the scaler wants.
 //!
 //! **Readings.** An invocation whose container loads is one that waits: the container is there for the scaler, and pending. The
-//! policy keeps one container warm ([`Keep::Warm`]) as long as it has not let all idle ones go. A container that was loaded
-//! for the scaler is kept by the policy as one that turns idle when it is ready.
+//! scaler need not know what the policy keeps: it goes by its own grace ([`crate::scale::Keep::Grace`]). Were it told, functions that
+//! come and go would have their number swing with the policy's last container. A container that was loaded for the scaler is kept by
+//! the policy as one that turns idle when it is ready.
 //!
 //! **Complexity.** [`Scheduler::standing`] O(1); [`Scheduler::scale`] O(idle containers of the function) for each one released, and
 //! O(log N) for each one loaded.
@@ -24,7 +25,7 @@ use super::event::{Action, Why};
 use super::id::FunctionIndex;
 use super::refusal::Refusal;
 use super::scheduler::Scheduler;
-use crate::scale::{Decision, Keep, Size};
+use crate::scale::{Decision, Size};
 
 /// How a function stands, as its scaler is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,8 +36,8 @@ pub struct Standing {
     pub executing: u64,
     /// Invocations that wait, be it for a container that loads.
     pub queued: u64,
-    /// What the keep-alive policy keeps: one, or none.
-    pub keep: Keep,
+    /// Idle containers that the keep-alive policy keeps.
+    pub kept: u32,
 }
 
 impl Scheduler {
@@ -58,7 +59,7 @@ impl Scheduler {
             size,
             executing: (running - idle) as u64,
             queued: (self.queue.len_of(function) + row.loading) as u64,
-            keep: Keep::Warm(u32::from(idle > row.let_go)),
+            kept: (idle - row.let_go) as u32,
         })
     }
 
@@ -86,7 +87,7 @@ impl Scheduler {
         self.dispatch(actions);
         let mut loaded = 0;
         while loaded < decision.start
-            && self.queue.len() == 0
+            && self.queue.is_empty()
             && self.load_ahead(function, State::Ahead, actions)
         {
             loaded += 1;

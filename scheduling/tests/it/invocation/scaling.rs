@@ -4,7 +4,7 @@ use fdn_scheduling::invocation::{
     Action, Doing, Fixed, FunctionIndex, Gdsf, Histogram, HistogramSettings, KeepAlive, Lru,
     Refusal, Settings, Standing, Why,
 };
-use fdn_scheduling::scale::{Decision, Keep, Size};
+use fdn_scheduling::scale::{Decision, Size};
 use proptest::prelude::*;
 
 use super::checker::check;
@@ -50,10 +50,10 @@ fn what_the_scaler_wants_is_loaded_where_memory_is_free_and_then_is_warm() {
     let mut world = world(Box::new(Lru), 3);
     assert_eq!(world.scale(0, start(2)), 2);
     assert_eq!(standing(&world).size, size(0, 2));
-    assert_eq!(standing(&world).keep, Keep::Warm(0), "nothing is idle yet");
+    assert_eq!(standing(&world).kept, 0, "nothing is idle yet");
     world.run_until(5.0);
     assert_eq!(standing(&world).size, size(2, 0));
-    assert_eq!(standing(&world).keep, Keep::Warm(1));
+    assert_eq!(standing(&world).kept, 2);
     world.come(&[0, 0, 0]);
     let cold: Vec<bool> = world.seen.iter().map(|seen| seen.cold).collect();
     assert_eq!(cold, [false, false, true]);
@@ -91,17 +91,14 @@ fn what_the_policy_lets_go_stays_until_the_scaler_has_too_many() {
     world.scale(0, Decision::default());
     world.come(&[0, 0, 0]);
     world.run_until(115.0);
-    assert_eq!(
-        (releases(&world), standing(&world).keep),
-        (0, Keep::Warm(0))
-    );
+    assert_eq!((releases(&world), standing(&world).kept), (0, 0));
     world.scale(0, stop(1));
     assert_eq!((releases(&world), standing(&world).size), (1, size(2, 0)));
     // One of those that were let go is taken, and kept again when it turns idle.
     world.come(&[0]);
     assert!(!world.seen[3].cold);
     world.run_until(150.0);
-    assert_eq!(standing(&world).keep, Keep::Warm(1));
+    assert_eq!(standing(&world).kept, 1);
     world.scale(0, stop(5));
     assert_eq!(
         standing(&world).size,
@@ -114,7 +111,7 @@ fn what_the_policy_lets_go_stays_until_the_scaler_has_too_many() {
     assert_eq!(
         standing(&world),
         Standing {
-            keep: Keep::Warm(0),
+            kept: 0,
             ..Standing::default()
         }
     );
@@ -138,10 +135,7 @@ fn the_scaler_alone_keeps_what_it_wants_and_memory_goes_before_its_wishes() {
     assert_eq!(standing(&world).size, size(3, 0));
     // The policy keeps none of them, and yet they are there.
     world.run_until(1000.0);
-    assert_eq!(
-        (standing(&world).keep, releases(&world)),
-        (Keep::Warm(0), 0)
-    );
+    assert_eq!((standing(&world).kept, releases(&world)), (0, 0));
     world.come(&[1]);
     assert_eq!((standing(&world).size, releases(&world)), (size(0, 0), 3));
 }
@@ -184,13 +178,13 @@ fn a_histogram_that_would_load_again_keeps_what_is_still_there() {
     }
     world.run_until(630.0);
     assert_eq!(
-        (standing(&world).size, standing(&world).keep),
-        (size(1, 0), Keep::Warm(0))
+        (standing(&world).size, standing(&world).kept),
+        (size(1, 0), 0)
     );
     world.run_until(795.0);
     assert_eq!(
-        (standing(&world).size, standing(&world).keep),
-        (size(1, 0), Keep::Warm(1))
+        (standing(&world).size, standing(&world).kept),
+        (size(1, 0), 1)
     );
     let loaded =
         |action: &&Action| matches!(action, Action::Prewarm { .. } | Action::StartCold { .. });
