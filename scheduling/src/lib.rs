@@ -79,6 +79,7 @@ pub mod group;
 pub mod instance;
 pub mod invocation;
 pub mod live;
+mod node;
 pub mod online;
 pub mod place;
 pub mod registry;
@@ -88,3 +89,4 @@ pub mod steer;
 pub mod workflow;
 
 pub use error::Error;
+pub use node::NodeIndex;

@@ -4,29 +4,7 @@ use std::fmt;
 
 use fdn_core::Resources;
 
-/// The place of a node in the committer's store. A lost node's place is given to a later one; its version goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeIndex(u32);
-
-impl NodeIndex {
-    /// The node at this place.
-    #[must_use]
-    pub const fn new(index: u32) -> Self {
-        Self(index)
-    }
-
-    /// The place as an index.
-    #[must_use]
-    pub const fn get(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl fmt::Display for NodeIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "n{}", self.0)
-    }
-}
+pub use crate::node::NodeIndex;
 
 /// How often a node's record has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,23 +4,7 @@ use std::fmt;
 
 use fdn_core::Millis;
 
-/// A node, by its index among the nodes of the cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeIndex(pub u32);
-
-impl NodeIndex {
-    /// As an index into a list of all nodes.
-    #[must_use]
-    pub const fn get(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl fmt::Display for NodeIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {}", self.0)
-    }
-}
+pub use crate::node::NodeIndex;
 
 /// A task, unique in the cluster for as long as anyone remembers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | loading for an invocation | yes | no | ready |
 //! | running an invocation | yes | no | finished, interrupted |
-//! | warming: loading for nobody yet | yes | no | ready |
+//! | warming, ahead: loading for nobody yet | yes | no | ready |
 //! | idle | yes | yes | taken, released |
 //!
 //! A failed or lost container leaves from every state.
@@ -23,8 +23,10 @@ pub(super) enum State {
     Loading(Claim),
     /// Executes an invocation since then.
     Running { claim: Claim, since: Millis },
-    /// Loads for nobody yet.
+    /// Loads for nobody yet, as its keep-alive policy wants.
     Warming,
+    /// Loads for nobody yet, as its scaler wants.
+    Ahead,
     /// Warm and free.
     Idle,
 }
@@ -53,6 +55,8 @@ pub(super) struct Container {
     pub(super) rank: f64,
     /// Whether it counts as running for queue-or-cold: busy and not past its expected end.
     pub(super) timely: bool,
+    /// Whether it is idle only because a scaler may want it: its keep-alive policy has let it go.
+    pub(super) let_go: bool,
     /// Its position among the idle containers of its function.
     pub(super) in_function: u32,
     /// Its position among the idle containers of its worker.
@@ -119,6 +123,7 @@ impl Containers {
             used: 0,
             rank: 0.0,
             timely: false,
+            let_go: false,
             in_function: NOWHERE,
             in_worker: NOWHERE,
             generation: 0,

@@ -160,6 +160,7 @@ impl Scheduler {
             });
         } else {
             self.containers.get_mut(row).state = State::Loading(claim);
+            self.functions[function.get()].loading += 1;
             actions.push(Action::StartCold {
                 request,
                 function,

@@ -37,6 +37,11 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.first().copied()
     }
 
+    /// All items with their keys, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (K, u32)> {
+        self.entries.iter().copied()
+    }
+
     /// Adds an item; `place(item, position)` is called for each item that moves.
     pub(super) fn push(&mut self, key: K, item: u32, place: impl FnMut(u32, u32)) {
         self.entries.push((key, item));

@@ -104,7 +104,7 @@ impl Scheduler {
                 doing: match container.state {
                     State::Loading(_) => Doing::Loading,
                     State::Running { .. } => Doing::Running,
-                    State::Warming | State::Gone => Doing::Warming,
+                    State::Warming | State::Ahead | State::Gone => Doing::Warming,
                     State::Idle => Doing::Idle,
                 },
             })

@@ -74,7 +74,12 @@ impl Scheduler {
     /// Releases a container that will be loaded again later, unless an invocation of its function waits for one.
     fn release_unneeded(&mut self, row: u32, actions: &mut Vec<Action>) {
         let function = FunctionIndex::from_raw(self.containers.get(row).function);
-        if self.queue.len_of(function) == 0 {
+        if self.queue.len_of(function) > 0 {
+            return;
+        }
+        if self.functions[function.get()].is_scaled {
+            self.let_go(row);
+        } else {
             self.release(row, Why::NotNeededYet, actions);
         }
     }
@@ -96,6 +101,7 @@ impl Scheduler {
         self.workers
             .turn_idle(container.worker, container.memory, false);
         self.expiry.remove(row);
+        self.keep_again(row);
         let function = FunctionIndex::from_raw(container.function);
         self.queue.set_warm(function, is_warm);
     }
@@ -113,7 +119,14 @@ impl Scheduler {
 
     /// A container is gone, whatever it did.
     pub(super) fn forget(&mut self, row: u32, actions: &mut Vec<Action>) {
-        match self.containers.get(row).state {
+        let container = self.containers.get(row);
+        let function = &mut self.functions[container.function as usize];
+        match container.state {
+            State::Loading(_) => function.loading -= 1,
+            State::Warming | State::Ahead => function.ahead -= 1,
+            State::Running { .. } | State::Idle | State::Gone => {}
+        }
+        match container.state {
             State::Idle => self.leave_idle(row),
             State::Loading(claim) | State::Running { claim, .. } => {
                 actions.push(Action::Lost {
@@ -122,7 +135,7 @@ impl Scheduler {
                 self.quanta.remove(row);
                 self.forget_end(row);
             }
-            State::Warming | State::Gone => {}
+            State::Warming | State::Ahead | State::Gone => {}
         }
         self.drop_row(row);
     }
@@ -139,7 +152,12 @@ impl Scheduler {
         while let Some(((until, _), row)) = self.expiry.peek()
             && until <= self.now
         {
-            self.release(row, Why::Expired, actions);
+            let function = self.containers.get(row).function;
+            if self.functions[function as usize].is_scaled {
+                self.let_go(row);
+            } else {
+                self.release(row, Why::Expired, actions);
+            }
         }
     }
 
@@ -150,15 +168,34 @@ impl Scheduler {
         {
             self.reloads.remove(row);
             let function = FunctionIndex::from_raw(row);
-            let memory = self.queue.profile(function).memory().get();
-            if let Some(worker) = self.workers.with_free(memory) {
-                let row = self.load(function, worker, memory, State::Warming);
-                actions.push(Action::Prewarm {
-                    function,
-                    container: self.containers.id(row),
-                    worker: WorkerIndex::from_raw(worker),
-                });
+            if let Some(row) = self.last_let_go(function) {
+                let until = self.functions[function.get()].reload_until.max(self.now);
+                self.keep_again(row);
+                self.expiry.set(row, (until, self.containers.get(row).used));
+            } else {
+                self.load_ahead(function, State::Warming, actions);
             }
         }
+    }
+
+    /// Loads a container for nobody yet, if memory is free; whether it is.
+    pub(super) fn load_ahead(
+        &mut self,
+        function: FunctionIndex,
+        state: State,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let memory = self.queue.profile(function).memory().get();
+        let Some(worker) = self.workers.with_free(memory) else {
+            return false;
+        };
+        let row = self.load(function, worker, memory, state);
+        self.functions[function.get()].ahead += 1;
+        actions.push(Action::Prewarm {
+            function,
+            container: self.containers.id(row),
+            worker: WorkerIndex::from_raw(worker),
+        });
+        true
     }
 }

@@ -35,6 +35,7 @@
 //! | an invocation came, was given up | [`Scheduler::arrive`], [`Scheduler::cancel`] |
 //! | a container is loaded, its invocation has ended, it is gone | [`Scheduler::ready`], [`Scheduler::finished`], [`Scheduler::failed`] |
 //! | time has passed | [`Scheduler::tick`] at [`Scheduler::next_tick`] |
+//! | a scaler has decided on a function | [`Scheduler::scale`], from [`Scheduler::standing`] |
 //! | a worker came, has other memory, is lost | [`Scheduler::add_worker`], [`Scheduler::memory_changed`], [`Scheduler::worker_lost`] |
 //!
 //! ```
@@ -86,6 +87,7 @@ mod order;
 mod profile;
 mod queue;
 mod refusal;
+mod scaling;
 mod scheduler;
 mod settings;
 mod starvation;
@@ -103,6 +105,7 @@ pub use order::{Order, QUANTUM};
 pub use profile::Profile;
 pub use queue::{Queue, QueueLimits, Queued};
 pub use refusal::Refusal;
+pub use scaling::Standing;
 pub use scheduler::Scheduler;
 pub use settings::{Settings, TableLimits};
 pub use starvation::Guard;

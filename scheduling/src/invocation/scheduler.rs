@@ -21,6 +21,13 @@ pub(super) struct Function {
     pub(super) idle: Heap<std::cmp::Reverse<u64>>,
     /// Containers that hold memory, whatever they do.
     pub(super) containers: usize,
+    /// Those of them that load for an invocation, and for nobody yet.
+    pub(super) loading: usize,
+    pub(super) ahead: usize,
+    /// Idle containers that the keep-alive policy has let go.
+    pub(super) let_go: usize,
+    /// Whether a scaler decides beside the keep-alive policy.
+    pub(super) is_scaled: bool,
     /// Busy containers that are not past their expected end; counted for queue-or-cold.
     pub(super) timely: usize,
     /// Until when a container that is loaded ahead is kept.
@@ -151,14 +158,18 @@ impl Scheduler {
         match was.state {
             State::Loading(claim) => {
                 self.advance(now);
+                self.functions[function.get()].loading -= 1;
                 self.run(row, claim);
             }
             State::Warming => {
                 self.advance(now);
                 let until = self.functions[function.get()].reload_until;
-                self.uses += 1;
-                self.containers.get_mut(row).used = self.uses;
-                self.turn_idle(row, Keep::Until(until.max(self.now)), actions);
+                self.loaded_ahead(row, until.max(self.now), actions);
+            }
+            State::Ahead => {
+                self.advance(now);
+                let until = self.keep_alive.loaded_ahead(self.now, function);
+                self.loaded_ahead(row, until, actions);
             }
             State::Running { .. } | State::Idle | State::Gone => {
                 return Err(Refusal::UnknownContainer { container });
@@ -263,6 +274,15 @@ impl Scheduler {
         let (end, row) = self.expected.peek()?;
         let function = FunctionIndex::from_raw(self.containers.get(row).function);
         Some(end + self.queue.profile(function).cold_start())
+    }
+
+    /// A container that nobody waited for is loaded.
+    fn loaded_ahead(&mut self, row: u32, until: Millis, actions: &mut Vec<Action>) {
+        self.uses += 1;
+        let container = self.containers.get_mut(row);
+        container.used = self.uses;
+        self.functions[container.function as usize].ahead -= 1;
+        self.turn_idle(row, Keep::Until(until), actions);
     }
 
     /// Time never goes back.

@@ -24,6 +24,10 @@ impl Scheduler {
         let fresh = Function {
             idle: Heap::default(),
             containers: 0,
+            loading: 0,
+            ahead: 0,
+            let_go: 0,
+            is_scaled: false,
             timely: 0,
             reload_until: Millis::ZERO,
             live,

@@ -14,7 +14,7 @@
 //! - The expected finish of a container counts the work that is bound to a cluster and not done, whatever its order in the
 //!   queue: what is ahead fills the slots, each from when it is expected to be free.
 //! - The work left of a job is the work of its containers that are not done, running ones whole.
-//! - The least queued work is that of containers that are bound and do not run.
+//! - The least queued work is that of containers that are bound and not done, as far as they have not run.
 //! - "Room" at the nearest cluster means resources, not slots: with slots as room the rule would spread load, and the article
 //!   finds it worst of all for large jobs.
 //! - Round robin goes on from container to container and from job to job, past clusters that cannot run the container.

@@ -4,7 +4,7 @@ use fdn_core::{Coded, ErrorCode, InstanceId};
 
 use super::lifecycle::OutOfPlace;
 use super::profile::FunctionIndex;
-use crate::commit::NodeIndex;
+use crate::NodeIndex;
 
 /// Why something was not taken in. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,7 +8,7 @@ use super::counts::Counts;
 use super::lifecycle::State;
 use super::profile::FunctionIndex;
 use super::stamp::Stamp;
-use crate::commit::NodeIndex;
+use crate::NodeIndex;
 
 /// An instance as the registry holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

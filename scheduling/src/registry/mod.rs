@@ -48,7 +48,7 @@ pub use observe::InstanceReport;
 pub use profile::{FunctionIndex, Profile, ProfileError};
 pub use stamp::{News, NodeReport, Stamp};
 
-use crate::commit::NodeIndex;
+use crate::NodeIndex;
 use instances::Instances;
 
 /// How much a registry may hold.

@@ -7,7 +7,7 @@ use super::lifecycle::State;
 use super::profile::FunctionIndex;
 use super::stamp::{News, NodeReport, Stamp};
 use super::{Node, Registry, RegistryError};
-use crate::commit::NodeIndex;
+use crate::NodeIndex;
 
 /// What a node says of one of its instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

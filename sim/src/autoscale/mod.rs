@@ -6,6 +6,6 @@ mod input;
 mod measure;
 mod world;
 
-pub use input::{Function, Request, minutes, trace};
+pub use input::{Function, Request};
 pub use measure::{Reversals, load_reversals, perfect_ms};
 pub use world::{Course, TICK, play};

@@ -7,11 +7,13 @@
 mod bound;
 mod policy;
 mod result;
+mod scaled;
 mod trace;
 mod world;
 
 pub use bound::lower_bound;
 pub use policy::{KeepAliveName, Policy, PolicyName};
 pub use result::{FunctionFigures, Run};
+pub use scaled::Scaling;
 pub use trace::{Durations, Function, Invocation, Scale, Workload};
-pub use world::{Machines, simulate};
+pub use world::{Machines, Scaled, simulate, simulate_scaled};

@@ -1,9 +1,11 @@
 //! Recorded functions and their invocations.
 //!
-//! Two files of CSV, plain or gzip. Functions: `fid`, the profile `exec_ms`, `cold_ms`, `req_mb`, and the distribution of the
-//! execution time as `min_ms`, `p1_ms`, `p25_ms`, `p50_ms`, `p75_ms`, `p99_ms`, `max_ms`. Invocations in order of time: `t_ms`,
-//! `fid`, and `u`, from 0 to 1, which fixes how long the invocation executes: the distribution at `u`, linear between the
-//! points that are known, at least 1 ms. Further columns are passed over; a megabyte counts as a mebibyte.
+//! Two files of CSV, plain or gzip, as in the samples of the Azure Functions trace (Shahrad et al., "Serverless in the Wild",
+//! USENIX ATC 2020). Functions: `fid`, the profile `exec_ms`, `cold_ms`, `req_mb`, and the distribution of the execution time as
+//! `min_ms`, `p1_ms`, `p25_ms`, `p50_ms`, `p75_ms`, `p99_ms`, `max_ms`. Invocations either one by one in order of time: `t_ms`,
+//! `fid`, and `u`, from 0 to 1, which fixes how long the invocation executes: the distribution at `u`, linear between the points
+//! that are known, at least 1 ms; or as counts: `fid` and how many come in each minute, `m0`, `m1` and so on. Further columns are
+//! passed over; a megabyte counts as a mebibyte.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +17,9 @@ use serde::Deserialize;
 
 use crate::Error;
 use crate::input;
-use crate::seed::Rng;
+use crate::seed::{Rng, Seed};
+
+const MINUTE: Millis = Millis::new(60_000.0);
 
 /// Shares of invocations that take at most the time of the column.
 const SHARES: [f64; 7] = [0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 1.0];
@@ -156,24 +160,29 @@ struct InvocationRow {
     u: f64,
 }
 
+/// The functions of a file, and the place of each by its name.
+fn read_functions(from: &Path) -> Result<(Vec<Function>, BTreeMap<String, usize>), Error> {
+    let mut known = BTreeMap::new();
+    let functions = input::csv(from, |row: FunctionRow| {
+        let function = row.parse()?;
+        if known.insert(function.name.clone(), known.len()).is_some() {
+            return Err(format!("function {} is there already", function.name));
+        }
+        Ok(function)
+    })?;
+    if functions.is_empty() {
+        return Err(Error::input(from, "the whole file", "has no function"));
+    }
+    Ok((functions, known))
+}
+
 impl Workload {
     /// Reads functions and invocations, and keeps a share of the latter.
     ///
     /// # Errors
     /// When a file cannot be read or has a fault, with its line.
     pub fn read(functions: &Path, trace: &Path, scale: Scale) -> Result<Self, Error> {
-        let mut known = BTreeMap::new();
-        let from = functions;
-        let functions = input::csv(from, |row: FunctionRow| {
-            let function = row.parse()?;
-            if known.insert(function.name.clone(), known.len()).is_some() {
-                return Err(format!("function {} is there already", function.name));
-            }
-            Ok(function)
-        })?;
-        if functions.is_empty() {
-            return Err(Error::input(from, "the whole file", "has no function"));
-        }
+        let (functions, known) = read_functions(functions)?;
         let mut row = 0;
         let mut last = 0.0;
         let kept = input::csv(trace, |invocation: InvocationRow| {
@@ -198,6 +207,48 @@ impl Workload {
             }))
         })?;
         let invocations: Vec<Invocation> = kept.into_iter().flatten().collect();
+        Ok(Self {
+            functions,
+            invocations,
+        })
+    }
+
+    /// Reads functions and counts per minute, the first `minutes` of them; times inside a minute, and execution times, are drawn.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_counts(
+        functions: &Path,
+        counts: &Path,
+        minutes: usize,
+        seed: Seed,
+    ) -> Result<Self, Error> {
+        let (functions, known) = read_functions(functions)?;
+        let mut invocations = Vec::new();
+        input::csv(counts, |row: BTreeMap<String, String>| {
+            let name = row.get("fid").ok_or("a column fid")?;
+            let Some(&function) = known.get(name) else {
+                return Err(format!("fid {name} is not in the file of functions"));
+            };
+            let mut rng = seed.stream(name);
+            for minute in 0..minutes {
+                let Some(count) = row.get(&format!("m{minute}")) else {
+                    break;
+                };
+                let count: u64 = count
+                    .parse()
+                    .map_err(|_| format!("column m{minute}: {count} is not a count"))?;
+                for _ in 0..count {
+                    invocations.push(Invocation {
+                        arrival: MINUTE * (minute as f64 + rng.random::<f64>()),
+                        function,
+                        execution: functions[function].durations.at(rng.random()),
+                    });
+                }
+            }
+            Ok(())
+        })?;
+        invocations.sort_by_key(|invocation| invocation.arrival);
         Ok(Self {
             functions,
             invocations,
@@ -258,5 +309,62 @@ mod tests {
         ] {
             assert!(Durations::new(bad).is_err());
         }
+    }
+
+    const HEADER: &str =
+        "fid,exec_ms,cold_ms,req_mb,min_ms,p1_ms,p25_ms,p50_ms,p75_ms,p99_ms,max_ms\n";
+
+    fn files(invocations: &str) -> (tempfile::TempDir, std::path::PathBuf, std::path::PathBuf) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (functions, other) = (folder.path().join("f.csv"), folder.path().join("i.csv"));
+        let rows = "b,50,300,128,0,10,25,50,75,99,100\na,5,300,64,5,5,5,5,5,5,5\n";
+        std::fs::write(&functions, format!("{HEADER}{rows}")).expect("written");
+        std::fs::write(&other, invocations).expect("written");
+        (folder, functions, other)
+    }
+
+    #[test]
+    fn counts_become_invocations_inside_their_minutes() {
+        let (_folder, functions, counts) = files("fid,m0,m1,m2\na,2,0,1\nb,0,0,9\n");
+        let read = |minutes, seed| {
+            Workload::read_counts(&functions, &counts, minutes, Seed(seed)).expect("valid")
+        };
+        let all = read(3, 1);
+        let minutes_of = |function| {
+            let of = all.invocations.iter().filter(|i| i.function == function);
+            of.map(|i| (i.arrival.get() / 60_000.0) as u32)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(minutes_of(1), [0, 0, 2], "a is second in its file");
+        assert_eq!(minutes_of(0), [2; 9]);
+        assert!(all.invocations.is_sorted_by_key(|i| i.arrival));
+        let taken = |i: &Invocation| (1.0..=100.0).contains(&i.execution.get());
+        assert!(all.invocations.iter().all(taken));
+        assert_eq!(read(3, 1), all);
+        assert_ne!(read(3, 2), all);
+        assert_eq!(
+            read(2, 1).invocations,
+            all.invocations[..2],
+            "the first two minutes"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_with_counts_is_named_with_its_line() {
+        let error = |counts: &str| {
+            let (_folder, functions, counts) = files(counts);
+            let read = Workload::read_counts(&functions, &counts, 1, Seed(1));
+            read.expect_err("refused").to_string()
+        };
+        let found = error("fid,m0\na,many\n");
+        assert!(
+            found.contains("line 2: column m0: many is not a count"),
+            "{found}"
+        );
+        let found = error("fid,m0\na,1\nx,1\n");
+        assert!(
+            found.contains("line 3: fid x is not in the file"),
+            "{found}"
+        );
     }
 }

@@ -8,6 +8,7 @@ use fdn_scheduling::invocation::{
 
 use super::policy::Policy;
 use super::result::{Counts, Fate, Run};
+use super::scaled::{Scalers, Scaling, Span};
 use super::trace::Workload;
 use crate::Error;
 use crate::events::Events;
@@ -29,12 +30,27 @@ impl Machines {
     }
 }
 
+/// A run in which the number of containers counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scaled {
+    /// Its figures.
+    pub run: Run,
+    /// How long containers were there, loading ones included, up to the last invocation's end, all together.
+    pub alive_ms: f64,
+    /// How often a wanted number of containers changed its direction.
+    pub reversals: u64,
+    /// How often it changed and changed back within the stable window.
+    pub flaps: u64,
+}
+
 /// What happens in the world.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Arrival(usize),
     Ready(ContainerId),
     Finished(ContainerId),
+    /// Scalers decide.
+    Scale,
 }
 
 /// What a container does in the world, by its slot.
@@ -57,6 +73,9 @@ struct World<'a> {
     remaining: Vec<Millis>,
     counts: Counts,
     end: Millis,
+    scalers: Option<Scalers>,
+    /// How long containers were there.
+    alive: Span,
 }
 
 /// Plays a workload on machines under a policy. Time begins at 0; the load is measured over `span`.
@@ -69,6 +88,20 @@ pub fn simulate(
     span: Millis,
     policy: &Policy,
 ) -> Result<Run, Error> {
+    simulate_scaled(workload, machines, span, policy, None).map(|scaled| scaled.run)
+}
+
+/// As [`simulate`], with an autoscaler for every function beside the keep-alive policy: both decide on the same containers.
+///
+/// # Errors
+/// As [`simulate`], and when the scalers' settings do not go together.
+pub fn simulate_scaled(
+    workload: &Workload,
+    machines: Machines,
+    span: Millis,
+    policy: &Policy,
+    scaling: Option<Scaling>,
+) -> Result<Scaled, Error> {
     let mut scheduler =
         Scheduler::new(policy.settings(), policy.keep_alive()?).map_err(|error| usage(&error))?;
     let mut actions = Vec::new();
@@ -91,16 +124,21 @@ pub fn simulate(
         remaining: workload.invocations.iter().map(|i| i.execution).collect(),
         counts: Counts::default(),
         end: Millis::ZERO,
+        scalers: scaling
+            .map(|scaling| Scalers::new(scaling, workload))
+            .transpose()?,
+        alive: Span::default(),
     };
     world.play(&mut actions)?;
     let rho = machines.rho(workload, span);
-    Ok(Run::new(
-        workload,
-        rho,
-        &world.fates,
-        &world.counts,
-        world.end,
-    ))
+    let run = Run::new(workload, rho, &world.fates, &world.counts, world.end);
+    let (reversals, flaps) = world.scalers.map_or((0, 0), |scalers| scalers.reversals());
+    Ok(Scaled {
+        run,
+        alive_ms: world.alive.sum(),
+        reversals,
+        flaps,
+    })
 }
 
 fn usage(error: &Refusal) -> Error {
@@ -115,6 +153,7 @@ impl World<'_> {
     fn play(&mut self, actions: &mut Vec<Action>) -> Result<(), Error> {
         let mut left = self.workload.invocations.len();
         self.expect_arrival(0);
+        self.expect_decision();
         while left > 0 {
             let now = match self.scheduler.next_tick() {
                 Some(tick) if self.events.next_at().is_none_or(|event| tick <= event) => {
@@ -128,12 +167,22 @@ impl World<'_> {
                     now
                 }
             };
+            self.alive.until(now);
             self.counts.waiting_max = self.counts.waiting_max.max(self.scheduler.waiting());
             for action in actions.drain(..) {
                 self.act(now, action);
             }
+            self.alive.set(self.scheduler.container_count() as f64);
         }
         Ok(())
+    }
+
+    fn expect_decision(&mut self) {
+        // Where nothing else can happen any more, decisions would go on without end.
+        let goes_on = !self.events.is_empty() || self.scheduler.next_tick().is_some();
+        if let Some(scalers) = self.scalers.as_ref().filter(|_| goes_on) {
+            self.events.after(scalers.tick(), Event::Scale);
+        }
     }
 
     fn expect_arrival(&mut self, at: usize) {
@@ -152,6 +201,9 @@ impl World<'_> {
         match event {
             Event::Arrival(at) => {
                 let function = FunctionIndex::new(self.workload.invocations[at].function);
+                if let Some(scalers) = &mut self.scalers {
+                    scalers.arrived(function);
+                }
                 let request = RequestId(at as u64);
                 self.scheduler
                     .arrive(now, request, function, actions)
@@ -164,8 +216,10 @@ impl World<'_> {
                 {
                     self.fates[busy.invocation].loading += now - busy.since;
                     (busy.since, busy.executes) = (now, true);
-                    let ends = now + self.remaining[busy.invocation];
+                    let invocation = busy.invocation;
+                    let ends = now + self.remaining[invocation];
                     self.events.at(ends, Event::Finished(container));
+                    self.executes(now, invocation, true);
                 }
                 self.scheduler
                     .ready(now, container, actions)
@@ -182,6 +236,7 @@ impl World<'_> {
                     return Ok(false);
                 };
                 *slot = None;
+                self.executes(now, busy.invocation, false);
                 let arrival = self.workload.invocations[busy.invocation].arrival;
                 self.fates[busy.invocation].completion = now - arrival;
                 self.end = now;
@@ -190,8 +245,21 @@ impl World<'_> {
                     .map_err(|error| broken(&error))?;
                 return Ok(true);
             }
+            Event::Scale => {
+                if let Some(scalers) = &mut self.scalers {
+                    scalers.decide(now, &mut self.scheduler, actions)?;
+                }
+                self.expect_decision();
+            }
         }
         Ok(false)
+    }
+
+    /// An invocation begins or ends to execute.
+    fn executes(&mut self, now: Millis, invocation: usize, begins: bool) {
+        if let Some(scalers) = &mut self.scalers {
+            scalers.executes(now, self.workload.invocations[invocation].function, begins);
+        }
     }
 
     fn named(&self, error: &Refusal, at: usize) -> String {
@@ -208,6 +276,7 @@ impl World<'_> {
                 request, container, ..
             } => {
                 let at = self.begin(now, request, container, true);
+                self.executes(now, at, true);
                 self.counts.warm_starts += 1;
                 self.events
                     .at(now + self.remaining[at], Event::Finished(container));
@@ -245,6 +314,7 @@ impl World<'_> {
                     let executed = now - busy.since;
                     let remaining = &mut self.remaining[busy.invocation];
                     *remaining = *remaining - executed;
+                    self.executes(now, busy.invocation, false);
                 }
             }
             Action::Lost { .. } => {}

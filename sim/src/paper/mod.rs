@@ -10,6 +10,7 @@ mod e3;
 mod e4;
 mod e5;
 mod hints;
+mod kept;
 mod online;
 mod optimum;
 mod starvation;

@@ -71,9 +71,9 @@ impl World<'_> {
         self.snapshots
             .push_back(self.hosts.iter().map(load).collect());
         let transit = self.setup.delay * 2.0;
-        self.events.push(self.now + transit, Event::Arrive);
+        self.events.at(self.now + transit, Event::Arrive);
         let pause = (self.setup.snapshot_age - transit).max(Millis::new(0.1));
-        self.events.push(self.now + pause, Event::Take);
+        self.events.at(self.now + pause, Event::Take);
     }
 
     fn lose(&mut self, node: NodeIndex) {
@@ -83,7 +83,7 @@ impl World<'_> {
         self.tasks.lost(node);
         // The message at work stays; nothing comes of it.
         let detection = self.setup.delay * 40.0;
-        self.events.push(self.now + detection, Event::Hear(node));
+        self.events.at(self.now + detection, Event::Hear(node));
     }
 
     fn hear(&mut self, lost: NodeIndex) {
@@ -139,7 +139,7 @@ impl World<'_> {
             && at < host.timer
         {
             host.timer = at;
-            self.events.push(at.max(self.now), Event::Timer(node));
+            self.events.at(at.max(self.now), Event::Timer(node));
         }
     }
 
@@ -148,7 +148,7 @@ impl World<'_> {
             && at < self.origin_timer
         {
             self.origin_timer = at;
-            self.events.push(at.max(self.now), Event::OriginTimer);
+            self.events.at(at.max(self.now), Event::OriginTimer);
         }
     }
 }

@@ -9,11 +9,12 @@ use fdn_scheduling::instance::{
 };
 use rand::RngExt;
 
-use super::clock::{Heap, Lane};
+use super::clock::Lane;
 use super::outcome::Outcome;
 use super::setup::{Scheduler, Setup};
 use super::tasks::Tasks;
 use crate::Error;
+use crate::events::Events;
 use crate::seed::Rng;
 
 /// How long the run goes on after the last arrival, at least, so that everything under way comes to its end.
@@ -90,7 +91,7 @@ pub(super) struct World<'a> {
     pub(super) rng: Streams,
     pub(super) mail: Lane<Mail>,
     pub(super) work: Lane<NodeIndex>,
-    pub(super) events: Heap<Event>,
+    pub(super) events: Events<Event>,
     pub(super) next_task: Millis,
     pub(super) submitted: u64,
     pub(super) decision: Millis,
@@ -207,7 +208,7 @@ impl<'a> World<'a> {
             },
             mail: Lane::new(setup.delay),
             work: Lane::new(setup.message_cost),
-            events: Heap::default(),
+            events: Events::default(),
             next_task: Millis::ZERO,
             submitted: 0,
             decision: Millis::INFINITY,
@@ -246,13 +247,13 @@ impl<'a> World<'a> {
         }
         self.next_task = self.next_arrival();
         if self.setup.scheduler == Scheduler::Hints {
-            self.events.push(Millis::ZERO, Event::Take);
+            self.events.at(Millis::ZERO, Event::Take);
         }
         // Spread over the time in which tasks arrive.
         let span = self.gap() * self.setup.tasks as f64;
         for (count, node) in (1..=self.setup.lost_nodes).zip((0..self.setup.nodes).rev()) {
             let share = f64::from(count) / f64::from(self.setup.lost_nodes + 1);
-            self.events.push(span * share, Event::Lose(NodeIndex(node)));
+            self.events.at(span * share, Event::Lose(NodeIndex(node)));
         }
         for count in 1..=self.setup.lost_heads {
             let share = f64::from(count) / f64::from(self.setup.lost_heads + 1);
@@ -279,7 +280,7 @@ impl<'a> World<'a> {
                     let node = &mut self.hosts[at as usize].node;
                     if let Some(running) = node.adopt(Slots(1)) {
                         self.busy += 1;
-                        self.events.push(left, Event::End(NodeIndex(at), running));
+                        self.events.at(left, Event::End(NodeIndex(at), running));
                     }
                 }
             }
@@ -289,7 +290,10 @@ impl<'a> World<'a> {
     /// What comes next, and the clock moves there; equal times in the order of this list.
     fn next(&mut self) -> Option<Next> {
         let times = [
-            (self.events.next_at(), Next::Event),
+            (
+                self.events.next_at().unwrap_or(Millis::INFINITY),
+                Next::Event,
+            ),
             (self.mail.next_at(), Next::Mail),
             (self.work.next_at(), Next::Work),
             (self.decision, Next::Decision),
@@ -329,7 +333,7 @@ impl<'a> World<'a> {
                 self.wake_global();
             }
             Next::Event => {
-                if let Some(event) = self.events.pop() {
+                if let Some((_, event)) = self.events.pop() {
                     self.happen(event);
                 }
             }
@@ -425,7 +429,7 @@ impl<'a> World<'a> {
                     self.busy += 1;
                     self.tasks.started(task.id, node, stage, self.now)?;
                     self.events
-                        .push(self.now + task.remaining, Event::End(node, running));
+                        .at(self.now + task.remaining, Event::End(node, running));
                 }
                 Action::Node(node, message) => self.send(Mail::Node(node, message)),
                 Action::Global(message) => self.send(Mail::Global(message)),
@@ -445,7 +449,7 @@ impl<'a> World<'a> {
         if self.setup.duplicate > 0.0 && self.rng.network.random::<f64>() < self.setup.duplicate {
             let late = self.setup.delay * (DUPLICATE_DELAYS * self.rng.network.random::<f64>());
             self.events
-                .push(self.now + self.setup.delay + late, Event::Duplicate(mail));
+                .at(self.now + self.setup.delay + late, Event::Duplicate(mail));
         }
         if self.setup.loss > 0.0 && self.rng.network.random::<f64>() < self.setup.loss {
             return;

@@ -10,5 +10,6 @@ mod optimistic;
 mod optimum;
 mod paper;
 mod place;
+mod scaled;
 mod scaling;
 mod scaling_optimistic;

@@ -179,6 +179,12 @@ impl KeepAlive for Histogram {
         until.get()
     }
 
+    /// As if one of the function's containers had turned idle, but it says nothing of idle times.
+    fn loaded_ahead(&mut self, now: Millis, function: FunctionIndex) -> Millis {
+        let window = self.rows[function.get()].window;
+        now + window.map_or(self.settings.default, |window| window.until)
+    }
+
     fn turned_idle(&mut self, now: Millis, function: FunctionIndex) -> Keep {
         let row = &mut self.rows[function.get()];
         row.ended = Some(now);

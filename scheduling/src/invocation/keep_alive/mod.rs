@@ -61,6 +61,11 @@ pub trait KeepAlive: fmt::Debug + Send {
     /// A container of this standing was evicted.
     fn evicted(&mut self, _rank: f64) {}
 
+    /// A container that was loaded because more are wanted is ready, unused: until when it is kept.
+    fn loaded_ahead(&mut self, _now: Millis, _function: FunctionIndex) -> Millis {
+        Millis::INFINITY
+    }
+
     /// A container turned idle after an invocation.
     fn turned_idle(&mut self, _now: Millis, _function: FunctionIndex) -> Keep {
         Keep::Until(Millis::INFINITY)
@@ -97,6 +102,10 @@ impl KeepAlive for Fixed {
 
     fn turned_idle(&mut self, now: Millis, _: FunctionIndex) -> Keep {
         Keep::Until(now + self.time)
+    }
+
+    fn loaded_ahead(&mut self, now: Millis, _: FunctionIndex) -> Millis {
+        now + self.time
     }
 }
 

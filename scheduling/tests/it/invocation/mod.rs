@@ -8,4 +8,5 @@ mod naive;
 mod oracle;
 mod policies;
 mod queue;
+mod scaling;
 mod world;

@@ -5,6 +5,7 @@ use fdn_scheduling::invocation::{
     Action, ContainerId, FunctionIndex, KeepAlive, Profile, RequestId, Scheduler, Settings,
     WorkerIndex,
 };
+use fdn_scheduling::scale::Decision;
 
 pub(crate) fn ms(value: f64) -> Millis {
     Millis::new(value)
@@ -108,6 +109,17 @@ impl World {
     pub(crate) fn tick(&mut self) {
         self.scheduler.tick(ms(self.now), &mut self.actions);
         self.act();
+    }
+
+    /// A scaler decides; how many containers are loaded for it.
+    pub(crate) fn scale(&mut self, function: usize, decision: Decision) -> u32 {
+        let function = FunctionIndex::new(function);
+        let loaded = self
+            .scheduler
+            .scale(ms(self.now), function, decision, &mut self.actions)
+            .expect("registered");
+        self.act();
+        loaded
     }
 
     /// Lets time pass until then, with everything that happens.

@@ -1,11 +1,4 @@
 //! Choosing nodes and devices, and binding slices, allocates nothing once the buffers are there.
-#![allow(
-    unsafe_code,
-    reason = "counting allocations means being the allocator; nothing but a counter is added"
-)]
-
-use std::alloc::{GlobalAlloc, Layout as Memory, System};
-use std::cell::Cell;
 
 use fdn_core::{MebiBytes, MilliCpu};
 use fdn_scheduling::resource::{
@@ -13,34 +6,7 @@ use fdn_scheduling::resource::{
     Selector, Typical, Units, Vector,
 };
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call is handed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, memory: Memory) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(memory) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, memory: Memory) {
-        // SAFETY: the pointer came from `System`.
-        unsafe { System.dealloc(pointer, memory) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations(work: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.with(Cell::get);
-    work();
-    ALLOCATIONS.with(Cell::get) - before
-}
+use crate::counting::allocations;
 
 fn request(share: u64) -> Request {
     Request {
@@ -50,11 +16,6 @@ fn request(share: u64) -> Request {
             share => DeviceRequest::share(GpuMilli(share).units()),
         },
     }
-}
-
-#[test]
-fn the_counter_counts() {
-    assert!(allocations(|| drop(std::hint::black_box(vec![0u8; 100]))) >= 1);
 }
 
 #[test]

@@ -1,12 +1,5 @@
 //! Once its tables have grown, the scheduler of invocations does not allocate: neither for an invocation that comes, starts or
 //! waits, nor for one that ends.
-#![allow(
-    unsafe_code,
-    reason = "counting allocations needs an allocator of its own, which only forwards"
-)]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use fdn_core::{MebiBytes, Millis};
 use fdn_scheduling::invocation::{
@@ -14,39 +7,7 @@ use fdn_scheduling::invocation::{
     KeepAlive, LearnSettings, Lru, Order, Profile, QUANTUM, RequestId, Scheduler, Settings,
 };
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that ends has no counter any more, and nobody asks for it.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call is handed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use crate::counting::allocations;
 
 const FUNCTIONS: usize = 50;
 
@@ -140,16 +101,16 @@ impl Round {
     }
 }
 
-fn allocations_of_a_warm_round(settings: Settings, keep_alive: Box<dyn KeepAlive>) -> usize {
+fn allocations_of_a_warm_round(settings: Settings, keep_alive: Box<dyn KeepAlive>) -> u64 {
     let mut round = Round::new(settings, keep_alive);
     for _ in 0..30 {
         round.play();
     }
-    let before = ALLOCATIONS.with(Cell::get);
-    for _ in 0..10 {
-        round.play();
-    }
-    ALLOCATIONS.with(Cell::get) - before
+    allocations(|| {
+        for _ in 0..10 {
+            round.play();
+        }
+    })
 }
 
 #[test]

@@ -1,47 +1,16 @@
 //! Event-driven placement allocates nothing per decision: once places, queues and buffers are warm, a stream of jobs, binding,
 //! starting and finishing, passes without the allocator being asked. So do a cluster's loss and its return.
-#![allow(
-    unsafe_code,
-    reason = "an allocator that counts has to implement an unsafe trait"
-)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::dag::{Dag, DagBuilder, TaskIndex, Transfer};
 use fdn_scheduling::online::{Action, Event, Input, Online, Order, Settings, Starvation};
 use fdn_scheduling::place::{Cluster, ClusterIndex, Hold, Link, Network, Speed};
 
-struct Counting;
-
-static ASKED: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call is passed on to the system's allocator as it came; only a number is counted beside.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ASKED.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ASKED.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as above.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use crate::counting::allocations;
 
 /// A ladder: two tasks side by side, each wanting both of the step before.
 fn job(steps: usize) -> Arc<Dag> {
@@ -114,10 +83,9 @@ impl Stream {
         self.actions = actions;
     }
 
-    /// All jobs, one millisecond apart, with a loss and a return in between; how often memory was asked for.
-    fn pass(&mut self, from: Millis) -> usize {
+    /// All jobs, one millisecond apart, with a loss and a return in between.
+    fn pass(&mut self, from: Millis) {
         self.happens.clear();
-        let before = ASKED.load(Ordering::Relaxed);
         let fastest = ClusterIndex::new(2);
         self.later(from + Millis::new(25.0), Event::Lost(fastest));
         self.later(from + Millis::new(45.0), Event::Returned(fastest));
@@ -132,7 +100,6 @@ impl Stream {
         }
         self.play_until(Millis::INFINITY);
         assert_eq!(self.machine.jobs(), 0, "all are done");
-        ASKED.load(Ordering::Relaxed) - before
     }
 
     fn play_until(&mut self, end: Millis) {
@@ -165,15 +132,16 @@ fn a_warm_machine_allocates_nothing() {
                 starvation,
                 ..Settings::default()
             });
-            let cold = stream.pass(Millis::ZERO);
+            let cold = allocations(|| stream.pass(Millis::ZERO));
             assert!(cold > 0, "the allocator counts");
             // Places are handed out again in another order at first, so that each place meets each size.
             for n in 1..60 {
                 stream.pass(Millis::new(f64::from(n) * 1e6));
             }
-            let warm: Vec<usize> = (60..64)
-                .map(|n| stream.pass(Millis::new(f64::from(n) * 1e6)))
-                .collect();
+            let mut warm = [0; 4];
+            for (n, warm) in (60..).zip(&mut warm) {
+                *warm = allocations(|| stream.pass(Millis::new(f64::from(n) * 1e6)));
+            }
             assert_eq!(warm, [0; 4], "{order:?}, {hold:?}, at first {cold}");
         }
     }

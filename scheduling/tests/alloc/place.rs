@@ -1,11 +1,4 @@
 //! Placement allocates nothing per job once its buffers are warm.
-#![allow(
-    unsafe_code,
-    reason = "a counting allocator is the only way to see allocations"
-)]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use fdn_core::{ByteSize, MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::dag::{Dag, DagBuilder, TaskIndex, Transfer};
@@ -14,45 +7,10 @@ use fdn_scheduling::place::{
     Network, Options, Placer, Plan, Policy, Problem, Speed,
 };
 
-#[path = "it/random.rs"]
+use crate::counting::allocations;
+
+#[path = "../it/random.rs"]
 mod random;
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that ends may still free and allocate: not what is counted here.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call is passed on to the system's allocator as it came; counting touches no memory that is handed out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        unsafe { System.realloc(memory, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations(run: impl FnOnce()) -> usize {
-    let before = ALLOCATIONS.get();
-    run();
-    ALLOCATIONS.get() - before
-}
 
 /// Four tasks with data and demands, beside a job with fixed transfer times and none.
 fn diamond() -> Dag {
@@ -139,7 +97,7 @@ fn heft_allocates_nothing_once_warm() {
 }
 
 /// How often the second of two placements allocates.
-fn warm(policy: Policy, tasks: usize, hold: Hold) -> usize {
+fn warm(policy: Policy, tasks: usize, hold: Hold) -> u64 {
     let job = random::random_job(tasks, 5, 7);
     let options = Options {
         hold,

@@ -1,50 +1,11 @@
 //! A tick of an autoscaler allocates nothing.
-#![allow(
-    unsafe_code,
-    reason = "counting allocations means being the allocator; nothing but a counter is added"
-)]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use fdn_core::Millis;
 use fdn_scheduling::scale::{
     Autoscaler, Keep, Load, Profile, Proportional, Scaler, Settings, Size,
 };
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call is handed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer came from `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations(work: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.with(Cell::get);
-    work();
-    ALLOCATIONS.with(Cell::get) - before
-}
-
-#[test]
-fn the_counter_counts() {
-    assert!(allocations(|| drop(std::hint::black_box(vec![0u8; 100]))) >= 1);
-}
+use crate::counting::allocations;
 
 #[test]
 fn a_tick_allocates_nothing() {

@@ -1,47 +1,11 @@
 //! How much memory the schedulers of instances take: what is asked of the allocator, nothing of which is asked for later.
-#![allow(
-    unsafe_code,
-    reason = "counting octets takes a global allocator, whose trait is unsafe"
-)]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fdn_core::{Millis, Resources};
 use fdn_scheduling::instance::{
     Demand, Global, GlobalSettings, Limits, Load, Node, NodeIndex, Policy, Settings, Slots,
 };
 
-struct Counting;
-
-static OCTETS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        OCTETS.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        OCTETS.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// What a value takes, itself included.
-fn octets<T>(make: impl FnOnce() -> T) -> usize {
-    let before = OCTETS.load(Ordering::Relaxed);
-    let value = make();
-    let taken = OCTETS.load(Ordering::Relaxed) - before + size_of::<T>();
-    drop(value);
-    taken
-}
+use crate::counting::octets;
 
 fn node<D: Demand>(limits: Limits, policy: Policy) -> Node<D> {
     let settings = Settings {

@@ -1,13 +1,5 @@
 //! Pre-scheduler and committer allocate nothing per list.
 
-#![allow(
-    unsafe_code,
-    reason = "counting allocations takes an allocator, and its trait is unsafe"
-)]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use fdn_core::{InstanceId, MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::commit::{
     Choice, Committer, Container, LeastRequested, List, Look, PreScheduler, Settings, Verdict,
@@ -17,33 +9,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use uuid::Uuid;
 
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting what the current thread asks for.
-struct Counting;
-
-// SAFETY: every call is handed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer came from `System.alloc` with this layout.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations() -> u64 {
-    COUNT.with(Cell::get)
-}
+use crate::counting::allocations;
 
 const NODES: u32 = 200;
 const CONTAINERS: u128 = 400;
@@ -84,20 +50,20 @@ fn taking_listing_and_committing_allocate_nothing() {
             for number in 0..CONTAINERS {
                 committer.submit(container(number)).expect("room");
             }
-            let before = allocations();
-            // Two lists at a time from one view, so that every second one finds its nodes changed.
-            while committer.count(Whereabouts::Pending) > 0 {
-                view.read(committer.store());
-                for list in &mut lists {
-                    let assignment = committer.take(Millis::ZERO).expect("pending");
-                    pre_scheduler.list(&assignment, view.records(), &mut rng, list);
+            let counted = allocations(|| {
+                // Two lists at a time from one view, so that every second one finds its nodes changed.
+                while committer.count(Whereabouts::Pending) > 0 {
+                    view.read(committer.store());
+                    for list in &mut lists {
+                        let assignment = committer.take(Millis::ZERO).expect("pending");
+                        pre_scheduler.list(&assignment, view.records(), &mut rng, list);
+                    }
+                    for list in &lists {
+                        let verdict = committer.commit(list).verdict;
+                        assert!(matches!(verdict, Verdict::Placed(_)), "{verdict:?}");
+                    }
                 }
-                for list in &lists {
-                    let verdict = committer.commit(list).verdict;
-                    assert!(matches!(verdict, Verdict::Placed(_)), "{verdict:?}");
-                }
-            }
-            let counted = allocations() - before;
+            });
             for number in 0..CONTAINERS {
                 committer.release(container(number).id, &mut served);
             }
