@@ -187,16 +187,20 @@ impl Gateway {
             ids: &ids,
             arrived,
         };
-        let mut response = match self.answer(&incoming, payload).await {
+        let response = match self.answer(&incoming, payload).await {
             Ok(response) => response,
             Err(refusal) => self.refuse(&refusal, &ids, arrived),
         };
-        if let Some(pending) = response.body_mut().pending()
-            && !pending.is_safe()
-            && !pending.safe().await
-        {
-            response = RECORD_LOST.respond(&ids.request);
-        }
+        let (response, mut body) = response.into_parts();
+        let safe = match body.pending() {
+            Some(pending) if !pending.is_safe() => pending.safe().await,
+            _ => true,
+        };
+        let mut response = if safe {
+            response.set_body(body)
+        } else {
+            RECORD_LOST.respond(&ids.request)
+        };
         let headers = response.headers_mut();
         headers.insert(CLUSTER, self.cluster.clone());
         headers.insert(NODE, self.node.clone());
@@ -361,9 +365,11 @@ fn failed(failure: &CallError, end: CallEnd, ids: &Ids) -> Response<GatewayBody>
         error!(%failure, %request, "a call failed in the node itself");
     }
     let pending = end.ended(Some(Outcome::of_code(code)));
-    let mut response = Answer::of_call(code).respond(&ids.request);
-    response.body_mut().wait_for(pending);
-    response
+    let answer = Answer::of_call(code).respond(&ids.request);
+    answer.map_body(|_, mut body| {
+        body.wait_for(pending);
+        body
+    })
 }
 
 fn left(at: Instant) -> Duration {

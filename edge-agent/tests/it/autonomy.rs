@@ -58,7 +58,11 @@ async fn on_reconnection_what_runs_well_is_never_restarted() {
         .await
         .expect("the agent starts");
     // The first call is held until the function is loaded; the agent may have made a call of its own before it.
-    let mut last = network.text(&agent, "counter").await.parse().expect("a number");
+    let mut last = network
+        .text(&agent, "counter")
+        .await
+        .parse()
+        .expect("a number");
     for _ in 0..3 {
         counts_on(&network, &agent, &mut last, "served from disk").await;
     }
