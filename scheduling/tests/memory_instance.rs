@@ -85,7 +85,8 @@ fn what_nodes_and_tasks_take_is_as_stated() {
         node.snapshot(&[Load::default(); 500]);
         node
     }) - octets(|| node::<Slots>(least, Policy::Hints));
-    let in_view = (octets(|| global::<Slots>(8192, 1)) - octets(|| global::<Slots>(4096, 1))) / 4096;
+    let in_view =
+        (octets(|| global::<Slots>(8192, 1)) - octets(|| global::<Slots>(4096, 1))) / 4096;
     let in_view_of_resources =
         (octets(|| global::<Resources>(8192, 1)) - octets(|| global::<Resources>(4096, 1))) / 4096;
     let placed = (octets(|| global::<Slots>(1, more)) - octets(|| global::<Slots>(1, 1))) / more;
@@ -93,7 +94,9 @@ fn what_nodes_and_tasks_take_is_as_stated() {
     println!("a node with the usual limits: {production} octets, touched as they are used");
     println!("a task remembered by a node: {task} octets, index included");
     println!("a snapshot of 500 nodes: {hinted} octets");
-    println!("a node in the view of the global scheduler: {in_view} octets; of resources {in_view_of_resources}");
+    println!(
+        "a node in the view of the global scheduler: {in_view} octets; of resources {in_view_of_resources}"
+    );
     println!("a task remembered by the global scheduler: {placed} octets, index included");
     assert!(idle <= 2048, "{idle}");
     assert!(task <= 64, "{task}");

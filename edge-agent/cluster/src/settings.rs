@@ -4,9 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use fdn_core::{ByteSize, DurationMs, Millis};
-use fdn_scheduling::instance::{
-    GlobalSettings, Limits, OriginSettings, Policy, Settings, Spread,
-};
+use fdn_scheduling::instance::{GlobalSettings, Limits, OriginSettings, Policy, Settings, Spread};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::millis;

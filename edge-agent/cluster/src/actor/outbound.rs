@@ -153,7 +153,10 @@ impl<H: Host> Actor<H> {
     /// What travels with a task, one more step in its trace; `None` if it came without, which a repetition mends.
     fn packed(&mut self, id: TaskId, step: Step) -> Option<Baggage> {
         let Some(luggage) = self.luggage.remove(&id.0) else {
-            self.metrics.ignored.with_label_values(&["no luggage"]).inc();
+            self.metrics
+                .ignored
+                .with_label_values(&["no luggage"])
+                .inc();
             return None;
         };
         Some(self.stepped(luggage, step))
@@ -246,7 +249,10 @@ impl<H: Host> Actor<H> {
         match action {
             Action::Node(to, ToNode::Place(task, term, serial)) => {
                 let Some(luggage) = self.global_luggage.remove(&task.id.0) else {
-                    self.metrics.ignored.with_label_values(&["no luggage"]).inc();
+                    self.metrics
+                        .ignored
+                        .with_label_values(&["no luggage"])
+                        .inc();
                     return;
                 };
                 let baggage = self.stepped(luggage, Step::Placed);

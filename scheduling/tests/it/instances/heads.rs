@@ -166,7 +166,11 @@ fn a_placement_of_the_one_before_counts_unless_it_was_fenced() {
     };
     let started = one.hears(2.0, ToNode::Place(other, Term(0), 9));
     assert!(matches!(started[0], Action::Start { .. }));
-    assert_eq!(one.node.standing().seen, 0, "of the new one it has seen none");
+    assert_eq!(
+        one.node.standing().seen,
+        0,
+        "of the new one it has seen none"
+    );
     // The first word from a new one may be a placement.
     let third = Task {
         id: TaskId(3),
@@ -199,7 +203,10 @@ fn the_origin_fences_what_it_had_sent_to_the_one_before() {
             Action::Node(_, ToNode::Fence(_)) | Action::Global(ToGlobal::Fence(_))
         )
     };
-    assert!(actions.len() == 2 && actions.iter().all(fences), "{actions:?}");
+    assert!(
+        actions.len() == 2 && actions.iter().all(fences),
+        "{actions:?}"
+    );
     actions.clear();
     for by in [Some(NodeIndex(0)), None] {
         let fenced = ToOrigin::Fenced {
@@ -208,7 +215,10 @@ fn the_origin_fences_what_it_had_sent_to_the_one_before() {
             by,
             started: false,
         };
-        assert_eq!(origin.receive(ms(2.0), fenced, &mut rng, &mut actions), None);
+        assert_eq!(
+            origin.receive(ms(2.0), fenced, &mut rng, &mut actions),
+            None
+        );
     }
     let [Action::Global(ToGlobal::Forward(task, NEW))] = actions[..] else {
         panic!("{actions:?}");
