@@ -97,7 +97,7 @@ impl Cluster {
                     "listen": "127.0.0.1:0", "seeds": seeds, "founder": at == 0, "plaintext": true,
                     "mode": mode,
                     "timing": {
-                        "round_trip_ms": delay * 2.0 + 3.0, "wanted": "3s", "memory": "500ms", "ping_every": "500ms",
+                        "round_trip_ms": delay * 2.0 + 10.0, "wanted": "3s", "memory": "500ms", "ping_every": "500ms",
                         "lease": "5s", "suspect_after": "3s", "dead_after": "8s",
                     },
                     "limits": { "remembered": 1 << 22 },
