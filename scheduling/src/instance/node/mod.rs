@@ -284,8 +284,11 @@ impl<D: Demand> Node<D> {
         self.peers.grow(nodes);
     }
 
-    /// A snapshot of every node, in the order of their indices.
+    /// A snapshot of every node, in the order of their indices. Only hints go by it; other policies keep none.
     pub fn snapshot(&mut self, loads: &[Load<D>]) {
+        if self.settings.policy != Policy::Hints {
+            return;
+        }
         self.hints.renew(loads);
         for lost in self.peers.lost() {
             self.hints.forget(*lost);

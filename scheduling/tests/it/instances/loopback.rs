@@ -25,11 +25,11 @@ pub(crate) struct Loopback {
     loads: Vec<Load<Slots>>,
 }
 
-/// Four times as many as arrive at one of so many nodes while a task is remembered: some pass through several, or through one
+/// Twice as many as arrive at one of so many nodes while a task is remembered: some pass through several, or through one
 /// more often than others.
 fn remembered(wanted: Millis, nodes: u32) -> usize {
     let span = (wanted + Millis::new(1.0)).get();
-    (span / 0.01 / f64::from(nodes) * 4.0) as usize + 64
+    (span / 0.01 / f64::from(nodes) * 2.0) as usize + 64
 }
 
 impl Loopback {
