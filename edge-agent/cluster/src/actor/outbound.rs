@@ -177,11 +177,8 @@ impl<H: Host> Actor<H> {
             Stage::Hint => Step::Hint,
             Stage::Global => Step::Global,
         };
-        let Some(baggage) = self.packed(task.id, step) else {
-            // Without its payload nothing can be started: as if it had ended at once.
-            self.node.ended(running);
-            return;
-        };
+        // Without its payload, which cannot be unless its time is over, the host says that it cannot start it.
+        let baggage = self.packed(task.id, step).unwrap_or_default();
         self.started = Some((task.id.0, baggage.hops));
         let here = Here {
             running,
