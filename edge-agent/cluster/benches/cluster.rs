@@ -3,7 +3,10 @@
 //! `cargo bench -p fdn-cluster -- --nodes 4 --delay 1.0 --seconds 2` prints, and nothing passes or fails. Instances are made up: what is measured is asking,
 //! scheduling, the wire and the reservation. All nodes and the load share the machine's cores.
 
-#![allow(clippy::print_stdout, reason = "printing figures is what this program is for")]
+#![allow(
+    clippy::print_stdout,
+    reason = "printing figures is what this program is for"
+)]
 #![allow(clippy::unwrap_used, reason = "a benchmark may stop where it stands")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -94,7 +97,7 @@ impl Cluster {
                     "listen": "127.0.0.1:0", "seeds": seeds, "founder": at == 0, "plaintext": true,
                     "mode": mode,
                     "timing": {
-                        "round_trip_ms": delay * 2.0 + 3.0, "wanted": "3s", "memory": "500ms", "ping_every": "500ms",
+                        "round_trip_ms": delay * 2.0 + 10.0, "wanted": "3s", "memory": "500ms", "ping_every": "500ms",
                         "lease": "5s", "suspect_after": "3s", "dead_after": "8s",
                     },
                     "limits": { "remembered": 1 << 22 },
@@ -129,7 +132,10 @@ impl Cluster {
         for (at, node) in self.nodes.iter_mut().enumerate() {
             node.order(&order(at));
         }
-        self.nodes.iter_mut().map(|node| node.answer(kind)).collect()
+        self.nodes
+            .iter_mut()
+            .map(|node| node.answer(kind))
+            .collect()
     }
 
     /// From asking to starting, over all nodes, in milliseconds at these shares.
@@ -179,9 +185,21 @@ impl Cluster {
         let settled = run(self, options.seconds);
         let seconds = started.elapsed().as_secs_f64().max(options.seconds);
         let [p50, p99, p999] = self.latencies([0.5, 0.99, 0.999]);
-        let sum = |key: &str| settled.iter().map(|one| one[key].as_u64().unwrap()).sum::<u64>();
+        let sum = |key: &str| {
+            settled
+                .iter()
+                .map(|one| one[key].as_u64().unwrap())
+                .sum::<u64>()
+        };
         let cpu = self.cpu_seconds() - cpu;
-        let refused = |one: &Value| one["refused"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum::<u64>();
+        let refused = |one: &Value| {
+            one["refused"]
+                .as_object()
+                .unwrap()
+                .values()
+                .map(|n| n.as_u64().unwrap())
+                .sum::<u64>()
+        };
         Row {
             offered: sum("asked") as f64 / options.seconds,
             placed: sum("started") as f64 / seconds,
@@ -240,10 +258,18 @@ fn sustained(options: &Options, mode: &str, delay: f64, limit: f64, from: f64) -
         let row = cluster.load(options, rate);
         if row.p99 <= limit && row.placed >= row.offered * 0.97 && row.refused == 0 {
             best = row;
-            rate = if failed.is_finite() { (rate * failed).sqrt() } else { rate * 2.0 };
+            rate = if failed.is_finite() {
+                (rate * failed).sqrt()
+            } else {
+                rate * 2.0
+            };
         } else {
             failed = rate;
-            let low = if best.offered > 0.0 { best.offered } else { rate / 4.0 };
+            let low = if best.offered > 0.0 {
+                best.offered
+            } else {
+                rate / 4.0
+            };
             rate = (low * failed).sqrt();
         }
         if failed / best.offered < 1.15 {
@@ -258,7 +284,8 @@ fn sustained(options: &Options, mode: &str, delay: f64, limit: f64, from: f64) -
 fn option(name: &str, default: f64) -> f64 {
     let args: Vec<String> = std::env::args().collect();
     let at = args.iter().position(|arg| arg == name);
-    at.and_then(|at| args.get(at + 1)?.parse().ok()).unwrap_or(default)
+    at.and_then(|at| args.get(at + 1)?.parse().ok())
+        .unwrap_or(default)
 }
 
 fn main() {
@@ -276,13 +303,30 @@ fn main() {
     );
     println!("no delay added; the highest rate whose p99 is within 10 ms:");
     head();
-    for mode in ["local-probe-global", "hints", "central", "re-probing", "late-binding", "bottom-up"] {
+    for mode in [
+        "local-probe-global",
+        "hints",
+        "central",
+        "re-probing",
+        "late-binding",
+        "bottom-up",
+    ] {
         sustained(&options, mode, 0.0, 10.0, 20_000.0);
     }
-    println!("{} ms added one way; the highest rate whose p99 is within 20 ms:", options.delay);
+    println!(
+        "{} ms added one way; the highest rate whose p99 is within 20 ms:",
+        options.delay
+    );
     head();
-    let rates = ["local-probe-global", "hints", "central", "re-probing", "late-binding", "bottom-up"]
-        .map(|mode| sustained(&options, mode, options.delay, 20.0, 10_000.0).offered);
+    let rates = [
+        "local-probe-global",
+        "hints",
+        "central",
+        "re-probing",
+        "late-binding",
+        "bottom-up",
+    ]
+    .map(|mode| sustained(&options, mode, options.delay, 20.0, 10_000.0).offered);
     let [partial, hints, _, re_probing, _, bottom_up] = rates;
     println!(
         "  local-probe-global: {:.2} x bottom-up, {:.2} x re-probing; hints: {:.2} x and {:.2} x",
@@ -291,13 +335,23 @@ fn main() {
         hints / bottom_up,
         hints / re_probing
     );
-    println!("a burst of 2000, no delay added; central takes 10 ms for each decision, as a known platform does:");
+    println!(
+        "a burst of 2000, no delay added; central takes 10 ms for each decision, as a known platform does:"
+    );
     let mut p99 = Vec::new();
-    for (mode, decision) in [("local-probe-global", 0.0), ("hints", 0.0), ("central", 10.0)] {
+    for (mode, decision) in [
+        ("local-probe-global", 0.0),
+        ("hints", 0.0),
+        ("central", 10.0),
+    ] {
         let mut cluster = Cluster::start(&options, mode, 0.0, decision);
         let [p50, last, p999] = cluster.burst(2000);
         println!("  {mode:<20} p50 {p50:>9.2} ms  p99 {last:>9.2} ms  p99.9 {p999:>9.2} ms");
         p99.push(last);
     }
-    println!("  p99 below central: local-probe-global {:.0} times, hints {:.0} times", p99[2] / p99[0], p99[2] / p99[1]);
+    println!(
+        "  p99 below central: local-probe-global {:.0} times, hints {:.0} times",
+        p99[2] / p99[0],
+        p99[2] / p99[1]
+    );
 }

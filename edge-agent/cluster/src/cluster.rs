@@ -211,6 +211,15 @@ impl Cluster {
         self.command(Command::Drain(draining)).await
     }
 
+    /// An operator's word that a node is dead and will not come back with what it has: for when most members are dead, so that the
+    /// others cannot agree on it. If it is not true, tasks that went there may be started twice.
+    ///
+    /// # Errors
+    /// When the node has stopped.
+    pub async fn forget(&self, node: NodeId) -> Result<(), ClusterError> {
+        self.command(Command::Forget(node)).await
+    }
+
     /// Cuts this node off from others, as a broken network would: for tests of what happens then.
     ///
     /// # Errors
@@ -236,7 +245,11 @@ impl Cluster {
             // It has stopped if nothing comes.
             let _ = left.await;
         }
-        let task = self.task.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let task = self
+            .task
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take();
         if let Some(task) = task
             && let Err(error) = task.await
         {

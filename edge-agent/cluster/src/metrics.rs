@@ -10,8 +10,8 @@ use crate::trace::STEPS;
 
 /// From 50 microseconds to 25 seconds.
 const SECONDS: [f64; 18] = [
-    0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5,
-    1.0, 2.5, 10.0, 25.0,
+    0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25,
+    0.5, 1.0, 2.5, 10.0, 25.0,
 ];
 
 /// All metrics of a cluster's node; cheap to clone.
@@ -79,15 +79,16 @@ impl Metrics {
     /// When a name is taken in this registry.
     pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let name = |name: &str| format!("fdn_cluster_{name}");
-        let counter =
-            |id: &str, help: &str| register(registry, IntCounter::new(name(id), help));
+        let counter = |id: &str, help: &str| register(registry, IntCounter::new(name(id), help));
         let counters = |id: &str, help: &str, label: &str| {
-            register(registry, IntCounterVec::new(Opts::new(name(id), help), &[label]))
+            register(
+                registry,
+                IntCounterVec::new(Opts::new(name(id), help), &[label]),
+            )
         };
         let gauge = |id: &str, help: &str| register(registry, IntGauge::new(name(id), help));
-        let seconds = |id: &str, help: &str| {
-            HistogramOpts::new(name(id), help).buckets(SECONDS.to_vec())
-        };
+        let seconds =
+            |id: &str, help: &str| HistogramOpts::new(name(id), help).buckets(SECONDS.to_vec());
         let held = register(
             registry,
             HistogramVec::new(

@@ -4,14 +4,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use fdn_core::{ByteSize, DurationMs, Millis};
-use fdn_scheduling::instance::{
-    GlobalSettings, Limits, OriginSettings, Policy, Settings, Spread,
-};
+use fdn_scheduling::instance::{GlobalSettings, Limits, OriginSettings, Policy, Settings, Spread};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::millis;
 use crate::error::ClusterError;
 use crate::membership::Timing;
+
+/// After which time without news a task is sent again, at least.
+const RESEND: Millis = Millis::new(1000.0);
+/// How long changes of what is free are gathered before the head is told: a message of each node to one.
+const NOTICE: Millis = Millis::new(5.0);
 
 /// How room for an instance is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -275,6 +278,7 @@ impl ClusterSettings {
                 memory: self.limits.remembered,
                 ..Limits::default()
             },
+            notice_every: NOTICE,
             // Nodes number each other as they like, so they cannot deal slots alike.
             hint_spread: Spread::Even,
             ..Settings::for_round_trip(round_trip).with_policy(self.mode.policy())
@@ -297,9 +301,10 @@ impl ClusterSettings {
             memory: memory * 0.5,
             open: self.limits.open,
             central: self.mode == Mode::Central,
-            // A task that waits in a long queue is not lost: what is sent again costs every holder a look.
-            resend: Millis::new(self.timing.round_trip_ms * 50.0).max(Millis::new(100.0)),
-            resend_most: Millis::new(2000.0),
+            // Streams between live nodes lose nothing but at the bound of a queue. A task that waits is not lost, and what is sent again
+            // adds to what holds it up.
+            resend: Millis::new(self.timing.round_trip_ms * 50.0).max(RESEND),
+            resend_most: RESEND * 4.0,
             ..OriginSettings::for_round_trip(Millis::new(self.timing.round_trip_ms))
         }
     }

@@ -382,7 +382,9 @@ impl<D: Demand> Origin<D> {
                     attempt: task.attempt,
                     deadline: task.deadline,
                 };
-                let (global, nodes) = missing.split_first().expect("the global scheduler is first");
+                let (global, nodes) = missing
+                    .split_first()
+                    .expect("the global scheduler is first");
                 for (node, _) in (0..).zip(nodes).filter(|(_, missing)| **missing) {
                     actions.push(Action::Node(NodeIndex(node), ToNode::Fence(fence)));
                 }

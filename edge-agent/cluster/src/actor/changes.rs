@@ -33,7 +33,8 @@ impl<H: Host> Actor<H> {
             for deed in std::mem::take(&mut self.deeds) {
                 match deed {
                     Deed::Tell(ballot) => {
-                        self.streams.send_all(&Body::Ballot(convert::ballot_out(ballot)));
+                        self.streams
+                            .send_all(&Body::Ballot(convert::ballot_out(ballot)));
                     }
                     Deed::Answer(key, ballot) => {
                         let body = Body::Ballot(convert::ballot_out(ballot));
@@ -182,7 +183,12 @@ impl<H: Host> Actor<H> {
         let given = self.directory.give(&me, self.forgotten(), issue);
         let (Given::New(index) | Given::Again(index)) = given;
         self.index = index;
-        let node = Node::new(index, self.directory.count(), me.capacity, self.settings.node());
+        let node = Node::new(
+            index,
+            self.directory.count(),
+            me.capacity,
+            self.settings.node(),
+        );
         self.node = node.expect("these settings were used before");
         self.numbered(given, &me);
         self.schedulers_lose(old);
@@ -194,8 +200,12 @@ impl<H: Host> Actor<H> {
             .map(|(index, _)| index)
             .collect();
         for index in gone {
-            self.node
-                .lost(self.now, NodeIndex(index), &mut self.rng, &mut self.node_actions);
+            self.node.lost(
+                self.now,
+                NodeIndex(index),
+                &mut self.rng,
+                &mut self.node_actions,
+            );
         }
         let all: Vec<NodeIndex> = self.directory.present().map(|(index, _)| index).collect();
         for other in all {
@@ -211,7 +221,8 @@ impl<H: Host> Actor<H> {
             self.me.key.tag = Tag::new(rand::Rng::next_u32(&mut self.rng));
             let count = self.directory.count();
             let first = self.me.key.tag.first_task();
-            let origin = fdn_scheduling::instance::Origin::new(count, first, self.settings.origin());
+            let origin =
+                fdn_scheduling::instance::Origin::new(count, first, self.settings.origin());
             self.origin = origin;
             for (slot, index) in self.directory.all().iter().zip(0..) {
                 if slot.gone.is_some() {
@@ -273,7 +284,11 @@ impl<H: Host> Actor<H> {
     pub(super) fn show(&self) {
         let gauge = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let metrics = &self.metrics;
-        let mut counts = [(Status::Alive, "alive", 0), (Status::Suspect, "suspect", 0), (Status::Condemned, "condemned", 0)];
+        let mut counts = [
+            (Status::Alive, "alive", 0),
+            (Status::Suspect, "suspect", 0),
+            (Status::Condemned, "condemned", 0),
+        ];
         for member in self.members.members() {
             let status = self.members.status(self.now, member.key);
             for count in counts.iter_mut().filter(|count| count.0 == status) {
@@ -289,6 +304,8 @@ impl<H: Host> Actor<H> {
         metrics.open.set(gauge(self.own.open()));
         metrics.placed.set(gauge(self.own.placed()));
         metrics.running.set(gauge(self.running.len()));
-        metrics.waiting.set(gauge(self.global.as_ref().map_or(0, Global::waiting)));
+        metrics
+            .waiting
+            .set(gauge(self.global.as_ref().map_or(0, Global::waiting)));
     }
 }

@@ -14,6 +14,8 @@ pub(crate) enum Command {
     Scale(Vec<ScalingTask>, mpsc::UnboundedSender<Outcome>),
     /// Take no more instances, or take some again.
     Drain(bool),
+    /// That node is dead, whatever the members think.
+    Forget(NodeId),
     /// Cut this node off from these, for tests.
     Cut(Vec<NodeId>),
     /// How does it stand?

@@ -99,7 +99,10 @@ impl Directory {
 
     /// A node is gone; its number, if it had one.
     pub(super) fn remove(&mut self, now: Millis, key: Key) -> Option<NodeIndex> {
-        let at = self.slots.iter().position(|slot| slot.key == key && slot.gone.is_none())?;
+        let at = self
+            .slots
+            .iter()
+            .position(|slot| slot.key == key && slot.gone.is_none())?;
         let index = NodeIndex(u32::try_from(at).expect("there are fewer nodes"));
         self.slots[at].gone = Some(now);
         if self.by_tag.get(&key.tag) == Some(&index) {
@@ -130,14 +133,29 @@ mod tests {
     fn a_number_is_given_again_only_when_its_tasks_are_forgotten() {
         let mut directory = Directory::default();
         let ms = Millis::new;
-        assert_eq!(directory.give(&member(1, 1), ms(0.0), 0), Given::New(NodeIndex(0)));
-        assert_eq!(directory.give(&member(2, 1), ms(0.0), 5), Given::New(NodeIndex(1)));
-        assert_eq!(directory.remove(ms(10.0), member(1, 1).key), Some(NodeIndex(0)));
+        assert_eq!(
+            directory.give(&member(1, 1), ms(0.0), 0),
+            Given::New(NodeIndex(0))
+        );
+        assert_eq!(
+            directory.give(&member(2, 1), ms(0.0), 5),
+            Given::New(NodeIndex(1))
+        );
+        assert_eq!(
+            directory.remove(ms(10.0), member(1, 1).key),
+            Some(NodeIndex(0))
+        );
         assert_eq!(directory.remove(ms(10.0), member(1, 1).key), None);
         assert_eq!(directory.index(Tag::new(1)), None);
-        assert_eq!(directory.give(&member(1, 2), ms(10.0), 7), Given::New(NodeIndex(2)));
+        assert_eq!(
+            directory.give(&member(1, 2), ms(10.0), 7),
+            Given::New(NodeIndex(2))
+        );
         assert_eq!(directory.index(Tag::new(1)), Some(NodeIndex(2)));
-        assert_eq!(directory.give(&member(3, 1), ms(10.1), 9), Given::Again(NodeIndex(0)));
+        assert_eq!(
+            directory.give(&member(3, 1), ms(10.1), 9),
+            Given::Again(NodeIndex(0))
+        );
         assert_eq!(directory.present().count(), 3);
         assert_eq!(directory.slot(NodeIndex(0)).admitted_from, 9);
     }

@@ -59,7 +59,9 @@ impl<H: Host> Actor<H> {
             self.between_members(from, body)
         } else {
             match self.directory.index(from.tag) {
-                Some(index) if self.directory.slot(index).key == from => self.scheduling(index, body),
+                Some(index) if self.directory.slot(index).key == from => {
+                    self.scheduling(index, body)
+                }
                 Some(_) | None => Err(Ignored::Because("stranger")),
             }
         };
@@ -70,7 +72,10 @@ impl<H: Host> Actor<H> {
             }
             Err(Ignored::Unreadable(unreadable)) => {
                 debug!(%from, %unreadable, "a message was not understood");
-                self.metrics.ignored.with_label_values(&["unreadable"]).inc();
+                self.metrics
+                    .ignored
+                    .with_label_values(&["unreadable"])
+                    .inc();
             }
         }
     }
@@ -209,7 +214,10 @@ impl<H: Host> Actor<H> {
     /// Whether this node is the head of that number.
     fn is_for_this_head(&self, epoch: u32) -> Result<(), Ignored> {
         let is_it = self.global.is_some()
-            && self.election.head().is_some_and(|(known, _)| known.0 == epoch);
+            && self
+                .election
+                .head()
+                .is_some_and(|(known, _)| known.0 == epoch);
         is_it.then_some(()).ok_or(Ignored::Because("other head"))
     }
 

@@ -22,7 +22,11 @@ impl<H: Host> Actor<H> {
         if here.origin == self.me.key.tag {
             self.instance_ended(id, end.failed);
         } else {
-            let word = if end.failed { Word::Failed } else { Word::Ended };
+            let word = if end.failed {
+                Word::Failed
+            } else {
+                Word::Ended
+            };
             self.say(here.origin, id, word);
         }
     }
@@ -60,7 +64,11 @@ impl<H: Host> Actor<H> {
                 }
             }
             Word::Surplus => {
-                if self.running.get(&id).is_some_and(|here| here.origin == tag && here.unconfirmed) {
+                if self
+                    .running
+                    .get(&id)
+                    .is_some_and(|here| here.origin == tag && here.unconfirmed)
+                {
                     self.metrics.surplus.inc();
                     self.host.end(TaskId(id));
                 }
@@ -71,14 +79,20 @@ impl<H: Host> Actor<H> {
 
     /// The process that asked for these instances is gone: if it is back, it may not want them.
     pub(super) fn ask_later(&mut self, origin: Tag) {
-        self.running.values_mut().filter(|here| here.origin == origin).for_each(|here| {
-            here.unconfirmed = true;
-        });
+        self.running
+            .values_mut()
+            .filter(|here| here.origin == origin)
+            .for_each(|here| {
+                here.unconfirmed = true;
+            });
     }
 
     /// One of the two was given up and is a member again: does that process still want what runs here for it?
     pub(super) fn ask_about_instances(&mut self, origin: Tag) {
-        let held = self.running.iter().filter(|(_, here)| here.origin == origin && here.unconfirmed);
+        let held = self
+            .running
+            .iter()
+            .filter(|(_, here)| here.origin == origin && here.unconfirmed);
         let mut ids: Vec<u64> = held.map(|(id, _)| *id).collect();
         ids.sort_unstable();
         for id in ids {
@@ -91,17 +105,18 @@ impl<H: Host> Actor<H> {
         self.kept.clear();
         let mut too_many = Vec::new();
         let node = &mut self.node;
-        self.running.retain(|id, here| match node.adopt(here.demand) {
-            Some(running) => {
-                here.running = running;
-                here.unconfirmed = true;
-                true
-            }
-            None => {
-                too_many.push(*id);
-                false
-            }
-        });
+        self.running
+            .retain(|id, here| match node.adopt(here.demand) {
+                Some(running) => {
+                    here.running = running;
+                    here.unconfirmed = true;
+                    true
+                }
+                None => {
+                    too_many.push(*id);
+                    false
+                }
+            });
         too_many.sort_unstable();
         for id in too_many {
             warn!(task = id, "an instance has no room any more and is ended");

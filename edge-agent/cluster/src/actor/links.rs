@@ -168,7 +168,9 @@ impl Streams {
         let most = self.links.settings.timing.reconnect_most.as_duration();
         let attempts = self.dials.entry(address).or_default();
         attempts.under_way = false;
-        let pause = RECONNECT_FIRST.saturating_mul(1 << attempts.failed.min(10)).min(most);
+        let pause = RECONNECT_FIRST
+            .saturating_mul(1 << attempts.failed.min(10))
+            .min(most);
         attempts.failed = attempts.failed.saturating_add(1);
         // Between half and all of it, so that nodes do not knock together.
         let pause = pause.mul_f64(rng.random_range(0.5..=1.0));

@@ -39,7 +39,8 @@ impl<H: Host> Actor<H> {
                 if is_new {
                     info!(node = %member.node, %key, "a node has joined");
                     let rumour = [Rumour::Member(member, false)];
-                    self.streams.send_all(&Body::Members(convert::rumours_out(&rumour)));
+                    self.streams
+                        .send_all(&Body::Members(convert::rumours_out(&rumour)));
                 }
                 let all = convert::rumours_out(&self.members.rumours());
                 self.streams.send(key.tag, Body::Members(all));
@@ -115,7 +116,9 @@ impl<H: Host> Actor<H> {
         if !self.members.is_joined() || self.leaving {
             return;
         }
-        let granted = self.members.pinged(self.now, from, opinions, &mut self.changes);
+        let granted = self
+            .members
+            .pinged(self.now, from, opinions, &mut self.changes);
         let mine = self.members.opinions(self.now);
         let ack = proto::Ack {
             sent,
@@ -178,14 +181,17 @@ impl<H: Host> Actor<H> {
         self.acts_until = self.members.acts_until();
         // Its clock against the middle of the round trip.
         let apart = (clock.get() - (sent.get() + self.now.get()) / 2.0).abs() / 1000.0;
-        self.metrics.clock_apart.set(apart.max(self.metrics.clock_apart.get() * 0.99));
+        self.metrics
+            .clock_apart
+            .set(apart.max(self.metrics.clock_apart.get() * 0.99));
         self.hear_of_head(from, head);
     }
 
     /// A list of members.
     pub(super) fn told_members(&mut self, from: Key, rumours: &[Rumour]) {
         let was_joined = self.members.is_joined();
-        self.members.learn(self.now, from, rumours, &mut self.changes);
+        self.members
+            .learn(self.now, from, rumours, &mut self.changes);
         self.apply_changes();
         if !was_joined && self.members.is_joined() {
             info!(node = %self.me.node, key = %self.me.key, members = self.members.len(), "joined the cluster");
@@ -209,10 +215,24 @@ impl<H: Host> Actor<H> {
         self.ask_about_instances(self.me.key.tag);
     }
 
+    /// An operator says that a node is dead for good.
+    pub(super) fn forget(&mut self, node: &fdn_core::NodeId) {
+        let member = self.members.members().find(|member| member.node == *node);
+        if let Some(key) = member.map(|member| member.key) {
+            self.members.left(key, &mut self.changes);
+            self.apply_changes();
+            let rumours = convert::rumours_out(&self.members.rumours());
+            self.streams.send_all(&Body::Members(rumours));
+        }
+    }
+
     pub(super) fn renew_hello(&self) {
         let said = hello(&self.cluster, &self.me, self.members.is_joined());
         let shared = self.streams.shared();
-        *shared.hello.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = said;
+        *shared
+            .hello
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = said;
     }
 
     /// What is due from time to time.
@@ -238,8 +258,16 @@ impl<H: Host> Actor<H> {
         let own = self.me.address;
         let seeds = self.settings.seeds.clone();
         if !self.members.is_joined() {
-            let known: Vec<_> = self.directory.present().map(|(_, slot)| slot.address).collect();
-            for address in seeds.iter().chain(&known).filter(|address| **address != own) {
+            let known: Vec<_> = self
+                .directory
+                .present()
+                .map(|(_, slot)| slot.address)
+                .collect();
+            for address in seeds
+                .iter()
+                .chain(&known)
+                .filter(|address| **address != own)
+            {
                 self.streams.dial(*address);
             }
             let found_after = crate::clock::millis(self.settings.timing.found_after.as_duration());
@@ -260,12 +288,17 @@ impl<H: Host> Actor<H> {
         }
         // A cluster that fell apart, or began twice, grows together by its seeds.
         let strange = seeds.iter().filter(|seed| {
-            **seed != own && !self.members.members().any(|member| member.address == **seed)
+            **seed != own
+                && !self
+                    .members
+                    .members()
+                    .any(|member| member.address == **seed)
         });
         wanted.extend(strange.copied());
         for address in &wanted {
             self.streams.dial(*address);
         }
-        self.streams.forget_addresses(|address| wanted.contains(address) || seeds.contains(address));
+        self.streams
+            .forget_addresses(|address| wanted.contains(address) || seeds.contains(address));
     }
 }

@@ -162,7 +162,11 @@ impl<H: Host> Actor<H> {
             cluster,
             metrics: links.metrics.clone(),
             members: Membership::new(now, me.clone(), timing, is_alone),
-            acts_until: if is_alone { Millis::INFINITY } else { Millis::ZERO },
+            acts_until: if is_alone {
+                Millis::INFINITY
+            } else {
+                Millis::ZERO
+            },
             election: Election::new(now, millis(settings.timing.election.as_duration())),
             lease: LeaseView::Away,
             directory,

@@ -153,7 +153,10 @@ impl<H: Host> Actor<H> {
     /// What travels with a task, one more step in its trace; `None` if it came without, which a repetition mends.
     fn packed(&mut self, id: TaskId, step: Step) -> Option<Baggage> {
         let Some(luggage) = self.luggage.remove(&id.0) else {
-            self.metrics.ignored.with_label_values(&["no luggage"]).inc();
+            self.metrics
+                .ignored
+                .with_label_values(&["no luggage"])
+                .inc();
             return None;
         };
         Some(self.stepped(luggage, step))
@@ -174,11 +177,8 @@ impl<H: Host> Actor<H> {
             Stage::Hint => Step::Hint,
             Stage::Global => Step::Global,
         };
-        let Some(baggage) = self.packed(task.id, step) else {
-            // Without its payload nothing can be started: as if it had ended at once.
-            self.node.ended(running);
-            return;
-        };
+        // Without its payload, which cannot be unless its time is over, the host says that it cannot start it.
+        let baggage = self.packed(task.id, step).unwrap_or_default();
         self.started = Some((task.id.0, baggage.hops));
         let here = Here {
             running,
@@ -246,7 +246,10 @@ impl<H: Host> Actor<H> {
         match action {
             Action::Node(to, ToNode::Place(task, term, serial)) => {
                 let Some(luggage) = self.global_luggage.remove(&task.id.0) else {
-                    self.metrics.ignored.with_label_values(&["no luggage"]).inc();
+                    self.metrics
+                        .ignored
+                        .with_label_values(&["no luggage"])
+                        .inc();
                     return;
                 };
                 let baggage = self.stepped(luggage, Step::Placed);

@@ -159,7 +159,13 @@ impl<H: Host> Actor<H> {
         reason: Reason,
     ) -> Option<TaskId> {
         self.metrics.settled.with_label_values(&["refused"]).inc();
-        tell(outcomes, task, TaskId(0), Settlement::Refused(reason), Millis::ZERO);
+        tell(
+            outcomes,
+            task,
+            TaskId(0),
+            Settlement::Refused(reason),
+            Millis::ZERO,
+        );
         None
     }
 
@@ -209,12 +215,9 @@ impl<H: Host> Actor<H> {
 
     /// News of a task of this node.
     pub(super) fn origin_hears(&mut self, message: ToOrigin, hops: &[u64]) {
-        let settled = self.origin.receive(
-            self.now,
-            message,
-            &mut self.rng,
-            &mut self.origin_actions,
-        );
+        let settled =
+            self.origin
+                .receive(self.now, message, &mut self.rng, &mut self.origin_actions);
         if let Some(settled) = settled {
             self.settle(settled, hops);
         }
@@ -271,7 +274,11 @@ impl<H: Host> Actor<H> {
 
     /// The instances of a lost node: those declared idempotent are asked for again.
     pub(super) fn instances_lost(&mut self, on: Tag) {
-        let lost = self.own.placed.iter().filter(|(_, placed)| placed.on == on && !placed.lost);
+        let lost = self
+            .own
+            .placed
+            .iter()
+            .filter(|(_, placed)| placed.on == on && !placed.lost);
         let mut ids: Vec<u64> = lost.map(|(id, _)| *id).collect();
         ids.sort_unstable();
         for id in ids {
@@ -348,4 +355,3 @@ fn tell(
         });
     }
 }
-

@@ -78,6 +78,7 @@ impl<H: Host> Actor<H> {
             Command::Drain(draining) => {
                 self.members.set_draining(draining, &mut self.changes);
             }
+            Command::Forget(node) => self.forget(&node),
             Command::Cut(nodes) => self.streams.shared().cuts.set(nodes),
             Command::Status(answer) => {
                 // Who asked may have gone.
@@ -100,7 +101,8 @@ impl<H: Host> Actor<H> {
             self.apply_changes();
             self.run_origin();
             if self.acts() {
-                self.node.poll(self.now, &mut self.rng, &mut self.node_actions);
+                self.node
+                    .poll(self.now, &mut self.rng, &mut self.node_actions);
                 self.run_global();
             }
             self.do_actions();
@@ -148,7 +150,8 @@ impl<H: Host> Actor<H> {
             }
         }
         if self.settings.mode == Mode::Hints && self.now >= self.next_snapshot {
-            self.next_snapshot = self.now + millis(self.settings.timing.snapshot_every.as_duration());
+            self.next_snapshot =
+                self.now + millis(self.settings.timing.snapshot_every.as_duration());
             self.tell_loads();
         }
     }
@@ -188,7 +191,9 @@ impl<H: Host> Actor<H> {
     fn next_wake(&self) -> Millis {
         let acts = self.acts();
         let global = self.global.as_ref().filter(|_| acts);
-        let decision = global.filter(|global| global.has_work()).map(|_| self.next_decision);
+        let decision = global
+            .filter(|global| global.has_work())
+            .map(|_| self.next_decision);
         let snapshot = global.filter(|_| self.settings.mode == Mode::Hints);
         let timers = [
             self.node.next_timer().filter(|_| acts),
@@ -198,13 +203,16 @@ impl<H: Host> Actor<H> {
             self.origin.next_timer(),
         ];
         let timers = timers.into_iter().flatten();
-        timers.fold(self.next_tick.max(self.now), |first, at| if at < first { at } else { first })
+        timers.fold(self.next_tick.max(self.now), |first, at| {
+            if at < first { at } else { first }
+        })
     }
 
     /// Forgets what belongs to tasks that nobody wants any more.
     fn sweep(&mut self) {
         let limit = self.now - millis(self.settings.timing.memory.as_duration());
         self.luggage.retain(|_, luggage| luggage.deadline > limit);
-        self.global_luggage.retain(|_, luggage| luggage.deadline > limit);
+        self.global_luggage
+            .retain(|_, luggage| luggage.deadline > limit);
     }
 }

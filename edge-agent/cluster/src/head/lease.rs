@@ -88,7 +88,12 @@ mod tests {
         };
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let holder = |ms, node| store.ask_at(at(ms), &cluster, &ask(node)).holder.to_string();
+        let holder = |ms, node| {
+            store
+                .ask_at(at(ms), &cluster, &ask(node))
+                .holder
+                .to_string()
+        };
         assert_eq!(holder(0, "a"), "a");
         assert_eq!(holder(500, "b"), "a");
         assert_eq!(holder(900, "a"), "a", "extended until 1900");

@@ -86,6 +86,8 @@ pub struct Election {
     /// The highest epoch that was heard of, and the one voted in last.
     seen: Epoch,
     voted: Epoch,
+    /// The highest epoch whose head was followed: an older one never is again.
+    followed: Epoch,
     head: Option<(Epoch, Key)>,
     standing: Option<Standing>,
     /// Before that, this node does not stand (again).
@@ -100,6 +102,7 @@ impl Election {
             patience,
             seen: Epoch(0),
             voted: Epoch(0),
+            followed: Epoch(0),
             head: None,
             standing: None,
             not_before: now + patience,
@@ -156,11 +159,18 @@ impl Election {
                 self.not_before = now;
             }
         }
-        if self.standing.as_ref().is_some_and(|round| now > round.until) {
+        if self
+            .standing
+            .as_ref()
+            .is_some_and(|round| now > round.until)
+        {
             self.standing = None;
             self.not_before = now + self.patience;
         }
-        if self.standing.is_none() && now >= self.not_before && self.should_stand(now, members, lease) {
+        if self.standing.is_none()
+            && now >= self.not_before
+            && self.should_stand(now, members, lease)
+        {
             self.stand(now, members, lease, deeds);
         }
     }
@@ -177,9 +187,8 @@ impl Election {
             LeaseView::Others => false,
             LeaseView::Away => {
                 let trusted = members.trusted(now);
-                let fit = trusted.filter(|(_, member)| {
-                    member.candidate && !members.is_draining(member.key)
-                });
+                let fit = trusted
+                    .filter(|(_, member)| member.candidate && !members.is_draining(member.key));
                 let first = fit.min_by_key(|(name, _)| *name);
                 self.head.is_none() && first.is_some_and(|(_, member)| member.key == me)
             }
@@ -219,6 +228,7 @@ impl Election {
 
     fn follow(&mut self, epoch: Epoch, key: Key, deeds: &mut Vec<Deed>) {
         self.seen = self.seen.max(epoch);
+        self.followed = epoch;
         if self.head != Some((epoch, key)) {
             self.head = Some((epoch, key));
             deeds.push(Deed::Changed(epoch, Some(key)));
@@ -238,7 +248,9 @@ impl Election {
             return;
         }
         match ballot {
-            Ballot::Ask(epoch, has_lease) => self.asked(now, from, epoch, has_lease, members, deeds),
+            Ballot::Ask(epoch, has_lease) => {
+                self.asked(now, from, epoch, has_lease, members, deeds)
+            }
             Ballot::Vote(epoch) => {
                 if let Some(round) = &mut self.standing
                     && round.epoch == epoch
@@ -248,13 +260,17 @@ impl Election {
                 }
             }
             Ballot::Head(epoch, key) => {
-                if self.head.is_some_and(|(known, head)| known == epoch && head != key) {
+                if self
+                    .head
+                    .is_some_and(|(known, head)| known == epoch && head != key)
+                {
                     // Two clusters have become one: neither head is the head of all. The next one is above both.
                     self.seen = Epoch(epoch.0 + 1);
+                    self.followed = self.seen;
                     self.drop_head(deeds);
                 }
                 let is_newer = self.head.is_none_or(|(known, _)| epoch > known);
-                if is_newer && epoch >= self.seen && members.get(key).is_some() {
+                if is_newer && epoch >= self.followed && members.get(key).is_some() {
                     self.standing = None;
                     self.follow(epoch, key, deeds);
                 }

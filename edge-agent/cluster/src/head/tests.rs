@@ -59,7 +59,13 @@ impl Cluster {
             members.learn(ms(0.0), me.key, &rumours, &mut Vec::new());
             for other in &all {
                 let opinions = Opinions::default();
-                members.answered(ms(0.0), other.key, (ms(0.0), true), &opinions, &mut Vec::new());
+                members.answered(
+                    ms(0.0),
+                    other.key,
+                    (ms(0.0), true),
+                    &opinions,
+                    &mut Vec::new(),
+                );
             }
             Voter {
                 members,
@@ -82,13 +88,19 @@ impl Cluster {
     /// Time passes; every live member hears of every other; then messages fly, those dropped that `lost` says.
     fn step(&mut self, lost: &mut impl FnMut() -> bool) {
         self.now += ms(60.0);
-        let alive: Vec<Key> = (0..).zip(&self.voters).filter(|(_, voter)| voter.alive).map(|(at, _)| Self::key(at)).collect();
+        let alive: Vec<Key> = (0..)
+            .zip(&self.voters)
+            .filter(|(_, voter)| voter.alive)
+            .map(|(at, _)| Self::key(at))
+            .collect();
         for (at, voter) in (0..).zip(&mut self.voters).filter(|(_, voter)| voter.alive) {
             for key in &alive {
                 voter.members.heard(self.now, *key);
             }
             let mut deeds = Vec::new();
-            voter.election.tick(self.now, &voter.members, voter.lease, &mut deeds);
+            voter
+                .election
+                .tick(self.now, &voter.members, voter.lease, &mut deeds);
             self.deeds.extend(deeds.into_iter().map(|deed| (at, deed)));
             // Every ping names the head.
             if let Some((epoch, key)) = voter.election.head() {
@@ -111,7 +123,9 @@ impl Cluster {
                     if voter.alive && !lost() {
                         let mut deeds = Vec::new();
                         let key = Self::key(from);
-                        voter.election.receive(self.now, key, ballot, &voter.members, &mut deeds);
+                        voter
+                            .election
+                            .receive(self.now, key, ballot, &voter.members, &mut deeds);
                         self.deeds.extend(deeds.into_iter().map(|deed| (at, deed)));
                     }
                 }
@@ -132,7 +146,9 @@ impl Cluster {
     }
 
     fn all_follow(&self, at: u32) -> bool {
-        self.heads().iter().all(|head| head.is_some_and(|(_, key)| key == Self::key(at)))
+        self.heads()
+            .iter()
+            .all(|head| head.is_some_and(|(_, key)| key == Self::key(at)))
     }
 }
 
@@ -143,7 +159,11 @@ fn the_candidate_with_the_smallest_name_is_the_head_and_stays_it() {
     assert!(cluster.all_follow(0));
     let epoch = cluster.voters[1].election.epoch();
     cluster.run(50);
-    assert_eq!(cluster.voters[1].election.epoch(), epoch, "no election without need");
+    assert_eq!(
+        cluster.voters[1].election.epoch(),
+        epoch,
+        "no election without need"
+    );
 }
 
 #[test]
@@ -193,9 +213,13 @@ fn a_draining_head_gives_way() {
     let key = Cluster::key(0);
     let rumour = [crate::membership::Rumour::Member(member(0, true), true)];
     for voter in &mut cluster.voters[1..] {
-        voter.members.learn(cluster.now, key, &rumour, &mut Vec::new());
+        voter
+            .members
+            .learn(cluster.now, key, &rumour, &mut Vec::new());
     }
-    cluster.voters[0].members.set_draining(true, &mut Vec::new());
+    cluster.voters[0]
+        .members
+        .set_draining(true, &mut Vec::new());
     cluster.run(20);
     assert!(cluster.all_follow(1));
 }

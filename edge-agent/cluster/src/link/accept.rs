@@ -140,7 +140,9 @@ impl StreamingService<Frame> for Peers {
         let (links, identity) = (Arc::clone(&self.links), self.identity.clone());
         let drain = Drain(Arc::clone(&outbox));
         tokio::spawn(async move {
-            links.run(request.into_inner(), outbox, identity, false).await;
+            links
+                .run(request.into_inner(), outbox, identity, false)
+                .await;
         });
         ready(Ok(Response::new(Answers(drain))))
     }
@@ -153,6 +155,8 @@ impl Stream for Answers {
     type Item = Result<Frame, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Pin::new(&mut self.0).poll_next(context).map(|frame| frame.map(Ok))
+        Pin::new(&mut self.0)
+            .poll_next(context)
+            .map(|frame| frame.map(Ok))
     }
 }

@@ -40,8 +40,14 @@ impl DelayLine {
     }
 
     pub(crate) fn wake_at(&self, at: Instant, waker: Waker) {
-        let mut waiting = self.wakes.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_first = waiting.first_key_value().is_none_or(|(first, _)| at < *first);
+        let mut waiting = self
+            .wakes
+            .waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_first = waiting
+            .first_key_value()
+            .is_none_or(|(first, _)| at < *first);
         waiting.entry(at).or_default().push(waker);
         drop(waiting);
         if is_first {

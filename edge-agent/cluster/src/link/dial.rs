@@ -45,7 +45,9 @@ pub(crate) async fn dial(links: Arc<Links>, address: SocketAddr) {
                 debug!(%address, %error, "a node refused the stream");
             }
         }
-        Err(error) => debug!(%address, error = &error as &dyn std::error::Error, "a node was not reached"),
+        Err(error) => {
+            debug!(%address, error = &error as &dyn std::error::Error, "a node was not reached")
+        }
     }
     // Nobody hears this when the node is stopping.
     let _ = links.events.send(FromLink::Unreached(address)).await;
@@ -61,7 +63,9 @@ async fn connect(
         return Ok((handshake(links, stream).await?, None));
     };
     let connector = TlsConnector::from(source.current().client);
-    let stream = connector.connect(ServerName::from(address.ip()), stream).await?;
+    let stream = connector
+        .connect(ServerName::from(address.ip()), stream)
+        .await?;
     let identity = tls::identity(stream.get_ref().1.peer_certificates());
     Ok((handshake(links, stream).await?, identity))
 }
@@ -109,15 +113,16 @@ async fn stream(
         .map_err(|error| refused(&error))?;
     let outbox = links.outbox();
     let frame_size = links.settings.limits.frame_size.as_usize();
-    let mut client =
-        Grpc::with_origin(Wire(sender), origin).max_decoding_message_size(frame_size);
+    let mut client = Grpc::with_origin(Wire(sender), origin).max_decoding_message_size(frame_size);
     let request = tonic::Request::new(Drain(Arc::clone(&outbox)));
     let opening = client.streaming(request, PATH, FrameCodec);
     let response = timeout(links.connect_timeout(), opening)
         .await
         .map_err(|_| DialError::Timeout)?
         .map_err(|status| refused(&status.message()))?;
-    links.run(response.into_inner(), outbox, identity, true).await;
+    links
+        .run(response.into_inner(), outbox, identity, true)
+        .await;
     Ok(())
 }
 

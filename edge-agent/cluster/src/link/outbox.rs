@@ -198,7 +198,12 @@ mod tests {
         let mut drain = Drain(Arc::clone(&outbox));
         assert!(drain.next().now_or_never().is_none(), "nothing waits");
         outbox.push(&mut (0..6).map(release).collect());
-        let mut size = || drain.next().now_or_never().map(|frame| frame.unwrap().items.len());
+        let mut size = || {
+            drain
+                .next()
+                .now_or_never()
+                .map(|frame| frame.unwrap().items.len())
+        };
         assert_eq!([size(), size(), size()], [Some(4), Some(2), None]);
     }
 

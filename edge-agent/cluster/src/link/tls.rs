@@ -65,7 +65,11 @@ impl TlsSource {
 /// When the latest of the files was changed.
 fn changed(settings: &TlsSettings) -> Option<SystemTime> {
     let files = [&settings.ca, &settings.certificate, &settings.key];
-    let times = files.map(|file| std::fs::metadata(file).and_then(|data| data.modified()).ok());
+    let times = files.map(|file| {
+        std::fs::metadata(file)
+            .and_then(|data| data.modified())
+            .ok()
+    });
     times.into_iter().flatten().max()
 }
 
@@ -73,16 +77,19 @@ fn load(settings: &TlsSettings) -> Result<Tls, ClusterError> {
     let provider = Arc::new(ring::default_provider());
     let mut roots = RootCertStore::empty();
     for certificate in certificates(&settings.ca)? {
-        roots.add(certificate).map_err(|error| bad(&settings.ca, &error))?;
+        roots
+            .add(certificate)
+            .map_err(|error| bad(&settings.ca, &error))?;
     }
     let roots = Arc::new(roots);
     let chain = certificates(&settings.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&settings.key)
-        .map_err(|error| bad(&settings.key, &error))?;
+    let key =
+        PrivateKeyDer::from_pem_file(&settings.key).map_err(|error| bad(&settings.key, &error))?;
     let of = |error: rustls::Error| bad(&settings.certificate, &error);
-    let clients = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
-        .build()
-        .map_err(|error| bad(&settings.ca, &error))?;
+    let clients =
+        WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+            .build()
+            .map_err(|error| bad(&settings.ca, &error))?;
     let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(of)?
@@ -127,7 +134,9 @@ fn bad(path: &Path, reason: &dyn std::fmt::Display) -> ClusterError {
 /// Who showed these certificates: the one identity in the first.
 pub(crate) fn identity(chain: Option<&[CertificateDer<'_>]>) -> Option<PeerIdentity> {
     let certificate = webpki::EndEntityCert::try_from(chain?.first()?).ok()?;
-    let mut identities = certificate.valid_uri_names().filter_map(|uri| uri.parse().ok());
+    let mut identities = certificate
+        .valid_uri_names()
+        .filter_map(|uri| uri.parse().ok());
     let first = identities.next()?;
     identities.next().is_none().then_some(first)
 }
@@ -180,7 +189,9 @@ impl ServerCertVerifier for Signed {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 
     fn root_hint_subjects(&self) -> Option<&[DistinguishedName]> {

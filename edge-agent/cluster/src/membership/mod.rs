@@ -298,7 +298,7 @@ impl Membership {
         self.gone.contains(&key)
     }
 
-    /// A member leaves by itself: it has stopped acting before it said so.
+    /// A member leaves by itself, and has stopped acting before it said so; or an operator answers for it that it is dead.
     pub fn left(&mut self, key: Key, changes: &mut Vec<Change>) {
         if key != self.me {
             self.bury(key, changes);

@@ -161,13 +161,7 @@ impl Membership {
     }
 
     /// Takes over what a member passes on.
-    pub fn learn(
-        &mut self,
-        now: Millis,
-        from: Key,
-        rumours: &[Rumour],
-        changes: &mut Vec<Change>,
-    ) {
+    pub fn learn(&mut self, now: Millis, from: Key, rumours: &[Rumour], changes: &mut Vec<Change>) {
         for rumour in rumours {
             match rumour {
                 Rumour::Gone(key) if *key == self.me => self.condemn(now, *key, changes),
@@ -190,9 +184,8 @@ impl Membership {
             return;
         }
         self.supersede(member, changes);
-        let is_outdated = |other: &Member| {
-            other.key.tag == key.tag && other.key.incarnation > key.incarnation
-        };
+        let is_outdated =
+            |other: &Member| other.key.tag == key.tag && other.key.incarnation > key.incarnation;
         if self.members().any(is_outdated) || self.records.len() >= self.timing.members {
             return;
         }
@@ -212,7 +205,8 @@ impl Membership {
             let granted_long_ago = record
                 .granted
                 .is_none_or(|granted| now > granted + timing.lease);
-            if !record.is_condemned() && now > record.heard + timing.dead_after && granted_long_ago {
+            if !record.is_condemned() && now > record.heard + timing.dead_after && granted_long_ago
+            {
                 let fresh = |at: &&Millis| now <= **at + timing.fresh;
                 let suspects = record.suspected_by.values().filter(fresh).count();
                 if suspects + 1 >= majority {

@@ -88,7 +88,8 @@ impl Cluster {
         // Not in order of arrival on purpose: messages of one pair overtake each other now and then.
         let delay = 5.0 + ((from * 31 + to * 17 + self.under_way.len()) % 40) as f64;
         if !self.is_cut(from, to) {
-            self.under_way.push_back((self.now + ms(delay), from, to, key, message));
+            self.under_way
+                .push_back((self.now + ms(delay), from, to, key, message));
         }
     }
 
@@ -217,8 +218,14 @@ impl Cluster {
 #[test]
 fn nodes_join_one_after_the_other_and_all_may_act() {
     let mut cluster = Cluster::new(5);
-    assert!(cluster.nodes[0].members.has_quorum(cluster.now), "the founder is alone");
-    assert!(!cluster.nodes[1].members.has_quorum(cluster.now), "it is no member yet");
+    assert!(
+        cluster.nodes[0].members.has_quorum(cluster.now),
+        "the founder is alone"
+    );
+    assert!(
+        !cluster.nodes[1].members.has_quorum(cluster.now),
+        "it is no member yet"
+    );
     cluster.run(2000.0);
     assert!(cluster.is_whole());
 }
@@ -233,7 +240,10 @@ fn a_dead_node_is_given_up_when_its_lease_is_over_and_not_before() {
     cluster.run(800.0);
     assert!(cluster.changes.is_empty(), "not before dead_after");
     cluster.run(2000.0);
-    let gone = cluster.changes.iter().filter(|(_, change)| *change == Change::Gone(key));
+    let gone = cluster
+        .changes
+        .iter()
+        .filter(|(_, change)| *change == Change::Gone(key));
     assert_eq!(gone.count(), 4, "all others know");
     assert!(cluster.is_whole());
 }
@@ -246,7 +256,9 @@ fn one_broken_link_costs_nobody_its_place() {
     cluster.cut = vec![(1, 2)];
     cluster.run(20_000.0);
     assert!(cluster.changes.is_empty(), "{:?}", cluster.changes);
-    let suspect = cluster.nodes[1].members.status(cluster.now, cluster.nodes[2].me.key);
+    let suspect = cluster.nodes[1]
+        .members
+        .status(cluster.now, cluster.nodes[2].me.key);
     assert_eq!(suspect, Status::Suspect);
 }
 
@@ -258,11 +270,21 @@ fn half_of_a_cluster_gives_nobody_up() {
     cluster.cut = vec![(0, 2), (0, 3), (1, 2), (1, 3)];
     cluster.run(10_000.0);
     assert!(cluster.changes.is_empty());
-    assert!(cluster.nodes.iter().all(|node| !node.members.has_quorum(cluster.now)));
+    assert!(
+        cluster
+            .nodes
+            .iter()
+            .all(|node| !node.members.has_quorum(cluster.now))
+    );
     cluster.cut.clear();
     cluster.run(1000.0);
     assert!(cluster.is_whole());
-    assert!(cluster.nodes.iter().all(|node| node.me.key.incarnation == 1));
+    assert!(
+        cluster
+            .nodes
+            .iter()
+            .all(|node| node.me.key.incarnation == 1)
+    );
 }
 
 #[test]
@@ -277,6 +299,22 @@ fn who_was_given_up_comes_back_as_the_next_incarnation() {
     cluster.run(3000.0);
     assert!(cluster.is_whole());
     assert_eq!(cluster.nodes[4].me.key.incarnation, 2);
+}
+
+#[test]
+fn an_operator_can_say_that_a_node_is_dead() {
+    let mut cluster = Cluster::new(2);
+    cluster.run(1000.0);
+    cluster.nodes[1].alive = false;
+    cluster.run(10_000.0);
+    let now = cluster.now;
+    let dead = cluster.nodes[1].me.key;
+    let members = &mut cluster.nodes[0].members;
+    assert!(!members.has_quorum(now), "one of two is no majority");
+    let mut changes = Vec::new();
+    members.left(dead, &mut changes);
+    assert_eq!(changes, [Change::Gone(dead)]);
+    assert!(members.has_quorum(now));
 }
 
 #[test]
@@ -298,7 +336,11 @@ fn a_name_or_tag_is_not_given_twice() {
     };
     assert_eq!(admit(&twin), Err(Refusal::TagTaken));
     assert_eq!(admit(&member(1, 1)), Ok(false), "it is a member");
-    assert_eq!(admit(&member(1, 2)), Ok(true), "it says itself that it begins anew");
+    assert_eq!(
+        admit(&member(1, 2)),
+        Ok(true),
+        "it says itself that it begins anew"
+    );
     assert_eq!(admit(&member(1, 1)), Err(Refusal::Condemned));
     assert_eq!(changes[0], Change::Gone(member(1, 1).key));
 }
@@ -335,6 +377,7 @@ proptest! {
         cluster.run(2000.0);
         prop_assert!(cluster.is_whole());
         for (pause, trouble) in troubles {
+            let whole = cluster.is_whole();
             match trouble {
                 Trouble::Cut(a, b) if a != b => cluster.cut.push((a % count, b % count)),
                 Trouble::Cut(..) => {}
@@ -349,12 +392,13 @@ proptest! {
                     }
                 }
                 Trouble::Heal => cluster.cut.clear(),
-                // A majority of those there were stays.
+                // A majority stays: without it nobody can be given up, and an operator must say who is dead.
                 Trouble::Kill(node) => {
                     let live = cluster.nodes.iter().filter(|node| node.alive).count();
-                    let node = node % count;
-                    if (live - 1) * 2 > count && cluster.nodes[node].members.has_quorum(cluster.now) {
-                        cluster.nodes[node].alive = false;
+                    let node = &mut cluster.nodes[node % count];
+                    let majority = node.members.majority();
+                    if cluster.cut.is_empty() && whole && node.alive && live > majority {
+                        node.alive = false;
                     }
                 }
             }

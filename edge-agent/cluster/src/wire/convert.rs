@@ -207,10 +207,7 @@ pub(crate) fn refusal_in(refusal: u32) -> Result<Refusal, Unreadable> {
 }
 
 /// What goes with a ping or its answer.
-pub(crate) fn opinions_out(
-    opinions: &Opinions,
-    head: Option<(Epoch, Key)>,
-) -> proto::Opinions {
+pub(crate) fn opinions_out(opinions: &Opinions, head: Option<(Epoch, Key)>) -> proto::Opinions {
     let keys = |keys: &[Key]| keys.iter().map(|key| (*key).into()).collect();
     proto::Opinions {
         suspects: keys(&opinions.suspects),

@@ -4,7 +4,9 @@ use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::instance::{Refusal, Task, TaskId};
 use prost::Message;
 
-use super::convert::{Baggage, ballot_in, ballot_out, refusal_in, refusal_out, task_in, task_out, time};
+use super::convert::{
+    Baggage, ballot_in, ballot_out, refusal_in, refusal_out, task_in, task_out, time,
+};
 use super::proto::{Body, Frame, Item, Way};
 use crate::head::{Ballot, Epoch};
 use crate::identity::{Key, Tag};
@@ -28,7 +30,12 @@ fn a_task_and_its_baggage_cross_the_wire() {
         hops: vec![1, 2],
     };
     let frame = Frame {
-        items: vec![Item::from(Body::Task(task_out(Way::Assign, &task(), baggage.clone(), 5)))],
+        items: vec![Item::from(Body::Task(task_out(
+            Way::Assign,
+            &task(),
+            baggage.clone(),
+            5,
+        )))],
     };
     let read = Frame::decode(frame.encode_to_vec().as_slice()).unwrap();
     let Some(Body::Task(sent)) = read.items.into_iter().next().unwrap().body else {

@@ -36,7 +36,11 @@ fn a_draining_node_takes_nothing_and_one_that_leaves_is_gone_at_once() {
     let record = journal::read(&cluster, CAPACITY);
     assert_eq!(record.started(), 30);
     let lost = record.news.iter().filter(|news| news.contains("Lost"));
-    assert_eq!(lost.count(), 10, "whoever asked for its instances hears that they are lost");
+    assert_eq!(
+        lost.count(),
+        10,
+        "whoever asked for its instances hears that they are lost"
+    );
 }
 
 #[test]
@@ -54,6 +58,10 @@ fn instances_declared_idempotent_are_started_again_elsewhere() {
         live.iter().sum::<u64>() == 20
     });
     let record = journal::read(&cluster, CAPACITY);
-    let reruns = record.news.iter().filter(|news| news.contains("Rerun")).count();
+    let reruns = record
+        .news
+        .iter()
+        .filter(|news| news.contains("Rerun"))
+        .count();
     assert_eq!(reruns as u64, on_two);
 }

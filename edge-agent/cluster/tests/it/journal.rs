@@ -73,7 +73,11 @@ pub(crate) fn read(nodes: &Nodes, capacity: (u64, u64)) -> Record {
         }
         if !node.killed {
             for task in running.into_keys() {
-                record.running.entry(task).or_default().push(node.name.clone());
+                record
+                    .running
+                    .entry(task)
+                    .or_default()
+                    .push(node.name.clone());
             }
         }
     }
@@ -89,9 +93,15 @@ impl Record {
         for (label, (task, outcome)) in &self.outcomes {
             match outcome {
                 Outcome::Started(on) => {
-                    let killed = nodes.nodes.iter().any(|node| node.name == *on && node.killed);
+                    let killed = nodes
+                        .nodes
+                        .iter()
+                        .any(|node| node.name == *on && node.killed);
                     let runs = self.running.get(task).is_some_and(|nodes| nodes[0] == *on);
-                    assert!(killed || runs, "{label}, task {task}, is said to run on {on}");
+                    assert!(
+                        killed || runs,
+                        "{label}, task {task}, is said to run on {on}"
+                    );
                 }
                 Outcome::Refused(reason) => {
                     assert!(!reason.is_empty(), "{label} has a reason");

@@ -66,7 +66,11 @@ impl Node {
             address: String::new(),
             killed: false,
         };
-        node.address = node.answer("listening").as_str().expect("an address").to_owned();
+        node.address = node
+            .answer("listening")
+            .as_str()
+            .expect("an address")
+            .to_owned();
         node
     }
 
@@ -77,7 +81,11 @@ impl Node {
 
     /// The next answer of this kind.
     pub(crate) fn answer(&mut self, kind: &str) -> Value {
-        if let Some(at) = self.early.iter().position(|answer| answer.get(kind).is_some()) {
+        if let Some(at) = self
+            .early
+            .iter()
+            .position(|answer| answer.get(kind).is_some())
+        {
             let answer = self.early.remove(at).expect("it was found there");
             return answer[kind].clone();
         }
@@ -118,7 +126,11 @@ impl Nodes {
             times[key] = value.clone();
         }
         for at in 0..count {
-            let seeds: Vec<&str> = nodes.first().map(|seed| seed.address.as_str()).into_iter().collect();
+            let seeds: Vec<&str> = nodes
+                .first()
+                .map(|seed| seed.address.as_str())
+                .into_iter()
+                .collect();
             nodes.push(Node::start(&json!({
                 "cluster": "test", "node": format!("n{at:02}"),
                 "capacity": { "cpu_milli": capacity.0, "memory_mib": capacity.1 },
@@ -151,7 +163,9 @@ impl Nodes {
                 status["joined"] == true
                     && status["quorum"] == true
                     && list.len() == members
-                    && list.iter().all(|member| member["connected"] == true && member["status"] == "alive")
+                    && list
+                        .iter()
+                        .all(|member| member["connected"] == true && member["status"] == "alive")
                     && status["head"].is_string()
                     && status["head"] == statuses[0]["head"]
             };
@@ -178,7 +192,10 @@ impl Nodes {
     pub(crate) fn head(&mut self) -> usize {
         let head = self.live().next().expect("one lives").status()["head"].clone();
         let is_head = |node: &Node| head == node.name.as_str();
-        self.nodes.iter().position(is_head).expect("the head is a node")
+        self.nodes
+            .iter()
+            .position(is_head)
+            .expect("the head is a node")
     }
 }
 

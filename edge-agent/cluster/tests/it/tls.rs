@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use fdn_cluster::settings::TlsSettings;
-use fdn_cluster::{Cluster, ClusterParts, ClusterSettings, Host, ScalingTask, Settlement, StartOrder, TaskId};
+use fdn_cluster::{
+    Cluster, ClusterParts, ClusterSettings, Host, ScalingTask, Settlement, StartOrder, TaskId,
+};
 use fdn_core::{MebiBytes, MilliCpu, Resources};
 use prometheus::Registry;
 use rcgen::{
@@ -28,7 +30,12 @@ fn authority() -> CertifiedIssuer<'static, KeyPair> {
 }
 
 /// Writes a certificate that names a node, and what belongs to it.
-fn certify(folder: &Path, ca: &CertifiedIssuer<'_, KeyPair>, cluster: &str, node: &str) -> TlsSettings {
+fn certify(
+    folder: &Path,
+    ca: &CertifiedIssuer<'_, KeyPair>,
+    cluster: &str,
+    node: &str,
+) -> TlsSettings {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     let name = format!("fdn://cluster/{cluster}/node/{node}");
@@ -93,7 +100,10 @@ async fn nodes_of_one_authority_form_a_cluster_and_others_stay_outside() {
     let certify = |cluster, node| certify(folder.path(), &ca, cluster, node);
     let a = start("a", certify("test", "a"), None).await;
     let b = start("b", certify("test", "b"), Some(a.address())).await;
-    wait("b has joined", || async { members(&a).await == 2 && members(&b).await == 2 }).await;
+    wait("b has joined", || async {
+        members(&a).await == 2 && members(&b).await == 2
+    })
+    .await;
 
     // Of another authority; of another cluster; under a name that is not the certificate's.
     let other = self::certify(folder.path(), &authority(), "test", "c");
@@ -101,7 +111,10 @@ async fn nodes_of_one_authority_form_a_cluster_and_others_stay_outside() {
     let d = start("d", certify("elsewhere", "d"), Some(a.address())).await;
     let e = start("e", certify("test", "not-e"), Some(a.address())).await;
     let refused = || a.metrics().streams_refused.get();
-    wait("each was refused more than once", || async { refused() >= 6 }).await;
+    wait("each was refused more than once", || async {
+        refused() >= 6
+    })
+    .await;
     for stranger in [&c, &d, &e] {
         assert!(!stranger.status().await.unwrap().joined);
     }
@@ -113,7 +126,10 @@ async fn nodes_of_one_authority_form_a_cluster_and_others_stay_outside() {
         demand: Resources::new(MilliCpu(500), MebiBytes(100)),
         ..ScalingTask::default()
     };
-    wait("there is a head", || async { b.status().await.unwrap().head.is_some() }).await;
+    wait("there is a head", || async {
+        b.status().await.unwrap().head.is_some()
+    })
+    .await;
     let mut outcomes = a.scale((0..4).map(task).collect()).await.unwrap();
     let mut on = Vec::new();
     while let Some(outcome) = outcomes.next().await {

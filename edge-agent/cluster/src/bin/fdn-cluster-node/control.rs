@@ -71,13 +71,17 @@ async fn carry_out(order: Order, cluster: &Cluster, journal: &Arc<Journal>, meas
         Order::Burst(burst) => {
             let (cluster, journal) = (cluster.clone(), Arc::clone(journal));
             tokio::spawn(async move {
-                answer(&Answer::Settled(load::burst(&cluster, &journal, burst).await));
+                answer(&Answer::Settled(
+                    load::burst(&cluster, &journal, burst).await,
+                ));
             });
         }
         Order::Load(wanted) => {
             let (cluster, journal) = (cluster.clone(), Arc::clone(journal));
             tokio::spawn(async move {
-                answer(&Answer::Settled(load::load(&cluster, &journal, wanted).await));
+                answer(&Answer::Settled(
+                    load::load(&cluster, &journal, wanted).await,
+                ));
             });
         }
         Order::Measured => {

@@ -83,7 +83,11 @@ impl Maker {
 fn maker(sizes: Vec<(u64, u64)>, life_ms: f64, idempotent: bool) -> Maker {
     Maker {
         rng: ChaCha8Rng::seed_from_u64(rand::rng().next_u64()),
-        sizes: if sizes.is_empty() { vec![(1, 1)] } else { sizes },
+        sizes: if sizes.is_empty() {
+            vec![(1, 1)]
+        } else {
+            sizes
+        },
         life_ms,
         idempotent,
     }

@@ -86,7 +86,11 @@ impl Host for Synthetic {
         let id = order.task.0;
         self.journal.write(|| {
             let demand = order.demand;
-            format!("start {id} {} {}", demand.cpu_milli.get(), demand.memory_mib.get())
+            format!(
+                "start {id} {} {}",
+                demand.cpu_milli.get(),
+                demand.memory_mib.get()
+            )
         });
         let mut payload = order.payload;
         if payload.len() < 16 {
@@ -99,7 +103,9 @@ impl Host for Synthetic {
             .add(now.saturating_sub(born) as f64);
         if life > 0 {
             // The receiver lives as long as the process.
-            let _ = self.lives.send(Life::Begins(order.task, Duration::from_micros(life)));
+            let _ = self
+                .lives
+                .send(Life::Begins(order.task, Duration::from_micros(life)));
         }
     }
 
