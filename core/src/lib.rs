@@ -6,7 +6,9 @@
 
 pub mod api;
 pub mod digest;
+pub mod enrol;
 pub mod error;
+pub mod fleet;
 pub mod geo;
 pub mod id;
 pub mod latency;
@@ -21,8 +23,8 @@ pub use digest::Digest;
 pub use error::{Coded, ErrorCode, Fault, ParseError, Problem, Retry};
 pub use geo::GeoPoint;
 pub use id::{
-    AppName, ClusterId, FunctionName, HostName, InstanceId, MessageId, NodeId, RegionName,
-    SecretName, StageName, TenantId, VersionNumber,
+    AppName, ClusterId, EnrolmentId, FunctionName, HostName, InstanceId, JoinTokenId, MessageId,
+    NodeId, RegionName, SecretName, StageName, TenantId, VersionNumber,
 };
 pub use prefix::{ClientPrefix, PrefixMap};
 pub use resources::Resources;
