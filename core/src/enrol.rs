@@ -153,6 +153,22 @@ impl NodeAddresses {
     /// The most host names.
     pub const NAMES_MAX: usize = 8;
 
+    /// The same, with what is not said as it is in `known`.
+    #[must_use]
+    pub fn or(&self, known: &Self) -> Self {
+        let names = if self.names.is_empty() {
+            &known.names
+        } else {
+            &self.names
+        };
+        Self {
+            gateway: self.gateway,
+            admin: self.admin,
+            peer: self.peer.or(known.peer),
+            names: names.clone(),
+        }
+    }
+
     /// Refuses what others cannot reach.
     ///
     /// # Errors
@@ -266,7 +282,7 @@ pub struct RenewRequest {
     pub serial: String,
     /// When this was asked, by the node's clock.
     pub at: Timestamp,
-    /// Where others reach the node.
+    /// Where others reach the node; other addresses and names stay as they were if they are absent.
     pub addresses: NodeAddresses,
     /// The signature of [`RenewRequest::signed_text`] by the present certificate's key: ECDSA P-256 with SHA-256 in ASN.1, base64.
     pub signature: String,
@@ -378,7 +394,10 @@ mod tests {
         let id = JoinTokenId::from_uuid(Uuid::from_u128(7));
         let token = JoinToken::new(id, &"aB".repeat(32)).expect("a token");
         let text = token.expose();
-        assert_eq!(format!(" {text}\n").parse::<JoinToken>().expect("own text"), token);
+        assert_eq!(
+            format!(" {text}\n").parse::<JoinToken>().expect("own text"),
+            token
+        );
         assert!(!format!("{token:?}").contains(token.secret()));
         for bad in [&text[..text.len() - 1], &text[1..], "fdn-join.x.y", ""] {
             let error = bad.parse::<JoinToken>().expect_err(bad).to_string();
@@ -413,6 +432,13 @@ mod tests {
             let error = addresses.check().expect_err(bad).to_string();
             assert!(error.contains("advertise"), "{error}");
         }
+        let with_peer = NodeAddresses {
+            peer: Some("192.0.2.1:8082".parse().expect("address")),
+            names: vec!["a.b".parse().expect("name")],
+            ..addresses()
+        };
+        assert_eq!(addresses().or(&with_peer), with_peer);
+        assert_eq!(with_peer.or(&addresses()), with_peer);
         let mut many = addresses();
         many.names = vec!["a.b".parse().expect("name"); 9];
         assert!(many.check().is_err());

@@ -63,9 +63,11 @@ impl Coded for ServiceError {
             Self::Config(_) => ErrorCode::ConfigInvalid,
             Self::AddressTaken { .. } | Self::Listen { .. } => ErrorCode::AddressTaken,
             Self::File { .. } => ErrorCode::DataDirectory,
-            Self::Sealed | Self::Random | Self::Certificate(_) | Self::HttpClient(_) | Self::Metrics(_) => {
-                ErrorCode::Internal
-            }
+            Self::Sealed
+            | Self::Random
+            | Self::Certificate(_)
+            | Self::HttpClient(_)
+            | Self::Metrics(_) => ErrorCode::Internal,
         }
     }
 }

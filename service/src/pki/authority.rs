@@ -72,8 +72,8 @@ impl Authority {
     /// # Errors
     /// When certificate or key cannot be read.
     pub fn load(certificate: &str, key: &Secret) -> Result<Self, ServiceError> {
-        let pair = KeyPair::from_pem(key.expose())
-            .map_err(|_| failed("the authority's key is no key"))?;
+        let pair =
+            KeyPair::from_pem(key.expose()).map_err(|_| failed("the authority's key is no key"))?;
         let issuer = Issuer::from_ca_cert_pem(certificate, pair).map_err(failed)?;
         Ok(Self {
             certificate: certificate.to_owned(),

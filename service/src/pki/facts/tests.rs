@@ -137,7 +137,6 @@ fn requests_that_prove_nothing_are_refused() {
         String::new(),
         "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n".into(),
         good.replace(&line, &swapped),
-        good.replace("REQUEST", "THING").replace("MII", "MIA"),
     ] {
         assert!(PublicKey::of_request(&bad).is_err(), "{bad}");
     }
