@@ -18,6 +18,10 @@ pub struct Metrics {
     pub deploys: IntCounterVec,
     /// Logins by result: `ok`, `wrong`, `throttled`.
     pub logins: IntCounterVec,
+    /// Machines that asked to be let in, by result: `ok`, `refused`, `failed`.
+    pub enrolments: IntCounterVec,
+    /// Certificates renewed, by result: `ok`, `refused`, `failed`.
+    pub renewals: IntCounterVec,
     /// Messages that wait in the outbox.
     pub outbox_depth: IntGauge,
     /// Age of the oldest of them in milliseconds.
@@ -110,6 +114,16 @@ impl Metrics {
             logins: make.counters(
                 "fdn_controller_logins_total",
                 "Logins by result",
+                &["result"],
+            )?,
+            enrolments: make.counters(
+                "fdn_controller_enrolments_total",
+                "Machines that asked to be let in, by result",
+                &["result"],
+            )?,
+            renewals: make.counters(
+                "fdn_controller_renewals_total",
+                "Certificates renewed, by result",
                 &["result"],
             )?,
             outbox_depth: make.gauge(

@@ -5,7 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use fdn_core::api::{AppsSnapshot, DnsSnapshot};
 use fdn_core::{Digest, Problem};
 
-use super::auth::{Authorized, Serve};
+use super::auth::{Authorized, Resolve, Serve};
 use super::error::ApiError;
 use crate::Error;
 use crate::app::snapshot;
@@ -113,7 +113,7 @@ fn span(request: &HttpRequest) -> Result<Option<Span>, Error> {
 )]
 #[get("/dns/v1/snapshot")]
 pub(crate) async fn dns_snapshot(
-    _: Authorized<Serve>,
+    _: Authorized<Resolve>,
     state: Shared,
 ) -> Result<web::Json<DnsSnapshot>, ApiError> {
     Ok(web::Json(snapshot::dns(&state).await?))
