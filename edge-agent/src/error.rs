@@ -38,6 +38,9 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// The machine did not become a node, or its certificate was not renewed.
+    #[error(transparent)]
+    Join(#[from] crate::join::JoinError),
     /// A metric was registered twice.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -52,6 +55,7 @@ impl Coded for Error {
             Self::Broker(error) => error.code(),
             Self::Listener { .. } => ErrorCode::AddressTaken,
             Self::Data { .. } => ErrorCode::DataDirectory,
+            Self::Join(error) => error.code(),
             Self::Metrics(_) => ErrorCode::Internal,
         }
     }

@@ -3,6 +3,7 @@
 mod network;
 mod reports;
 mod resources;
+mod tls;
 
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ pub use network::{
 };
 pub use reports::{AppsSettings, LogsSettings, ReportSettings, StopSettings};
 pub use resources::{CacheSettings, CapacitySettings, CompileSettings, RuntimeSettings, cores};
+pub use tls::TlsSettings;
 
 use crate::error::Error;
 
@@ -45,6 +47,8 @@ pub struct Settings {
     pub controller: ControllerSettings,
     /// What all processes of the network share.
     pub network: NetworkSettings,
+    /// The node's certificate.
+    pub tls: TlsSettings,
     /// The message broker.
     pub broker: BrokerSettings,
     /// What the node offers.
@@ -82,6 +86,7 @@ impl Default for Settings {
             admission: AdmissionSettings::default(),
             controller: ControllerSettings::default(),
             network: NetworkSettings::default(),
+            tls: TlsSettings::default(),
             broker: BrokerSettings::default(),
             capacity: CapacitySettings::default(),
             cache: CacheSettings::default(),
@@ -146,6 +151,15 @@ impl Settings {
                 "controller.snapshot_interval must be at least 100ms",
             ),
             (
+                self.tls.is_whole(),
+                "tls.ca, tls.certificate and tls.key are named together or not at all",
+            ),
+            (
+                self.tls.renew_retry.as_millis() >= 100
+                    && self.tls.renew_retry <= self.tls.renew_retry_max,
+                "tls.renew_retry must be at least 100ms and at most tls.renew_retry_max",
+            ),
+            (
                 (0..=19).contains(&self.runtime.heavy_nice),
                 "runtime.heavy_nice must be from 0 to 19",
             ),
@@ -199,6 +213,9 @@ mod tests {
             "gateway.advertise",
             "broker.password_file",
             "compile.worker",
+            "tls.ca",
+            "tls.certificate",
+            "tls.key",
         ] {
             all.push(extra.to_owned());
         }
@@ -222,7 +239,8 @@ mod tests {
     #[test]
     fn what_cannot_work_is_named() {
         type Change = fn(&mut Settings);
-        let cases: [(&str, Change); 4] = [
+        let cases: [(&str, Change); 5] = [
+            ("tls.key", |s| s.tls.ca = Some("ca.pem".into())),
             ("admission.slots", |s| s.admission.slots = 0),
             ("speed", |s| s.speed = 0.0),
             ("cache.size", |s| s.cache.size = ByteSize::from_bytes(1)),

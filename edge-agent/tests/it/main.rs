@@ -4,6 +4,7 @@
 mod bodies;
 mod calls;
 mod deploy;
+mod fleet;
 mod logs;
 mod misbehaviour;
 mod operations;

@@ -10,6 +10,7 @@ use actix_web::http::header;
 use actix_web::web::{self, Bytes};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
 use fdn_core::api::AppsSnapshot;
+use fdn_core::fleet::FleetDesired;
 use fdn_core::message::AppDesired;
 use fdn_core::{AppName, Digest, Revision};
 use fdn_service::secret::Secret;
@@ -20,6 +21,7 @@ struct State {
     artifacts: Mutex<BTreeMap<String, Bytes>>,
     apps: Mutex<BTreeMap<AppName, AppDesired>>,
     revision: Mutex<Revision>,
+    fleet: Mutex<Option<FleetDesired>>,
     /// Artifact requests that are answered with other octets of the same length.
     corrupt: AtomicUsize,
     /// Artifact requests that break off in the middle.
@@ -97,6 +99,11 @@ impl FakeController {
         }
     }
 
+    /// What operators said, told with the next snapshot.
+    pub(crate) fn set_fleet(&self, fleet: FleetDesired) {
+        *self.state.fleet.lock().expect("lock") = Some(fleet);
+    }
+
     pub(crate) fn corrupt_next(&self, requests: usize) {
         self.state.corrupt.store(requests, Ordering::SeqCst);
     }
@@ -143,6 +150,7 @@ async fn apps(request: HttpRequest, state: web::Data<State>) -> HttpResponse {
     let snapshot = AppsSnapshot {
         revision: *state.revision.lock().expect("lock"),
         apps: state.apps.lock().expect("lock").values().cloned().collect(),
+        fleet: state.fleet.lock().expect("lock").clone(),
     };
     state.snapshots.fetch_add(1, Ordering::SeqCst);
     HttpResponse::Ok().json(snapshot)
