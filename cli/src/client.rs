@@ -9,7 +9,12 @@ use fdn_core::api::{
     AppDetail, AppSummary, ClusterInfo, DeployResponse, Explanation, LoginRequest, LoginResponse,
     NetworkInfo, NodeInfo, RollbackRequest,
 };
-use fdn_core::{AppName, ClientPrefix, Problem, Timestamp, VersionNumber};
+use fdn_core::fleet::{
+    ClusterDetail, CreateCluster, CreateJoinToken, CreatedJoinToken, JoinTokenInfo, NodeDetail,
+};
+use fdn_core::{
+    AppName, ClientPrefix, ClusterId, JoinTokenId, NodeId, Problem, Timestamp, VersionNumber,
+};
 use fdn_service::secret::Secret;
 use reqwest::multipart::Form;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -116,6 +121,88 @@ impl Client {
     /// As [`Self::network`].
     pub async fn nodes(&self) -> Result<Vec<NodeInfo>, CliError> {
         read(self.request(Method::GET, &["v1", "nodes"])?).await
+    }
+
+    /// Makes a cluster.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn create_cluster(&self, wish: &CreateCluster) -> Result<ClusterInfo, CliError> {
+        read(self.request(Method::POST, &["v1", "clusters"])?.json(wish)).await
+    }
+
+    /// One cluster.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn cluster(&self, cluster: &ClusterId) -> Result<ClusterDetail, CliError> {
+        read(self.request(Method::GET, &["v1", "clusters", cluster.as_str()])?).await
+    }
+
+    /// One node.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn node(&self, node: &NodeId) -> Result<NodeDetail, CliError> {
+        read(self.request(Method::GET, &["v1", "nodes", node.as_str()])?).await
+    }
+
+    /// Lets a node take no new work.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn drain(&self, node: &NodeId) -> Result<NodeDetail, CliError> {
+        read(self.request(Method::POST, &["v1", "nodes", node.as_str(), "drain"])?).await
+    }
+
+    /// Lets a node take work again.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn uncordon(&self, node: &NodeId) -> Result<NodeDetail, CliError> {
+        read(self.request(Method::POST, &["v1", "nodes", node.as_str(), "uncordon"])?).await
+    }
+
+    /// Removes a node.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn remove_node(&self, node: &NodeId, force: bool) -> Result<(), CliError> {
+        let request = self.request(Method::DELETE, &["v1", "nodes", node.as_str()])?;
+        send(request.query(&[("force", force)])).await.map(drop)
+    }
+
+    /// Makes a join token.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn create_join_token(
+        &self,
+        wish: &CreateJoinToken,
+    ) -> Result<CreatedJoinToken, CliError> {
+        read(
+            self.request(Method::POST, &["v1", "join-tokens"])?
+                .json(wish),
+        )
+        .await
+    }
+
+    /// All join tokens.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn join_tokens(&self) -> Result<Vec<JoinTokenInfo>, CliError> {
+        read(self.request(Method::GET, &["v1", "join-tokens"])?).await
+    }
+
+    /// Takes a join token back.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn revoke_join_token(&self, id: JoinTokenId) -> Result<(), CliError> {
+        send(self.request(Method::DELETE, &["v1", "join-tokens", &id.to_string()])?)
+            .await
+            .map(drop)
     }
 
     /// All apps.

@@ -68,10 +68,21 @@ impl Exit {
             | ErrorCode::AddressTaken
             | ErrorCode::DataDirectory
             | ErrorCode::InputInvalid
+            | ErrorCode::CsrInvalid
+            | ErrorCode::JoinInsecure
             | ErrorCode::WorkflowInvalid => Self::Usage,
-            ErrorCode::Unauthenticated | ErrorCode::Forbidden => Self::Denied,
+            ErrorCode::Unauthenticated
+            | ErrorCode::Forbidden
+            | ErrorCode::JoinTokenUnknown
+            | ErrorCode::JoinTokenExpired
+            | ErrorCode::JoinTokenUsedUp
+            | ErrorCode::JoinTokenRevoked
+            | ErrorCode::JoinElsewhere
+            | ErrorCode::CertificateRefused => Self::Denied,
             ErrorCode::NotFound | ErrorCode::UnknownHost => Self::NotFound,
-            ErrorCode::Conflict => Self::Conflict,
+            ErrorCode::Conflict | ErrorCode::NodeNameTaken | ErrorCode::NodeAtWork => {
+                Self::Conflict
+            }
             ErrorCode::FunctionTimeout => Self::Timeout,
             ErrorCode::UploadIncomplete
             | ErrorCode::DatabaseFailed

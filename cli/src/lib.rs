@@ -50,6 +50,8 @@ pub async fn run(
         Command::Rollback(args) => commands::rollback::run(args, env, console).await,
         Command::Delete(args) => commands::delete::run(args, env, console).await,
         Command::Explain(args) => commands::explain::run(args, env, console).await,
+        Command::Cluster(args) => commands::cluster::run(&args.command, env, console).await,
+        Command::Node(args) => commands::node::run(&args.command, env, console).await,
         Command::Clusters(args) => commands::list::clusters(args, env, console).await,
         Command::Nodes(args) => commands::list::nodes(args, env, console).await,
         Command::New(args) => commands::new::run(args, console),

@@ -7,6 +7,7 @@ use fdn_core::{Coded, ErrorCode, Fault, ParseError, Retry};
 use fdn_runtime::validate::ValidateError;
 use fdn_service::ServiceError;
 
+use crate::app::enrol::EnrolError;
 use crate::artifacts::ArtifactError;
 use crate::store::{MaybeContended, StoreError};
 use crate::upload::UploadError;
@@ -45,6 +46,9 @@ pub enum Error {
     /// Placement.
     #[error(transparent)]
     Placement(#[from] fdn_scheduling::Error),
+    /// A machine cannot be let in, or a node not be changed.
+    #[error(transparent)]
+    Enrol(#[from] EnrolError),
     /// A setting is not valid.
     #[error("configuration: {0}")]
     Config(String),
@@ -95,6 +99,22 @@ impl Error {
         Self::Config(text.into())
     }
 
+    /// A cluster that does not exist.
+    pub(crate) fn no_cluster(cluster: &fdn_core::ClusterId) -> Self {
+        Self::NotFound {
+            what: format!("cluster {cluster}"),
+            hint: "`fdn cluster list` shows what exists, `fdn cluster create` makes one",
+        }
+    }
+
+    /// A node that does not exist.
+    pub(crate) fn no_node(node: &fdn_core::NodeId) -> Self {
+        Self::NotFound {
+            what: format!("node {node}"),
+            hint: "`fdn node list` shows what exists",
+        }
+    }
+
     /// An app that does not exist.
     pub(crate) fn no_app(app: &fdn_core::AppName) -> Self {
         Self::NotFound {
@@ -117,6 +137,7 @@ impl Coded for Error {
             Self::Manifest(error) => error.code(),
             Self::Parse(error) => error.code(),
             Self::Placement(error) => error.code(),
+            Self::Enrol(error) => error.code(),
             Self::Config(_) => ErrorCode::ConfigInvalid,
             Self::NotFound { .. } => ErrorCode::NotFound,
             Self::Conflict(_) => ErrorCode::Conflict,

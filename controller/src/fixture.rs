@@ -21,8 +21,10 @@ pub(crate) fn status(node: &str, cluster: &str) -> NodeStatus {
         free: room,
         slots: 4,
         busy: 0,
+        waiting: 0,
         queued_work: Millis::ZERO,
         draining: false,
+        stages: None,
         apps: Vec::new(),
         devices: Vec::new(),
     }

@@ -20,6 +20,10 @@ pub struct Metrics {
     pub logins: IntCounterVec,
     /// Usage records that nodes handed over, by result.
     pub usage_records: IntCounterVec,
+    /// Machines that asked to be let in, by result: `ok`, `refused`, `failed`.
+    pub enrolments: IntCounterVec,
+    /// Certificates renewed, by result: `ok`, `refused`, `failed`.
+    pub renewals: IntCounterVec,
     /// Messages that wait in the outbox.
     pub outbox_depth: IntGauge,
     /// Age of the oldest of them in milliseconds.
@@ -117,6 +121,16 @@ impl Metrics {
             usage_records: make.counters(
                 "fdn_controller_usage_records_total",
                 "Usage records that nodes handed over",
+                &["result"],
+            )?,
+            enrolments: make.counters(
+                "fdn_controller_enrolments_total",
+                "Machines that asked to be let in, by result",
+                &["result"],
+            )?,
+            renewals: make.counters(
+                "fdn_controller_renewals_total",
+                "Certificates renewed, by result",
                 &["result"],
             )?,
             outbox_depth: make.gauge(

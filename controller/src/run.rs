@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tracing::info;
 
 use crate::Error;
-use crate::app::login;
+use crate::app::{authority, login};
 use crate::dispatch::{consumer, publisher};
 use crate::http;
 use crate::reconcile::Planner;
@@ -63,6 +63,7 @@ impl Controller {
             .local_addr()
             .map_err(|e| Error::Internal(format!("the listener has no address: {e}")))?;
         let state = Arc::new(State::open(settings, broker, compiler).await?);
+        authority::ensure(&state, fdn_service::now()).await?;
         let password = login::first_user(&state).await?;
         state.readiness.set("store", true, "");
         let server = http::start(listener, Arc::clone(&state))?;

@@ -13,6 +13,7 @@ use fdn_service::secret::{self, Secret};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::Error;
+use crate::app::fleet::standing;
 use crate::app::login::Logins;
 use crate::artifacts::Artifacts;
 use crate::geo::{Geo, RttTable};
@@ -93,12 +94,15 @@ impl State {
         let now = fdn_service::now();
         let mut connection = store.read().await?;
         let statuses = node_status_list(&mut connection).await?;
+        let standing = standing(&mut connection).await?;
         let rtts = rtt_list(&mut connection).await?;
         drop(connection);
+        let mut live = Live::new(statuses, settings.planner.nodes_max, now);
+        live.set_standing(standing);
         Ok(Self {
             uploads: Uploads::open(&settings, compiler)?,
             logins: Logins::new(&settings.accounts),
-            live: Mutex::new(Live::new(statuses, settings.planner.nodes_max, now)),
+            live: Mutex::new(live),
             demand: Mutex::new(Demand::new(settings.planner.demand_pending)),
             rtt: Mutex::new(RttTable::new(&settings.geo, rtts)),
             http: fdn_service::http_client::build(Duration::from_secs(3600))?,

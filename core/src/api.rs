@@ -1,13 +1,38 @@
 //! Bodies of the controller's HTTP API, shared by controller, CLI, agents and DNS, and documented by OpenAPI.
 //!
-//! Paths under `/v1/` are for people and their tools (session token in `Authorization: Bearer`); paths under `/agent/v1/` and
-//! `/dns/v1/` are for the network's own processes (network token, same header). Errors are [`crate::Problem`]s.
+//! Paths under `/v1/` are for people and their tools (session token in `Authorization: Bearer`); paths under `/agent/v1/`, `/internal/v1/`
+//! and `/dns/v1/` are for the network's own processes (network token or a node's own, same header). A machine that joins brings its join
+//! token in the body, one that renews its certificate a signature. Errors are [`crate::Problem`]s.
+//!
+//! [`CreateCluster`]: crate::fleet::CreateCluster
+//! [`ClusterDetail`]: crate::fleet::ClusterDetail
+//! [`NodeDetail`]: crate::fleet::NodeDetail
+//! [`CreateJoinToken`]: crate::fleet::CreateJoinToken
+//! [`CreatedJoinToken`]: crate::fleet::CreatedJoinToken
+//! [`JoinTokenInfo`]: crate::fleet::JoinTokenInfo
+//! [`EnrolRequest`]: crate::enrol::EnrolRequest
+//! [`EnrolResponse`]: crate::enrol::EnrolResponse
+//! [`RenewRequest`]: crate::enrol::RenewRequest
+//! [`RenewResponse`]: crate::enrol::RenewResponse
+//! [`LeaseRequest`]: crate::enrol::LeaseRequest
+//! [`LeaseResponse`]: crate::enrol::LeaseResponse
 //!
 //! | call | body | answer |
 //! | --- | --- | --- |
 //! | `POST /v1/login` | [`LoginRequest`] | [`LoginResponse`] |
 //! | `GET /v1/network` | | [`NetworkInfo`] |
 //! | `GET /v1/clusters`, `GET /v1/nodes` | | [`ClusterInfo`]s, [`NodeInfo`]s |
+//! | `POST /v1/clusters` | [`CreateCluster`] | [`ClusterInfo`] |
+//! | `GET /v1/clusters/{cluster}` | | [`ClusterDetail`] |
+//! | `GET /v1/nodes/{node}` | | [`NodeDetail`] |
+//! | `POST /v1/nodes/{node}/drain`, `POST /v1/nodes/{node}/uncordon` | | [`NodeDetail`] |
+//! | `DELETE /v1/nodes/{node}?force=BOOL` | | 204 |
+//! | `POST /v1/join-tokens` | [`CreateJoinToken`] | [`CreatedJoinToken`] |
+//! | `GET /v1/join-tokens` | | [`JoinTokenInfo`]s |
+//! | `DELETE /v1/join-tokens/{token}` | | 204 |
+//! | `POST /v1/nodes/enrol` | [`EnrolRequest`] | [`EnrolResponse`] |
+//! | `POST /v1/nodes/renew` | [`RenewRequest`] | [`RenewResponse`] |
+//! | `POST /internal/v1/clusters/{cluster}/head-lease` | [`LeaseRequest`] | [`LeaseResponse`] |
 //! | `GET /v1/apps` | | [`AppSummary`]s |
 //! | `POST /v1/apps/{app}/versions` | multipart: `manifest` (TOML, optional), `secrets` (JSON object, optional), `component` | [`DeployResponse`] |
 //! | `GET /v1/apps/{app}` | | [`AppDetail`] |
@@ -28,6 +53,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::digest::Digest;
+use crate::fleet::{FleetDesired, NodeState};
 use crate::geo::GeoPoint;
 use crate::id::{
     AppName, ClusterId, FunctionName, HostName, InstanceId, NodeId, RegionName, VersionNumber,
@@ -121,6 +147,10 @@ pub struct NodeInfo {
     pub version: String,
     /// Whether it told how it is within the last seconds.
     pub alive: bool,
+    /// How it is, in one word.
+    pub state: NodeState,
+    /// Whether it is to take no new work; `state` tells how far that is.
+    pub cordoned: bool,
     /// When it last did.
     pub seen_at: Timestamp,
     /// What it has.
@@ -334,6 +364,9 @@ pub struct AppsSnapshot {
     pub revision: Revision,
     /// The apps that exist.
     pub apps: Vec<AppDesired>,
+    /// The machines; absent from a controller that knows nothing of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetDesired>,
 }
 
 /// Everything a DNS server answers from.

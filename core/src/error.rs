@@ -140,6 +140,17 @@ codes! {
     NoClusterFits,      "FDN-6001", Dependency, Later, 503, "no cluster has room for the app";
     WorkflowInvalid,    "FDN-6002", Caller, Never, 422, "the workflow is not valid";
 
+    JoinTokenUnknown,   "FDN-7001", Caller, Never, 403, "the join token is not known";
+    JoinTokenExpired,   "FDN-7002", Caller, Never, 403, "the join token has expired";
+    JoinTokenUsedUp,    "FDN-7003", Caller, Never, 403, "the join token has let in as many machines as it may";
+    JoinTokenRevoked,   "FDN-7004", Caller, Never, 403, "the join token was taken back";
+    JoinElsewhere,      "FDN-7005", Caller, Never, 403, "the join token is for another region or cluster";
+    NodeNameTaken,      "FDN-7006", Caller, Never, 409, "another node has this name";
+    CsrInvalid,         "FDN-7007", Caller, Never, 422, "the certificate signing request cannot be used";
+    CertificateRefused, "FDN-7008", Caller, Never, 403, "the node's certificate does not count";
+    NodeAtWork,         "FDN-7009", Caller, Later, 409, "the node still takes or does work";
+    JoinInsecure,       "FDN-7010", Caller, Never, 400, "secrets would travel unprotected";
+
     Internal,           "FDN-9001", Internal, Later, 500, "something in the network itself went wrong";
 }
 

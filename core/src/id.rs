@@ -281,6 +281,19 @@ uuid_type!(
     "batch id"
 );
 
+uuid_type!(
+    /// A join token; the id is not secret, the token is.
+    JoinTokenId,
+    "jtk",
+    "join token id"
+);
+uuid_type!(
+    /// One enrolment of a node: it changes when the node joins anew.
+    EnrolmentId,
+    "enr",
+    "enrolment id"
+);
+
 /// The number of a function version: 1, 2, 3 … within its function, never given twice.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,

@@ -7,7 +7,9 @@
 pub mod api;
 pub mod device;
 pub mod digest;
+pub mod enrol;
 pub mod error;
+pub mod fleet;
 pub mod geo;
 pub mod id;
 pub mod latency;
@@ -23,8 +25,9 @@ pub use digest::Digest;
 pub use error::{Coded, ErrorCode, Fault, ParseError, Problem, Retry};
 pub use geo::GeoPoint;
 pub use id::{
-    AppName, BatchId, ClusterId, DeviceId, FunctionName, HostName, InstanceId, InvocationId,
-    MessageId, NodeId, RegionName, SecretName, StageName, TenantId, VersionNumber,
+    AppName, BatchId, ClusterId, DeviceId, EnrolmentId, FunctionName, HostName, InstanceId,
+    InvocationId, JoinTokenId, MessageId, NodeId, RegionName, SecretName, StageName, TenantId,
+    VersionNumber,
 };
 pub use prefix::{ClientPrefix, PrefixMap};
 pub use resources::Resources;

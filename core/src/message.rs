@@ -7,7 +7,7 @@
 //!
 //! | message | from | to | lost? |
 //! | --- | --- | --- | --- |
-//! | [`AppDesired`] | controller | every node | repaired by snapshot |
+//! | [`AppDesired`], [`FleetDesired`] | controller | every node | repaired by snapshot |
 //! | [`BindingsDesired`], [`NetworkDesired`] | controller | every DNS server | repaired by snapshot |
 //! | [`NodeStatus`] | agent | controllers | the next one says it again |
 //! | [`DemandReport`], [`RttReport`] | DNS, agent | controllers | an estimate, seen again with the next client |
@@ -20,6 +20,7 @@ use utoipa::ToSchema;
 
 use crate::device::DeviceStatus;
 use crate::digest::Digest;
+use crate::fleet::FleetDesired;
 use crate::geo::GeoPoint;
 use crate::id::{
     AppName, ClusterId, FunctionName, HostName, MessageId, NodeId, RegionName, SecretName,
@@ -99,6 +100,8 @@ impl Channel {
 pub enum Message {
     /// What an app should be on every node.
     AppDesired(AppDesired),
+    /// Who takes no new work, whose certificate no longer counts.
+    FleetDesired(FleetDesired),
     /// What DNS should answer for an app.
     BindingsDesired(BindingsDesired),
     /// The clusters, their gateways and the latency map.
@@ -116,7 +119,7 @@ impl Message {
     #[must_use]
     pub const fn channel(&self) -> Channel {
         match self {
-            Self::AppDesired(_) => Channel::Agents,
+            Self::AppDesired(_) | Self::FleetDesired(_) => Channel::Agents,
             Self::BindingsDesired(_) | Self::NetworkDesired(_) => Channel::Dns,
             Self::NodeStatus(_) | Self::DemandReport(_) | Self::RttReport(_) => Channel::Controller,
         }
@@ -127,6 +130,7 @@ impl Message {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::AppDesired(_) => "app_desired",
+            Self::FleetDesired(_) => "fleet_desired",
             Self::BindingsDesired(_) => "bindings_desired",
             Self::NetworkDesired(_) => "network_desired",
             Self::NodeStatus(_) => "node_status",
@@ -309,15 +313,47 @@ pub struct NodeStatus {
     pub slots: u32,
     /// How many run now.
     pub busy: u32,
+    /// How many wait for a slot, an instance or their app.
+    #[serde(default)]
+    pub waiting: u32,
     /// Expected work of the calls that run or wait, at speed 1.
     pub queued_work: Millis,
     /// Whether new calls should go elsewhere.
     pub draining: bool,
+    /// Where scaling tasks that came to this node ended; absent if it schedules no instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stages: Option<StageCounts>,
     /// Its apps.
     pub apps: Vec<AppObserved>,
     /// Its GPU devices and who holds slices of them.
     #[serde(default)]
     pub devices: Vec<DeviceStatus>,
+}
+
+/// Where scaling tasks ended, counted since the agent started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StageCounts {
+    /// Placed on the node that they came to first.
+    pub local: u64,
+    /// Placed on one of the two nodes that were probed.
+    pub probe: u64,
+    /// Placed by the global stage.
+    pub global: u64,
+    /// Refused, with a reason.
+    pub refused: u64,
+}
+
+impl StageCounts {
+    /// The sum of both, stage by stage.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            local: self.local.saturating_add(other.local),
+            probe: self.probe.saturating_add(other.probe),
+            global: self.global.saturating_add(other.global),
+            refused: self.refused.saturating_add(other.refused),
+        }
+    }
 }
 
 /// Who asked a DNS server for what.

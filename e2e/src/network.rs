@@ -71,6 +71,8 @@ pub struct Network {
     pub dns_address: SocketAddr,
     /// The port of all gateways.
     pub gateway_port: u16,
+    /// The port of all admin listeners.
+    pub admin_port: u16,
 }
 
 struct Agent {
@@ -85,6 +87,23 @@ impl Network {
     /// # Errors
     /// When a part does not start; its log is part of the message.
     pub async fn start() -> Result<Self> {
+        let mut network = Self::without_nodes().await?;
+        for (r, region) in REGIONS.iter().enumerate() {
+            for n in 0..NODES {
+                let name = format!("{}-{}", region.name, n + 1);
+                network.write_agent(&name, region, gateway(r, n), network.admin_port)?;
+                network.add(&name, gateway(r, n));
+                network.start_agent(&name).await?;
+            }
+        }
+        Ok(network)
+    }
+
+    /// Starts controller and DNS with what they need; nodes join later.
+    ///
+    /// # Errors
+    /// When a part does not start; its log is part of the message.
+    pub async fn without_nodes() -> Result<Self> {
         let addresses: Vec<IpAddr> = (0..REGIONS.len())
             .flat_map(|r| (0..NODES).map(move |n| gateway(r, n)))
             .collect();
@@ -100,26 +119,14 @@ impl Network {
             api: SocketAddr::new(local, ports::local()),
             dns_address: SocketAddr::new(local, ports::local()),
             gateway_port,
+            admin_port: ports::free(&addresses),
         };
-        let admin_port = ports::free(&addresses);
         let database = network.postgres.database()?;
         network.write_secrets()?;
         network.write_controller(&database.url)?;
         network.write_dns(SocketAddr::new(local, ports::local()))?;
         network.start_controller().await?;
         network.start_dns().await?;
-        for (r, region) in REGIONS.iter().enumerate() {
-            for n in 0..NODES {
-                let name = format!("{}-{}", region.name, n + 1);
-                network.write_agent(&name, region, gateway(r, n), admin_port)?;
-                network.agents.push(Agent {
-                    name: name.clone(),
-                    gateway: gateway(r, n),
-                    process: None,
-                });
-                network.start_agent(&name).await?;
-            }
-        }
         Ok(network)
     }
 
@@ -241,6 +248,49 @@ impl Network {
         Ok(())
     }
 
+    fn add(&mut self, name: &str, gateway: IpAddr) {
+        if self.agents.iter().all(|agent| agent.name != name) {
+            self.agents.push(Agent {
+                name: name.to_owned(),
+                gateway,
+                process: None,
+            });
+        }
+    }
+
+    /// Joins a machine as node `n` of a region by `fdn-edge-agent join`, with a token in a file; what that printed, if it went well.
+    /// [`Network::start_agent`] starts it then.
+    ///
+    /// # Errors
+    /// What it printed, if it went wrong.
+    pub fn join(
+        &mut self,
+        name: &str,
+        (region, n): (usize, usize),
+        token: &str,
+        more: &[&str],
+    ) -> Result<String> {
+        let file = self.path("join.token");
+        std::fs::write(&file, token)?;
+        let output = std::process::Command::new(binary("fdn-edge-agent"))
+            .args(["join", &format!("http://{}", self.api), "--node", name])
+            .arg("--token-file")
+            .arg(&file)
+            .arg("--data")
+            .arg(self.path(name))
+            .arg("--config")
+            .arg(self.path(&format!("{name}.toml")))
+            .args(["--address", &gateway(region, n).to_string()])
+            .args(["--gateway-port", &self.gateway_port.to_string()])
+            .args(["--admin-port", &self.admin_port.to_string()])
+            .args(more)
+            .output()?;
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        ensure!(output.status.success(), "{}", text(&output.stderr));
+        self.add(name, gateway(region, n));
+        Ok(text(&output.stdout))
+    }
+
     /// Kills the controller as a power loss would.
     pub fn kill_controller(&mut self) {
         self.controller = None;
@@ -303,6 +353,12 @@ impl Network {
     #[must_use]
     pub fn gateways(&self, region: usize) -> BTreeSet<IpAddr> {
         (0..NODES).map(|n| gateway(region, n)).collect()
+    }
+
+    /// The address of one node.
+    #[must_use]
+    pub fn node(&self, region: usize, n: usize) -> IpAddr {
+        gateway(region, n)
     }
 
     /// The names of all agents.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use actix_http::header::HeaderValue;
 use fdn_bus::{SharedBroker, Subscription};
 use fdn_core::MessageId;
+use fdn_core::enrol::NodeAddresses;
 use fdn_core::message::Channel;
 use fdn_devices::{DeviceMetrics, Devices};
 use fdn_service::admin::AdminServer;
@@ -24,10 +25,12 @@ use uuid::Uuid;
 use crate::apps::{Apps, AppsParts, CONDITION_APPS, CONDITION_STATE};
 use crate::artifacts::{ArtifactCache, CacheParts, Fetcher, Machine};
 use crate::error::Error;
+use crate::fleet::{Fleet, Work};
 use crate::gateway::GatewayServer;
 use crate::gateway::admission::Admission;
 use crate::gateway::routes::Routes;
 use crate::gateway::service::Gateway;
+use crate::join::{Controller, RenewParts, Renewer};
 use crate::logs::{self, LogAccess, LogHub};
 use crate::metrics::Metrics;
 use crate::rtt::RttTable;
@@ -70,6 +73,7 @@ struct Shared {
     rtt: Arc<RttTable>,
     usage: Spool,
     devices: Devices,
+    fleet: Arc<Fleet>,
     draining: Arc<AtomicBool>,
     changed: Arc<Notify>,
     stop: CancellationToken,
@@ -132,15 +136,19 @@ impl Agent {
             move |config| logs::routes(config, &access),
         )?;
         let reporter = shared.reporter(apps.clone(), gateway.address(), admin.address());
-        let tasks = vec![
+        let fleet = Arc::clone(&shared.fleet);
+        let renewer = shared.renewer(&reporter.identity)?;
+        let mut tasks = vec![
             shell,
-            tokio::spawn(consume(deliveries, apps.clone(), stop.clone())),
+            tokio::spawn(consume(deliveries, apps.clone(), fleet, stop.clone())),
+            tokio::spawn(shared.follow_fleet()),
             tokio::spawn(shared.puller(apps).run(stop.clone())),
             tokio::spawn(Arc::clone(&reporter).run_status(stop.clone())),
             tokio::spawn(reporter.run_rtt(stop.clone())),
-            tokio::spawn(shared.shipper().run(stop)),
+            tokio::spawn(shared.shipper().run(stop.clone())),
         ];
         let watch = shared.watch_devices()?;
+        tasks.extend(renewer.map(|renewer| tokio::spawn(renewer.run(stop))));
         let node = &shared.settings.node;
         info!(%node, gateway = %gateway.address(), admin = %admin.address(), "the agent listens");
         Ok(Self {
@@ -208,9 +216,12 @@ impl Shared {
         readiness.set(CONDITION_ACCEPTING, true, "");
         let spool_metrics = SpoolMetrics::new(&metrics.registry, &settings.node)?;
         let folder = settings.data.join("usage");
+        let state = settings.data.join("state");
+        let fleet = Fleet::open(state, settings.node.clone(), settings.tls.clone())?;
         Ok(Self {
             usage: Spool::open(&folder, settings.usage.clone(), spool_metrics)?,
             devices: devices(&settings, &metrics)?,
+            fleet: Arc::new(fleet),
             token: secret::read(&settings.network.token_file)?,
             client: http_client::build(settings.controller.read_timeout.as_duration())?,
             routes: Arc::default(),
@@ -311,6 +322,7 @@ impl Shared {
             metrics: self.metrics.clone(),
             rtt: Arc::clone(&self.rtt),
             draining: Arc::clone(&self.draining),
+            fleet: Arc::clone(&self.fleet),
             changed: Arc::clone(&self.changed),
             sequence: AtomicU64::new(0),
             connected: AtomicBool::new(true),
@@ -343,12 +355,55 @@ impl Shared {
         })
     }
 
+    /// Keeps the node's certificate valid, if it has one.
+    fn renewer(&self, identity: &Identity) -> Result<Option<Renewer>, Error> {
+        if self.settings.tls.certificate.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Renewer::new(RenewParts {
+            controller: Controller::new(&self.settings.controller.url)?,
+            tls: self.settings.tls.clone(),
+            token_file: self.settings.network.token_file.clone(),
+            addresses: NodeAddresses {
+                gateway: identity.gateway,
+                admin: identity.admin,
+                peer: None,
+                names: Vec::new(),
+            },
+            fleet: Arc::clone(&self.fleet),
+            expires: self.metrics.certificate_expires.clone(),
+        })))
+    }
+
+    /// Shows whether the node takes new work, and tells the controller at once when that changes.
+    fn follow_fleet(&self) -> impl Future<Output = ()> + use<> {
+        let mut views = self.fleet.subscribe();
+        let (readiness, changed) = (self.readiness.clone(), Arc::clone(&self.changed));
+        let (stopping, stop) = (Arc::clone(&self.draining), self.stop.clone());
+        let takes_work = self.metrics.takes_work.clone();
+        async move {
+            loop {
+                let work = views.borrow_and_update().work();
+                takes_work.set(i64::from(work == Work::Taken));
+                if !stopping.load(Ordering::Relaxed) {
+                    readiness.set(CONDITION_ACCEPTING, work == Work::Taken, why(work));
+                }
+                changed.notify_one();
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    next = views.changed() => if next.is_err() { return },
+                }
+            }
+        }
+    }
+
     fn puller(&self, apps: Apps) -> SnapshotPuller {
         SnapshotPuller {
             client: self.client.clone(),
             settings: self.settings.controller.clone(),
             token: self.token.clone(),
             apps,
+            fleet: Arc::clone(&self.fleet),
             broker: Arc::clone(&self.broker),
             metrics: self.metrics.clone(),
         }
@@ -367,4 +422,11 @@ fn devices(settings: &Settings, metrics: &Metrics) -> Result<Devices, Error> {
         boot: boot.trim().to_owned(),
         now: fdn_service::now,
     })?)
+/// Why a node does not take new work.
+const fn why(work: Work) -> &'static str {
+    match work {
+        Work::Taken => "",
+        Work::Cordoned => "an operator drains this node",
+        Work::Removed => "this node was removed from the network",
+    }
 }

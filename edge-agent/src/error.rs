@@ -44,6 +44,9 @@ pub enum Error {
     /// The book of devices cannot be used.
     #[error("the book of GPU devices")]
     Devices(#[from] fdn_devices::BindError),
+    /// The machine did not become a node, or its certificate was not renewed.
+    #[error(transparent)]
+    Join(#[from] crate::join::JoinError),
     /// A metric was registered twice.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -60,6 +63,7 @@ impl Coded for Error {
             Self::Data { .. } => ErrorCode::DataDirectory,
             Self::Usage(error) => error.code(),
             Self::Devices(error) => error.code(),
+            Self::Join(error) => error.code(),
             Self::Metrics(_) => ErrorCode::Internal,
         }
     }

@@ -15,14 +15,18 @@
 //! - [`usage`] writes a record of each call to disk before its answer is whole, and hands it to the controller.
 //! - [`logs`] keeps the last lines of each app and hands them to followers.
 //! - [`status`] and [`rtt`] tell the controller how the node is and how far its clients are.
+//! - [`join`] makes a machine a node and keeps its certificate valid; [`fleet`] holds what operators said of nodes: drained, removed.
 //!
 //! With controller and broker away, everything that is deployed is served on, also after a restart.
 
 pub mod agent;
 pub mod apps;
 pub mod artifacts;
+pub mod disk;
 pub mod error;
+pub mod fleet;
 pub mod gateway;
+pub mod join;
 pub mod logs;
 pub mod metrics;
 pub mod rtt;

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 use fdn_bus::{AmqpBroker, AmqpOptions, Limits};
 use fdn_core::{Coded, ErrorCode};
+use fdn_edge_agent::join::{JoinArgs, Joined, join};
 use fdn_edge_agent::{Agent, Error, Settings};
 use fdn_service::{config, logs, signal};
 use tracing::info;
@@ -18,8 +19,29 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// One node of the function delivery network: gateway and function instances.
 #[derive(Debug, Parser)]
-#[command(name = "fdn-edge-agent", version)]
+#[command(
+    name = "fdn-edge-agent",
+    version,
+    args_conflicts_with_subcommands = true
+)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs the node (also what happens without a command).
+    Run(RunArguments),
+    /// Makes this machine a node of a network, with a join token.
+    Join(Box<JoinArgs>),
+}
+
+/// How the node is run.
+#[derive(Debug, Args)]
+struct RunArguments {
     /// The configuration file (TOML); `FDN_SECTION__KEY` variables override it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -39,7 +61,13 @@ fn main() -> ExitCode {
     {
         return fdn_runtime::compile_worker_main(arguments);
     }
-    match run(&Arguments::parse()) {
+    let arguments = Arguments::parse();
+    let done = match &arguments.command {
+        Some(Command::Join(args)) => join_network(args),
+        Some(Command::Run(args)) => run(args),
+        None => run(&arguments.run),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);
@@ -68,7 +96,7 @@ fn complain(error: &Error) {
     clippy::print_stdout,
     reason = "what was asked for with --check-config and --print-config"
 )]
-fn run(arguments: &Arguments) -> Result<(), Error> {
+fn run(arguments: &RunArguments) -> Result<(), Error> {
     let settings: Settings = config::load(arguments.config.as_deref(), &[])?;
     settings.check()?;
     if arguments.print_config {
@@ -80,14 +108,36 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         return Ok(());
     }
     logs::init(&settings.log);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    runtime()?.block_on(serve(settings))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Error> {
+    tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|source| Error::Listener {
             what: "runtime's",
             source,
-        })?;
-    runtime.block_on(serve(settings))
+        })
+}
+
+#[allow(
+    clippy::print_stdout,
+    reason = "the answer to a person who joins a machine"
+)]
+fn join_network(args: &JoinArgs) -> Result<(), Error> {
+    let (summary, before) = match runtime()?.block_on(join(args, fdn_service::now()))? {
+        Joined::New(summary) => (summary, false),
+        Joined::Before(summary) => (summary, true),
+    };
+    let identity = &summary.facts.identity;
+    let has = if before { "had joined" } else { "has joined" };
+    println!("node {} {has} cluster {}", identity.node, identity.cluster);
+    println!(
+        "start it: fdn-edge-agent run --config {}",
+        summary.config.display()
+    );
+    Ok(())
 }
 
 async fn serve(settings: Settings) -> Result<(), Error> {

@@ -21,6 +21,7 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use crate::apps::{Apps, Observed};
+use crate::fleet::{Fleet, Work};
 use crate::gateway::admission::Admission;
 use crate::metrics::Metrics;
 use crate::rtt::RttTable;
@@ -76,6 +77,8 @@ pub struct Reporter {
     pub rtt: Arc<RttTable>,
     /// Whether the node is stopping.
     pub draining: Arc<AtomicBool>,
+    /// What operators said of the node.
+    pub fleet: Arc<Fleet>,
     /// Rung when a status should be sent at once.
     pub changed: Arc<Notify>,
     /// Counts statuses.
@@ -173,11 +176,20 @@ impl Reporter {
             },
             slots: self.admission.slots(),
             busy: self.admission.busy(),
+            waiting: self.waiting(),
             queued_work: queued_work(identity.speed, &observed),
-            draining: self.draining.load(Ordering::Relaxed),
+            draining: self.draining.load(Ordering::Relaxed)
+                || self.fleet.view().work() != Work::Taken,
+            stages: None,
             apps: observed.iter().map(app_observed).collect(),
             devices: self.devices.status(),
         }
+    }
+
+    /// Calls that wait for a slot or for their app.
+    fn waiting(&self) -> u32 {
+        let waiting = self.metrics.waiting.get() + self.metrics.held.get();
+        u32::try_from(waiting).unwrap_or(0)
     }
 
     fn show_engine(&self) {

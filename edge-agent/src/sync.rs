@@ -1,10 +1,12 @@
 //! How desired state comes to the node: messages from the broker as they happen, and snapshots from the controller over HTTP for
 //! whatever was missed. Both end in the same rule, "newer wins" ([`crate::apps::state`]).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_bus::{Deliveries, Delivery, Recent, SharedBroker};
 use fdn_core::api::AppsSnapshot;
+use fdn_core::fleet::FleetDesired;
 use fdn_core::message::{Message, SCHEMA};
 use fdn_service::CancellationToken;
 use fdn_service::secret::Secret;
@@ -13,6 +15,7 @@ use tracing::{info, warn};
 use crate::apps::backoff::pause;
 use crate::apps::{Apps, Stopped};
 use crate::artifacts::without_url;
+use crate::fleet::Fleet;
 use crate::metrics::Metrics;
 use crate::settings::ControllerSettings;
 
@@ -24,7 +27,12 @@ const RECONNECT_CHECK: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 
 /// Takes in messages until `stop` is cancelled or the broker has ended for good.
-pub async fn consume(mut deliveries: Deliveries, apps: Apps, stop: CancellationToken) {
+pub async fn consume(
+    mut deliveries: Deliveries,
+    apps: Apps,
+    fleet: Arc<Fleet>,
+    stop: CancellationToken,
+) {
     let mut recent = Recent::new(RECENT);
     loop {
         let delivery = tokio::select! {
@@ -32,13 +40,18 @@ pub async fn consume(mut deliveries: Deliveries, apps: Apps, stop: CancellationT
             delivery = deliveries.next() => delivery,
         };
         let Some(delivery) = delivery else { return };
-        if take(delivery, &apps, &mut recent).await.is_err() {
+        if take(delivery, &apps, &fleet, &mut recent).await.is_err() {
             return;
         }
     }
 }
 
-async fn take(delivery: Delivery, apps: &Apps, recent: &mut Recent) -> Result<(), Stopped> {
+async fn take(
+    delivery: Delivery,
+    apps: &Apps,
+    fleet: &Arc<Fleet>,
+    recent: &mut Recent,
+) -> Result<(), Stopped> {
     let envelope = delivery.envelope();
     if envelope.schema > SCHEMA {
         warn!(
@@ -48,22 +61,35 @@ async fn take(delivery: Delivery, apps: &Apps, recent: &mut Recent) -> Result<()
         delivery.reject();
         return Ok(());
     }
-    let Message::AppDesired(desired) = &envelope.message else {
-        warn!(
-            kind = envelope.message.kind(),
-            "a message that is not for nodes"
-        );
-        delivery.reject();
-        return Ok(());
-    };
     let id = envelope.id;
     // Dropped without a verdict when the agent stops, the delivery comes again to the next start.
-    apps.desired(desired.clone()).await?;
+    match &envelope.message {
+        Message::AppDesired(desired) => apps.desired(desired.clone()).await?,
+        Message::FleetDesired(desired) => take_fleet(fleet, desired.clone()).await,
+        other => {
+            warn!(kind = other.kind(), "a message that is not for nodes");
+            delivery.reject();
+            return Ok(());
+        }
+    }
     if !recent.insert(id) {
         info!(%id, "a message came twice");
     }
     delivery.ack();
     Ok(())
+}
+
+/// Takes in what operators said. What cannot be kept now comes again with the next snapshot.
+async fn take_fleet(fleet: &Arc<Fleet>, desired: FleetDesired) {
+    let fleet = Arc::clone(fleet);
+    let applied = tokio::task::spawn_blocking(move || fleet.apply(desired)).await;
+    match applied {
+        Ok(Ok(_)) => {}
+        Ok(Err(failure)) => {
+            warn!(%failure, "what operators said of nodes cannot be kept; what was kept before counts");
+        }
+        Err(failure) => warn!(%failure, "taking in what operators said broke"),
+    }
 }
 
 /// Reads snapshots from the controller.
@@ -74,8 +100,10 @@ pub struct SnapshotPuller {
     pub settings: ControllerSettings,
     /// The network token.
     pub token: Secret,
-    /// Who takes them in.
+    /// Who takes the apps in.
     pub apps: Apps,
+    /// Who takes in what operators said.
+    pub fleet: Arc<Fleet>,
     /// Watched for reconnects.
     pub broker: SharedBroker,
     /// Tells whether the controller answers.
@@ -156,7 +184,10 @@ impl SnapshotPuller {
             }
             body.extend_from_slice(&chunk);
         }
-        let snapshot: AppsSnapshot = serde_json::from_slice(&body)?;
+        let mut snapshot: AppsSnapshot = serde_json::from_slice(&body)?;
+        if let Some(desired) = snapshot.fleet.take() {
+            take_fleet(&self.fleet, desired).await;
+        }
         Ok(self.apps.snapshot(snapshot).await?)
     }
 }

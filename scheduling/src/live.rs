@@ -102,6 +102,8 @@ mod tests {
             busy,
             queued_work: Millis::new(queued),
             draining: false,
+            waiting: 0,
+            stages: None,
             apps: Vec::new(),
             devices: Vec::new(),
         }

@@ -46,6 +46,9 @@ pub enum ServiceError {
     /// The operating system gave no randomness.
     #[error("the operating system gave no random numbers")]
     Random,
+    /// A certificate or key could not be made or read.
+    #[error("certificates: {0}")]
+    Certificate(String),
     /// The HTTP client could not be made.
     #[error("the HTTP client could not be made")]
     HttpClient(#[source] reqwest::Error),
@@ -60,9 +63,11 @@ impl Coded for ServiceError {
             Self::Config(_) => ErrorCode::ConfigInvalid,
             Self::AddressTaken { .. } | Self::Listen { .. } => ErrorCode::AddressTaken,
             Self::File { .. } => ErrorCode::DataDirectory,
-            Self::Sealed | Self::Random | Self::HttpClient(_) | Self::Metrics(_) => {
-                ErrorCode::Internal
-            }
+            Self::Sealed
+            | Self::Random
+            | Self::Certificate(_)
+            | Self::HttpClient(_)
+            | Self::Metrics(_) => ErrorCode::Internal,
         }
     }
 }

@@ -37,6 +37,13 @@ impl Secret {
         Ok(Self(hex::encode(random_bytes::<32>()?)))
     }
 
+    /// A secret that follows from this one and `context`, and tells nothing of either: HMAC-SHA-256 (RFC 2104), as hexadecimal digits.
+    #[must_use]
+    pub fn derive(&self, context: &str) -> Self {
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, self.0.as_bytes());
+        Self(hex::encode(ring::hmac::sign(&key, context.as_bytes())))
+    }
+
     /// Whether `other` is the same text, in time that does not depend on where they differ.
     #[must_use]
     pub fn matches(&self, other: &str) -> bool {
@@ -160,6 +167,9 @@ mod tests {
         write(&path, &Secret::new("next")).expect("written");
         assert_eq!(read(&path).expect("read").expose(), "next");
         assert!(first.matches(first.expose()) && !first.matches("next"));
+        assert_eq!(first.derive("a"), first.derive("a"));
+        assert_ne!(first.derive("a"), first.derive("b"));
+        assert_ne!(first.derive("a"), Secret::new("next").derive("a"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The command line: every command, its arguments and their help.
 
+mod fleet;
 mod shared;
 
 use std::net::SocketAddr;
@@ -12,6 +13,10 @@ use fdn_core::{AppName, ClientPrefix, DurationMs, ParseError, VersionNumber};
 use crate::console::ColorChoice;
 use crate::exit::TABLE as EXIT_CODES;
 pub use crate::up::args::UpArgs;
+pub use fleet::{
+    ClusterArgs, ClusterCommand, CreateClusterArgs, DescribeClusterArgs, DrainArgs, NodeArgs,
+    NodeCommand, OneNodeArgs, RemoveNodeArgs, TokenArgs,
+};
 pub use shared::{ConnectArgs, OutputArgs, WaitArgs};
 
 const STYLES: Styles = Styles::styled()
@@ -83,6 +88,10 @@ pub enum Command {
     Delete(DeleteArgs),
     /// Show why a client's calls go to one cluster and not to another
     Explain(ExplainArgs),
+    /// Make, list and describe clusters
+    Cluster(ClusterArgs),
+    /// Let machines in, see, drain and remove them
+    Node(NodeArgs),
     /// List the clusters
     Clusters(ShowArgs),
     /// List the nodes

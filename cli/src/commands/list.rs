@@ -1,4 +1,4 @@
-//! `fdn list`, `fdn clusters`, `fdn nodes`.
+//! `fdn list`, `fdn clusters` (`fdn cluster list`), `fdn nodes` (`fdn node list`).
 
 use fdn_core::Timestamp;
 use fdn_core::api::{AppSummary, ClusterInfo, NodeInfo};
@@ -42,7 +42,7 @@ pub async fn clusters(
     console: &mut Console,
 ) -> Result<(), CliError> {
     let rows = client(&args.connect, env)?.clusters().await?;
-    let nothing = "no cluster has told that it exists; start fdn-edge-agent or fdn up";
+    let nothing = "there is no cluster; make one with fdn cluster create, or start fdn up";
     console.report(
         args.output.output,
         &Listing {
@@ -63,7 +63,7 @@ pub async fn nodes(
     console: &mut Console,
 ) -> Result<(), CliError> {
     let rows = client(&args.connect, env)?.nodes().await?;
-    let nothing = "no node has told that it exists; start fdn-edge-agent or fdn up";
+    let nothing = "there is no node; let one in with fdn node token, or start fdn up";
     console.report(
         args.output.output,
         &Listing {
@@ -162,7 +162,7 @@ impl Row for NodeInfo {
         vec![
             self.node.to_string(),
             self.cluster.to_string(),
-            if self.alive { "alive" } else { "lost" }.to_owned(),
+            super::node::state(self),
             self.gateway.to_string(),
             format!("{}/{}", self.busy, self.slots),
             format!("{ready}/{}", self.apps.len()),

@@ -1,5 +1,6 @@
 //! The commands: one module each, one function `run` in each.
 
+pub mod cluster;
 pub mod completions;
 pub mod delete;
 pub mod deploy;
@@ -11,6 +12,7 @@ pub mod list;
 pub mod login;
 pub mod logs;
 pub mod new;
+pub mod node;
 pub mod rollback;
 pub mod sim;
 pub mod version;

@@ -1,8 +1,10 @@
 //! What each command prints in each format, as golden files.
 
+use fdn_cli::commands::cluster::DescribedCluster;
 use fdn_cli::commands::deploy::Deployed;
 use fdn_cli::commands::describe::Described;
 use fdn_cli::commands::explain::Explained;
+use fdn_cli::commands::node::DescribedNode;
 use fdn_cli::output::{Format, Listing, Report, render};
 use serde::Serialize;
 
@@ -40,6 +42,7 @@ fn lists_are_printed_as_reviewed() {
     );
     check("clusters", &listing(&sample::clusters()));
     check("nodes", &listing(&sample::nodes()));
+    check("join-tokens", &listing(&sample::join_tokens()));
 }
 
 #[test]
@@ -63,6 +66,20 @@ fn pages_are_printed_as_reviewed() {
         },
     );
     check("explain", &Explained(&sample::explanation()));
+    check(
+        "node",
+        &DescribedNode {
+            detail: &sample::node_detail(),
+            now: sample::NOW,
+        },
+    );
+    check(
+        "cluster",
+        &DescribedCluster {
+            detail: &sample::cluster_detail(),
+            now: sample::NOW,
+        },
+    );
     check(
         "deploy",
         &Deployed::new(&sample::deployed("hello"), Some(8080)),

@@ -6,6 +6,7 @@ mod commands;
 mod deploy;
 mod doctor;
 mod end_to_end;
+mod fleet;
 mod golden;
 mod golden_output;
 mod help;

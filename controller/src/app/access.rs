@@ -3,12 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-use fdn_core::{Digest, ParseError};
+use fdn_core::{ClusterId, Digest, NodeId, ParseError};
+use fdn_service::secret::Secret;
 
 use crate::Error;
 use crate::state::State;
 use crate::store::StoreError;
 use crate::store::account::{token_find, token_touch};
+use crate::store::enrolment::{EnrolmentRow, enrolment_get};
 
 /// A token's last use is noted once in this many milliseconds.
 const TOUCH_MS: u128 = 60_000;
@@ -52,8 +54,12 @@ pub enum Right {
     Read,
     /// Deploy, roll back, delete.
     Manage,
-    /// Be part of the network: agents and DNS servers.
+    /// Let machines in, drain and remove them.
+    Operate,
+    /// Be a node of the network.
     Serve,
+    /// Be a DNS server of the network.
+    Resolve,
 }
 
 impl Right {
@@ -63,7 +69,9 @@ impl Right {
         match self {
             Self::Read => "look at apps",
             Self::Manage => "change apps",
+            Self::Operate => "run the network's machines",
             Self::Serve => "serve the network",
+            Self::Resolve => "answer for the network",
         }
     }
 }
@@ -78,8 +86,15 @@ pub enum Caller {
         /// What the user is.
         role: Role,
     },
-    /// A process of the network.
+    /// A process of the network that holds its token.
     Network,
+    /// A node that was let in.
+    Node {
+        /// Its name.
+        node: NodeId,
+        /// Its cluster.
+        cluster: ClusterId,
+    },
 }
 
 impl fmt::Display for Caller {
@@ -87,6 +102,7 @@ impl fmt::Display for Caller {
         match self {
             Self::User { name, .. } => f.write_str(name),
             Self::Network => f.write_str("the network token"),
+            Self::Node { node, .. } => write!(f, "node {node}"),
         }
     }
 }
@@ -100,7 +116,7 @@ impl Caller {
                 Self::User {
                     role: Role::Admin, ..
                 },
-                Right::Read | Right::Manage,
+                Right::Read | Right::Manage | Right::Operate,
             )
             | (
                 Self::User {
@@ -108,9 +124,13 @@ impl Caller {
                 },
                 Right::Read,
             )
-            | (Self::Network, Right::Serve) => true,
-            (Self::User { .. }, Right::Serve | Right::Manage)
-            | (Self::Network, Right::Read | Right::Manage) => false,
+            | (Self::Network, Right::Serve | Right::Resolve)
+            | (Self::Node { .. }, Right::Serve) => true,
+            (Self::User { .. }, Right::Manage | Right::Operate | Right::Serve | Right::Resolve)
+            | (Self::Network, Right::Read | Right::Manage | Right::Operate)
+            | (Self::Node { .. }, Right::Read | Right::Manage | Right::Operate | Right::Resolve) => {
+                false
+            }
         }
     }
 }
@@ -133,6 +153,8 @@ pub async fn authorize(state: &State, token: Option<&str>, right: Right) -> Resu
     };
     let caller = if state.token.matches(token) {
         Caller::Network
+    } else if let Some(node) = token.strip_prefix(NODE_PREFIX) {
+        self::node(state, node).await?
     } else {
         user(state, token).await?
     };
@@ -144,6 +166,56 @@ pub async fn authorize(state: &State, token: Option<&str>, right: Right) -> Resu
             right: right.as_str(),
         })
     }
+}
+
+/// What the token of a node begins with.
+const NODE_PREFIX: &str = "fdn-node.";
+
+/// The token by which one enrolment of a node is known. It follows from the network token, so that it need not be kept and any controller can
+/// say it, and from the enrolment, so that it ends with it.
+#[must_use]
+pub fn node_token(network: &Secret, enrolment: &EnrolmentRow) -> Secret {
+    let EnrolmentRow { node, id, .. } = enrolment;
+    let proof = network.derive(&format!("fdn-node-token\n{node}\n{id}"));
+    Secret::new(format!("{NODE_PREFIX}{node}.{}", proof.expose()))
+}
+
+/// The node whose token, without its beginning, is `token`.
+async fn node(state: &State, token: &str) -> Result<Caller, Error> {
+    let unknown = Error::Unauthenticated(
+        "the node's token is not known: the node was removed, or joined anew; join with a new join token",
+    );
+    let name = token
+        .split_once('.')
+        .and_then(|(name, _)| name.parse().ok());
+    let Some(name) = name else {
+        return Err(unknown);
+    };
+    let mut connection = state.store.read().await?;
+    let row = enrolment_get(&mut connection, &name).await?;
+    let row = row.filter(|row| row.removed_at.is_none());
+    match row {
+        Some(row) if node_token(&state.token, &row).matches(&format!("{NODE_PREFIX}{token}")) => {
+            Ok(Caller::Node {
+                node: row.node,
+                cluster: row.cluster,
+            })
+        }
+        _ => Err(unknown),
+    }
+}
+
+/// The token by which a node knows its controllers: its own if it was let in with a join token, else the network's.
+///
+/// # Errors
+/// When the store fails.
+pub async fn token_for(state: &State, node: &NodeId) -> Result<Secret, Error> {
+    let mut connection = state.store.read().await?;
+    let row = enrolment_get(&mut connection, node).await?;
+    Ok(match row {
+        Some(row) if row.removed_at.is_none() => node_token(&state.token, &row),
+        _ => state.token.clone(),
+    })
 }
 
 async fn user(state: &State, token: &str) -> Result<Caller, Error> {
@@ -177,14 +249,49 @@ mod tests {
             name: "u".to_owned(),
             role,
         };
-        for (caller, read, manage, serve) in [
-            (user(Role::Admin), true, true, false),
-            (user(Role::Viewer), true, false, false),
-            (Caller::Network, false, false, true),
+        let node = Caller::Node {
+            node: "n".parse().expect("node"),
+            cluster: "c".parse().expect("cluster"),
+        };
+        let rights = [
+            Right::Read,
+            Right::Manage,
+            Right::Operate,
+            Right::Serve,
+            Right::Resolve,
+        ];
+        for (caller, expected) in [
+            (user(Role::Admin), [true, true, true, false, false]),
+            (user(Role::Viewer), [true, false, false, false, false]),
+            (Caller::Network, [false, false, false, true, true]),
+            (node, [false, false, false, true, false]),
         ] {
-            let has = [Right::Read, Right::Manage, Right::Serve].map(|right| caller.has(right));
-            assert_eq!(has, [read, manage, serve], "{caller}");
+            assert_eq!(rights.map(|right| caller.has(right)), expected, "{caller}");
         }
+    }
+
+    #[test]
+    fn a_nodes_token_ends_with_its_enrolment() {
+        let row = |id: u128| EnrolmentRow {
+            node: "n".parse().expect("node"),
+            id: fdn_core::EnrolmentId::from_uuid(uuid::Uuid::from_u128(id)),
+            cluster: "c".parse().expect("cluster"),
+            token: fdn_core::JoinTokenId::from_uuid(uuid::Uuid::from_u128(1)),
+            addresses: fdn_core::enrol::NodeAddresses {
+                gateway: "192.0.2.1:80".parse().expect("address"),
+                admin: "192.0.2.1:81".parse().expect("address"),
+                peer: None,
+                names: Vec::new(),
+            },
+            enrolled_at: fdn_core::Timestamp(1),
+            removed_at: None,
+        };
+        let network = Secret::new("network");
+        let token = node_token(&network, &row(1));
+        assert_eq!(token, node_token(&network, &row(1)));
+        assert_ne!(token, node_token(&network, &row(2)), "it joined anew");
+        assert_ne!(token, node_token(&Secret::new("other"), &row(1)));
+        assert!(!token.expose().contains("network"));
     }
 
     #[test]

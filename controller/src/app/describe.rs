@@ -6,6 +6,7 @@ use fdn_core::api::{
     AppDetail, AppSummary, BindingInfo, ClusterInfo, NetworkInfo, NodeInfo, NodeProgress,
     VersionInfo,
 };
+use fdn_core::fleet::NodeState;
 use fdn_core::message::{AppObserved, AppPhase};
 use fdn_core::{AppName, ClusterId, Resources, Revision, Timestamp};
 
@@ -29,17 +30,8 @@ pub fn network(state: &State) -> NetworkInfo {
     }
 }
 
-/// All nodes, by name.
-#[must_use]
-pub fn nodes(state: &State) -> Vec<NodeInfo> {
-    let now = fdn_service::now();
-    lock(&state.live)
-        .nodes()
-        .map(|seen| node(seen, now))
-        .collect()
-}
-
-fn node(seen: &Seen, now: Timestamp) -> NodeInfo {
+/// A node as it was last heard.
+pub(super) fn node(seen: &Seen, now: Timestamp) -> NodeInfo {
     let status = &seen.status;
     NodeInfo {
         node: status.node.clone(),
@@ -48,6 +40,8 @@ fn node(seen: &Seen, now: Timestamp) -> NodeInfo {
         admin: status.admin,
         version: status.version.clone(),
         alive: seen.alive(now),
+        state: NodeState::of(status, seen.alive(now)),
+        cordoned: false,
         seen_at: seen.at,
         capacity: status.capacity,
         free: status.free,
@@ -57,13 +51,8 @@ fn node(seen: &Seen, now: Timestamp) -> NodeInfo {
     }
 }
 
-/// All clusters, by name.
-#[must_use]
-pub fn clusters(state: &State) -> Vec<ClusterInfo> {
-    clusters_of(&lock(&state.live), fdn_service::now())
-}
-
-fn clusters_of(live: &Live, now: Timestamp) -> Vec<ClusterInfo> {
+/// The clusters that nodes tell of, by name.
+pub(super) fn clusters_of(live: &Live, now: Timestamp) -> Vec<ClusterInfo> {
     let mut infos: BTreeMap<ClusterId, ClusterInfo> = live
         .clusters()
         .into_iter()

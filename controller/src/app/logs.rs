@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::debug;
 
+use super::access::token_for;
 use crate::Error;
 use crate::state::{State, lock};
 use crate::store::app::app_get;
@@ -237,10 +238,17 @@ async fn read_node(
         "http://{address}/logs/{app}?follow={}&tail={}",
         query.follow, query.tail
     );
+    let token = match token_for(state, node).await {
+        Ok(token) => token,
+        Err(error) => {
+            debug!(%node, %error, "a node's token cannot be read");
+            return last;
+        }
+    };
     let answer = state
         .http
         .get(url)
-        .bearer_auth(state.token.expose())
+        .bearer_auth(token.expose())
         .send()
         .await
         .and_then(reqwest::Response::error_for_status);

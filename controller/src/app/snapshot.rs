@@ -4,6 +4,7 @@
 use fdn_core::AppName;
 use fdn_core::api::{AppsSnapshot, DnsSnapshot};
 
+use super::authority::fleet_desired;
 use crate::Error;
 use crate::reconcile::desired::{app_desired, bindings_desired, versions_of};
 use crate::reconcile::network;
@@ -26,8 +27,13 @@ pub async fn apps(state: &State) -> Result<AppsSnapshot, Error> {
         let versions = versions_of(&mut tx, &app).await?;
         apps.push(app_desired(&app, &versions));
     }
+    let fleet = fleet_desired(&mut tx, revision, fdn_service::now()).await?;
     tx.commit().await.map_err(StoreError::from)?;
-    Ok(AppsSnapshot { revision, apps })
+    Ok(AppsSnapshot {
+        revision,
+        apps,
+        fleet: Some(fleet),
+    })
 }
 
 /// Everything that DNS servers are told.

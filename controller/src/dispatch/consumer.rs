@@ -102,6 +102,10 @@ fn take_in(state: &State, envelope: &Envelope) -> Result<&'static str, ()> {
                 }
                 Observation::Routine => "used",
                 Observation::Stale => "stale",
+                Observation::Removed => {
+                    warn!(node = %status.node, "a node that was removed still reports; stop its agent");
+                    "removed"
+                }
                 Observation::Refused => {
                     warn!(node = %status.node, "a node beyond planner.nodes_max is ignored");
                     "refused"
@@ -132,8 +136,9 @@ fn take_in(state: &State, envelope: &Envelope) -> Result<&'static str, ()> {
             }
             Ok("used")
         }
-        Message::AppDesired(_) | Message::BindingsDesired(_) | Message::NetworkDesired(_) => {
-            Err(())
-        }
+        Message::AppDesired(_)
+        | Message::FleetDesired(_)
+        | Message::BindingsDesired(_)
+        | Message::NetworkDesired(_) => Err(()),
     }
 }

@@ -34,6 +34,20 @@ impl Needs for Manage {
     const RIGHT: Right = Right::Manage;
 }
 
+/// [`Right::Operate`].
+pub(crate) struct Operate;
+
+impl Needs for Operate {
+    const RIGHT: Right = Right::Operate;
+}
+
+/// [`Right::Resolve`].
+pub(crate) struct Resolve;
+
+impl Needs for Resolve {
+    const RIGHT: Right = Right::Resolve;
+}
+
 /// [`Right::Serve`].
 pub(crate) struct Serve;
 

@@ -6,6 +6,8 @@
 mod auth;
 mod console;
 mod error;
+mod fleet;
+mod machines;
 mod multipart;
 mod network;
 mod observe;
@@ -49,8 +51,6 @@ macro_rules! operations {
 operations! {
     people::login,
     people::network_get,
-    people::cluster_list,
-    people::node_list,
     people::app_list,
     people::app_deploy,
     people::app_get,
@@ -58,6 +58,20 @@ operations! {
     people::app_delete,
     people::app_explain,
     people::app_logs,
+    fleet::cluster_list,
+    fleet::cluster_create,
+    fleet::cluster_get,
+    fleet::node_list,
+    fleet::node_get,
+    fleet::node_drain,
+    fleet::node_uncordon,
+    fleet::node_remove,
+    fleet::join_token_create,
+    fleet::join_token_list,
+    fleet::join_token_revoke,
+    machines::node_enrol,
+    machines::node_renew,
+    machines::head_lease,
     network::agent_apps,
     network::agent_artifact,
     network::agent_usage,
@@ -81,7 +95,7 @@ impl utoipa::Modify for Security {
         components.add_security_scheme("session", bearer("A token from `POST /v1/login`."));
         components.add_security_scheme(
             "network",
-            bearer("The token that the network's own processes share."),
+            bearer("The token that the network's own processes share, or a node's own."),
         );
     }
 }

@@ -7,7 +7,7 @@ use fdn_core::usage::UsageReceipt;
 use fdn_core::{ByteSize, Digest, Problem};
 use futures::StreamExt;
 
-use super::auth::{Authorized, Serve};
+use super::auth::{Authorized, Resolve, Serve};
 use super::error::ApiError;
 use crate::Error;
 use crate::app::{snapshot, usage};
@@ -147,7 +147,7 @@ async fn read(mut payload: web::Payload, limit: ByteSize) -> Result<web::BytesMu
 )]
 #[get("/dns/v1/snapshot")]
 pub(crate) async fn dns_snapshot(
-    _: Authorized<Serve>,
+    _: Authorized<Resolve>,
     state: Shared,
 ) -> Result<web::Json<DnsSnapshot>, ApiError> {
     Ok(web::Json(snapshot::dns(&state).await?))

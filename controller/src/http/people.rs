@@ -7,8 +7,8 @@ use std::sync::Arc;
 use actix_multipart::Multipart;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use fdn_core::api::{
-    AppDetail, AppSummary, ClusterInfo, DeployResponse, Explanation, LogLine, LoginRequest,
-    LoginResponse, NetworkInfo, NodeInfo, RollbackRequest,
+    AppDetail, AppSummary, DeployResponse, Explanation, LogLine, LoginRequest, LoginResponse,
+    NetworkInfo, RollbackRequest,
 };
 use fdn_core::{AppName, Problem};
 use futures::StreamExt;
@@ -65,28 +65,6 @@ pub(crate) async fn login(
 #[get("/v1/network")]
 pub(crate) async fn network_get(_: Authorized<Read>, state: Shared) -> Answer<NetworkInfo> {
     Ok(web::Json(describe::network(&state)))
-}
-
-/// All clusters, by name.
-#[utoipa::path(
-    tag = "network",
-    security(("session" = [])),
-    responses((status = 200, body = [ClusterInfo]), (status = "default", body = Problem, content_type = "application/problem+json"))
-)]
-#[get("/v1/clusters")]
-pub(crate) async fn cluster_list(_: Authorized<Read>, state: Shared) -> Answer<Vec<ClusterInfo>> {
-    Ok(web::Json(describe::clusters(&state)))
-}
-
-/// All nodes, by name.
-#[utoipa::path(
-    tag = "network",
-    security(("session" = [])),
-    responses((status = 200, body = [NodeInfo]), (status = "default", body = Problem, content_type = "application/problem+json"))
-)]
-#[get("/v1/nodes")]
-pub(crate) async fn node_list(_: Authorized<Read>, state: Shared) -> Answer<Vec<NodeInfo>> {
-    Ok(web::Json(describe::nodes(&state)))
 }
 
 /// All apps, by name.

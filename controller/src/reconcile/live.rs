@@ -30,6 +30,8 @@ pub enum Observation {
     Stale,
     /// It was of a node beyond the limit.
     Refused,
+    /// It was of a node that was removed.
+    Removed,
     /// Only load changed.
     Routine,
     /// Something changed that plans or people depend on.
@@ -52,9 +54,21 @@ pub struct Seen {
     replaced: VecDeque<MessageId>,
 }
 
+/// What operators said of nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Let in with a join token: remembered however long they are silent.
+    pub enrolled: BTreeSet<NodeId>,
+    /// To take no new work.
+    pub cordoned: BTreeSet<NodeId>,
+    /// Removed: what they still say is not believed.
+    pub removed: BTreeSet<NodeId>,
+}
+
 /// All nodes as they were last heard.
 #[derive(Debug)]
 pub struct Live {
+    standing: Standing,
     nodes: BTreeMap<NodeId, Seen>,
     nodes_max: usize,
     last_heard: Timestamp,
@@ -120,6 +134,7 @@ impl Live {
     #[must_use]
     pub fn new(stored: Vec<StatusRow>, nodes_max: usize, now: Timestamp) -> Self {
         let mut live = Self {
+            standing: Standing::default(),
             nodes: BTreeMap::new(),
             nodes_max,
             last_heard: now,
@@ -133,6 +148,9 @@ impl Live {
 
     /// Takes a status in.
     pub fn observe(&mut self, status: NodeStatus, now: Timestamp) -> Observation {
+        if self.standing.removed.contains(&status.node) {
+            return Observation::Removed;
+        }
         if now.since(self.last_heard) > STATUS_LIFETIME.as_duration() / 2 {
             self.settles_at = after(now, STATUS_LIFETIME);
             self.nodes.values_mut().for_each(|seen| seen.heard = false);
@@ -172,6 +190,9 @@ impl Live {
 
     /// Takes in what another controller heard and stored.
     pub fn merge(&mut self, row: StatusRow) {
+        if self.standing.removed.contains(&row.status.node) {
+            return;
+        }
         match self.nodes.get_mut(&row.status.node) {
             Some(seen) if row.seen_at <= seen.at || seen.supersedes(&row.status) => {}
             Some(seen) => {
@@ -194,6 +215,40 @@ impl Live {
                 );
             }
         }
+    }
+
+    /// Takes in what operators said; `true` if that changes what DNS servers should be told.
+    pub fn set_standing(&mut self, standing: Standing) -> bool {
+        let before = self.nodes.len();
+        self.nodes
+            .retain(|node, _| !standing.removed.contains(node));
+        let changed = before != self.nodes.len() || standing.cordoned != self.standing.cordoned;
+        self.standing = standing;
+        changed
+    }
+
+    /// What operators said.
+    #[must_use]
+    pub const fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Whether a node is to take no new work, whether or not it has heard of that.
+    #[must_use]
+    pub fn cordoned(&self, node: &NodeId) -> bool {
+        self.standing.cordoned.contains(node)
+    }
+
+    /// Whether a node was heard within the lifetime of a status.
+    #[must_use]
+    pub fn is_alive(&self, node: &NodeId, now: Timestamp) -> bool {
+        self.nodes.get(node).is_some_and(|seen| seen.alive(now))
+    }
+
+    /// One node.
+    #[must_use]
+    pub fn node(&self, node: &NodeId) -> Option<&Seen> {
+        self.nodes.get(node)
     }
 
     /// Whether a node that is silent may be taken for dead.
@@ -264,12 +319,12 @@ impl Live {
         }
     }
 
-    /// Nodes that have been silent since before `before`.
+    /// Nodes that have been silent since before `before` and that nobody let in: those are there until somebody removes them.
     #[must_use]
     pub fn silent_since(&self, before: Timestamp) -> Vec<NodeId> {
         self.nodes
             .iter()
-            .filter(|(_, seen)| seen.at < before)
+            .filter(|(id, seen)| seen.at < before && !self.standing.enrolled.contains(*id))
             .map(|(id, _)| id.clone())
             .collect()
     }

@@ -27,6 +27,8 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::Error;
+use crate::app::authority;
+use crate::app::fleet::standing;
 use crate::error::chain;
 use crate::state::{State, lock};
 use crate::store::app::{AppRow, app_list};
@@ -40,12 +42,15 @@ use crate::store::revision::revision_next;
 use crate::store::rtt::{rtt_delete, rtt_upsert};
 use crate::store::version::{VersionRow, version_list_current};
 use crate::store::{StoreError, in_transaction};
+use live::Standing;
 use place::{Before, difference, place};
 use world::World;
 use write::{Change, change_write};
 
 /// Passes follow each other no faster than this, however often the planner is woken.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How often it is looked whether authorities, certificates and join tokens have ended.
+const CERTIFICATES: Duration = Duration::from_secs(600);
 
 /// What a pass reads.
 struct Inputs {
@@ -56,12 +61,14 @@ struct Inputs {
     demand: Vec<DemandRow>,
     network: Option<NetworkDesired>,
     statuses: Vec<StatusRow>,
+    standing: Standing,
 }
 
 /// The planner.
 pub struct Planner {
     state: Arc<State>,
     told_rtt_at: Option<Timestamp>,
+    kept_at: Option<Timestamp>,
     complaints: BTreeMap<AppName, String>,
 }
 
@@ -72,6 +79,7 @@ impl Planner {
         Self {
             state,
             told_rtt_at: None,
+            kept_at: None,
             complaints: BTreeMap::new(),
         }
     }
@@ -130,6 +138,7 @@ impl Planner {
         let inputs = self.load().await?;
         let (world, settled, clusters) = {
             let mut live = lock(&self.state.live);
+            live.set_standing(inputs.standing.clone());
             for row in &inputs.statuses {
                 live.merge(row.clone());
             }
@@ -142,7 +151,8 @@ impl Planner {
         self.tell_network(&inputs, clusters, now).await?;
         let known = self.plan_apps(&inputs, &world, settled, now).await?;
         lock(&self.state.demand).set_known(known);
-        self.forget_nodes(now).await
+        self.forget_nodes(now).await?;
+        self.keep_certificates(now).await
     }
 
     /// Stores what was heard since the last pass.
@@ -193,6 +203,7 @@ impl Planner {
             demand: demand_list(&mut tx).await?,
             network: network_get(&mut tx).await?,
             statuses: node_status_list(&mut tx).await?,
+            standing: standing(&mut tx).await?,
         };
         tx.commit().await.map_err(StoreError::from)?;
         Ok(inputs)
@@ -320,6 +331,15 @@ impl Planner {
             warn!(%app, reason, "cannot be placed; clients stay where they are");
             self.complaints.insert(app.clone(), reason.clone());
         }
+    }
+
+    /// Makes the next authority in time and forgets what has ended, now and then.
+    async fn keep_certificates(&mut self, now: Timestamp) -> Result<(), Error> {
+        if network::since(self.kept_at, now) >= CERTIFICATES {
+            authority::keep(&self.state, now).await?;
+            self.kept_at = Some(now);
+        }
+        Ok(())
     }
 
     async fn forget_nodes(&self, now: Timestamp) -> Result<(), Error> {

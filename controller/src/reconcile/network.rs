@@ -10,7 +10,7 @@ use super::live::{Live, Seen};
 use crate::geo::RttTable;
 
 /// The clusters with the gateways that may be answered with. A silent node stays in: DNS servers look after the health of gateways themselves, and
-/// faster. A node that drains is left out while there is another one.
+/// faster. A node that drains, or shall drain although it may not have heard of it, is left out while there is another one.
 #[must_use]
 pub fn clusters(live: &Live) -> Vec<ClusterSpec> {
     let mut nodes: BTreeMap<ClusterId, Vec<&Seen>> = BTreeMap::new();
@@ -20,7 +20,8 @@ pub fn clusters(live: &Live) -> Vec<ClusterSpec> {
             .or_default()
             .push(seen);
     }
-    let somebody_serves = live.nodes().any(|seen| !seen.status.draining);
+    let drains = |seen: &Seen| seen.status.draining || live.cordoned(&seen.status.node);
+    let somebody_serves = live.nodes().any(|seen| !drains(seen));
     live.clusters()
         .into_iter()
         .map(|(cluster, (region, location))| {
@@ -28,7 +29,7 @@ pub fn clusters(live: &Live) -> Vec<ClusterSpec> {
                 .get(&cluster)
                 .into_iter()
                 .flatten()
-                .filter(|seen| !seen.status.draining || !somebody_serves)
+                .filter(|seen| !drains(seen) || !somebody_serves)
                 .collect();
             ClusterSpec {
                 cluster,
@@ -89,6 +90,7 @@ pub fn since(last: Option<Timestamp>, now: Timestamp) -> Duration {
 mod tests {
     use fdn_core::message::NodeStatus;
 
+    use super::super::live::Standing;
     use super::*;
     use crate::fixture;
     use crate::geo::Sample;
@@ -126,6 +128,16 @@ mod tests {
             })
             .collect();
         assert_eq!(gateways, [("a", 1, 1), ("b", 0, 0)]);
+        let mut deaf = live(&[("a-1", "a", false), ("a-2", "a", false)]);
+        deaf.set_standing(Standing {
+            cordoned: ["a-2".parse().expect("node")].into(),
+            ..Standing::default()
+        });
+        assert_eq!(
+            clusters(&deaf)[0].gateways.len(),
+            1,
+            "whether or not the node has heard of it"
+        );
         let alone = clusters(&live(&[("a-1", "a", true)]));
         assert_eq!(
             alone[0].gateways.len(),

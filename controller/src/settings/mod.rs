@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 pub use sections::{
     AccountSettings, ArtifactSettings, BrokerSettings, ClientLocation, DatabaseSettings,
-    DispatchSettings, FunctionLogSettings, GeoSettings, NetworkSettings, PlannerSettings,
-    S3Settings, UploadSettings, UsageSettings,
+    DispatchSettings, EnrolmentSettings, FunctionLogSettings, GeoSettings, NetworkSettings,
+    PlannerSettings, S3Settings, UploadSettings, UsageSettings,
 };
 
 /// Everything that can be set.
@@ -34,6 +34,8 @@ pub struct Settings {
     pub workers: usize,
     /// What the processes of the network share.
     pub network: NetworkSettings,
+    /// Letting machines in.
+    pub enrolment: EnrolmentSettings,
     /// The metadata store.
     pub database: DatabaseSettings,
     /// The artifact store.
@@ -69,6 +71,7 @@ impl Default for Settings {
             gateway_port: 8080,
             workers: 2,
             network: NetworkSettings::default(),
+            enrolment: EnrolmentSettings::default(),
             database: DatabaseSettings::default(),
             artifacts: ArtifactSettings::default(),
             broker: BrokerSettings::default(),
@@ -158,6 +161,25 @@ impl Settings {
         rule(
             self.usage.keep >= self.usage.remember && self.usage.remember.as_millis() >= 86_400_000,
             "usage.remember must be at least 24h, and usage.keep no less than that",
+        )?;
+        let enrolment = &self.enrolment;
+        rule(
+            enrolment.certificate_lifetime.as_millis() >= 3_600_000,
+            "enrolment.certificate_lifetime must be at least 1h",
+        )?;
+        rule(
+            enrolment.authority_lifetime.as_millis() / 4
+                >= enrolment.certificate_lifetime.as_millis()
+                    + enrolment.authority_settle.as_millis(),
+            "enrolment.authority_lifetime must be at least four times certificate_lifetime and authority_settle together",
+        )?;
+        rule(
+            enrolment.lease_max.as_millis() >= 1000,
+            "enrolment.lease_max must be at least 1s",
+        )?;
+        rule(
+            enrolment.token_uses_max > 0 && enrolment.tokens_max > 0,
+            "enrolment.token_uses_max and tokens_max must be at least 1",
         )?;
         self.geo
             .locations

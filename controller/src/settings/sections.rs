@@ -26,6 +26,46 @@ impl Default for NetworkSettings {
     }
 }
 
+/// Letting machines in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EnrolmentSettings {
+    /// How long a node's certificate counts; nodes renew it after two thirds.
+    pub certificate_lifetime: DurationMs,
+    /// How long after its end a certificate may still be renewed by a node that was away.
+    pub renew_grace: DurationMs,
+    /// How long the authority that signs certificates counts.
+    pub authority_lifetime: DurationMs,
+    /// How long a new authority is made known before it signs.
+    pub authority_settle: DurationMs,
+    /// The longest life of a join token.
+    pub token_ttl_max: DurationMs,
+    /// The most machines that one join token lets in.
+    pub token_uses_max: u32,
+    /// The most join tokens that can be used at a time.
+    pub tokens_max: u64,
+    /// The longest lease of a cluster's head.
+    pub lease_max: DurationMs,
+    /// The broker's address as nodes reach it; `broker.url` if absent.
+    pub broker_url: Option<String>,
+}
+
+impl Default for EnrolmentSettings {
+    fn default() -> Self {
+        Self {
+            certificate_lifetime: DurationMs::from_secs(720 * 3600),
+            renew_grace: DurationMs::from_secs(720 * 3600),
+            authority_lifetime: DurationMs::from_secs(87_600 * 3600),
+            authority_settle: DurationMs::from_secs(24 * 3600),
+            token_ttl_max: DurationMs::from_secs(720 * 3600),
+            token_uses_max: 1000,
+            tokens_max: 1000,
+            lease_max: DurationMs::from_secs(60),
+            broker_url: None,
+        }
+    }
+}
+
 /// The metadata store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

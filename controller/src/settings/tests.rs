@@ -33,10 +33,11 @@ fn the_sample_file_is_valid_and_explains_every_key() {
 
 #[test]
 fn the_sample_file_shows_every_key() {
-    let settings = Settings {
+    let mut settings = Settings {
         dns: Some(SocketAddr::from(([127, 0, 0, 1], 5300))),
         ..Settings::default()
     };
+    settings.enrolment.broker_url = Some("amqp://fdn@broker".to_owned());
     let all = toml::Table::try_from(&settings).expect("settings are TOML");
     let text = sample();
     for (section, value) in &all {

@@ -13,7 +13,7 @@ pub struct AuditEntry {
     pub at: Timestamp,
     /// Who.
     pub actor: String,
-    /// What: `deploy`, `rollback`, `delete`, `login`.
+    /// What: `deploy`, `rollback`, `delete`, `login`, `node.enrol` and so on.
     pub action: &'static str,
     /// To what.
     pub subject: String,

@@ -10,10 +10,15 @@
 pub mod account;
 pub mod app;
 pub mod audit;
+pub mod authority;
 pub mod binding;
+pub mod cluster;
 pub mod demand;
 pub mod dialect;
+pub mod enrolment;
 mod error;
+pub mod join_token;
+pub mod lease;
 pub mod network;
 pub mod node;
 pub mod outbox;

@@ -1,22 +1,13 @@
-//! Clusters, their nodes, and what nodes last said of themselves.
+//! Nodes, and what they last said of themselves.
 
 use fdn_core::message::NodeStatus;
-use fdn_core::{ClusterId, GeoPoint, NodeId, RegionName, Timestamp};
-use sqlx::{AnyConnection, Row};
+use fdn_core::{NodeId, Timestamp};
+use sqlx::AnyConnection;
 
 use super::StoreError;
-use super::row::{json, number, parsed, stored, to_json};
-
-/// One cluster.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ClusterRow {
-    /// The cluster.
-    pub id: ClusterId,
-    /// Its region.
-    pub region: RegionName,
-    /// Where it is.
-    pub location: GeoPoint,
-}
+use super::cluster::{ClusterRow, cluster_forget_empty, cluster_observe};
+use super::enrolment::enrolment_get;
+use super::row::{json, number, stored, to_json};
 
 /// What a node last said, and when it was heard.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,27 +18,8 @@ pub struct StatusRow {
     pub seen_at: Timestamp,
 }
 
-/// All clusters, by name.
-///
-/// # Errors
-/// When the database fails.
-pub async fn cluster_list(connection: &mut AnyConnection) -> Result<Vec<ClusterRow>, StoreError> {
-    let rows = sqlx::query("SELECT id, region, lat, lon FROM clusters ORDER BY id")
-        .fetch_all(connection)
-        .await?;
-    rows.iter()
-        .map(|row| {
-            let location = GeoPoint::new(row.try_get("lat")?, row.try_get("lon")?);
-            Ok(ClusterRow {
-                id: parsed(row, "id")?,
-                region: parsed(row, "region")?,
-                location: location.map_err(|e| StoreError::corrupt("clusters.lat", e))?,
-            })
-        })
-        .collect()
-}
-
-/// Writes what a node said: its cluster, its place in it, its status. A status that is older than the one held changes nothing.
+/// Writes what a node said: its cluster, its place in it, its status. A status that is older than the one held changes nothing, nor does
+/// one of a node that was removed.
 ///
 /// # Errors
 /// When the database fails.
@@ -56,17 +28,17 @@ pub async fn node_observe(
     seen: &StatusRow,
 ) -> Result<(), StoreError> {
     let (status, seen_at) = (&seen.status, stored(seen.seen_at.get()));
-    sqlx::query(
-        "INSERT INTO clusters (id, region, lat, lon, created_at) VALUES ($1, $2, $3, $4, $5) \
-         ON CONFLICT (id) DO UPDATE SET region = excluded.region, lat = excluded.lat, lon = excluded.lon",
-    )
-    .bind(status.cluster.as_str())
-    .bind(status.region.as_str())
-    .bind(status.location.lat())
-    .bind(status.location.lon())
-    .bind(seen_at)
-    .execute(&mut *connection)
-    .await?;
+    let enrolled = enrolment_get(connection, &status.node).await?;
+    if enrolled.is_some_and(|row| row.removed_at.is_some()) {
+        return Ok(());
+    }
+    let cluster = ClusterRow {
+        id: status.cluster.clone(),
+        region: status.region.clone(),
+        location: status.location,
+        created_by: None,
+    };
+    cluster_observe(connection, &cluster, seen.seen_at).await?;
     sqlx::query(
         "INSERT INTO nodes (id, cluster, gateway, admin, created_at) VALUES ($1, $2, $3, $4, $5) \
          ON CONFLICT (id) DO UPDATE SET cluster = excluded.cluster, gateway = excluded.gateway, admin = excluded.admin",
@@ -115,7 +87,39 @@ pub async fn node_status_list(
         .collect()
 }
 
-/// Forgets a node that has not been seen since `before`, and its cluster if that has none left.
+/// When a node was last heard, as far as that was written.
+///
+/// # Errors
+/// When the database fails.
+pub async fn node_seen_at(
+    connection: &mut AnyConnection,
+    node: &NodeId,
+) -> Result<Option<Timestamp>, StoreError> {
+    let row = sqlx::query("SELECT seen_at FROM node_status WHERE node = $1")
+        .bind(node.as_str())
+        .fetch_optional(connection)
+        .await?;
+    row.map(|row| number(&row, "seen_at").map(Timestamp))
+        .transpose()
+}
+
+/// Forgets a node and what it said.
+///
+/// # Errors
+/// When the database fails.
+pub async fn node_delete(
+    connection: &mut AnyConnection,
+    node: &NodeId,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query("DELETE FROM nodes WHERE id = $1")
+        .bind(node.as_str())
+        .execute(&mut *connection)
+        .await?;
+    cluster_forget_empty(connection).await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// Forgets a node that has not been seen since `before`, and its cluster if that has none left and nobody made it.
 ///
 /// # Errors
 /// When the database fails.
@@ -131,8 +135,6 @@ pub async fn node_forget(
     .bind(stored(before.get()))
     .execute(&mut *connection)
     .await?;
-    sqlx::query("DELETE FROM clusters WHERE id NOT IN (SELECT cluster FROM nodes)")
-        .execute(connection)
-        .await?;
+    cluster_forget_empty(connection).await?;
     Ok(done.rows_affected() > 0)
 }

@@ -40,6 +40,7 @@ fn topic(message: &Message) -> String {
         Message::AppDesired(app) => format!("app/{}", app.app),
         Message::BindingsDesired(bindings) => format!("bindings/{}", bindings.app),
         Message::NetworkDesired(_) => "network".to_owned(),
+        Message::FleetDesired(_) => "fleet".to_owned(),
         Message::NodeStatus(_) | Message::DemandReport(_) | Message::RttReport(_) => {
             format!("report/{}", message.kind())
         }

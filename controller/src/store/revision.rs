@@ -19,6 +19,19 @@ pub async fn revision_next(connection: &mut AnyConnection) -> Result<Revision, S
     number(&row, "value").map(Revision)
 }
 
+/// Locks what [`revision_next`] locks without taking a revision, so that what is then read and written is one step to all controllers; the
+/// last revision taken.
+///
+/// # Errors
+/// When the database fails.
+pub async fn revision_lock(connection: &mut AnyConnection) -> Result<Revision, StoreError> {
+    let row =
+        sqlx::query("UPDATE counters SET value = value WHERE name = 'revision' RETURNING value")
+            .fetch_one(connection)
+            .await?;
+    number(&row, "value").map(Revision)
+}
+
 /// The last revision taken.
 ///
 /// # Errors

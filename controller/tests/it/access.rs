@@ -30,7 +30,11 @@ fn operations() -> Vec<(Method, String, Option<String>)> {
             let digest = format!("sha256:{}", "0".repeat(64));
             all.push((
                 method,
-                path.replace("{app}", "hello").replace("{digest}", &digest),
+                path.replace("{app}", "hello")
+                    .replace("{digest}", &digest)
+                    .replace("{cluster}", "eu-west")
+                    .replace("{node}", "eu-west-1")
+                    .replace("{token}", &format!("jtk_{}", "0".repeat(32))),
                 scheme,
             ));
         }
@@ -42,10 +46,12 @@ fn operations() -> Vec<(Method, String, Option<String>)> {
 async fn every_operation_refuses_strangers() {
     let rig = Rig::start().await;
     let operations = operations();
-    assert!(operations.len() >= 14, "the walk found operations");
+    assert!(operations.len() >= 26, "the walk found operations");
     for (method, path, scheme) in &operations {
         if scheme.is_none() {
-            assert_eq!(path, "/v1/login", "only logging in is open to everybody");
+            // Whoever logs in, joins or renews brings what shows who they are in the body.
+            let open = ["/v1/login", "/v1/nodes/enrol", "/v1/nodes/renew"];
+            assert!(open.contains(&path.as_str()), "{path} is open to everybody");
             continue;
         }
         for request in [
@@ -109,6 +115,17 @@ async fn viewers_look_but_change_nothing() {
     assert_eq!(status(Method::DELETE, "/v1/apps/hello").await, 403);
     assert_eq!(status(Method::POST, "/v1/apps/hello/versions").await, 403);
     assert_eq!(status(Method::POST, "/v1/apps/hello/rollback").await, 403);
+    assert_eq!(status(Method::GET, "/v1/nodes").await, 200);
+    for (method, path) in [
+        (Method::POST, "/v1/clusters"),
+        (Method::POST, "/v1/join-tokens"),
+        (Method::GET, "/v1/join-tokens"),
+        (Method::POST, "/v1/nodes/eu-1/drain"),
+        (Method::POST, "/v1/nodes/eu-1/uncordon"),
+        (Method::DELETE, "/v1/nodes/eu-1"),
+    ] {
+        assert_eq!(status(method, path).await, 403, "{path}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

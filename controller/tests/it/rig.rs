@@ -389,8 +389,10 @@ pub(crate) fn node_at(node: &str, cluster: &str, lat: f64, lon: f64) -> NodeStat
         free: room,
         slots: 4,
         busy: 0,
+        waiting: 0,
         queued_work: Millis::ZERO,
         draining: false,
+        stages: None,
         apps: Vec::new(),
         devices: Vec::new(),
     }

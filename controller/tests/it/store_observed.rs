@@ -1,11 +1,10 @@
 //! The contract of the metadata store for what is observed and what is sent, the same on both databases.
 
 use fdn_controller::store::audit::{AuditEntry, audit_insert, audit_list};
+use fdn_controller::store::cluster::cluster_list;
 use fdn_controller::store::demand::{DemandRow, demand_add, demand_list, demand_trim};
 use fdn_controller::store::network::{network_get, network_set};
-use fdn_controller::store::node::{
-    StatusRow, cluster_list, node_forget, node_observe, node_status_list,
-};
+use fdn_controller::store::node::{StatusRow, node_forget, node_observe, node_status_list};
 use fdn_controller::store::outbox::{outbox_delete, outbox_list, outbox_push, outbox_stats};
 use fdn_controller::store::rtt::{RttRow, rtt_delete, rtt_list, rtt_upsert};
 use fdn_core::message::{Message, NetworkDesired};

@@ -34,6 +34,10 @@ pub struct Metrics {
     pub waiting: IntGauge,
     /// Calls held for an app that is being made ready.
     pub held: IntGauge,
+    /// Whether the node may take new work (1) or is drained or removed (0).
+    pub takes_work: IntGauge,
+    /// When the node's certificate ends, in seconds since 1970; 0 without one.
+    pub certificate_expires: IntGauge,
     /// Client connections accepted.
     pub connections: IntCounter,
     /// First calls of a loaded version: how long loading took.
@@ -180,6 +184,14 @@ impl Metrics {
             busy: make.gauge("calls_busy", "Calls that run.")?,
             waiting: make.gauge("calls_waiting", "Calls that wait for a slot.")?,
             held: make.gauge("calls_held", "Calls held for an app that is made ready.")?,
+            takes_work: make.gauge(
+                "takes_work",
+                "Whether the node may take new work; 0 while it is drained or was removed.",
+            )?,
+            certificate_expires: make.gauge(
+                "certificate_expires_seconds",
+                "When the node's certificate ends, since 1970; 0 without one.",
+            )?,
             connections: make.counter("connections_total", "Client connections accepted.")?,
             cold_start: make.histogram(
                 "cold_start_seconds",

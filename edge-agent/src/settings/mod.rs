@@ -3,6 +3,7 @@
 mod network;
 mod reports;
 mod resources;
+mod tls;
 
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ pub use network::{
 };
 pub use reports::{AppsSettings, LogsSettings, ReportSettings, StopSettings};
 pub use resources::{CacheSettings, CapacitySettings, CompileSettings, RuntimeSettings, cores};
+pub use tls::TlsSettings;
 
 use crate::error::Error;
 
@@ -47,6 +49,8 @@ pub struct Settings {
     pub controller: ControllerSettings,
     /// What all processes of the network share.
     pub network: NetworkSettings,
+    /// The node's certificate.
+    pub tls: TlsSettings,
     /// The message broker.
     pub broker: BrokerSettings,
     /// What the node offers.
@@ -88,6 +92,7 @@ impl Default for Settings {
             admission: AdmissionSettings::default(),
             controller: ControllerSettings::default(),
             network: NetworkSettings::default(),
+            tls: TlsSettings::default(),
             broker: BrokerSettings::default(),
             capacity: CapacitySettings::default(),
             devices: DevicesSettings::default(),
@@ -154,6 +159,15 @@ impl Settings {
                 "controller.snapshot_interval must be at least 100ms",
             ),
             (
+                self.tls.is_whole(),
+                "tls.ca, tls.certificate and tls.key are named together or not at all",
+            ),
+            (
+                self.tls.renew_retry.as_millis() >= 100
+                    && self.tls.renew_retry <= self.tls.renew_retry_max,
+                "tls.renew_retry must be at least 100ms and at most tls.renew_retry_max",
+            ),
+            (
                 (0..=19).contains(&self.runtime.heavy_nice),
                 "runtime.heavy_nice must be from 0 to 19",
             ),
@@ -209,6 +223,9 @@ mod tests {
             "broker.password_file",
             "compile.worker",
             "devices.mps_shm",
+            "tls.ca",
+            "tls.certificate",
+            "tls.key",
         ] {
             all.push(extra.to_owned());
         }
@@ -232,9 +249,10 @@ mod tests {
     #[test]
     fn what_cannot_work_is_named() {
         type Change = fn(&mut Settings);
-        let cases: [(&str, Change); 6] = [
+        let cases: [(&str, Change); 7] = [
             ("devices.max_bindings", |s| s.devices.max_bindings = 0),
             ("usage.size", |s| s.usage.size = ByteSize::from_bytes(1)),
+            ("tls.key", |s| s.tls.ca = Some("ca.pem".into())),
             ("admission.slots", |s| s.admission.slots = 0),
             ("speed", |s| s.speed = 0.0),
             ("cache.size", |s| s.cache.size = ByteSize::from_bytes(1)),

@@ -6,6 +6,7 @@ mod bodies;
 mod calls;
 mod deploy;
 mod devices;
+mod fleet;
 mod logs;
 mod misbehaviour;
 mod operations;

@@ -1,9 +1,10 @@
 //! Values of the API.
 
 use fdn_core::api::*;
+use fdn_core::fleet::*;
 use fdn_core::latency::{LatencyEstimate, LatencySource};
 use fdn_core::manifest::{Manifest, ManifestBounds};
-use fdn_core::message::{AppObserved, AppPhase};
+use fdn_core::message::{AppObserved, AppPhase, NodeStatus, StageCounts};
 use fdn_core::workflow::Workflow;
 use fdn_core::*;
 
@@ -87,6 +88,12 @@ pub(crate) fn nodes() -> Vec<NodeInfo> {
         admin: parse(&format!("127.0.1.{k}:8081")),
         version: "0.1.0".into(),
         alive,
+        state: if alive {
+            NodeState::Alive
+        } else {
+            NodeState::Lost
+        },
+        cordoned: !alive,
         seen_at: ago(seen),
         capacity: Resources::new(MilliCpu(2000), MebiBytes(4096)),
         free: Resources::new(MilliCpu(1900), MebiBytes(4032)),
@@ -103,6 +110,93 @@ pub(crate) fn nodes() -> Vec<NodeInfo> {
             61,
             vec![observed(AppPhase::Compiling, 7)],
         ),
+    ]
+}
+
+/// A node that drains, with a certificate.
+pub(crate) fn node_detail() -> NodeDetail {
+    let mut info = nodes().remove(0);
+    (info.state, info.cordoned) = (NodeState::Draining, true);
+    NodeDetail {
+        status: Some(status(&info)),
+        info,
+        region: parse("eu"),
+        enrolled_at: Some(ago(90_000)),
+        certificate: Some(CertificateInfo {
+            serial: "5f".repeat(16),
+            issued_at: ago(90_000),
+            expires_at: Timestamp(NOW.0 + 29 * 86_400_000),
+        }),
+    }
+}
+
+/// What that node said.
+fn status(info: &NodeInfo) -> NodeStatus {
+    NodeStatus {
+        node: info.node.clone(),
+        cluster: info.cluster.clone(),
+        region: parse("eu"),
+        location: GeoPoint::new(53.35, -6.26).expect("a position"),
+        gateway: info.gateway,
+        admin: info.admin,
+        boot: parse("msg_00000000000000000000000000000001"),
+        sequence: 9,
+        version: info.version.clone(),
+        speed: 1.0,
+        capacity: info.capacity,
+        free: info.free,
+        slots: info.slots,
+        busy: info.busy,
+        waiting: 2,
+        queued_work: Millis::new(4.5),
+        draining: true,
+        stages: Some(StageCounts {
+            local: 90,
+            probe: 8,
+            global: 2,
+            refused: 1,
+        }),
+        apps: info.apps.clone(),
+    }
+}
+
+/// The cluster of that node.
+pub(crate) fn cluster_detail() -> ClusterDetail {
+    let status = node_detail().status.expect("it said something");
+    ClusterDetail {
+        info: clusters().remove(0),
+        nodes: nodes(),
+        head: Some(HeadInfo {
+            node: parse("eu-west-1"),
+            epoch: 3,
+            expires_at: Timestamp(NOW.0 + 9_000),
+        }),
+        waiting: 2,
+        stages: status.stages,
+        versions: [("0.1.0".to_owned(), 1)].into(),
+        statuses: vec![status],
+    }
+}
+
+/// Join tokens in every state.
+pub(crate) fn join_tokens() -> Vec<JoinTokenInfo> {
+    let token = |n: u8, uses_left, ends: u64, revoked_at| JoinTokenInfo {
+        id: parse(&format!("jtk_{n:032}")),
+        cluster: parse("eu-west"),
+        region: parse("eu"),
+        uses: 2,
+        uses_left,
+        created_at: ago(600),
+        created_by: "admin".into(),
+        expires_at: Timestamp(ends),
+        revoked_at,
+    };
+    let later = NOW.0 + 3_000_000;
+    vec![
+        token(1, 1, later, None),
+        token(2, 0, later, None),
+        token(3, 2, NOW.0, None),
+        token(4, 2, later, Some(ago(5))),
     ]
 }
 

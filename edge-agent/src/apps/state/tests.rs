@@ -184,6 +184,7 @@ fn a_snapshot_repairs_what_was_missed_and_takes_away_what_is_gone() {
     let actions = state.apply(Event::Snapshot(AppsSnapshot {
         revision: Revision(8),
         apps: vec![desired(2, 7), desired(4, 4)],
+        fleet: None,
     }));
     assert_eq!(
         prepares(&actions),
@@ -207,10 +208,12 @@ fn an_old_snapshot_brings_nothing_back() {
     drop(state.apply(Event::Snapshot(AppsSnapshot {
         revision: Revision(10),
         apps: vec![desired(1, 9)],
+        fleet: None,
     })));
     let actions = state.apply(Event::Snapshot(AppsSnapshot {
         revision: Revision(5),
         apps: vec![desired(2, 4)],
+        fleet: None,
     }));
     assert!(actions.is_empty(), "{actions:?}");
     assert_eq!(state.views().len(), 1);
@@ -330,7 +333,7 @@ proptest! {
             let i = index.index(writes.len());
             if is_snapshot {
                 let apps = truth(&writes, i + 1).into_values().collect();
-                drop(state.apply(Event::Snapshot(AppsSnapshot { revision: Revision(i as u64 + 1), apps })));
+                drop(state.apply(Event::Snapshot(AppsSnapshot { revision: Revision(i as u64 + 1), apps, fleet: None })));
             } else {
                 let (n, exists) = writes[i];
                 let message = if exists { desired(n, i as u64 + 1) } else { gone(n, i as u64 + 1) };
@@ -345,6 +348,7 @@ proptest! {
         drop(state.apply(Event::Snapshot(AppsSnapshot {
             revision: Revision(writes.len() as u64),
             apps: apps.values().cloned().collect(),
+            fleet: None,
         })));
         let held: BTreeMap<_, _> = state.views().into_iter().map(|v| (v.app, v.revision)).collect();
         let expected: BTreeMap<_, _> = apps.into_iter().map(|(n, d)| (n, d.revision)).collect();

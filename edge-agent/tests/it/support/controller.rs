@@ -10,6 +10,7 @@ use actix_web::http::header;
 use actix_web::web::{self, Bytes};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
 use fdn_core::api::AppsSnapshot;
+use fdn_core::fleet::FleetDesired;
 use fdn_core::message::AppDesired;
 use fdn_core::usage::{UsageBatch, UsageReceipt, UsageRecord};
 use fdn_core::{AppName, BatchId, Digest, InvocationId, Revision};
@@ -21,6 +22,7 @@ struct State {
     artifacts: Mutex<BTreeMap<String, Bytes>>,
     apps: Mutex<BTreeMap<AppName, AppDesired>>,
     revision: Mutex<Revision>,
+    fleet: Mutex<Option<FleetDesired>>,
     /// Artifact requests that are answered with other octets of the same length.
     corrupt: AtomicUsize,
     /// Artifact requests that break off in the middle.
@@ -154,6 +156,11 @@ impl FakeController {
             .cloned()
     }
 
+    /// What operators said, told with the next snapshot.
+    pub(crate) fn set_fleet(&self, fleet: FleetDesired) {
+        *self.state.fleet.lock().expect("lock") = Some(fleet);
+    }
+
     pub(crate) fn corrupt_next(&self, requests: usize) {
         self.state.corrupt.store(requests, Ordering::SeqCst);
     }
@@ -203,6 +210,7 @@ async fn apps(request: HttpRequest, state: web::Data<State>) -> HttpResponse {
     let snapshot = AppsSnapshot {
         revision: *state.revision.lock().expect("lock"),
         apps: state.apps.lock().expect("lock").values().cloned().collect(),
+        fleet: state.fleet.lock().expect("lock").clone(),
     };
     state.snapshots.fetch_add(1, Ordering::SeqCst);
     HttpResponse::Ok().json(snapshot)

@@ -1,0 +1,195 @@
+//! `fdn cluster`.
+
+use fdn_core::Timestamp;
+use fdn_core::fleet::{ClusterDetail, CreateCluster};
+use serde::Serialize;
+
+use super::client;
+use super::node::rows;
+use crate::args::{ClusterCommand, CreateClusterArgs, DescribeClusterArgs};
+use crate::console::Console;
+use crate::environment::Environment;
+use crate::error::CliError;
+use crate::output::{Format, Listing, Report, age, indented, table};
+
+/// Runs the command.
+///
+/// # Errors
+/// When the controller refuses or cannot be asked.
+pub async fn run(
+    command: &ClusterCommand,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    match command {
+        ClusterCommand::Create(args) => create(args, env, console).await,
+        ClusterCommand::List(args) => super::list::clusters(args, env, console).await,
+        ClusterCommand::Describe(args) => describe(args, env, console).await,
+    }
+}
+
+async fn create(
+    args: &CreateClusterArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    let wish = CreateCluster {
+        cluster: args.name.clone(),
+        region: args.region.clone(),
+        location: args.location,
+    };
+    let made = client(&args.connect, env)?.create_cluster(&wish).await?;
+    if args.output.output == Format::Table {
+        console.line(&format!(
+            "made cluster {} in region {}",
+            made.cluster, made.region
+        ))?;
+        console.note(&format!(
+            "let machines in with: fdn node token --cluster {}",
+            made.cluster
+        ));
+        return Ok(());
+    }
+    let rows = [made];
+    console.report(
+        args.output.output,
+        &Listing {
+            rows: &rows,
+            nothing: "",
+            now: fdn_service::now(),
+        },
+    )
+}
+
+async fn describe(
+    args: &DescribeClusterArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    let detail = client(&args.connect, env)?.cluster(&args.name).await?;
+    console.report(
+        args.output.output,
+        &DescribedCluster {
+            detail: &detail,
+            now: fdn_service::now(),
+        },
+    )
+}
+
+/// A cluster's detail as a page.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(transparent)]
+pub struct DescribedCluster<'a> {
+    /// What the controller says.
+    pub detail: &'a ClusterDetail,
+    /// The time that ages are counted to.
+    #[serde(skip)]
+    pub now: Timestamp,
+}
+
+impl Report for DescribedCluster<'_> {
+    fn text(&self, wide: bool) -> String {
+        let mut text = table(&[], self.head());
+        let nodes = if self.detail.nodes.is_empty() {
+            format!(
+                "none; let machines in with: fdn node token --cluster {}\n",
+                self.detail.info.cluster
+            )
+        } else {
+            Listing {
+                rows: &self.detail.nodes,
+                nothing: "",
+                now: self.now,
+            }
+            .text(wide)
+        };
+        text.push_str(&format!("\nnodes\n{}", indented(&nodes, 2)));
+        text
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![self.detail.info.cluster.to_string()]
+    }
+}
+
+impl DescribedCluster<'_> {
+    fn head(&self) -> Vec<Vec<String>> {
+        let (detail, info) = (self.detail, &self.detail.info);
+        let versions: Vec<String> = detail
+            .versions
+            .iter()
+            .map(|(version, nodes)| format!("{version} on {nodes}"))
+            .collect();
+        let head = detail.head.as_ref().map_or_else(
+            || "-".to_owned(),
+            |head| {
+                let left = head.expires_at.since(self.now).as_secs();
+                format!("{} (epoch {}, {left}s left)", head.node, head.epoch)
+            },
+        );
+        let stages = detail.stages.map_or_else(
+            || "-".to_owned(),
+            |stages| {
+                format!(
+                    "{} local, {} probe, {} global, {} refused",
+                    stages.local, stages.probe, stages.global, stages.refused
+                )
+            },
+        );
+        let mut all = rows([
+            ("cluster", info.cluster.to_string()),
+            ("region", info.region.to_string()),
+            (
+                "location",
+                format!("{:.2},{:.2}", info.location.lat(), info.location.lon()),
+            ),
+            (
+                "nodes",
+                format!("{} of {} alive", info.nodes_alive, info.nodes_total),
+            ),
+        ]);
+        all.extend(rows([
+            (
+                "cpu",
+                format!(
+                    "{} of {} free",
+                    info.free.cpu_milli, info.capacity.cpu_milli
+                ),
+            ),
+            (
+                "memory",
+                format!(
+                    "{} of {} free",
+                    info.free.memory_mib, info.capacity.memory_mib
+                ),
+            ),
+            (
+                "calls",
+                format!(
+                    "{} of {} run, {} wait",
+                    info.busy, info.slots, detail.waiting
+                ),
+            ),
+            ("stages", stages),
+            ("head", head),
+            (
+                "versions",
+                if versions.is_empty() {
+                    "-".to_owned()
+                } else {
+                    versions.join(", ")
+                },
+            ),
+        ]));
+        all
+    }
+}
+
+/// How long until `at`, or that it is over.
+pub(super) fn left(at: Timestamp, now: Timestamp) -> String {
+    if at > now {
+        format!("{} left", age(now, at))
+    } else {
+        "over".to_owned()
+    }
+}

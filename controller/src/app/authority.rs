@@ -1,0 +1,262 @@
+//! The network's certificate authority: made at the first start, kept in the store with its key sealed, followed by the next one in time.
+//!
+//! A new authority is made known to all nodes first and signs only after `enrolment.authority_settle`, so that no node meets a certificate that it
+//! cannot check. The old one stays in the bundle until it ends, and with it end the last certificates it signed.
+
+use fdn_core::Timestamp;
+use fdn_core::enrol::{IssuedCertificate, NodeAddresses, NodeIdentity};
+use fdn_core::fleet::FleetDesired;
+use fdn_core::message::Message;
+use fdn_core::{NodeId, Revision};
+use fdn_service::pki::{Authority, PublicKey, Subject};
+use fdn_service::secret::Secret;
+use sqlx::AnyConnection;
+use tracing::info;
+
+use crate::Error;
+use crate::settings::EnrolmentSettings;
+use crate::state::State;
+use crate::store::authority::{AuthorityRow, authority_insert, authority_list, authority_trim};
+use crate::store::enrolment::{
+    CertificateRow, certificate_insert, certificate_list_revoked, cordon_list, enrolment_trim,
+};
+use crate::store::join_token::join_token_trim;
+use crate::store::outbox::outbox_push;
+use crate::store::revision::{revision_lock, revision_next};
+use crate::store::{StoreError, in_transaction};
+
+/// For how long tokens that ended are shown.
+const TOKENS_SHOWN_MS: u64 = 7 * 24 * 3_600_000;
+
+/// The authority that signs at `now`: the newest that all nodes have had the time to hear of, else the first of those that count.
+fn signer<'a>(
+    rows: &'a [AuthorityRow],
+    settings: &EnrolmentSettings,
+    now: Timestamp,
+) -> Option<&'a AuthorityRow> {
+    let settle = settings.authority_settle.as_duration();
+    let mut counting = rows.iter().filter(|row| now < row.expires_at);
+    let settled = counting
+        .clone()
+        .rfind(|row| now.since(row.created_at) >= settle);
+    settled.or_else(|| counting.next())
+}
+
+/// Whether the next authority must be made: the newest could not let a certificate live out its life twice.
+fn is_due(rows: &[AuthorityRow], settings: &EnrolmentSettings, now: Timestamp) -> bool {
+    let needed =
+        settings.certificate_lifetime.as_millis() * 2 + settings.authority_settle.as_millis();
+    let left = |row: &AuthorityRow| row.expires_at.get().saturating_sub(now.get());
+    rows.iter().map(left).max().unwrap_or(0) < needed
+}
+
+fn context(id: &str) -> String {
+    format!("authority/{id}")
+}
+
+/// Makes an authority if one is due.
+///
+/// # Errors
+/// When the store fails or the operating system gives no randomness.
+pub async fn ensure(state: &State, now: Timestamp) -> Result<(), Error> {
+    let settings = &state.settings.enrolment;
+    let rows = authority_list(&mut *state.store.read().await?).await?;
+    if !is_due(&rows, settings, now) {
+        return Ok(());
+    }
+    let expires_at = later(now, settings.authority_lifetime.as_millis());
+    let authority = Authority::create(now, expires_at)?;
+    let id = uuid::Uuid::now_v7().simple().to_string();
+    let row = AuthorityRow {
+        certificate: authority.certificate().to_owned(),
+        sealed_key: state.key.seal(&context(&id), authority.key().expose())?,
+        id,
+        created_at: now,
+        expires_at,
+    };
+    let made: bool = in_transaction!(state.store, tx => {
+        // Another controller may have been faster: whoever holds the lock sees.
+        revision_lock(&mut tx).await?;
+        let present = authority_list(&mut tx).await?;
+        if !is_due(&present, settings, now) {
+            return Ok(false);
+        }
+        authority_insert(&mut tx, &row).await?;
+        // Of the first one nodes hear when they join.
+        if !present.is_empty() {
+            let revision = revision_next(&mut tx).await?;
+            tell(&mut tx, revision, now).await?;
+        }
+        Ok::<_, Error>(true)
+    })?;
+    if made {
+        state.outbox_wake.notify_one();
+        info!(%expires_at, "a certificate authority was made");
+    }
+    Ok(())
+}
+
+/// Makes the next authority in time and forgets what has ended.
+///
+/// # Errors
+/// When the store fails.
+pub async fn keep(state: &State, now: Timestamp) -> Result<(), Error> {
+    ensure(state, now).await?;
+    let grace = state.settings.enrolment.renew_grace.as_millis();
+    let certificates = Timestamp(now.get().saturating_sub(grace));
+    let tokens = Timestamp(now.get().saturating_sub(TOKENS_SHOWN_MS));
+    in_transaction!(state.store, tx => {
+        authority_trim(&mut tx, now).await?;
+        enrolment_trim(&mut tx, certificates).await?;
+        join_token_trim(&mut tx, tokens).await
+    })
+    .map_err(Error::from)
+}
+
+/// What nodes are told of the network's machines.
+///
+/// # Errors
+/// When the store fails.
+pub async fn fleet_desired(
+    connection: &mut AnyConnection,
+    revision: Revision,
+    now: Timestamp,
+) -> Result<FleetDesired, StoreError> {
+    Ok(FleetDesired {
+        revision,
+        cordoned: cordon_list(connection).await?,
+        revoked: certificate_list_revoked(connection, now).await?,
+        authorities: bundle(&authority_list(connection).await?, now),
+    })
+}
+
+/// Puts that into the outbox.
+///
+/// # Errors
+/// When the store fails.
+pub async fn tell(
+    connection: &mut AnyConnection,
+    revision: Revision,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let fleet = fleet_desired(connection, revision, now).await?;
+    outbox_push(connection, revision, Message::FleetDesired(fleet), now).await
+}
+
+fn bundle(rows: &[AuthorityRow], now: Timestamp) -> Vec<String> {
+    rows.iter()
+        .filter(|row| now < row.expires_at)
+        .map(|row| row.certificate.clone())
+        .collect()
+}
+
+/// Makes and keeps a certificate of `node`'s key.
+///
+/// # Errors
+/// When there is no authority or the store fails.
+pub async fn issue(
+    state: &State,
+    connection: &mut AnyConnection,
+    identity: NodeIdentity,
+    addresses: &NodeAddresses,
+    key: &PublicKey,
+    now: Timestamp,
+) -> Result<IssuedCertificate, Error> {
+    let settings = &state.settings.enrolment;
+    let rows = authority_list(connection).await?;
+    let row = signer(&rows, settings, now)
+        .ok_or_else(|| Error::Internal("there is no certificate authority".to_owned()))?;
+    let sealed = state.key.open(&context(&row.id), &row.sealed_key)?;
+    let authority = Authority::load(&row.certificate, &Secret::new(sealed))?;
+    // Certificates hold whole seconds.
+    let whole = |at: Timestamp| Timestamp(at.get() / 1000 * 1000);
+    let (issued_at, expires_at) = (
+        whole(now),
+        whole(later(now, settings.certificate_lifetime.as_millis()).min(row.expires_at)),
+    );
+    let node: NodeId = identity.node.clone();
+    let all = [
+        Some(addresses.gateway),
+        Some(addresses.admin),
+        addresses.peer,
+    ];
+    let subject = Subject {
+        identity,
+        addresses: all.iter().flatten().map(std::net::SocketAddr::ip).collect(),
+        names: addresses.names.clone(),
+    };
+    let issued = authority.issue(&subject, key, issued_at, expires_at)?;
+    let kept = CertificateRow {
+        serial: issued.serial.clone(),
+        node,
+        public_key: key.to_text(),
+        // To the millisecond: the newest is the one that counts most.
+        issued_at: now,
+        expires_at,
+        revoked_at: None,
+    };
+    certificate_insert(connection, &kept).await?;
+    Ok(IssuedCertificate {
+        certificate: issued.certificate,
+        serial: issued.serial,
+        issued_at,
+        expires_at,
+        authorities: bundle(&rows, now),
+    })
+}
+
+pub(crate) fn later(now: Timestamp, millis: u64) -> Timestamp {
+    Timestamp(now.get().saturating_add(millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::DurationMs;
+    use fdn_core::message::Sealed;
+
+    use super::*;
+
+    fn row(id: &str, created_at: u64, expires_at: u64) -> AuthorityRow {
+        AuthorityRow {
+            id: id.to_owned(),
+            certificate: id.to_owned(),
+            sealed_key: Sealed(String::new()),
+            created_at: Timestamp(created_at),
+            expires_at: Timestamp(expires_at),
+        }
+    }
+
+    fn settings() -> EnrolmentSettings {
+        EnrolmentSettings {
+            certificate_lifetime: DurationMs::from_millis(100),
+            authority_settle: DurationMs::from_millis(10),
+            ..EnrolmentSettings::default()
+        }
+    }
+
+    #[test]
+    fn a_new_authority_signs_once_everybody_knows_it() {
+        let rows = [row("old", 0, 1000), row("new", 800, 2000)];
+        let signs = |rows: &[AuthorityRow], now| {
+            signer(rows, &settings(), Timestamp(now)).map(|row| row.id.clone())
+        };
+        assert_eq!(signs(&rows, 809).as_deref(), Some("old"));
+        assert_eq!(signs(&rows, 810).as_deref(), Some("new"));
+        assert_eq!(
+            signs(&rows[..1], 1).as_deref(),
+            Some("old"),
+            "the first signs at once"
+        );
+        assert_eq!(signs(&rows[..1], 1000), None);
+        assert_eq!(bundle(&rows, Timestamp(999)), ["old", "new"]);
+        assert_eq!(bundle(&rows, Timestamp(1000)), ["new"]);
+    }
+
+    #[test]
+    fn the_next_authority_is_made_while_the_last_can_still_sign() {
+        let due = |rows: &[AuthorityRow], now| is_due(rows, &settings(), Timestamp(now));
+        let rows = [row("old", 0, 1000)];
+        assert!(due(&[], 0) && !due(&rows, 790) && due(&rows, 791));
+        assert!(!due(&[row("old", 0, 1000), row("new", 791, 1791)], 900));
+    }
+}

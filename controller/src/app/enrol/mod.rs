@@ -1,0 +1,352 @@
+//! Letting machines in, and renewing their certificates.
+//!
+//! Who may come in is decided by [`rules`], from what is stored and the time; here it is read, asked, and written in one transaction. An
+//! enrolment whose answer was lost may be asked again with the same key: it takes no second use of the token.
+
+mod error;
+mod rules;
+
+use fdn_core::enrol::{
+    BrokerAccess, EnrolRequest, EnrolResponse, IssuedCertificate, JoinToken, NodeIdentity,
+    RenewRequest, RenewResponse, Seed,
+};
+use fdn_core::{ClusterId, Coded as _, EnrolmentId, NodeId, Revision, Timestamp};
+use fdn_service::pki::PublicKey;
+use fdn_service::secret;
+use sqlx::AnyConnection;
+use tracing::{info, warn};
+
+pub use error::EnrolError;
+
+use super::access::{node_token, token_hash};
+use super::authority::{issue, tell};
+use crate::Error;
+use crate::state::{State, lock};
+use crate::store::audit::{AuditEntry, audit_insert};
+use crate::store::cluster::{ClusterRow, cluster_get};
+use crate::store::enrolment::{
+    EnrolmentRow, certificate_get, certificate_newest, certificate_revoke, cordon_delete,
+    enrolment_get, enrolment_list, enrolment_upsert,
+};
+use crate::store::in_transaction;
+use crate::store::join_token::{JoinTokenRow, join_token_get, join_token_use};
+use crate::store::node::node_seen_at;
+use crate::store::revision::{revision_lock, revision_next};
+use rules::{Holder, Verdict};
+
+/// The most other nodes that one is told of.
+const SEEDS: usize = 64;
+
+/// What a transaction that let a node in leaves behind.
+struct Admitted {
+    enrolment: EnrolmentRow,
+    cluster: ClusterRow,
+    identity: IssuedCertificate,
+    seeds: Vec<Seed>,
+    revision: Revision,
+}
+
+/// Lets a machine in.
+///
+/// # Errors
+/// Why not, with what to do; or when the store fails.
+pub async fn enrol(
+    state: &State,
+    request: &EnrolRequest,
+    now: Timestamp,
+) -> Result<EnrolResponse, Error> {
+    let result = enrol_inner(state, request, now).await;
+    count(&state.metrics.enrolments, &result);
+    match &result {
+        Ok(answer) => {
+            info!(node = %answer.node, cluster = %answer.cluster, serial = answer.identity.serial, "a node was let in");
+        }
+        Err(error) => warn!(node = %request.node, %error, "a machine was not let in"),
+    }
+    result
+}
+
+/// Counts how it ended.
+fn count<T>(counter: &prometheus::IntCounterVec, result: &Result<T, Error>) {
+    let label = match result {
+        Ok(_) => "ok",
+        Err(error) if error.fault() == fdn_core::Fault::Caller => "refused",
+        Err(_) => "failed",
+    };
+    counter.with_label_values(&[label]).inc();
+}
+
+async fn enrol_inner(
+    state: &State,
+    request: &EnrolRequest,
+    now: Timestamp,
+) -> Result<EnrolResponse, Error> {
+    let token: JoinToken = request.token.parse()?;
+    request.addresses.check()?;
+    // Strangers are turned away before they cost anything: a lock, or the reading of a certificate request.
+    let mut connection = state.store.read().await?;
+    known(&mut connection, &token, request, now).await?;
+    drop(connection);
+    let key = PublicKey::of_request(&request.csr).map_err(EnrolError::Request)?;
+    let heard = lock(&state.live).is_alive(&request.node, now);
+    let admitted: Admitted = in_transaction!(state.store, tx => {
+        admit(state, &mut tx, (&token, request), &key, heard, now).await
+    })?;
+    state.outbox_wake.notify_one();
+    state.planner_wake.notify_one();
+    let broker = &state.settings.broker;
+    let password = broker
+        .password_file
+        .as_deref()
+        .map(secret::read)
+        .transpose()?;
+    let network_key = secret::read(&state.settings.network.key_file)?;
+    Ok(EnrolResponse {
+        node_token: node_token(&state.token, &admitted.enrolment)
+            .expose()
+            .to_owned(),
+        node: admitted.enrolment.node,
+        cluster: admitted.enrolment.cluster,
+        region: admitted.cluster.region,
+        location: admitted.cluster.location,
+        identity: admitted.identity,
+        network_key: network_key.expose().to_owned(),
+        broker: BrokerAccess {
+            url: state
+                .settings
+                .enrolment
+                .broker_url
+                .clone()
+                .unwrap_or_else(|| broker.url.clone()),
+            namespace: broker.namespace.clone(),
+            password: password.map(|password| password.expose().to_owned()),
+        },
+        seeds: admitted.seeds,
+        revision: admitted.revision,
+    })
+}
+
+/// The token, if it is known and good for this machine now. Whether it has a use left is seen when one is taken.
+async fn known(
+    connection: &mut AnyConnection,
+    token: &JoinToken,
+    request: &EnrolRequest,
+    now: Timestamp,
+) -> Result<JoinTokenRow, Error> {
+    let row = join_token_get(connection, token.id).await?;
+    let row = row.filter(|row| row.hash == token_hash(token.secret()));
+    let row = row.ok_or(EnrolError::Unknown)?;
+    rules::token_fits(&row.info, request, now)?;
+    Ok(row)
+}
+
+async fn admit(
+    state: &State,
+    tx: &mut AnyConnection,
+    (token, request): (&JoinToken, &EnrolRequest),
+    key: &PublicKey,
+    heard: bool,
+    now: Timestamp,
+) -> Result<Admitted, Error> {
+    // One enrolment at a time in the whole network: names are compared with what is there.
+    let mut revision = revision_lock(tx).await?;
+    let token = known(tx, token, request, now).await?.info;
+    let cluster = cluster_get(tx, &token.cluster)
+        .await?
+        .ok_or_else(|| Error::no_cluster(&token.cluster))?;
+    let holder = holder(tx, &request.node, key, heard, now).await?;
+    let verdict = rules::judge(&request.node, &token, holder.as_ref())?;
+    if verdict != Verdict::Again && !join_token_use(tx, token.id, now).await? {
+        return Err(EnrolError::UsedUp {
+            uses: token.uses,
+            cluster: token.cluster,
+        }
+        .into());
+    }
+    let id = match (&holder, verdict) {
+        (Some(holder), Verdict::Again | Verdict::Same) => holder.enrolment.id,
+        _ => EnrolmentId::from_uuid(uuid::Uuid::now_v7()),
+    };
+    let enrolment = EnrolmentRow {
+        node: request.node.clone(),
+        id,
+        cluster: token.cluster.clone(),
+        token: token.id,
+        addresses: request.addresses.clone(),
+        enrolled_at: now,
+        removed_at: None,
+    };
+    let revoked = match verdict {
+        Verdict::Replace => certificate_revoke(tx, &request.node, now).await?,
+        Verdict::New | Verdict::Again | Verdict::Same => 0,
+    };
+    enrolment_upsert(tx, &enrolment).await?;
+    // A cordon of an earlier node of this name does not count for this one.
+    let cordoned = verdict == Verdict::New && cordon_delete(tx, &request.node).await?;
+    let identity = issue(
+        state,
+        tx,
+        identity(&enrolment),
+        &request.addresses,
+        key,
+        now,
+    )
+    .await?;
+    let seeds = seeds(tx, &enrolment.cluster, &enrolment.node).await?;
+    if revoked > 0 || cordoned {
+        revision = revision_next(tx).await?;
+        tell(tx, revision, now).await?;
+    }
+    let actor = format!("join token {}", token.id);
+    let after = serde_json::json!({ "cluster": enrolment.cluster, "serial": identity.serial });
+    audit(tx, &actor, "node.enrol", &enrolment.node, Some(after), now).await?;
+    Ok(Admitted {
+        enrolment,
+        cluster,
+        identity,
+        seeds,
+        revision,
+    })
+}
+
+/// Who has the name now.
+async fn holder(
+    tx: &mut AnyConnection,
+    node: &NodeId,
+    key: &PublicKey,
+    heard: bool,
+    now: Timestamp,
+) -> Result<Option<Holder>, Error> {
+    let lifetime = fdn_core::message::STATUS_LIFETIME.as_duration();
+    let seen = node_seen_at(tx, node).await?;
+    let alive = heard || seen.is_some_and(|at| now.since(at) < lifetime);
+    let enrolment = enrolment_get(tx, node).await?;
+    let Some(enrolment) = enrolment.filter(|row| row.removed_at.is_none()) else {
+        return if alive {
+            Err(EnrolError::NameTaken {
+                node: node.clone(),
+                why: "runs with the network's token".to_owned(),
+            }
+            .into())
+        } else {
+            Ok(None)
+        };
+    };
+    let newest = certificate_newest(tx, node).await?;
+    Ok(Some(Holder {
+        same_key: newest.is_some_and(|row| row.public_key == key.to_text()),
+        enrolment,
+        alive,
+    }))
+}
+
+/// Makes the next certificate of a node's key. That the node holds the key is shown by the signature.
+///
+/// # Errors
+/// Why not, with what to do; or when the store fails.
+pub async fn renew(
+    state: &State,
+    request: &RenewRequest,
+    now: Timestamp,
+) -> Result<RenewResponse, Error> {
+    let result = renew_inner(state, request, now).await;
+    count(&state.metrics.renewals, &result);
+    result
+}
+
+async fn renew_inner(
+    state: &State,
+    request: &RenewRequest,
+    now: Timestamp,
+) -> Result<RenewResponse, Error> {
+    request.addresses.check()?;
+    let mut connection = state.store.read().await?;
+    let present = certificate_get(&mut connection, &request.serial).await?;
+    let present = present.ok_or(EnrolError::Certificate(
+        "the certificate is not one of this network",
+    ))?;
+    let row = enrolment_get(&mut connection, &present.node).await?;
+    drop(connection);
+    let row = rules::renewable(
+        &present,
+        row,
+        request,
+        state.settings.enrolment.renew_grace,
+        now,
+    )?;
+    let key = PublicKey::from_text(&present.public_key)?;
+    let text = RenewRequest::signed_text(&request.serial, request.at, &request.addresses);
+    if !key.verifies(&text, &request.signature) {
+        return Err(
+            EnrolError::Certificate("the signature is not of the certificate's key").into(),
+        );
+    }
+    let row = EnrolmentRow {
+        addresses: request.addresses.or(&row.addresses),
+        ..row
+    };
+    let (identity, seeds) = in_transaction!(state.store, tx => {
+        // Not if it was removed meanwhile.
+        revision_lock(&mut tx).await?;
+        let still = enrolment_get(&mut tx, &row.node).await?;
+        if still.is_none_or(|still| still.removed_at.is_some() || still.id != row.id) {
+            return Err(EnrolError::Certificate("the node was removed").into());
+        }
+        enrolment_upsert(&mut tx, &row).await?;
+        let identity = issue(state, &mut tx, identity(&row), &row.addresses, &key, now).await?;
+        let seeds = seeds(&mut tx, &row.cluster, &row.node).await?;
+        Ok::<_, Error>((identity, seeds))
+    })?;
+    info!(node = %row.node, serial = identity.serial, "a certificate was renewed");
+    Ok(RenewResponse {
+        identity,
+        node_token: node_token(&state.token, &row).expose().to_owned(),
+        seeds,
+    })
+}
+
+fn identity(row: &EnrolmentRow) -> NodeIdentity {
+    NodeIdentity {
+        cluster: row.cluster.clone(),
+        node: row.node.clone(),
+    }
+}
+
+/// Other nodes of the cluster, by name.
+async fn seeds(
+    connection: &mut AnyConnection,
+    cluster: &ClusterId,
+    but: &NodeId,
+) -> Result<Vec<Seed>, Error> {
+    let rows = enrolment_list(connection).await?;
+    let others = rows
+        .into_iter()
+        .filter(|row| row.removed_at.is_none() && row.cluster == *cluster && row.node != *but);
+    Ok(others
+        .take(SEEDS)
+        .map(|row| Seed {
+            node: row.node,
+            addresses: row.addresses,
+        })
+        .collect())
+}
+
+/// Notes what was done to a node.
+pub(super) async fn audit(
+    connection: &mut AnyConnection,
+    actor: &str,
+    action: &'static str,
+    node: &NodeId,
+    after: Option<serde_json::Value>,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let entry = AuditEntry {
+        at: now,
+        actor: actor.to_owned(),
+        action,
+        subject: format!("node/{node}"),
+        before: None,
+        after: after.map(|after| after.to_string()),
+    };
+    Ok(audit_insert(connection, &entry).await?)
+}

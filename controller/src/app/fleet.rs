@@ -1,0 +1,352 @@
+//! Clusters and nodes, as operators make, see, drain and remove them.
+
+use std::collections::BTreeMap;
+
+use fdn_core::api::{ClusterInfo, NodeInfo};
+use fdn_core::fleet::{
+    CertificateInfo, ClusterDetail, CreateCluster, HeadInfo, NodeDetail, NodeState,
+};
+use fdn_core::message::{NodeStatus, StageCounts};
+use fdn_core::{ClusterId, NodeId, Resources, Timestamp};
+use sqlx::AnyConnection;
+use tracing::info;
+
+use super::authority::tell;
+use super::describe;
+use super::enrol::{EnrolError, audit};
+use crate::Error;
+use crate::reconcile::live::{Live, Standing};
+use crate::state::{State, lock};
+use crate::store::audit::{AuditEntry, audit_insert};
+use crate::store::cluster::{
+    ClusterRow, cluster_create, cluster_get, cluster_list, region_get, region_insert,
+};
+use crate::store::enrolment::{
+    EnrolmentRow, certificate_newest, certificate_revoke, cordon_delete, cordon_insert,
+    cordon_list, enrolment_get, enrolment_list, enrolment_remove,
+};
+use crate::store::lease::{lease_end, lease_get};
+use crate::store::node::node_delete;
+use crate::store::revision::{revision_lock, revision_next};
+use crate::store::{StoreError, in_transaction};
+
+/// What operators said of nodes.
+///
+/// # Errors
+/// When the store fails.
+pub async fn standing(connection: &mut AnyConnection) -> Result<Standing, StoreError> {
+    let rows = enrolment_list(connection).await?;
+    let (removed, enrolled): (Vec<EnrolmentRow>, Vec<EnrolmentRow>) =
+        rows.into_iter().partition(|row| row.removed_at.is_some());
+    let names = |rows: Vec<EnrolmentRow>| rows.into_iter().map(|row| row.node).collect();
+    Ok(Standing {
+        enrolled: names(enrolled),
+        cordoned: cordon_list(connection).await?,
+        removed: names(removed),
+    })
+}
+
+/// Makes a cluster.
+///
+/// # Errors
+/// When there is one of that name, nobody knows where the region is, or the store fails.
+pub async fn create(
+    state: &State,
+    actor: &str,
+    wish: &CreateCluster,
+    now: Timestamp,
+) -> Result<ClusterInfo, Error> {
+    in_transaction!(state.store, tx => {
+        let known = region_get(&mut tx, &wish.region).await?;
+        let location = wish.location.or(known).ok_or_else(|| Error::BadRequest(format!(
+            "region {} is new: say where it is, with --location LAT,LON", wish.region
+        )))?;
+        region_insert(&mut tx, &wish.region, location, now).await?;
+        let row = ClusterRow {
+            id: wish.cluster.clone(),
+            region: wish.region.clone(),
+            location,
+            created_by: Some(actor.to_owned()),
+        };
+        if !cluster_create(&mut tx, &row, now).await? {
+            return Err(Error::Conflict(format!(
+                "there is a cluster {} already; `fdn cluster describe {}` shows it", wish.cluster, wish.cluster
+            )));
+        }
+        let entry = AuditEntry {
+            at: now,
+            actor: actor.to_owned(),
+            action: "cluster.create",
+            subject: format!("cluster/{}", wish.cluster),
+            before: None,
+            after: Some(serde_json::json!({ "region": row.region, "location": row.location }).to_string()),
+        };
+        Ok::<_, Error>(audit_insert(&mut tx, &entry).await?)
+    })?;
+    info!(cluster = %wish.cluster, region = %wish.region, actor, "a cluster was made");
+    Ok(cluster_detail(state, &wish.cluster, now).await?.info)
+}
+
+/// All clusters, by name: those that operators made and those that nodes tell of.
+///
+/// # Errors
+/// When the store fails.
+pub async fn clusters(state: &State, now: Timestamp) -> Result<Vec<ClusterInfo>, Error> {
+    let rows = cluster_list(&mut *state.store.read().await?).await?;
+    let heard = describe::clusters_of(&lock(&state.live), now);
+    let mut all: BTreeMap<ClusterId, ClusterInfo> = heard
+        .into_iter()
+        .map(|info| (info.cluster.clone(), info))
+        .collect();
+    for row in rows {
+        let made = row.created_by.is_some();
+        let info = all.entry(row.id.clone()).or_insert_with(|| empty(&row));
+        if made {
+            (info.region, info.location) = (row.region, row.location);
+        }
+    }
+    Ok(all.into_values().collect())
+}
+
+fn empty(row: &ClusterRow) -> ClusterInfo {
+    ClusterInfo {
+        cluster: row.id.clone(),
+        region: row.region.clone(),
+        location: row.location,
+        nodes_alive: 0,
+        nodes_total: 0,
+        speed: 0.0,
+        capacity: Resources::default(),
+        free: Resources::default(),
+        slots: 0,
+        busy: 0,
+        gateways: Vec::new(),
+    }
+}
+
+/// All nodes, by name: those that were heard and those that were let in and have not said anything yet.
+///
+/// # Errors
+/// When the store fails.
+pub async fn nodes(state: &State, now: Timestamp) -> Result<Vec<NodeInfo>, Error> {
+    let mut connection = state.store.read().await?;
+    let rows = enrolment_list(&mut connection).await?;
+    let cordoned = cordon_list(&mut connection).await?;
+    drop(connection);
+    let live = lock(&state.live);
+    let silent = rows
+        .iter()
+        .filter(|row| row.removed_at.is_none() && live.node(&row.node).is_none())
+        .map(joined);
+    let mut all: BTreeMap<NodeId, NodeInfo> = silent
+        .chain(live.nodes().map(|seen| describe::node(seen, now)))
+        .map(|info| (info.node.clone(), info))
+        .collect();
+    for node in &cordoned {
+        if let Some(info) = all.get_mut(node) {
+            info.cordoned = true;
+        }
+    }
+    Ok(all.into_values().collect())
+}
+
+/// A node that was let in and has not said anything yet.
+fn joined(row: &EnrolmentRow) -> NodeInfo {
+    NodeInfo {
+        node: row.node.clone(),
+        cluster: row.cluster.clone(),
+        gateway: row.addresses.gateway,
+        admin: row.addresses.admin,
+        version: String::new(),
+        alive: false,
+        state: NodeState::Joined,
+        cordoned: false,
+        seen_at: row.enrolled_at,
+        capacity: Resources::default(),
+        free: Resources::default(),
+        slots: 0,
+        busy: 0,
+        apps: Vec::new(),
+    }
+}
+
+/// Everything about a cluster.
+///
+/// # Errors
+/// When there is none of this name or the store fails.
+pub async fn cluster_detail(
+    state: &State,
+    cluster: &ClusterId,
+    now: Timestamp,
+) -> Result<ClusterDetail, Error> {
+    let info = clusters(state, now).await?;
+    let info = info.into_iter().find(|info| info.cluster == *cluster);
+    let info = info.ok_or_else(|| Error::no_cluster(cluster))?;
+    let nodes: Vec<NodeInfo> = nodes(state, now)
+        .await?
+        .into_iter()
+        .filter(|node| node.cluster == *cluster)
+        .collect();
+    let lease = lease_get(&mut *state.store.read().await?, cluster).await?;
+    let head = lease
+        .filter(|row| now < row.expires_at)
+        .map(|row| HeadInfo {
+            node: row.holder,
+            epoch: row.epoch,
+            expires_at: row.expires_at,
+        });
+    let statuses = statuses(&lock(&state.live), cluster, now);
+    let mut versions = BTreeMap::new();
+    for status in &statuses {
+        *versions.entry(status.version.clone()).or_insert(0) += 1;
+    }
+    Ok(ClusterDetail {
+        info,
+        nodes,
+        head,
+        waiting: statuses
+            .iter()
+            .fold(0, |sum: u32, status| sum.saturating_add(status.waiting)),
+        stages: statuses
+            .iter()
+            .filter_map(|status| status.stages)
+            .reduce(StageCounts::plus),
+        versions,
+        statuses,
+    })
+}
+
+fn statuses(live: &Live, cluster: &ClusterId, now: Timestamp) -> Vec<NodeStatus> {
+    live.alive(now)
+        .filter(|seen| seen.status.cluster == *cluster)
+        .map(|seen| seen.status.clone())
+        .collect()
+}
+
+/// Everything about a node.
+///
+/// # Errors
+/// When there is none of this name or the store fails.
+pub async fn node_detail(
+    state: &State,
+    node: &NodeId,
+    now: Timestamp,
+) -> Result<NodeDetail, Error> {
+    let info = nodes(state, now).await?;
+    let info = info.into_iter().find(|info| info.node == *node);
+    let info = info.ok_or_else(|| Error::no_node(node))?;
+    let mut connection = state.store.read().await?;
+    let enrolment = enrolment_get(&mut connection, node).await?;
+    let enrolment = enrolment.filter(|row| row.removed_at.is_none());
+    let certificate = match &enrolment {
+        Some(_) => certificate_newest(&mut connection, node).await?,
+        None => None,
+    };
+    let stored = cluster_get(&mut connection, &info.cluster).await?;
+    drop(connection);
+    let status = lock(&state.live).node(node).map(|seen| seen.status.clone());
+    let region = status
+        .as_ref()
+        .map(|status| status.region.clone())
+        .or(stored.map(|row| row.region));
+    Ok(NodeDetail {
+        region: region.ok_or_else(|| Error::no_cluster(&info.cluster))?,
+        info,
+        enrolled_at: enrolment.map(|row| row.enrolled_at),
+        certificate: certificate.map(|row| CertificateInfo {
+            serial: row.serial,
+            issued_at: row.issued_at,
+            expires_at: row.expires_at,
+        }),
+        status,
+    })
+}
+
+/// Says whether a node is to take new work. Saying it twice changes nothing.
+///
+/// # Errors
+/// When there is no such node or the store fails.
+pub async fn cordon(
+    state: &State,
+    actor: &str,
+    node: &NodeId,
+    cordoned: bool,
+    now: Timestamp,
+) -> Result<NodeDetail, Error> {
+    // Not there: an error before anything is written.
+    node_detail(state, node, now).await?;
+    let action = if cordoned {
+        "node.drain"
+    } else {
+        "node.uncordon"
+    };
+    let standing: Option<Standing> = in_transaction!(state.store, tx => {
+        revision_lock(&mut tx).await?;
+        let changed = if cordoned {
+            cordon_insert(&mut tx, node, actor, now).await?
+        } else {
+            cordon_delete(&mut tx, node).await?
+        };
+        if !changed {
+            return Ok(None);
+        }
+        let revision = revision_next(&mut tx).await?;
+        tell(&mut tx, revision, now).await?;
+        audit(&mut tx, actor, action, node, None, now).await?;
+        Ok::<_, Error>(Some(standing(&mut tx).await?))
+    })?;
+    if let Some(standing) = standing {
+        lock(&state.live).set_standing(standing);
+        state.outbox_wake.notify_one();
+        state.planner_wake.notify_one();
+        info!(%node, cordoned, actor, "a node's work was changed");
+    }
+    node_detail(state, node, now).await
+}
+
+/// Removes a node: its certificates no longer count, its name is free. A node that takes or does work is removed only by `force`.
+///
+/// # Errors
+/// When there is no such node, it is at work, or the store fails.
+pub async fn remove(
+    state: &State,
+    actor: &str,
+    node: &NodeId,
+    force: bool,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let detail = node_detail(state, node, now).await?;
+    match detail.info.state {
+        NodeState::Joined | NodeState::Lost | NodeState::Drained => {}
+        NodeState::Alive | NodeState::Draining if force => {}
+        state @ (NodeState::Alive | NodeState::Draining) => {
+            let node = node.clone();
+            return Err(EnrolError::AtWork { node, state }.into());
+        }
+    }
+    if detail.enrolled_at.is_none() && detail.info.alive {
+        return Err(Error::Conflict(format!(
+            "node {node} runs with the network's token and would come back with its next report; stop its agent first"
+        )));
+    }
+    let standing: Standing = in_transaction!(state.store, tx => {
+        let revision = revision_next(&mut tx).await?;
+        enrolment_remove(&mut tx, node, now).await?;
+        certificate_revoke(&mut tx, node, now).await?;
+        cordon_delete(&mut tx, node).await?;
+        lease_end(&mut tx, node, now).await?;
+        node_delete(&mut tx, node).await?;
+        tell(&mut tx, revision, now).await?;
+        audit(&mut tx, actor, "node.remove", node, None, now).await?;
+        Ok::<_, Error>(standing(&mut tx).await?)
+    })?;
+    {
+        let mut live = lock(&state.live);
+        live.set_standing(standing);
+        live.forget(node);
+    }
+    state.outbox_wake.notify_one();
+    state.planner_wake.notify_one();
+    info!(%node, actor, force, "a node was removed");
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! The lease of a cluster's head: where its global scheduler runs.
+
+use fdn_core::enrol::{LeaseRequest, LeaseResponse};
+use fdn_core::{ClusterId, Timestamp};
+use tracing::info;
+
+use super::access::Caller;
+use super::authority::later;
+use crate::Error;
+use crate::state::State;
+use crate::store::in_transaction;
+use crate::store::lease::{LeaseRow, LeaseWish, lease_ask};
+
+/// Grants or extends the lease, or tells who has it.
+///
+/// # Errors
+/// When a node asks for another one or for another cluster, the time asked for makes no sense, or the store fails.
+pub async fn ask(
+    state: &State,
+    caller: &Caller,
+    cluster: &ClusterId,
+    request: &LeaseRequest,
+    now: Timestamp,
+) -> Result<LeaseResponse, Error> {
+    if let Caller::Node { node, cluster: own } = caller
+        && (*node != request.node || own != cluster)
+    {
+        return Err(Error::Forbidden {
+            who: caller.to_string(),
+            right: "ask for a lease in another node's name or cluster",
+        });
+    }
+    if request.ttl_ms == 0 || request.epoch == Some(0) {
+        return Err(Error::BadRequest(
+            "ttl_ms and epoch count from 1; leave epoch out to begin one".to_owned(),
+        ));
+    }
+    let ttl = request
+        .ttl_ms
+        .min(state.settings.enrolment.lease_max.as_millis());
+    let wish = LeaseWish {
+        node: &request.node,
+        epoch: request.epoch,
+        until: later(now, ttl),
+    };
+    let row: LeaseRow =
+        in_transaction!(state.store, tx => lease_ask(&mut tx, cluster, &wish, now).await)?;
+    if row.holder == request.node && request.epoch != Some(row.epoch) {
+        info!(%cluster, node = %row.holder, epoch = row.epoch, "a head began");
+    }
+    Ok(LeaseResponse {
+        expires_ms: row.expires_at.get().saturating_sub(now.get()),
+        holder: row.holder,
+        epoch: row.epoch,
+    })
+}

@@ -1,0 +1,319 @@
+//! Nodes that were let in with a join token, and their certificates.
+
+use std::collections::BTreeSet;
+
+use fdn_core::enrol::NodeAddresses;
+use fdn_core::fleet::Revoked;
+use fdn_core::{ClusterId, EnrolmentId, JoinTokenId, NodeId, Timestamp};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row};
+
+use super::StoreError;
+use super::row::{json, number, parsed, stored, to_json};
+
+/// A node that was let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnrolmentRow {
+    /// The node.
+    pub node: NodeId,
+    /// Which enrolment of it.
+    pub id: EnrolmentId,
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// The token that let it in.
+    pub token: JoinTokenId,
+    /// Where others reach it.
+    pub addresses: NodeAddresses,
+    /// When it was let in.
+    pub enrolled_at: Timestamp,
+    /// When it was removed, if it was.
+    pub removed_at: Option<Timestamp>,
+}
+
+/// A certificate that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateRow {
+    /// Its serial number in hexadecimal digits.
+    pub serial: String,
+    /// Whose it is.
+    pub node: NodeId,
+    /// The node's public key.
+    pub public_key: String,
+    /// When it was made.
+    pub issued_at: Timestamp,
+    /// When it ends.
+    pub expires_at: Timestamp,
+    /// When it was revoked, if it was.
+    pub revoked_at: Option<Timestamp>,
+}
+
+fn optional_time(row: &AnyRow, column: &str) -> Result<Option<Timestamp>, StoreError> {
+    let at: Option<i64> = row.try_get(column)?;
+    Ok(at.map(|at| Timestamp(u64::try_from(at).unwrap_or_default())))
+}
+
+fn enrolment(row: &AnyRow) -> Result<EnrolmentRow, StoreError> {
+    Ok(EnrolmentRow {
+        node: parsed(row, "node")?,
+        id: parsed(row, "id")?,
+        cluster: parsed(row, "cluster")?,
+        token: parsed(row, "token")?,
+        addresses: json(row, "addresses")?,
+        enrolled_at: Timestamp(number(row, "enrolled_at")?),
+        removed_at: optional_time(row, "removed_at")?,
+    })
+}
+
+fn certificate(row: &AnyRow) -> Result<CertificateRow, StoreError> {
+    Ok(CertificateRow {
+        serial: row.try_get("serial")?,
+        node: parsed(row, "node")?,
+        public_key: row.try_get("public_key")?,
+        issued_at: Timestamp(number(row, "issued_at")?),
+        expires_at: Timestamp(number(row, "expires_at")?),
+        revoked_at: optional_time(row, "revoked_at")?,
+    })
+}
+
+/// The last enrolment of a node, also of one that was removed.
+///
+/// # Errors
+/// When the database fails.
+pub async fn enrolment_get(
+    connection: &mut AnyConnection,
+    node: &NodeId,
+) -> Result<Option<EnrolmentRow>, StoreError> {
+    let row = sqlx::query(
+        "SELECT node, id, cluster, token, addresses, enrolled_at, removed_at FROM enrolments WHERE node = $1",
+    )
+    .bind(node.as_str())
+    .fetch_optional(connection)
+    .await?;
+    row.as_ref().map(enrolment).transpose()
+}
+
+/// The last enrolments of all nodes, by name, also of those that were removed.
+///
+/// # Errors
+/// When the database fails.
+pub async fn enrolment_list(
+    connection: &mut AnyConnection,
+) -> Result<Vec<EnrolmentRow>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT node, id, cluster, token, addresses, enrolled_at, removed_at FROM enrolments ORDER BY node",
+    )
+    .fetch_all(connection)
+    .await?;
+    rows.iter().map(enrolment).collect()
+}
+
+/// Writes an enrolment over an earlier one of the same node.
+///
+/// # Errors
+/// When the database fails or there is no such cluster.
+pub async fn enrolment_upsert(
+    connection: &mut AnyConnection,
+    row: &EnrolmentRow,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO enrolments (node, id, cluster, token, addresses, enrolled_at, removed_at) VALUES ($1, $2, $3, $4, $5, $6, $7) \
+         ON CONFLICT (node) DO UPDATE SET id = excluded.id, cluster = excluded.cluster, token = excluded.token, \
+         addresses = excluded.addresses, enrolled_at = excluded.enrolled_at, removed_at = excluded.removed_at",
+    )
+    .bind(row.node.as_str())
+    .bind(row.id.to_string())
+    .bind(row.cluster.as_str())
+    .bind(row.token.to_string())
+    .bind(to_json(&row.addresses, "enrolments.addresses")?)
+    .bind(stored(row.enrolled_at.get()))
+    .bind(row.removed_at.map(|at| stored(at.get())))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Notes that a node was removed; `false` if it was not enrolled.
+///
+/// # Errors
+/// When the database fails.
+pub async fn enrolment_remove(
+    connection: &mut AnyConnection,
+    node: &NodeId,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let done =
+        sqlx::query("UPDATE enrolments SET removed_at = $2 WHERE node = $1 AND removed_at IS NULL")
+            .bind(node.as_str())
+            .bind(stored(now.get()))
+            .execute(connection)
+            .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Forgets certificates that ended before `before`, and removed nodes that have none left.
+///
+/// # Errors
+/// When the database fails.
+pub async fn enrolment_trim(
+    connection: &mut AnyConnection,
+    before: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM certificates WHERE expires_at < $1")
+        .bind(stored(before.get()))
+        .execute(&mut *connection)
+        .await?;
+    sqlx::query(
+        "DELETE FROM enrolments WHERE removed_at < $1 AND node NOT IN (SELECT node FROM certificates)",
+    )
+    .bind(stored(before.get()))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Keeps a certificate.
+///
+/// # Errors
+/// When the database fails or the node is not enrolled.
+pub async fn certificate_insert(
+    connection: &mut AnyConnection,
+    row: &CertificateRow,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO certificates (serial, node, public_key, issued_at, expires_at) VALUES ($1, $2, $3, $4, $5)",
+    )
+    .bind(&row.serial)
+    .bind(row.node.as_str())
+    .bind(&row.public_key)
+    .bind(stored(row.issued_at.get()))
+    .bind(stored(row.expires_at.get()))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// The certificate of this serial number.
+///
+/// # Errors
+/// When the database fails.
+pub async fn certificate_get(
+    connection: &mut AnyConnection,
+    serial: &str,
+) -> Result<Option<CertificateRow>, StoreError> {
+    let row = sqlx::query(
+        "SELECT serial, node, public_key, issued_at, expires_at, revoked_at FROM certificates WHERE serial = $1",
+    )
+    .bind(serial)
+    .fetch_optional(connection)
+    .await?;
+    row.as_ref().map(certificate).transpose()
+}
+
+/// A node's newest certificate.
+///
+/// # Errors
+/// When the database fails.
+pub async fn certificate_newest(
+    connection: &mut AnyConnection,
+    node: &NodeId,
+) -> Result<Option<CertificateRow>, StoreError> {
+    let row = sqlx::query(
+        "SELECT serial, node, public_key, issued_at, expires_at, revoked_at FROM certificates WHERE node = $1 \
+         ORDER BY issued_at DESC, serial LIMIT 1",
+    )
+    .bind(node.as_str())
+    .fetch_optional(connection)
+    .await?;
+    row.as_ref().map(certificate).transpose()
+}
+
+/// Revokes every certificate of a node; how many that were.
+///
+/// # Errors
+/// When the database fails.
+pub async fn certificate_revoke(
+    connection: &mut AnyConnection,
+    node: &NodeId,
+    now: Timestamp,
+) -> Result<u64, StoreError> {
+    let done = sqlx::query(
+        "UPDATE certificates SET revoked_at = $2 WHERE node = $1 AND revoked_at IS NULL",
+    )
+    .bind(node.as_str())
+    .bind(stored(now.get()))
+    .execute(connection)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// The certificates that no longer count although they have not ended, by serial number.
+///
+/// # Errors
+/// When the database fails.
+pub async fn certificate_list_revoked(
+    connection: &mut AnyConnection,
+    now: Timestamp,
+) -> Result<Vec<Revoked>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT serial, node, expires_at FROM certificates WHERE revoked_at IS NOT NULL AND expires_at > $1 ORDER BY serial",
+    )
+    .bind(stored(now.get()))
+    .fetch_all(connection)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Revoked {
+                serial: row.try_get("serial")?,
+                node: parsed(row, "node")?,
+                expires_at: Timestamp(number(row, "expires_at")?),
+            })
+        })
+        .collect()
+}
+
+/// Says that a node is to take no new work; `false` if that was so.
+///
+/// # Errors
+/// When the database fails.
+pub async fn cordon_insert(
+    connection: &mut AnyConnection,
+    node: &NodeId,
+    actor: &str,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "INSERT INTO cordons (node, created_at, created_by) VALUES ($1, $2, $3) ON CONFLICT (node) DO NOTHING",
+    )
+    .bind(node.as_str())
+    .bind(stored(now.get()))
+    .bind(actor)
+    .execute(connection)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Says that a node may take work; `false` if that was so.
+///
+/// # Errors
+/// When the database fails.
+pub async fn cordon_delete(
+    connection: &mut AnyConnection,
+    node: &NodeId,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query("DELETE FROM cordons WHERE node = $1")
+        .bind(node.as_str())
+        .execute(connection)
+        .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// The nodes that are to take no new work.
+///
+/// # Errors
+/// When the database fails.
+pub async fn cordon_list(connection: &mut AnyConnection) -> Result<BTreeSet<NodeId>, StoreError> {
+    let rows = sqlx::query("SELECT node FROM cordons")
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(|row| parsed(row, "node")).collect()
+}

@@ -1,0 +1,100 @@
+//! Who is the head of a cluster, for how long.
+
+use fdn_core::{ClusterId, NodeId, Timestamp};
+use sqlx::AnyConnection;
+
+use super::StoreError;
+use super::row::{number, parsed, stored};
+
+/// A lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseRow {
+    /// The head.
+    pub holder: NodeId,
+    /// Grows with every change.
+    pub epoch: u64,
+    /// When it ends.
+    pub expires_at: Timestamp,
+}
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub struct LeaseWish<'a> {
+    /// Who asks.
+    pub node: &'a NodeId,
+    /// The epoch to keep; `None` begins one.
+    pub epoch: Option<u64>,
+    /// Until when.
+    pub until: Timestamp,
+}
+
+/// Grants a lease if it may be granted, in one statement: of several that ask at once one gets it. Whoever holds the lease may keep its epoch, or
+/// begin anew with the next one; another gets it only when it has ended, with the next epoch. Then tells who has it.
+///
+/// # Errors
+/// When the database fails.
+pub async fn lease_ask(
+    connection: &mut AnyConnection,
+    cluster: &ClusterId,
+    wish: &LeaseWish<'_>,
+    now: Timestamp,
+) -> Result<LeaseRow, StoreError> {
+    // No epoch is 0.
+    let epoch = stored(wish.epoch.unwrap_or(0));
+    sqlx::query(
+        "INSERT INTO head_leases (cluster, holder, epoch, expires_at) VALUES ($1, $2, 1, $3) \
+         ON CONFLICT (cluster) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at, \
+         epoch = CASE WHEN head_leases.holder = excluded.holder AND head_leases.epoch = $4 \
+                 THEN head_leases.epoch ELSE head_leases.epoch + 1 END \
+         WHERE (head_leases.holder = excluded.holder AND (head_leases.epoch = $4 OR $4 = 0)) \
+         OR head_leases.expires_at <= $5",
+    )
+    .bind(cluster.as_str())
+    .bind(wish.node.as_str())
+    .bind(stored(wish.until.get()))
+    .bind(epoch)
+    .bind(stored(now.get()))
+    .execute(&mut *connection)
+    .await?;
+    let lease = lease_get(connection, cluster).await?;
+    lease.ok_or_else(|| StoreError::corrupt("head_leases", "the lease just asked for is missing"))
+}
+
+/// A cluster's lease, also one that has ended.
+///
+/// # Errors
+/// When the database fails.
+pub async fn lease_get(
+    connection: &mut AnyConnection,
+    cluster: &ClusterId,
+) -> Result<Option<LeaseRow>, StoreError> {
+    let row = sqlx::query("SELECT holder, epoch, expires_at FROM head_leases WHERE cluster = $1")
+        .bind(cluster.as_str())
+        .fetch_optional(connection)
+        .await?;
+    row.map(|row| {
+        Ok(LeaseRow {
+            holder: parsed(&row, "holder")?,
+            epoch: number(&row, "epoch")?,
+            expires_at: Timestamp(number(&row, "expires_at")?),
+        })
+    })
+    .transpose()
+}
+
+/// Ends a node's leases, so that another is head at once.
+///
+/// # Errors
+/// When the database fails.
+pub async fn lease_end(
+    connection: &mut AnyConnection,
+    node: &NodeId,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE head_leases SET expires_at = $2 WHERE holder = $1 AND expires_at > $2")
+        .bind(node.as_str())
+        .bind(stored(now.get()))
+        .execute(connection)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,358 @@
+//! Machines over the API: let in, listed, drained, removed, renewed, at the head of their cluster.
+
+use fdn_core::api::{AppsSnapshot, NodeInfo};
+use fdn_core::enrol::{EnrolResponse, LeaseResponse, RenewRequest, RenewResponse};
+use fdn_core::fleet::{ClusterDetail, JoinTokenInfo, NodeDetail, NodeState};
+use fdn_core::message::{Channel, Message, NodeStatus};
+use fdn_core::{NodeId, Timestamp};
+use fdn_service::pki::{Facts, NodeKey};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::broker::next;
+use crate::machines::{Machine, addresses, until};
+use crate::rig::{Backend, Rig, node_at, on_both};
+
+on_both!(
+    a_machine_is_let_in_drained_and_removed,
+    a_certificate_is_renewed_by_its_key,
+    several_controllers_share_one_authority,
+);
+
+async fn a_machine_is_let_in_drained_and_removed(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let mut agents = rig.broker.listen(Channel::Agents).await;
+    let made = rig.cluster("eu-1").await;
+    assert_eq!((made.region.as_str(), made.nodes_total), ("eu", 0));
+    let again = json!({ "cluster": "eu-1", "region": "eu" });
+    let again = rig.request(Method::POST, "/v1/clusters").json(&again);
+    assert_eq!(rig.code(again).await, "FDN-2004");
+    let somewhere = json!({ "cluster": "us-1", "region": "us" });
+    let somewhere = rig.request(Method::POST, "/v1/clusters").json(&somewhere);
+    assert_eq!(
+        rig.code(somewhere).await,
+        "FDN-2005",
+        "nobody knows where us is"
+    );
+
+    let (machine, token) = (Machine::new(), rig.token("eu-1", 1).await);
+    let request = machine.request("n-1", &token.token);
+    let answer: EnrolResponse = rig.json(rig.enrol(&request)).await;
+    assert_eq!(
+        (answer.cluster.as_str(), answer.region.as_str()),
+        ("eu-1", "eu")
+    );
+    let facts = Facts::of_pem(&answer.identity.certificate).expect("a certificate");
+    assert_eq!(facts.identity.to_string(), "fdn://cluster/eu-1/node/n-1");
+    assert_eq!(answer.identity.authorities.len(), 1);
+    assert_eq!(rig.state("n-1").await, NodeState::Joined);
+    let list: Vec<JoinTokenInfo> = rig.get("/v1/join-tokens").await;
+    assert_eq!(
+        (list[0].uses_left, list[0].created_by.as_str()),
+        (0, "admin")
+    );
+
+    // The node's own token opens what nodes need, and nothing else.
+    let own = |path: &str| {
+        rig.anonymous(Method::GET, path)
+            .bearer_auth(&answer.node_token)
+    };
+    let snapshot: AppsSnapshot = rig.json(own("/agent/v1/apps")).await;
+    assert_eq!(
+        snapshot.fleet.expect("told").authorities,
+        answer.identity.authorities
+    );
+    for path in ["/dns/v1/snapshot", "/v1/nodes"] {
+        assert_eq!(rig.code(own(path)).await, "FDN-2002", "{path}");
+    }
+    let forged = answer.node_token.replace("n-1", "n-2");
+    let forged = rig
+        .anonymous(Method::GET, "/agent/v1/apps")
+        .bearer_auth(forged);
+    assert_eq!(rig.code(forged).await, "FDN-2001");
+
+    let status = |draining, busy| NodeStatus {
+        draining,
+        busy,
+        gateway: addresses(1).gateway,
+        ..node_at("n-1", "eu-1", 53.35, -6.26)
+    };
+    rig.node(status(false, 1)).await;
+    rig.node(node_at("n-9", "eu-1", 53.35, -6.26)).await;
+    until("both nodes in DNS", async || {
+        rig.gateways("eu-1").await == 2
+    })
+    .await;
+    let remove = |query: &str| rig.request(Method::DELETE, &format!("/v1/nodes/n-1{query}"));
+    assert_eq!(rig.code(remove("")).await, "FDN-7009", "it takes work");
+
+    // Drained: nodes are told, DNS is told at once, the node says when it is done.
+    let drain = || rig.request(Method::POST, "/v1/nodes/n-1/drain");
+    for _ in 0..2 {
+        let detail: NodeDetail = rig.json(drain()).await;
+        assert!(detail.info.cordoned && detail.info.state == NodeState::Alive);
+    }
+    let Message::FleetDesired(fleet) = next(&mut agents).await.message else {
+        panic!("another message");
+    };
+    assert_eq!(
+        fleet
+            .cordoned
+            .iter()
+            .map(NodeId::as_str)
+            .collect::<Vec<_>>(),
+        ["n-1"]
+    );
+    until("DNS without the node", async || {
+        rig.gateways("eu-1").await == 1
+    })
+    .await;
+    rig.node(status(true, 1)).await;
+    until("the node to drain", async || {
+        rig.state("n-1").await == NodeState::Draining
+    })
+    .await;
+    assert_eq!(rig.code(remove("")).await, "FDN-7009", "a call runs");
+    rig.node(status(true, 0)).await;
+    until("the node to be drained", async || {
+        rig.state("n-1").await == NodeState::Drained
+    })
+    .await;
+
+    // And back.
+    let detail: NodeDetail = rig
+        .json(rig.request(Method::POST, "/v1/nodes/n-1/uncordon"))
+        .await;
+    assert!(!detail.info.cordoned);
+    let Message::FleetDesired(fleet) = next(&mut agents).await.message else {
+        panic!("another message");
+    };
+    assert!(fleet.cordoned.is_empty());
+    rig.node(status(false, 0)).await;
+    until("the node in DNS again", async || {
+        rig.gateways("eu-1").await == 2
+    })
+    .await;
+
+    let rig = rig.restart().await;
+    rig.node(status(true, 0)).await;
+    until("what was kept", async || {
+        rig.state("n-1").await == NodeState::Drained
+    })
+    .await;
+    assert_eq!(
+        rig.request(Method::DELETE, "/v1/nodes/n-1")
+            .send()
+            .await
+            .expect("an answer")
+            .status(),
+        204
+    );
+    let Message::FleetDesired(fleet) = next(&mut agents).await.message else {
+        panic!("another message");
+    };
+    assert_eq!(fleet.revoked[0].serial, answer.identity.serial);
+    assert_eq!(
+        rig.code(rig.request(Method::GET, "/v1/nodes/n-1")).await,
+        "FDN-2003"
+    );
+    let own = rig
+        .anonymous(Method::GET, "/agent/v1/apps")
+        .bearer_auth(&answer.node_token);
+    assert_eq!(rig.code(own).await, "FDN-2001", "its token ended with it");
+    // It goes on reporting, as a machine does that has not heard; a later report of another node shows that these were read.
+    let sequence = |status: NodeStatus| NodeStatus {
+        sequence: fdn_service::now().get() + 60_000,
+        ..status
+    };
+    rig.broker
+        .report(Message::NodeStatus(Box::new(sequence(status(false, 0)))))
+        .await;
+    rig.broker
+        .report(Message::NodeStatus(Box::new(sequence(node_at(
+            "n-8", "eu-1", 1.0, 1.0,
+        )))))
+        .await;
+    until("the later report", async || {
+        let nodes: Vec<NodeInfo> = rig.get("/v1/nodes").await;
+        assert!(
+            nodes.iter().all(|node| node.node.as_str() != "n-1"),
+            "a removed node came back"
+        );
+        nodes.iter().any(|node| node.node.as_str() == "n-8")
+    })
+    .await;
+    let detail: ClusterDetail = rig.get("/v1/clusters/eu-1").await;
+    assert_eq!(detail.info.cluster.as_str(), "eu-1");
+    // The same machine may come again, with a new token.
+    assert_eq!(rig.code(rig.enrol(&request)).await, "FDN-7003");
+    let token = rig.token("eu-1", 1).await;
+    let _: EnrolResponse = rig
+        .json(rig.enrol(&machine.request("n-1", &token.token)))
+        .await;
+}
+
+async fn a_certificate_is_renewed_by_its_key(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    rig.cluster("eu-1").await;
+    let token = rig.token("eu-1", 1).await.token;
+    let machine = Machine::new();
+    let first: EnrolResponse = rig.json(rig.enrol(&machine.request("n-1", &token))).await;
+    let signed = |key: &NodeKey, serial: &str, at: Timestamp| {
+        let text = RenewRequest::signed_text(serial, at, &addresses(2));
+        RenewRequest {
+            serial: serial.to_owned(),
+            at,
+            addresses: addresses(2),
+            signature: key.sign(&text).expect("signed"),
+        }
+    };
+    let serial = &first.identity.serial;
+    let now = fdn_service::now;
+    let ask = |request: &RenewRequest| rig.anonymous(Method::POST, "/v1/nodes/renew").json(request);
+    let next: RenewResponse = rig.json(ask(&signed(&machine.key, serial, now()))).await;
+    let facts = Facts::of_pem(&next.identity.certificate).expect("a certificate");
+    assert_eq!(facts.identity.to_string(), "fdn://cluster/eu-1/node/n-1");
+    assert_ne!(next.identity.serial, *serial);
+    assert_eq!(next.node_token, first.node_token);
+    let stranger = Machine::new();
+    let old = Timestamp(now().get() - 301_000);
+    for refused in [
+        signed(&stranger.key, serial, now()),
+        signed(&machine.key, &"0".repeat(32), now()),
+        signed(&machine.key, serial, old),
+        RenewRequest {
+            addresses: addresses(3),
+            ..signed(&machine.key, serial, now())
+        },
+    ] {
+        assert_eq!(rig.code(ask(&refused)).await, "FDN-7008", "{refused:?}");
+    }
+    let detail: NodeDetail = rig.get("/v1/nodes/n-1").await;
+    assert_eq!(detail.info.gateway, addresses(2).gateway);
+    assert_eq!(
+        detail.certificate.expect("one").serial,
+        next.identity.serial
+    );
+    let removed = rig
+        .request(Method::DELETE, "/v1/nodes/n-1")
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(removed.status(), 204);
+    let late = signed(&machine.key, &next.identity.serial, now());
+    assert_eq!(
+        rig.code(ask(&late)).await,
+        "FDN-7008",
+        "the node was removed"
+    );
+    let snapshot: AppsSnapshot = rig.json(rig.network("/agent/v1/apps")).await;
+    assert_eq!(
+        snapshot.fleet.expect("told").revoked.len(),
+        2,
+        "both certificates"
+    );
+}
+
+async fn several_controllers_share_one_authority(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    rig.cluster("eu-1").await;
+    let token = rig.token("eu-1", 2).await.token;
+    let machine = Machine::new();
+    let first: EnrolResponse = rig.json(rig.enrol(&machine.request("n-1", &token))).await;
+    let rig = rig.restart().await;
+    let other = Machine::new();
+    let second: EnrolResponse = rig.json(rig.enrol(&other.request("n-2", &token))).await;
+    assert_eq!(first.identity.authorities, second.identity.authorities);
+    let own = rig
+        .anonymous(Method::GET, "/agent/v1/apps")
+        .bearer_auth(&first.node_token);
+    assert_eq!(own.send().await.expect("an answer").status(), 200);
+    assert_eq!(second.seeds[0].node.as_str(), "n-1");
+    let connection = &mut *rig
+        .controller
+        .state()
+        .store
+        .read()
+        .await
+        .expect("connected");
+    let kept = fdn_controller::store::authority::authority_list(connection)
+        .await
+        .expect("read");
+    assert_eq!(kept.len(), 1);
+    assert!(
+        !kept[0].sealed_key.0.contains("PRIVATE"),
+        "the key is sealed"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_asks_for_the_lease_of_its_own_cluster_in_its_own_name() {
+    let rig = Rig::start().await;
+    rig.cluster("eu-1").await;
+    let token = rig.token("eu-1", 1).await.token;
+    let machine = Machine::new();
+    let answer: EnrolResponse = rig.json(rig.enrol(&machine.request("n-1", &token))).await;
+    let network = std::fs::read_to_string(&rig.settings.network.token_file).expect("token");
+    let ask = |token: &str, cluster: &str, body: Value| {
+        let path = format!("/internal/v1/clusters/{cluster}/head-lease");
+        rig.anonymous(Method::POST, &path)
+            .bearer_auth(token)
+            .json(&body)
+    };
+    let own = &answer.node_token;
+    let got: LeaseResponse = rig
+        .json(ask(own, "eu-1", json!({ "node": "n-1", "ttl_ms": 10_000 })))
+        .await;
+    assert_eq!((got.holder.as_str(), got.epoch), ("n-1", 1));
+    assert!((1..=10_000).contains(&got.expires_ms));
+    let kept = json!({ "node": "n-1", "epoch": 1, "ttl_ms": 3_600_000 });
+    let got: LeaseResponse = rig.json(ask(own, "eu-1", kept)).await;
+    assert!(
+        got.epoch == 1 && got.expires_ms <= 60_000,
+        "the controller bounds it"
+    );
+    for (cluster, node) in [("eu-1", "n-2"), ("eu-2", "n-1")] {
+        let body = json!({ "node": node, "ttl_ms": 1000 });
+        assert_eq!(
+            rig.code(ask(own, cluster, body)).await,
+            "FDN-2002",
+            "{cluster} {node}"
+        );
+    }
+    let other: LeaseResponse = rig
+        .json(ask(
+            &network,
+            "eu-1",
+            json!({ "node": "n-2", "ttl_ms": 1000 }),
+        ))
+        .await;
+    assert_eq!(
+        (other.holder.as_str(), other.epoch),
+        ("n-1", 1),
+        "it is not over"
+    );
+    for bad in [
+        json!({ "node": "n-1", "ttl_ms": 0 }),
+        json!({ "node": "n-1", "epoch": 0, "ttl_ms": 1 }),
+    ] {
+        assert_eq!(rig.code(ask(own, "eu-1", bad)).await, "FDN-2005");
+    }
+    let detail: ClusterDetail = rig.get("/v1/clusters/eu-1").await;
+    let head = detail.head.expect("there is one");
+    assert_eq!((head.node.as_str(), head.epoch), ("n-1", 1));
+    let removed = rig
+        .request(Method::DELETE, "/v1/nodes/n-1")
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(removed.status(), 204);
+    let next: LeaseResponse = rig
+        .json(ask(
+            &network,
+            "eu-1",
+            json!({ "node": "n-2", "ttl_ms": 1000 }),
+        ))
+        .await;
+    assert_eq!((next.holder.as_str(), next.epoch), ("n-2", 2));
+}

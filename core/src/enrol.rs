@@ -1,0 +1,452 @@
+//! How a node becomes part of the network: join tokens, the identity in a node's certificate, and the bodies of the calls.
+//!
+//! An operator makes a [`JoinToken`] for one cluster. A new machine makes a key, and shows the token with a certificate signing request
+//! (RFC 2986) to `POST /v1/nodes/enrol`; it gets a certificate with a [`NodeIdentity`] as its URI name (RFC 5280, section 4.2.1.6). Before
+//! that ends the node asks for the next one at `POST /v1/nodes/renew`, and proves by a signature that it holds the key.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::error::ParseError;
+use crate::geo::GeoPoint;
+use crate::id::{ClusterId, HostName, JoinTokenId, NodeId, RegionName};
+use crate::unit::{DurationMs, Revision, Timestamp};
+
+/// What a node's certificate says: `fdn://cluster/CLUSTER/node/NODE`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NodeIdentity {
+    /// The node's cluster.
+    pub cluster: ClusterId,
+    /// The node.
+    pub node: NodeId,
+}
+
+impl fmt::Display for NodeIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fdn://cluster/{}/node/{}", self.cluster, self.node)
+    }
+}
+
+impl FromStr for NodeIdentity {
+    type Err = ParseError;
+
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        let parts = s
+            .strip_prefix("fdn://cluster/")
+            .and_then(|rest| rest.split_once("/node/"));
+        let (cluster, node) = parts.ok_or_else(|| {
+            ParseError::new("node identity", s, "fdn://cluster/CLUSTER/node/NODE")
+        })?;
+        Ok(Self {
+            cluster: cluster.parse()?,
+            node: node.parse()?,
+        })
+    }
+}
+
+impl TryFrom<String> for NodeIdentity {
+    type Error = ParseError;
+
+    fn try_from(s: String) -> Result<Self, ParseError> {
+        s.parse()
+    }
+}
+
+impl From<NodeIdentity> for String {
+    fn from(value: NodeIdentity) -> String {
+        value.to_string()
+    }
+}
+
+/// The right to join one cluster: `fdn-join.ID.SECRET`. `Debug` hides the secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct JoinToken {
+    /// Which token it is.
+    pub id: JoinTokenId,
+    secret: String,
+}
+
+/// Hexadecimal digits of a join token's secret: 256 bits.
+const SECRET_LEN: usize = 64;
+
+impl JoinToken {
+    /// A token with a secret of 64 hexadecimal digits that the caller drew.
+    ///
+    /// # Errors
+    /// When the secret is anything else.
+    pub fn new(id: JoinTokenId, secret: &str) -> Result<Self, ParseError> {
+        if secret.len() != SECRET_LEN || !secret.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(malformed());
+        }
+        Ok(Self {
+            id,
+            secret: secret.to_ascii_lowercase(),
+        })
+    }
+
+    /// The secret: for hashing, never for a log.
+    #[must_use]
+    pub fn secret(&self) -> &str {
+        &self.secret
+    }
+
+    /// The whole token as it is handed over, once.
+    #[must_use]
+    pub fn expose(&self) -> String {
+        format!("fdn-join.{}.{}", self.id, self.secret)
+    }
+}
+
+/// The value is a secret, so it is not repeated.
+fn malformed() -> ParseError {
+    ParseError::new(
+        "join token",
+        "…",
+        "fdn-join.ID.SECRET, the whole line that `fdn node token` printed",
+    )
+}
+
+impl fmt::Debug for JoinToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JoinToken({})", self.id)
+    }
+}
+
+impl FromStr for JoinToken {
+    type Err = ParseError;
+
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        let parts = s.trim().strip_prefix("fdn-join.");
+        let (id, secret) = parts
+            .and_then(|rest| rest.split_once('.'))
+            .ok_or_else(malformed)?;
+        Self::new(id.parse().map_err(|_| malformed())?, secret)
+    }
+}
+
+/// Where others reach a node. The addresses also become names of its certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeAddresses {
+    /// Its gateway.
+    #[schema(value_type = String)]
+    pub gateway: SocketAddr,
+    /// Where it serves health, metrics and logs.
+    #[schema(value_type = String)]
+    pub admin: SocketAddr,
+    /// Where the other nodes of its cluster reach it, if it takes part in their scheduling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub peer: Option<SocketAddr>,
+    /// Host names by which others call it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub names: Vec<HostName>,
+}
+
+impl NodeAddresses {
+    /// The most host names.
+    pub const NAMES_MAX: usize = 8;
+
+    /// The same, with what is not said as it is in `known`.
+    #[must_use]
+    pub fn or(&self, known: &Self) -> Self {
+        let names = if self.names.is_empty() {
+            &known.names
+        } else {
+            &self.names
+        };
+        Self {
+            gateway: self.gateway,
+            admin: self.admin,
+            peer: self.peer.or(known.peer),
+            names: names.clone(),
+        }
+    }
+
+    /// Refuses what others cannot reach.
+    ///
+    /// # Errors
+    /// When an address has no host or port, or there are too many names.
+    pub fn check(&self) -> Result<(), ParseError> {
+        let all = [Some(self.gateway), Some(self.admin), self.peer];
+        for address in all.into_iter().flatten() {
+            if address.ip().is_unspecified() || address.port() == 0 {
+                let expected =
+                    "an address and port that other machines reach; set `advertise` or --advertise";
+                return Err(ParseError::new("address", address.to_string(), expected));
+            }
+        }
+        if self.names.len() > Self::NAMES_MAX {
+            return Err(ParseError::new(
+                "list of names",
+                self.names.len().to_string(),
+                "8 names at most",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Asks to let a machine in.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EnrolRequest {
+    /// The join token, whole.
+    pub token: String,
+    /// The name that the node shall have; unique in the network.
+    pub node: NodeId,
+    /// A certificate signing request (PEM) for a P-256 key that the machine made.
+    pub csr: String,
+    /// Where others will reach the node.
+    pub addresses: NodeAddresses,
+    /// The cluster that the machine is meant for; a token for another one is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterId>,
+    /// The region that the machine is meant for; a token for another one is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<RegionName>,
+}
+
+/// A certificate and what goes with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct IssuedCertificate {
+    /// The certificate (PEM).
+    pub certificate: String,
+    /// Its serial number in hexadecimal digits.
+    pub serial: String,
+    /// When it was made.
+    pub issued_at: Timestamp,
+    /// When it ends.
+    pub expires_at: Timestamp,
+    /// The certificates (PEM) that nodes are checked against. Several while the authority changes.
+    pub authorities: Vec<String>,
+}
+
+/// Another node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Seed {
+    /// Its name.
+    pub node: NodeId,
+    /// Where it is reached.
+    pub addresses: NodeAddresses,
+}
+
+/// The broker as nodes reach it.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+pub struct BrokerAccess {
+    /// `amqp://USER@HOST:PORT/VHOST`, without the password.
+    pub url: String,
+    /// What the names of exchanges and queues begin with.
+    pub namespace: String,
+    /// The password, if the broker wants one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
+}
+
+/// Everything a new node needs. It holds secrets: it travels over HTTPS (or loopback) only.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+pub struct EnrolResponse {
+    /// The node.
+    pub node: NodeId,
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Its region.
+    pub region: RegionName,
+    /// Where the cluster is.
+    pub location: GeoPoint,
+    /// Its certificate.
+    pub identity: IssuedCertificate,
+    /// By which the controller knows this node from now on: `Authorization: Bearer TOKEN`.
+    pub node_token: String,
+    /// The key that functions' secrets are sealed with.
+    pub network_key: String,
+    /// The broker.
+    pub broker: BrokerAccess,
+    /// Other nodes of the cluster.
+    pub seeds: Vec<Seed>,
+    /// The revision of desired state at which the node was let in.
+    pub revision: Revision,
+}
+
+/// Asks for the next certificate of the same key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RenewRequest {
+    /// The serial number of the present certificate.
+    pub serial: String,
+    /// When this was asked, by the node's clock.
+    pub at: Timestamp,
+    /// Where others reach the node; other addresses and names stay as they were if they are absent.
+    pub addresses: NodeAddresses,
+    /// The signature of [`RenewRequest::signed_text`] by the present certificate's key: ECDSA P-256 with SHA-256 in ASN.1, base64.
+    pub signature: String,
+}
+
+/// How far a node's clock may be off when it asks for a certificate; an older request is not answered again.
+pub const RENEW_WINDOW: DurationMs = DurationMs::from_secs(300);
+
+impl RenewRequest {
+    /// What the node signs. Every part is of fixed form and on its own line, so that no two requests have the same text.
+    #[must_use]
+    pub fn signed_text(serial: &str, at: Timestamp, addresses: &NodeAddresses) -> String {
+        let NodeAddresses {
+            gateway,
+            admin,
+            peer,
+            names,
+        } = addresses;
+        let peer = peer.map_or_else(|| "-".to_owned(), |peer| peer.to_string());
+        let names: Vec<&str> = names.iter().map(HostName::as_str).collect();
+        format!(
+            "fdn-renew-v1\n{serial}\n{}\n{gateway}\n{admin}\n{peer}\n{}",
+            at.get(),
+            names.join(",")
+        )
+    }
+}
+
+/// The next certificate.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+pub struct RenewResponse {
+    /// The certificate.
+    pub identity: IssuedCertificate,
+    /// By which the controller knows this node.
+    pub node_token: String,
+    /// Other nodes of the cluster.
+    pub seeds: Vec<Seed>,
+}
+
+/// When a certificate should be renewed: after two thirds of its life, so that a controller may be away for the last third.
+#[must_use]
+pub const fn renew_at(issued_at: Timestamp, expires_at: Timestamp) -> Timestamp {
+    let life = expires_at.0.saturating_sub(issued_at.0);
+    Timestamp(issued_at.0.saturating_add(life / 3 * 2))
+}
+
+/// Asks to be, or to stay, the head of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LeaseRequest {
+    /// Who asks.
+    pub node: NodeId,
+    /// The epoch that the asker holds, to keep it; absent, to begin one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    /// For how long, in milliseconds from now; the controller bounds it.
+    pub ttl_ms: u64,
+}
+
+/// Who is the head of a cluster. Whoever asked is it if `holder` is its own name and `epoch` the one it asked to keep, or it asked for none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeaseResponse {
+    /// The head.
+    pub holder: NodeId,
+    /// Grows with every change of the holder, and when the same node begins anew.
+    pub epoch: u64,
+    /// Milliseconds from now until the lease ends; the clocks of node and controller are not compared.
+    pub expires_ms: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn addresses() -> NodeAddresses {
+        NodeAddresses {
+            gateway: "192.0.2.1:8080".parse().expect("address"),
+            admin: "192.0.2.1:8081".parse().expect("address"),
+            peer: None,
+            names: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn an_identity_survives_its_text_and_nothing_else_is_one() {
+        let text = "fdn://cluster/eu-west/node/eu-west-1";
+        let identity: NodeIdentity = text.parse().expect("an identity");
+        assert_eq!(
+            (identity.cluster.as_str(), identity.node.as_str()),
+            ("eu-west", "eu-west-1")
+        );
+        assert_eq!(identity.to_string(), text);
+        for bad in [
+            "",
+            "fdn://cluster/eu",
+            "fdn://cluster/eu/node/",
+            "fdn://cluster/eu/node/a/node/b",
+            "fdn://cluster/EU/node/a",
+            "https://cluster/eu/node/a",
+        ] {
+            assert!(bad.parse::<NodeIdentity>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_join_token_is_shown_only_on_purpose() {
+        let id = JoinTokenId::from_uuid(Uuid::from_u128(7));
+        let token = JoinToken::new(id, &"aB".repeat(32)).expect("a token");
+        let text = token.expose();
+        assert_eq!(
+            format!(" {text}\n").parse::<JoinToken>().expect("own text"),
+            token
+        );
+        assert!(!format!("{token:?}").contains(token.secret()));
+        for bad in [&text[..text.len() - 1], &text[1..], "fdn-join.x.y", ""] {
+            let error = bad.parse::<JoinToken>().expect_err(bad).to_string();
+            assert!(!error.contains(&token.secret()[..60]), "{error}");
+        }
+    }
+
+    #[test]
+    fn requests_for_renewal_differ_in_what_is_signed() {
+        let text = |serial: &str, at, change: fn(&mut NodeAddresses)| {
+            let mut addresses = addresses();
+            change(&mut addresses);
+            RenewRequest::signed_text(serial, Timestamp(at), &addresses)
+        };
+        let all = [
+            text("ab", 1, |_| {}),
+            text("ac", 1, |_| {}),
+            text("ab", 2, |_| {}),
+            text("ab", 1, |a| a.peer = Some(a.gateway)),
+            text("ab", 1, |a| a.names = vec!["a.b".parse().expect("name")]),
+        ];
+        let different: std::collections::BTreeSet<&String> = all.iter().collect();
+        assert_eq!(different.len(), all.len());
+    }
+
+    #[test]
+    fn addresses_that_nobody_reaches_are_refused() {
+        addresses().check().expect("fine");
+        for bad in ["0.0.0.0:8080", "[::]:8080", "192.0.2.1:0"] {
+            let mut addresses = addresses();
+            addresses.admin = bad.parse().expect("address");
+            let error = addresses.check().expect_err(bad).to_string();
+            assert!(error.contains("advertise"), "{error}");
+        }
+        let with_peer = NodeAddresses {
+            peer: Some("192.0.2.1:8082".parse().expect("address")),
+            names: vec!["a.b".parse().expect("name")],
+            ..addresses()
+        };
+        assert_eq!(addresses().or(&with_peer), with_peer);
+        assert_eq!(with_peer.or(&addresses()), with_peer);
+        let mut many = addresses();
+        many.names = vec!["a.b".parse().expect("name"); 9];
+        assert!(many.check().is_err());
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_after_two_thirds() {
+        assert_eq!(renew_at(Timestamp(1000), Timestamp(4000)), Timestamp(3000));
+        assert_eq!(renew_at(Timestamp(5), Timestamp(1)), Timestamp(5));
+    }
+}

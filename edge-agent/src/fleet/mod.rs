@@ -1,0 +1,162 @@
+//! What operators said of the network's machines, as far as this node must know it: whether it may take new work, which certificates no
+//! longer count, whom to trust.
+//!
+//! It comes with the other desired state, newer wins, and is kept on disk: a node that was cordoned stays so when it starts alone, and a
+//! certificate that was revoked stays refused. Other parts of the agent read a [`FleetView`], or wait for the next one.
+
+mod view;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fdn_core::fleet::FleetDesired;
+use fdn_core::{NodeId, Revision};
+use fdn_service::pki::Facts;
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+pub use view::{FleetView, Work};
+
+use crate::disk;
+use crate::error::Error;
+use crate::settings::TlsSettings;
+
+/// Keeps and hands out what operators said.
+#[derive(Debug)]
+pub struct Fleet {
+    node: NodeId,
+    path: PathBuf,
+    tls: TlsSettings,
+    /// The newest revision on disk. Held while a newer one is written, so that the file never goes back.
+    kept: Mutex<Revision>,
+    view: watch::Sender<Arc<FleetView>>,
+}
+
+impl Fleet {
+    /// What was kept in `folder`, or nothing on a new node. A file that cannot be understood is left out: the next snapshot brings all of it.
+    ///
+    /// # Errors
+    /// When the folder cannot be used, or the node's certificate cannot be read.
+    pub fn open(folder: PathBuf, node: NodeId, tls: TlsSettings) -> Result<Self, Error> {
+        disk::folder(&folder)?;
+        let path = folder.join("fleet.json");
+        let serial = tls.certificate.as_deref().map(serial).transpose()?;
+        let desired = match std::fs::read(&path) {
+            Ok(octets) => serde_json::from_slice::<FleetDesired>(&octets).unwrap_or_else(|error| {
+                error!(path = %path.display(), %error, "what operators said cannot be understood and is left out");
+                FleetDesired::default()
+            }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => FleetDesired::default(),
+            Err(source) => return Err(Error::Data { path, source }),
+        };
+        let kept = desired.revision;
+        let view = FleetView::new(&node, serial, desired);
+        Ok(Self {
+            node,
+            path,
+            tls,
+            kept: Mutex::new(kept),
+            view: watch::Sender::new(Arc::new(view)),
+        })
+    }
+
+    /// What counts now.
+    #[must_use]
+    pub fn view(&self) -> Arc<FleetView> {
+        self.view.borrow().clone()
+    }
+
+    /// Tells of every change from now on.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<Arc<FleetView>> {
+        self.view.subscribe()
+    }
+
+    /// Takes in what operators said; `true` if it is newer than what was held. It is on disk before it counts.
+    ///
+    /// # Errors
+    /// When the disk fails: what was held still counts, and the same may come again.
+    pub fn apply(&self, desired: FleetDesired) -> Result<bool, Error> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if desired.revision <= *kept {
+            return Ok(false);
+        }
+        let octets = serde_json::to_vec(&desired).map_err(|e| Error::Data {
+            path: self.path.clone(),
+            source: e.into(),
+        })?;
+        disk::replace(&self.path, &octets)?;
+        self.trust(&desired.authorities)?;
+        *kept = desired.revision;
+        let before = self.view();
+        let view = FleetView::new(&self.node, before.serial().map(str::to_owned), desired);
+        tell(before.work(), view.work());
+        self.view.send_replace(Arc::new(view));
+        Ok(true)
+    }
+
+    /// Takes note of a new certificate of this node, and of whom to trust.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn renewed(&self, serial: String, authorities: &[String]) -> Result<(), Error> {
+        self.trust(authorities)?;
+        self.view
+            .send_modify(|view| *view = Arc::new(view.with_serial(&self.node, serial)));
+        Ok(())
+    }
+
+    /// Writes the certificates that others are checked against, if they changed.
+    fn trust(&self, authorities: &[String]) -> Result<(), Error> {
+        let Some(path) = &self.tls.ca else {
+            return Ok(());
+        };
+        let bundle = bundle(authorities);
+        if authorities.is_empty() || std::fs::read_to_string(path).is_ok_and(|now| now == bundle) {
+            return Ok(());
+        }
+        disk::replace_public(path, bundle.as_bytes())?;
+        info!(
+            count = authorities.len(),
+            "the authorities that others are checked against changed"
+        );
+        Ok(())
+    }
+}
+
+/// Certificates one after another, as files hold them.
+#[must_use]
+pub fn bundle(authorities: &[String]) -> String {
+    let mut text = String::new();
+    for one in authorities {
+        text.push_str(one.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn serial(path: &std::path::Path) -> Result<String, Error> {
+    let text = std::fs::read_to_string(path).map_err(|source| Error::Data {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Facts::of_pem(&text)?.serial)
+}
+
+fn tell(before: Work, now: Work) {
+    match (before, now) {
+        _ if before == now => {}
+        (_, Work::Taken) => info!("this node takes new work again"),
+        (_, Work::Cordoned) => {
+            info!("this node takes no new work; what runs ends: an operator drains it");
+        }
+        (_, Work::Removed) => {
+            warn!(
+                "this node was removed from the network: it takes no new work, and its certificate no longer counts"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! The two calls by which a machine becomes and stays a node.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use fdn_core::Problem;
+use fdn_core::enrol::{EnrolRequest, EnrolResponse, RenewRequest, RenewResponse};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::JoinError;
+use crate::artifacts::without_url;
+use crate::error::Error;
+
+/// The longest silence of the controller.
+const IDLE: Duration = Duration::from_secs(30);
+/// The largest answer that is read.
+const ANSWER_MAX: usize = 4 << 20;
+
+/// The controller.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    url: reqwest::Url,
+    client: reqwest::Client,
+}
+
+impl Controller {
+    /// The controller at `url`.
+    ///
+    /// # Errors
+    /// When that is no address.
+    pub fn new(url: &str) -> Result<Self, Error> {
+        let parsed = reqwest::Url::parse(url).ok();
+        let usable = parsed.filter(|parsed| {
+            matches!(parsed.scheme(), "http" | "https")
+                && parsed.host_str().is_some()
+                && parsed.username().is_empty()
+                && parsed.password().is_none()
+        });
+        let url = usable.ok_or_else(|| JoinError::Url {
+            url: url.to_owned(),
+        })?;
+        Ok(Self {
+            url,
+            client: fdn_service::http_client::build(IDLE)?,
+        })
+    }
+
+    /// Its address as people write it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url.as_str().trim_end_matches('/').to_owned()
+    }
+
+    /// Its host and port.
+    #[must_use]
+    pub fn host_and_port(&self) -> (String, u16) {
+        let host = self.url.host_str().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        (
+            host.to_owned(),
+            self.url.port_or_known_default().unwrap_or(443),
+        )
+    }
+
+    /// Refuses to send secrets where they could be read on the way.
+    ///
+    /// # Errors
+    /// When the address is not https, not on this machine, and nobody said that it is fine.
+    pub fn check_safety(&self, allowed: bool) -> Result<(), JoinError> {
+        let (host, _) = self.host_and_port();
+        let here = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        if self.url.scheme() == "https" || here || allowed {
+            Ok(())
+        } else {
+            Err(JoinError::Insecure { url: self.url() })
+        }
+    }
+
+    /// Asks to be let in.
+    ///
+    /// # Errors
+    /// When the controller refuses or cannot be reached.
+    pub async fn enrol(&self, request: &EnrolRequest) -> Result<EnrolResponse, JoinError> {
+        self.post("enrol", request).await
+    }
+
+    /// Asks for the next certificate.
+    ///
+    /// # Errors
+    /// When the controller refuses or cannot be reached.
+    pub async fn renew(&self, request: &RenewRequest) -> Result<RenewResponse, JoinError> {
+        self.post("renew", request).await
+    }
+
+    async fn post<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        what: &str,
+        body: &Q,
+    ) -> Result<A, JoinError> {
+        let unreachable = |error| JoinError::Unreachable {
+            url: self.url(),
+            reason: without_url(error),
+        };
+        let url = format!("{}/v1/nodes/{what}", self.url());
+        let mut answer = self
+            .client
+            .post(url)
+            .json(body)
+            .send()
+            .await
+            .map_err(unreachable)?;
+        let status = answer.status();
+        let mut octets = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
+            if octets.len() + chunk.len() > ANSWER_MAX {
+                return Err(self.foreign("the answer is too long"));
+            }
+            octets.extend_from_slice(&chunk);
+        }
+        if status.is_success() {
+            return serde_json::from_slice(&octets).map_err(|e| self.foreign(&e.to_string()));
+        }
+        match serde_json::from_slice::<Problem>(&octets) {
+            Ok(problem) => Err(JoinError::Refused(Box::new(problem))),
+            Err(_) => Err(self.foreign(&format!("status {}", status.as_u16()))),
+        }
+    }
+
+    fn foreign(&self, reason: &str) -> JoinError {
+        JoinError::Foreign {
+            url: self.url(),
+            reason: reason.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The configuration file that a node starts with.
+
+use std::path::Path;
+
+use fdn_core::enrol::{EnrolResponse, NodeAddresses};
+use fdn_core::{ClusterId, NodeId};
+use serde::Serialize;
+
+use super::{Controller, Identity, JoinArgs, JoinError};
+use crate::disk;
+use crate::error::Error;
+use crate::settings::Settings;
+
+/// The keys that a node must set; all others have defaults.
+#[derive(Serialize)]
+struct Document<'a> {
+    node: &'a NodeId,
+    cluster: &'a ClusterId,
+    region: &'a fdn_core::RegionName,
+    location: fdn_core::GeoPoint,
+    data: &'a Path,
+    gateway: Listener,
+    admin: Listener,
+    controller: Url,
+    network: Network<'a>,
+    tls: Tls<'a>,
+    broker: Broker<'a>,
+}
+
+#[derive(Serialize)]
+struct Listener {
+    listen: std::net::SocketAddr,
+}
+
+#[derive(Serialize)]
+struct Url {
+    url: String,
+}
+
+#[derive(Serialize)]
+struct Network<'a> {
+    token_file: &'a Path,
+    key_file: &'a Path,
+}
+
+#[derive(Serialize)]
+struct Tls<'a> {
+    ca: &'a Path,
+    certificate: &'a Path,
+    key: &'a Path,
+}
+
+#[derive(Serialize)]
+struct Broker<'a> {
+    url: &'a str,
+    namespace: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    password_file: Option<&'a Path>,
+}
+
+const HEADER: &str = "\
+# Written by `fdn-edge-agent join`. Edit it as you like: joining again keeps it.
+# deploy/config/edge-agent.toml explains every key and its default.
+
+";
+
+/// Refuses a configuration file that is there and is another node's: whoever wrote it needs it.
+pub(super) fn check(path: &Path, node: &NodeId, cluster: Option<&ClusterId>) -> Result<(), Error> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let found: Settings = fdn_service::config::load(Some(path), &[])?;
+    if found.node == *node && cluster.is_none_or(|cluster| found.cluster == *cluster) {
+        return Ok(());
+    }
+    Err(JoinError::Config {
+        path: path.to_owned(),
+        found: format!("node {} in cluster {}", found.node, found.cluster),
+    }
+    .into())
+}
+
+/// Writes the configuration file, unless there is one for this node.
+pub(super) fn write(
+    args: &JoinArgs,
+    controller: &Controller,
+    identity: &Identity,
+    addresses: &NodeAddresses,
+    answer: &EnrolResponse,
+) -> Result<(), Error> {
+    check(&args.config, &answer.node, Some(&answer.cluster))?;
+    if args.config.exists() {
+        return Ok(());
+    }
+    let document = Document {
+        node: &answer.node,
+        cluster: &answer.cluster,
+        region: &answer.region,
+        location: answer.location,
+        data: &args.data,
+        gateway: Listener {
+            listen: addresses.gateway,
+        },
+        admin: Listener {
+            listen: addresses.admin,
+        },
+        controller: Url {
+            url: controller.url(),
+        },
+        network: Network {
+            token_file: &identity.token,
+            key_file: &identity.network_key,
+        },
+        tls: Tls {
+            ca: &identity.ca,
+            certificate: &identity.certificate,
+            key: &identity.key,
+        },
+        broker: Broker {
+            url: &answer.broker.url,
+            namespace: &answer.broker.namespace,
+            password_file: answer
+                .broker
+                .password
+                .as_ref()
+                .map(|_| identity.broker_password.as_path()),
+        },
+    };
+    let text = fdn_service::config::print(&document)?;
+    if let Some(folder) = args.config.parent().filter(|folder| !folder.exists()) {
+        std::fs::create_dir_all(folder).map_err(|source| Error::Data {
+            path: folder.to_owned(),
+            source,
+        })?;
+    }
+    disk::replace_public(&args.config, (HEADER.to_owned() + &text).as_bytes())
+}

@@ -1,0 +1,179 @@
+//! `fdn-edge-agent join`: makes this machine a node of a network, with one command and a join token.
+//!
+//! The key is made here and never leaves. What the controller answers is written below `DATA/identity`, the certificate last, so that its
+//! presence means that everything is there; then a configuration file is written that `fdn-edge-agent run` starts with, also without the
+//! network. Joining again changes nothing on a node that has joined; after a lost answer it goes on with the same key.
+//! [`Renewer`] replaces the certificate in time.
+
+mod ask;
+mod config;
+mod error;
+mod files;
+mod place;
+mod renew;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use fdn_core::enrol::{EnrolRequest, EnrolResponse, JoinToken};
+use fdn_core::{ClusterId, HostName, NodeId, RegionName, Timestamp};
+use fdn_service::pki::{Facts, NodeKey};
+use fdn_service::secret;
+
+pub use ask::Controller;
+pub use error::JoinError;
+pub use files::Identity;
+pub use renew::{RenewParts, Renewer};
+
+use crate::error::Error;
+
+/// Arguments of `fdn-edge-agent join`.
+#[derive(Clone, Debug, Args)]
+pub struct JoinArgs {
+    /// The controller's URL.
+    #[arg(value_name = "URL")]
+    pub url: String,
+    /// File holding the join token that `fdn node token` printed; - for standard input.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: PathBuf,
+    /// The node's name, unique in the network; the machine's host name without it.
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<NodeId>,
+    /// The cluster that this machine is meant for; a token for another one is refused.
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<ClusterId>,
+    /// The region that this machine is meant for; a token for another one is refused.
+    #[arg(long, value_name = "NAME")]
+    pub region: Option<RegionName>,
+    /// The folder for identity, desired state and artifacts.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/fdn/edge-agent")]
+    pub data: PathBuf,
+    /// The configuration file to write. One that is there is kept if it is for this node.
+    #[arg(long, value_name = "FILE", default_value = "/etc/fdn/edge-agent.toml")]
+    pub config: PathBuf,
+    /// The address by which others reach this machine; without it, the one it reaches the controller from.
+    #[arg(long, value_name = "IP")]
+    pub address: Option<std::net::IpAddr>,
+    /// The port of the gateway, for clients.
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    pub gateway_port: u16,
+    /// The port for health, metrics and logs.
+    #[arg(long, value_name = "PORT", default_value_t = 8081)]
+    pub admin_port: u16,
+    /// The port for the other nodes of the cluster.
+    #[arg(long, value_name = "PORT")]
+    pub peer_port: Option<u16>,
+    /// A host name of this machine for its certificate; may be given several times.
+    #[arg(long = "name", value_name = "HOST")]
+    pub names: Vec<HostName>,
+    /// Join anew although this machine has joined: it was removed, and has not heard of that.
+    #[arg(long)]
+    pub again: bool,
+    /// Join although what is sent could be read on the way: the controller's address is http:// and not on this machine.
+    #[arg(long)]
+    pub allow_plain_http: bool,
+}
+
+/// How joining ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// The machine is a node now.
+    New(Box<Summary>),
+    /// It was one before; nothing was changed.
+    Before(Box<Summary>),
+}
+
+/// What a person wants to know of a node that joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Whose certificate it is, until when.
+    pub facts: Facts,
+    /// The configuration file.
+    pub config: PathBuf,
+}
+
+/// Makes this machine a node.
+///
+/// # Errors
+/// When the controller refuses, cannot be reached or trusted, or a file cannot be written.
+pub async fn join(args: &JoinArgs, now: Timestamp) -> Result<Joined, Error> {
+    let controller = Controller::new(&args.url)?;
+    let node = match &args.node {
+        Some(node) => node.clone(),
+        None => place::host_name()?,
+    };
+    let identity = Identity::below(&args.data);
+    if let Some(facts) = before(args, &identity, &node, now)?
+        && !args.again
+    {
+        return Ok(Joined::Before(Box::new(summary(args, facts))));
+    }
+    controller.check_safety(args.allow_plain_http)?;
+    config::check(&args.config, &node, args.cluster.as_ref())?;
+    let token = read_token(&args.token_file)?;
+    let addresses = place::addresses(args, &controller)?;
+    identity.prepare()?;
+    let key = NodeKey::read_or_create(&identity.key)?;
+    let request = EnrolRequest {
+        token: token.expose(),
+        csr: key.request(&node)?,
+        node,
+        addresses,
+        cluster: args.cluster.clone(),
+        region: args.region.clone(),
+    };
+    let answer: EnrolResponse = controller.enrol(&request).await?;
+    identity.write(&answer)?;
+    config::write(args, &controller, &identity, &request.addresses, &answer)?;
+    let facts = Facts::of_pem(&answer.identity.certificate)?;
+    Ok(Joined::New(Box::new(summary(args, facts))))
+}
+
+fn summary(args: &JoinArgs, facts: Facts) -> Summary {
+    Summary {
+        facts,
+        config: args.config.clone(),
+    }
+}
+
+/// What the certificate says of a machine that has joined as this node and can start.
+fn before(
+    args: &JoinArgs,
+    identity: &Identity,
+    node: &NodeId,
+    now: Timestamp,
+) -> Result<Option<Facts>, Error> {
+    let Some(facts) = identity.facts()? else {
+        return Ok(None);
+    };
+    let cluster = args.cluster.as_ref();
+    let meant = cluster.unwrap_or(&facts.identity.cluster);
+    if facts.identity.node != *node || facts.identity.cluster != *meant {
+        return Err(JoinError::Another {
+            identity: facts.identity,
+            data: args.data.clone(),
+        }
+        .into());
+    }
+    let usable = now < facts.expires_at && !identity.was_removed(&args.data, &facts);
+    Ok((usable && args.config.exists()).then_some(facts))
+}
+
+fn read_token(path: &std::path::Path) -> Result<JoinToken, Error> {
+    let text = if path.as_os_str() == "-" {
+        let mut line = String::new();
+        std::io::stdin()
+            .read_line(&mut line)
+            .map_err(|source| Error::Data {
+                path: path.to_owned(),
+                source,
+            })?;
+        line
+    } else {
+        secret::read(path)?.expose().to_owned()
+    };
+    Ok(text.parse().map_err(JoinError::Token)?)
+}
+
+#[cfg(test)]
+mod tests;

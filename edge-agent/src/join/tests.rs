@@ -1,0 +1,359 @@
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use actix_web::{App, HttpResponse, HttpServer, web};
+use fdn_core::enrol::{
+    BrokerAccess, IssuedCertificate, NodeAddresses, RenewRequest, RenewResponse,
+};
+use fdn_core::{Coded as _, ErrorCode, JoinTokenId, Problem, Revision};
+use fdn_service::now;
+use fdn_service::pki::{Authority, PublicKey, Subject};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::*;
+use crate::Settings;
+
+const DAY: u64 = 86_400_000;
+
+/// The part of a controller that lets machines in.
+struct Door {
+    url: String,
+    authority: Arc<Authority>,
+    asked: Arc<Mutex<Vec<EnrolRequest>>>,
+    refusal: Arc<Mutex<Option<ErrorCode>>>,
+}
+
+impl Door {
+    async fn open() -> Self {
+        let expires = Timestamp(now().get() + 3650 * DAY);
+        let authority = Arc::new(Authority::create(now(), expires).expect("an authority"));
+        let asked: Arc<Mutex<Vec<EnrolRequest>>> = Arc::default();
+        let refusal: Arc<Mutex<Option<ErrorCode>>> = Arc::default();
+        let kept = Arc::clone(&authority);
+        let parts = (authority, Arc::clone(&asked), Arc::clone(&refusal));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let address = listener.local_addr().expect("address");
+        let server = HttpServer::new(move || {
+            App::new()
+                .app_data(web::Data::new(parts.clone()))
+                .route("/v1/nodes/enrol", web::post().to(enrol))
+                .route("/v1/nodes/renew", web::post().to(renew))
+        })
+        .workers(1)
+        .disable_signals()
+        .listen(listener)
+        .expect("listening")
+        .run();
+        tokio::spawn(server);
+        Self {
+            url: format!("http://{address}"),
+            authority: kept,
+            asked,
+            refusal,
+        }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.lock().expect("lock").len()
+    }
+}
+
+type Parts = (
+    Arc<Authority>,
+    Arc<Mutex<Vec<EnrolRequest>>>,
+    Arc<Mutex<Option<ErrorCode>>>,
+);
+
+async fn enrol(body: web::Json<EnrolRequest>, parts: web::Data<Parts>) -> HttpResponse {
+    let (authority, asked, refusal) = parts.get_ref();
+    asked.lock().expect("lock").push(body.clone());
+    if let Some(code) = refusal.lock().expect("lock").take() {
+        let problem = Problem::new(code, "no");
+        return HttpResponse::Forbidden().json(problem);
+    }
+    HttpResponse::Ok().json(answer(authority, &body))
+}
+
+/// The next certificate, for whoever signs with the key that joined first.
+async fn renew(body: web::Json<RenewRequest>, parts: web::Data<Parts>) -> HttpResponse {
+    let (authority, asked, _) = parts.get_ref();
+    let csr = asked.lock().expect("lock")[0].csr.clone();
+    let key = PublicKey::of_request(&csr).expect("a request");
+    let text = RenewRequest::signed_text(&body.serial, body.at, &body.addresses);
+    if !key.verifies(&text, &body.signature) {
+        let problem = Problem::new(ErrorCode::CertificateRefused, "the signature");
+        return HttpResponse::Forbidden().json(problem);
+    }
+    HttpResponse::Ok().json(RenewResponse {
+        identity: issue(authority, "n-1", &key, now().get()),
+        node_token: "fdn-node.n-1.next".to_owned(),
+        seeds: Vec::new(),
+    })
+}
+
+/// A certificate of 30 days that was made `at`.
+fn issue(authority: &Authority, node: &str, key: &PublicKey, at: u64) -> IssuedCertificate {
+    let subject = Subject {
+        identity: format!("fdn://cluster/eu-1/node/{node}")
+            .parse()
+            .expect("an identity"),
+        addresses: vec!["127.0.0.1".parse().expect("address")],
+        names: Vec::new(),
+    };
+    let (issued_at, expires_at) = (Timestamp(at), Timestamp(at + 30 * DAY));
+    let issued = authority
+        .issue(&subject, key, issued_at, expires_at)
+        .expect("issued");
+    IssuedCertificate {
+        certificate: issued.certificate,
+        serial: issued.serial,
+        issued_at,
+        expires_at,
+        authorities: vec![authority.certificate().to_owned()],
+    }
+}
+
+fn answer(authority: &Authority, request: &EnrolRequest) -> EnrolResponse {
+    let key = PublicKey::of_request(&request.csr).expect("a request");
+    EnrolResponse {
+        node: request.node.clone(),
+        cluster: "eu-1".parse().expect("cluster"),
+        region: "eu".parse().expect("region"),
+        location: fdn_core::GeoPoint::new(53.0, -6.0).expect("position"),
+        identity: issue(authority, request.node.as_str(), &key, now().get()),
+        node_token: "fdn-node.n-1.secret".to_owned(),
+        network_key: "ab".repeat(32),
+        broker: BrokerAccess {
+            url: "amqp://fdn@127.0.0.1:5672/%2f".to_owned(),
+            namespace: "fdn".to_owned(),
+            password: Some("broker secret".to_owned()),
+        },
+        seeds: Vec::new(),
+        revision: Revision(7),
+    }
+}
+
+fn args(door: &Door, folder: &TempDir) -> JoinArgs {
+    let token = folder.path().join("token");
+    let text = JoinToken::new(JoinTokenId::from_uuid(Uuid::from_u128(1)), &"ab".repeat(32));
+    std::fs::write(&token, text.expect("a token").expose() + "\n").expect("written");
+    JoinArgs {
+        url: door.url.clone(),
+        token_file: token,
+        node: Some("n-1".parse().expect("node")),
+        cluster: None,
+        region: None,
+        data: folder.path().join("data"),
+        config: folder.path().join("etc/agent.toml"),
+        address: None,
+        gateway_port: 8080,
+        admin_port: 8081,
+        peer_port: Some(8082),
+        names: Vec::new(),
+        again: false,
+        allow_plain_http: false,
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).expect("there").permissions().mode() & 0o777
+}
+
+#[tokio::test]
+async fn a_machine_joins_once_and_its_key_stays_with_it() {
+    let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
+    let args = args(&door, &folder);
+    let joined = join(&args, now()).await.expect("let in");
+    assert!(matches!(&joined, Joined::New(summary)
+        if summary.facts.identity.to_string() == "fdn://cluster/eu-1/node/n-1"));
+    let identity = Identity::below(&args.data);
+    let secrets = [
+        &identity.key,
+        &identity.token,
+        &identity.network_key,
+        &identity.broker_password,
+    ];
+    for path in secrets {
+        assert_eq!(mode(path), 0o600, "{}", path.display());
+    }
+    let sent = serde_json::to_string(&door.asked.lock().expect("lock")[0]).expect("JSON");
+    assert!(!sent.contains("PRIVATE"));
+    let settings: Settings =
+        fdn_service::config::load(Some(&args.config), &[]).expect("a configuration");
+    settings.check().expect("it can work");
+    assert_eq!(
+        (settings.node.as_str(), settings.cluster.as_str()),
+        ("n-1", "eu-1")
+    );
+    assert_eq!(settings.gateway.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(settings.tls.key.as_ref(), Some(&identity.key));
+    let text = std::fs::read_to_string(&args.config).expect("read");
+    assert!(!text.contains("secret\"") && !text.contains(&"ab".repeat(32)));
+
+    let again = join(&args, now()).await.expect("nothing to do");
+    assert!(matches!(again, Joined::Before(_)));
+    assert_eq!(door.asked(), 1, "the controller was not asked again");
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
+    let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
+    let args = args(&door, &folder);
+    join(&args, now()).await.expect("let in");
+    let identity = Identity::below(&args.data);
+    let key = std::fs::read(&identity.key).expect("read");
+    // A crash before the certificate was written, and a configuration that somebody has edited since.
+    std::fs::remove_file(&identity.certificate).expect("removed");
+    let edited =
+        std::fs::read_to_string(&args.config).expect("read") + "\n[log]\nfilter = \"debug\"\n";
+    std::fs::write(&args.config, &edited).expect("written");
+    assert!(matches!(
+        join(&args, now()).await.expect("let in"),
+        Joined::New(_)
+    ));
+    assert_eq!(std::fs::read(&identity.key).expect("read"), key);
+    assert_eq!(std::fs::read_to_string(&args.config).expect("read"), edited);
+}
+
+#[tokio::test]
+async fn a_certificate_that_ended_or_was_revoked_is_no_reason_to_stay_out() {
+    let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
+    let args = args(&door, &folder);
+    let Joined::New(first) = join(&args, now()).await.expect("let in") else {
+        panic!("it was new");
+    };
+    let late = Timestamp(now().get() + 31 * DAY);
+    assert!(matches!(
+        join(&args, late).await.expect("let in"),
+        Joined::New(_)
+    ));
+    let identity = Identity::below(&args.data);
+    let serial = identity.facts().expect("read").expect("there").serial;
+    assert_ne!(serial, first.facts.serial);
+    let state = args.data.join("state");
+    std::fs::create_dir_all(&state).expect("made");
+    let fleet = serde_json::json!({ "revision": 3, "cordoned": [], "authorities": [],
+        "revoked": [{ "serial": serial, "node": "n-1", "expires_at": 1 }] });
+    std::fs::write(state.join("fleet.json"), fleet.to_string()).expect("written");
+    assert!(matches!(
+        join(&args, now()).await.expect("let in"),
+        Joined::New(_)
+    ));
+    let again = JoinArgs {
+        again: true,
+        ..args.clone()
+    };
+    assert!(matches!(
+        join(&again, now()).await.expect("let in"),
+        Joined::New(_)
+    ));
+    assert_eq!(door.asked(), 4);
+}
+
+#[tokio::test]
+async fn what_stands_in_the_way_is_said_and_nothing_is_overwritten() {
+    let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
+    let args = args(&door, &folder);
+    let code = async |args: &JoinArgs| {
+        let error = join(args, now()).await.expect_err("refused");
+        error.code()
+    };
+    *door.refusal.lock().expect("lock") = Some(ErrorCode::JoinTokenUsedUp);
+    assert_eq!(code(&args).await, ErrorCode::JoinTokenUsedUp);
+    assert!(!args.config.exists());
+    let other = |change: fn(&mut JoinArgs)| {
+        let mut args = args.clone();
+        change(&mut args);
+        args
+    };
+    let far = other(|a| a.url = "http://controller.example.org".to_owned());
+    assert_eq!(code(&far).await, ErrorCode::JoinInsecure);
+    let nobody = other(|a| a.url = "http://127.0.0.1:1".to_owned());
+    assert_eq!(code(&nobody).await, ErrorCode::ControllerUnreachable);
+    for bad in ["127.0.0.1", "ftp://x", "http://user:pass@127.0.0.1"] {
+        let mut args = args.clone();
+        args.url = bad.to_owned();
+        assert_eq!(code(&args).await, ErrorCode::InputInvalid, "{bad}");
+    }
+    let nowhere = other(|a| a.address = Some([0, 0, 0, 0].into()));
+    assert_eq!(code(&nowhere).await, ErrorCode::ConfigInvalid);
+    std::fs::write(&args.token_file, "not a token").expect("written");
+    assert_eq!(code(&args).await, ErrorCode::InputInvalid);
+    std::fs::create_dir_all(args.config.parent().expect("a folder")).expect("made");
+    std::fs::write(&args.config, "node = \"someone-else\"\n").expect("written");
+    assert_eq!(code(&args).await, ErrorCode::ConfigInvalid);
+    let kept = std::fs::read_to_string(&args.config).expect("read");
+    assert_eq!(kept, "node = \"someone-else\"\n");
+}
+
+#[tokio::test]
+async fn one_folder_is_one_node() {
+    let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
+    let args = args(&door, &folder);
+    join(&args, now()).await.expect("let in");
+    let other = JoinArgs {
+        node: Some("n-2".parse().expect("node")),
+        config: folder.path().join("other.toml"),
+        ..args
+    };
+    let error = join(&other, now()).await.expect_err("refused");
+    assert_eq!(error.code(), ErrorCode::NodeNameTaken);
+    assert!(error.to_string().contains("n-1"), "{error}");
+}
+
+#[tokio::test]
+async fn a_certificate_is_replaced_when_it_is_time() {
+    let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
+    let args = args(&door, &folder);
+    join(&args, now()).await.expect("let in");
+    let settings: Settings =
+        fdn_service::config::load(Some(&args.config), &[]).expect("a configuration");
+    let identity = Identity::below(&args.data);
+    let state = args.data.join("state");
+    let node = settings.node.clone();
+    let fleet = crate::fleet::Fleet::open(state, node, settings.tls.clone()).expect("opened");
+    let fleet = Arc::new(fleet);
+    let expires = prometheus::IntGauge::new("expires", "ends").expect("a gauge");
+    let mut renewer = Renewer::new(RenewParts {
+        controller: Controller::new(&door.url).expect("an address"),
+        tls: settings.tls.clone(),
+        token_file: settings.network.token_file.clone(),
+        addresses: NodeAddresses {
+            gateway: settings.gateway.listen,
+            admin: settings.admin.listen,
+            peer: None,
+            names: Vec::new(),
+        },
+        fleet: Arc::clone(&fleet),
+        expires: expires.clone(),
+    });
+    let serial = || identity.facts().expect("read").expect("there").serial;
+    let first = serial();
+    renewer.step(&identity.certificate, &identity.key).await;
+    assert_eq!(serial(), first, "it is not time");
+
+    // Twenty-one of its thirty days are over.
+    let key = NodeKey::read(&identity.key).expect("a key").public();
+    let old = issue(&door.authority, "n-1", &key, now().get() - 21 * DAY);
+    std::fs::write(&identity.certificate, &old.certificate).expect("written");
+    renewer.step(&identity.certificate, &identity.key).await;
+    assert!(![&first, &old.serial].contains(&&serial()));
+    assert_eq!(fleet.view().serial(), Some(serial().as_str()));
+    let token = std::fs::read_to_string(&identity.token).expect("read");
+    assert_eq!(token, "fdn-node.n-1.next");
+    let facts = identity.facts().expect("read").expect("there");
+    assert_eq!(
+        expires.get(),
+        i64::try_from(facts.expires_at.get() / 1000).expect("small")
+    );
+
+    // A key that the controller does not know: what is there stays, and it is tried again.
+    std::fs::write(&identity.certificate, &old.certificate).expect("written");
+    std::fs::remove_file(&identity.key).expect("removed");
+    NodeKey::read_or_create(&identity.key).expect("another key");
+    let wait = renewer.step(&identity.certificate, &identity.key).await;
+    assert_eq!(serial(), old.serial);
+    assert!(wait <= settings.tls.renew_retry.as_duration());
+}
