@@ -106,6 +106,8 @@ codes! {
     UploadNotCompilable,"FDN-1008", Caller, Never, 422, "the component cannot be compiled within the limits";
     UploadProbeFailed,  "FDN-1009", Caller, Never, 422, "the component did not answer the probe call within its limits";
     ManifestInvalid,    "FDN-1010", Caller, Never, 422, "the manifest fdn.toml is not valid";
+    ImageInvalid,       "FDN-1020", Caller, Never, 422, "the container image cannot be used";
+    InstanceUnsupported,"FDN-1021", Caller, Never, 422, "the node's runtime cannot give what the function asks for";
     UploadIncomplete,   "FDN-1011", Caller, Later, 400, "the upload ended before it was complete";
 
     Unauthenticated,    "FDN-2001", Caller, Never, 401, "no valid credentials were sent";
@@ -125,12 +127,16 @@ codes! {
     Overloaded,         "FDN-3007", Dependency, Later, 503, "the node has no room for this call now";
     NotReady,           "FDN-3008", Dependency, Later, 503, "the app is not ready on this node yet";
     NoResponse,         "FDN-3009", Function, Never, 502, "the function ended without an answer";
+    InstanceNotStarted, "FDN-3020", Function, Later, 502, "the function's instance did not start";
+    InstanceLost,       "FDN-3021", Function, Later, 502, "the function's instance ended while the call ran";
 
     DatabaseFailed,     "FDN-4001", Dependency, Later, 503, "the metadata store did not answer";
     BrokerFailed,       "FDN-4002", Dependency, Later, 503, "the message broker did not answer";
     ArtifactStoreFailed,"FDN-4003", Dependency, Later, 503, "the artifact store did not answer";
     ControllerUnreachable, "FDN-4004", Dependency, Later, 503, "the controller did not answer";
     ArtifactCorrupt,    "FDN-4005", Dependency, Later, 502, "an artifact's octets do not match its digest";
+    EngineFailed,       "FDN-4020", Dependency, Later, 503, "the container engine did not do what was asked";
+    ImageMissing,       "FDN-4021", Dependency, Later, 503, "the container image cannot be had";
 
     ConfigInvalid,      "FDN-5001", Caller, Never, 400, "the configuration is not valid";
     AddressTaken,       "FDN-5002", Caller, Never, 400, "a listening address is already taken";

@@ -1,0 +1,195 @@
+//! What can go wrong with instances and the engines behind them.
+
+use std::time::Duration;
+
+use fdn_core::{Coded, ErrorCode, InstanceId};
+
+use crate::log::LogLine;
+use crate::runtime::Kind;
+use crate::state::Exit;
+
+/// An engine that does not do what it should.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuntimeError {
+    /// It cannot be reached, or does not answer in time.
+    #[error("{kind} does not answer: {reason}")]
+    Unreachable {
+        /// Which.
+        kind: Kind,
+        /// What was met.
+        reason: String,
+    },
+    /// It answered with an error.
+    #[error("{kind} refused to {operation}: {reason}")]
+    Refused {
+        /// Which.
+        kind: Kind,
+        /// What was asked, such as `create the container`.
+        operation: &'static str,
+        /// Its own words.
+        reason: String,
+    },
+    /// It cannot be used as it is set up.
+    #[error("{kind} cannot be used: {reason}")]
+    Unusable {
+        /// Which.
+        kind: Kind,
+        /// What is wrong, and what to change.
+        reason: String,
+    },
+}
+
+impl Coded for RuntimeError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::Unreachable { .. } | Self::Refused { .. } => ErrorCode::EngineFailed,
+            Self::Unusable { .. } => ErrorCode::ConfigInvalid,
+        }
+    }
+}
+
+/// An instance that did not start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The image is neither here nor where it should be fetched from.
+    #[error("the image {image} cannot be had: {reason}")]
+    ImageMissing {
+        /// The image in words.
+        image: String,
+        /// What was met.
+        reason: String,
+    },
+    /// The image is here but is not what it should be: damaged, of another digest, of another processor.
+    #[error("the image {image} cannot be used: {reason}")]
+    ImageInvalid {
+        /// The image in words.
+        image: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The specification asks for what this runtime cannot give.
+    #[error("the instance cannot be started as specified: {reason}")]
+    Unsupported {
+        /// What it cannot give.
+        reason: String,
+    },
+    /// An instance of this id exists already.
+    #[error("instance {id} exists already")]
+    Exists {
+        /// The id.
+        id: InstanceId,
+    },
+    /// The node or the engine has no room, whatever the ledger says.
+    #[error("there is no room for the instance: {reason}")]
+    NoRoom {
+        /// What is short.
+        reason: String,
+    },
+    /// It ended before it answered.
+    #[error("the instance ended before it answered: {exit}{}", last_line(log))]
+    Exited {
+        /// How.
+        exit: Exit,
+        /// The last lines it wrote.
+        log: Vec<LogLine>,
+    },
+    /// It runs, but did not answer in time.
+    #[error(
+        "the instance did not answer on its port within {after:?}: {reason}{}",
+        last_line(log)
+    )]
+    NotReady {
+        /// The startup timeout.
+        after: Duration,
+        /// What the last check met, such as `connection refused`.
+        reason: String,
+        /// The last lines it wrote.
+        log: Vec<LogLine>,
+    },
+    /// The engine failed.
+    #[error("the engine failed while the instance was started")]
+    Engine(#[from] RuntimeError),
+}
+
+fn last_line(log: &[LogLine]) -> String {
+    log.last().map_or_else(String::new, |line| {
+        format!("; its last line: {}", line.text)
+    })
+}
+
+impl StartError {
+    /// The last lines that the instance wrote, oldest first.
+    #[must_use]
+    pub fn log(&self) -> &[LogLine] {
+        match self {
+            Self::Exited { log, .. } | Self::NotReady { log, .. } => log,
+            Self::ImageMissing { .. }
+            | Self::ImageInvalid { .. }
+            | Self::Unsupported { .. }
+            | Self::Exists { .. }
+            | Self::NoRoom { .. }
+            | Self::Engine(_) => &[],
+        }
+    }
+
+    /// A short fixed word for metrics.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::ImageMissing { .. } => "image_missing",
+            Self::ImageInvalid { .. } => "image_invalid",
+            Self::Unsupported { .. } => "unsupported",
+            Self::Exists { .. } => "exists",
+            Self::NoRoom { .. } => "no_room",
+            Self::Exited { .. } => "exited",
+            Self::NotReady { .. } => "not_ready",
+            Self::Engine(_) => "engine",
+        }
+    }
+}
+
+impl Coded for StartError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::ImageMissing { .. } => ErrorCode::ImageMissing,
+            Self::ImageInvalid { .. } => ErrorCode::ImageInvalid,
+            Self::Unsupported { .. } => ErrorCode::InstanceUnsupported,
+            Self::Exists { .. } => ErrorCode::Conflict,
+            Self::NoRoom { .. } => ErrorCode::Overloaded,
+            Self::Exited { .. } | Self::NotReady { .. } => ErrorCode::InstanceNotStarted,
+            Self::Engine(error) => error.code(),
+        }
+    }
+}
+
+/// Something asked of a running instance that was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InstanceError {
+    /// This runtime cannot do it.
+    #[error("{kind} cannot {operation} an instance")]
+    Unsupported {
+        /// Which.
+        kind: Kind,
+        /// `pause` or `resume`.
+        operation: &'static str,
+    },
+    /// It has ended.
+    #[error("the instance has ended: {0}")]
+    Ended(Exit),
+    /// The engine failed.
+    #[error("the engine failed")]
+    Engine(#[from] RuntimeError),
+}
+
+impl Coded for InstanceError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::Unsupported { .. } => ErrorCode::InstanceUnsupported,
+            Self::Ended(_) => ErrorCode::InstanceLost,
+            Self::Engine(error) => error.code(),
+        }
+    }
+}

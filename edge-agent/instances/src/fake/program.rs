@@ -1,0 +1,117 @@
+//! What a fake image does when it runs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use fdn_core::api::LogStream;
+use futures::future::BoxFuture;
+
+use crate::body::{Request, Response, full_body};
+use crate::fake::instance::FakeInstance;
+use crate::spec::Description;
+use crate::state::Exit;
+
+type Handler = dyn Fn(FakeContext, Request) -> BoxFuture<'static, Response> + Send + Sync;
+
+/// What happens between the start of a fake instance and its first answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AtStart {
+    /// It becomes ready.
+    #[default]
+    Ready,
+    /// It ends.
+    Exits(Exit),
+    /// It never answers.
+    NeverReady,
+}
+
+/// A fake image: lines written at start, what happens then, and how it answers.
+#[derive(Clone)]
+pub struct FakeProgram {
+    /// Lines that it writes when it starts.
+    pub lines: Vec<String>,
+    /// What happens then.
+    pub at_start: AtStart,
+    handler: Arc<Handler>,
+}
+
+impl FakeProgram {
+    /// A program with a handler. The handler runs on the caller's task; the end of the instance cuts it short.
+    pub fn new<F>(handler: impl Fn(FakeContext, Request) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Response> + Send + 'static,
+    {
+        Self {
+            lines: Vec::new(),
+            at_start: AtStart::Ready,
+            handler: Arc::new(move |context, request| Box::pin(handler(context, request))),
+        }
+    }
+
+    /// Answers every request with 200 and this text.
+    #[must_use]
+    pub fn text(text: &'static str) -> Self {
+        Self::new(move |_, _| async move { http::Response::new(full_body(text)) })
+    }
+
+    /// The same program with another start.
+    #[must_use]
+    pub fn at_start(mut self, at_start: AtStart, lines: &[&str]) -> Self {
+        self.at_start = at_start;
+        self.lines = lines.iter().map(|line| (*line).to_owned()).collect();
+        self
+    }
+
+    pub(crate) fn handle(
+        &self,
+        context: FakeContext,
+        request: Request,
+    ) -> BoxFuture<'static, Response> {
+        (self.handler)(context, request)
+    }
+}
+
+impl fmt::Debug for FakeProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FakeProgram")
+            .field("at_start", &self.at_start)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a handler sees of the instance it runs in.
+#[derive(Clone, Debug)]
+pub struct FakeContext(pub(crate) Arc<FakeInstance>);
+
+impl FakeContext {
+    /// The instance.
+    #[must_use]
+    pub fn description(&self) -> &Description {
+        &self.0.spec().description
+    }
+
+    /// Its environment variables, secrets and `PORT` among them.
+    #[must_use]
+    pub fn environment(&self) -> BTreeMap<String, String> {
+        let mut environment = self.0.spec().environment();
+        environment.insert("PORT".to_owned(), self.description().port.to_string());
+        environment
+    }
+
+    /// How many calls it runs now, the present one included.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.0.running()
+    }
+
+    /// Writes a line of output.
+    pub fn print(&self, line: &str) {
+        self.0.print(LogStream::Stdout, line);
+    }
+
+    /// Ends the instance, as its process would by exiting.
+    pub fn exit(&self, exit: Exit) {
+        self.0.end(exit);
+    }
+}

@@ -1,0 +1,44 @@
+//! Running copies of functions on one node, whatever runs them.
+//!
+//! A [`Runtime`] makes [`Instance`]s: WebAssembly components in this process, containers of a Docker engine, pods of a
+//! Kubernetes cluster. What stands above (gateway, autoscaler, device binding) knows only the two traits, and the contract
+//! list in this crate's tests runs against every implementation, the fake included. Nothing here decides where an instance
+//! should run or whether there is room for it: the node's ledger has reserved its resources before [`Runtime::start`].
+//!
+//! Rules that hold for every implementation:
+//! - `start` returns when the instance answers, or with the reason and the last log lines; nothing is left behind then;
+//! - a call that failed says whether the instance can have seen the request ([`CallFailure`]);
+//! - everything that outlives this process carries its owner (cluster and node), is found again by `adopt`, and nothing
+//!   that has another owner is ever touched;
+//! - no log, body or list is held without a bound.
+
+mod body;
+mod call;
+pub mod docker;
+mod error;
+#[cfg(feature = "fake")]
+pub mod fake;
+mod instance;
+mod link;
+mod log;
+mod metrics;
+mod runtime;
+mod spec;
+mod state;
+pub mod supervisor;
+pub mod wasm;
+
+pub use body::{Body, BoxError, Request, Response, empty_body, full_body};
+pub use call::CallFailure;
+pub use error::{InstanceError, RuntimeError, StartError};
+pub use instance::Instance;
+pub use link::LinkLimits;
+pub use link::health::HealthChecks;
+pub use log::{LogLimits, LogLine, LogSink, LogTail, NoSink};
+pub use metrics::Metrics;
+pub use runtime::{Capabilities, Collected, Kind, Owner, Runtime};
+pub use spec::{
+    Credentials, DEFAULT_PORT, Description, DeviceGrant, Image, ImageSource, Outbound, Readiness,
+    Secrets, StartSpec,
+};
+pub use state::{Exit, ExitReason, InstanceState};

@@ -1,0 +1,239 @@
+//! What is to be started, and what is known of an instance for as long as it lives.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fdn_core::manifest::{AllowedHost, Manifest};
+use fdn_core::{
+    AppName, Digest, FunctionName, InstanceId, MebiBytes, Resources, SecretName, VersionNumber,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::log::LogLimits;
+
+/// The octets that an instance runs, and where to have them from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Of the registry's manifest, of the archive file, or of the component.
+    pub digest: Digest,
+    /// Where it comes from.
+    pub source: ImageSource,
+}
+
+/// Where an image comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ImageSource {
+    /// Pulled as `repository@digest`; a tag is never resolved here.
+    Registry {
+        /// Such as `registry.example.com/team/thumbs`.
+        repository: String,
+        /// Who pulls, if the registry asks.
+        credentials: Option<Credentials>,
+    },
+    /// An archive that was uploaded and lies in the node's artifact cache: what `docker save` writes, or an OCI layout, as a
+    /// tar file, which may be compressed.
+    Archive {
+        /// The file; its octets have been checked against the digest by the cache.
+        path: PathBuf,
+    },
+    /// A WebAssembly component, compiled on this node.
+    Component {
+        /// The compiled file.
+        path: PathBuf,
+        /// Everything about its calls: limits, hosts, reuse.
+        manifest: Box<Manifest>,
+    },
+}
+
+impl fmt::Display for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            ImageSource::Registry { repository, .. } => write!(f, "{repository}@{}", self.digest),
+            ImageSource::Archive { .. } => write!(f, "archive {}", self.digest),
+            ImageSource::Component { .. } => write!(f, "component {}", self.digest),
+        }
+    }
+}
+
+/// A name and password for a registry. Never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The name.
+    pub username: String,
+    /// The password or token.
+    pub password: String,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("username", &self.username)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Values of secrets by name. Never printed, never written on labels.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secrets(pub BTreeMap<SecretName, String>);
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// A slice of a GPU that was bound to the instance before its start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceGrant {
+    /// The device as its driver calls it: `GPU-…`, `MIG-…`, or a name of the simulation.
+    pub device: String,
+    /// How much of its memory is bound.
+    pub memory: MebiBytes,
+    /// Environment variables that make the binding hold: visible devices, MPS limits.
+    pub env: BTreeMap<String, String>,
+    /// Folders that must be visible inside under the same path, such as the MPS daemon's pipes.
+    pub folders: BTreeSet<PathBuf>,
+    /// Whether the engine is asked for the device (`false` for a simulated one, which no engine knows).
+    pub physical: bool,
+}
+
+/// How it is known that a container answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Readiness {
+    /// The path of the HTTP request; any answer below 500 means ready.
+    pub path: String,
+    /// How long it may take from the start of its process.
+    #[serde(with = "crate::spec::millis")]
+    pub timeout: Duration,
+}
+
+impl Default for Readiness {
+    fn default() -> Self {
+        Self {
+            path: "/".to_owned(),
+            timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Where an instance may open connections to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outbound {
+    /// Nowhere.
+    #[default]
+    Denied,
+    /// To these hosts. A runtime that cannot keep to the list refuses to start the instance.
+    Hosts(BTreeSet<AllowedHost>),
+    /// Wherever the node can.
+    Open,
+}
+
+/// What an instance is and holds. Written on containers and pods as a label, so that an agent that starts again knows what
+/// runs; holds no secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    /// Its id.
+    pub id: InstanceId,
+    /// The app it serves.
+    pub app: AppName,
+    /// The function.
+    pub function: FunctionName,
+    /// The version.
+    pub version: VersionNumber,
+    /// Of the image.
+    pub digest: Digest,
+    /// CPU and memory that it holds of the node, enforced where the runtime can.
+    pub resources: Resources,
+    /// How many calls it takes at the same time.
+    pub concurrency: NonZeroU32,
+    /// The port inside on which it listens; it is told by `PORT`. A runtime may give it another one.
+    pub port: NonZeroU16,
+    /// GPU slices bound to it.
+    pub devices: Vec<DeviceGrant>,
+    /// How it is checked.
+    pub readiness: Readiness,
+}
+
+/// Everything needed to start an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartSpec {
+    /// What stays known.
+    pub description: Description,
+    /// What it runs; its digest is the description's.
+    pub image: Image,
+    /// Most processes and threads at the same time.
+    pub pids: u32,
+    /// Environment variables.
+    pub env: BTreeMap<SecretName, String>,
+    /// Secrets, given as environment variables.
+    pub secrets: Secrets,
+    /// Where it may connect to.
+    pub outbound: Outbound,
+    /// How much of its output is kept.
+    pub logs: LogLimits,
+}
+
+impl StartSpec {
+    /// A specification with every limit at its default: for tests, and as a start.
+    #[must_use]
+    pub fn new(
+        id: InstanceId,
+        app: AppName,
+        function: FunctionName,
+        image: Image,
+        resources: Resources,
+    ) -> Self {
+        Self {
+            description: Description {
+                id,
+                app,
+                function,
+                version: VersionNumber::FIRST,
+                digest: image.digest,
+                resources,
+                concurrency: NonZeroU32::MIN,
+                port: DEFAULT_PORT,
+                devices: Vec::new(),
+                readiness: Readiness::default(),
+            },
+            image,
+            pids: 64,
+            env: BTreeMap::new(),
+            secrets: Secrets::default(),
+            outbound: Outbound::Denied,
+            logs: LogLimits::default(),
+        }
+    }
+
+    /// All environment variables that the instance shall see: those of its devices, then its own, then its secrets.
+    #[must_use]
+    pub fn environment(&self) -> BTreeMap<String, String> {
+        let devices = self.description.devices.iter().flat_map(|d| d.env.clone());
+        let own = self.env.iter().chain(&self.secrets.0);
+        devices
+            .chain(own.map(|(name, value)| (name.to_string(), value.clone())))
+            .collect()
+    }
+}
+
+/// The port that containers are told by `PORT` unless a manifest says otherwise.
+pub const DEFAULT_PORT: NonZeroU16 = NonZeroU16::new(8080).expect("not zero");
+
+/// Durations as whole milliseconds.
+pub(crate) mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(value: &Duration, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
+        u64::deserialize(d).map(Duration::from_millis)
+    }
+}
