@@ -21,6 +21,8 @@ pub(super) struct Function {
     pub(super) idle: Heap<std::cmp::Reverse<u64>>,
     /// Containers that hold memory, whatever they do.
     pub(super) containers: usize,
+    /// How many of them there may be before no new one is loaded for an invocation.
+    pub(super) limit: usize,
     /// Busy containers that are not past their expected end; counted for queue-or-cold.
     pub(super) timely: usize,
     /// Until when a container that is loaded ahead is kept.

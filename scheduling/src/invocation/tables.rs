@@ -24,6 +24,7 @@ impl Scheduler {
         let fresh = Function {
             idle: Heap::default(),
             containers: 0,
+            limit: usize::MAX,
             timely: 0,
             reload_until: Millis::ZERO,
             live,
@@ -167,7 +168,7 @@ impl Scheduler {
             .ok_or(Refusal::UnknownFunction { function })
     }
 
-    fn check_worker(&self, worker: WorkerIndex) -> Result<(), Refusal> {
+    pub(super) fn check_worker(&self, worker: WorkerIndex) -> Result<(), Refusal> {
         let there = worker.get() < self.workers.len();
         let worker = worker.get();
         there.then_some(()).ok_or(Refusal::UnknownWorker { worker })
