@@ -9,6 +9,7 @@
     reason = "printing figures is what this program is for"
 )]
 
+mod calls;
 mod cold;
 mod dns;
 mod facts;
@@ -27,6 +28,8 @@ use clap::{Parser, ValueEnum};
 enum Bench {
     /// Requests per second and latency through the gateway, beside `wasmtime serve` and workerd.
     Gateway,
+    /// What gateway and scheduler add to a call of an instance.
+    Calls,
     /// The first call on a node whose disk cache holds the compiled function.
     Cold,
     /// A light function beside two that loop for ever.
@@ -75,6 +78,7 @@ fn main() -> Result<()> {
         Bench::Instances,
         Bench::Cold,
         Bench::Gateway,
+        Bench::Calls,
         Bench::Loops,
         Bench::Dns,
     ];
@@ -87,6 +91,7 @@ fn main() -> Result<()> {
         println!();
         match bench {
             Bench::Gateway => gateway::run(&options)?,
+            Bench::Calls => calls::run(&options)?,
             Bench::Cold => cold::run(&options)?,
             Bench::Loops => loops::run(&options)?,
             Bench::Instances => instances::run(&options)?,

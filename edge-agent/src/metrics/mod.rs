@@ -4,6 +4,7 @@
 //! with it. What a request touches is resolved once for each app ([`AppMetrics`]), so that counting costs a few atomic additions.
 
 mod app;
+mod instances;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use prometheus::{
 };
 
 pub use app::{AppMetrics, CountGuard, Outcome};
+pub use instances::InstanceMetrics;
 
 /// The label of requests that belong to no deployed app. Not a possible app name, because those have no underscore.
 const OTHER: &str = "_other";
@@ -34,6 +36,10 @@ pub struct Metrics {
     pub waiting: IntGauge,
     /// Calls held for an app that is being made ready.
     pub held: IntGauge,
+    /// Instances in containers and pods.
+    pub instances: InstanceMetrics,
+    /// Calls refused because the node or their function has too many, by reason.
+    pub refused: IntCounterVec,
     /// Client connections accepted.
     pub connections: IntCounter,
     /// First calls of a loaded version: how long loading took.
@@ -180,6 +186,12 @@ impl Metrics {
             busy: make.gauge("calls_busy", "Calls that run.")?,
             waiting: make.gauge("calls_waiting", "Calls that wait for a slot.")?,
             held: make.gauge("calls_held", "Calls held for an app that is made ready.")?,
+            instances: InstanceMetrics::new(&make)?,
+            refused: make.counters(
+                "calls_refused_total",
+                "Calls not let in: queue full, function_full, late, too_large.",
+                &["reason"],
+            )?,
             connections: make.counter("connections_total", "Client connections accepted.")?,
             cold_start: make.histogram(
                 "cold_start_seconds",

@@ -1,5 +1,6 @@
 //! Settings of an agent. `deploy/config/edge-agent.toml` documents every key; [`Settings::check`] refuses what cannot work.
 
+mod invocations;
 mod network;
 mod reports;
 mod resources;
@@ -10,6 +11,7 @@ use fdn_core::{ClusterId, GeoPoint, NodeId, RegionName};
 use fdn_service::logs::LogSettings;
 use serde::{Deserialize, Serialize};
 
+pub use invocations::{InstanceSettings, KeepAliveName, OrderName, QueueSettings, ScaleSettings};
 pub use network::{
     AdminSettings, AdmissionSettings, BrokerSettings, ControllerSettings, GatewaySettings,
     NetworkSettings,
@@ -18,6 +20,7 @@ pub use reports::{AppsSettings, LogsSettings, ReportSettings, StopSettings};
 pub use resources::{CacheSettings, CapacitySettings, CompileSettings, RuntimeSettings, cores};
 
 use crate::error::Error;
+use crate::invocations::policy;
 
 /// Everything that can be set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +44,12 @@ pub struct Settings {
     pub admin: AdminSettings,
     /// How many calls run, wait and are held.
     pub admission: AdmissionSettings,
+    /// In which order calls start that wait.
+    pub queue: QueueSettings,
+    /// Instances in containers and pods.
+    pub instances: InstanceSettings,
+    /// How their number follows the load.
+    pub scale: ScaleSettings,
     /// Where the controller is and how often it is asked.
     pub controller: ControllerSettings,
     /// What all processes of the network share.
@@ -80,6 +89,9 @@ impl Default for Settings {
             gateway: GatewaySettings::default(),
             admin: AdminSettings::default(),
             admission: AdmissionSettings::default(),
+            queue: QueueSettings::default(),
+            instances: InstanceSettings::default(),
+            scale: ScaleSettings::default(),
             controller: ControllerSettings::default(),
             network: NetworkSettings::default(),
             broker: BrokerSettings::default(),
@@ -157,7 +169,7 @@ impl Settings {
         ];
         match rules.iter().find(|(holds, _)| !holds) {
             Some((_, rule)) => Err(Error::Settings((*rule).to_owned())),
-            None => Ok(()),
+            None => policy::check(&self.queue, &self.instances, &self.scale),
         }
     }
 }

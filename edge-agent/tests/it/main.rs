@@ -2,8 +2,10 @@
 //! testkit, compiled by the real agent's binary.
 
 mod bodies;
+mod bursts;
 mod calls;
 mod deploy;
+mod instances;
 mod logs;
 mod misbehaviour;
 mod operations;
