@@ -16,6 +16,7 @@ use fdn_core::{ByteSize, Coded, ErrorCode};
 use fdn_instances::CallFailure;
 use fdn_runtime::CallError;
 use http_body::{Body, Frame};
+use http_body_util::BodyExt;
 use tokio::time::{Sleep, timeout};
 
 use super::answer::{TIMING, VERSION, timing};
@@ -25,7 +26,7 @@ use super::problem::Answer;
 use super::service::{CallEnd, Gateway, Incoming, Measured, NOT_READY, NOT_UPLOADED, left};
 use crate::apps::Deployed;
 use crate::invocations::instances::InstanceLane;
-use crate::invocations::retry::{self, Failed};
+use crate::invocations::retry::{self, Failed, Tries};
 use crate::invocations::{Instances, Refused, Seat, Slot};
 
 /// A call on its way to an instance.
@@ -35,8 +36,44 @@ struct Attempted {
     /// The request of an attempt that was not handed over.
     returned: Option<fdn_instances::Request>,
     pump: Option<Pump>,
+    tries: Tries,
     idempotent: bool,
     deadline: Instant,
+    /// An answer up to this size is read whole before it is passed on.
+    small: u64,
+}
+
+/// An instance's answer.
+struct Answered {
+    parts: http::response::Parts,
+    body: AnswerBody,
+}
+
+enum AnswerBody {
+    Whole(Bytes),
+    Stream(fdn_instances::Body),
+}
+
+impl Answered {
+    /// Reads a small answer whole: an instance that is lost while it sends one has not answered yet, as far as the client can tell.
+    async fn of(response: fdn_instances::Response, seat: &Seat, small: u64) -> Result<Self, Ended> {
+        let (parts, body) = response.into_parts();
+        if body.size_hint().exact().is_none_or(|size| size > small) {
+            let body = AnswerBody::Stream(body);
+            return Ok(Self { parts, body });
+        }
+        match body.collect().await {
+            Ok(whole) => {
+                let body = AnswerBody::Whole(whole.to_bytes());
+                Ok(Self { parts, body })
+            }
+            Err(error) => {
+                let failure = CallFailure::interrupted(error.to_string());
+                seat.failed(&failure).await;
+                Err(Ended::Failed(failure))
+            }
+        }
+    }
 }
 
 /// How one attempt ended without an answer's head.
@@ -61,18 +98,22 @@ impl Attempted {
         Some(request)
     }
 
-    /// Hands the request over and waits for the answer's head, sending the body meanwhile.
-    async fn run(&mut self, seat: &Seat) -> Result<fdn_instances::Response, Ended> {
+    /// Hands the request over and waits for the answer's head, or all of a small answer, sending the body meanwhile.
+    async fn run(&mut self, seat: &Seat) -> Result<Answered, Ended> {
         let request = self.request().ok_or_else(|| {
             Ended::Failed(CallFailure::interrupted(
                 "the request body was sent already",
             ))
         })?;
         let pump = &mut self.pump;
-        let mut call = pin!(seat.call(request));
+        let small = self.small;
+        let mut call = pin!(async {
+            let response = seat.call(request).await.map_err(Ended::Failed)?;
+            Answered::of(response, seat, small).await
+        });
         let both = poll_fn(|cx| {
             if let Poll::Ready(result) = call.as_mut().poll(cx) {
-                return Poll::Ready(result.map_err(Ended::Failed));
+                return Poll::Ready(result);
             }
             if let Err(error) = poll_pump(pump, cx) {
                 return Poll::Ready(Err(Ended::Answer(Answer::of_call(error.code()))));
@@ -85,12 +126,7 @@ impl Attempted {
     }
 
     /// Whether a failed attempt is made again; else the answer.
-    fn again(
-        &mut self,
-        failure: CallFailure,
-        attempt: u32,
-        attempts: u32,
-    ) -> Result<Failed, Answer> {
+    fn again(&mut self, failure: CallFailure, attempts: u32) -> Result<Failed, Answer> {
         let code = failure.code();
         let failed = match failure {
             CallFailure::NotSent { request, .. } => {
@@ -101,7 +137,7 @@ impl Attempted {
                 replayable: matches!(self.outgoing, Outgoing::Whole(_)),
             },
         };
-        if retry::again(failed, self.idempotent, attempt, attempts) {
+        if self.tries.again(failed, self.idempotent, attempts) {
             Ok(failed)
         } else {
             Err(Answer::of_call(code))
@@ -128,6 +164,7 @@ impl Gateway {
         let length = head::content_length(incoming.head.headers());
         let kept = instances.settings().replay_body.as_bytes();
         let limit = deployed.body_limit().as_bytes();
+        let small = self.inline_body.as_bytes();
         let uploaded = upload_to_instance(payload, length, kept, limit);
         let (outgoing, pump) = timeout(left(deadline), uploaded)
             .await
@@ -138,7 +175,9 @@ impl Gateway {
             outgoing,
             returned: None,
             pump,
+            tries: Tries::default(),
             deadline,
+            small: small.min(deployed.manifest.response_limit.as_bytes()),
         };
         let waits = deployed.metrics.waiting();
         let seat = instances.seat(lane, deadline.into(), false).await;
@@ -167,23 +206,21 @@ impl Gateway {
         lane: &InstanceLane,
         mut call: Attempted,
         first: Seat,
-    ) -> Result<(fdn_instances::Response, Seat, Attempted), Answer> {
+    ) -> Result<(Answered, Seat, Attempted), Answer> {
         let attempts = instances.settings().attempts;
         let mut seat = first;
-        let mut attempt = 1;
         loop {
             let failure = match call.run(&seat).await {
-                Ok(response) => return Ok((response, seat, call)),
+                Ok(answered) => return Ok((answered, seat, call)),
                 Err(Ended::Answer(answer)) => return Err(answer),
                 Err(Ended::Failed(failure)) => failure,
             };
-            let failed = call.again(failure, attempt, attempts)?;
+            let failed = call.again(failure, attempts)?;
             let retries = &instances.metrics().retries;
             retries.with_label_values(&[failed.label()]).inc();
             drop(seat);
             let next = instances.seat(lane, call.deadline.into(), true).await;
             seat = next.map_err(|refused| self.not_seated(refused, lane))?;
-            attempt += 1;
         }
     }
 
@@ -213,11 +250,11 @@ struct AnswerParts<'a> {
 impl AnswerParts<'_> {
     fn respond(
         self,
-        answer: fdn_instances::Response,
+        answered: Answered,
         pump: Option<Pump>,
         mut end: CallEnd,
     ) -> Response<GatewayBody> {
-        let (parts, body) = answer.into_parts();
+        let Answered { parts, body } = answered;
         let status = StatusCode::from_u16(parts.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
         end.answered(status);
         let timing = timing(self.waited, &end.stats());
@@ -231,20 +268,32 @@ impl AnswerParts<'_> {
         let bodiless = status == StatusCode::NO_CONTENT
             || status == StatusCode::NOT_MODIFIED
             || status.is_informational();
-        let length = announced.or(body.size_hint().exact());
-        let source = Source::Instance(InstanceBody {
-            body,
-            timer: None,
-            deadline: self.deadline,
-            timeout: self.timeout,
-            limit: self.limit,
-            left: self.limit.as_bytes(),
-        });
-        let body = if self.is_head || bodiless {
-            tokio::task::spawn_local(drain(source, pump, end));
-            GatewayBody::none(announced.filter(|_| self.is_head))
-        } else {
-            GatewayBody::stream(source, pump, length, end)
+        let body = match body {
+            AnswerBody::Whole(bytes) => {
+                end.ended(None);
+                if self.is_head || bodiless {
+                    GatewayBody::none(announced.filter(|_| self.is_head))
+                } else {
+                    GatewayBody::full(bytes)
+                }
+            }
+            AnswerBody::Stream(body) => {
+                let length = announced.or(body.size_hint().exact());
+                let source = Source::Instance(InstanceBody {
+                    body,
+                    timer: None,
+                    deadline: self.deadline,
+                    timeout: self.timeout,
+                    limit: self.limit,
+                    left: self.limit.as_bytes(),
+                });
+                if self.is_head || bodiless {
+                    tokio::task::spawn_local(drain(source, pump, end));
+                    GatewayBody::none(announced.filter(|_| self.is_head))
+                } else {
+                    GatewayBody::stream(source, pump, length, end)
+                }
+            }
         };
         out.set_body(body)
     }

@@ -24,7 +24,7 @@ use tracing::warn;
 
 use super::admission::Refused;
 use super::ledger::{InstanceHold, Ledger};
-use super::placer::{Placed, Placer};
+use super::placer::{Placed, Placer, units};
 use super::policy;
 use super::pool::{CallId, Counts, Effect, Known, Pool, PoolSettings};
 use crate::error::Error;
@@ -272,7 +272,7 @@ impl Instances {
         let inner = &self.inner;
         let begun = Instant::now();
         let weight = inner.placer.weight(lane.lane.spec.description.resources);
-        if weight > inner.ledger.capacity().memory_mib {
+        if weight > units(inner.ledger.capacity().memory_mib) {
             return Err(Refused::TooLarge);
         }
         let (sender, mut assigned) = oneshot::channel();
@@ -353,7 +353,8 @@ impl Inner {
         let mut unwanted = Vec::new();
         let mut state = self.lock();
         let now = self.now();
-        state.pool.capacity(now, self.ledger.room_for_instances());
+        let room = units(self.ledger.room_for_instances());
+        state.pool.capacity(now, room);
         let result = event(&mut state, now);
         for effect in state.pool.take_effects() {
             self.perform(&mut state, effect, &mut unwanted);
@@ -430,6 +431,7 @@ impl Inner {
     /// Stops an instance in the background; what it holds is free once it is gone.
     fn stop_later(&self, instance: Arc<dyn Instance>, hold: Arc<Option<InstanceHold>>) {
         let grace = self.settings.stop_grace.as_duration();
+        let wake = Arc::clone(&self.wake);
         self.tasks.spawn(async move {
             let id = instance.id();
             let mut pause = Duration::from_millis(100);
@@ -440,6 +442,7 @@ impl Inner {
                 pause = (pause * 2).min(Duration::from_secs(30));
             }
             drop(hold);
+            wake.notify_one();
         });
     }
 

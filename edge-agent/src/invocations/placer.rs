@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fdn_core::{Coded, ErrorCode, InstanceId, Resources};
+use fdn_core::{Coded, ErrorCode, InstanceId, MebiBytes, Resources};
 use fdn_instances::{
     Description, Image, Instance, LogLine, Runtime, RuntimeError, StartError, StartSpec,
 };
@@ -91,9 +91,10 @@ pub trait Placer: Send + Sync {
     /// Instances that fit this description, but for the id, and run already; each is handed out once.
     fn found(&self, description: &Description) -> Vec<Placed>;
 
-    /// How much of a node an instance takes, in the unit of memory by which the scheduler counts: its memory, or as much memory as its
-    /// share of the CPU is of all CPU, whichever is more. So what fits by this figure fits by both.
-    fn weight(&self, resources: Resources) -> fdn_core::MebiBytes;
+    /// How much of a node an instance takes, by which the scheduler counts: its memory, or as much memory as its share of the CPU is of
+    /// all CPU, whichever is more, in [`units`]. So what fits by this figure fits by both, as long as the node has no more instances
+    /// than KiB for each thousandth of a core; beyond that the ledger refuses what does not fit.
+    fn weight(&self, resources: Resources) -> MebiBytes;
 }
 
 /// Starts instances on this node.
@@ -202,22 +203,29 @@ impl Placer for LocalPlacer {
         ids.iter().filter_map(|id| found.remove(id)).collect()
     }
 
-    fn weight(&self, resources: Resources) -> fdn_core::MebiBytes {
+    fn weight(&self, resources: Resources) -> MebiBytes {
         weight(resources, self.ledger.capacity())
     }
 }
 
+/// Memory as the scheduler counts it: in KiB, so that shares of the CPU are told apart finely.
+#[must_use]
+pub const fn units(memory: MebiBytes) -> MebiBytes {
+    MebiBytes(memory.get().saturating_mul(1024))
+}
+
 /// See [`Placer::weight`].
-fn weight(resources: Resources, capacity: Resources) -> fdn_core::MebiBytes {
+fn weight(resources: Resources, capacity: Resources) -> MebiBytes {
     let (cpu, cpus) = (resources.cpu_milli.get(), capacity.cpu_milli.get().max(1));
-    let by_cpu = u128::from(cpu) * u128::from(capacity.memory_mib.get());
-    let by_cpu = u64::try_from(by_cpu.div_ceil(u128::from(cpus))).unwrap_or(u64::MAX);
-    fdn_core::MebiBytes(resources.memory_mib.get().max(by_cpu).max(1))
+    let by_cpu = u128::from(cpu) * u128::from(units(capacity.memory_mib).get());
+    let by_cpu = u64::try_from(by_cpu / u128::from(cpus)).unwrap_or(u64::MAX);
+    let by_memory = units(resources.memory_mib).get();
+    MebiBytes(by_memory.max(by_cpu).max(1))
 }
 
 #[cfg(test)]
 mod tests {
-    use fdn_core::{MebiBytes, MilliCpu};
+    use fdn_core::MilliCpu;
     use proptest::prelude::*;
 
     use super::*;
@@ -226,13 +234,18 @@ mod tests {
     fn the_scarcer_of_memory_and_cpu_counts() {
         let node = Resources::new(MilliCpu(2000), MebiBytes(16_000));
         let of = |cpu, memory| weight(Resources::new(MilliCpu(cpu), MebiBytes(memory)), node).get();
-        assert_eq!((of(100, 2000), of(500, 64), of(0, 0)), (2000, 4000, 1));
+        assert_eq!(of(100, 2000), 2000 << 10);
+        assert_eq!(of(500, 64), 4000 << 10);
+        assert_eq!(of(0, 0), 1);
+        let odd = Resources::new(MilliCpu(200), MebiBytes(18_078));
+        let twentieth = weight(Resources::new(MilliCpu(10), MebiBytes(1)), odd).get();
+        assert!(twentieth * 20 <= 18_078 << 10, "twenty twentieths fit");
     }
 
     proptest! {
         #[test]
         fn what_fits_by_weight_fits_by_memory_and_cpu(
-            cpu in 1u64..100_000, memory in 1u64..1_000_000,
+            cpu in 1u64..100_000, memory in 4096u64..1_000_000,
             parts in prop::collection::vec((0u64..20_000, 0u64..200_000), 1..40),
         ) {
             let node = Resources::new(MilliCpu(cpu), MebiBytes(memory));
@@ -240,7 +253,7 @@ mod tests {
             for (cpu, memory) in parts {
                 let part = Resources::new(MilliCpu(cpu), MebiBytes(memory));
                 let next = weights + weight(part, node).get();
-                if next <= node.memory_mib.get() {
+                if next <= units(node.memory_mib).get() {
                     weights = next;
                     held = held.saturating_add(&part);
                 }

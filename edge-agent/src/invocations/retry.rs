@@ -44,14 +44,33 @@ pub fn is_idempotent(method: &Method, declared: bool) -> bool {
         )
 }
 
-/// Whether a call is made again that failed so in its `attempt`-th attempt (1 is the first) of `attempts`.
-#[must_use]
-pub fn again(failed: Failed, idempotent: bool, attempt: u32, attempts: u32) -> bool {
-    attempt < attempts
-        && match failed {
-            Failed::NotSent => true,
-            Failed::Interrupted { replayable } => idempotent && replayable,
+/// How often a call was made in vain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tries {
+    /// Without an octet being handed over: each time another instance turned out to be gone.
+    pub not_sent: u32,
+    /// Cut short.
+    pub interrupted: u32,
+}
+
+/// A call meets this many times as many instances that are gone as it may be cut short: after a kill of all, each that was idle is met by
+/// some call.
+const GONE: u32 = 64;
+
+impl Tries {
+    /// Counts a failure; whether the call is made again, being cut short at most `attempts` times.
+    pub fn again(&mut self, failed: Failed, idempotent: bool, attempts: u32) -> bool {
+        match failed {
+            Failed::NotSent => {
+                self.not_sent += 1;
+                self.not_sent < attempts.saturating_mul(GONE)
+            }
+            Failed::Interrupted { replayable } => {
+                self.interrupted += 1;
+                idempotent && replayable && self.interrupted < attempts
+            }
         }
+    }
 }
 
 #[cfg(test)]
@@ -62,13 +81,22 @@ mod tests {
     fn only_what_is_safe_is_made_again() {
         let cut = Failed::Interrupted { replayable: true };
         let consumed = Failed::Interrupted { replayable: false };
-        assert!(
-            again(Failed::NotSent, false, 1, 3),
-            "a POST that nobody saw"
-        );
-        assert!(!again(cut, false, 1, 3), "a POST that may have been seen");
-        assert!(again(cut, true, 1, 3) && !again(consumed, true, 1, 3));
-        assert!(!again(Failed::NotSent, true, 3, 3), "attempts are bounded");
+        let once = |failed, idempotent| Tries::default().again(failed, idempotent, 3);
+        assert!(once(Failed::NotSent, false), "a POST that nobody saw");
+        assert!(!once(cut, false), "a POST that may have been seen");
+        assert!(once(cut, true) && !once(consumed, true));
+    }
+
+    #[test]
+    fn attempts_are_bounded() {
+        for (failed, most) in [
+            (Failed::Interrupted { replayable: true }, 3),
+            (Failed::NotSent, 3 * GONE),
+        ] {
+            let mut tries = Tries::default();
+            let again = (0..1000).take_while(|_| tries.again(failed, true, 3));
+            assert_eq!(again.count(), most as usize - 1);
+        }
     }
 
     #[test]

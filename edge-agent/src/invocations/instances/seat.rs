@@ -64,12 +64,13 @@ impl Seat {
     pub async fn call(&self, request: Request) -> Result<Response, CallFailure> {
         let result = self.instance.call(request).await;
         if let Err(failure) = &result {
-            self.note(failure).await;
+            self.failed(failure).await;
         }
         result
     }
 
-    async fn note(&self, failure: &CallFailure) {
+    /// Looks whether an instance under which a call failed is still there; if not, it is not used again.
+    pub async fn failed(&self, failure: &CallFailure) {
         let is_gone = match failure {
             // It has to take requests now, whatever its state says.
             CallFailure::NotSent { .. } => true,

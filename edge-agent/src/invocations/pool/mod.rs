@@ -222,14 +222,14 @@ impl Pool {
         let limits = self.settings.scheduler.queue;
         let waiting = self.calls.len();
         let function = self.called(now, index)?;
-        if waiting >= limits.total {
-            let limit = limits.total;
-            return Err(Refusal::QueueFull { limit });
-        }
         let limit = limits.per_function;
         if function.waiting.len() >= limit {
             let function = index;
             return Err(Refusal::FunctionQueueFull { function, limit });
+        }
+        if waiting >= limits.total {
+            let limit = limits.total;
+            return Err(Refusal::QueueFull { limit });
         }
         function.arrivals += 1;
         Ok(self.join(now, index, false))
