@@ -4,17 +4,19 @@
 //! twice: when it comes and when it has ended. Starts and stops run as tasks of the agent's own runtime, not of the gateway thread
 //! that happened to ask for them.
 
+mod clock;
+mod lane;
 mod seat;
 mod watch;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fdn_core::Millis;
 use fdn_instances::{Image, Instance, StartError, StartSpec};
-use fdn_scheduling::invocation::{ContainerId, FunctionIndex, Profile, Why};
+use fdn_scheduling::invocation::{ContainerId, Profile, Why};
 use fdn_service::CancellationToken;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -26,14 +28,13 @@ use super::admission::Refused;
 use super::ledger::{InstanceHold, Ledger};
 use super::placer::{Placed, Placer, units};
 use super::policy;
-use super::pool::{CallId, Counts, Effect, Known, Pool, PoolSettings};
+use super::pool::{CallId, Effect, Known, Pool, PoolSettings};
 use crate::error::Error;
 use crate::metrics::InstanceMetrics;
 use crate::settings::{InstanceSettings, QueueSettings, ScaleSettings};
 
-/// The least time between two looks.
-const GAP: Duration = Duration::from_millis(1);
-
+use lane::FunctionLane;
+pub use lane::InstanceLane;
 pub use seat::Seat;
 pub use watch::Trouble;
 
@@ -90,56 +91,6 @@ struct Live {
     instance: Arc<dyn Instance>,
     hold: Arc<Option<InstanceHold>>,
     since: Instant,
-}
-
-/// What is kept of a function.
-struct FunctionLane {
-    spec: StartSpec,
-    trouble: watch::TroubleCell,
-}
-
-/// A function version whose calls are served by instances; its instances are stopped when this is dropped.
-pub struct InstanceLane {
-    inner: Weak<Inner>,
-    index: FunctionIndex,
-    lane: Arc<FunctionLane>,
-}
-
-impl InstanceLane {
-    /// What is wrong with its instances, if something is.
-    #[must_use]
-    pub fn trouble(&self) -> Option<Trouble> {
-        self.lane.trouble.get()
-    }
-
-    /// How many instances and calls there are.
-    #[must_use]
-    pub fn counts(&self) -> Counts {
-        let inner = self.inner.upgrade();
-        inner.map_or_else(Counts::default, |inner| {
-            inner.lock().pool.counts(self.index)
-        })
-    }
-
-    /// What one instance holds of a node.
-    #[must_use]
-    pub fn spec(&self) -> &StartSpec {
-        &self.lane.spec
-    }
-}
-
-impl Drop for InstanceLane {
-    fn drop(&mut self) {
-        if let Some(inner) = self.inner.upgrade()
-            && !inner.detached.load(Ordering::Relaxed)
-        {
-            let index = self.index;
-            inner.with(|state, now| {
-                state.functions[index.get()] = None;
-                state.pool.retire(now, index);
-            });
-        }
-    }
 }
 
 impl Instances {
@@ -444,78 +395,6 @@ impl Inner {
             drop(hold);
             wake.notify_one();
         });
-    }
-
-    /// Wakes the pool when its time has come, and while calls wait, when memory becomes free.
-    async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let mut waits = false;
-        loop {
-            // Listening before the look, so that a release in between is not missed.
-            let watch = waits.then(|| self.ledger.watch());
-            let freed = self.ledger.freed();
-            tokio::pin!(freed);
-            freed.as_mut().enable();
-            let due = self.with(|state, now| {
-                state.pool.tick(now);
-                self.show(state);
-                waits = state.pool.waiting() > 0;
-                state.due = state.pool.next_tick();
-                state.due
-            });
-            let left = due.map(|due| (due - self.now()).max(Millis::ZERO));
-            let sleep = async {
-                match left {
-                    Some(left) => {
-                        tokio::time::sleep(Duration::from_secs_f64(left.get() / 1e3)).await
-                    }
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = sleep => {}
-                () = self.wake.notified() => {}
-                () = freed, if watch.is_some() => {}
-            }
-            // Bounds how often a busy node looks.
-            tokio::time::sleep(GAP).await;
-        }
-    }
-
-    fn show(&self, state: &State) {
-        let mut all = Counts::default();
-        for index in 0..state.functions.len() {
-            let of = state.pool.counts(FunctionIndex::new(index));
-            all.starting += of.starting;
-            all.open += of.open;
-            all.idle += of.idle;
-            all.running += of.running;
-            all.waiting += of.waiting;
-        }
-        let instances = [
-            ("starting", all.starting),
-            ("open", all.open),
-            ("idle", all.idle),
-        ];
-        for (state, count) in instances {
-            let gauge = self.metrics.instances.with_label_values(&[state]);
-            gauge.set(i64::from(count));
-        }
-        for (state, count) in [("running", all.running), ("waiting", all.waiting)] {
-            let gauge = self.metrics.calls.with_label_values(&[state]);
-            gauge.set(i64::from(count));
-        }
-        let by_instances = self.ledger.held_by_instances();
-        let by_calls = self.ledger.held().saturating_sub(by_instances);
-        let held = [
-            ("memory_of_calls", by_calls.get()),
-            ("memory_of_instances", by_instances.get()),
-            ("cpu_of_instances", self.ledger.cpu_held().get()),
-        ];
-        for (what, value) in held {
-            let gauge = self.metrics.held.with_label_values(&[what]);
-            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-        }
     }
 }
 

@@ -151,8 +151,7 @@ impl World {
 
     fn end(&mut self, container: ContainerId) {
         let seen = self.live.get_mut(&container).expect("alive");
-        let call = seen.calls.pop_first().expect("it runs a call");
-        drop(call);
+        seen.calls.pop_first().expect("it runs a call");
         self.pool.ended(self.at(), container, Some(ms(1.0)));
         self.look();
     }

@@ -67,7 +67,9 @@ impl World {
     fn apply(&mut self, step: &Step) {
         let pick = |of: usize, at: usize| (of > 0).then(|| at % of);
         match *step {
-            Step::Arrive(at) => drop(self.arrive(at % self.functions.len())),
+            Step::Arrive(at) => {
+                self.arrive(at % self.functions.len());
+            }
             Step::Burst(at, count) => {
                 for _ in 0..count {
                     self.arrive(at % self.functions.len());
