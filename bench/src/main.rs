@@ -9,6 +9,7 @@
     reason = "printing figures is what this program is for"
 )]
 
+mod calls;
 mod cold;
 mod containers;
 mod dns;
@@ -28,6 +29,8 @@ use clap::{Parser, ValueEnum};
 enum Bench {
     /// Requests per second and latency through the gateway, beside `wasmtime serve` and workerd.
     Gateway,
+    /// What gateway and scheduler add to a call of an instance.
+    Calls,
     /// The first call on a node whose disk cache holds the compiled function.
     Cold,
     /// Containers: create, start and first answer; unpause and answer.
@@ -79,6 +82,7 @@ fn main() -> Result<()> {
         Bench::Cold,
         Bench::Containers,
         Bench::Gateway,
+        Bench::Calls,
         Bench::Loops,
         Bench::Dns,
     ];
@@ -91,6 +95,7 @@ fn main() -> Result<()> {
         println!();
         match bench {
             Bench::Gateway => gateway::run(&options)?,
+            Bench::Calls => calls::run(&options)?,
             Bench::Cold => cold::run(&options)?,
             Bench::Containers => containers::run()?,
             Bench::Loops => loops::run(&options)?,

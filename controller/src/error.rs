@@ -11,6 +11,7 @@ use crate::app::enrol::EnrolError;
 use crate::artifacts::ArtifactError;
 use crate::store::{MaybeContended, StoreError};
 use crate::upload::UploadError;
+use crate::upload::image::ImageError;
 
 /// An error of the controller.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,9 @@ pub enum Error {
     /// An upload was judged and refused.
     #[error(transparent)]
     Validate(#[from] ValidateError),
+    /// An uploaded image was refused.
+    #[error(transparent)]
+    Image(#[from] ImageError),
     /// A manifest is not valid.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
@@ -134,6 +138,7 @@ impl Coded for Error {
             Self::Engine(error) => error.code(),
             Self::Upload(error) => error.code(),
             Self::Validate(error) => error.code(),
+            Self::Image(error) => error.code(),
             Self::Manifest(error) => error.code(),
             Self::Parse(error) => error.code(),
             Self::Placement(error) => error.code(),

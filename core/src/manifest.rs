@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::num::NonZeroU16;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,8 @@ pub enum RuntimeKind {
     /// A WebAssembly component exporting `wasi:http/incoming-handler`.
     #[default]
     Wasm,
+    /// A container image that listens for HTTP on the port in `$PORT`.
+    Docker,
 }
 
 impl RuntimeKind {
@@ -142,8 +145,20 @@ pub struct Manifest {
     pub timeout: DurationMs,
     /// CPU time that one call may use.
     pub cpu_time: DurationMs,
-    /// How many calls one instance may serve, one after another: 1 is a fresh instance for each call.
+    /// How many calls one instance may serve, one after another: 1 is a fresh instance for each call. Of components only.
     pub reuse: u32,
+    /// How many calls one instance serves at the same time; a component's serves one.
+    pub concurrency: u32,
+    /// Whether calling the function twice with one request is the same as calling it once, so that a call that was cut short may be made
+    /// again whatever its method.
+    pub idempotent: bool,
+    /// The port a container listens on, which is also told it as `PORT`.
+    #[schema(value_type = u16)]
+    pub port: NonZeroU16,
+    /// The path that is asked to see whether a container answers.
+    pub health_path: String,
+    /// How long a container may take until it answers.
+    pub startup: DurationMs,
     /// The largest request body.
     pub body_limit: ByteSize,
     /// The largest response body.
@@ -162,6 +177,9 @@ pub struct Manifest {
     pub gpu: Option<GpuRequest>,
 }
 
+/// Where containers listen, unless they say otherwise.
+const PORT_DEFAULT: NonZeroU16 = NonZeroU16::new(8080).expect("not zero");
+
 impl Default for Manifest {
     fn default() -> Self {
         Self {
@@ -172,6 +190,11 @@ impl Default for Manifest {
             timeout: DurationMs::from_secs(10),
             cpu_time: DurationMs::from_secs(5),
             reuse: 1,
+            concurrency: 1,
+            idempotent: false,
+            port: PORT_DEFAULT,
+            health_path: "/".to_owned(),
+            startup: DurationMs::from_secs(30),
             body_limit: ByteSize::from_mib(10),
             response_limit: ByteSize::from_mib(64),
             env: BTreeMap::new(),
@@ -195,6 +218,8 @@ pub struct ManifestBounds {
     pub body: ByteSize,
     /// Largest `reuse`.
     pub reuse: u32,
+    /// Largest `concurrency`.
+    pub concurrency: u32,
     /// How many environment variables and secrets together.
     pub env_entries: usize,
     /// How many octets the values of `env` may take together.
@@ -212,6 +237,7 @@ impl Default for ManifestBounds {
             timeout: DurationMs::from_secs(900),
             body: ByteSize::from_mib(512),
             reuse: 1_000_000,
+            concurrency: 1000,
             env_entries: 128,
             env_size: ByteSize::from_bytes(64 << 10),
             allowed_hosts: 64,
@@ -295,6 +321,7 @@ impl Manifest {
             (1..=bounds.reuse).contains(&self.reuse),
             format!("from 1 to {}", bounds.reuse),
         )?;
+        self.check_instances(bounds)?;
         let entries = self.env.len() + self.secrets.len();
         within(
             "env",
@@ -337,6 +364,39 @@ impl Manifest {
         Err(ManifestError(
             "gpu needs a runtime of containers: WebAssembly components reach no device".to_owned(),
         ))
+    }
+
+    /// Checks what is said about instances.
+    fn check_instances(&self, bounds: &ManifestBounds) -> Result<(), ManifestError> {
+        let is_component = self.runtime == RuntimeKind::Wasm;
+        let rules = [
+            (
+                (1..=bounds.concurrency).contains(&self.concurrency),
+                format!("concurrency must be from 1 to {}", bounds.concurrency),
+            ),
+            (
+                !is_component || self.concurrency == 1,
+                "concurrency must be 1 with runtime = \"wasm\": every call has an instance of its own".to_owned(),
+            ),
+            (
+                is_component || self.reuse == 1,
+                "reuse is for runtime = \"wasm\"; a container serves until it is stopped".to_owned(),
+            ),
+            (
+                self.health_path.starts_with('/')
+                    && self.health_path.len() <= 1024
+                    && self.health_path.bytes().all(|b| b.is_ascii_graphic()),
+                "health_path must begin with / and be at most 1024 visible characters".to_owned(),
+            ),
+            (
+                (DurationMs::from_millis(1)..=bounds.timeout).contains(&self.startup),
+                format!("startup must be from 1ms to {}", bounds.timeout),
+            ),
+        ];
+        match rules.into_iter().find(|(holds, _)| !holds) {
+            Some((_, rule)) => Err(ManifestError(rule)),
+            None => Ok(()),
+        }
     }
 
     /// What one instance asks of a node.
@@ -402,6 +462,15 @@ mod tests {
     }
 
     #[test]
+    fn a_container_says_how_it_serves() {
+        let text = "runtime = \"docker\"\nconcurrency = 20\nidempotent = true\nport = 3000\nhealth_path = \"/live\"";
+        let manifest = parse(text).expect("valid");
+        assert_eq!(manifest.runtime, RuntimeKind::Docker);
+        assert_eq!((manifest.concurrency, manifest.port.get()), (20, 3000));
+        assert_eq!(parse(&manifest.to_toml()).expect("own text"), manifest);
+    }
+
+    #[test]
     fn each_mistake_is_named() {
         for (text, expected) in [
             ("memroy = \"1MiB\"", "memroy"),
@@ -410,6 +479,16 @@ mod tests {
             ("memory = \"900GiB\"", "memory must be from 1MiB to 2GiB"),
             ("timeout = \"0s\"", "timeout must be"),
             ("reuse = 0", "reuse must be"),
+            ("concurrency = 2", "concurrency must be 1 with"),
+            (
+                "runtime = \"docker\"\nconcurrency = 0",
+                "concurrency must be from 1 to 1000",
+            ),
+            ("runtime = \"docker\"\nreuse = 9", "reuse is for"),
+            ("health_path = \"x\"", "health_path must begin with /"),
+            ("startup = \"0s\"", "startup must be"),
+            ("port = 0", "port"),
+            ("runtime = \"podman\"", "podman"),
             ("secrets = [\"A\"]\n[env]\nA = \"1\"", "A stands in both"),
             ("allowed_hosts = [\"https://x.example\"]", "no scheme"),
             ("[env]\n\"1BAD\" = \"x\"", "environment variable name"),

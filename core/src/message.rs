@@ -278,6 +278,12 @@ pub struct AppObserved {
     pub errors: u64,
     /// Moving mean of the time inside the function, per call.
     pub execution_mean: Millis,
+    /// Instances that there are, where the function runs in instances.
+    #[serde(default)]
+    pub instances: u32,
+    /// Why instances of it do not start or do not stay, with their last lines of output; nothing while all is well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub degraded: Option<String>,
 }
 
 /// How a node is. Sent every few seconds; the newest one counts.

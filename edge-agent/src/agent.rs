@@ -11,6 +11,7 @@ use fdn_core::MessageId;
 use fdn_core::enrol::NodeAddresses;
 use fdn_core::message::Channel;
 use fdn_devices::{DeviceMetrics, Devices};
+use fdn_instances::Runtime;
 use fdn_service::admin::AdminServer;
 use fdn_service::health::Readiness;
 use fdn_service::seal::NetworkKey;
@@ -27,9 +28,11 @@ use crate::artifacts::{ArtifactCache, CacheParts, Fetcher, Machine};
 use crate::error::Error;
 use crate::fleet::{Fleet, Work};
 use crate::gateway::GatewayServer;
-use crate::gateway::admission::Admission;
 use crate::gateway::routes::Routes;
 use crate::gateway::service::Gateway;
+use crate::invocations::instances::{Instances, InstancesParts};
+use crate::invocations::placer::LocalPlacer;
+use crate::invocations::{Admission, Ledger};
 use crate::join::{Controller, RenewParts, Renewer};
 use crate::logs::{self, LogAccess, LogHub};
 use crate::metrics::Metrics;
@@ -55,6 +58,8 @@ pub struct Agent {
     tasks: Vec<JoinHandle<()>>,
     usage: Spool,
     _devices: fdn_devices::WatchGuard,
+    /// Instances, and whether they end with the agent.
+    instances: Option<(Instances, bool)>,
     _machine: Machine,
 }
 
@@ -69,6 +74,7 @@ struct Shared {
     client: reqwest::Client,
     routes: Arc<Routes>,
     hub: Arc<LogHub>,
+    ledger: Arc<Ledger>,
     admission: Arc<Admission>,
     rtt: Arc<RttTable>,
     usage: Spool,
@@ -98,6 +104,19 @@ impl Agent {
         broker: SharedBroker,
         machine: Machine,
     ) -> Result<Self, Error> {
+        Self::start_with(settings, broker, machine, None).await
+    }
+
+    /// As [`Agent::start_on`], with what runs container images on this node.
+    ///
+    /// # Errors
+    /// As [`Agent::start`].
+    pub async fn start_with(
+        settings: Settings,
+        broker: SharedBroker,
+        machine: Machine,
+        runtime: Option<Arc<dyn Runtime>>,
+    ) -> Result<Self, Error> {
         settings.check()?;
         let gateway_listener = listen::tcp(settings.gateway.listen, "gateway.listen")?;
         let admin_listener = listen::tcp(settings.admin.listen, "admin.listen")?;
@@ -108,7 +127,11 @@ impl Agent {
         let stop = shared.stop.clone();
         // Whatever was started ends again if a later step fails.
         let guard = stop.clone().drop_guard();
-        let (apps, shell) = shared.start_apps()?;
+        let ends_with_us = runtime
+            .as_ref()
+            .is_some_and(|runtime| !runtime.capabilities().survives_agent);
+        let (instances, mut tasks) = shared.start_instances(runtime).await?;
+        let (apps, shell) = shared.start_apps(instances.clone())?;
         let deliveries = shared
             .broker
             .subscribe(Subscription {
@@ -119,7 +142,7 @@ impl Agent {
             .await?;
         let gateway = GatewayServer::start(
             gateway_listener,
-            shared.gateway(apps.clone())?,
+            shared.gateway(apps.clone(), instances.clone())?,
             Arc::clone(&shared.rtt),
             &shared.settings.gateway,
             &shared.settings.reports,
@@ -138,7 +161,7 @@ impl Agent {
         let reporter = shared.reporter(apps.clone(), gateway.address(), admin.address());
         let fleet = Arc::clone(&shared.fleet);
         let renewer = shared.renewer(&reporter.identity)?;
-        let mut tasks = vec![
+        tasks.extend([
             shell,
             tokio::spawn(consume(deliveries, apps.clone(), fleet, stop.clone())),
             tokio::spawn(shared.follow_fleet()),
@@ -146,7 +169,7 @@ impl Agent {
             tokio::spawn(Arc::clone(&reporter).run_status(stop.clone())),
             tokio::spawn(reporter.run_rtt(stop.clone())),
             tokio::spawn(shared.shipper().run(stop.clone())),
-        ];
+        ]);
         let watch = shared.watch_devices()?;
         tasks.extend(renewer.map(|renewer| tokio::spawn(renewer.run(stop))));
         let node = &shared.settings.node;
@@ -162,6 +185,7 @@ impl Agent {
             tasks,
             usage: shared.usage,
             _devices: watch,
+            instances: instances.map(|instances| (instances, ends_with_us)),
             _machine: shared.machine,
         })
     }
@@ -192,6 +216,11 @@ impl Agent {
         self.changed.notify_one();
         tokio::time::sleep(self.drain).await;
         self.gateway.stop().await;
+        match &self.instances {
+            Some((instances, true)) => instances.stop_all().await,
+            Some((instances, false)) => instances.detach(),
+            None => {}
+        }
         self.stop.cancel();
         for task in std::mem::take(&mut self.tasks) {
             if let Err(failure) = task.await {
@@ -218,6 +247,15 @@ impl Shared {
         let folder = settings.data.join("usage");
         let state = settings.data.join("state");
         let fleet = Fleet::open(state, settings.node.clone(), settings.tls.clone())?;
+        let ledger = Ledger::new(settings.capacity.resolve(), settings.admission.slots);
+        let engine = machine.engine.clone();
+        let admission = Admission::new(
+            &settings.admission,
+            &settings.queue,
+            Arc::clone(&ledger),
+            Box::new(move || engine.drop_idle()),
+            &metrics,
+        )?;
         Ok(Self {
             usage: Spool::open(&folder, settings.usage.clone(), spool_metrics)?,
             devices: devices(&settings, &metrics)?,
@@ -231,7 +269,8 @@ impl Shared {
                 metrics.clone(),
                 stop.clone(),
             )),
-            admission: Arc::new(Admission::new(&settings.admission, &metrics)),
+            ledger,
+            admission: Arc::new(admission),
             rtt: Arc::new(RttTable::new(
                 settings.reports.rtt_prefixes,
                 metrics.rtt_dropped.clone(),
@@ -247,7 +286,45 @@ impl Shared {
         })
     }
 
-    fn start_apps(&self) -> Result<(Apps, JoinHandle<()>), Error> {
+    /// What runs container images, if this node has something that does.
+    async fn start_instances(
+        &self,
+        runtime: Option<Arc<dyn Runtime>>,
+    ) -> Result<(Option<Instances>, Vec<JoinHandle<()>>), Error> {
+        let Some(runtime) = runtime else {
+            return Ok((None, Vec::new()));
+        };
+        let start_timeout = self.settings.instances.start_timeout.as_duration();
+        let ledger = Arc::clone(&self.ledger);
+        let placer = Arc::new(LocalPlacer::new(runtime, ledger, start_timeout));
+        if let Err(failure) = placer.adopt().await {
+            warn!(%failure, "what runs from before cannot be told");
+        }
+        let parts = InstancesParts {
+            placer: Arc::clone(&placer) as Arc<_>,
+            ledger: Arc::clone(&self.ledger),
+            queue: self.settings.queue,
+            settings: self.settings.instances,
+            scale: self.settings.scale,
+            metrics: self.metrics.instances.clone(),
+        };
+        let (instances, task) = Instances::start(parts, self.stop.clone())?;
+        self.admission.tell_wants(instances.memory_bell());
+        let (readiness, stop) = (self.readiness.clone(), self.stop.clone());
+        let tidy = tokio::spawn(async move {
+            // What was found belongs to what is deployed, and that is known once all apps have settled.
+            while !readiness.is_ready() {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                }
+            }
+            placer.stop_unclaimed().await;
+        });
+        Ok((Some(instances), vec![task, tidy]))
+    }
+
+    fn start_apps(&self, instances: Option<Instances>) -> Result<(Apps, JoinHandle<()>), Error> {
         let settings = &self.settings;
         let cache = ArtifactCache::open(CacheParts {
             folder: settings.data.join("cache"),
@@ -274,6 +351,8 @@ impl Shared {
             key: NetworkKey::from_secret(&secret::read(&settings.network.key_file)?)?,
             cache,
             engine: self.machine.engine.clone(),
+            ledger: Arc::clone(&self.ledger),
+            instances,
             hub: Arc::clone(&self.hub),
             metrics: self.metrics.clone(),
             routes: Arc::clone(&self.routes),
@@ -283,13 +362,14 @@ impl Shared {
         Apps::start(parts, self.stop.clone())
     }
 
-    fn gateway(&self, apps: Apps) -> Result<Arc<Gateway>, Error> {
+    fn gateway(&self, apps: Apps, instances: Option<Instances>) -> Result<Arc<Gateway>, Error> {
         let header = |text: &str| {
             HeaderValue::from_str(text).map_err(|error| Error::Settings(error.to_string()))
         };
         Ok(Arc::new(Gateway {
             routes: Arc::clone(&self.routes),
             admission: Arc::clone(&self.admission),
+            instances,
             apps,
             metrics: self.metrics.clone(),
             usage: self.usage.clone(),

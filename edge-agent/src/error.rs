@@ -124,6 +124,9 @@ pub enum PrepareError {
     /// The compiled component cannot be loaded.
     #[error(transparent)]
     Load(#[from] fdn_runtime::LoadError),
+    /// The image cannot be used by this node's container engine.
+    #[error(transparent)]
+    Image(#[from] fdn_instances::StartError),
     /// The desired state cannot be run by this agent.
     #[error("the desired state cannot be run: {0}")]
     Spec(String),
@@ -144,6 +147,7 @@ impl Coded for PrepareError {
             Self::CacheFull { .. } | Self::Disk { .. } => ErrorCode::DataDirectory,
             Self::Compile(error) => error.code(),
             Self::Load(error) => error.code(),
+            Self::Image(error) => error.code(),
             Self::Spec(_) => ErrorCode::WorkflowInvalid,
             Self::Secret(_) => ErrorCode::ConfigInvalid,
             Self::Internal(_) => ErrorCode::Internal,

@@ -3,7 +3,7 @@
 //! One [`Agent`] is one node. The way of a call and the way of a deployment meet in the route table:
 //!
 //! ```text
-//! broker ─┐                                                        ┌─ admission ─ fdn_runtime
+//! broker ─┐                                                        ┌─ invocations ─ fdn_runtime, fdn_instances
 //!         ├─ sync ─ apps (reducer + shell) ─ artifacts ─ routes ─ gateway ─ client
 //! HTTP ───┘                  │                              │
 //!                          state on disk             logs, status, rtt, metrics
@@ -11,6 +11,7 @@
 //!
 //! - [`apps`] holds the desired state of every app: a pure state machine decides, a shell fetches, compiles and publishes.
 //! - [`artifacts`] fetches each component once, checks it, compiles it once and keeps both within a bound on disk.
+//! - [`invocations`] lets calls in, lines up those that wait, and keeps as many instances as the load wants.
 //! - [`gateway`] answers clients over HTTP/1.1 and HTTP/2 without TLS, and knows nothing of how an app came to be.
 //! - [`usage`] writes a record of each call to disk before its answer is whole, and hands it to the controller.
 //! - [`logs`] keeps the last lines of each app and hands them to followers.
@@ -26,6 +27,7 @@ pub mod disk;
 pub mod error;
 pub mod fleet;
 pub mod gateway;
+pub mod invocations;
 pub mod join;
 pub mod logs;
 pub mod metrics;

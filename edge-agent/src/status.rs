@@ -10,7 +10,7 @@ use std::time::Duration;
 use fdn_bus::SharedBroker;
 use fdn_core::message::{AppObserved, Envelope, Message, NodeStatus, RttReport};
 use fdn_core::{
-    ClusterId, GeoPoint, MebiBytes, MessageId, MilliCpu, Millis, NodeId, RegionName, Resources,
+    ClusterId, GeoPoint, MessageId, MilliCpu, Millis, NodeId, RegionName, Resources,
 };
 use fdn_devices::Devices;
 use fdn_runtime::Engine;
@@ -20,9 +20,10 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use crate::apps::{Apps, Observed};
+use crate::apps::{Apps, Observed, Server};
 use crate::fleet::{Fleet, Work};
-use crate::gateway::admission::Admission;
+use crate::invocations::instances::Trouble;
+use crate::invocations::{Admission, Ledger};
 use crate::metrics::Metrics;
 use crate::rtt::RttTable;
 use crate::settings::ReportSettings;
@@ -31,6 +32,8 @@ use crate::settings::ReportSettings;
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 /// The least time between two statuses, so that a burst of deployments is a few reports.
 const STATUS_GAP: Duration = Duration::from_millis(100);
+/// Octets of the reason why an app is degraded.
+const DEGRADED_MAX: usize = 4096;
 
 /// What does not change while the agent runs.
 #[derive(Clone, Debug)]
@@ -172,10 +175,10 @@ impl Reporter {
             capacity,
             free: Resources {
                 gpu_memory_mib: gpu_free,
-                ..free(capacity, &observed)
+                ..free(self.admission.ledger(), &observed)
             },
-            slots: self.admission.slots(),
-            busy: self.admission.busy(),
+            slots: self.admission.ledger().places(),
+            busy: running(&observed),
             waiting: self.waiting(),
             queued_work: queued_work(identity.speed, &observed),
             draining: self.draining.load(Ordering::Relaxed)
@@ -206,6 +209,7 @@ impl Reporter {
 }
 
 fn app_observed(app: &Observed) -> AppObserved {
+    let deployed = app.deployed.as_ref();
     AppObserved {
         app: app.app.clone(),
         revision: app.revision,
@@ -213,21 +217,50 @@ fn app_observed(app: &Observed) -> AppObserved {
         invocations: app.metrics.invocations(),
         errors: app.metrics.errors(),
         execution_mean: app.metrics.execution_mean().unwrap_or(Millis::ZERO),
+        instances: deployed.map_or(0, |deployed| deployed.instances()),
+        degraded: deployed.and_then(|deployed| deployed.trouble()).map(told),
     }
 }
 
-/// What is left of `capacity` beside the instances that live: CPU of those that serve a call, memory of the idle ones too.
-fn free(capacity: Resources, apps: &[Observed]) -> Resources {
-    let mut free = capacity;
+/// What is wrong with the instances of an app, in words, with the end of what they wrote.
+fn told(trouble: Trouble) -> String {
+    let mut text = trouble.reason;
+    if trouble.times > 1 {
+        text.push_str(&format!(" ({} times in a row)", trouble.times));
+    }
+    for line in trouble.log {
+        text.push('\n');
+        text.push_str(&line);
+    }
+    if text.len() > DEGRADED_MAX {
+        let cut = (0..=DEGRADED_MAX)
+            .rev()
+            .find(|at| text.is_char_boundary(*at));
+        text.truncate(cut.unwrap_or(0));
+    }
+    text
+}
+
+/// Calls that run, in sandboxes and in instances.
+fn running(apps: &[Observed]) -> u32 {
+    apps.iter().map(|app| app.metrics.busy_now()).sum()
+}
+
+/// What is left: memory beside what calls, idle sandboxes and instances hold, CPU beside what instances hold and calls in sandboxes are
+/// expected to keep busy.
+fn free(ledger: &Ledger, apps: &[Observed]) -> Resources {
+    let mut free = ledger.capacity();
+    free.memory_mib = free.memory_mib.saturating_sub(ledger.held());
+    free.cpu_milli = free.cpu_milli.saturating_sub(ledger.cpu_held());
     for app in apps {
         let Some(deployed) = &app.deployed else {
             continue;
         };
-        let busy = u64::from(app.metrics.busy_now());
-        let cpu = MilliCpu(deployed.manifest.cpu_milli.get().saturating_mul(busy));
-        let memory: MebiBytes = app.memory();
-        free.cpu_milli = free.cpu_milli.saturating_sub(cpu);
-        free.memory_mib = free.memory_mib.saturating_sub(memory);
+        if matches!(deployed.server, Server::Sandboxes(_)) {
+            let busy = u64::from(app.metrics.busy_now());
+            let cpu = MilliCpu(deployed.manifest.cpu_milli.get().saturating_mul(busy));
+            free.cpu_milli = free.cpu_milli.saturating_sub(cpu);
+        }
     }
     free
 }

@@ -10,7 +10,7 @@ use wasmtime_wasi_http::WasiHttpView as _;
 use wasmtime_wasi_http::p2::bindings::Proxy;
 use wasmtime_wasi_http::p2::bindings::http::types::Scheme;
 
-use crate::call::{CallContext, GuestRequestBody, RequestBody, Shared};
+use crate::call::{CallContext, GuestRequestBody, Hold, RequestBody, Shared};
 use crate::error::CallError;
 use crate::function::Function;
 use crate::outbound::Hooks;
@@ -27,6 +27,12 @@ pub(crate) struct Instance {
     env: Arc<[(String, String)]>,
     served: u32,
     idle_since: Instant,
+    /// Dropped last, when the memory is free.
+    #[allow(
+        dead_code,
+        reason = "held, not read: given back when the instance is dropped"
+    )]
+    hold: Option<Hold>,
 }
 
 impl Instance {
@@ -68,6 +74,7 @@ impl Instance {
                         env: context.env.clone(),
                         served: 0,
                         idle_since: shared.started,
+                        hold: None,
                     });
                 }
                 // Idle instances are a convenience; a call that waits for room is not.
@@ -91,13 +98,14 @@ impl Instance {
 
     async fn obtain(
         function: &Function,
-        context: &CallContext,
+        context: &mut CallContext,
         shared: &Arc<Shared>,
     ) -> Result<Self, CallError> {
         if context.reuse > 1
             && let Some(mut instance) = function.take_idle(context)
         {
             let id = instance.id;
+            context.hold = None;
             shared.update_stats(|stats| {
                 stats.instance = Some(id);
                 stats.reused = true;
@@ -111,7 +119,10 @@ impl Instance {
             begin_output(&instance.store, context, id);
             return Ok(instance);
         }
-        Self::fresh(function, context, shared).await
+        let hold = context.hold.take();
+        let mut instance = Self::fresh(function, context, shared).await?;
+        instance.hold = hold;
+        Ok(instance)
     }
 
     async fn handle(
@@ -175,13 +186,13 @@ impl Drop for Dropped<'_> {
 /// Runs one call to its end.
 pub(crate) async fn serve(
     function: Arc<Function>,
-    context: CallContext,
+    mut context: CallContext,
     request: http::Request<RequestBody>,
     shared: Arc<Shared>,
 ) {
     // Two of them: this one for a guest that is dropped while it is being made …
     let _making = Dropped(&shared);
-    let mut instance = match Instance::obtain(&function, &context, &shared).await {
+    let mut instance = match Instance::obtain(&function, &mut context, &shared).await {
         Ok(instance) => instance,
         Err(error) => return shared.finish(Err(error)),
     };

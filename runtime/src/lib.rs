@@ -29,7 +29,8 @@ pub mod validate;
 
 pub use artifact::{checksum_file, compiled_file_name, is_leftover};
 pub use call::{
-    Call, CallContext, CallStats, Limits, RequestBody, RequestBodySender, ResponseBody, StatsHandle,
+    Call, CallContext, CallStats, Hold, Limits, RequestBody, RequestBodySender, ResponseBody,
+    StatsHandle,
 };
 pub use compile::{
     COMPILE_WORKER_ARG, CompileError, CompileReport, CompileWorker, Compiler, compile_in_process,

@@ -2,7 +2,7 @@
 
 use fdn_core::Timestamp;
 use fdn_core::api::AppDetail;
-use fdn_core::message::AppPhase;
+use fdn_core::message::{AppObserved, AppPhase};
 use serde::Serialize;
 
 use super::client;
@@ -49,6 +49,19 @@ pub(super) fn phase(phase: &AppPhase) -> String {
         AppPhase::Compiling => "compiling".to_owned(),
         AppPhase::Ready => "ready".to_owned(),
         AppPhase::Failed { reason } => format!("failed: {reason}"),
+    }
+}
+
+/// How an app is on a node: its phase, and why it is degraded if it is.
+fn standing(seen: &AppObserved) -> String {
+    let phase = phase(&seen.phase);
+    match &seen.degraded {
+        // The lines that the instance wrote are in the JSON.
+        Some(reason) => {
+            let reason = reason.lines().next().unwrap_or_default();
+            format!("{phase}, degraded: {reason}")
+        }
+        None => phase,
     }
 }
 
@@ -159,7 +172,7 @@ impl Described<'_> {
                     } else {
                         ""
                     };
-                    cells.push(phase(&seen.phase) + behind);
+                    cells.push(standing(seen) + behind);
                 }
                 None => {
                     cells.extend(vec!["-".to_owned(); columns.len() - 3]);

@@ -127,7 +127,7 @@ async fn deploy_inner(
             return Ok(response);
         }
     }
-    let judged = state
+    let steps = state
         .uploads
         .judge(
             &candidate.component,
@@ -140,7 +140,7 @@ async fn deploy_inner(
     if let Some(response) = unchanged(state, &candidate).await? {
         return Ok(response);
     }
-    store(state, actor, &candidate, judged.steps).await
+    store(state, actor, &candidate, steps).await
 }
 
 impl Candidate {

@@ -242,6 +242,8 @@ mod tests {
             invocations: 0,
             errors: 0,
             execution_mean: Millis::ZERO,
+            instances: 0,
+            degraded: None,
         };
         assert!(serves(&observed(5, AppPhase::Ready), Revision(5)));
         assert!(!serves(&observed(4, AppPhase::Ready), Revision(5)));

@@ -304,6 +304,8 @@ mod tests {
             invocations,
             errors: 0,
             execution_mean: Millis::new(mean),
+            instances: 0,
+            degraded: None,
         };
         let node = |name: &str, speed, app| NodeStatus {
             speed,

@@ -1,15 +1,19 @@
-//! From the wire to a judged component: a temporary file, digested while it is written, then every check of `fdn_runtime::validate`.
+//! From the wire to a judged component: a temporary file, digested while it is written, then every check of `fdn_runtime::validate`; of an
+//! image those of [`image`].
 //!
 //! Nothing here is stored: the file and its compiled form vanish with the values that hold them, whatever happens.
+
+pub mod image;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fdn_core::api::ValidationStep;
 use fdn_core::digest::DigestBuilder;
-use fdn_core::manifest::Manifest;
+use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::{ByteSize, Coded, Digest, ErrorCode, SecretName};
-use fdn_runtime::validate::{ValidateOptions, Validated, validate};
+use fdn_runtime::validate::{ValidateOptions, validate};
 use fdn_runtime::{CallContext, CompileWorker, Compiler, Engine, EngineOptions, NoLog};
 use fdn_service::secret::Secret;
 use tempfile::TempPath;
@@ -153,7 +157,13 @@ impl Uploads {
         component: &Component,
         manifest: &Manifest,
         secrets: impl IntoIterator<Item = (&SecretName, &Secret)>,
-    ) -> Result<Validated, Error> {
+    ) -> Result<Vec<ValidationStep>, Error> {
+        if manifest.runtime == RuntimeKind::Docker {
+            let path = component.path().to_owned();
+            let judged = tokio::task::spawn_blocking(move || image::judge(&path)).await;
+            let judged = judged.map_err(|e| Error::Internal(format!("judging broke: {e}")))?;
+            return Ok(judged?);
+        }
         let disk = |source| UploadError::Disk {
             folder: self.folder.clone(),
             source,
@@ -170,7 +180,8 @@ impl Uploads {
             compiled_dir: compiled.path().to_owned(),
             probe: CallContext::from_manifest(manifest, secrets, Arc::new(NoLog)),
         };
-        Ok(validate(&self.engine, &self.compiler, component.path(), &options).await?)
+        let judged = validate(&self.engine, &self.compiler, component.path(), &options).await?;
+        Ok(judged.steps)
     }
 }
 

@@ -238,6 +238,8 @@ async fn progress_of_nodes_is_shown() {
         invocations: 7,
         errors: 1,
         execution_mean: Millis::new(2.0),
+        instances: 0,
+        degraded: None,
     };
     rig.node(NodeStatus {
         apps: vec![ready.clone()],

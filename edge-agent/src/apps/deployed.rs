@@ -1,4 +1,5 @@
-//! A function version that is compiled on this node and can be called; loaded at its first call, or ahead of it.
+//! A function version that can be called on this node: a compiled component, loaded at its first call or ahead of it, or a container
+//! image whose instances are started when calls come.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,10 +11,16 @@ use bytes::Bytes;
 use fdn_core::api::{LogLine, LogStream};
 use fdn_core::manifest::Manifest;
 use fdn_core::message::FunctionSpec;
-use fdn_core::{AppName, ByteSize, Digest, FunctionName, InstanceId, NodeId, VersionNumber};
-use fdn_runtime::{CallContext, Engine, Function, LoadError, LogSink, NoLog};
+use fdn_core::{
+    AppName, ByteSize, Digest, FunctionName, InstanceId, MebiBytes, Millis, NodeId, VersionNumber,
+};
+use fdn_runtime::{CallContext, Engine, Function, Hold, LoadError, LogSink, NoLog};
 use tokio::sync::OnceCell;
 
+use crate::invocations::Lane;
+use crate::invocations::admission::Expected;
+use crate::invocations::instances::{InstanceLane, Trouble};
+use crate::invocations::ledger::MemoryHold;
 use crate::logs::AppLog;
 use crate::metrics::{AppMetrics, Metrics};
 use crate::settings::LogsSettings;
@@ -29,14 +36,71 @@ pub struct DeployedParts {
     pub function: FunctionSpec,
     /// The values of its secrets.
     pub secrets: BTreeMap<String, String>,
-    /// Its compiled file.
-    pub compiled: PathBuf,
-    /// What runs it.
-    pub engine: Engine,
+    /// What serves its calls.
+    pub server: Server,
     /// The app's log.
     pub log: Arc<AppLog>,
     /// The app's counters.
     pub metrics: Arc<AppMetrics>,
+}
+
+/// What serves the calls of a function version.
+pub enum Server {
+    /// Sandboxes in this process.
+    Sandboxes(Sandboxes),
+    /// Instances in containers or pods.
+    Instances(InstanceLane),
+}
+
+/// A component, from its compiled file.
+pub struct Sandboxes {
+    compiled: PathBuf,
+    engine: Engine,
+    loaded: OnceCell<Arc<Function>>,
+    lane: Lane,
+}
+
+impl Sandboxes {
+    /// Not loaded yet; each takes this much memory.
+    #[must_use]
+    pub const fn new(compiled: PathBuf, engine: Engine, memory: MebiBytes) -> Self {
+        Self {
+            compiled,
+            engine,
+            loaded: OnceCell::const_new(),
+            lane: Lane::new(memory),
+        }
+    }
+
+    /// Its part of the node's gate.
+    #[must_use]
+    pub const fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    /// The loaded function, loading it if this is the first call.
+    ///
+    /// # Errors
+    /// When the compiled file cannot be loaded: it has to be made anew.
+    pub async fn load(&self, metrics: &Metrics) -> Result<&Arc<Function>, LoadError> {
+        if let Some(function) = self.loaded.get() {
+            return Ok(function);
+        }
+        self.loaded
+            .get_or_try_init(|| async {
+                let start = Instant::now();
+                let (engine, path) = (self.engine.clone(), self.compiled.clone());
+                let loaded = tokio::task::spawn_blocking(move || engine.load(&path)).await;
+                metrics.cold_start.observe(start.elapsed().as_secs_f64());
+                loaded.unwrap_or_else(|error| {
+                    Err(LoadError::Untrusted {
+                        path: self.compiled.clone(),
+                        reason: error.to_string(),
+                    })
+                })
+            })
+            .await
+    }
 }
 
 /// A function version that can be called.
@@ -58,12 +122,11 @@ pub struct Deployed {
     /// What its calls are billed by.
     pub billed: Arc<Billed>,
     node: NodeId,
+    /// What serves its calls.
+    pub server: Server,
     secrets: BTreeMap<String, String>,
-    compiled: PathBuf,
-    engine: Engine,
     log: Arc<AppLog>,
     context: CallContext,
-    loaded: OnceCell<Arc<Function>>,
 }
 
 impl Deployed {
@@ -93,13 +156,11 @@ impl Deployed {
             metrics: parts.metrics,
             version_header,
             node: parts.node,
+            server: parts.server,
             secrets: parts.secrets,
-            compiled: parts.compiled,
-            engine: parts.engine,
             log: parts.log,
             context,
             manifest,
-            loaded: OnceCell::new(),
         }
     }
 
@@ -119,46 +180,79 @@ impl Deployed {
         self.context.limits.body
     }
 
-    /// Whether it is loaded.
+    /// Whether a call of it need not wait for its code.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
-        self.loaded.initialized()
+        match &self.server {
+            Server::Sandboxes(sandboxes) => sandboxes.loaded.initialized(),
+            Server::Instances(_) => true,
+        }
     }
 
-    /// The loaded function, loading it if this is the first call.
+    /// Loads its code if that has not been done.
     ///
     /// # Errors
     /// When the compiled file cannot be loaded: it has to be made anew.
-    pub async fn load(&self, metrics: &Metrics) -> Result<&Arc<Function>, LoadError> {
-        if let Some(function) = self.loaded.get() {
-            return Ok(function);
+    pub async fn load(&self, metrics: &Metrics) -> Result<(), LoadError> {
+        match &self.server {
+            Server::Sandboxes(sandboxes) => sandboxes.load(metrics).await.map(drop),
+            Server::Instances(_) => Ok(()),
         }
-        self.loaded
-            .get_or_try_init(|| async {
-                let start = Instant::now();
-                let (engine, path) = (self.engine.clone(), self.compiled.clone());
-                let loaded = tokio::task::spawn_blocking(move || engine.load(&path)).await;
-                metrics.cold_start.observe(start.elapsed().as_secs_f64());
-                loaded.unwrap_or_else(|error| {
-                    Err(LoadError::Untrusted {
-                        path: self.compiled.clone(),
-                        reason: error.to_string(),
-                    })
-                })
-            })
-            .await
     }
 
-    /// Idle instances that are kept for reuse.
+    /// Idle sandboxes that are kept for reuse.
     #[must_use]
     pub fn idle_instances(&self) -> usize {
-        self.loaded.get().map_or(0, |f| f.idle_instances())
+        match &self.server {
+            Server::Sandboxes(sandboxes) => {
+                sandboxes.loaded.get().map_or(0, |f| f.idle_instances())
+            }
+            Server::Instances(_) => 0,
+        }
     }
 
-    /// The context of one call that has `left` of its time.
+    /// What a call of it is expected to take.
     #[must_use]
-    pub fn context(self: &Arc<Self>, request: Bytes, left: Duration) -> CallContext {
+    pub fn expected(&self) -> Expected {
+        let measured = self.metrics.execution_mean();
+        Expected {
+            execution: measured.unwrap_or_else(|| self.manifest.expected_millis()),
+            start: self.metrics.start_mean().unwrap_or(Millis::ZERO),
+            warm: self.idle_instances() > 0,
+        }
+    }
+
+    /// Instances that there are: of functions that run in instances.
+    #[must_use]
+    pub fn instances(&self) -> u32 {
+        match &self.server {
+            Server::Sandboxes(_) => 0,
+            Server::Instances(lane) => {
+                let counts = lane.counts();
+                counts.starting + counts.open + counts.idle
+            }
+        }
+    }
+
+    /// What is wrong with its instances, if something is.
+    #[must_use]
+    pub fn trouble(&self) -> Option<Trouble> {
+        match &self.server {
+            Server::Sandboxes(_) => None,
+            Server::Instances(lane) => lane.trouble(),
+        }
+    }
+
+    /// The context of one call that has `left` of its time, and whose sandbox holds `memory` unless it finds an idle one.
+    #[must_use]
+    pub fn context(
+        self: &Arc<Self>,
+        request: Bytes,
+        left: Duration,
+        memory: Option<MemoryHold>,
+    ) -> CallContext {
         let mut context = self.context.clone();
+        context.hold = memory.map(|memory| Arc::new(memory) as Hold);
         context.limits.timeout = left;
         context.log = Arc::new(CallLog {
             deployed: Arc::clone(self),

@@ -18,18 +18,19 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use fdn_core::api::AppsSnapshot;
 use fdn_core::message::{AppDesired, AppPhase};
-use fdn_core::{AppName, ByteSize, ClusterId, Digest, MebiBytes, Millis, NodeId, Revision};
+use fdn_core::{AppName, ByteSize, ClusterId, Digest, Millis, NodeId, Revision};
 use fdn_service::CancellationToken;
 use fdn_service::health::Readiness;
 use fdn_service::seal::NetworkKey;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-pub use deployed::{Deployed, DeployedParts};
+pub use deployed::{Deployed, DeployedParts, Sandboxes, Server};
 
 use crate::artifacts::ArtifactCache;
 use crate::error::Error;
 use crate::gateway::routes::Routes;
+use crate::invocations::{Instances, Ledger};
 use crate::logs::LogHub;
 use crate::metrics::{AppMetrics, Metrics};
 use crate::settings::{AppsSettings, LogsSettings};
@@ -62,6 +63,10 @@ pub struct AppsParts {
     pub cache: ArtifactCache,
     /// What runs functions.
     pub engine: fdn_runtime::Engine,
+    /// What the node has.
+    pub ledger: Arc<Ledger>,
+    /// Instances in containers and pods, where this node runs any.
+    pub instances: Option<Instances>,
     /// Logs.
     pub hub: Arc<LogHub>,
     /// Counters.
@@ -98,16 +103,6 @@ impl Observed {
             .execution_mean()
             .or(manifest)
             .unwrap_or(Millis::ZERO)
-    }
-
-    /// Memory that its instances hold: those that serve a call and those that wait for one.
-    #[must_use]
-    pub fn memory(&self) -> MebiBytes {
-        let Some(deployed) = &self.deployed else {
-            return MebiBytes(0);
-        };
-        let instances = u64::from(self.metrics.busy_now()) + deployed.idle_instances() as u64;
-        MebiBytes(deployed.manifest.memory_mib().get() * instances)
     }
 }
 

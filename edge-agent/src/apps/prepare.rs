@@ -1,15 +1,18 @@
 //! Making one version of an app callable: secrets opened, artifact here and compiled, loaded ahead where the plan wants it.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use fdn_core::AppName;
+use fdn_core::manifest::RuntimeKind;
 use fdn_core::message::{AppSpec, FunctionSpec};
+use fdn_core::{AppName, InstanceId, SecretName};
+use fdn_instances::{Image, ImageSource, LogLimits, Outbound, Readiness, Secrets, StartSpec};
 use fdn_runtime::{LoadError, NoLog, probe};
 use tracing::debug;
 
 use super::state::Version;
-use super::{AppsParts, Deployed, DeployedParts};
+use super::{AppsParts, Deployed, DeployedParts, Sandboxes, Server};
 use crate::error::PrepareError;
 use crate::metrics::AppMetrics;
 
@@ -29,17 +32,13 @@ pub(super) async fn prepare(
     let deployed = match kept {
         Some(kept) => kept,
         None => {
-            let compiled = parts
-                .cache
-                .prepare(function.digest, function.size, compiling)
-                .await?;
+            let server = server(parts, app, function, &secrets, compiling).await?;
             let deployed = DeployedParts {
                 app: app.clone(),
                 node: parts.node.clone(),
                 function: function.clone(),
                 secrets,
-                compiled,
-                engine: parts.engine.clone(),
+                server,
                 log: parts.hub.open(app),
                 metrics,
             };
@@ -50,6 +49,82 @@ pub(super) async fn prepare(
         load_ahead(parts, &deployed, is_new).await?;
     }
     Ok(deployed)
+}
+
+/// What serves the calls of a function.
+async fn server(
+    parts: &AppsParts,
+    app: &AppName,
+    function: &FunctionSpec,
+    secrets: &BTreeMap<String, String>,
+    compiling: impl Fn() + Send,
+) -> Result<Server, PrepareError> {
+    let (digest, size) = (function.digest, function.size);
+    match function.manifest.runtime {
+        RuntimeKind::Wasm => {
+            let compiled = parts.cache.prepare(digest, size, compiling).await?;
+            let memory = function.manifest.memory_mib();
+            let engine = parts.engine.clone();
+            Ok(Server::Sandboxes(Sandboxes::new(compiled, engine, memory)))
+        }
+        RuntimeKind::Docker => {
+            let instances = parts.instances.as_ref().ok_or_else(|| {
+                PrepareError::Spec("this node runs no containers; set docker.enabled".to_owned())
+            })?;
+            let path = parts.cache.fetch(digest, size).await?;
+            compiling();
+            let source = ImageSource::Archive { path };
+            let spec = start_spec(parts, app, function, secrets, Image { digest, source })?;
+            instances.prepare(&spec.image).await?;
+            let expected = function.manifest.expected_millis();
+            let lane = instances
+                .register(spec, expected)
+                .map_err(|error| PrepareError::Spec(error.to_string()))?;
+            Ok(Server::Instances(lane))
+        }
+    }
+}
+
+/// Most processes and threads of one container.
+const PIDS: u32 = 256;
+
+fn start_spec(
+    parts: &AppsParts,
+    app: &AppName,
+    function: &FunctionSpec,
+    secrets: &BTreeMap<String, String>,
+    image: Image,
+) -> Result<StartSpec, PrepareError> {
+    let manifest = &function.manifest;
+    let id = InstanceId::from_uuid(uuid::Uuid::nil());
+    let name = function.function.clone();
+    let mut spec = StartSpec::new(id, app.clone(), name, image, manifest.resources());
+    let description = &mut spec.description;
+    description.version = function.version;
+    description.concurrency = NonZeroU32::new(manifest.concurrency).unwrap_or(NonZeroU32::MIN);
+    description.port = manifest.port;
+    description.readiness = Readiness {
+        path: manifest.health_path.clone(),
+        timeout: manifest.startup.as_duration(),
+    };
+    let values = secrets.iter().map(|(name, value)| {
+        let name: Result<SecretName, _> = name.parse();
+        name.map(|name| (name, value.clone()))
+    });
+    let values: Result<BTreeMap<_, _>, _> = values.collect();
+    spec.secrets = Secrets(values.map_err(|error| PrepareError::Spec(error.to_string()))?);
+    spec.env = manifest.env.clone();
+    spec.pids = PIDS;
+    spec.outbound = if manifest.allowed_hosts.is_empty() {
+        Outbound::Denied
+    } else {
+        Outbound::Hosts(manifest.allowed_hosts.clone())
+    };
+    spec.logs = LogLimits {
+        line: parts.logs.line.as_usize(),
+        ..LogLimits::default()
+    };
+    Ok(spec)
 }
 
 /// The function version that answers calls.
@@ -96,15 +171,22 @@ async fn load_ahead(
     deployed: &Arc<Deployed>,
     is_new: bool,
 ) -> Result<(), PrepareError> {
-    let loaded = deployed.load(&parts.metrics).await;
+    let Server::Sandboxes(sandboxes) = &deployed.server else {
+        return Ok(());
+    };
+    let loaded = sandboxes.load(&parts.metrics).await;
     let function = loaded.inspect_err(|error| {
         if !matches!(error, LoadError::Link { .. }) {
             parts.cache.distrust(deployed.digest);
         }
     })?;
     if is_new && parts.settings.warm_call {
-        let mut context =
-            deployed.context(bytes::Bytes::new(), deployed.manifest.timeout.as_duration());
+        let timeout = deployed.manifest.timeout.as_duration();
+        // A node that is full has calls enough to warm it up.
+        let Some(stay) = parts.ledger.enter(deployed.manifest.memory_mib()) else {
+            return Ok(());
+        };
+        let mut context = deployed.context(bytes::Bytes::new(), timeout, Some(stay.memory));
         context.log = Arc::new(NoLog);
         if let Err(error) = probe::probe(function, context).await {
             // How a function answers is its own affair; the call has done its work of warming up.

@@ -160,6 +160,16 @@ impl ArtifactCache {
         self.0.compile(digest, &component).await
     }
 
+    /// Makes an artifact available that is not compiled, such as the archive of an image: from disk, else fetched.
+    ///
+    /// # Errors
+    /// When it cannot be fetched, does not match its digest, or does not fit into the cache.
+    pub async fn fetch(&self, digest: Digest, size: u64) -> Result<PathBuf, PrepareError> {
+        let turn = share::turn(&mut self.0.state().turns, digest);
+        let _turn = turn.lock().await;
+        self.0.component(digest, size).await
+    }
+
     /// Deletes the compiled file, because it could not be loaded.
     pub fn distrust(&self, digest: Digest) {
         self.0.delete(Key {

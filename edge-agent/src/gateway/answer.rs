@@ -9,13 +9,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use fdn_core::api::header;
 use fdn_runtime::{CallStats, ResponseBody};
 
-use super::body::{GatewayBody, Pump, drain};
+use super::body::{GatewayBody, Pump, Source, drain};
 use super::head;
 use super::service::CallEnd;
 use crate::apps::Deployed;
 
-const VERSION: HeaderName = HeaderName::from_static(header::VERSION);
-const TIMING: HeaderName = HeaderName::from_static(header::TIMING);
+pub(super) const VERSION: HeaderName = HeaderName::from_static(header::VERSION);
+pub(super) const TIMING: HeaderName = HeaderName::from_static(header::TIMING);
 
 /// The function's answer as the client gets it.
 pub(super) fn respond(
@@ -45,7 +45,7 @@ pub(super) fn respond(
         let here = body.as_full().map(|bytes| bytes.len() as u64);
         let length = announced.or(here.filter(|length| *length > 0));
         let pending = end.still_runs();
-        tokio::task::spawn_local(drain(body, pump, end));
+        tokio::task::spawn_local(drain(Source::Guest(body), pump, end));
         let mut none = GatewayBody::none(length.filter(|_| is_head));
         none.wait_for(pending);
         none
@@ -57,13 +57,13 @@ pub(super) fn respond(
         full.wait_for(pending);
         full
     } else {
-        GatewayBody::stream(body, pump, announced, end)
+        GatewayBody::stream(Source::Guest(body), pump, announced, end)
     };
     out.set_body(body)
 }
 
 /// `wait;dur=…, start;dur=…, exec;dur=…` in milliseconds: before the call, until it had an instance, until its head was set.
-fn timing(waited: Duration, stats: &CallStats) -> Bytes {
+pub(super) fn timing(waited: Duration, stats: &CallStats) -> Bytes {
     let mut out = BytesMut::with_capacity(64);
     let exec = stats.first_byte.saturating_sub(stats.instantiate);
     for (name, took) in [

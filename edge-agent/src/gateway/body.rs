@@ -15,11 +15,16 @@ use actix_http::body::{BodySize, MessageBody};
 use actix_http::error::PayloadError;
 use bytes::{Bytes, BytesMut};
 use fdn_core::{ByteSize, Coded, ErrorCode};
+use fdn_instances::BoxError;
 use fdn_runtime::{CallError, RequestBody, RequestBodySender, ResponseBody};
 use futures::{Stream, StreamExt};
-use http_body::Body;
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, StreamBody};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tracing::debug;
 
+use super::instance::InstanceBody;
 use super::problem::Answer;
 use super::service::CallEnd;
 use crate::metrics::Outcome;
@@ -42,14 +47,7 @@ pub async fn upload(
     inline: u64,
     limit: u64,
 ) -> Result<(RequestBody, Option<Pump>), Answer> {
-    if matches!(payload, Payload::None) || length == Some(0) {
-        return Ok((RequestBody::empty(), None));
-    }
-    if length.is_some_and(|length| length > limit) {
-        return Err(Answer::of_call(ErrorCode::BodyTooLarge));
-    }
-    let wait = length.is_some_and(|length| length <= inline);
-    let (first, ended) = read_ahead(&mut payload, wait, inline, limit).await?;
+    let (first, ended) = begin(&mut payload, length, inline, limit).await?;
     if ended {
         return Ok((RequestBody::full(first), None));
     }
@@ -57,14 +55,99 @@ pub async fn upload(
     Ok((body, Some(Box::pin(pump(payload, first, sender, limit)))))
 }
 
-async fn pump(
+/// A request body for an instance.
+pub enum Outgoing {
+    /// All of it is here, so that it can be sent again.
+    Whole(Bytes),
+    /// It is sent as it comes, once.
+    Stream(Option<fdn_instances::Body>),
+}
+
+impl Outgoing {
+    /// The body for one attempt; nothing if it has been sent and is not here any more.
+    pub fn take(&mut self) -> Option<fdn_instances::Body> {
+        match self {
+            Self::Whole(bytes) => Some(fdn_instances::full_body(bytes.clone())),
+            Self::Stream(body) => body.take(),
+        }
+    }
+}
+
+/// As [`upload`], for an instance: up to `kept` octets are read whole first.
+///
+/// # Errors
+/// When the body is too large, or the client breaks it off.
+pub async fn upload_to_instance(
+    mut payload: Payload,
+    length: Option<u64>,
+    kept: u64,
+    limit: u64,
+) -> Result<(Outgoing, Option<Pump>), Answer> {
+    let (first, ended) = begin(&mut payload, length, kept, limit).await?;
+    if ended {
+        return Ok((Outgoing::Whole(first), None));
+    }
+    let (sender, receiver) = mpsc::channel::<Result<Bytes, BoxError>>(PIECES);
+    let frames = ReceiverStream::new(receiver).map(|piece| piece.map(Frame::data));
+    let body = StreamBody::new(frames).boxed_unsync();
+    let pump = pump(payload, first, sender, limit);
+    Ok((Outgoing::Stream(Some(body)), Some(Box::pin(pump))))
+}
+
+/// The beginning of a body, or all of it where it is here or small; and whether that is all.
+async fn begin(
+    payload: &mut Payload,
+    length: Option<u64>,
+    whole: u64,
+    limit: u64,
+) -> Result<(Bytes, bool), Answer> {
+    if matches!(payload, Payload::None) || length == Some(0) {
+        return Ok((Bytes::new(), true));
+    }
+    if length.is_some_and(|length| length > limit) {
+        return Err(Answer::of_call(ErrorCode::BodyTooLarge));
+    }
+    let wait = length.is_some_and(|length| length <= whole);
+    read_ahead(payload, wait, whole, limit).await
+}
+
+/// The other end of a body that is pumped.
+trait Sink {
+    /// Takes one piece; `false` if nobody reads any more.
+    async fn push(&mut self, piece: Bytes) -> bool;
+    /// Ends the body as broken.
+    async fn break_off(self, reason: &str);
+}
+
+impl Sink for RequestBodySender {
+    async fn push(&mut self, piece: Bytes) -> bool {
+        self.send(piece).await.is_ok()
+    }
+
+    async fn break_off(self, reason: &str) {
+        self.abort(reason);
+    }
+}
+
+impl Sink for mpsc::Sender<Result<Bytes, BoxError>> {
+    async fn push(&mut self, piece: Bytes) -> bool {
+        self.send(Ok(piece)).await.is_ok()
+    }
+
+    async fn break_off(self, reason: &str) {
+        // Nobody reads any more: then nobody need be told.
+        drop(self.send(Err(reason.into())).await);
+    }
+}
+
+async fn pump<S: Sink>(
     mut payload: Payload,
     first: Bytes,
-    mut sender: RequestBodySender,
+    mut sender: S,
     limit: u64,
 ) -> Result<(), CallError> {
     let mut left = limit.saturating_sub(first.len() as u64);
-    if !first.is_empty() && sender.send(first).await.is_err() {
+    if !first.is_empty() && !sender.push(first).await {
         return Ok(());
     }
     while let Some(piece) = payload.next().await {
@@ -73,18 +156,18 @@ async fn pump(
             Ok(piece) => {
                 let Some(rest) = left.checked_sub(piece.len() as u64) else {
                     // Counted here, before the guest, so that an answer that has begun is cut and not taken for a whole one.
-                    sender.abort("the request body is too large");
+                    sender.break_off("the request body is too large").await;
                     let limit = ByteSize::from_bytes(limit);
                     return Err(CallError::RequestTooLarge { limit });
                 };
                 left = rest;
-                if sender.send(piece).await.is_err() {
+                if !sender.push(piece).await {
                     // The guest reads no more; actix deals with what the client still sends.
                     return Ok(());
                 }
             }
             Err(error) => {
-                sender.abort(&error.to_string());
+                sender.break_off(&error.to_string()).await;
                 return Ok(());
             }
         }
@@ -177,9 +260,28 @@ enum Kind {
 
 /// What a body that is polled says.
 type Polled = Poll<Option<Result<Bytes, Box<dyn Error>>>>;
+/// A response body that is still being written.
+pub enum Source {
+    /// By a sandbox.
+    Guest(ResponseBody),
+    /// By an instance.
+    Instance(InstanceBody),
+}
+
+impl Source {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, CallError>>> {
+        match self {
+            Self::Guest(body) => Pin::new(body).poll_frame(cx),
+            Self::Instance(body) => body.poll_frame(cx),
+        }
+    }
+}
 
 struct Streaming {
-    body: ResponseBody,
+    body: Source,
     pump: Option<Pump>,
     length: Option<u64>,
     end: Option<CallEnd>,
@@ -225,14 +327,9 @@ impl GatewayBody {
         self.pending.take()
     }
 
-    /// A body that the guest is still writing. `end` is told how it ended.
+    /// A body that is still being written. `end` is told how it ended.
     #[must_use]
-    pub fn stream(
-        body: ResponseBody,
-        pump: Option<Pump>,
-        length: Option<u64>,
-        end: CallEnd,
-    ) -> Self {
+    pub fn stream(body: Source, pump: Option<Pump>, length: Option<u64>, end: CallEnd) -> Self {
         Self::of(Kind::Stream(Box::new(Streaming {
             body,
             pump,
@@ -253,7 +350,7 @@ impl Streaming {
             return self.fail(error);
         }
         loop {
-            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            let Poll::Ready(frame) = self.body.poll_frame(cx) else {
                 return Poll::Pending;
             };
             match frame {
@@ -330,14 +427,14 @@ impl Streaming {
 }
 
 /// Lets the guest write to nobody, because the answer has no body: what it does besides is done all the same.
-pub async fn drain(mut body: ResponseBody, pump: Option<Pump>, end: CallEnd) {
+pub async fn drain(mut body: Source, pump: Option<Pump>, end: CallEnd) {
     let mut pump = pump;
     let outcome = poll_fn(|cx| {
         if let Err(error) = poll_pump(&mut pump, cx) {
             return Poll::Ready(Some(Outcome::of_code(error.code())));
         }
         loop {
-            match Pin::new(&mut body).poll_frame(cx) {
+            match body.poll_frame(cx) {
                 Poll::Ready(Some(Ok(_))) => {}
                 Poll::Ready(Some(Err(error))) => {
                     return Poll::Ready(Some(Outcome::of_code(error.code())));

@@ -2,13 +2,13 @@
 //!
 //! actix-web's server runs one thread for each core and hands every request to [`service::Gateway`] as a plain service: there are no
 //! paths to match, only a host, so its router would be paid for and not used. [`head`] and [`body`] translate between actix and the
-//! guest, [`routes`] says who answers, [`admission`] how many at once, [`problem`] what a client gets otherwise.
+//! guest, [`routes`] says who answers, [`crate::invocations`] when and where, [`problem`] what a client gets otherwise.
 
-pub mod admission;
 mod answer;
 pub mod body;
 pub mod connection;
 pub mod head;
+mod instance;
 pub mod problem;
 pub mod routes;
 pub mod service;

@@ -8,6 +8,7 @@ use fdn_core::api::header;
 use fdn_core::{ErrorCode, Problem, Retry};
 
 use super::body::GatewayBody;
+use crate::invocations::Refused;
 
 /// How long a client is asked to wait before it tries again.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
@@ -41,11 +42,30 @@ impl Answer {
             ErrorCode::ResponseTooLarge => "the function's answer is larger than it may be",
             ErrorCode::NoResponse => "the function ended without an answer",
             ErrorCode::Overloaded => "the node is busy; try again later",
+            ErrorCode::TooManyRequests => "as many calls of this app wait as may; try again later",
+            ErrorCode::InstanceLost => "the instance ended while it served this call",
             ErrorCode::BodyTooLarge => "the request body is larger than this app accepts",
             ErrorCode::BadRequest => "the request cannot be handed to the function",
             _ => "the call failed; the node's log has the reason under this request id",
         };
         Self { code, detail }
+    }
+
+    /// The answer for a call that was not let in.
+    #[must_use]
+    pub fn of_refusal(refused: Refused) -> Self {
+        match refused {
+            Refused::FunctionFull => Self::of_call(ErrorCode::TooManyRequests),
+            Refused::Full => Self::of_call(ErrorCode::Overloaded),
+            Refused::Late => Self::new(
+                ErrorCode::Overloaded,
+                "no instance of the app became free in time; try again later",
+            ),
+            Refused::TooLarge => Self::new(
+                ErrorCode::Overloaded,
+                "the app needs more than this node has",
+            ),
+        }
     }
 
     /// The HTTP answer.
@@ -67,7 +87,7 @@ impl Answer {
             HeaderName::from_static(header::ERROR),
             HeaderValue::from_static(self.code.as_str()),
         );
-        if self.code.retry() == Retry::Later && problem.status == 503 {
+        if self.code.retry() == Retry::Later && matches!(problem.status, 429 | 503) {
             headers.insert(http_header::RETRY_AFTER, RETRY_AFTER);
         }
         response

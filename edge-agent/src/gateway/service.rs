@@ -19,18 +19,18 @@ use fdn_spool::Spool;
 use tokio::time::timeout;
 use tracing::{debug, error, warn};
 
-use super::admission::{Admission, Slot};
 use super::answer::respond;
 use super::body::{GatewayBody, Pump, poll_pump, upload};
 use super::connection::ClientConnection;
 use super::head::{self, Ids, Peer};
 use super::problem::Answer;
 use super::routes::{Route, Routes, Target};
-use crate::apps::{Apps, Deployed};
+use crate::apps::{Apps, Deployed, Sandboxes, Server};
+use crate::invocations::{Admission, Instances, Refused, Seat, Slot};
 use crate::metrics::{AppMetrics, Metrics, Outcome};
 use crate::usage::{Meter, Pending};
 
-const NOT_READY: Answer = Answer::new(
+pub(super) const NOT_READY: Answer = Answer::new(
     ErrorCode::NotReady,
     "the app is not ready on this node yet; try again later",
 );
@@ -50,8 +50,10 @@ const RECORD_LOST: Answer = Answer::new(
 pub struct Gateway {
     /// Host name to app.
     pub routes: Arc<Routes>,
-    /// Who may run.
+    /// Who may run in sandboxes.
     pub admission: Arc<Admission>,
+    /// Instances in containers and pods, where this node runs any.
+    pub instances: Option<Instances>,
     /// Told when a version turns out to be broken.
     pub apps: Apps,
     /// Counters.
@@ -67,11 +69,12 @@ pub struct Gateway {
 }
 
 /// One request.
-struct Incoming<'a> {
-    head: &'a RequestHead,
-    peer: &'a Peer,
-    ids: &'a Ids,
-    arrived: Instant,
+pub(super) struct Incoming<'a> {
+    pub(super) head: &'a RequestHead,
+    pub(super) peer: &'a Peer,
+    pub(super) ids: &'a Ids,
+    pub(super) arrived: Instant,
+    pub(super) host: &'a str,
 }
 
 /// A request that is not answered by a function: by which answer, and whose counters it goes to.
@@ -89,11 +92,19 @@ impl From<Answer> for Refusal {
     }
 }
 
+/// What is measured of a call.
+pub(super) enum Measured {
+    /// By the runtime of sandboxes.
+    Guest(StatsHandle),
+    /// By the gateway, of a call in an instance: the seat, and how long the head took.
+    Instance(Seat, Duration),
+}
+
 /// Counts and records how a call ended, once: when told, or as given up by the client when dropped.
 pub struct CallEnd {
-    metrics: Arc<AppMetrics>,
-    stats: StatsHandle,
-    arrived: Instant,
+    pub(super) metrics: Arc<AppMetrics>,
+    pub(super) measured: Measured,
+    pub(super) arrived: Instant,
     status_class: Outcome,
     outcome: Outcome,
     /// Octets of the answer's body that were sent.
@@ -104,6 +115,25 @@ pub struct CallEnd {
 }
 
 impl CallEnd {
+    pub(super) fn new(
+        metrics: &Arc<AppMetrics>,
+        measured: Measured,
+        arrived: Instant,
+        slot: Slot,
+        meter: Meter,
+    ) -> Self {
+        Self {
+            metrics: Arc::clone(metrics),
+            measured,
+            arrived,
+            status_class: Outcome::Ok,
+            outcome: Outcome::Client,
+            egress: 0,
+            meter: Some(meter),
+            _slot: slot,
+        }
+    }
+
     /// Notes the status that the function answered with.
     pub fn answered(&mut self, status: StatusCode) {
         self.status_class = if status.is_server_error() {
@@ -116,7 +146,16 @@ impl CallEnd {
     /// The call's measurements now.
     #[must_use]
     pub fn stats(&self) -> CallStats {
-        self.stats.snapshot()
+        match &self.measured {
+            Measured::Guest(stats) => stats.snapshot(),
+            Measured::Instance(seat, head) => CallStats {
+                exec: seat.taken().elapsed(),
+                first_byte: *head,
+                instance: Some(seat.instance()),
+                reused: true,
+                ..CallStats::default()
+            },
+        }
     }
 
     /// Octets of the answer's body are sent.
@@ -127,7 +166,7 @@ impl CallEnd {
     /// The whole answer is about to leave although the call still runs: records what is known until now.
     pub fn still_runs(&self) -> Option<Pending> {
         let meter = self.meter.as_ref()?;
-        let stats = self.stats.snapshot();
+        let stats = self.stats();
         Some(Pending::new(meter.record(&stats, self.egress, None)))
     }
 
@@ -139,7 +178,7 @@ impl CallEnd {
 
     fn record(&mut self) -> Option<Pending> {
         let meter = self.meter.take()?;
-        let stats = self.stats.snapshot();
+        let stats = self.stats();
         let written = meter.record(&stats, self.egress, Some(self.outcome));
         Some(Pending::new(written))
     }
@@ -147,7 +186,12 @@ impl CallEnd {
 
 impl Drop for CallEnd {
     fn drop(&mut self) {
-        let stats = self.stats.snapshot();
+        let stats = self.stats();
+        if let Measured::Instance(seat, _) = &mut self.measured
+            && matches!(self.outcome, Outcome::Ok | Outcome::FunctionError)
+        {
+            seat.finished();
+        }
         if stats.instance.is_some() {
             self.metrics.ran(stats.instantiate, stats.exec);
         }
@@ -181,13 +225,10 @@ impl Gateway {
         };
         let payload = request.take_payload();
         let ids = Ids::of(request.headers());
-        let incoming = Incoming {
-            head: request.head(),
-            peer,
-            ids: &ids,
-            arrived,
-        };
-        let response = match self.answer(&incoming, payload).await {
+        let response = match self
+            .answer(request.head(), peer, &ids, arrived, payload)
+            .await
+        {
             Ok(response) => response,
             Err(refusal) => self.refuse(&refusal, &ids, arrived),
         };
@@ -219,21 +260,58 @@ impl Gateway {
 
     async fn answer(
         &self,
-        incoming: &Incoming<'_>,
+        head: &RequestHead,
+        peer: &Peer,
+        ids: &Ids,
+        arrived: Instant,
         payload: Payload,
     ) -> Result<Response<GatewayBody>, Refusal> {
-        let host = head::host(incoming.head).ok_or(Answer::new(
+        let host = head::host(head).ok_or(Answer::new(
             ErrorCode::BadRequest,
             "the request names no host",
         ))?;
+        let incoming = Incoming {
+            head,
+            peer,
+            ids,
+            arrived,
+            host,
+        };
         let (route, deployed, held) = self.ready(host).await?;
-        let of_app = |answer| Refusal {
+        let answered = match &deployed.server {
+            Server::Sandboxes(sandboxes) => {
+                self.call(&incoming, payload, &deployed, sandboxes, held)
+                    .await
+            }
+            // Boxed, so that the future of calls in sandboxes stays small.
+            Server::Instances(lane) => {
+                Box::pin(self.call_in_instance(&incoming, payload, &deployed, lane, held)).await
+            }
+        };
+        answered.map_err(|answer| Refusal {
             answer,
             metrics: Some(Arc::clone(&route.metrics)),
+        })
+    }
+
+    /// Room for the record of a call that is about to run.
+    pub(super) fn meter(&self, deployed: &Deployed) -> Result<Meter, Answer> {
+        Meter::start(&self.usage, &deployed.billed).map_err(|failure| {
+            debug!(%failure, "a call is refused");
+            NO_RECORD
+        })
+    }
+
+    /// The answer for a call that was not let in.
+    pub(super) fn refused(&self, refused: Refused) -> Answer {
+        let reason = match refused {
+            Refused::Full => "queue_full",
+            Refused::FunctionFull => "function_full",
+            Refused::Late => "late",
+            Refused::TooLarge => "too_large",
         };
-        self.call(incoming, host, payload, &deployed, held)
-            .await
-            .map_err(of_app)
+        self.metrics.refused.with_label_values(&[reason]).inc();
+        Answer::of_refusal(refused)
     }
 
     /// What answers calls of `host`, loaded; and how long that was waited for.
@@ -276,7 +354,7 @@ impl Gateway {
                     Target::Failed => return Err(NOT_READY),
                     Target::Preparing => {}
                     Target::Ready(deployed) => match deployed.load(&self.metrics).await {
-                        Ok(_) => return Ok((Arc::clone(deployed), route)),
+                        Ok(()) => return Ok((Arc::clone(deployed), route)),
                         Err(failure) => {
                             warn!(app = %route.app, %failure, "a deployed function cannot be loaded");
                             self.apps
@@ -295,19 +373,19 @@ impl Gateway {
         Ok((route, deployed, start.elapsed()))
     }
 
-    /// Runs the call.
+    /// Runs the call in a sandbox.
     ///
     /// # Errors
     /// When the guest was never reached. A guest that failed is an answer, and counted already.
     async fn call(
         &self,
         incoming: &Incoming<'_>,
-        host: &str,
         payload: Payload,
         deployed: &Arc<Deployed>,
+        sandboxes: &Sandboxes,
         held: Duration,
     ) -> Result<Response<GatewayBody>, Answer> {
-        let request = head::to_guest(incoming.head, host, incoming.ids, incoming.peer)?;
+        let request = head::to_guest(incoming.head, incoming.host, incoming.ids, incoming.peer)?;
         // From the request's arrival to the last octet; only what the app was not ready for is not the function's time.
         let timeout_at = incoming.arrived + held + deployed.manifest.timeout.as_duration();
         let limits = (
@@ -319,36 +397,22 @@ impl Gateway {
             left(timeout_at),
             upload(payload, length, limits.0, limits.1),
         );
-        let (body, pump) = uploaded.await.map_err(|_| {
-            Answer::new(
-                ErrorCode::BadRequest,
-                "the request body did not arrive within the app's timeout",
-            )
-        })??;
-        let slot = self.admission.enter(&deployed.metrics).await;
-        let slot = slot.map_err(|_| Answer::of_call(ErrorCode::Overloaded))?;
-        let function = deployed.load(&self.metrics).await.map_err(|_| NOT_READY)?;
-        let meter = Meter::start(&self.usage, &deployed.billed).map_err(|failure| {
-            debug!(%failure, "a call is refused");
-            NO_RECORD
-        })?;
+        let (body, pump) = uploaded.await.map_err(|_| NOT_UPLOADED)??;
+        let entered = self
+            .admission
+            .enter(sandboxes.lane(), &deployed.metrics, || deployed.expected());
+        let (slot, memory) = entered.await.map_err(|refused| self.refused(refused))?;
+        let function = sandboxes.load(&self.metrics).await.map_err(|_| NOT_READY)?;
+        let meter = self.meter(deployed)?;
         let left = left(timeout_at);
         if left.is_zero() {
             return Err(Answer::of_call(ErrorCode::FunctionTimeout));
         }
         let waited = incoming.arrived.elapsed();
-        let context = deployed.context(incoming.ids.request.clone(), left);
+        let context = deployed.context(incoming.ids.request.clone(), left, Some(memory));
         let call = function.call(context, request.map(|()| body));
-        let end = CallEnd {
-            metrics: Arc::clone(&deployed.metrics),
-            stats: call.stats(),
-            arrived: incoming.arrived,
-            status_class: Outcome::Ok,
-            outcome: Outcome::Client,
-            egress: 0,
-            meter: Some(meter),
-            _slot: slot,
-        };
+        let measured = Measured::Guest(call.stats());
+        let end = CallEnd::new(&deployed.metrics, measured, incoming.arrived, slot, meter);
         let is_head = incoming.head.method == Method::HEAD;
         match run(call, pump).await {
             Ok((response, pump)) => Ok(respond(response, pump, end, deployed, waited, is_head)),
@@ -356,6 +420,12 @@ impl Gateway {
         }
     }
 }
+
+/// The answer for a body that did not arrive.
+pub(super) const NOT_UPLOADED: Answer = Answer::new(
+    ErrorCode::BadRequest,
+    "the request body did not arrive within the app's timeout",
+);
 
 /// The answer for a call that failed before its head; the runtime has written the reason into the app's log.
 fn failed(failure: &CallError, end: CallEnd, ids: &Ids) -> Response<GatewayBody> {
@@ -372,7 +442,7 @@ fn failed(failure: &CallError, end: CallEnd, ids: &Ids) -> Response<GatewayBody>
     })
 }
 
-fn left(at: Instant) -> Duration {
+pub(super) fn left(at: Instant) -> Duration {
     at.saturating_duration_since(Instant::now())
 }
 

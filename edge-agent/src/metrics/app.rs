@@ -67,6 +67,8 @@ pub struct AppMetrics {
     /// The moving mean in milliseconds as the bits of an `f64`; 0 until something was measured. Updates may lose one another's
     /// sample, which a mean survives and a lock for each call would not pay for.
     mean: AtomicU64,
+    /// The same of the time until a call had a sandbox that was made for it.
+    start_mean: AtomicU64,
 }
 
 impl AppMetrics {
@@ -85,6 +87,7 @@ impl AppMetrics {
             busy: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
             mean: AtomicU64::new(0),
+            start_mean: AtomicU64::new(0),
         }
     }
 
@@ -101,14 +104,8 @@ impl AppMetrics {
     pub fn ran(&self, instantiate: Duration, exec: Duration) {
         self.invocations.fetch_add(1, Ordering::Relaxed);
         self.start.observe(instantiate.as_secs_f64());
-        let sample = exec.as_secs_f64() * 1e3;
-        let old = f64::from_bits(self.mean.load(Ordering::Relaxed));
-        let mean = if old > 0.0 {
-            old + MEAN_WEIGHT * (sample - old)
-        } else {
-            sample
-        };
-        self.mean.store(mean.to_bits(), Ordering::Relaxed);
+        follow(&self.mean, exec);
+        follow(&self.start_mean, instantiate);
     }
 
     /// A call runs until the guard is dropped.
@@ -158,9 +155,30 @@ impl AppMetrics {
     /// The moving mean of the time inside the function, if something was measured.
     #[must_use]
     pub fn execution_mean(&self) -> Option<Millis> {
-        let mean = f64::from_bits(self.mean.load(Ordering::Relaxed));
-        (mean > 0.0).then(|| Millis::new(mean))
+        read(&self.mean)
     }
+
+    /// The moving mean of the time until a call had its instance, if something was measured.
+    #[must_use]
+    pub fn start_mean(&self) -> Option<Millis> {
+        read(&self.start_mean)
+    }
+}
+
+fn read(mean: &AtomicU64) -> Option<Millis> {
+    let mean = f64::from_bits(mean.load(Ordering::Relaxed));
+    (mean > 0.0).then(|| Millis::new(mean))
+}
+
+fn follow(mean: &AtomicU64, took: Duration) {
+    let sample = took.as_secs_f64() * 1e3;
+    let old = f64::from_bits(mean.load(Ordering::Relaxed));
+    let next = if old > 0.0 {
+        old + MEAN_WEIGHT * (sample - old)
+    } else {
+        sample
+    };
+    mean.store(next.to_bits(), Ordering::Relaxed);
 }
 
 /// Counts one call as running or waiting while it lives.

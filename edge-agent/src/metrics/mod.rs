@@ -4,6 +4,7 @@
 //! with it. What a request touches is resolved once for each app ([`AppMetrics`]), so that counting costs a few atomic additions.
 
 mod app;
+mod instances;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use prometheus::{
 };
 
 pub use app::{AppMetrics, CountGuard, Outcome};
+pub use instances::InstanceMetrics;
 
 /// The label of requests that belong to no deployed app. Not a possible app name, because those have no underscore.
 const OTHER: &str = "_other";
@@ -38,6 +40,10 @@ pub struct Metrics {
     pub takes_work: IntGauge,
     /// When the node's certificate ends, in seconds since 1970; 0 without one.
     pub certificate_expires: IntGauge,
+    /// Instances in containers and pods.
+    pub instances: InstanceMetrics,
+    /// Calls refused because the node or their function has too many, by reason.
+    pub refused: IntCounterVec,
     /// Client connections accepted.
     pub connections: IntCounter,
     /// First calls of a loaded version: how long loading took.
@@ -191,6 +197,12 @@ impl Metrics {
             certificate_expires: make.gauge(
                 "certificate_expires_seconds",
                 "When the node's certificate ends, since 1970; 0 without one.",
+            )?,
+            instances: InstanceMetrics::new(&make)?,
+            refused: make.counters(
+                "calls_refused_total",
+                "Calls not let in: queue full, function_full, late, too_large.",
+                &["reason"],
             )?,
             connections: make.counter("connections_total", "Client connections accepted.")?,
             cold_start: make.histogram(

@@ -1,5 +1,6 @@
 //! Settings of an agent. `deploy/config/edge-agent.toml` documents every key; [`Settings::check`] refuses what cannot work.
 
+mod invocations;
 mod network;
 mod reports;
 mod resources;
@@ -13,6 +14,7 @@ use fdn_service::logs::LogSettings;
 use fdn_spool::SpoolSettings;
 use serde::{Deserialize, Serialize};
 
+pub use invocations::{InstanceSettings, KeepAliveName, OrderName, QueueSettings, ScaleSettings};
 pub use network::{
     AdminSettings, AdmissionSettings, BrokerSettings, ControllerSettings, GatewaySettings,
     NetworkSettings,
@@ -22,6 +24,7 @@ pub use resources::{CacheSettings, CapacitySettings, CompileSettings, RuntimeSet
 pub use tls::TlsSettings;
 
 use crate::error::Error;
+use crate::invocations::policy;
 
 /// Everything that can be set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,6 +48,12 @@ pub struct Settings {
     pub admin: AdminSettings,
     /// How many calls run, wait and are held.
     pub admission: AdmissionSettings,
+    /// In which order calls start that wait.
+    pub queue: QueueSettings,
+    /// Instances in containers and pods.
+    pub instances: InstanceSettings,
+    /// How their number follows the load.
+    pub scale: ScaleSettings,
     /// Where the controller is and how often it is asked.
     pub controller: ControllerSettings,
     /// What all processes of the network share.
@@ -90,6 +99,9 @@ impl Default for Settings {
             gateway: GatewaySettings::default(),
             admin: AdminSettings::default(),
             admission: AdmissionSettings::default(),
+            queue: QueueSettings::default(),
+            instances: InstanceSettings::default(),
+            scale: ScaleSettings::default(),
             controller: ControllerSettings::default(),
             network: NetworkSettings::default(),
             tls: TlsSettings::default(),
@@ -180,6 +192,7 @@ impl Settings {
         if let Some((_, rule)) = rules.iter().find(|(holds, _)| !holds) {
             return Err(Error::Settings((*rule).to_owned()));
         }
+        policy::check(&self.queue, &self.instances, &self.scale)?;
         let parts = self.devices.check().and_then(|()| self.usage.check());
         parts.map_err(|rule| Error::Settings(rule.to_owned()))
     }

@@ -212,3 +212,52 @@ async fn a_reused_instance_counts_on_and_a_fresh_one_begins_anew() {
     }
     agent.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_hold_their_memory_and_wait_while_the_node_has_no_more() {
+    let network = Network::start().await;
+    let mut settings = network.settings("eu-west-1");
+    settings.capacity.memory = fdn_core::ByteSize::from_mib(100);
+    settings.admission.wait = DurationMs::from_secs(60);
+    let agent = network.agent(settings).await;
+    let sixty = |reuse| Manifest {
+        memory: fdn_core::ByteSize::from_mib(60),
+        reuse,
+        ..Manifest::default()
+    };
+    network
+        .deploy("slow", 1, &components::sleeping(100), sixty(1))
+        .await;
+    network
+        .deploy("kept", 1, &components::counter(), sixty(100))
+        .await;
+    network.until_text(&agent, "slow", "awake").await;
+    // An idle sandbox is kept, and holds its memory until somebody else needs it.
+    network.text(&agent, "kept").await;
+    let free = network
+        .until_status(|status| status.free.memory_mib.get() == 40)
+        .await;
+    assert_eq!(free.capacity.memory_mib.get(), 100);
+    let calls = (0..4).map(|_| network.get(&agent, "slow", "/").send());
+    for answer in futures::future::join_all(calls).await {
+        assert_eq!(
+            answer.expect("an answer").status(),
+            200,
+            "one after another"
+        );
+    }
+    assert_eq!(network.text(&agent, "kept").await, "1", "it made room");
+    let large = Manifest {
+        memory: fdn_core::ByteSize::from_mib(101),
+        ..Manifest::default()
+    };
+    network
+        .deploy("large", 1, &components::hello("never"), large)
+        .await;
+    let answer = network.get(&agent, "large", "/").send().await;
+    assert_eq!(
+        problem(answer.expect("an answer")).await.code,
+        ErrorCode::Overloaded
+    );
+    agent.stop().await;
+}

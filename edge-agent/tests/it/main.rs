@@ -3,10 +3,12 @@
 
 mod autonomy;
 mod bodies;
+mod bursts;
 mod calls;
 mod deploy;
 mod devices;
 mod fleet;
+mod instances;
 mod logs;
 mod misbehaviour;
 mod operations;

@@ -74,7 +74,13 @@ pub struct CallContext {
     pub log: Arc<dyn LogSink>,
     /// How many calls an instance may serve, one after another; 0 and 1 both mean a fresh instance for this call.
     pub reuse: u32,
+    /// What an instance that is made for this call holds of the node: kept with the instance, and given back with it. A call that
+    /// finds an idle instance gives it back at once, because that instance has its own.
+    pub hold: Option<Hold>,
 }
+
+/// Something that is given back when it is dropped.
+pub type Hold = Arc<dyn std::any::Any + Send + Sync>;
 
 impl CallContext {
     /// The context that a manifest asks for. `secrets` are the values of the manifest's secrets, by name.
@@ -95,6 +101,7 @@ impl CallContext {
             allowed_hosts: Arc::new(manifest.allowed_hosts.clone()),
             log,
             reuse: manifest.reuse,
+            hold: None,
         }
     }
 }

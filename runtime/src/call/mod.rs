@@ -25,7 +25,7 @@ mod stats;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-pub use context::{CallContext, Limits};
+pub use context::{CallContext, Hold, Limits};
 pub use request_body::{RequestBody, RequestBodySender};
 pub use response_body::ResponseBody;
 pub use stats::{CallStats, StatsHandle};

@@ -231,7 +231,7 @@ impl Engine {
     }
 
     /// Drops idle instances of all functions, to make room. Returns how many.
-    pub(crate) fn drop_idle(&self) -> usize {
+    pub fn drop_idle(&self) -> usize {
         self.inner
             .functions()
             .iter()

@@ -53,6 +53,10 @@ impl Scheduler {
             self.take_up(function, Some(row), row, for_its_age, actions);
             return Outcome::Started;
         }
+        if self.functions[function.get()].containers >= self.functions[function.get()].limit {
+            self.queue.cap(function);
+            return Outcome::Skipped;
+        }
         let worker = if let Some(worker) = self.workers.with_free(memory) {
             worker
         } else if !for_its_age && self.is_soon_free(function) {

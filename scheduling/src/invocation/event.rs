@@ -71,4 +71,6 @@ pub enum Why {
     Shrunk,
     /// Its function was retired.
     Retired,
+    /// Its function has more than it is to have.
+    Surplus,
 }

@@ -42,6 +42,11 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.iter().copied()
     }
 
+    /// The entry with the largest key; looks at all of them.
+    pub(super) fn last(&self) -> Option<(K, u32)> {
+        self.entries.iter().max_by_key(|(key, _)| *key).copied()
+    }
+
     /// Adds an item; `place(item, position)` is called for each item that moves.
     pub(super) fn push(&mut self, key: K, item: u32, place: impl FnMut(u32, u32)) {
         self.entries.push((key, item));

@@ -143,7 +143,12 @@ impl Scheduler {
     fn drop_row(&mut self, row: u32) {
         let container = *self.containers.get(row);
         self.workers.give_back(container.worker, container.memory);
-        self.functions[container.function as usize].containers -= 1;
+        let function = &mut self.functions[container.function as usize];
+        function.containers -= 1;
+        if function.containers < function.limit {
+            self.queue
+                .uncap(FunctionIndex::from_raw(container.function));
+        }
         self.containers.remove(row);
     }
 

@@ -37,6 +37,10 @@
 //! | time has passed | [`Scheduler::tick`] at [`Scheduler::next_tick`] |
 //! | a scaler has decided on a function | [`Scheduler::scale`], from [`Scheduler::standing`] |
 //! | a worker came, has other memory, is lost | [`Scheduler::add_worker`], [`Scheduler::memory_changed`], [`Scheduler::worker_lost`] |
+//! | an autoscaler wants more containers, or fewer | [`Scheduler::set_limit`], [`Scheduler::prewarm`], [`Scheduler::trim`] |
+//! | a container was found warm | [`Scheduler::adopt`] |
+//!
+//! Where invocations need no container that is loaded, only a place to run, [`Gate`] applies the same order to the places.
 //!
 //! ```
 //! use fdn_core::{MebiBytes, Millis};
@@ -73,9 +77,11 @@
 //! containers of a worker hold is at most its memory, unless that shrank under busy ones. Every invocation that was taken is
 //! started, given up or still waits; each start is of the smallest key, but for the starved and the skipped.
 
+mod amount;
 mod container;
 mod dispatch;
 mod event;
+mod gate;
 mod heap;
 mod id;
 mod inspect;
@@ -95,6 +101,7 @@ mod tables;
 mod worker;
 
 pub use event::{Action, Why};
+pub use gate::{Candidate, Gate};
 pub use id::{ContainerId, FunctionIndex, RequestId, Ticket, WorkerIndex};
 pub use inspect::{ContainerView, Doing, WorkerView};
 pub use keep_alive::{

@@ -63,6 +63,8 @@ enum Standing {
     Parked,
     /// Too large for every worker; neither order nor age let it in.
     Stranded,
+    /// Has as many containers as it may; neither order, age nor free memory let it in.
+    Capped,
 }
 
 #[derive(Clone, Debug)]
@@ -278,6 +280,18 @@ impl Queue {
         self.stand(function, Standing::Stranded);
     }
 
+    /// Leaves a function that may have no further container out of everything, until one turns warm or it may have more.
+    pub(super) fn cap(&mut self, function: FunctionIndex) {
+        self.stand(function, Standing::Capped);
+    }
+
+    /// Puts a function back that was left out because of its number of containers.
+    pub(super) fn uncap(&mut self, function: FunctionIndex) {
+        if self.lanes[function.get()].standing == Standing::Capped {
+            self.unpark(function);
+        }
+    }
+
     /// Puts a function back into the order, with its present key.
     pub(super) fn unpark(&mut self, function: FunctionIndex) {
         self.stand(function, Standing::Ready);
@@ -308,18 +322,20 @@ impl Queue {
                 let key = self.order.key(&lane.profile, lane.warm, &seen);
                 self.ready.set(row, key);
             }
-            Some(_) => {
+            Some(_) if standing != Standing::Capped => {
                 self.ready.remove(row);
                 self.parked.set(row, lane.profile.memory().get());
             }
-            None => {
+            Some(_) | None => {
                 self.ready.remove(row);
                 self.parked.remove(row);
             }
         }
         if let Some(ages) = &mut self.ages {
             match head {
-                Some(head) if standing != Standing::Stranded => ages.set(row, head.arrival),
+                Some(head) if matches!(standing, Standing::Ready | Standing::Parked) => {
+                    ages.set(row, head.arrival);
+                }
                 _ => drop(ages.remove(row)),
             }
         }

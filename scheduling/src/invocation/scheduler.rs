@@ -28,6 +28,8 @@ pub(super) struct Function {
     pub(super) let_go: usize,
     /// Whether a scaler decides beside the keep-alive policy.
     pub(super) is_scaled: bool,
+    /// How many of them there may be before no new one is loaded for an invocation.
+    pub(super) limit: usize,
     /// Busy containers that are not past their expected end; counted for queue-or-cold.
     pub(super) timely: usize,
     /// Until when a container that is loaded ahead is kept.

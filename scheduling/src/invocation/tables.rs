@@ -28,6 +28,7 @@ impl Scheduler {
             ahead: 0,
             let_go: 0,
             is_scaled: false,
+            limit: usize::MAX,
             timely: 0,
             reload_until: Millis::ZERO,
             live,
@@ -171,7 +172,7 @@ impl Scheduler {
             .ok_or(Refusal::UnknownFunction { function })
     }
 
-    fn check_worker(&self, worker: WorkerIndex) -> Result<(), Refusal> {
+    pub(super) fn check_worker(&self, worker: WorkerIndex) -> Result<(), Refusal> {
         let there = worker.get() < self.workers.len();
         let worker = worker.get();
         there.then_some(()).ok_or(Refusal::UnknownWorker { worker })

@@ -77,6 +77,8 @@ fn observed(phase: AppPhase, revision: u64) -> AppObserved {
         invocations: 42,
         errors: 1,
         execution_mean: Millis::new(1.5),
+        instances: 0,
+        degraded: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! A network of one controller, one broker and the agents that a test starts.
 
 mod controller;
+pub(crate) mod link;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,7 +17,9 @@ use fdn_core::workflow::Workflow;
 use fdn_core::{
     AppName, ByteSize, Digest, DurationMs, FunctionName, MessageId, NodeId, Revision, VersionNumber,
 };
+use fdn_edge_agent::artifacts::Machine;
 use fdn_edge_agent::{Agent, Settings};
+use fdn_instances::Runtime;
 use fdn_service::seal::NetworkKey;
 use fdn_service::secret::{self, Secret};
 use fdn_testkit::wait;
@@ -95,6 +98,18 @@ impl Network {
             .expect("lock")
             .insert(settings.node.clone());
         Agent::start(settings, Arc::clone(&self.broker))
+            .await
+            .expect("the agent starts")
+    }
+
+    /// An agent on which container images run in `runtime`.
+    pub(crate) async fn agent_with(&self, settings: Settings, runtime: Arc<dyn Runtime>) -> Agent {
+        self.nodes
+            .lock()
+            .expect("lock")
+            .insert(settings.node.clone());
+        let machine = Machine::new(&settings.runtime).expect("an engine");
+        Agent::start_with(settings, Arc::clone(&self.broker), machine, Some(runtime))
             .await
             .expect("the agent starts")
     }

@@ -1,0 +1,358 @@
+//! A call that runs in an instance: seated, handed over, made again where that is safe, and streamed back.
+//!
+//! The client never learns that an instance was started, evicted, replaced or lost for its call, as long as the call's time lasts and
+//! making it again is safe ([`retry`]).
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use actix_http::header::HeaderValue;
+use actix_http::{Method, Payload, Response, StatusCode};
+use bytes::Bytes;
+use fdn_core::{ByteSize, Coded, ErrorCode};
+use fdn_instances::CallFailure;
+use fdn_runtime::CallError;
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use tokio::time::{Sleep, timeout};
+
+use super::answer::{TIMING, VERSION, timing};
+use super::body::{GatewayBody, Outgoing, Pump, Source, drain, poll_pump, upload_to_instance};
+use super::head;
+use super::problem::Answer;
+use super::service::{CallEnd, Gateway, Incoming, Measured, NOT_READY, NOT_UPLOADED, left};
+use crate::apps::Deployed;
+use crate::invocations::instances::InstanceLane;
+use crate::invocations::retry::{self, Failed, Tries};
+use crate::invocations::{Instances, Refused, Seat, Slot};
+
+/// A call on its way to an instance.
+struct Attempted {
+    head: http::Request<()>,
+    outgoing: Outgoing,
+    /// The request of an attempt that was not handed over.
+    returned: Option<fdn_instances::Request>,
+    pump: Option<Pump>,
+    tries: Tries,
+    idempotent: bool,
+    deadline: Instant,
+    /// An answer up to this size is read whole before it is passed on.
+    small: u64,
+}
+
+/// An instance's answer.
+struct Answered {
+    parts: http::response::Parts,
+    body: AnswerBody,
+}
+
+enum AnswerBody {
+    Whole(Bytes),
+    Stream(fdn_instances::Body),
+}
+
+impl Answered {
+    /// Reads a small answer whole: an instance that is lost while it sends one has not answered yet, as far as the client can tell.
+    async fn of(response: fdn_instances::Response, seat: &Seat, small: u64) -> Result<Self, Ended> {
+        let (parts, body) = response.into_parts();
+        if body.size_hint().exact().is_none_or(|size| size > small) {
+            let body = AnswerBody::Stream(body);
+            return Ok(Self { parts, body });
+        }
+        match body.collect().await {
+            Ok(whole) => {
+                let body = AnswerBody::Whole(whole.to_bytes());
+                Ok(Self { parts, body })
+            }
+            Err(error) => {
+                let failure = CallFailure::interrupted(error.to_string());
+                seat.failed(&failure).await;
+                Err(Ended::Failed(failure))
+            }
+        }
+    }
+}
+
+/// How one attempt ended without an answer's head.
+enum Ended {
+    /// By the instance.
+    Failed(CallFailure),
+    /// By the client's body, or the call's time.
+    Answer(Answer),
+}
+
+impl Attempted {
+    /// The request for the next attempt; nothing if its body is gone.
+    fn request(&mut self) -> Option<fdn_instances::Request> {
+        if let Some(returned) = self.returned.take() {
+            return Some(returned);
+        }
+        let body = self.outgoing.take()?;
+        let mut request = http::Request::new(body);
+        *request.method_mut() = self.head.method().clone();
+        *request.uri_mut() = self.head.uri().clone();
+        *request.headers_mut() = self.head.headers().clone();
+        Some(request)
+    }
+
+    /// Hands the request over and waits for the answer's head, or all of a small answer, sending the body meanwhile.
+    async fn run(&mut self, seat: &Seat) -> Result<Answered, Ended> {
+        let request = self.request().ok_or_else(|| {
+            Ended::Failed(CallFailure::interrupted(
+                "the request body was sent already",
+            ))
+        })?;
+        let pump = &mut self.pump;
+        let small = self.small;
+        let mut call = pin!(async {
+            let response = seat.call(request).await.map_err(Ended::Failed)?;
+            Answered::of(response, seat, small).await
+        });
+        let both = poll_fn(|cx| {
+            if let Poll::Ready(result) = call.as_mut().poll(cx) {
+                return Poll::Ready(result);
+            }
+            if let Err(error) = poll_pump(pump, cx) {
+                return Poll::Ready(Err(Ended::Answer(Answer::of_call(error.code()))));
+            }
+            Poll::Pending
+        });
+        timeout(left(self.deadline), both)
+            .await
+            .unwrap_or_else(|_| Err(Ended::Answer(Answer::of_call(ErrorCode::FunctionTimeout))))
+    }
+
+    /// Whether a failed attempt is made again; else the answer.
+    fn again(&mut self, failure: CallFailure, attempts: u32) -> Result<Failed, Answer> {
+        let code = failure.code();
+        let failed = match failure {
+            CallFailure::NotSent { request, .. } => {
+                self.returned = Some(*request);
+                Failed::NotSent
+            }
+            _ => Failed::Interrupted {
+                replayable: matches!(self.outgoing, Outgoing::Whole(_)),
+            },
+        };
+        if self.tries.again(failed, self.idempotent, attempts) {
+            Ok(failed)
+        } else {
+            Err(Answer::of_call(code))
+        }
+    }
+}
+
+impl Gateway {
+    /// Runs the call in an instance.
+    ///
+    /// # Errors
+    /// When there was none in time, or the call failed before its head and is not made again.
+    pub(super) async fn call_in_instance(
+        &self,
+        incoming: &Incoming<'_>,
+        payload: Payload,
+        deployed: &Arc<Deployed>,
+        lane: &InstanceLane,
+        held: Duration,
+    ) -> Result<Response<GatewayBody>, Answer> {
+        let instances = self.instances.as_ref().ok_or(NOT_READY)?;
+        let head = head::to_guest(incoming.head, incoming.host, incoming.ids, incoming.peer)?;
+        let deadline = incoming.arrived + held + deployed.manifest.timeout.as_duration();
+        let length = head::content_length(incoming.head.headers());
+        let kept = instances.settings().replay_body.as_bytes();
+        let limit = deployed.body_limit().as_bytes();
+        let small = self.inline_body.as_bytes();
+        let uploaded = upload_to_instance(payload, length, kept, limit);
+        let (outgoing, pump) = timeout(left(deadline), uploaded)
+            .await
+            .map_err(|_| NOT_UPLOADED)??;
+        let call = Attempted {
+            idempotent: retry::is_idempotent(head.method(), deployed.manifest.idempotent),
+            head,
+            outgoing,
+            returned: None,
+            pump,
+            tries: Tries::default(),
+            deadline,
+            small: small.min(deployed.manifest.response_limit.as_bytes()),
+        };
+        let waits = deployed.metrics.waiting();
+        let seat = instances.seat(lane, deadline.into(), false).await;
+        let seat = seat.map_err(|refused| self.not_seated(refused, lane))?;
+        drop(waits);
+        let meter = self.meter(deployed)?;
+        let slot = Slot::elsewhere(&deployed.metrics, &self.admission.busy);
+        let waited = incoming.arrived.elapsed();
+        let (answer, seat, call) = self.attempts(instances, lane, call, seat).await?;
+        let measured = Measured::Instance(seat, incoming.arrived.elapsed().saturating_sub(waited));
+        let end = CallEnd::new(&deployed.metrics, measured, incoming.arrived, slot, meter);
+        let body = AnswerParts {
+            deadline,
+            timeout: deployed.manifest.timeout.as_duration(),
+            limit: deployed.manifest.response_limit,
+            waited,
+            is_head: incoming.head.method == Method::HEAD,
+            version: &deployed.version_header,
+        };
+        Ok(body.respond(answer, call.pump, end))
+    }
+
+    /// Hands the call over until an instance answers it, or it is not to be made again.
+    async fn attempts(
+        &self,
+        instances: &Instances,
+        lane: &InstanceLane,
+        mut call: Attempted,
+        first: Seat,
+    ) -> Result<(Answered, Seat, Attempted), Answer> {
+        let attempts = instances.settings().attempts;
+        let mut seat = first;
+        loop {
+            let failure = match call.run(&seat).await {
+                Ok(answered) => return Ok((answered, seat, call)),
+                Err(Ended::Answer(answer)) => return Err(answer),
+                Err(Ended::Failed(failure)) => failure,
+            };
+            let failed = call.again(failure, attempts)?;
+            let retries = &instances.metrics().retries;
+            retries.with_label_values(&[failed.label()]).inc();
+            drop(seat);
+            let next = instances.seat(lane, call.deadline.into(), true).await;
+            seat = next.map_err(|refused| self.not_seated(refused, lane))?;
+        }
+    }
+
+    /// The answer for a call that got no instance: that its instances do not start, if that is why.
+    fn not_seated(&self, refused: Refused, lane: &InstanceLane) -> Answer {
+        let answer = self.refused(refused);
+        if refused == Refused::Late && lane.trouble().is_some() {
+            return Answer::new(
+                ErrorCode::NotReady,
+                "the app's instances do not start; its status has the reason",
+            );
+        }
+        answer
+    }
+}
+
+/// What an instance's answer is sent with.
+struct AnswerParts<'a> {
+    deadline: Instant,
+    timeout: Duration,
+    limit: ByteSize,
+    waited: Duration,
+    is_head: bool,
+    version: &'a HeaderValue,
+}
+
+impl AnswerParts<'_> {
+    fn respond(
+        self,
+        answered: Answered,
+        pump: Option<Pump>,
+        mut end: CallEnd,
+    ) -> Response<GatewayBody> {
+        let Answered { parts, body } = answered;
+        let status = StatusCode::from_u16(parts.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
+        end.answered(status);
+        let timing = timing(self.waited, &end.stats());
+        let mut out = Response::with_body(status, ());
+        let headers = out.headers_mut();
+        let announced = head::to_client(&parts.headers, headers);
+        headers.insert(VERSION, self.version.clone());
+        if let Ok(timing) = HeaderValue::from_maybe_shared(timing) {
+            headers.append(TIMING, timing);
+        }
+        let bodiless = status == StatusCode::NO_CONTENT
+            || status == StatusCode::NOT_MODIFIED
+            || status.is_informational();
+        let body = match body {
+            AnswerBody::Whole(bytes) => {
+                let unsent = self.is_head || bodiless;
+                if !unsent {
+                    end.sending(bytes.len());
+                }
+                let pending = end.ended(None);
+                let mut body = if unsent {
+                    GatewayBody::none(announced.filter(|_| self.is_head))
+                } else {
+                    GatewayBody::full(bytes)
+                };
+                body.wait_for(pending);
+                body
+            }
+            AnswerBody::Stream(body) => {
+                let length = announced.or(body.size_hint().exact());
+                let source = Source::Instance(InstanceBody {
+                    body,
+                    timer: None,
+                    deadline: self.deadline,
+                    timeout: self.timeout,
+                    limit: self.limit,
+                    left: self.limit.as_bytes(),
+                });
+                if self.is_head || bodiless {
+                    let pending = end.still_runs();
+                    tokio::task::spawn_local(drain(source, pump, end));
+                    let mut none = GatewayBody::none(announced.filter(|_| self.is_head));
+                    none.wait_for(pending);
+                    none
+                } else {
+                    GatewayBody::stream(source, pump, length, end)
+                }
+            }
+        };
+        out.set_body(body)
+    }
+}
+
+/// The body of an instance's answer, within the call's time and size.
+pub struct InstanceBody {
+    body: fdn_instances::Body,
+    /// Made when the body is first waited for: most are here at once.
+    timer: Option<Pin<Box<Sleep>>>,
+    deadline: Instant,
+    timeout: Duration,
+    limit: ByteSize,
+    left: u64,
+}
+
+impl InstanceBody {
+    /// The next piece.
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, CallError>>> {
+        let late = CallError::Timeout {
+            limit: self.timeout,
+        };
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            let at = self.deadline;
+            let timer = self
+                .timer
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at.into())));
+            ready!(timer.as_mut().poll(cx));
+            return Poll::Ready(Some(Err(late)));
+        };
+        Poll::Ready(match frame {
+            None => None,
+            Some(Err(error)) => Some(Err(CallError::NoResponse {
+                reason: error.to_string(),
+            })),
+            Some(Ok(_)) if Instant::now() >= self.deadline => Some(Err(late)),
+            Some(Ok(frame)) => {
+                let size = frame.data_ref().map_or(0, Bytes::len) as u64;
+                match self.left.checked_sub(size) {
+                    Some(left) => {
+                        self.left = left;
+                        Some(Ok(frame))
+                    }
+                    None => Some(Err(CallError::ResponseTooLarge { limit: self.limit })),
+                }
+            }
+        })
+    }
+}

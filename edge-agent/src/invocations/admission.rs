@@ -1,0 +1,420 @@
+//! Calls of WebAssembly functions: let in at once while there is room, by the order of the [`Gate`] once the node is full; and
+//! those that are held because their app is being made ready.
+//!
+//! A call that finds nobody waiting, a place and memory takes both with one compare-and-swap on the [`Ledger`]. Otherwise it
+//! waits, bounded in number and time; each release while somebody waits lets in who goes first. Whoever finds the queue full, or
+//! waits too long, is told to come again later.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use fdn_core::{MebiBytes, Millis};
+use fdn_scheduling::invocation::{FunctionIndex, Gate, Profile, Refusal, RequestId, Ticket};
+use prometheus::IntGauge;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::ledger::{Ledger, MemoryHold, Place, Stay};
+use super::policy;
+use crate::error::Error;
+use crate::metrics::{AppMetrics, CountGuard, Metrics};
+use crate::settings::{AdmissionSettings, QueueSettings};
+
+/// A bounded counter of places.
+#[derive(Debug)]
+struct Places {
+    taken: AtomicU32,
+    max: u32,
+    gauge: IntGauge,
+}
+
+impl Places {
+    fn take(&self) -> Option<Held<'_>> {
+        let taken = self
+            .taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+                (taken < self.max).then_some(taken + 1)
+            });
+        taken.ok().map(|_| {
+            self.gauge.inc();
+            Held(self)
+        })
+    }
+}
+
+/// One of the calls that are held for an app.
+#[derive(Debug)]
+pub struct Held<'a>(&'a Places);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+        self.0.gauge.dec();
+    }
+}
+
+/// A call that runs, until this is dropped.
+#[derive(Debug)]
+pub struct Slot {
+    _place: Option<Place>,
+    _app: CountGuard,
+    gauge: IntGauge,
+}
+
+impl Slot {
+    /// A call that needs no place of this node's gate.
+    #[must_use]
+    pub fn elsewhere(app: &Arc<AppMetrics>, gauge: &IntGauge) -> Self {
+        Self::new(None, app, gauge)
+    }
+
+    fn new(place: Option<Place>, app: &Arc<AppMetrics>, gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self {
+            _place: place,
+            _app: app.running(),
+            gauge: gauge.clone(),
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.gauge.dec();
+    }
+}
+
+/// Why a call was not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// As many calls wait on this node as may.
+    Full,
+    /// As many calls of this function wait as may.
+    FunctionFull,
+    /// It waited for as long as it may.
+    Late,
+    /// The function needs more than the node has.
+    TooLarge,
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::FunctionQueueFull { .. } => Self::FunctionFull,
+            Refusal::TooLarge { .. } => Self::TooLarge,
+            _ => Self::Full,
+        }
+    }
+}
+
+/// A function version's part of the gate.
+#[derive(Debug)]
+pub struct Lane {
+    memory: MebiBytes,
+    known: OnceLock<Known>,
+}
+
+/// Where a function stands in the queue; made when one of its calls first waits.
+#[derive(Debug)]
+struct Known {
+    function: FunctionIndex,
+    queue: Weak<Queue>,
+}
+
+impl Lane {
+    /// Of a function whose sandbox takes this much memory.
+    #[must_use]
+    pub const fn new(memory: MebiBytes) -> Self {
+        Self {
+            memory,
+            known: OnceLock::new(),
+        }
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if let Some(known) = self.known.get()
+            && let Some(queue) = known.queue.upgrade()
+        {
+            // Nobody waits any more: whoever does holds the lane.
+            let retired = queue.lock().gate.retire(known.function);
+            debug_assert!(retired.is_ok(), "{retired:?}");
+        }
+    }
+}
+
+/// What is known of a function when one of its calls has to wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected {
+    /// How long a call takes.
+    pub execution: Millis,
+    /// How long a sandbox takes to be made.
+    pub start: Millis,
+    /// Whether one is kept for reuse.
+    pub warm: bool,
+}
+
+/// Those who wait.
+#[derive(Debug)]
+struct Queue {
+    ledger: Arc<Ledger>,
+    line: Mutex<Line>,
+    began: Instant,
+    waiting: IntGauge,
+    /// Told when the memory that calls lack changes.
+    wants: OnceLock<Arc<tokio::sync::Notify>>,
+}
+
+#[derive(Debug)]
+struct Line {
+    gate: Gate,
+    waiters: BTreeMap<u64, oneshot::Sender<Stay>>,
+    next: u64,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Millis {
+        Millis::from(self.began.elapsed())
+    }
+
+    /// Lets in whoever goes first, while there is room.
+    fn dispatch(&self) {
+        let mut gone = Vec::new();
+        let mut line = self.lock();
+        let now = self.now();
+        let mut lacks = MebiBytes(0);
+        while let Some(candidate) = line.gate.next(now) {
+            let memory = line.gate.profile(candidate).memory();
+            let Some(stay) = self.ledger.enter_from_queue(memory) else {
+                if self.ledger.has_place() {
+                    lacks = memory;
+                }
+                break;
+            };
+            let request = line.gate.start(candidate);
+            let waiter = request.and_then(|request| line.waiters.remove(&request.0));
+            match waiter {
+                Some(waiter) => gone.extend(waiter.send(stay).err()),
+                None => gone.push(stay),
+            }
+        }
+        if line.gate.waiting() == 0 {
+            self.ledger.open();
+        }
+        let waiting = line.gate.waiting();
+        drop(line);
+        self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        if self.ledger.want(lacks)
+            && let Some(wants) = self.wants.get()
+        {
+            wants.notify_one();
+        }
+        // Not under the lock: giving back what nobody took rings the bell again.
+        drop(gone);
+    }
+
+    fn leave(&self, id: u64, ticket: Ticket) {
+        let mut line = self.lock();
+        line.gate.cancel(ticket);
+        let waiter = line.waiters.remove(&id);
+        drop(line);
+        drop(waiter);
+        self.dispatch();
+    }
+}
+
+/// A call in the queue; gives up when dropped.
+struct Waiting<'a> {
+    queue: &'a Queue,
+    id: u64,
+    ticket: Ticket,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.queue.leave(self.id, self.ticket);
+    }
+}
+
+/// Makes room by dropping what is kept for convenience; says how much was dropped.
+type Reclaim = Box<dyn Fn() -> usize + Send + Sync>;
+
+/// Admission to the node.
+pub struct Admission {
+    ledger: Arc<Ledger>,
+    queue: Arc<Queue>,
+    reclaim: Reclaim,
+    wait: Duration,
+    held: Places,
+    hold: Duration,
+    /// Calls that run.
+    pub busy: IntGauge,
+}
+
+impl std::fmt::Debug for Admission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admission")
+            .field("ledger", &self.ledger)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Admission {
+    /// Admission within the settings. `reclaim` drops idle sandboxes when memory is short.
+    ///
+    /// # Errors
+    /// When a setting cannot be used.
+    pub fn new(
+        settings: &AdmissionSettings,
+        queue: &QueueSettings,
+        ledger: Arc<Ledger>,
+        reclaim: Reclaim,
+        metrics: &Metrics,
+    ) -> Result<Self, Error> {
+        let bounds = policy::scheduler(queue, settings.waiting)?;
+        let gate = Gate::new(&bounds).map_err(|error| Error::Settings(error.to_string()))?;
+        let queue = Arc::new(Queue {
+            ledger: Arc::clone(&ledger),
+            line: Mutex::new(Line {
+                gate,
+                waiters: BTreeMap::new(),
+                next: 0,
+            }),
+            began: Instant::now(),
+            waiting: metrics.waiting.clone(),
+            wants: OnceLock::new(),
+        });
+        let bell = Arc::downgrade(&queue);
+        ledger.on_release(Box::new(move || {
+            if let Some(queue) = bell.upgrade() {
+                queue.dispatch();
+            }
+        }));
+        Ok(Self {
+            ledger,
+            queue,
+            reclaim,
+            wait: settings.wait.as_duration(),
+            held: Places {
+                taken: AtomicU32::new(0),
+                max: settings.held,
+                gauge: metrics.held.clone(),
+            },
+            hold: settings.hold.as_duration(),
+            busy: metrics.busy.clone(),
+        })
+    }
+
+    /// What the node has.
+    #[must_use]
+    pub const fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// Says who is told when the memory that waiting calls lack changes.
+    pub(crate) fn tell_wants(&self, wants: Arc<tokio::sync::Notify>) {
+        drop(self.queue.wants.set(wants));
+    }
+
+    /// Lets a call in at once, or after a wait.
+    ///
+    /// # Errors
+    /// When too many wait already, or for too long.
+    pub async fn enter(
+        &self,
+        lane: &Lane,
+        app: &Arc<AppMetrics>,
+        expected: impl FnOnce() -> Expected,
+    ) -> Result<(Slot, MemoryHold), Refused> {
+        let Stay { place, memory } = match self.ledger.enter(lane.memory) {
+            Some(stay) => stay,
+            // Boxed, because it is seldom needed and would make every request's future larger.
+            None => Box::pin(self.wait(lane, app, expected())).await?,
+        };
+        Ok((Slot::new(Some(place), app, &self.busy), memory))
+    }
+
+    async fn wait(
+        &self,
+        lane: &Lane,
+        app: &Arc<AppMetrics>,
+        expected: Expected,
+    ) -> Result<Stay, Refused> {
+        if lane.memory > self.ledger.capacity().memory_mib {
+            return Err(Refused::TooLarge);
+        }
+        // Idle sandboxes are a convenience; a call that waits for memory is not.
+        if self.ledger.has_place()
+            && (self.reclaim)() > 0
+            && let Some(stay) = self.ledger.enter(lane.memory)
+        {
+            return Ok(stay);
+        }
+        let _waits = app.waiting();
+        let (waiting, mut entered) = self.join(lane, expected)?;
+        // A release between the first look and the closing of the ledger rang no bell.
+        self.queue.dispatch();
+        let outcome = timeout(self.wait, &mut entered).await;
+        let stay = match outcome {
+            Ok(Ok(stay)) => Some(stay),
+            Ok(Err(_)) | Err(_) => None,
+        };
+        drop(waiting);
+        // It may have been let in while it gave up.
+        stay.or_else(|| entered.try_recv().ok())
+            .ok_or(Refused::Late)
+    }
+
+    fn join(
+        &self,
+        lane: &Lane,
+        expected: Expected,
+    ) -> Result<(Waiting<'_>, oneshot::Receiver<Stay>), Refused> {
+        let profile = Profile::new(expected.execution, expected.start, lane.memory)?;
+        let (let_in, entered) = oneshot::channel();
+        let mut line = self.queue.lock();
+        let function = match lane.known.get() {
+            Some(known) => known.function,
+            None => {
+                let function = line.gate.register(profile)?;
+                let queue = Arc::downgrade(&self.queue);
+                // Under the lock of the line, so nobody else has set it.
+                drop(lane.known.set(Known { function, queue }));
+                function
+            }
+        };
+        line.gate.know(function, profile, expected.warm);
+        let id = line.next;
+        let ticket = line
+            .gate
+            .enqueue(self.queue.now(), RequestId(id), function)?;
+        line.next += 1;
+        line.waiters.insert(id, let_in);
+        self.ledger.close();
+        drop(line);
+        let queue = &*self.queue;
+        Ok((Waiting { queue, id, ticket }, entered))
+    }
+
+    /// A place among the calls held for an app that is being made ready, if there is one.
+    #[must_use]
+    pub fn hold(&self) -> Option<Held<'_>> {
+        self.held.take()
+    }
+
+    /// How long a call is held.
+    #[must_use]
+    pub const fn hold_time(&self) -> Duration {
+        self.hold
+    }
+}
+
+#[cfg(test)]
+mod tests;

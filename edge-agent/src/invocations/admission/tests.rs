@@ -1,0 +1,203 @@
+use fdn_core::{DurationMs, MilliCpu, Resources};
+use futures::FutureExt;
+
+use super::*;
+
+struct Node {
+    admission: Admission,
+    app: Arc<AppMetrics>,
+}
+
+fn node(memory: u64, slots: u32, waiting: u32, wait: u64) -> Node {
+    let metrics = Metrics::new(&"n-1".parse().expect("node")).expect("metrics");
+    let settings = AdmissionSettings {
+        slots,
+        waiting,
+        wait: DurationMs::from_millis(wait),
+        held: 1,
+        hold: DurationMs::from_secs(1),
+    };
+    let ledger = Ledger::new(Resources::new(MilliCpu(1000), MebiBytes(memory)), slots);
+    let queue = QueueSettings {
+        per_function: 10_000,
+        ..QueueSettings::default()
+    };
+    let admission = Admission::new(&settings, &queue, ledger, Box::new(|| 0), &metrics);
+    Node {
+        admission: admission.expect("valid"),
+        app: metrics.app(&"hello".parse().expect("app")),
+    }
+}
+
+fn of(execution: f64) -> Expected {
+    Expected {
+        execution: Millis::new(execution),
+        start: Millis::ZERO,
+        warm: false,
+    }
+}
+
+impl Node {
+    async fn enter(&self, lane: &Lane) -> Result<(Slot, MemoryHold), Refused> {
+        self.admission.enter(lane, &self.app, || of(1.0)).await
+    }
+
+    fn waiting(&self) -> usize {
+        self.admission.queue.lock().gate.waiting()
+    }
+}
+
+#[tokio::test]
+async fn who_finds_no_slot_waits_and_who_waits_too_long_is_refused() {
+    let node = node(100, 1, 1, 20);
+    let lane = Lane::new(MebiBytes(1));
+    let slot = node.enter(&lane).await.expect("free");
+    assert_eq!(
+        (node.admission.ledger.running(), node.app.busy_now()),
+        (1, 1)
+    );
+    let (first, second) = tokio::join!(node.enter(&lane), node.enter(&lane));
+    assert_eq!(first.expect_err("waited too long"), Refused::Late);
+    assert_eq!(second.expect_err("no place to wait"), Refused::Full);
+    drop(slot);
+    assert_eq!(
+        (
+            node.admission.ledger.running(),
+            node.app.busy_now(),
+            node.app.waiting_now()
+        ),
+        (0, 0, 0)
+    );
+    assert!(node.enter(&lane).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_slot_goes_to_who_waited_and_not_to_who_comes_new() {
+    let node = node(100, 1, 8, 60_000);
+    let lane = Lane::new(MebiBytes(1));
+    let slot = node.enter(&lane).await.expect("free");
+    let mut first = Box::pin(node.enter(&lane));
+    assert!(first.as_mut().now_or_never().is_none());
+    drop(slot);
+    let mut second = Box::pin(node.enter(&lane));
+    assert!(
+        second.as_mut().now_or_never().is_none(),
+        "the slot is taken"
+    );
+    let slot = first.now_or_never().expect("let in").expect("let in");
+    assert_eq!(node.waiting(), 1);
+    drop(slot);
+    assert!(second.now_or_never().expect("let in").is_ok());
+    assert_eq!(node.waiting(), 0);
+}
+
+#[tokio::test]
+async fn a_full_node_lets_in_by_memory_time_and_the_head_blocks() {
+    let node = node(10, 9, 9, 60_000);
+    let (small, large) = (Lane::new(MebiBytes(2)), Lane::new(MebiBytes(9)));
+    let running = node.enter(&small).await.expect("free");
+    let also = node.enter(&small).await.expect("free");
+    let enter = |lane, time| Box::pin(node.admission.enter(lane, &node.app, move || of(time)));
+    let mut slow = enter(&small, 100.0);
+    let mut quick = enter(&large, 1.0);
+    assert!(quick.as_mut().now_or_never().is_none(), "memory is short");
+    assert!(slow.as_mut().now_or_never().is_none(), "somebody waits");
+    assert_eq!(
+        node.admission.ledger.room_for_instances(),
+        MebiBytes(0),
+        "instances are asked to give up what the first in the queue lacks"
+    );
+    drop(also);
+    assert!(
+        slow.as_mut().now_or_never().is_none(),
+        "9 goes before 200, and blocks it"
+    );
+    drop(running);
+    let quick = quick.now_or_never().expect("let in").expect("let in");
+    assert!(slow.as_mut().now_or_never().is_none());
+    drop(quick);
+    assert!(slow.now_or_never().expect("let in").is_ok());
+}
+
+#[tokio::test]
+async fn a_call_that_gives_up_leaves_no_trace_and_passes_the_turn_on() {
+    let node = node(10, 9, 9, 60_000);
+    let (large, small) = (Lane::new(MebiBytes(10)), Lane::new(MebiBytes(1)));
+    let running = node.enter(&small).await.expect("free");
+    let mut blocked = Box::pin(node.enter(&large));
+    assert!(blocked.as_mut().now_or_never().is_none());
+    let mut behind = Box::pin(node.admission.enter(&small, &node.app, || of(1000.0)));
+    assert!(behind.as_mut().now_or_never().is_none());
+    drop(blocked);
+    assert!(behind.now_or_never().expect("let in").is_ok());
+    drop(running);
+    let too_large = Lane::new(MebiBytes(11));
+    let refused = node.enter(&too_large).await.expect_err("refused");
+    assert_eq!(refused, Refused::TooLarge);
+    assert_eq!(
+        (node.waiting(), node.admission.ledger.held()),
+        (0, MebiBytes(0))
+    );
+}
+
+#[tokio::test]
+async fn idle_sandboxes_are_dropped_before_anybody_waits_for_memory() {
+    let mut node = node(10, 9, 9, 60_000);
+    let idle = node
+        .admission
+        .ledger
+        .enter(MebiBytes(8))
+        .expect("room")
+        .memory;
+    let idle = Mutex::new(Some(idle));
+    node.admission.reclaim =
+        Box::new(move || usize::from(idle.lock().expect("lock").take().is_some()));
+    let lane = Lane::new(MebiBytes(9));
+    assert!(node.enter(&lane).now_or_never().expect("at once").is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn under_threads_every_call_is_let_in_once_and_nothing_is_left() {
+    let node = Arc::new(node(64, 4, 10_000, 60_000));
+    let lanes: Vec<_> = [1, 7, 30].map(|m| Arc::new(Lane::new(MebiBytes(m)))).into();
+    let mut calls = Vec::new();
+    for at in 0..3000usize {
+        let (node, lane) = (Arc::clone(&node), Arc::clone(&lanes[at % 3]));
+        calls.push(tokio::spawn(async move {
+            let entered = node.enter(&lane).await;
+            let ledger = &node.admission.ledger;
+            assert!(ledger.running() <= 4 && ledger.held() <= MebiBytes(64));
+            tokio::task::yield_now().await;
+            entered.map(drop)
+        }));
+        if at % 7 == 0 {
+            // Its client goes away, wherever it is.
+            calls.pop().expect("just pushed").abort();
+        }
+    }
+    for call in calls {
+        call.await.expect("no panic").expect("let in");
+    }
+    // An aborted task may be dropped a moment later.
+    while node.admission.ledger.running() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        (node.waiting(), node.admission.ledger.held()),
+        (0, MebiBytes(0))
+    );
+    drop(lanes);
+    assert!(
+        node.admission.ledger.enter(MebiBytes(64)).is_some(),
+        "open again"
+    );
+}
+
+#[test]
+fn holds_are_counted() {
+    let node = node(1, 1, 1, 20);
+    let place = node.admission.hold().expect("first");
+    assert!(node.admission.hold().is_none());
+    drop(place);
+    assert!(node.admission.hold().is_some());
+}

@@ -1,0 +1,418 @@
+//! The shell around the [`Pool`]: hands calls to instances, starts and stops them, notices when they end.
+//!
+//! The pool is behind one lock that is held for a decision and never across an await. A call that finds a warm instance takes the lock
+//! twice: when it comes and when it has ended. Starts and stops run as tasks of the agent's own runtime, not of the gateway thread
+//! that happened to ask for them.
+
+mod clock;
+mod lane;
+mod seat;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fdn_core::Millis;
+use fdn_instances::{Image, Instance, StartError, StartSpec};
+use fdn_scheduling::invocation::{ContainerId, Profile, Why};
+use fdn_service::CancellationToken;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::admission::Refused;
+use super::ledger::{InstanceHold, Ledger};
+use super::placer::{Placed, Placer, units};
+use super::policy;
+use super::pool::{CallId, Effect, Known, Pool, PoolSettings};
+use crate::error::Error;
+use crate::metrics::InstanceMetrics;
+use crate::settings::{InstanceSettings, QueueSettings, ScaleSettings};
+
+use lane::FunctionLane;
+pub use lane::InstanceLane;
+pub use seat::Seat;
+pub use watch::Trouble;
+
+/// What instances are made of.
+pub struct InstancesParts {
+    /// Who starts them.
+    pub placer: Arc<dyn Placer>,
+    /// What the node has.
+    pub ledger: Arc<Ledger>,
+    /// The order of calls that wait.
+    pub queue: QueueSettings,
+    /// How instances are kept, started and stopped.
+    pub settings: InstanceSettings,
+    /// How their number follows the load.
+    pub scale: ScaleSettings,
+    /// Counters.
+    pub metrics: InstanceMetrics,
+}
+
+/// The instances of a node's functions, and the calls that wait for them. A cheap handle.
+#[derive(Clone)]
+pub struct Instances {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    placer: Arc<dyn Placer>,
+    ledger: Arc<Ledger>,
+    settings: InstanceSettings,
+    scale: ScaleSettings,
+    metrics: InstanceMetrics,
+    state: Mutex<State>,
+    began: Instant,
+    /// Instances run on, whatever happens here: the agent stops.
+    detached: AtomicBool,
+    /// Rung when the next tick is sooner than it was, or the node's memory has changed.
+    wake: Arc<Notify>,
+    tasks: Handle,
+}
+
+struct State {
+    pool: Pool,
+    /// Who waits for which call.
+    waiters: BTreeMap<CallId, oneshot::Sender<Seat>>,
+    /// Instances that are there, by the container's slot.
+    live: Vec<Option<Live>>,
+    functions: Vec<Option<Arc<FunctionLane>>>,
+    due: Option<Millis>,
+}
+
+#[derive(Clone)]
+struct Live {
+    container: ContainerId,
+    instance: Arc<dyn Instance>,
+    hold: Arc<Option<InstanceHold>>,
+    since: Instant,
+}
+
+impl Instances {
+    /// Starts without any instance. Must be called on the runtime that outlives the gateway's threads; the task ends when `stop` is
+    /// cancelled.
+    ///
+    /// # Errors
+    /// When a setting cannot be used.
+    pub fn start(
+        parts: InstancesParts,
+        stop: CancellationToken,
+    ) -> Result<(Self, JoinHandle<()>), Error> {
+        let InstancesParts {
+            placer,
+            ledger,
+            queue,
+            settings,
+            scale,
+            metrics,
+        } = parts;
+        let pool = PoolSettings {
+            scheduler: policy::scheduler(&queue, settings.waiting)?,
+            reaction: policy::millis(scale.reaction),
+            interval: policy::millis(scale.interval),
+            ahead: policy::millis(scale.stable),
+        };
+        let pool = Pool::new(pool, policy::keep_alive(&settings)?)
+            .map_err(|error| Error::Settings(error.to_string()))?;
+        let inner = Arc::new(Inner {
+            placer,
+            ledger,
+            settings,
+            scale,
+            metrics,
+            state: Mutex::new(State {
+                pool,
+                waiters: BTreeMap::new(),
+                live: Vec::new(),
+                functions: Vec::new(),
+                due: None,
+            }),
+            began: Instant::now(),
+            detached: AtomicBool::new(false),
+            wake: Arc::default(),
+            tasks: Handle::current(),
+        });
+        let task = tokio::spawn(Arc::clone(&inner).run(stop));
+        Ok((Self { inner }, task))
+    }
+
+    /// Rung by whoever changes how much memory instances may have.
+    #[must_use]
+    pub fn memory_bell(&self) -> Arc<Notify> {
+        Arc::clone(&self.inner.wake)
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &InstanceSettings {
+        &self.inner.settings
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn metrics(&self) -> &InstanceMetrics {
+        &self.inner.metrics
+    }
+
+    /// Has an image ready, so that the first start need not fetch it.
+    ///
+    /// # Errors
+    /// When it cannot be had or used.
+    pub async fn prepare(&self, image: &Image) -> Result<(), StartError> {
+        self.inner.placer.prepare(image).await
+    }
+
+    /// Makes a function callable. Instances of it that run already are taken in.
+    ///
+    /// # Errors
+    /// When as many functions are known as may, or its figures cannot be.
+    pub fn register(&self, spec: StartSpec, expected: Millis) -> Result<InstanceLane, Error> {
+        let inner = &self.inner;
+        let refused = |error: &dyn std::fmt::Display| Error::Settings(error.to_string());
+        let concurrency = spec.description.concurrency.get();
+        let weight = inner.placer.weight(spec.description.resources);
+        let cold = policy::millis(inner.settings.cold_start);
+        let known = Known {
+            profile: Profile::new(expected, cold, weight).map_err(|error| refused(&error))?,
+            concurrency,
+            scale: policy::scale(&inner.scale, concurrency),
+        };
+        let found = inner.placer.found(&spec.description);
+        let trouble = watch::TroubleCell::default();
+        let lane = Arc::new(FunctionLane { spec, trouble });
+        let mut unwanted = Vec::new();
+        let index = inner.with(|state, now| {
+            let index = state.pool.register(known)?;
+            let rows = state.functions.len().max(index.get() + 1);
+            state.functions.resize(rows, None);
+            state.functions[index.get()] = Some(Arc::clone(&lane));
+            for placed in found {
+                match state.pool.adopt(now, index) {
+                    Some(container) => inner.insert(state, container, placed),
+                    None => unwanted.push(placed),
+                }
+            }
+            Ok::<_, fdn_scheduling::invocation::Refusal>(index)
+        });
+        for placed in unwanted {
+            inner.stop_later(placed.instance, Arc::new(placed.hold));
+        }
+        Ok(InstanceLane {
+            inner: Arc::downgrade(inner),
+            index: index.map_err(|error| refused(&error))?,
+            lane,
+        })
+    }
+
+    /// Takes a seat in an instance for a call, waiting for one if there is none, until `until` at most. `again` is for a call whose
+    /// instance was lost.
+    ///
+    /// # Errors
+    /// When too many wait, or for too long.
+    pub async fn seat(
+        &self,
+        lane: &InstanceLane,
+        until: Instant,
+        again: bool,
+    ) -> Result<Seat, Refused> {
+        let inner = &self.inner;
+        let begun = Instant::now();
+        let weight = inner.placer.weight(lane.lane.spec.description.resources);
+        if weight > units(inner.ledger.capacity().memory_mib) {
+            return Err(Refused::TooLarge);
+        }
+        let (sender, mut assigned) = oneshot::channel();
+        let call = inner.with(|state, now| {
+            let call = if again {
+                state.pool.come_back(now, lane.index)?
+            } else {
+                state.pool.arrive(now, lane.index)?
+            };
+            state.waiters.insert(call, sender);
+            Ok::<_, fdn_scheduling::invocation::Refusal>(call)
+        })?;
+        if let Ok(seat) = assigned.try_recv() {
+            return Ok(seat);
+        }
+        let waiting = Waiting { inner, call };
+        let longest = (begun + inner.settings.wait.as_duration()).min(until);
+        let outcome = tokio::time::timeout_at(longest, &mut assigned).await;
+        let seat = match outcome {
+            Ok(Ok(seat)) => Some(seat),
+            Ok(Err(_)) | Err(_) => None,
+        };
+        drop(waiting);
+        inner.metrics.wait.observe(begun.elapsed().as_secs_f64());
+        // It may have been assigned while it gave up.
+        seat.or_else(|| assigned.try_recv().ok())
+            .ok_or(Refused::Late)
+    }
+
+    /// Leaves all instances running, for the next start of the agent to find.
+    pub fn detach(&self) {
+        self.inner.detached.store(true, Ordering::Relaxed);
+    }
+
+    /// Stops every instance, because nothing would serve them: those that do not outlive the agent.
+    pub async fn stop_all(&self) {
+        let live: Vec<Live> = {
+            let mut state = self.inner.lock();
+            state.live.iter_mut().filter_map(Option::take).collect()
+        };
+        let stops = live.into_iter().map(|live| async move {
+            if let Err(failure) = live.instance.stop(Duration::from_secs(1)).await {
+                warn!(id = %live.instance.id(), %failure, "an instance could not be stopped");
+            }
+        });
+        futures::future::join_all(stops).await;
+    }
+}
+
+/// A call that waits; gives up when dropped.
+struct Waiting<'a> {
+    inner: &'a Arc<Inner>,
+    call: CallId,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let call = self.call;
+        let waiter = self.inner.with(|state, now| {
+            state.pool.leave(now, call);
+            state.waiters.remove(&call)
+        });
+        drop(waiter);
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Millis {
+        Millis::from(self.began.elapsed())
+    }
+
+    /// Tells the pool something and performs what follows.
+    fn with<T>(self: &Arc<Self>, event: impl FnOnce(&mut State, Millis) -> T) -> T {
+        let mut unwanted = Vec::new();
+        let mut state = self.lock();
+        let now = self.now();
+        let room = units(self.ledger.room_for_instances());
+        state.pool.capacity(now, room);
+        let result = event(&mut state, now);
+        for effect in state.pool.take_effects() {
+            self.perform(&mut state, effect, &mut unwanted);
+        }
+        let due = state.pool.next_tick();
+        let sooner = match (due, state.due) {
+            (Some(due), Some(before)) => due < before,
+            (due, None) => due.is_some(),
+            (None, Some(_)) => false,
+        };
+        if sooner {
+            state.due = due;
+        }
+        drop(state);
+        if sooner {
+            self.wake.notify_one();
+        }
+        // Not under the lock: giving up a seat takes it.
+        drop(unwanted);
+        result
+    }
+
+    fn perform(self: &Arc<Self>, state: &mut State, effect: Effect, unwanted: &mut Vec<Seat>) {
+        match effect {
+            Effect::Assign { call, container } => {
+                let live = state.live.get(container.slot()).and_then(Option::as_ref);
+                let live = live.filter(|live| live.container == container);
+                let Some(live) = live else {
+                    // An instance is open only once it is here.
+                    warn!(%container, "a call was assigned to an instance that is not here");
+                    return;
+                };
+                let seat = Seat::new(Arc::clone(self), container, Arc::clone(&live.instance));
+                match state.waiters.remove(&call) {
+                    Some(waiter) => unwanted.extend(waiter.send(seat).err()),
+                    None => unwanted.push(seat),
+                }
+            }
+            Effect::Start {
+                container,
+                function,
+                ..
+            } => {
+                if let Some(lane) = state.functions.get(function.get()).cloned().flatten() {
+                    let inner = Arc::clone(self);
+                    self.tasks.spawn(inner.start_one(container, lane));
+                } else {
+                    warn!(%container, "an instance of a function that is gone was ordered");
+                }
+            }
+            Effect::Stop { container, why } => {
+                self.metrics.stops.with_label_values(&[label(why)]).inc();
+                if let Some(live) = take(state, container) {
+                    self.stop_later(live.instance, live.hold);
+                }
+            }
+        }
+    }
+
+    fn insert(self: &Arc<Self>, state: &mut State, container: ContainerId, placed: Placed) {
+        let rows = state.live.len().max(container.slot() + 1);
+        state.live.resize(rows, None);
+        let instance = placed.instance;
+        self.tasks
+            .spawn(Arc::clone(self).watch(container, Arc::clone(&instance)));
+        state.live[container.slot()] = Some(Live {
+            container,
+            instance,
+            hold: Arc::new(placed.hold),
+            since: Instant::now(),
+        });
+    }
+
+    /// Stops an instance in the background; what it holds is free once it is gone.
+    fn stop_later(&self, instance: Arc<dyn Instance>, hold: Arc<Option<InstanceHold>>) {
+        let grace = self.settings.stop_grace.as_duration();
+        let wake = Arc::clone(&self.wake);
+        self.tasks.spawn(async move {
+            let id = instance.id();
+            let mut pause = Duration::from_millis(100);
+            // What it holds is not free before the engine says that it is gone.
+            while let Err(failure) = instance.stop(grace).await {
+                warn!(%id, %failure, again_in = ?pause, "an instance could not be stopped");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_secs(30));
+            }
+            drop(hold);
+            wake.notify_one();
+        });
+    }
+}
+
+fn take(state: &mut State, container: ContainerId) -> Option<Live> {
+    let live = state.live.get_mut(container.slot())?;
+    live.take_if(|live| live.container == container)
+}
+
+const fn label(why: Why) -> &'static str {
+    match why {
+        Why::Evicted => "evicted",
+        Why::Expired => "expired",
+        Why::NotNeededYet => "not_needed_yet",
+        Why::Shrunk => "shrunk",
+        Why::Retired => "retired",
+        Why::Surplus => "surplus",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! The pool's clock: it is woken when its time has come, and shown in the metrics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fdn_core::Millis;
+use fdn_scheduling::invocation::FunctionIndex;
+use fdn_service::CancellationToken;
+
+use super::{Inner, State};
+use crate::invocations::pool::Counts;
+
+/// The least time between two looks.
+const GAP: Duration = Duration::from_millis(1);
+
+impl Inner {
+    /// Wakes the pool when its time has come, and while calls wait, when memory becomes free.
+    pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut waits = false;
+        loop {
+            // Listening before the look, so that a release in between is not missed.
+            let watch = waits.then(|| self.ledger.watch());
+            let freed = self.ledger.freed();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            let due = self.with(|state, now| {
+                state.pool.tick(now);
+                self.show(state);
+                waits = state.pool.waiting() > 0;
+                state.due = state.pool.next_tick();
+                state.due
+            });
+            let left = due.map(|due| (due - self.now()).max(Millis::ZERO));
+            let sleep = async {
+                match left {
+                    Some(left) => {
+                        tokio::time::sleep(Duration::from_secs_f64(left.get() / 1e3)).await
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = sleep => {}
+                () = self.wake.notified() => {}
+                () = freed, if watch.is_some() => {}
+            }
+            // Bounds how often a busy node looks.
+            tokio::time::sleep(GAP).await;
+        }
+    }
+
+    fn show(&self, state: &State) {
+        let mut all = Counts::default();
+        for index in 0..state.functions.len() {
+            let of = state.pool.counts(FunctionIndex::new(index));
+            all.starting += of.starting;
+            all.open += of.open;
+            all.idle += of.idle;
+            all.running += of.running;
+            all.waiting += of.waiting;
+        }
+        let instances = [
+            ("starting", all.starting),
+            ("open", all.open),
+            ("idle", all.idle),
+        ];
+        for (state, count) in instances {
+            let gauge = self.metrics.instances.with_label_values(&[state]);
+            gauge.set(i64::from(count));
+        }
+        for (state, count) in [("running", all.running), ("waiting", all.waiting)] {
+            let gauge = self.metrics.calls.with_label_values(&[state]);
+            gauge.set(i64::from(count));
+        }
+        let by_instances = self.ledger.held_by_instances();
+        let by_calls = self.ledger.held().saturating_sub(by_instances);
+        let held = [
+            ("memory_of_calls", by_calls.get()),
+            ("memory_of_instances", by_instances.get()),
+            ("cpu_of_instances", self.ledger.cpu_held().get()),
+        ];
+        for (what, value) in held {
+            let gauge = self.metrics.held.with_label_values(&[what]);
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
+    }
+}

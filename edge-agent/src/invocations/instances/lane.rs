@@ -1,0 +1,61 @@
+//! A function version as its deployment holds it.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use fdn_instances::StartSpec;
+use fdn_scheduling::invocation::FunctionIndex;
+
+use super::Inner;
+use super::watch::{Trouble, TroubleCell};
+use crate::invocations::pool::Counts;
+
+/// What is kept of a function.
+pub(super) struct FunctionLane {
+    pub(super) spec: StartSpec,
+    pub(super) trouble: TroubleCell,
+}
+
+/// A function version whose calls are served by instances; its instances are stopped when this is dropped.
+pub struct InstanceLane {
+    pub(super) inner: Weak<Inner>,
+    pub(super) index: FunctionIndex,
+    pub(super) lane: Arc<FunctionLane>,
+}
+
+impl InstanceLane {
+    /// What is wrong with its instances, if something is.
+    #[must_use]
+    pub fn trouble(&self) -> Option<Trouble> {
+        self.lane.trouble.get()
+    }
+
+    /// How many instances and calls there are.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let inner = self.inner.upgrade();
+        inner.map_or_else(Counts::default, |inner| {
+            inner.lock().pool.counts(self.index)
+        })
+    }
+
+    /// What one instance holds of a node.
+    #[must_use]
+    pub fn spec(&self) -> &StartSpec {
+        &self.lane.spec
+    }
+}
+
+impl Drop for InstanceLane {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.upgrade()
+            && !inner.detached.load(Ordering::Relaxed)
+        {
+            let index = self.index;
+            inner.with(|state, now| {
+                state.functions[index.get()] = None;
+                state.pool.retire(now, index);
+            });
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Instances that start, do not start, or end by themselves.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fdn_core::{Coded, ErrorCode, Millis, Timestamp};
+use fdn_instances::{Instance, InstanceState, LogLine, StartSpec};
+use fdn_scheduling::invocation::ContainerId;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::{FunctionLane, Inner};
+use crate::apps::backoff::pause;
+use crate::invocations::placer::PlaceError;
+
+/// An instance that ends sooner than this after its start would likely do so again.
+const SOON: Duration = Duration::from_secs(5);
+/// Instances that end within this count as one failure.
+const TOGETHER: Duration = Duration::from_millis(20);
+/// Lines of output kept with the reason.
+const LINES: usize = 20;
+
+/// What is wrong with the instances of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What happened last.
+    pub reason: String,
+    /// The last lines that the instance wrote, oldest first.
+    pub log: Vec<String>,
+    /// When.
+    pub at: Timestamp,
+    /// How often in a row.
+    pub times: u32,
+}
+
+/// What is wrong with a function, until an instance of it serves again.
+#[derive(Debug, Default)]
+pub(super) struct TroubleCell(Mutex<Option<Trouble>>);
+
+impl TroubleCell {
+    pub(super) fn get(&self) -> Option<Trouble> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(super) fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(super) fn note(&self, spec: &StartSpec, reason: &str, log: &[LogLine]) {
+        let description = &spec.description;
+        warn!(app = %description.app, version = %description.version, %reason, "an instance failed");
+        let log = log.iter().rev().take(LINES).rev();
+        let mut cell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = cell.as_ref().map_or(0, |trouble| trouble.times);
+        *cell = Some(Trouble {
+            reason: reason.to_owned(),
+            log: log.map(|line| line.text.clone()).collect(),
+            at: fdn_service::now(),
+            times: times.saturating_add(1),
+        });
+    }
+}
+
+impl Inner {
+    /// Starts one instance.
+    pub(super) async fn start_one(
+        self: Arc<Self>,
+        container: ContainerId,
+        lane: Arc<FunctionLane>,
+    ) {
+        let began = Instant::now();
+        let placed = self.placer.place(lane.spec.clone()).await;
+        match placed {
+            Ok(placed) => {
+                self.metrics.starts.with_label_values(&["ok"]).inc();
+                self.metrics
+                    .cold_start
+                    .observe(began.elapsed().as_secs_f64());
+                lane.trouble.clear();
+                let unwanted = self.with(|state, now| {
+                    // Before the pool hands calls to it.
+                    self.insert(state, container, placed);
+                    let wanted = state.pool.started(now, container);
+                    (!wanted).then(|| super::take(state, container)).flatten()
+                });
+                if let Some(live) = unwanted {
+                    self.stop_later(live.instance, live.hold);
+                }
+            }
+            Err(error) => {
+                self.metrics
+                    .starts
+                    .with_label_values(&[error.label()])
+                    .inc();
+                lane.trouble
+                    .note(&lane.spec, &error.to_string(), error.log());
+                self.failed(container, &error);
+            }
+        }
+    }
+
+    fn failed(self: &Arc<Self>, container: ContainerId, error: &PlaceError) {
+        self.with(|state, now| {
+            let index = state.pool.function_of(container);
+            let failures = index.map_or(0, |index| state.pool.failures(index)) + 1;
+            // Nothing is wrong with the function when there is no room: it need not wait for longer each time.
+            let failures = match error.code() {
+                ErrorCode::Overloaded => 1,
+                _ => failures,
+            };
+            let again = now + Millis::from(self.pause(failures));
+            state.pool.start_failed(now, container, again);
+        });
+    }
+
+    fn pause(&self, failures: u32) -> Duration {
+        pause(
+            failures,
+            self.settings.retry_first.as_duration(),
+            self.settings.retry_max.as_duration(),
+            rand::random(),
+        )
+    }
+
+    /// How long a function waits for its next start after an instance of it ended by itself: not at all after one that had served for
+    /// a while, and the first time only for so long that those that end together count as one.
+    pub(super) fn pause_after(&self, lived: Duration, failures: u32) -> Option<Duration> {
+        let pause = match failures {
+            0 => TOGETHER,
+            failures => self.pause(failures),
+        };
+        (lived < SOON).then_some(pause)
+    }
+
+    /// Waits for the end of an instance.
+    pub(super) async fn watch(
+        self: Arc<Self>,
+        container: ContainerId,
+        instance: Arc<dyn Instance>,
+    ) {
+        let mut state = instance.state();
+        let ended = state
+            .wait_for(|state| {
+                matches!(
+                    state,
+                    InstanceState::Exited(_) | InstanceState::Unresponsive { .. }
+                )
+            })
+            .await;
+        let (how, reason) = match ended.as_deref() {
+            Ok(InstanceState::Exited(exit)) => ("exited", exit.to_string()),
+            Ok(InstanceState::Unresponsive { reason }) => {
+                ("unresponsive", format!("it stopped answering: {reason}"))
+            }
+            // The handle is gone, which is ours: it was stopped.
+            Ok(_) | Err(_) => return,
+        };
+        drop(ended);
+        self.lose(container, how, &reason);
+    }
+}

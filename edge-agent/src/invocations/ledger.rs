@@ -1,0 +1,440 @@
+//! What this node has, and who holds how much of it: the last authority on whether something may start here.
+//!
+//! Calls of WebAssembly functions come by hundreds of thousands a second, so what they hold is one word that is changed by
+//! compare-and-swap: places for running calls, memory, and whether somebody waits. While somebody waits the word is *closed*:
+//! a newcomer cannot pass those in the queue, and every release rings a bell.
+//!
+//! **Invariants.** Memory held by calls, by idle sandboxes and by instances is together at most the capacity. Calls that run are
+//! at most the places. CPU is held by instances only, whose runtime enforces it; calls in sandboxes share what there is in
+//! slices of a millisecond.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use fdn_core::{MebiBytes, MilliCpu, Resources};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+/// Bits of the word for memory in MiB: up to 4 EiB.
+const MEMORY_BITS: u32 = 42;
+const MEMORY_MASK: u64 = (1 << MEMORY_BITS) - 1;
+/// One place, above the memory.
+const PLACE: u64 = 1 << MEMORY_BITS;
+const PLACES_MASK: u64 = (1 << 21) - 1;
+/// Somebody waits.
+const CLOSED: u64 = 1 << 63;
+
+/// The most places a node can have.
+pub const PLACES_MAX: u32 = PLACES_MASK as u32;
+
+/// What is told when something was given back while somebody waited.
+type Bell = Box<dyn Fn() + Send + Sync>;
+
+/// The ledger of one node.
+pub struct Ledger {
+    capacity: Resources,
+    places: u64,
+    /// Closed, places, memory.
+    word: AtomicU64,
+    /// Of the memory, what instances hold.
+    instances: AtomicU64,
+    /// CPU that instances hold.
+    cpu: AtomicU64,
+    /// Memory that the next waiting call lacks.
+    wanted: AtomicU64,
+    bell: OnceLock<Bell>,
+    /// Those who wait for CPU or memory for an instance.
+    watchers: AtomicU64,
+    freed: Notify,
+}
+
+impl std::fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ledger")
+            .field("capacity", &self.capacity)
+            .field("running", &self.running())
+            .field("held", &self.held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A place that a running call holds.
+#[derive(Debug)]
+pub struct Place(Arc<Ledger>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.release(PLACE);
+    }
+}
+
+/// Memory that a sandbox holds, from the call that made it until it is dropped.
+#[derive(Debug)]
+pub struct MemoryHold {
+    ledger: Arc<Ledger>,
+    memory: u64,
+}
+
+impl Drop for MemoryHold {
+    fn drop(&mut self) {
+        self.ledger.release(self.memory);
+    }
+}
+
+/// What a call holds: a place until it has ended, and memory for as long as its sandbox lives.
+#[derive(Debug)]
+pub struct Stay {
+    /// The place.
+    pub place: Place,
+    /// The memory.
+    pub memory: MemoryHold,
+}
+
+/// CPU and memory that an instance holds until it is gone.
+#[derive(Debug)]
+pub struct InstanceHold {
+    ledger: Arc<Ledger>,
+    resources: Resources,
+}
+
+impl Drop for InstanceHold {
+    fn drop(&mut self) {
+        let memory = self.resources.memory_mib.get();
+        let cpu = self.resources.cpu_milli.get();
+        self.ledger.cpu.fetch_sub(cpu, Ordering::Relaxed);
+        self.ledger.instances.fetch_sub(memory, Ordering::Relaxed);
+        self.ledger.release(memory);
+    }
+}
+
+impl Ledger {
+    /// A ledger of a node that has `capacity`, on which at most so many calls run at once.
+    #[must_use]
+    pub fn new(capacity: Resources, places: u32) -> Arc<Self> {
+        let mut capacity = capacity;
+        capacity.memory_mib = capacity.memory_mib.min(MebiBytes(MEMORY_MASK >> 1));
+        Arc::new(Self {
+            capacity,
+            places: u64::from(places.min(PLACES_MAX)),
+            word: AtomicU64::new(0),
+            instances: AtomicU64::new(0),
+            cpu: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
+            bell: OnceLock::new(),
+            watchers: AtomicU64::new(0),
+            freed: Notify::new(),
+        })
+    }
+
+    /// Says who is told of every release while the ledger is closed; once.
+    pub(super) fn on_release(&self, bell: Bell) {
+        drop(self.bell.set(bell));
+    }
+
+    /// What the node has.
+    #[must_use]
+    pub const fn capacity(&self) -> Resources {
+        self.capacity
+    }
+
+    /// How many calls may run at once.
+    #[must_use]
+    pub const fn places(&self) -> u32 {
+        self.places as u32
+    }
+
+    /// How many run now.
+    #[must_use]
+    pub fn running(&self) -> u32 {
+        places_of(self.word.load(Ordering::Relaxed)) as u32
+    }
+
+    /// Memory that is held, by calls, idle sandboxes and instances.
+    #[must_use]
+    pub fn held(&self) -> MebiBytes {
+        MebiBytes(self.word.load(Ordering::Relaxed) & MEMORY_MASK)
+    }
+
+    /// Memory that instances hold.
+    #[must_use]
+    pub fn held_by_instances(&self) -> MebiBytes {
+        MebiBytes(self.instances.load(Ordering::Relaxed))
+    }
+
+    /// CPU that instances hold.
+    #[must_use]
+    pub fn cpu_held(&self) -> MilliCpu {
+        MilliCpu(self.cpu.load(Ordering::Relaxed))
+    }
+
+    /// Memory that instances may hold together: what calls neither hold nor wait for.
+    #[must_use]
+    pub fn room_for_instances(&self) -> MebiBytes {
+        let held = self.held();
+        let by_calls = held.saturating_sub(self.held_by_instances());
+        let wanted = MebiBytes(self.wanted.load(Ordering::Relaxed));
+        self.capacity
+            .memory_mib
+            .saturating_sub(by_calls)
+            .saturating_sub(wanted)
+    }
+
+    /// Lets a call in if nobody waits and there is a place and memory: the way of nearly all calls.
+    #[must_use]
+    pub fn enter(self: &Arc<Self>, memory: MebiBytes) -> Option<Stay> {
+        self.take(memory, CLOSED)
+    }
+
+    /// Lets a call in that waited.
+    pub(super) fn enter_from_queue(self: &Arc<Self>, memory: MebiBytes) -> Option<Stay> {
+        self.take(memory, 0)
+    }
+
+    fn take(self: &Arc<Self>, memory: MebiBytes, unless: u64) -> Option<Stay> {
+        let memory = memory.get();
+        let limit = self.capacity.memory_mib.get();
+        let took = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
+                let fits = word & unless == 0
+                    && places_of(word) < self.places
+                    && (word & MEMORY_MASK).saturating_add(memory) <= limit;
+                fits.then(|| word + PLACE + memory)
+            });
+        took.ok().map(|_| Stay {
+            place: Place(Arc::clone(self)),
+            memory: MemoryHold {
+                ledger: Arc::clone(self),
+                memory,
+            },
+        })
+    }
+
+    /// Whether a place is free, so that it is memory that a waiting call lacks.
+    pub(super) fn has_place(&self) -> bool {
+        places_of(self.word.load(Ordering::Relaxed)) < self.places
+    }
+
+    /// Nobody enters but from the queue, and releases ring the bell.
+    pub(super) fn close(&self) {
+        self.word.fetch_or(CLOSED, Ordering::AcqRel);
+    }
+
+    /// Nobody waits any more.
+    pub(super) fn open(&self) {
+        self.word.fetch_and(!CLOSED, Ordering::AcqRel);
+    }
+
+    /// Says how much memory the next waiting call lacks, which instances should give up. Returns whether that is news.
+    pub(super) fn want(&self, memory: MebiBytes) -> bool {
+        self.wanted.swap(memory.get(), Ordering::Relaxed) != memory.get()
+    }
+
+    fn release(&self, amount: u64) {
+        let before = self.word.fetch_sub(amount, Ordering::SeqCst);
+        if self.watchers.load(Ordering::SeqCst) > 0 {
+            self.freed.notify_waiters();
+        }
+        if before & CLOSED != 0
+            && let Some(bell) = self.bell.get()
+        {
+            bell();
+        }
+    }
+
+    /// As long as this lives, [`Ledger::freed`] is told of releases.
+    pub(super) fn watch(&self) -> Watch<'_> {
+        self.watchers.fetch_add(1, Ordering::SeqCst);
+        Watch(self)
+    }
+
+    /// When something is given back next.
+    pub(super) fn freed(&self) -> Notified<'_> {
+        self.freed.notified()
+    }
+
+    /// Takes CPU and memory for an instance.
+    ///
+    /// # Errors
+    /// With what is short, in words.
+    pub fn hold(self: &Arc<Self>, resources: Resources) -> Result<InstanceHold, String> {
+        let short = |cpu: u64| {
+            let free = Resources::new(
+                MilliCpu(self.capacity.cpu_milli.get().saturating_sub(cpu)),
+                self.capacity.memory_mib.saturating_sub(self.held()),
+            );
+            resources
+                .shortage(&free)
+                .unwrap_or_else(|| format!("{resources} was free a moment ago"))
+        };
+        let wanted_cpu = resources.cpu_milli.get();
+        let cpu = self
+            .cpu
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |cpu| {
+                let next = cpu.checked_add(wanted_cpu)?;
+                (next <= self.capacity.cpu_milli.get()).then_some(next)
+            })
+            .map_err(short)?;
+        let memory = resources.memory_mib.get();
+        let limit = self.capacity.memory_mib.get();
+        let took = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
+                let fits = (word & MEMORY_MASK).saturating_add(memory) <= limit;
+                fits.then(|| word + memory)
+            });
+        if took.is_err() {
+            self.cpu.fetch_sub(wanted_cpu, Ordering::Relaxed);
+            return Err(short(cpu));
+        }
+        self.instances.fetch_add(memory, Ordering::Relaxed);
+        Ok(InstanceHold {
+            ledger: Arc::clone(self),
+            resources,
+        })
+    }
+
+    /// As [`Ledger::hold`], but waits for instances that are on their way out. To be bounded by the caller.
+    pub async fn hold_when_free(self: &Arc<Self>, resources: Resources) -> InstanceHold {
+        let _watch = self.watch();
+        loop {
+            let freed = self.freed();
+            tokio::pin!(freed);
+            // Registered before the look, so that a release in between is not missed.
+            freed.as_mut().enable();
+            if let Ok(hold) = self.hold(resources) {
+                return hold;
+            }
+            freed.await;
+        }
+    }
+}
+
+/// Counts one who waits for something to be given back, for as long as it lives.
+pub(super) struct Watch<'a>(&'a Ledger);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.0.watchers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+const fn places_of(word: u64) -> u64 {
+    (word >> MEMORY_BITS) & PLACES_MASK
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    use super::*;
+
+    fn ledger(cpu: u64, memory: u64, places: u32) -> Arc<Ledger> {
+        Ledger::new(Resources::new(MilliCpu(cpu), MebiBytes(memory)), places)
+    }
+
+    #[test]
+    fn calls_take_a_place_and_memory_which_end_apart() {
+        let ledger = ledger(1000, 100, 2);
+        let first = ledger.enter(MebiBytes(60)).expect("room");
+        assert!(ledger.enter(MebiBytes(41)).is_none(), "memory is short");
+        let second = ledger.enter(MebiBytes(40)).expect("room");
+        assert!(ledger.enter(MebiBytes(0)).is_none(), "places are short");
+        drop(second);
+        let Stay { place, memory } = first;
+        drop(place);
+        assert_eq!(
+            (ledger.running(), ledger.held()),
+            (0, MebiBytes(60)),
+            "an idle sandbox holds memory and no place"
+        );
+        drop(memory);
+        assert_eq!(ledger.held(), MebiBytes(0));
+    }
+
+    #[test]
+    fn instances_and_calls_share_the_memory_and_cpu_is_for_instances() {
+        let ledger = ledger(1000, 100, 9);
+        let want = |cpu, memory| Resources::new(MilliCpu(cpu), MebiBytes(memory));
+        let instance = ledger.hold(want(800, 50)).expect("room");
+        let error = ledger.hold(want(300, 1)).expect_err("no CPU");
+        assert!(error.contains("CPU"), "{error}");
+        let stay = ledger.enter(MebiBytes(30)).expect("room");
+        let error = ledger.hold(want(100, 30)).expect_err("no memory");
+        assert!(error.contains("memory"), "{error}");
+        assert_eq!(
+            ledger.cpu_held(),
+            MilliCpu(800),
+            "nothing is left of a refusal"
+        );
+        assert_eq!(ledger.room_for_instances(), MebiBytes(70));
+        assert!(ledger.want(MebiBytes(20)) && !ledger.want(MebiBytes(20)));
+        assert_eq!(ledger.room_for_instances(), MebiBytes(50));
+        drop((instance, stay));
+        assert_eq!(
+            (ledger.held(), ledger.cpu_held()),
+            (MebiBytes(0), MilliCpu(0))
+        );
+    }
+
+    #[test]
+    fn who_comes_new_does_not_pass_those_who_wait_and_releases_ring() {
+        let ledger = ledger(1000, 100, 2);
+        let rung = Arc::new(AtomicUsize::new(0));
+        let bell = Arc::clone(&rung);
+        ledger.on_release(Box::new(move || {
+            bell.fetch_add(1, Ordering::Relaxed);
+        }));
+        let stay = ledger.enter(MebiBytes(1)).expect("room");
+        drop(stay);
+        assert_eq!(rung.load(Ordering::Relaxed), 0);
+        ledger.close();
+        assert!(ledger.enter(MebiBytes(1)).is_none());
+        let stay = ledger.enter_from_queue(MebiBytes(1)).expect("room");
+        drop(stay);
+        assert_eq!(rung.load(Ordering::Relaxed), 2, "place and memory");
+        ledger.open();
+        assert!(ledger.enter(MebiBytes(1)).is_some());
+    }
+
+    #[test]
+    fn many_threads_never_hold_more_than_there_is() {
+        let ledger = ledger(64, 64, 5);
+        let threads: Vec<_> = (0..4u64)
+            .map(|at| {
+                let ledger = Arc::clone(&ledger);
+                thread::spawn(move || {
+                    for round in 0..20_000 {
+                        let memory = MebiBytes(1 + (round * 7 + at * 13) % 40);
+                        let stay = ledger.enter(memory);
+                        assert!(ledger.running() <= 5);
+                        assert!(ledger.held() <= MebiBytes(64));
+                        let cpu = MilliCpu(memory.get());
+                        let hold = ledger.hold(Resources::new(cpu, memory));
+                        assert!(ledger.cpu_held() <= MilliCpu(64));
+                        assert!(ledger.held() <= MebiBytes(64));
+                        drop((stay, hold));
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no bound was passed");
+        }
+        assert_eq!((ledger.running(), ledger.held()), (0, MebiBytes(0)));
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_an_instance_to_go_gets_what_it_held() {
+        let ledger = ledger(100, 100, 1);
+        let all = Resources::new(MilliCpu(100), MebiBytes(100));
+        let first = ledger.hold(all).expect("room");
+        let waiting = Arc::clone(&ledger);
+        let second = tokio::spawn(async move { waiting.hold_when_free(all).await });
+        tokio::task::yield_now().await;
+        drop(first);
+        drop(second.await.expect("held"));
+        assert_eq!(ledger.cpu_held(), MilliCpu(0));
+    }
+}

@@ -1,0 +1,26 @@
+//! Invocations on this node: who runs, who waits and in which order, and how many instances there are.
+//!
+//! ```text
+//!                      ┌── room, nobody waits: one compare-and-swap ──────────────▶ sandbox in this process
+//! call ── WebAssembly ─┤
+//!                      └── full: Gate (order of FuncSched) ── something is given back ──▲
+//!
+//! call ── instances ── a free seat in a warm instance ─────────────────────────────▶ instance (docker, kubernetes)
+//!              └───── Pool: Scheduler (FuncSched, queue or cold, keep-alive) + Autoscaler ── Placer ──▲
+//! ```
+//!
+//! [`ledger`] is what the node has, shared by both; [`admission`] is the gate; [`pool`] decides about instances as a pure state
+//! machine and [`instances`] performs what it says; [`placer`] starts them, here or on another node; [`retry`] says when a call
+//! that failed is made again. Every decision about order, keeping and numbers is the scheduling crate's.
+
+pub mod admission;
+pub mod instances;
+pub mod ledger;
+pub mod placer;
+pub mod policy;
+pub mod pool;
+pub mod retry;
+
+pub use admission::{Admission, Lane, Refused, Slot};
+pub use instances::{Instances, Seat};
+pub use ledger::Ledger;

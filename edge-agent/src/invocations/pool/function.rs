@@ -1,0 +1,146 @@
+//! What the pool keeps of one function and of one instance.
+
+use std::collections::VecDeque;
+
+use fdn_core::Millis;
+use fdn_scheduling::invocation::{
+    ContainerId, FunctionIndex, LearnSettings, LiveProfile, Refusal, Ticket,
+};
+use fdn_scheduling::scale::{self, Autoscaler};
+
+use super::{CallId, Counts, Known};
+
+/// What an instance does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// It is started for calls that wait.
+    Loading,
+    /// It is started ahead of calls.
+    Warming,
+    /// It runs so many calls.
+    Open(u32),
+    /// It is warm and free; the scheduler may take it away.
+    Idle,
+}
+
+/// One instance.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    pub(super) id: ContainerId,
+    pub(super) function: FunctionIndex,
+    pub(super) doing: Doing,
+    /// When its start was ordered.
+    pub(super) ordered: Millis,
+}
+
+/// One function.
+#[derive(Debug)]
+pub(super) struct Function {
+    pub(super) concurrency: u32,
+    pub(super) live: LiveProfile,
+    pub(super) scaler: Autoscaler,
+    pub(super) waiting: VecDeque<CallId>,
+    /// Tokens that wait in the scheduler, the oldest first.
+    pub(super) tokens: VecDeque<(u64, Ticket)>,
+    pub(super) loading: u32,
+    pub(super) warming: u32,
+    pub(super) idle: u32,
+    /// Instances that run calls, and how many.
+    pub(super) open: Vec<(ContainerId, u32)>,
+    pub(super) wanted: u32,
+    /// Starts that failed in a row, and until when no other is made.
+    pub(super) failures: u32,
+    pub(super) paused_until: Option<Millis>,
+    pub(super) is_retiring: bool,
+    /// When it is looked at again, as in the pool's timers.
+    pub(super) timer: Option<Millis>,
+    /// Since the autoscaler was asked: calls that came, and time that calls ran.
+    pub(super) arrivals: u64,
+    pub(super) busy_ms: f64,
+    pub(super) asked: Option<Millis>,
+    pub(super) running: u32,
+    integrated: Millis,
+}
+
+impl Function {
+    pub(super) fn new(known: Known) -> Result<Self, Refusal> {
+        let what = "the settings of its autoscaler do not go together";
+        let profile = scale::Profile {
+            exec: known.profile.execution(),
+            cold: known.profile.cold_start(),
+        };
+        let scaler =
+            Autoscaler::new(known.scale, profile).map_err(|_| Refusal::InvalidSetting { what })?;
+        Ok(Self {
+            concurrency: known.concurrency.max(1),
+            live: LiveProfile::new(&known.profile, LearnSettings::default())?,
+            scaler,
+            waiting: VecDeque::new(),
+            tokens: VecDeque::new(),
+            loading: 0,
+            warming: 0,
+            idle: 0,
+            open: Vec::new(),
+            wanted: 0,
+            failures: 0,
+            paused_until: None,
+            is_retiring: false,
+            timer: None,
+            arrivals: 0,
+            busy_ms: 0.0,
+            asked: None,
+            running: 0,
+            integrated: Millis::ZERO,
+        })
+    }
+
+    /// Brings the time that calls ran up to date; before every change of their number.
+    pub(super) fn advance(&mut self, now: Millis) {
+        let span = (now - self.integrated).max(Millis::ZERO);
+        self.busy_ms += span.get() * f64::from(self.running);
+        self.integrated = self.integrated.max(now);
+    }
+
+    /// All instances, started or not.
+    pub(super) fn instances(&self) -> u32 {
+        self.loading + self.warming + self.idle + self.open.len() as u32
+    }
+
+    /// How many instances the waiting calls need beside those that are started for them; and those that are warm by now, which serve
+    /// sooner.
+    pub(super) fn tokens_needed(&self) -> usize {
+        let seats = self.concurrency as usize;
+        let granted = self.waiting.len().min(self.loading as usize * seats);
+        let cold = (self.waiting.len() - granted).div_ceil(seats);
+        let warm = granted.div_ceil(seats).min(self.idle as usize);
+        cold + warm
+    }
+
+    /// Whether calls wait to whom an instance was granted that is not there yet.
+    pub(super) fn has_granted(&self) -> bool {
+        self.waiting.len() > self.tokens.len() * self.concurrency as usize
+    }
+
+    /// The open instance with most free seats.
+    pub(super) fn free_seat(&self) -> Option<ContainerId> {
+        let (container, running) = self.open.iter().min_by_key(|(_, running)| *running)?;
+        (*running < self.concurrency).then_some(*container)
+    }
+
+    /// Whether this open instance has a free seat.
+    pub(super) fn free_seat_of(&self, container: ContainerId) -> bool {
+        let open = self.open.iter().find(|(open, _)| *open == container);
+        open.is_some_and(|(_, running)| *running < self.concurrency)
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        Counts {
+            starting: self.loading + self.warming,
+            open: self.open.len() as u32,
+            idle: self.idle,
+            running: self.running,
+            waiting: self.waiting.len() as u32,
+            wanted: self.wanted,
+        }
+    }
+}

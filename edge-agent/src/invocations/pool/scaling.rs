@@ -1,0 +1,140 @@
+//! How many instances a function may have: asked of its autoscaler, applied as the scheduler's limit.
+
+use fdn_core::Millis;
+use fdn_scheduling::invocation::FunctionIndex;
+use fdn_scheduling::scale::{Keep, Load, Scaler as _, Size};
+
+use super::Pool;
+use super::function::Function;
+
+impl Function {
+    /// What was seen since the last time.
+    fn load(&mut self, now: Millis) -> Load {
+        self.advance(now);
+        let span = self.asked.map_or(0.0, |asked| (now - asked).get());
+        let busy = if span > 0.0 {
+            self.busy_ms / span
+        } else {
+            f64::from(self.running)
+        };
+        let load = Load {
+            arrivals: self.arrivals,
+            busy,
+            executing: u64::from(self.running),
+            queued: self.waiting.len() as u64,
+        };
+        (self.arrivals, self.busy_ms, self.asked) = (0, 0.0, Some(now));
+        load
+    }
+
+    fn size(&self) -> Size {
+        let pending = self.loading + self.warming;
+        Size {
+            running: self.instances() - pending,
+            pending,
+        }
+    }
+}
+
+impl Pool {
+    /// Calls wait: the autoscaler is asked soon, and at once if there is no instance at all.
+    pub(super) fn hurry(&mut self, now: Millis, index: FunctionIndex) {
+        let Some(function) = self.function(index) else {
+            return;
+        };
+        if function.waiting.is_empty() {
+            return;
+        }
+        if function.instances() == 0 && function.wanted == 0 && function.paused_until.is_none() {
+            return self.scale(now, index);
+        }
+        let soon = now + self.settings.reaction;
+        self.look_at(index, soon);
+    }
+
+    /// As long as a function has instances, its autoscaler is asked again and again.
+    pub(super) fn watch(&mut self, now: Millis, index: FunctionIndex) {
+        self.look_at(index, now + self.settings.interval);
+    }
+
+    /// Looks at a function at this time at the latest.
+    fn look_at(&mut self, index: FunctionIndex, at: Millis) {
+        let Some(function) = self.function_mut(index) else {
+            return;
+        };
+        if function.timer.is_some_and(|timer| timer <= at) {
+            return;
+        }
+        let before = function.timer.replace(at);
+        if let Some(before) = before {
+            self.timers.remove(&(before, index));
+        }
+        self.timers.insert((at, index));
+    }
+
+    /// A function's time has come; its timer has been taken out already.
+    pub(super) fn due(&mut self, now: Millis, index: FunctionIndex) {
+        let Some(function) = self.function_mut(index) else {
+            return;
+        };
+        function.timer = None;
+        if function.paused_until.is_some_and(|until| until <= now) {
+            function.paused_until = None;
+        }
+        self.scale(now, index);
+    }
+
+    fn scale(&mut self, now: Millis, index: FunctionIndex) {
+        let Some(function) = self.function_mut(index) else {
+            return;
+        };
+        if function.is_retiring {
+            return;
+        }
+        let (load, size) = (function.load(now), function.size());
+        // One instance is a matter of the keep-alive policy, which the scheduler runs.
+        let keep = Keep::Warm(u32::from(function.instances() > 0));
+        let decision = function.scaler.tick(now, size, Some(&load), keep);
+        function.wanted = decision.wanted;
+        let is_active = decision.wanted > 0 || !function.waiting.is_empty();
+        let is_paused = function.paused_until.is_some();
+        self.apply_limit(now, index);
+        if decision.stop > 0 {
+            let stop = decision.stop as usize;
+            let trimmed = self.scheduler.trim(now, index, stop, &mut self.actions);
+            debug_assert!(trimmed.is_ok(), "{trimmed:?}");
+        }
+        self.touched.push(index);
+        self.settle(now);
+        let there = self.function(index).map_or(0, Function::instances);
+        let lacking = decision.wanted.saturating_sub(there);
+        if lacking > 0 && !load.is_idle() && !is_paused {
+            let until = now + self.settings.ahead;
+            let lacking = lacking as usize;
+            let actions = &mut self.actions;
+            let ordered = self.scheduler.prewarm(now, index, lacking, until, actions);
+            debug_assert!(ordered.is_ok(), "{ordered:?}");
+            self.settle(now);
+        }
+        if is_active || there > 0 {
+            self.watch(now, index);
+        }
+    }
+
+    /// Tells the scheduler how many instances the function may have: none beyond those it has while starts fail.
+    pub(super) fn apply_limit(&mut self, now: Millis, index: FunctionIndex) {
+        let Some(function) = self.function(index) else {
+            return;
+        };
+        let mut limit = function.wanted;
+        if let Some(until) = function.paused_until {
+            limit = limit.min(function.instances());
+            self.look_at(index, until);
+        }
+        let limit = limit as usize;
+        let known = self
+            .scheduler
+            .set_limit(now, index, limit, &mut self.actions);
+        debug_assert!(known.is_ok(), "{known:?}");
+    }
+}

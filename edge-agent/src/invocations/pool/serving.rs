@@ -1,0 +1,321 @@
+//! The life of instances: ordered, ready, serving, idle, gone.
+
+use fdn_core::Millis;
+use fdn_scheduling::invocation::{Action, ContainerId, FunctionIndex, WorkerIndex};
+use fdn_scheduling::scale;
+
+use super::function::{Doing, Row};
+use super::{CallId, Effect, Pool};
+
+impl Pool {
+    /// An instance is ready. False if nobody wants it any more: it is to be stopped.
+    pub fn started(&mut self, now: Millis, container: ContainerId) -> bool {
+        let Some(row) = self.row(container).copied() else {
+            return false;
+        };
+        if !matches!(row.doing, Doing::Loading | Doing::Warming) {
+            return false;
+        }
+        let function = self.functions[row.function.get()]
+            .as_mut()
+            .expect("an instance's function is known");
+        function.live.saw_cold_start(now - row.ordered);
+        self.learn(row.function);
+        let ready = self.scheduler.ready(now, container, &mut self.actions);
+        debug_assert!(ready.is_ok(), "{ready:?}");
+        let function = self.functions[row.function.get()]
+            .as_mut()
+            .expect("an instance's function is known");
+        if row.doing == Doing::Warming {
+            function.warming -= 1;
+            function.idle += 1;
+            self.set(container, Doing::Idle);
+        } else {
+            function.loading -= 1;
+            self.open(now, container);
+        }
+        self.touched.push(row.function);
+        self.settle(now);
+        true
+    }
+
+    /// An instance could not be started, or ended so soon that another would do the same: no other of its function is started
+    /// until `again`.
+    pub fn start_failed(&mut self, now: Millis, container: ContainerId, again: Millis) {
+        let Some(row) = self.row(container).copied() else {
+            return;
+        };
+        if let Some(function) = self.function_mut(row.function) {
+            // Several that fail together count as one.
+            if function.paused_until.is_none_or(|until| until <= now) {
+                function.failures = function.failures.saturating_add(1);
+                function.paused_until = Some(again);
+            }
+        }
+        self.gone(now, container);
+    }
+
+    /// The function of an instance.
+    #[must_use]
+    pub fn function_of(&self, container: ContainerId) -> Option<FunctionIndex> {
+        self.row(container).map(|row| row.function)
+    }
+
+    /// Starts of a function that failed in a row.
+    #[must_use]
+    pub fn failures(&self, function: FunctionIndex) -> u32 {
+        self.function(function).map_or(0, |f| f.failures)
+    }
+
+    /// A call in an instance has ended, after so long inside it if that was measured.
+    pub fn ended(&mut self, now: Millis, container: ContainerId, took: Option<Millis>) {
+        let Some(row) = self.row(container).copied() else {
+            return;
+        };
+        let Doing::Open(running) = row.doing else {
+            return;
+        };
+        let function = self.functions[row.function.get()]
+            .as_mut()
+            .expect("an instance's function is known");
+        function.advance(now);
+        function.running -= 1;
+        if let Some(took) = took {
+            function.live.saw_execution(took);
+            function.failures = 0;
+        }
+        let left = running - 1;
+        self.set(container, Doing::Open(left));
+        if took.is_some() {
+            self.learn(row.function);
+        }
+        let function = self.functions[row.function.get()]
+            .as_mut()
+            .expect("an instance's function is known");
+        // A seat that is free beside others costs nobody anything; an empty instance is the scheduler's, unless these calls
+        // were granted one.
+        if (left > 0 || function.has_granted())
+            && let Some(call) = function.waiting.pop_front()
+        {
+            self.calls.remove(&call);
+            self.seat(now, container, call);
+        }
+        self.close_if_empty(now, container);
+        self.touched.push(row.function);
+        self.settle(now);
+    }
+
+    /// An instance is gone: it crashed, was lost, or must not be used any more.
+    pub fn gone(&mut self, now: Millis, container: ContainerId) {
+        let Some(row) = self.row(container).copied() else {
+            return;
+        };
+        let function = self.functions[row.function.get()]
+            .as_mut()
+            .expect("an instance's function is known");
+        function.advance(now);
+        match row.doing {
+            Doing::Loading => function.loading -= 1,
+            Doing::Warming => function.warming -= 1,
+            Doing::Idle => function.idle -= 1,
+            Doing::Open(running) => {
+                function.running -= running;
+                function.open.retain(|(open, _)| *open != container);
+            }
+        }
+        self.rows[container.slot()] = None;
+        // First, so that a function whose starts fail gets no other one in its place.
+        self.apply_limit(now, row.function);
+        let was_known = self.scheduler.failed(now, container, &mut self.actions);
+        debug_assert!(was_known.is_ok(), "{was_known:?}");
+        self.hurry(now, row.function);
+        self.touched.push(row.function);
+        self.settle(now);
+    }
+
+    /// An instance that runs already is taken in. `None` if there is no room for it: it is to be stopped.
+    pub fn adopt(&mut self, now: Millis, index: FunctionIndex) -> Option<ContainerId> {
+        let adopted = self
+            .scheduler
+            .adopt(now, index, self.worker, &mut self.actions);
+        let container = adopted.ok().flatten()?;
+        // Noted before what the scheduler does with it at once.
+        self.insert(now, index, container, Doing::Idle);
+        self.settle(now);
+        self.row(container).map(|row| row.id)
+    }
+
+    /// Performs an order of the scheduler.
+    pub(super) fn act(&mut self, now: Millis, action: Action) {
+        match action {
+            Action::StartWarm {
+                request, container, ..
+            } => {
+                let Some(row) = self.row(container).copied() else {
+                    return;
+                };
+                self.granted(row.function, request.0);
+                if let Some(function) = self.function_mut(row.function) {
+                    function.idle -= 1;
+                }
+                self.open(now, container);
+                self.touched.push(row.function);
+            }
+            Action::StartCold {
+                request,
+                function,
+                container,
+                worker,
+            } => {
+                self.granted(function, request.0);
+                self.order(now, function, container, worker, Doing::Loading);
+                self.touched.push(function);
+            }
+            Action::Prewarm {
+                function,
+                container,
+                worker,
+            } => self.order(now, function, container, worker, Doing::Warming),
+            Action::Release { container, why, .. } => {
+                let Some(row) = self.row(container).copied() else {
+                    return;
+                };
+                if let Some(function) = self.function_mut(row.function) {
+                    function.idle -= 1;
+                }
+                self.rows[container.slot()] = None;
+                self.effects.push(Effect::Stop { container, why });
+                self.watch(now, row.function);
+            }
+            // No order that interrupts is offered; a token that is lost with its instance is made anew.
+            Action::Interrupt { .. } | Action::Lost { .. } => {}
+        }
+    }
+
+    fn granted(&mut self, index: FunctionIndex, token: u64) {
+        if let Some(function) = self.function_mut(index) {
+            function.tokens.retain(|(waiting, _)| *waiting != token);
+        }
+    }
+
+    fn order(
+        &mut self,
+        now: Millis,
+        function: FunctionIndex,
+        container: ContainerId,
+        worker: WorkerIndex,
+        doing: Doing,
+    ) {
+        self.insert(now, function, container, doing);
+        self.effects.push(Effect::Start {
+            container,
+            function,
+            worker,
+        });
+    }
+
+    fn insert(&mut self, now: Millis, index: FunctionIndex, id: ContainerId, doing: Doing) {
+        let rows = self.rows.len().max(id.slot() + 1);
+        self.rows.resize(rows, None);
+        self.rows[id.slot()] = Some(Row {
+            id,
+            function: index,
+            doing,
+            ordered: now,
+        });
+        if let Some(function) = self.function_mut(index) {
+            match doing {
+                Doing::Loading => function.loading += 1,
+                Doing::Warming => function.warming += 1,
+                Doing::Idle => function.idle += 1,
+                Doing::Open(_) => {}
+            }
+        }
+        self.watch(now, index);
+    }
+
+    fn set(&mut self, container: ContainerId, doing: Doing) {
+        let Some(row) = self.rows[container.slot()].as_mut() else {
+            return;
+        };
+        row.doing = doing;
+        let function = self.functions[row.function.get()]
+            .as_mut()
+            .expect("an instance's function is known");
+        if let Doing::Open(running) = doing {
+            match function
+                .open
+                .iter_mut()
+                .find(|(open, _)| *open == container)
+            {
+                Some((_, runs)) => *runs = running,
+                None => function.open.push((container, running)),
+            }
+        }
+    }
+
+    /// Opens an instance for as many waiting calls as it runs at once. One that nobody waits for is idle at once.
+    fn open(&mut self, now: Millis, container: ContainerId) {
+        self.set(container, Doing::Open(0));
+        let Some(index) = self.row(container).map(|row| row.function) else {
+            return;
+        };
+        while let Some(function) = self.function_mut(index)
+            && function.free_seat_of(container)
+            && let Some(call) = function.waiting.pop_front()
+        {
+            self.calls.remove(&call);
+            self.seat(now, container, call);
+        }
+        self.close_if_empty(now, container);
+    }
+
+    /// Hands a call to an open instance.
+    pub(super) fn seat(&mut self, now: Millis, container: ContainerId, call: CallId) {
+        let Some(Row {
+            doing: Doing::Open(running),
+            function,
+            ..
+        }) = self.row(container).copied()
+        else {
+            unreachable!("calls are handed to open instances only");
+        };
+        self.set(container, Doing::Open(running + 1));
+        if let Some(function) = self.function_mut(function) {
+            function.advance(now);
+            function.running += 1;
+        }
+        self.effects.push(Effect::Assign { call, container });
+    }
+
+    /// Gives an instance that runs nothing back to the scheduler.
+    fn close_if_empty(&mut self, now: Millis, container: ContainerId) {
+        let Some(row) = self.row(container).copied() else {
+            return;
+        };
+        if row.doing != Doing::Open(0) {
+            return;
+        }
+        if let Some(function) = self.function_mut(row.function) {
+            function.open.retain(|(open, _)| *open != container);
+            function.idle += 1;
+        }
+        self.set(container, Doing::Idle);
+        let finished = self.scheduler.finished(now, container, &mut self.actions);
+        debug_assert!(finished.is_ok(), "{finished:?}");
+    }
+
+    /// Tells scheduler and autoscaler the profile as it was measured.
+    fn learn(&mut self, index: FunctionIndex) {
+        let Some(function) = self.function_mut(index) else {
+            return;
+        };
+        let profile = function.live.profile();
+        function.scaler.set_profile(scale::Profile {
+            exec: profile.execution(),
+            cold: profile.cold_start(),
+        });
+        let known = self.scheduler.set_profile(index, profile);
+        debug_assert!(known.is_ok(), "{known:?}");
+    }
+}

@@ -1,0 +1,274 @@
+//! A world around the pool: starts take a while, fail or succeed, instances crash, calls end when the script says.
+
+mod examples;
+mod properties;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fdn_core::{MebiBytes, Millis};
+use fdn_scheduling::invocation::{
+    ContainerId, Fixed, FunctionIndex, KeepAlive, Order, Profile, QueueLimits, Settings, Why,
+};
+use fdn_scheduling::scale;
+
+use super::*;
+
+fn ms(value: f64) -> Millis {
+    Millis::new(value)
+}
+
+/// What was seen of one instance.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    function: Option<FunctionIndex>,
+    ready: bool,
+    calls: BTreeSet<CallId>,
+}
+
+/// A pool, and what a checker that knows nothing of it has seen.
+struct World {
+    pool: Pool,
+    now: f64,
+    functions: Vec<(FunctionIndex, u32, u64)>,
+    /// Instances that are being started.
+    starting: Vec<ContainerId>,
+    live: BTreeMap<ContainerId, Seen>,
+    waiting: BTreeSet<CallId>,
+    /// Which calls were handed to an instance, in order.
+    served: Vec<CallId>,
+    stopped: Vec<(ContainerId, Why)>,
+    memory: u64,
+}
+
+struct Shape {
+    execution: f64,
+    cold: f64,
+    memory: u64,
+    concurrency: u32,
+}
+
+fn settings(order: Order) -> PoolSettings {
+    PoolSettings {
+        scheduler: Settings {
+            order,
+            queue_or_cold: true,
+            queue: QueueLimits {
+                total: 10_000,
+                per_function: 10_000,
+            },
+            ..Settings::default()
+        },
+        reaction: ms(5.0),
+        interval: ms(1000.0),
+        ahead: ms(60_000.0),
+    }
+}
+
+impl World {
+    fn new(memory: u64, shapes: &[Shape]) -> Self {
+        let keep = Box::new(Fixed::new(ms(600_000.0)));
+        Self::with(settings(Order::FuncSched), keep, memory, shapes)
+    }
+
+    fn with(
+        settings: PoolSettings,
+        keep: Box<dyn KeepAlive>,
+        memory: u64,
+        shapes: &[Shape],
+    ) -> Self {
+        let mut pool = Pool::new(settings, keep).expect("valid settings");
+        pool.capacity(ms(0.0), MebiBytes(memory));
+        let functions = shapes
+            .iter()
+            .map(|shape| {
+                let profile =
+                    Profile::new(ms(shape.execution), ms(shape.cold), MebiBytes(shape.memory));
+                let known = Known {
+                    profile: profile.expect("valid"),
+                    concurrency: shape.concurrency,
+                    scale: scale::Settings {
+                        concurrency: f64::from(shape.concurrency),
+                        ..scale::Settings::default()
+                    },
+                };
+                let index = pool.register(known).expect("room");
+                (index, shape.concurrency, shape.memory)
+            })
+            .collect();
+        Self {
+            pool,
+            now: 0.0,
+            functions,
+            starting: Vec::new(),
+            live: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            served: Vec::new(),
+            stopped: Vec::new(),
+            memory,
+        }
+    }
+
+    fn at(&self) -> Millis {
+        ms(self.now)
+    }
+
+    fn arrive(&mut self, function: usize) -> CallId {
+        let index = self.functions[function].0;
+        let call = self.pool.arrive(self.at(), index).expect("room to wait");
+        assert!(self.waiting.insert(call), "a new name for every call");
+        self.look();
+        call
+    }
+
+    /// Time passes, with every tick that falls into it.
+    fn pass(&mut self, span: f64) {
+        let end = self.now + span;
+        while let Some(tick) = self.pool.next_tick()
+            && tick.get() <= end
+        {
+            self.now = self.now.max(tick.get());
+            self.pool.tick(self.at());
+            self.look();
+        }
+        self.now = end;
+    }
+
+    fn start(&mut self, which: usize) -> ContainerId {
+        let container = self.starting.remove(which);
+        assert!(self.pool.started(self.at(), container), "it was ordered");
+        self.live.get_mut(&container).expect("ordered").ready = true;
+        self.look();
+        container
+    }
+
+    fn fail_start(&mut self, which: usize, pause: f64) {
+        let container = self.starting.remove(which);
+        self.live.remove(&container);
+        let again = ms(self.now + pause);
+        self.pool.start_failed(self.at(), container, again);
+        self.look();
+    }
+
+    fn end(&mut self, container: ContainerId) {
+        let seen = self.live.get_mut(&container).expect("alive");
+        seen.calls.pop_first().expect("it runs a call");
+        self.pool.ended(self.at(), container, Some(ms(1.0)));
+        self.look();
+    }
+
+    /// An instance dies; its calls come back.
+    fn crash(&mut self, container: ContainerId) {
+        let seen = self.live.remove(&container).expect("alive");
+        self.starting.retain(|starting| *starting != container);
+        self.pool.gone(self.at(), container);
+        self.look();
+        for _ in seen.calls {
+            let function = seen.function.expect("known");
+            let call = self.pool.come_back(self.at(), function).expect("known");
+            self.waiting.insert(call);
+            self.look();
+        }
+    }
+
+    fn leave(&mut self, call: CallId) {
+        assert!(self.pool.leave(self.at(), call), "it waits");
+        self.waiting.remove(&call);
+        self.look();
+    }
+
+    fn busy(&self) -> Vec<ContainerId> {
+        let busy = self.live.iter().filter(|(_, seen)| !seen.calls.is_empty());
+        busy.map(|(container, _)| *container).collect()
+    }
+
+    fn ready(&self) -> Vec<ContainerId> {
+        let ready = self.live.iter().filter(|(_, seen)| seen.ready);
+        ready.map(|(container, _)| *container).collect()
+    }
+
+    /// Does what the pool wants done and checks what must always hold.
+    fn look(&mut self) {
+        for effect in self.pool.take_effects() {
+            match effect {
+                Effect::Start {
+                    container,
+                    function,
+                    ..
+                } => {
+                    self.starting.push(container);
+                    let seen = Seen {
+                        function: Some(function),
+                        ..Seen::default()
+                    };
+                    assert!(self.live.insert(container, seen).is_none());
+                }
+                Effect::Assign { call, container } => {
+                    assert!(self.waiting.remove(&call), "{call:?} is served once");
+                    let seen = self.live.get_mut(&container).expect("alive");
+                    assert!(seen.ready, "calls are handed to instances that answer");
+                    seen.calls.insert(call);
+                    self.served.push(call);
+                }
+                Effect::Stop { container, why } => {
+                    let seen = self.live.remove(&container).expect("alive");
+                    assert!(
+                        seen.ready && seen.calls.is_empty(),
+                        "only idle ones are stopped"
+                    );
+                    self.stopped.push((container, why));
+                }
+            }
+        }
+        self.check();
+    }
+
+    fn check(&self) {
+        let mut held = 0;
+        for (index, concurrency, memory) in &self.functions {
+            let of = |seen: &&Seen| seen.function == Some(*index);
+            let all: Vec<&Seen> = self.live.values().filter(of).collect();
+            let counts = self.pool.counts(*index);
+            let instances = counts.starting + counts.open + counts.idle;
+            assert_eq!(instances as usize, all.len());
+            let running: usize = all.iter().map(|seen| seen.calls.len()).sum();
+            assert_eq!(counts.running as usize, running);
+            assert!(
+                all.iter()
+                    .all(|seen| seen.calls.len() <= *concurrency as usize)
+            );
+            let open = all.iter().filter(|seen| !seen.calls.is_empty()).count();
+            assert_eq!(counts.open as usize, open);
+            held += memory * all.len() as u64;
+        }
+        assert_eq!(self.pool.waiting(), self.waiting.len());
+        assert_eq!(self.pool.held(), MebiBytes(held));
+        assert!(held <= self.memory, "{held} of {}", self.memory);
+    }
+
+    /// Everything goes well from now on, until nobody waits.
+    fn drain(&mut self) {
+        for _ in 0..100_000 {
+            if self.waiting.is_empty() && self.starting.is_empty() {
+                return;
+            }
+            while !self.starting.is_empty() {
+                self.start(0);
+            }
+            for container in self.busy() {
+                while self
+                    .live
+                    .get(&container)
+                    .is_some_and(|seen| !seen.calls.is_empty())
+                {
+                    self.end(container);
+                }
+            }
+            self.pass(50.0);
+        }
+        panic!(
+            "{} calls wait for ever: {:?}",
+            self.waiting.len(),
+            self.pool
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! What is counted about instances and those who wait for them.
+
+use prometheus::{Histogram, IntCounterVec, IntGaugeVec};
+
+use super::{LATENCY, Maker};
+
+/// Metrics of instances in containers and pods.
+#[derive(Clone, Debug)]
+pub struct InstanceMetrics {
+    /// Instances by state: `starting`, `open`, `idle`.
+    pub instances: IntGaugeVec,
+    /// Calls by state: `running`, `waiting`.
+    pub calls: IntGaugeVec,
+    /// Starts by result.
+    pub starts: IntCounterVec,
+    /// From the order to start an instance until it answered.
+    pub cold_start: Histogram,
+    /// How long calls waited for an instance.
+    pub wait: Histogram,
+    /// Instances stopped, by why.
+    pub stops: IntCounterVec,
+    /// Instances that ended without being told to, by how.
+    pub lost: IntCounterVec,
+    /// Calls made again, by why.
+    pub retries: IntCounterVec,
+    /// Memory and CPU that are held, by whom.
+    pub held: IntGaugeVec,
+}
+
+impl InstanceMetrics {
+    pub(super) fn new(make: &Maker) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            instances: make.gauges("instances", "Instances by state.", &["state"])?,
+            calls: make.gauges(
+                "instance_calls",
+                "Calls in instances, and calls that wait for one.",
+                &["state"],
+            )?,
+            starts: make.counters(
+                "instance_starts_total",
+                "Starts of instances.",
+                &["result"],
+            )?,
+            cold_start: make.histogram(
+                "instance_cold_start_seconds",
+                "From the order to start an instance until it answered.",
+                &LATENCY,
+            )?,
+            wait: make.histogram(
+                "instance_wait_seconds",
+                "How long calls waited for an instance.",
+                &LATENCY,
+            )?,
+            stops: make.counters("instance_stops_total", "Instances stopped.", &["why"])?,
+            lost: make.counters(
+                "instance_lost_total",
+                "Instances that ended or stopped answering by themselves.",
+                &["reason"],
+            )?,
+            retries: make.counters("call_retries_total", "Calls made again.", &["reason"])?,
+            held: make.gauges(
+                "held",
+                "What is held of the node: memory in MiB by calls and instances, CPU in thousandths of a core by instances.",
+                &["what"],
+            )?,
+        })
+    }
+}

@@ -1,0 +1,191 @@
+//! Bursts of calls from nothing, after every instance was killed, and over a slow link: every call ends 200.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fdn_core::DurationMs;
+use fdn_core::manifest::{Manifest, RuntimeKind};
+use fdn_edge_agent::Agent;
+use fdn_instances::Runtime;
+use fdn_instances::fake::{FakeEngine, FakeProgram};
+use fdn_testkit::{components, wait};
+
+use crate::support::Network;
+use crate::support::link::Far;
+
+const BURST: usize = 50;
+
+/// A manifest of a container.
+pub(crate) fn container() -> Manifest {
+    Manifest {
+        runtime: RuntimeKind::Docker,
+        timeout: DurationMs::from_secs(60),
+        cpu_milli: fdn_core::MilliCpu(10),
+        expected: DurationMs::from_millis(20),
+        ..Manifest::default()
+    }
+}
+
+/// A fake engine with an image of this name, whose octets are its name.
+pub(crate) fn engine(name: &str, program: FakeProgram) -> Arc<FakeEngine> {
+    let engine = FakeEngine::new();
+    engine.add_image(name, program);
+    engine.delay_starts(Duration::from_millis(80));
+    engine
+}
+
+pub(crate) fn runtime(engine: &Arc<FakeEngine>, node: &str) -> Arc<dyn Runtime> {
+    engine.runtime(
+        "eu-west".parse().expect("cluster"),
+        node.parse().expect("node"),
+    )
+}
+
+/// Makes so many calls at once; how many ended 200, and what the others were.
+pub(crate) async fn burst(
+    network: &Network,
+    agent: &Agent,
+    app: &str,
+    count: usize,
+) -> (usize, Vec<String>) {
+    let calls = (0..count).map(|_| async {
+        let answer = network.get(agent, app, "/").send().await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|error| error.to_string())?;
+        if status == 200 {
+            Ok(())
+        } else {
+            Err(format!("{status}: {text}"))
+        }
+    });
+    let results = futures::future::join_all(calls).await;
+    let (good, bad): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+    (
+        good.len(),
+        bad.into_iter().filter_map(Result::err).collect(),
+    )
+}
+
+/// Deploys the image and waits until the node has it.
+pub(crate) async fn deployed(network: &Network, app: &str, image: &str, manifest: Manifest) {
+    let revision = network.deploy(app, 1, image.as_bytes(), manifest).await;
+    let ready = |phase: &fdn_core::message::AppPhase| *phase == fdn_core::message::AppPhase::Ready;
+    network.until_phase(app, revision, ready).await;
+}
+
+fn thumbs() -> FakeProgram {
+    FakeProgram::new(|_, _| async {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        http::Response::new(fdn_instances::full_body("thumb"))
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_from_zero_after_a_kill_and_over_a_slow_link() {
+    let network = Network::start().await;
+    let mut good = 0;
+    let near = engine("thumbs", thumbs());
+    let agent = network
+        .agent_with(network.settings("near-1"), runtime(&near, "near-1"))
+        .await;
+    deployed(&network, "thumbs", "thumbs", container()).await;
+    for round in ["from zero", "after kill -9 of every instance"] {
+        if round != "from zero" {
+            assert!(near.crash_all() > 0);
+        }
+        let (served, others) = burst(&network, &agent, "thumbs", BURST).await;
+        assert!(others.is_empty(), "{round}: {others:?}");
+        good += served;
+    }
+    agent.stop().await;
+    let far = engine("thumbs", thumbs());
+    let near_end = far.runtime(
+        "eu-west".parse().expect("cluster"),
+        "far-1".parse().expect("node"),
+    );
+    let link = Arc::new(Far {
+        near: near_end,
+        delay: Duration::from_millis(75),
+    });
+    let agent = network.agent_with(network.settings("far-1"), link).await;
+    network.until_text(&agent, "thumbs", "thumb").await;
+    assert!(far.crash_all() > 0);
+    let (served, others) = burst(&network, &agent, "thumbs", BURST).await;
+    assert!(others.is_empty(), "150 ms link: {others:?}");
+    good += served;
+    assert_eq!(good, 150);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_are_killed_again_and_again_under_calls() {
+    let network = Network::start().await;
+    let engine = engine("thumbs", thumbs());
+    let agent = network
+        .agent_with(network.settings("eu-west-1"), runtime(&engine, "eu-west-1"))
+        .await;
+    deployed(&network, "thumbs", "thumbs", container()).await;
+    let calls = async {
+        for _ in 0..6 {
+            let (_, others) = burst(&network, &agent, "thumbs", BURST).await;
+            assert!(others.is_empty(), "{others:?}");
+        }
+    };
+    let kills = async {
+        loop {
+            // While a call is on its way, before, and after.
+            tokio::time::sleep(Duration::from_millis(130)).await;
+            engine.crash_all();
+        }
+    };
+    tokio::select! {
+        () = calls => {}
+        () = kills => {}
+    }
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn components_from_zero_after_their_sandboxes_are_gone_and_while_they_are_replaced() {
+    let network = Network::start().await;
+    let mut settings = network.settings("eu-west-1");
+    settings.apps.warm_call = false;
+    let machine = fdn_edge_agent::artifacts::Machine::new(&settings.runtime).expect("an engine");
+    let engine = machine.engine.clone();
+    let broker = Arc::clone(&network.broker);
+    let agent = Agent::start_on(settings, broker, machine)
+        .await
+        .expect("it starts");
+    let manifest = Manifest {
+        reuse: 1000,
+        ..Manifest::default()
+    };
+    // Nothing is fetched or compiled yet: all calls are held.
+    let hello = components::hello("hi");
+    network
+        .deploy_where("hello", 1, &hello, manifest.clone(), false)
+        .await;
+    wait::until("the route", async || {
+        let answer = network.get(&agent, "hello", "/").send().await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        if answer.status() == 404 {
+            Err("not known yet".to_owned())
+        } else {
+            Ok(())
+        }
+    })
+    .await;
+    let (from_zero, others) = burst(&network, &agent, "hello", BURST).await;
+    assert!(others.is_empty(), "{others:?}");
+    engine.drop_idle();
+    let (after, others) = burst(&network, &agent, "hello", BURST).await;
+    assert!(others.is_empty(), "{others:?}");
+    // A new version arrives while calls run.
+    let again = components::hello("hi again");
+    let replace = network.deploy_where("hello", 2, &again, manifest, true);
+    let (during, _) = tokio::join!(burst(&network, &agent, "hello", BURST), replace);
+    assert!(during.1.is_empty(), "{:?}", during.1);
+    assert_eq!(from_zero + after + during.0, 150);
+    agent.stop().await;
+}

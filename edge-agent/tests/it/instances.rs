@@ -1,0 +1,328 @@
+//! Functions in instances, through the whole agent: what is made again, what is refused, how the number follows the load, and what is
+//! told when instances do not start.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use fdn_core::manifest::Manifest;
+use fdn_core::{ByteSize, DurationMs, ErrorCode, MilliCpu};
+use fdn_instances::fake::{AtStart, FakeProgram};
+use fdn_instances::{Exit, full_body};
+use fdn_testkit::wait;
+
+use crate::bursts::{burst, container, deployed, engine, runtime};
+use crate::support::{Network, problem};
+
+/// Dies while it answers the first calls; then answers with how often it was called.
+fn dying(times: usize) -> (FakeProgram, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    let program = FakeProgram::new(move |context, _| {
+        let call = seen.fetch_add(1, Ordering::Relaxed);
+        async move {
+            if call < times {
+                context.exit(Exit::ended(137));
+                std::future::pending::<()>().await;
+            }
+            http::Response::new(full_body(call.to_string()))
+        }
+    });
+    (program, calls)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_may_have_been_seen_is_made_again_only_where_that_is_safe() {
+    let network = Network::start().await;
+    let (once, once_calls) = dying(1);
+    let (twice, _) = dying(2);
+    let (declared, _) = dying(1);
+    let engine = engine("once", once);
+    engine.add_image("twice", twice);
+    engine.add_image("declared", declared);
+    let agent = network
+        .agent_with(network.settings("eu-west-1"), runtime(&engine, "eu-west-1"))
+        .await;
+    deployed(&network, "once", "once", container()).await;
+    deployed(&network, "twice", "twice", container()).await;
+    let idempotent = Manifest {
+        idempotent: true,
+        ..container()
+    };
+    deployed(&network, "declared", "declared", idempotent).await;
+    let answer = network.post(&agent, "once", "/").body("x").send().await;
+    let answer = answer.expect("an answer");
+    assert_eq!(problem(answer).await.code, ErrorCode::InstanceLost);
+    assert_eq!(
+        once_calls.load(Ordering::Relaxed),
+        1,
+        "a POST is not made twice"
+    );
+    let answer = network
+        .get(&agent, "twice", "/")
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(answer.text().await.expect("text"), "2", "a GET is");
+    let answer = network.post(&agent, "declared", "/").body("x").send().await;
+    assert_eq!(answer.expect("an answer").text().await.expect("text"), "1");
+    let retries = network.metric(&agent, "fdn_agent_call_retries_total").await;
+    assert_eq!(retries, Some(3.0));
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_are_sent_again_up_to_the_bound_and_streamed_beyond() {
+    let network = Network::start().await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    let echo = FakeProgram::new(move |context, request| {
+        let first = seen.fetch_add(1, Ordering::Relaxed) == 0;
+        async move {
+            if first {
+                context.exit(Exit::ended(1));
+                std::future::pending::<()>().await;
+            }
+            http::Response::new(request.into_body())
+        }
+    });
+    let engine = engine("echo", echo);
+    let mut settings = network.settings("eu-west-1");
+    settings.instances.replay_body = ByteSize::from_bytes(64 << 10);
+    let agent = network
+        .agent_with(settings, runtime(&engine, "eu-west-1"))
+        .await;
+    deployed(&network, "echo", "echo", container()).await;
+    for size in [64 << 10, 8 << 20] {
+        let body = vec![b'x'; size];
+        let url = format!("http://{}/", agent.gateway_address());
+        let request = network.client.put(url).header("host", "echo.fn.test");
+        let answer = request.body(body.clone()).send().await.expect("an answer");
+        assert_eq!(answer.status(), 200, "{size}");
+        assert_eq!(answer.bytes().await.expect("body"), body, "{size}");
+    }
+    assert_eq!(
+        calls.load(Ordering::Relaxed),
+        3,
+        "the first one was made again"
+    );
+    let too_large = vec![b'x'; 11 << 20];
+    let answer = network
+        .post(&agent, "echo", "/")
+        .body(too_large)
+        .send()
+        .await;
+    assert_eq!(
+        problem(answer.expect("an answer")).await.code,
+        ErrorCode::BodyTooLarge
+    );
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_calls_while_instances_go_from_0_to_20_to_0() {
+    let network = Network::start().await;
+    let slow = FakeProgram::new(|_, _| async {
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        http::Response::new(full_body("done"))
+    });
+    let engine = engine("slow", slow);
+    let mut settings = network.settings("eu-west-1");
+    settings.capacity.cpu_milli = MilliCpu(200);
+    settings.scale.stable = DurationMs::from_millis(600);
+    settings.scale.panic = DurationMs::from_millis(100);
+    settings.scale.interval = DurationMs::from_millis(50);
+    settings.instances.keep = DurationMs::from_millis(300);
+    let agent = network
+        .agent_with(settings, runtime(&engine, "eu-west-1"))
+        .await;
+    deployed(&network, "slow", "slow", container()).await;
+    let mut served = 0;
+    let mut most = 0;
+    for count in [10, 40, 250, 250, 250, 150, 40, 10] {
+        let (good, others) = burst(&network, &agent, "slow", count).await;
+        assert!(others.is_empty(), "{others:?}");
+        served += good;
+        most = most.max(engine.alive().len());
+    }
+    assert_eq!(served, 1000);
+    assert_eq!(
+        most, 20,
+        "200 thousandths of a core are 20 instances, and no more"
+    );
+    wait::until("the last instance to go", async || {
+        match engine.alive().len() {
+            0 => Ok(()),
+            left => Err(format!("{left} instances")),
+        }
+    })
+    .await;
+    wait::until("what they held to be free", async || {
+        let line = r#"fdn_agent_held{node="eu-west-1",what="cpu_of_instances"}"#;
+        match network.metric(&agent, line).await {
+            Some(0.0) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert_eq!(
+        network.text(&agent, "slow").await,
+        "done",
+        "and from zero again"
+    );
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_whose_instances_do_not_start_is_degraded_with_the_reason() {
+    let network = Network::start().await;
+    let broken =
+        FakeProgram::text("never").at_start(AtStart::Exits(Exit::ended(3)), &["no config"]);
+    let engine = engine("broken", broken);
+    let mut settings = network.settings("eu-west-1");
+    settings.instances.wait = DurationMs::from_millis(400);
+    settings.instances.retry_first = DurationMs::from_millis(20);
+    let agent = network
+        .agent_with(settings, runtime(&engine, "eu-west-1"))
+        .await;
+    deployed(&network, "broken", "broken", container()).await;
+    let answer = network
+        .get(&agent, "broken", "/")
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(answer.headers()["retry-after"], "1");
+    assert_eq!(problem(answer).await.code, ErrorCode::NotReady);
+    let status = network
+        .until_status(|status| status.apps.iter().any(|app| app.degraded.is_some()))
+        .await;
+    let degraded = status.apps[0].degraded.clone().expect("degraded");
+    assert!(
+        degraded.contains("status 3") && degraded.ends_with("\nno config"),
+        "{degraded}"
+    );
+    engine.add_image("broken", FakeProgram::text("repaired"));
+    assert_eq!(network.text(&agent, "broken").await, "repaired");
+    network
+        .until_status(|status| status.apps.iter().all(|app| app.degraded.is_none()))
+        .await;
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beyond_the_bounds_calls_are_told_to_come_again() {
+    let network = Network::start().await;
+    let engine = engine("hello", FakeProgram::text("hi"));
+    let mut settings = network.settings("eu-west-1");
+    settings.instances.waiting = 3;
+    settings.queue.per_function = 2;
+    let agent = network
+        .agent_with(settings, runtime(&engine, "eu-west-1"))
+        .await;
+    deployed(&network, "hello", "hello", container()).await;
+    deployed(&network, "other", "hello", container()).await;
+    engine.hold_starts();
+    let call = |app: &'static str| network.get(&agent, app, "/").send();
+    let waiting = [call("hello"), call("hello"), call("other")].map(|call| tokio::spawn(call));
+    wait::until("three calls to wait", async || {
+        let waiting = network.metric(
+            &agent,
+            r#"fdn_agent_instance_calls{node="eu-west-1",state="waiting"}"#,
+        );
+        match waiting.await {
+            Some(3.0) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    let answer = call("hello").await.expect("an answer");
+    assert_eq!(
+        (answer.status().as_u16(), &answer.headers()["retry-after"]),
+        (429, &"1".parse().expect("value"))
+    );
+    assert_eq!(problem(answer).await.code, ErrorCode::TooManyRequests);
+    let answer = call("other").await.expect("an answer");
+    assert_eq!(answer.status(), 503);
+    assert_eq!(problem(answer).await.code, ErrorCode::Overloaded);
+    engine.release_starts();
+    for call in waiting {
+        assert_eq!(
+            call.await.expect("a call").expect("an answer").status(),
+            200
+        );
+    }
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_run_as_many_calls_as_the_manifest_says_and_evict_each_other() {
+    let network = Network::start().await;
+    let running = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let (now, top) = (Arc::clone(&running), Arc::clone(&most));
+    let counting = FakeProgram::new(move |_, _| {
+        let (now, top) = (Arc::clone(&now), Arc::clone(&top));
+        async move {
+            top.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            now.fetch_sub(1, Ordering::Relaxed);
+            http::Response::new(full_body("counted"))
+        }
+    });
+    let engine = engine("counting", counting);
+    engine.add_image("other", FakeProgram::text("other"));
+    let mut settings = network.settings("eu-west-1");
+    // Room for one instance of either.
+    settings.capacity.cpu_milli = MilliCpu(15);
+    let agent = network
+        .agent_with(settings, runtime(&engine, "eu-west-1"))
+        .await;
+    let four = Manifest {
+        concurrency: 4,
+        ..container()
+    };
+    deployed(&network, "counting", "counting", four).await;
+    deployed(&network, "other", "other", container()).await;
+    for app in ["counting", "other", "counting"] {
+        let (good, others) = burst(&network, &agent, app, 20).await;
+        assert_eq!((good, others), (20, Vec::new()), "{app}");
+        assert_eq!(engine.alive().len(), 1, "one evicts the other");
+    }
+    assert_eq!(most.load(Ordering::Relaxed), 4);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_version_takes_over_without_a_failed_call_and_an_agent_finds_its_instances_again() {
+    let network = Network::start().await;
+    let engine = engine("one", FakeProgram::text("one"));
+    engine.add_image("two", FakeProgram::text("two"));
+    let settings = network.settings("eu-west-1");
+    let agent = network
+        .agent_with(settings.clone(), runtime(&engine, "eu-west-1"))
+        .await;
+    deployed(&network, "app", "one", container()).await;
+    assert_eq!(network.text(&agent, "app").await, "one");
+    let replace = network.deploy("app", 2, b"two", container());
+    let calls = async {
+        for _ in 0..10 {
+            let (_, others) = burst(&network, &agent, "app", 20).await;
+            assert!(others.is_empty(), "{others:?}");
+        }
+    };
+    tokio::join!(replace, calls);
+    network.until_text(&agent, "app", "two").await;
+    let before = engine.alive();
+    let starts = engine.starts();
+    agent.stop().await;
+    assert!(
+        engine.alive().iter().any(|alive| before.contains(alive)),
+        "instances outlive the agent"
+    );
+    let agent = network
+        .agent_with(settings, runtime(&engine, "eu-west-1"))
+        .await;
+    network.until_text(&agent, "app", "two").await;
+    assert_eq!(engine.starts(), starts, "what ran serves on");
+    agent.stop().await;
+}

@@ -1,0 +1,124 @@
+//! A runtime that is far away: every order and every call takes a while to get there, and the answer as long to come back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fdn_instances::{
+    CallFailure, Capabilities, Collected, Description, Exit, Image, Instance, InstanceError,
+    InstanceState, Kind, LogLine, Owner, Request, Response, Runtime, RuntimeError, StartError,
+    StartSpec,
+};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+/// A runtime behind a link with this delay each way.
+#[derive(Debug)]
+pub(crate) struct Far<R> {
+    pub(crate) near: R,
+    pub(crate) delay: Duration,
+}
+
+#[derive(Debug)]
+struct FarInstance {
+    near: Arc<dyn Instance>,
+    delay: Duration,
+}
+
+#[async_trait]
+impl<R: Runtime> Runtime for Far<Arc<R>> {
+    fn kind(&self) -> Kind {
+        self.near.kind()
+    }
+
+    fn owner(&self) -> &Owner {
+        self.near.owner()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.near.capabilities()
+    }
+
+    async fn check(&self) -> Result<(), RuntimeError> {
+        self.near.check().await
+    }
+
+    async fn prepare(&self, image: &Image) -> Result<(), StartError> {
+        self.near.prepare(image).await
+    }
+
+    async fn start(&self, spec: StartSpec) -> Result<Arc<dyn Instance>, StartError> {
+        sleep(self.delay).await;
+        let near = self.near.start(spec).await;
+        sleep(self.delay).await;
+        Ok(Arc::new(FarInstance {
+            near: near?,
+            delay: self.delay,
+        }))
+    }
+
+    async fn adopt(&self) -> Result<Vec<Arc<dyn Instance>>, RuntimeError> {
+        self.near.adopt().await
+    }
+
+    async fn collect(&self) -> Result<Collected, RuntimeError> {
+        self.near.collect().await
+    }
+}
+
+#[async_trait]
+impl Instance for FarInstance {
+    fn description(&self) -> &Description {
+        self.near.description()
+    }
+
+    fn state(&self) -> watch::Receiver<InstanceState> {
+        // What happens there is known here as late as everything else.
+        let mut near = self.near.state();
+        let (here, state) = watch::channel(near.borrow().clone());
+        let delay = self.delay;
+        tokio::spawn(async move {
+            loop {
+                let changed = tokio::select! {
+                    changed = near.changed() => changed.is_ok(),
+                    () = here.closed() => false,
+                };
+                if !changed {
+                    return;
+                }
+                sleep(delay).await;
+                let now = near.borrow_and_update().clone();
+                let is_over = now.exit().is_some();
+                here.send_replace(now);
+                if is_over {
+                    return;
+                }
+            }
+        });
+        state
+    }
+
+    async fn call(&self, request: Request) -> Result<Response, CallFailure> {
+        sleep(self.delay).await;
+        let answer = self.near.call(request).await;
+        sleep(self.delay).await;
+        answer
+    }
+
+    async fn pause(&self) -> Result<(), InstanceError> {
+        self.near.pause().await
+    }
+
+    async fn resume(&self) -> Result<(), InstanceError> {
+        self.near.resume().await
+    }
+
+    async fn stop(&self, grace: Duration) -> Result<Exit, InstanceError> {
+        sleep(self.delay).await;
+        self.near.stop(grace).await
+    }
+
+    fn log_tail(&self) -> Vec<LogLine> {
+        self.near.log_tail()
+    }
+}

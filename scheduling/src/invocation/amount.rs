@@ -1,0 +1,116 @@
+//! How many containers a function has, where that is decided outside: by an autoscaler, or by what was found running.
+
+use fdn_core::Millis;
+
+use super::container::State;
+use super::event::{Action, Why};
+use super::id::{ContainerId, FunctionIndex, WorkerIndex};
+use super::keep_alive::Keep;
+use super::refusal::Refusal;
+use super::scheduler::Scheduler;
+
+impl Scheduler {
+    /// From now on no container of the function is loaded for an invocation while it has this many: its invocations wait for
+    /// those it has, and block nobody. Containers beyond that stay; [`Self::trim`] removes idle ones.
+    ///
+    /// # Errors
+    /// When the function is not known.
+    pub fn set_limit(
+        &mut self,
+        now: Millis,
+        function: FunctionIndex,
+        limit: usize,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), Refusal> {
+        self.check_function(function)?;
+        self.advance(now);
+        let row = &mut self.functions[function.get()];
+        row.limit = limit;
+        if row.containers < limit {
+            self.queue.uncap(function);
+        }
+        self.dispatch(actions);
+        Ok(())
+    }
+
+    /// Loads up to `count` containers that nobody waits for yet, where memory is free, and keeps each at least until then.
+    /// Returns how many are loaded.
+    ///
+    /// # Errors
+    /// When the function is not known.
+    pub fn prewarm(
+        &mut self,
+        now: Millis,
+        function: FunctionIndex,
+        count: usize,
+        until: Millis,
+        actions: &mut Vec<Action>,
+    ) -> Result<usize, Refusal> {
+        self.check_function(function)?;
+        self.advance(now);
+        let mut loaded = 0;
+        while loaded < count && self.load_ahead(function, State::Warming, actions) {
+            loaded += 1;
+        }
+        let kept = &mut self.functions[function.get()].reload_until;
+        *kept = (*kept).max(until);
+        Ok(loaded)
+    }
+
+    /// Releases up to `count` idle containers of a function, the least recently used first. Returns how many.
+    ///
+    /// # Errors
+    /// When the function is not known.
+    pub fn trim(
+        &mut self,
+        now: Millis,
+        function: FunctionIndex,
+        count: usize,
+        actions: &mut Vec<Action>,
+    ) -> Result<usize, Refusal> {
+        self.check_function(function)?;
+        self.advance(now);
+        let mut released = 0;
+        while released < count
+            && let Some((_, row)) = self.functions[function.get()].idle.last()
+        {
+            self.release(row, Why::Surplus, actions);
+            released += 1;
+        }
+        if released > 0 {
+            self.dispatch(actions);
+        }
+        Ok(released)
+    }
+
+    /// A container that was loaded by somebody else is here, warm and idle. `None` where its worker has no room for it: it is to
+    /// be removed.
+    ///
+    /// # Errors
+    /// When function or worker are not known.
+    pub fn adopt(
+        &mut self,
+        now: Millis,
+        function: FunctionIndex,
+        worker: WorkerIndex,
+        actions: &mut Vec<Action>,
+    ) -> Result<Option<ContainerId>, Refusal> {
+        self.check_function(function)?;
+        self.check_worker(worker)?;
+        self.advance(now);
+        let memory = self.queue.profile(function).memory().get();
+        if !self.workers.fits(worker.raw(), memory) {
+            return Ok(None);
+        }
+        let row = self.load(function, worker.raw(), memory, State::Warming);
+        let container = self.containers.id(row);
+        self.mark_used(row);
+        let keep = match self.keep_alive.turned_idle(self.now, function) {
+            Keep::Until(until) => Keep::Until(until),
+            Keep::Reload { until, .. } => Keep::Until(until),
+        };
+        self.turn_idle(row, keep, actions);
+        self.dispatch(actions);
+        Ok(Some(container))
+    }
+}
