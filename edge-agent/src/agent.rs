@@ -502,6 +502,8 @@ fn devices(settings: &Settings, metrics: &Metrics) -> Result<Devices, Error> {
         boot: boot.trim().to_owned(),
         now: fdn_service::now,
     })?)
+}
+
 /// Why a node does not take new work.
 const fn why(work: Work) -> &'static str {
     match work {

@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use fdn_bus::SharedBroker;
 use fdn_core::message::{AppObserved, Envelope, Message, NodeStatus, RttReport};
-use fdn_core::{
-    ClusterId, GeoPoint, MessageId, MilliCpu, Millis, NodeId, RegionName, Resources,
-};
+use fdn_core::{ClusterId, GeoPoint, MessageId, MilliCpu, Millis, NodeId, RegionName, Resources};
 use fdn_devices::Devices;
 use fdn_runtime::Engine;
 use fdn_service::CancellationToken;
