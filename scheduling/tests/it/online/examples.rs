@@ -410,6 +410,24 @@ fn a_speed_that_changes_moves_what_is_expected() {
     assert_eq!(actions, [bind(run(next, 0, 0), 0, 2.0)]);
 }
 
+/// What has run at one speed is not counted again at the next.
+#[test]
+fn a_speed_that_changes_twice_counts_each_stretch_of_time_once() {
+    for (work, chosen) in [(1.6, 0), (2.4, 1)] {
+        let mut machine = machine(Settings::late_fifo(), &pair());
+        let (job, _) = send(&mut machine, 0.0, &chain(&[(12.0, 0)]));
+        tell(&mut machine, 0.0, Event::Delivered(run(job, 0, 0)));
+        // On b, 4 of 12 are done at 2 and 6 at 4: at four times the speed the rest ends at 5.5.
+        for (now, speed) in [(2.0, 1.0), (4.0, 4.0)] {
+            let change = Event::SpeedChanged(ClusterIndex::new(1), Speed::new(speed));
+            tell(&mut machine, now, change);
+        }
+        // 4 + work on a, or 5.5 + work / 4 on b: equal for 2.
+        let (next, actions) = send(&mut machine, 4.0, &chain(&[(work, 0)]));
+        assert_eq!(actions, [bind(run(next, 0, 0), chosen, 4.0)]);
+    }
+}
+
 #[test]
 fn data_leaves_when_it_is_made_or_when_it_is_wanted() {
     for (delivery, expected) in [(Delivery::Pushed, 5.0), (Delivery::Pulled, 9.0)] {
