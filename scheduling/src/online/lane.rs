@@ -298,4 +298,23 @@ mod tests {
         }
         assert_eq!(lane.credit, 50.0);
     }
+
+    #[test]
+    fn savings_have_a_bound_are_spent_and_are_lost_with_the_cluster() {
+        let rule = Starvation::new(Millis::new(10.0), 0.5).expect("valid");
+        let mut lane = lane(1);
+        assert!(!lane.has_credit(), "nothing has started yet");
+        for _ in 0..10 {
+            lane.account(&rule, 10.0, false);
+        }
+        // Half of what one slot does in 10 ms is saved, not of all 100 ms: 5, then 5 + 3 - 6, then 2 + 3 - 6.
+        lane.account(&rule, 6.0, true);
+        assert!(lane.has_credit());
+        lane.account(&rule, 6.0, true);
+        assert!(!lane.has_credit());
+        lane.account(&rule, 4.0, false);
+        assert!(lane.has_credit());
+        lane.empty(Millis::ZERO);
+        assert!(!lane.has_credit());
+    }
 }

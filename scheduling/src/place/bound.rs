@@ -93,7 +93,13 @@ impl<'p> Bound<'p> {
             } else {
                 0.0
             };
-            self.wait(p) + self.time(entry, p) + behind + back
+            // An entry in front of several takes no slot: only those behind it wait for one.
+            let wait = if dag.virtual_entry() == Some(entry) {
+                self.distance(p)
+            } else {
+                self.wait(p)
+            };
+            wait + self.time(entry, p) + behind + back
         })))
     }
 

@@ -3,12 +3,12 @@
 use fdn_core::Millis;
 use fdn_scheduling::checker::check;
 use fdn_scheduling::place::{
-    Availability, Budget, Cluster, Detail, Exclusion, Hold, Infeasible, Placement, Placer, Planned,
-    Policy, Portfolio, Problem, Speed, lower_bound,
+    Availability, Budget, Cluster, Detail, Exclusion, Hold, Infeasible, Network, Options,
+    Placement, Placer, Planned, Policy, Portfolio, Problem, Speed, lower_bound,
 };
 use proptest::prelude::*;
 
-use crate::instance::{Instance, Raw, id, ms, raw};
+use crate::instance::{Instance, Raw, dag, id, ms, raw};
 use crate::oracle::optimum;
 use crate::properties::{close, with_cluster};
 use crate::random::random_job;
@@ -67,6 +67,33 @@ proptest! {
             }
         }
     }
+}
+
+/// An entry in front of several tasks takes no slot: where it arrives, none need be free.
+#[test]
+fn the_bound_does_not_wait_for_a_slot_that_an_entry_in_front_of_several_does_not_take() {
+    let cluster = |name: &str, speed, free| {
+        let slots = std::iter::once(ms(free)).collect();
+        Cluster::new(id(name), Speed::new(speed), 0).with_slots(slots)
+    };
+    let instance = Instance {
+        dag: dag(&[(20.0, 0), (1.0, 0)], &[]),
+        clusters: vec![cluster("a", 5.0, 0.0), cluster("b", 1.0, 9.0)],
+        network: Network::instant(2),
+        distance: vec![ms(10.0), ms(0.0)],
+        options: Options::default(),
+    };
+    // The request is at b at once, its larger task starts on a, and is back after 4 + 10.
+    let problem = instance.problem();
+    let latency = place(Policy::Lrtf, &problem)
+        .expect("it fits")
+        .plan
+        .latency();
+    assert!(
+        lower_bound(&problem) <= latency,
+        "{} > {latency}",
+        lower_bound(&problem)
+    );
 }
 
 proptest! {
