@@ -305,7 +305,6 @@ impl ClusterSettings {
             // adds to what holds it up.
             resend: Millis::new(self.timing.round_trip_ms * 50.0).max(RESEND),
             resend_most: RESEND * 4.0,
-            ..OriginSettings::for_round_trip(Millis::new(self.timing.round_trip_ms))
         }
     }
 

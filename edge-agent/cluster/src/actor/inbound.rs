@@ -24,7 +24,7 @@ impl From<Unreadable> for Ignored {
 }
 
 impl<H: Host> Actor<H> {
-    pub(super) fn from_link(&mut self, event: FromLink) {
+    pub(super) fn link_says(&mut self, event: FromLink) {
         match event {
             FromLink::Opened(opened) => self.opened(*opened),
             FromLink::Frame(session, frame) => self.frame(session, frame),
@@ -280,7 +280,7 @@ impl<H: Host> Actor<H> {
         let id = TaskId(probe.id);
         let index = self.directory.index(Tag::of_task(id));
         let admits = index.and_then(|index| self.directory.slot(index).admits_from);
-        if !admits.is_some_and(|first| probe.issue >= first) {
+        if admits.is_none_or(|first| probe.issue < first) {
             let reply = proto::Reply {
                 id: probe.id,
                 attempt: probe.attempt,

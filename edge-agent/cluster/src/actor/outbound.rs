@@ -96,7 +96,7 @@ impl<H: Host> Actor<H> {
             }
             // Only origins fence.
             Action::Global(ToGlobal::Fence(_)) => {}
-            Action::Origin(message) => self.to_origin(&message, false),
+            Action::Origin(message) => self.tell_origin(&message, false),
         }
     }
 
@@ -196,7 +196,7 @@ impl<H: Host> Actor<H> {
     }
 
     /// News for the origin of a task.
-    fn to_origin(&mut self, message: &ToOrigin, global: bool) {
+    fn tell_origin(&mut self, message: &ToOrigin, global: bool) {
         let (id, body) = match *message {
             ToOrigin::Started { id, attempt, .. } => {
                 self.luggage.remove(&id.0);
@@ -257,7 +257,7 @@ impl<H: Host> Actor<H> {
                 body.epoch = term.0;
                 self.send(to, Body::Task(body));
             }
-            Action::Origin(message) => self.to_origin(&message, true),
+            Action::Origin(message) => self.tell_origin(&message, true),
             // The global scheduler says nothing else.
             Action::Start { .. } | Action::Node(..) | Action::Global(_) => {}
         }

@@ -53,7 +53,7 @@ impl<H: Host> Actor<H> {
             self.now = self.clock.now();
             self.lease = *sources.lease.borrow_and_update();
             for event in frames.drain(..) {
-                self.from_link(event);
+                self.link_says(event);
             }
             for end in ends.drain(..) {
                 self.ended(end);

@@ -59,6 +59,8 @@ pub enum Ballot {
     Vote(Epoch),
     /// This is the head.
     Head(Epoch, Key),
+    /// A head of this epoch was followed by the sender: one of an earlier epoch is none any more.
+    Stale(Epoch),
 }
 
 /// What the shell must do.
@@ -269,12 +271,22 @@ impl Election {
                     self.followed = self.seen;
                     self.drop_head(deeds);
                 }
+                if epoch < self.followed {
+                    deeds.push(Deed::Answer(from, Ballot::Stale(self.followed)));
+                }
                 let is_newer = self.head.is_none_or(|(known, _)| epoch > known);
                 if is_newer && epoch >= self.followed && members.get(key).is_some() {
                     self.standing = None;
                     self.follow(epoch, key, deeds);
                 }
                 self.seen = self.seen.max(epoch);
+            }
+            Ballot::Stale(epoch) => {
+                self.seen = self.seen.max(epoch);
+                if self.head.is_some_and(|(known, _)| known < epoch) {
+                    self.followed = self.followed.max(epoch);
+                    self.drop_head(deeds);
+                }
             }
         }
     }

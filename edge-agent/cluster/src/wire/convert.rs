@@ -261,6 +261,7 @@ pub(crate) fn ballot_out(ballot: Ballot) -> proto::Ballot {
         Ballot::Ask(epoch, has_lease) => (proto::BallotKind::Ask, epoch, has_lease, None),
         Ballot::Vote(epoch) => (proto::BallotKind::Vote, epoch, false, None),
         Ballot::Head(epoch, key) => (proto::BallotKind::Head, epoch, false, Some(key.into())),
+        Ballot::Stale(epoch) => (proto::BallotKind::Stale, epoch, false, None),
     };
     proto::Ballot {
         kind: kind.into(),
@@ -279,6 +280,7 @@ pub(crate) fn ballot_in(ballot: &proto::Ballot) -> Result<Ballot, Unreadable> {
             let head = ballot.head.ok_or(Unreadable("ballot"))?;
             Ok(Ballot::Head(epoch, head.into()))
         }
+        Ok(proto::BallotKind::Stale) => Ok(Ballot::Stale(epoch)),
         Err(_) => Err(Unreadable("ballot")),
     }
 }

@@ -364,6 +364,7 @@ pub(crate) enum BallotKind {
     Ask = 0,
     Vote = 1,
     Head = 2,
+    Stale = 3,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]

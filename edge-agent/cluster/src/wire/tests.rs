@@ -77,6 +77,7 @@ fn refusals_and_ballots_keep_their_meaning() {
         Ballot::Ask(Epoch(7), true),
         Ballot::Vote(Epoch(8)),
         Ballot::Head(Epoch(9), key),
+        Ballot::Stale(Epoch(10)),
     ] {
         assert_eq!(ballot_in(&ballot_out(ballot)), Ok(ballot));
     }
