@@ -34,9 +34,9 @@ pub async fn socket() -> PathBuf {
 
 /// A Docker engine with its own data, state and socket, which touches no address, bridge or packet filter of the machine.
 ///
-/// It runs below a small shell that waits for the end of this process, however that comes, then ends the engine by its
-/// process id (which ends its containers) and removes the folder. Killing the engine with this process instead, as other
-/// servers are, would leave its containers running for ever.
+/// It runs below a small shell that waits for the end of this process, however that comes, then removes containers and networks,
+/// ends the engine by its process id and removes the folder. Killing the engine with this process instead, as other servers
+/// are, would leave containers running and bridges standing for ever.
 #[derive(Debug)]
 pub struct Engine {
     socket: PathBuf,
@@ -51,9 +51,15 @@ dockerd --data-root "$folder/data" --exec-root "$folder/exec" --pidfile "$folder
   --shutdown-timeout 1 --log-level warn >"$folder/log" 2>&1 </dev/null &
 engine=$!
 read -r _
+ask() { curl --silent --unix-socket "$folder/docker.sock" "$@"; }
+for id in $(ask "http://docker/containers/json?all=1" | grep -o '"Id":"[0-9a-f]*"' | cut -d '"' -f 4); do
+  ask -X DELETE "http://docker/containers/$id?force=1&v=1"
+done
+ask -X POST http://docker/networks/prune
 kill -TERM "$engine" 2>/dev/null
 wait "$engine"
-rm -rf "$folder"
+umount "$folder"/exec/netns/* 2>/dev/null
+rm -rf "$folder" "$2"
 "#;
 
 impl Engine {
@@ -75,6 +81,7 @@ impl Engine {
         let mut keeper = Command::new("setsid")
             .args(["sh", "-c", KEEPER, "keeper"])
             .arg(&folder)
+            .arg(scratch())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -127,7 +134,7 @@ pub fn probe() -> &'static Path {
     })
 }
 
-/// A folder of this process, on disk for as long as the process needs it.
+/// A folder of this process for images; goes with its engine.
 fn scratch() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {

@@ -7,8 +7,8 @@
 //! The container outlives the agent. Its labels say whose it is and what it is (never a secret), so that an agent that starts
 //! again takes it over. The engine restarts nothing by itself.
 //!
-//! Who does what: [`create`] says what is wanted (pure), [`image`] has the image there, [`network`] finds the way in,
-//! [`events`] follows output and ends, [`instance`] is the handle, [`start`] and [`adopt`] do what their names say.
+//! Who does what: `create` says what is wanted (pure), `image` has the image there, `network` finds the way in,
+//! `events` follows output and ends, `instance` is the handle, `start` and `adopt` do what their names say.
 
 mod adopt;
 mod archive;

@@ -156,11 +156,12 @@ mod isolated {
     contract!(processes, Engine::with(Network::Isolated));
 }
 
+/// Each owner has a bridge of its own, and an engine has addresses for some thirty: what does not depend on the network is not
+/// repeated here.
 mod bridge {
     use super::*;
 
     contract!(for_all, Engine::with(Network::Bridge));
-    contract!(processes, Engine::with(Network::Bridge));
 }
 
 mod host {
