@@ -235,11 +235,7 @@ impl World<'_> {
             }
             Action::Release { why, .. } => match why {
                 Why::Evicted => self.counts.evicted += 1,
-                Why::Expired
-                | Why::NotNeededYet
-                | Why::Shrunk
-                | Why::Retired
-                | Why::Surplus => {
+                Why::Expired | Why::NotNeededYet | Why::Shrunk | Why::Retired | Why::Surplus => {
                     self.counts.expired += 1;
                 }
             },
