@@ -410,6 +410,61 @@ fn a_speed_that_changes_moves_what_is_expected() {
     assert_eq!(actions, [bind(run(next, 0, 0), 0, 2.0)]);
 }
 
+#[test]
+fn a_request_is_sent_again_when_the_cluster_to_which_it_was_sent_is_lost() {
+    let mut machine = machine(Settings::late_fifo(), &pair());
+    let mut actions = Vec::new();
+    let distance = [10.0, 3.0].map(ms);
+    let job = machine
+        .arrive(ms(0.0), chain(&[(8.0, 0)]), &distance, &mut actions)
+        .expect("there is room");
+    assert_eq!(actions, [bind(run(job, 0, 0), 1, 3.0)]);
+    let after = tell(&mut machine, 2.0, Event::Lost(ClusterIndex::new(1)));
+    assert_eq!(after, [bind(run(job, 0, 1), 0, 12.0)]);
+}
+
+/// The second of three would have a long way to the user from b, but its answer goes to the third.
+#[test]
+fn only_an_exit_is_chosen_by_the_way_back() {
+    let settings = Settings {
+        exit_leg: true,
+        ..Settings::late_fifo()
+    };
+    let mut machine = machine(settings, &pair());
+    let mut actions = Vec::new();
+    let distance = [0.0, 50.0].map(ms);
+    let job = chain(&[(8.0, 0), (8.0, 0), (8.0, 0)]);
+    let job = machine
+        .arrive(ms(0.0), job, &distance, &mut actions)
+        .expect("there is room");
+    tell(&mut machine, 0.0, Event::Delivered(run(job, 0, 0)));
+    let after = tell(&mut machine, 8.0, Event::Finished(run(job, 0, 0)));
+    assert_eq!(after, [bind(run(job, 1, 0), 1, 9.0)]);
+    tell(&mut machine, 9.0, Event::Delivered(run(job, 1, 0)));
+    let after = tell(&mut machine, 13.0, Event::Finished(run(job, 1, 0)));
+    assert_eq!(after, [bind(run(job, 2, 0), 0, 14.0)], "the last one is");
+}
+
+/// What was kept on a draining cluster for a container that is not bound yet is kept elsewhere at once, and not given away.
+#[test]
+fn claims_on_a_draining_cluster_move_before_the_next_job_is_let_in() {
+    let clusters = [("a", 1.0), ("b", 2.0), ("c", 0.5)];
+    let clusters = clusters.map(|(name, speed)| cluster(name, speed, 1).with_free(mib(1)));
+    let mut machine = machine(Settings::late_fifo(), &clusters);
+    let arrive = |machine: &mut Machine, job: &Arc<Dag>| {
+        let mut actions = Vec::new();
+        let distance = [Millis::ZERO; 3];
+        machine
+            .arrive(ms(0.0), Arc::clone(job), &distance, &mut actions)
+            .expect("there is room");
+    };
+    // Its first is bound to b, its second would go to a.
+    arrive(&mut machine, &chain(&[(8.0, 1), (8.0, 1)]));
+    tell(&mut machine, 1.0, Event::Drained(ClusterIndex::new(0)));
+    arrive(&mut machine, &chain(&[(8.0, 1)]));
+    assert_eq!(machine.held(), 1, "c is kept for the first");
+}
+
 /// What has run at one speed is not counted again at the next.
 #[test]
 fn a_speed_that_changes_twice_counts_each_stretch_of_time_once() {

@@ -163,6 +163,30 @@ fn older_news_of_an_instance_is_ignored() {
     assert_eq!(observe(State::Busy, 6), (News::Stale, None));
 }
 
+/// Of two messages with one stamp the first counts, and a full report counts for all of its stamp.
+#[test]
+fn what_is_said_twice_with_one_stamp_is_old_the_second_time() {
+    let mut registry = registry(Limits::default());
+    let mut lost = Vec::new();
+    let stamp = Stamp::new(1, 5);
+    let mut observe = |registry: &mut fdn_scheduling::registry::Registry, number, state| {
+        let said = report(number, 0, state, stamp);
+        let news = registry.observe_instance(node(0), said, &mut lost);
+        (news, registry.instance(id(number)).map(|i| i.state))
+    };
+    let taken = (Ok(News::Taken), Some(State::Idle));
+    assert_eq!(observe(&mut registry, 1, State::Idle), taken);
+    let stale = (Ok(News::Stale), Some(State::Idle));
+    assert_eq!(observe(&mut registry, 1, State::Busy), stale);
+    let news = registry.reconcile(node(0), stamp, size(4), &[], &mut Vec::new());
+    assert_eq!(news, Ok(News::Taken));
+    assert_eq!(registry.instance(id(1)), None, "it is not in the report");
+    assert_eq!(
+        observe(&mut registry, 2, State::Idle),
+        (Ok(News::Stale), None)
+    );
+}
+
 #[test]
 fn a_restart_loses_all_that_was_on_the_node() {
     for by_instance in [false, true] {

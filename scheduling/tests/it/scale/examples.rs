@@ -86,6 +86,14 @@ fn a_queue_that_drains_before_an_instance_is_ready_asks_for_few() {
 }
 
 #[test]
+fn a_request_longer_than_what_was_seen_counts_once_for_as_long_as_that() {
+    let mut scaler = scaler(no_headroom());
+    scaler.set_profile(super::profile(600_000.0, 2000.0));
+    assert_eq!(run(&mut scaler, 0.0, 2, &steady(1.0, 1)), [1, 1]);
+    assert_eq!(run(&mut scaler, 4000.0, 60, &steady(1.0, 0)), [1; 60]);
+}
+
+#[test]
 fn requests_longer_than_a_start_get_an_instance_each() {
     let mut scaler = scaler(no_headroom());
     scaler.set_profile(super::profile(10_000.0, 2000.0));
