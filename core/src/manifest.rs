@@ -34,6 +34,7 @@ impl RuntimeKind {
     pub const fn takes_devices(self) -> bool {
         match self {
             Self::Wasm => false,
+            Self::Docker => true,
         }
     }
 }

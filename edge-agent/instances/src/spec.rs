@@ -6,10 +6,9 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use fdn_core::device::DeviceGrant;
 use fdn_core::manifest::{AllowedHost, Manifest};
-use fdn_core::{
-    AppName, Digest, FunctionName, InstanceId, MebiBytes, Resources, SecretName, VersionNumber,
-};
+use fdn_core::{AppName, Digest, FunctionName, InstanceId, Resources, SecretName, VersionNumber};
 use serde::{Deserialize, Serialize};
 
 use crate::log::LogLimits;
@@ -83,21 +82,6 @@ impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
-}
-
-/// A slice of a GPU that was bound to the instance before its start.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceGrant {
-    /// The device as its driver calls it: `GPU-…`, `MIG-…`, or a name of the simulation.
-    pub device: String,
-    /// How much of its memory is bound.
-    pub memory: MebiBytes,
-    /// Environment variables that make the binding hold: visible devices, MPS limits.
-    pub env: BTreeMap<String, String>,
-    /// Folders that must be visible inside under the same path, such as the MPS daemon's pipes.
-    pub folders: BTreeSet<PathBuf>,
-    /// Whether the engine is asked for the device (`false` for a simulated one, which no engine knows).
-    pub physical: bool,
 }
 
 /// How it is known that a container answers.
