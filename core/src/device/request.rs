@@ -37,7 +37,7 @@ impl TryFrom<u8> for Percent {
         }
         Err(ParseError::new(
             "percentage",
-            &n.to_string(),
+            n.to_string(),
             "a whole number from 1 to 100",
         ))
     }

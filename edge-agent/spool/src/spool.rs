@@ -251,7 +251,7 @@ impl Shared {
         let payload = serde_json::to_vec(record).map_err(|e| SpoolError::Disk(e.to_string()))?;
         let frame = frame::encode(&payload).ok_or(SpoolError::TooLarge(payload.len()))?;
         let mut state = self.lock();
-        if let Err(failure) = state.log.append(&frame, Uuid::now_v7()) {
+        if let Err(failure) = state.log.append(&frame, Uuid::now_v7) {
             self.disk_failed(&mut state, "write", &failure);
             drop(state);
             self.work.notify_one();

@@ -104,18 +104,18 @@ impl<D: Disk> Log<D> {
         self.sealed.len()
     }
 
-    /// Writes a frame; `fresh` becomes the id of a new segment if one is begun. Not synced when this returns.
+    /// Writes a frame; `fresh` gives the id of a new segment if one is begun. Not synced when this returns.
     ///
     /// # Errors
     /// The disk's. The record is in no segment then, and the next one begins a new segment.
-    pub fn append(&mut self, frame: &[u8], fresh: Uuid) -> io::Result<()> {
+    pub fn append(&mut self, frame: &[u8], fresh: impl FnOnce() -> Uuid) -> io::Result<()> {
         let full = |open: &Open<D::File>| open.size + frame.len() as u64 > self.segment;
         if self.active.as_ref().is_some_and(full) {
             self.close();
         }
         let mut open = match self.active.take() {
             Some(open) => open,
-            None => self.begin(BatchId::from_uuid(fresh))?,
+            None => self.begin(BatchId::from_uuid(fresh()))?,
         };
         match open.file.append(frame) {
             Ok(()) => {

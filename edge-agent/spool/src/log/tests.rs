@@ -300,7 +300,11 @@ impl World {
         self.ids += 1;
         let payload = format!("record {}", self.next);
         let frame = frame::encode(payload.as_bytes()).expect("small");
-        if self.log.append(&frame, Uuid::from_u128(self.ids)).is_ok() {
+        if self
+            .log
+            .append(&frame, || Uuid::from_u128(self.ids))
+            .is_ok()
+        {
             self.written.insert(self.next);
         }
     }
