@@ -32,7 +32,7 @@ use crate::gateway::routes::Routes;
 use crate::gateway::service::Gateway;
 use crate::invocations::instances::{Instances, InstancesParts};
 use crate::invocations::placer::LocalPlacer;
-use crate::invocations::{Admission, Ledger};
+use crate::invocations::{Admission, Ledger, containers};
 use crate::join::{Controller, RenewParts, Renewer};
 use crate::logs::{self, LogAccess, LogHub};
 use crate::metrics::Metrics;
@@ -127,6 +127,10 @@ impl Agent {
         let stop = shared.stop.clone();
         // Whatever was started ends again if a later step fails.
         let guard = stop.clone().drop_guard();
+        let runtime = match runtime {
+            Some(runtime) => Some(runtime),
+            None => shared.engine().await?,
+        };
         let ends_with_us = runtime
             .as_ref()
             .is_some_and(|runtime| !runtime.capabilities().survives_agent);
@@ -284,6 +288,10 @@ impl Shared {
             readiness,
             stop,
         })
+    }
+
+    async fn engine(&self) -> Result<Option<Arc<dyn Runtime>>, Error> {
+        containers::engine(&self.settings, &self.hub, &self.metrics.registry).await
     }
 
     /// What runs container images, if this node has something that does.

@@ -44,6 +44,9 @@ pub enum Error {
     /// The book of devices cannot be used.
     #[error("the book of GPU devices")]
     Devices(#[from] fdn_devices::BindError),
+    /// The engine that runs containers cannot be used.
+    #[error("the container engine; see [docker] of the configuration")]
+    Containers(#[from] fdn_instances::RuntimeError),
     /// The machine did not become a node, or its certificate was not renewed.
     #[error(transparent)]
     Join(#[from] crate::join::JoinError),
@@ -63,6 +66,7 @@ impl Coded for Error {
             Self::Data { .. } => ErrorCode::DataDirectory,
             Self::Usage(error) => error.code(),
             Self::Devices(error) => error.code(),
+            Self::Containers(error) => error.code(),
             Self::Join(error) => error.code(),
             Self::Metrics(_) => ErrorCode::Internal,
         }

@@ -10,10 +10,11 @@
 //! ```
 //!
 //! [`ledger`] is what the node has, shared by both; [`admission`] is the gate; [`pool`] decides about instances as a pure state
-//! machine and [`instances`] performs what it says; [`placer`] starts them, here or on another node; [`retry`] says when a call
+//! machine and [`instances`] performs what it says; [`placer`] starts them, here or on another node, in what [`containers`] opened; [`retry`] says when a call
 //! that failed is made again. Every decision about order, keeping and numbers is the scheduling crate's.
 
 pub mod admission;
+pub mod containers;
 pub mod instances;
 pub mod ledger;
 pub mod placer;

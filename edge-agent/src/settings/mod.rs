@@ -1,5 +1,6 @@
 //! Settings of an agent. `deploy/config/edge-agent.toml` documents every key; [`Settings::check`] refuses what cannot work.
 
+mod docker;
 mod invocations;
 mod network;
 mod reports;
@@ -14,6 +15,7 @@ use fdn_service::logs::LogSettings;
 use fdn_spool::SpoolSettings;
 use serde::{Deserialize, Serialize};
 
+pub use docker::DockerSettings;
 pub use invocations::{InstanceSettings, KeepAliveName, OrderName, QueueSettings, ScaleSettings};
 pub use network::{
     AdminSettings, AdmissionSettings, BrokerSettings, ControllerSettings, GatewaySettings,
@@ -52,6 +54,8 @@ pub struct Settings {
     pub queue: QueueSettings,
     /// Instances in containers and pods.
     pub instances: InstanceSettings,
+    /// The engine that runs containers.
+    pub docker: DockerSettings,
     /// How their number follows the load.
     pub scale: ScaleSettings,
     /// Where the controller is and how often it is asked.
@@ -101,6 +105,7 @@ impl Default for Settings {
             admission: AdmissionSettings::default(),
             queue: QueueSettings::default(),
             instances: InstanceSettings::default(),
+            docker: DockerSettings::default(),
             scale: ScaleSettings::default(),
             controller: ControllerSettings::default(),
             network: NetworkSettings::default(),
@@ -194,6 +199,7 @@ impl Settings {
         }
         policy::check(&self.queue, &self.instances, &self.scale)?;
         let parts = self.devices.check().and_then(|()| self.usage.check());
+        let parts = parts.and_then(|()| self.docker.check());
         parts.map_err(|rule| Error::Settings(rule.to_owned()))
     }
 }

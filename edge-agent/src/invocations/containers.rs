@@ -1,0 +1,66 @@
+//! What runs container images on this node: the Docker engine, with the lines of its containers in the logs of their apps.
+
+use std::sync::Arc;
+
+use fdn_core::api;
+use fdn_instances::docker::DockerRuntime;
+use fdn_instances::{Description, LogLine, LogSink, Metrics, Owner, Runtime};
+use prometheus::Registry;
+
+use crate::error::Error;
+use crate::logs::LogHub;
+use crate::settings::Settings;
+
+/// The engine, if this node is to use one.
+///
+/// # Errors
+/// When there is none that answers, or the agent lacks a right that it needs.
+pub async fn engine(
+    settings: &Settings,
+    hub: &Arc<LogHub>,
+    registry: &Registry,
+) -> Result<Option<Arc<dyn Runtime>>, Error> {
+    if !settings.docker.enabled {
+        return Ok(None);
+    }
+    let owner = Owner {
+        cluster: settings.cluster.clone(),
+        node: settings.node.clone(),
+    };
+    let metrics = Metrics::default();
+    metrics.register(registry)?;
+    let sink = Arc::new(ToApps {
+        hub: Arc::clone(hub),
+        node: settings.node.clone(),
+    });
+    let options = settings.docker.options(sink, metrics);
+    let runtime = DockerRuntime::connect(owner, options).await?;
+    Ok(Some(Arc::new(runtime)))
+}
+
+/// Hands each line to the log of its app.
+struct ToApps {
+    hub: Arc<LogHub>,
+    node: fdn_core::NodeId,
+}
+
+impl LogSink for ToApps {
+    fn line(&self, instance: &Description, line: &LogLine) {
+        // An app that is gone has no log any more.
+        let Some(log) = self.hub.get(&instance.app) else {
+            return;
+        };
+        log.push(api::LogLine {
+            at: fdn_service::now(),
+            app: instance.app.clone(),
+            function: instance.function.clone(),
+            version: instance.version,
+            node: self.node.clone(),
+            instance: instance.id,
+            // A container serves several calls at once: its lines belong to none of them alone.
+            request: String::new(),
+            stream: line.stream,
+            text: line.text.clone(),
+        });
+    }
+}

@@ -1,0 +1,99 @@
+//! The Docker engine of a node.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fdn_core::{ByteSize, DurationMs};
+use fdn_instances::docker::{DockerOptions, Network};
+use fdn_instances::{HealthChecks, LinkLimits, LogSink, Metrics};
+use serde::{Deserialize, Serialize};
+
+/// How containers are run, if they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DockerSettings {
+    /// Whether this node runs container images. The agent does not start without its engine then.
+    pub enabled: bool,
+    /// The engine's Unix socket.
+    pub socket: PathBuf,
+    /// How containers are reached.
+    pub network: Network,
+    /// The size of a container's `/tmp`, in memory, within the memory of its function.
+    pub tmp: ByteSize,
+    /// How much of a container's output the engine keeps on disk.
+    pub log_file: ByteSize,
+    /// How long the engine may take to answer.
+    pub engine_timeout: DurationMs,
+    /// How long it may take to load an image.
+    pub image_timeout: DurationMs,
+    /// Starts that are handed to the engine at the same time.
+    pub parallel_starts: usize,
+    /// The pause between two checks of a running container, and how long its answer may take.
+    pub health_interval: DurationMs,
+    /// See `health_interval`.
+    pub health_timeout: DurationMs,
+    /// Failed checks in a row before a container is replaced.
+    pub health_failures: u32,
+}
+
+impl Default for DockerSettings {
+    fn default() -> Self {
+        let options = DockerOptions::default();
+        let span = |span: std::time::Duration| DurationMs::from_secs(span.as_secs());
+        Self {
+            enabled: false,
+            socket: options.socket,
+            network: options.network,
+            tmp: options.tmp,
+            log_file: options.log_file,
+            engine_timeout: span(options.engine_timeout),
+            image_timeout: span(options.image_timeout),
+            parallel_starts: options.parallel_starts,
+            health_interval: span(options.health.interval),
+            health_timeout: span(options.health.timeout),
+            health_failures: options.health.failures,
+        }
+    }
+}
+
+impl DockerSettings {
+    /// Refuses values that cannot work.
+    ///
+    /// # Errors
+    /// Says which key, and what it must be.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let second = DurationMs::from_secs(1);
+        if self.parallel_starts == 0 || self.health_failures == 0 {
+            return Err("docker.parallel_starts and docker.health_failures must be at least 1");
+        }
+        if self.engine_timeout < second || self.image_timeout < second {
+            return Err("docker.engine_timeout and docker.image_timeout must be at least 1s");
+        }
+        if self.health_interval.as_millis() < 100 || self.health_timeout.as_millis() < 100 {
+            return Err("docker.health_interval and docker.health_timeout must be at least 100ms");
+        }
+        Ok(())
+    }
+
+    /// As the runtime takes them.
+    #[must_use]
+    pub fn options(&self, sink: Arc<dyn LogSink>, metrics: Metrics) -> DockerOptions {
+        DockerOptions {
+            socket: self.socket.clone(),
+            network: self.network,
+            tmp: self.tmp,
+            log_file: self.log_file,
+            engine_timeout: self.engine_timeout.as_duration(),
+            image_timeout: self.image_timeout.as_duration(),
+            parallel_starts: self.parallel_starts,
+            health: HealthChecks {
+                interval: self.health_interval.as_duration(),
+                timeout: self.health_timeout.as_duration(),
+                failures: self.health_failures,
+            },
+            link: LinkLimits::default(),
+            sink,
+            metrics,
+        }
+    }
+}
