@@ -4,8 +4,8 @@ set -euo pipefail
 
 declare -A packages=(
   [run]="build-essential bind9-dnsutils"
-  [test]="postgresql rabbitmq-server util-linux curl"
-  [bench]="wrk dnsperf util-linux"
+  [test]="postgresql rabbitmq-server util-linux curl docker.io"
+  [bench]="wrk dnsperf util-linux docker.io"
 )
 
 missing=()

@@ -1,0 +1,255 @@
+//! A throw-away Docker engine, or the one that `FDN_TEST_DOCKER` names, and an image to run on it.
+
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, ensure};
+use fdn_core::Digest;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::OnceCell;
+
+use crate::wait;
+
+/// The variable with the socket of an engine to use, such as `unix:///var/run/docker.sock`.
+pub const URL_VARIABLE: &str = "FDN_TEST_DOCKER";
+
+/// The socket of the test engine of this process.
+///
+/// # Panics
+/// When there is no Docker engine: a test that needs one must fail without it.
+pub async fn socket() -> PathBuf {
+    static ENGINE: OnceCell<Engine> = OnceCell::const_new();
+    if let Ok(given) = std::env::var(URL_VARIABLE) {
+        return PathBuf::from(given.trim_start_matches("unix://"));
+    }
+    let engine = ENGINE.get_or_init(|| async {
+        Engine::start().await.expect(
+            "dockerd must be installed and run as root for this test (make test installs it)",
+        )
+    });
+    engine.await.socket.clone()
+}
+
+/// A Docker engine with its own data, state and socket, which touches no address, bridge or packet filter of the machine.
+///
+/// It runs below a small shell that waits for the end of this process, however that comes, then removes containers and networks,
+/// ends the engine by its process id and removes the folder. Killing the engine with this process instead, as other servers
+/// are, would leave containers running and bridges standing for ever.
+#[derive(Debug)]
+pub struct Engine {
+    socket: PathBuf,
+    /// Closed by the kernel when this process ends.
+    _lifeline: ChildStdin,
+}
+
+const KEEPER: &str = r#"
+folder=$1
+dockerd --data-root "$folder/data" --exec-root "$folder/exec" --pidfile "$folder/pid" --host "unix://$folder/docker.sock" \
+  --bridge none --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false --userland-proxy=false \
+  --shutdown-timeout 1 --log-level warn >"$folder/log" 2>&1 </dev/null &
+engine=$!
+read -r _
+ask() { curl --silent --unix-socket "$folder/docker.sock" "$@"; }
+for id in $(ask "http://docker/containers/json?all=1" | grep -o '"Id":"[0-9a-f]*"' | cut -d '"' -f 4); do
+  ask -X DELETE "http://docker/containers/$id?force=1&v=1"
+done
+ask -X POST http://docker/networks/prune
+kill -TERM "$engine" 2>/dev/null
+wait "$engine"
+umount "$folder"/exec/netns/* 2>/dev/null
+rm -rf "$folder" "$2"
+"#;
+
+impl Engine {
+    /// Starts an engine.
+    ///
+    /// # Errors
+    /// When dockerd is not installed or does not start; the message holds its log.
+    pub async fn start() -> Result<Self> {
+        let installed = ["/usr/sbin/dockerd", "/usr/bin/dockerd"];
+        ensure!(
+            installed.iter().any(|path| Path::new(path).is_file()),
+            "dockerd not found; install Debian's package docker.io"
+        );
+        // Short: the path of a Unix socket has 107 octets.
+        let folder = tempfile::Builder::new()
+            .prefix("fdn-docker-")
+            .tempdir()?
+            .keep();
+        let mut keeper = Command::new("setsid")
+            .args(["sh", "-c", KEEPER, "keeper"])
+            .arg(&folder)
+            .arg(scratch())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("starting dockerd's keeper")?;
+        let lifeline = keeper.stdin.take().context("a piped child has a stdin")?;
+        let socket = folder.join("docker.sock");
+        let log = folder.join("log");
+        wait::until("dockerd to answer", async || {
+            let log = || std::fs::read_to_string(&log).unwrap_or_default();
+            ping(&socket).await.with_context(log)
+        })
+        .await;
+        Ok(Self {
+            socket,
+            _lifeline: lifeline,
+        })
+    }
+}
+
+async fn ping(socket: &Path) -> Result<()> {
+    let mut stream = UnixStream::connect(socket).await?;
+    stream
+        .write_all(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
+        .await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    ensure!(answer.contains("200 OK"), "{answer}");
+    Ok(())
+}
+
+/// The static executable of `testkit/probe`, compiled once per process.
+///
+/// # Panics
+/// When `rustc` cannot compile it.
+pub fn probe() -> &'static Path {
+    static PROBE: OnceLock<PathBuf> = OnceLock::new();
+    PROBE.get_or_init(|| {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/probe/main.rs");
+        let target = scratch().join("probe");
+        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let mut command = Command::new(rustc);
+        command
+            .args(["--edition", "2024", "-O", "-C", "strip=symbols"])
+            .args(["-C", "target-feature=+crt-static", "-o"])
+            .arg(&target)
+            .arg(source);
+        run(&mut command).expect("rustc compiles the probe");
+        target
+    })
+}
+
+/// A folder of this process for images; goes with its engine.
+fn scratch() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let target = std::env::temp_dir().join(format!("fdn-images-{}", std::process::id()));
+        std::fs::create_dir_all(&target).expect("a folder for temporary files");
+        target
+    })
+}
+
+/// An image archive as `docker save` writes it, holding only the probe. `note` goes into its configuration, so that different
+/// notes give different images. The names inside are a stranger's on purpose.
+///
+/// # Panics
+/// When `tar` or `rustc` fail.
+#[must_use]
+pub fn saved_image(note: &str) -> PathBuf {
+    let (folder, config, layer) = parts(note);
+    let manifest = serde_json::json!([{
+        "Config": "config.json", "RepoTags": ["stranger/app:latest"], "Layers": ["layer.tar"]
+    }]);
+    write(&folder.join("config.json"), &config);
+    write(&folder.join("layer.tar"), &layer);
+    write(
+        &folder.join("manifest.json"),
+        manifest.to_string().as_bytes(),
+    );
+    pack(&folder, &["config.json", "layer.tar", "manifest.json"])
+}
+
+/// The same as an OCI image layout.
+///
+/// # Panics
+/// When `tar` or `rustc` fail.
+#[must_use]
+pub fn oci_image(note: &str) -> PathBuf {
+    let (folder, config, layer) = parts(note);
+    let blobs = folder.join("blobs/sha256");
+    std::fs::create_dir_all(&blobs).expect("a folder for blobs");
+    let blob = |kind: &str, octets: &[u8]| {
+        let digest = Digest::of(octets);
+        write(&blobs.join(digest.hex()), octets);
+        serde_json::json!({
+            "mediaType": format!("application/vnd.oci.image.{kind}"),
+            "digest": digest.to_string(), "size": octets.len()
+        })
+    };
+    let manifest = serde_json::json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": blob("config.v1+json", &config),
+        "layers": [blob("layer.v1.tar", &layer)]
+    });
+    let manifest = blob("manifest.v1+json", manifest.to_string().as_bytes());
+    let index = serde_json::json!({ "schemaVersion": 2, "manifests": [manifest] });
+    write(&folder.join("index.json"), index.to_string().as_bytes());
+    write(
+        &folder.join("oci-layout"),
+        b"{\"imageLayoutVersion\":\"1.0.0\"}",
+    );
+    pack(&folder, &["blobs", "index.json", "oci-layout"])
+}
+
+/// A fresh folder, the image's configuration, and its one layer.
+fn parts(note: &str) -> (PathBuf, Vec<u8>, Vec<u8>) {
+    let folder = tempfile::tempdir_in(scratch())
+        .expect("a folder for temporary files")
+        .keep();
+    let root = folder.join("root");
+    std::fs::create_dir(&root).expect("a fresh folder");
+    std::fs::copy(probe(), root.join("probe")).expect("the probe was compiled");
+    let layer = folder.join("root.tar");
+    let mut tar = Command::new("tar");
+    tar.args(["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "-cf"])
+        .arg(&layer)
+        .arg("-C")
+        .arg(&root)
+        .arg("probe");
+    run(&mut tar).expect("tar packs the layer");
+    let layer = std::fs::read(&layer).expect("tar wrote it");
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let config = serde_json::json!({
+        "architecture": architecture,
+        "os": "linux",
+        "config": { "Entrypoint": ["/probe"], "Labels": { "note": note }, "Volumes": { "/data": {} } },
+        "rootfs": { "type": "layers", "diff_ids": [Digest::of(&layer).to_string()] }
+    });
+    (folder, config.to_string().into_bytes(), layer)
+}
+
+fn write(path: &Path, octets: &[u8]) {
+    std::fs::write(path, octets).expect("a file in a temporary folder");
+}
+
+fn pack(folder: &Path, names: &[&str]) -> PathBuf {
+    let archive = folder.join("image.tar");
+    let mut tar = Command::new("tar");
+    tar.arg("-cf")
+        .arg(&archive)
+        .arg("-C")
+        .arg(folder)
+        .args(names);
+    run(&mut tar).expect("tar packs the image");
+    archive
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.output().context("it cannot be run")?;
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
