@@ -14,20 +14,28 @@
 
 mod body;
 mod call;
+pub mod docker;
 mod error;
 #[cfg(feature = "fake")]
 pub mod fake;
 mod instance;
+mod link;
 mod log;
+mod metrics;
 mod runtime;
 mod spec;
 mod state;
+pub mod supervisor;
+pub mod wasm;
 
 pub use body::{Body, BoxError, Request, Response, empty_body, full_body};
 pub use call::CallFailure;
 pub use error::{InstanceError, RuntimeError, StartError};
 pub use instance::Instance;
+pub use link::LinkLimits;
+pub use link::health::HealthChecks;
 pub use log::{LogLimits, LogLine, LogSink, LogTail, NoSink};
+pub use metrics::Metrics;
 pub use runtime::{Capabilities, Collected, Kind, Owner, Runtime};
 pub use spec::{
     Credentials, DEFAULT_PORT, Description, DeviceGrant, Image, ImageSource, Outbound, Readiness,

@@ -96,6 +96,15 @@ impl LogTail {
         }
     }
 
+    /// Takes a whole line and calls `each` with what is kept of it.
+    pub fn line(&self, stream: LogStream, text: &str, each: impl FnOnce(&LogLine)) {
+        let end = (0..=text.len().min(self.limits.line))
+            .rev()
+            .find(|at| text.is_char_boundary(*at));
+        let text = &text[..end.unwrap_or(0)];
+        each(self.lock().keep(stream, text.as_bytes(), &self.limits));
+    }
+
     /// Takes what lacks its newline as lines: the instance has ended.
     pub fn finish(&self, mut each: impl FnMut(&LogLine)) {
         let mut state = self.lock();
@@ -106,12 +115,6 @@ impl LogTail {
                 each(state.keep(stream, &line, &self.limits));
             }
         }
-    }
-
-    /// Adds a line of the node's own.
-    pub fn note(&self, text: &str) {
-        self.lock()
-            .keep(LogStream::System, text.as_bytes(), &self.limits);
     }
 
     /// The kept lines, oldest first.

@@ -12,6 +12,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 /// The state of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +105,64 @@ impl fmt::Display for Exit {
             Some(code) => write!(f, " (status {code})"),
             None => Ok(()),
         }
+    }
+}
+
+/// The state of one instance, to change and to watch. Keeps the promise that an end is for ever.
+#[derive(Debug)]
+pub(crate) struct StateCell(watch::Sender<InstanceState>);
+
+impl StateCell {
+    pub(crate) fn new(state: InstanceState) -> Self {
+        Self(watch::Sender::new(state))
+    }
+
+    pub(crate) fn get(&self) -> InstanceState {
+        self.0.borrow().clone()
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<InstanceState> {
+        self.0.subscribe()
+    }
+
+    /// Changes the state unless it has ended. True when it was changed.
+    pub(crate) fn set(&self, next: InstanceState) -> bool {
+        self.0.send_if_modified(|state| {
+            let change = state.exit().is_none() && *state != next;
+            if change {
+                *state = next;
+            }
+            change
+        })
+    }
+
+    /// Changes the state from one of two to another, as a check of its health does: not a paused one, not one that has ended.
+    pub(crate) fn set_health(&self, next: InstanceState) {
+        self.0.send_if_modified(|state| {
+            let live = matches!(
+                state,
+                InstanceState::Ready | InstanceState::Unresponsive { .. } | InstanceState::Starting
+            );
+            let change = live && *state != next;
+            if change {
+                *state = next;
+            }
+            change
+        });
+    }
+
+    /// Waits for the end.
+    pub(crate) async fn ended(&self) -> Exit {
+        ended(self.watch()).await
+    }
+}
+
+/// Waits for the end of an instance.
+pub(crate) async fn ended(mut state: watch::Receiver<InstanceState>) -> Exit {
+    match state.wait_for(|state| state.exit().is_some()).await {
+        Ok(state) => state.exit().cloned().unwrap_or_else(Exit::lost),
+        // The sender is gone with the last handle: nobody knows more.
+        Err(_) => Exit::lost(),
     }
 }
 

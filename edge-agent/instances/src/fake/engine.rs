@@ -122,6 +122,14 @@ impl FakeEngine {
         living.map(|i| (i.owner().clone(), i.id())).collect()
     }
 
+    /// How many instances of this owner the engine knows, ended ones that were neither stopped nor collected included.
+    #[must_use]
+    pub fn left(&self, owner: &Owner) -> usize {
+        let state = self.lock();
+        let mine = state.instances.values().filter(|i| i.owner() == owner);
+        mine.count()
+    }
+
     /// How many starts were begun since the engine was made.
     #[must_use]
     pub fn starts(&self) -> u64 {
@@ -154,7 +162,7 @@ impl FakeEngine {
         self.check()?;
         let program = self.program(&spec.image)?;
         let timeout = spec.description.readiness.timeout;
-        let instance = Arc::new(FakeInstance::new(owner.clone(), spec, program));
+        let instance = Arc::new(FakeInstance::new(self, owner.clone(), spec, program));
         let delay = self.begin(&instance)?;
         let mut guard = Unfinished {
             engine: self,
@@ -245,6 +253,11 @@ impl FakeEngine {
             removed: orphans,
             failed: Vec::new(),
         }
+    }
+
+    /// Forgets an instance that was stopped.
+    pub(crate) fn forget(&self, id: InstanceId) {
+        self.lock().instances.remove(&id);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -1,27 +1,22 @@
 //! A fake instance.
 
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use fdn_core::api::LogStream;
-use futures::future::BoxFuture;
-use http_body::{Frame, SizeHint};
-use http_body_util::BodyExt;
 use tokio::sync::watch;
 
-use crate::body::{Body, BoxError, Request, Response};
+use crate::body::{Cut, Request, Response};
 use crate::call::CallFailure;
 use crate::error::InstanceError;
+use crate::fake::engine::FakeEngine;
 use crate::fake::program::{FakeContext, FakeProgram};
 use crate::instance::Instance;
 use crate::log::{LogLine, LogTail};
 use crate::runtime::Owner;
 use crate::spec::{Description, StartSpec};
-use crate::state::{Exit, ExitReason, InstanceState};
+use crate::state::{Exit, ExitReason, InstanceState, StateCell, ended};
 
 /// An instance of a [`crate::fake::FakeProgram`].
 #[derive(Debug)]
@@ -30,19 +25,27 @@ pub struct FakeInstance {
     spec: StartSpec,
     program: FakeProgram,
     log: LogTail,
-    state: watch::Sender<InstanceState>,
+    state: StateCell,
     calls: watch::Sender<usize>,
+    /// Weak: the engine holds its instances.
+    engine: Weak<FakeEngine>,
 }
 
 impl FakeInstance {
-    pub(crate) fn new(owner: Owner, spec: StartSpec, program: FakeProgram) -> Self {
+    pub(crate) fn new(
+        engine: &Arc<FakeEngine>,
+        owner: Owner,
+        spec: StartSpec,
+        program: FakeProgram,
+    ) -> Self {
         Self {
             owner,
             log: LogTail::new(spec.logs),
             spec,
             program,
-            state: watch::Sender::new(InstanceState::Starting),
+            state: StateCell::new(InstanceState::Starting),
             calls: watch::Sender::new(0),
+            engine: Arc::downgrade(engine),
         }
     }
 
@@ -52,6 +55,10 @@ impl FakeInstance {
 
     pub(crate) fn spec(&self) -> &StartSpec {
         &self.spec
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        *self.calls.borrow()
     }
 
     pub(crate) fn program(&self) -> &FakeProgram {
@@ -64,27 +71,15 @@ impl FakeInstance {
     }
 
     pub(crate) fn current(&self) -> InstanceState {
-        self.state.borrow().clone()
+        self.state.get()
     }
 
-    /// Changes the state unless it has ended.
     pub(crate) fn set(&self, next: InstanceState) {
-        self.state.send_if_modified(|state| {
-            let change = state.exit().is_none() && *state != next;
-            if change {
-                *state = next;
-            }
-            change
-        });
+        self.state.set(next);
     }
 
     pub(crate) fn end(&self, exit: Exit) {
         self.set(InstanceState::Exited(exit));
-    }
-
-    async fn ended(mut state: watch::Receiver<InstanceState>) {
-        // The sender lives as long as the instance, which the caller holds.
-        drop(state.wait_for(|state| state.exit().is_some()).await);
     }
 }
 
@@ -111,7 +106,7 @@ impl Instance for Arc<FakeInstance> {
     }
 
     fn state(&self) -> watch::Receiver<InstanceState> {
-        self.state.subscribe()
+        self.state.watch()
     }
 
     async fn call(&self, request: Request) -> Result<Response, CallFailure> {
@@ -131,17 +126,13 @@ impl Instance for Arc<FakeInstance> {
         let answer = tokio::select! {
             // An instance that ends itself while it answers has ended first.
             biased;
-            () = FakeInstance::ended(self.state.subscribe()) => None,
+            _ = self.state.ended() => None,
             response = handling => Some(response),
         };
         match answer {
             Some(response) if self.current().exit().is_none() => Ok(response.map(|body| {
-                Cut {
-                    body,
-                    ended: Box::pin(FakeInstance::ended(self.state.subscribe())),
-                    _running: running,
-                }
-                .boxed_unsync()
+                let ended = ended(self.state.watch());
+                Cut::boxed(body, Box::pin(ended), running)
             })),
             _ => Err(CallFailure::interrupted("connection reset")),
         }
@@ -160,12 +151,17 @@ impl Instance for Arc<FakeInstance> {
     }
 
     async fn stop(&self, grace: Duration) -> Result<Exit, InstanceError> {
-        let mut calls = self.calls.subscribe();
-        drop(tokio::time::timeout(grace, calls.wait_for(|calls| *calls == 0)).await);
+        if self.current().exit().is_none() {
+            let mut calls = self.calls.subscribe();
+            drop(tokio::time::timeout(grace, calls.wait_for(|calls| *calls == 0)).await);
+        }
         self.end(Exit {
             code: Some(0),
             reason: ExitReason::Stopped,
         });
+        if let Some(engine) = self.engine.upgrade() {
+            engine.forget(self.spec.description.id);
+        }
         Ok(self.current().exit().cloned().unwrap_or_else(Exit::lost))
     }
 
@@ -180,35 +176,5 @@ impl FakeInstance {
             InstanceState::Exited(exit) => Err(InstanceError::Ended(exit)),
             _ => Ok(()),
         }
-    }
-}
-
-/// A response body that fails when its instance ends.
-struct Cut {
-    body: Body,
-    ended: BoxFuture<'static, ()>,
-    _running: Running,
-}
-
-impl http_body::Body for Cut {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if self.ended.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Some(Err("connection reset".into())));
-        }
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

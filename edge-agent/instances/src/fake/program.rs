@@ -99,6 +99,12 @@ impl FakeContext {
         environment
     }
 
+    /// How many calls it runs now, the present one included.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.0.running()
+    }
+
     /// Writes a line of output.
     pub fn print(&self, line: &str) {
         self.0.print(LogStream::Stdout, line);

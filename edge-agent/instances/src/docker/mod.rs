@@ -1,0 +1,244 @@
+//! Containers of a Docker engine on this node, through the Docker Engine API (v1.40 and later).
+//!
+//! One container per instance: an OCI image that listens for HTTP on `$PORT`. It gets the CPU, memory and processes of its
+//! specification and no more, a read-only root with a small `/tmp` in memory, no capabilities, no new privileges, the engine's
+//! default system call filter, and by default no network at all ([`Network`] says how it is reached then).
+//!
+//! The container outlives the agent. Its labels say whose it is and what it is (never a secret), so that an agent that starts
+//! again takes it over. The engine restarts nothing by itself.
+//!
+//! Who does what: `create` says what is wanted (pure), `image` has the image there, `network` finds the way in,
+//! `events` follows output and ends, `instance` is the handle, `start` and `adopt` do what their names say.
+
+mod adopt;
+mod archive;
+mod create;
+mod events;
+mod failure;
+mod image;
+mod instance;
+mod network;
+mod options;
+mod start;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bollard::Docker;
+use bollard::models::ContainerSummary;
+use bollard::query_parameters::ListContainersOptionsBuilder;
+use fdn_core::InstanceId;
+use futures::StreamExt;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
+use tokio::time::Instant;
+
+pub use options::{DockerOptions, Network};
+
+use crate::error::{RuntimeError, StartError};
+use crate::instance::Instance;
+use crate::link::health;
+use crate::runtime::{Capabilities, Collected, Kind, Owner, Runtime};
+use crate::spec::{Image, StartSpec};
+use image::Images;
+use instance::DockerInstance;
+use network::Networks;
+
+/// Containers looked at by an adoption at the same time.
+const ADOPT_AT_ONCE: usize = 16;
+
+/// A runtime on one Docker engine.
+#[derive(Debug)]
+pub struct DockerRuntime {
+    shared: Arc<Shared>,
+}
+
+/// What the runtime, its instances and its tasks share.
+#[derive(Debug)]
+struct Shared {
+    owner: Owner,
+    docker: Docker,
+    options: DockerOptions,
+    images: Images,
+    networks: Networks,
+    starts: Semaphore,
+    book: Mutex<Book>,
+    /// One adoption at a time, or two would each make a handle of one container.
+    adopting: AsyncMutex<()>,
+    /// Closed when the runtime is dropped: the tasks end.
+    alive: watch::Sender<()>,
+}
+
+/// What this object holds. One lock, held for moments.
+#[derive(Debug, Default)]
+struct Book {
+    /// By the engine's id.
+    held: BTreeMap<String, Arc<DockerInstance>>,
+    /// Being started, adopted or running.
+    ids: BTreeSet<InstanceId>,
+}
+
+impl Shared {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held(&self, container: &str) -> Option<Arc<DockerInstance>> {
+        self.book().held.get(container).cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<DockerInstance>> {
+        self.book().held.values().cloned().collect()
+    }
+
+    fn hold(&self, instance: &Arc<DockerInstance>) {
+        let mut book = self.book();
+        book.ids.insert(instance.description.id);
+        let before = book
+            .held
+            .insert(instance.container.clone(), instance.clone());
+        if before.is_none() {
+            self.options.metrics.alive(Kind::Docker, 1);
+        }
+    }
+
+    fn forget(&self, container: &str) {
+        let mut book = self.book();
+        if let Some(instance) = book.held.remove(container) {
+            book.ids.remove(&instance.description.id);
+            self.options.metrics.alive(Kind::Docker, -1);
+        }
+    }
+
+    /// The containers of this owner; with `all` also those that do not run.
+    async fn list(&self, all: bool) -> Result<Vec<ContainerSummary>, RuntimeError> {
+        let options = ListContainersOptionsBuilder::default()
+            .all(all)
+            .filters(&create::filters(&self.owner))
+            .build();
+        let listed = self.docker.list_containers(Some(options)).await;
+        let mut listed = listed.map_err(|e| failure::engine("list the containers", &e))?;
+        // An engine that does not know a filter ignores it. Nothing that is not ours may get past this line.
+        listed.retain(|container| {
+            let label = |name| container.labels.as_ref()?.get(name).map(String::as_str);
+            label(create::CLUSTER) == Some(self.owner.cluster.as_str())
+                && label(create::NODE) == Some(self.owner.node.as_str())
+        });
+        Ok(listed)
+    }
+
+    fn watch_over(&self, instance: &Arc<DockerInstance>) {
+        let (instance, checks) = (instance.clone(), self.options.health);
+        tokio::spawn(async move {
+            if let Some(link) = instance.link() {
+                let readiness = &instance.description.readiness;
+                health::watch(&instance.state, link, readiness, checks).await;
+            }
+        });
+    }
+}
+
+impl DockerRuntime {
+    /// A runtime on the engine behind the socket of `options`. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// When there is no socket, the engine does not answer, or the agent lacks a right that the network mode needs.
+    pub async fn connect(owner: Owner, options: DockerOptions) -> Result<Self, RuntimeError> {
+        let path = options.socket.display().to_string();
+        let seconds = options.engine_timeout.as_secs().max(1);
+        let docker = Docker::connect_with_unix(&path, seconds, bollard::API_DEFAULT_VERSION)
+            .map_err(|e| failure::engine("connect", &e))?;
+        let docker = docker
+            .negotiate_version()
+            .await
+            .map_err(|e| failure::engine("agree on a version", &e))?;
+        let shared = Arc::new(Shared {
+            networks: Networks::new(owner.clone(), options.network)?,
+            images: Images::default(),
+            starts: Semaphore::new(options.parallel_starts.max(1)),
+            book: Mutex::default(),
+            adopting: AsyncMutex::new(()),
+            alive: watch::Sender::new(()),
+            owner,
+            docker,
+            options,
+        });
+        tokio::spawn(events::follow(Arc::downgrade(&shared), events::now()));
+        Ok(Self { shared })
+    }
+}
+
+#[async_trait]
+impl Runtime for DockerRuntime {
+    fn kind(&self) -> Kind {
+        Kind::Docker
+    }
+
+    fn owner(&self) -> &Owner {
+        &self.shared.owner
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pause: true,
+            survives_agent: true,
+            devices: true,
+        }
+    }
+
+    async fn check(&self) -> Result<(), RuntimeError> {
+        let answer = self.shared.docker.ping().await;
+        answer
+            .map(drop)
+            .map_err(|e| failure::engine("answer a ping", &e))
+    }
+
+    async fn prepare(&self, image: &Image) -> Result<(), StartError> {
+        let shared = &self.shared;
+        let timeout = shared.options.image_timeout;
+        shared
+            .images
+            .prepare(&shared.docker, image, timeout)
+            .await
+            .map(drop)
+    }
+
+    async fn start(&self, spec: StartSpec) -> Result<Arc<dyn Instance>, StartError> {
+        let began = Instant::now();
+        let started = self.shared.clone().start(spec).await;
+        let outcome = started.as_ref().map(|_| began.elapsed());
+        self.shared.options.metrics.started(Kind::Docker, outcome);
+        started.map(|instance| instance as Arc<dyn Instance>)
+    }
+
+    async fn adopt(&self) -> Result<Vec<Arc<dyn Instance>>, RuntimeError> {
+        let _one = self.shared.adopting.lock().await;
+        let running = self.shared.list(false).await?;
+        let adopted = futures::stream::iter(running)
+            .map(|container| self.shared.clone().adopt(container))
+            .buffer_unordered(ADOPT_AT_ONCE)
+            .filter_map(|instance| async { instance })
+            .collect::<Vec<_>>();
+        let mut adopted = adopted.await;
+        adopted.sort_by_key(|instance| instance.description.id);
+        Ok(adopted
+            .into_iter()
+            .map(|instance| instance as Arc<dyn Instance>)
+            .collect())
+    }
+
+    async fn collect(&self) -> Result<Collected, RuntimeError> {
+        // Whatever can be adopted is held after this, and so left alone below.
+        self.adopt().await?;
+        let mut collected = Collected::default();
+        for container in self.shared.list(true).await? {
+            self.shared.collect(&container, &mut collected).await;
+        }
+        let count = collected.removed.len();
+        self.shared.options.metrics.collected(Kind::Docker, count);
+        Ok(collected)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! How the Docker runtime is set up.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fdn_core::ByteSize;
+use serde::{Deserialize, Serialize};
+
+use crate::link::LinkLimits;
+use crate::link::health::HealthChecks;
+use crate::log::{LogSink, NoSink};
+use crate::metrics::Metrics;
+
+/// How containers that may not connect anywhere ([`crate::Outbound::Denied`]) are reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// No network but the container's own loopback, into which the agent reaches. The strictest and the fastest to start;
+    /// the agent needs `CAP_SYS_ADMIN` and must see the engine's processes (same machine, same process namespace).
+    #[default]
+    Isolated,
+    /// A bridge of this node's own without a way out (`internal`). Containers of one node can reach each other unless the
+    /// engine filters that; it is told to.
+    Bridge,
+    /// The node's network, on a free port. No isolation at all: for functions that are trusted as the agent itself is.
+    Host,
+}
+
+/// Settings of [`crate::docker::DockerRuntime`].
+#[derive(Clone)]
+pub struct DockerOptions {
+    /// The engine's Unix socket.
+    pub socket: PathBuf,
+    /// How containers are reached.
+    pub network: Network,
+    /// The size of the container's `/tmp`, and of each volume that its image declares. They are in memory and count
+    /// towards the instance's limit.
+    pub tmp: ByteSize,
+    /// How much of a container's output the engine keeps on disk.
+    pub log_file: ByteSize,
+    /// How long the engine may take to answer; pulling and loading images may take [`DockerOptions::image_timeout`].
+    pub engine_timeout: Duration,
+    /// How long it may take to have an image ready.
+    pub image_timeout: Duration,
+    /// Starts that are handed to the engine at the same time; others wait.
+    pub parallel_starts: usize,
+    /// How running containers are checked.
+    pub health: HealthChecks,
+    /// Bounds on the connections to one container.
+    pub link: LinkLimits,
+    /// Takes every line of output.
+    pub sink: Arc<dyn LogSink>,
+    /// Counters.
+    pub metrics: Metrics,
+}
+
+impl Default for DockerOptions {
+    fn default() -> Self {
+        Self {
+            socket: PathBuf::from("/var/run/docker.sock"),
+            network: Network::Isolated,
+            tmp: ByteSize::from_mib(64),
+            log_file: ByteSize::from_mib(1),
+            engine_timeout: Duration::from_secs(30),
+            image_timeout: Duration::from_secs(600),
+            parallel_starts: 8,
+            health: HealthChecks::default(),
+            link: LinkLimits::default(),
+            sink: Arc::new(NoSink),
+            metrics: Metrics::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for DockerOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DockerOptions")
+            .field("socket", &self.socket)
+            .field("network", &self.network)
+            .finish_non_exhaustive()
+    }
+}

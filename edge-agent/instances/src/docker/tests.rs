@@ -1,0 +1,116 @@
+//! What the engine is asked for.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use fdn_core::{Digest, MebiBytes, MilliCpu, Resources};
+
+use super::*;
+use crate::spec::{Description, DeviceGrant, ImageSource};
+use image::LocalImage;
+
+fn spec() -> StartSpec {
+    let image = Image {
+        digest: Digest::of(b"image"),
+        source: ImageSource::Registry {
+            repository: "registry.example.com/thumbs".to_owned(),
+            credentials: None,
+        },
+    };
+    let name = "thumbs".parse().unwrap();
+    let mut spec = StartSpec::new(
+        InstanceId::from_uuid(uuid::Uuid::from_u128(7)),
+        name,
+        "thumbs".parse().unwrap(),
+        image,
+        Resources::new(MilliCpu(250), MebiBytes(128)),
+    );
+    spec.env.insert("PORT".parse().unwrap(), "1".to_owned());
+    spec.secrets
+        .0
+        .insert("TOKEN".parse().unwrap(), "hush".to_owned());
+    spec
+}
+
+fn body(spec: &StartSpec) -> bollard::models::ContainerCreateBody {
+    let image = LocalImage {
+        reference: "image".to_owned(),
+        volumes: vec!["/var/lib/data".to_owned()],
+    };
+    let owner = Owner {
+        cluster: "eu-west-1".parse().unwrap(),
+        node: "node-1".parse().unwrap(),
+    };
+    create::body(
+        spec,
+        &owner,
+        &image,
+        "none",
+        8080,
+        &DockerOptions::default(),
+    )
+}
+
+#[test]
+fn every_limit_and_every_lock_is_asked_for() {
+    let host = body(&spec()).host_config.unwrap();
+    assert_eq!(host.memory, Some(128 << 20));
+    assert_eq!(host.memory_swap, host.memory, "no swap");
+    assert_eq!(host.nano_cpus, Some(250_000_000));
+    assert_eq!(host.pids_limit, Some(64));
+    assert_eq!(host.readonly_rootfs, Some(true));
+    assert_eq!(host.cap_drop.unwrap(), ["ALL"]);
+    assert_eq!(host.security_opt.unwrap(), ["no-new-privileges:true"]);
+    assert_eq!(host.privileged, Some(false));
+    assert_eq!(host.network_mode.unwrap(), "none");
+    let tmpfs = host.tmpfs.unwrap();
+    assert!(tmpfs["/tmp"].contains("size=67108864"));
+    assert!(
+        tmpfs.contains_key("/var/lib/data"),
+        "a declared volume is bounded as well"
+    );
+    assert!(host.device_requests.is_none() && host.mounts.is_none());
+}
+
+#[test]
+fn secrets_reach_the_environment_and_nothing_else() {
+    let mut body = body(&spec());
+    let env = body.env.take().unwrap();
+    assert!(env.contains(&"TOKEN=hush".to_owned()));
+    assert!(
+        env.contains(&"PORT=8080".to_owned()),
+        "the function cannot move the port: {env:?}"
+    );
+    let rest = serde_json::to_string(&body).unwrap();
+    assert!(!rest.contains("hush"), "{rest}");
+    assert!(!format!("{:?}", spec()).contains("hush"));
+}
+
+#[test]
+fn a_description_survives_its_label() {
+    let spec = spec();
+    let labels = body(&spec).labels.unwrap();
+    let read: Description = serde_json::from_str(&labels[create::DESCRIPTION]).unwrap();
+    assert_eq!(read, spec.description);
+    assert_eq!(labels[create::CLUSTER], "eu-west-1");
+}
+
+#[test]
+fn physical_devices_are_requested_and_simulated_ones_are_not() {
+    let grant = |device: &str, physical| DeviceGrant {
+        device: device.to_owned(),
+        memory: MebiBytes(1024),
+        env: [("CUDA_VISIBLE_DEVICES".to_owned(), device.to_owned())].into(),
+        folders: BTreeSet::from([PathBuf::from("/tmp/nvidia-mps")]),
+        physical,
+    };
+    let mut spec = spec();
+    spec.description.devices = vec![grant("GPU-1", true), grant("sim-2", false)];
+    let body = body(&spec);
+    let host = body.host_config.unwrap();
+    let requests = host.device_requests.unwrap();
+    assert_eq!(requests[0].device_ids.as_deref().unwrap(), ["GPU-1"]);
+    assert_eq!(host.mounts.unwrap().len(), 1, "one folder, once");
+    let env = body.env.unwrap();
+    assert!(env.iter().any(|v| v.starts_with("CUDA_VISIBLE_DEVICES=")));
+}

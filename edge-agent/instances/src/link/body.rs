@@ -1,0 +1,75 @@
+//! The body of a response, which gives its connection back when it has been read to its end.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+
+use super::InFlight;
+use crate::body::{Body, BoxError, Response};
+
+struct Pooled {
+    body: Incoming,
+    /// Gone once it was given back. Dropped with the body when that is not read to its end, which closes the connection and
+    /// so tells the instance that nobody listens.
+    held: Option<(SendRequest<Body>, InFlight)>,
+}
+
+pub(super) fn pooled(
+    response: http::Response<Incoming>,
+    connection: SendRequest<Body>,
+    in_flight: InFlight,
+) -> Response {
+    response.map(|body| {
+        let mut pooled = Pooled {
+            body,
+            held: Some((connection, in_flight)),
+        };
+        pooled.settle();
+        pooled.boxed_unsync()
+    })
+}
+
+impl Pooled {
+    fn settle(&mut self) {
+        if self.body.is_end_stream()
+            && let Some((connection, in_flight)) = self.held.take()
+        {
+            in_flight.0.give_back(connection);
+        }
+    }
+}
+
+impl http_body::Body for Pooled {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match &frame {
+            Some(Ok(_)) => self.settle(),
+            Some(Err(_)) => self.held = None,
+            None => {
+                if let Some((connection, in_flight)) = self.held.take() {
+                    in_flight.0.give_back(connection);
+                }
+            }
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(BoxError::from)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

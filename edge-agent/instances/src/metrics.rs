@@ -1,0 +1,119 @@
+//! What a runtime counts.
+
+use std::time::Duration;
+
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+
+use crate::error::StartError;
+use crate::runtime::Kind;
+use crate::state::{Exit, ExitReason};
+
+/// Counters of all runtimes of a process; cheap to clone. Count whether or not they are registered.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    starts: IntCounterVec,
+    start_seconds: HistogramVec,
+    exits: IntCounterVec,
+    live: IntGaugeVec,
+    collected: IntCounterVec,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let counter = |name: &str, help: &str, labels: &[&str]| {
+            IntCounterVec::new(Opts::new(name, help), labels).expect("names and labels are fixed")
+        };
+        let buckets = vec![0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 5.0, 15.0, 60.0];
+        Self {
+            starts: counter(
+                "fdn_instance_starts_total",
+                "Starts of instances by runtime and outcome.",
+                &["runtime", "outcome"],
+            ),
+            start_seconds: HistogramVec::new(
+                HistogramOpts::new(
+                    "fdn_instance_start_seconds",
+                    "From the order to the first answer, of starts that succeeded.",
+                )
+                .buckets(buckets),
+                &["runtime"],
+            )
+            .expect("names and labels are fixed"),
+            exits: counter(
+                "fdn_instance_exits_total",
+                "Ends of instances by runtime and reason.",
+                &["runtime", "reason"],
+            ),
+            live: IntGaugeVec::new(
+                Opts::new(
+                    "fdn_instances_live",
+                    "Instances that run now, paused ones included.",
+                ),
+                &["runtime"],
+            )
+            .expect("names and labels are fixed"),
+            collected: counter(
+                "fdn_instances_collected_total",
+                "What crashed starts and lost agents had left behind and was removed.",
+                &["runtime"],
+            ),
+        }
+    }
+}
+
+impl Metrics {
+    /// Registers all of them.
+    ///
+    /// # Errors
+    /// When the registry has metrics of these names already.
+    pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.starts.clone()))?;
+        registry.register(Box::new(self.start_seconds.clone()))?;
+        registry.register(Box::new(self.exits.clone()))?;
+        registry.register(Box::new(self.live.clone()))?;
+        registry.register(Box::new(self.collected.clone()))
+    }
+
+    pub(crate) fn started(&self, kind: Kind, outcome: Result<Duration, &StartError>) {
+        let kind = label(kind);
+        let word = match outcome {
+            Ok(took) => {
+                self.start_seconds
+                    .with_label_values(&[kind])
+                    .observe(took.as_secs_f64());
+                "ok"
+            }
+            Err(error) => error.label(),
+        };
+        self.starts.with_label_values(&[kind, word]).inc();
+    }
+
+    pub(crate) fn alive(&self, kind: Kind, change: i64) {
+        self.live.with_label_values(&[label(kind)]).add(change);
+    }
+
+    pub(crate) fn exited(&self, kind: Kind, exit: &Exit) {
+        let reason = match exit.reason {
+            ExitReason::Ended => "ended",
+            ExitReason::OutOfMemory => "out_of_memory",
+            ExitReason::Stopped => "stopped",
+            ExitReason::Lost => "lost",
+        };
+        self.exits.with_label_values(&[label(kind), reason]).inc();
+    }
+
+    pub(crate) fn collected(&self, kind: Kind, count: usize) {
+        self.collected
+            .with_label_values(&[label(kind)])
+            .inc_by(count as u64);
+    }
+}
+
+const fn label(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Wasm => "wasm",
+        Kind::Docker => "docker",
+        Kind::Kubernetes => "kubernetes",
+        Kind::Fake => "fake",
+    }
+}

@@ -1,0 +1,150 @@
+//! What containers promise beyond the list: the sandbox, archives, the engine's absence.
+
+use fdn_core::{Coded, ErrorCode, MilliCpu};
+use fdn_instances::docker::Network;
+use fdn_instances::{ExitReason, Outbound, StartError};
+
+use super::{Engine, GRACE, image_of};
+use crate::subject::{Program, Running, Subject, ask, get, owner, spec, until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sandbox_is_closed() {
+    let engine = Engine::with(Network::Isolated).await;
+    let running = Running::with(&engine, Program::Hello, |spec| {
+        spec.pids = 20;
+        spec.description.resources.cpu_milli = MilliCpu(250);
+    })
+    .await;
+    let asked = async |path: &str| ask(&*running.instance, path).await;
+
+    let status = asked("/read/proc/self/status").await;
+    let field = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| line.split_whitespace().nth(1))
+            .unwrap_or_else(|| panic!("{name} in {status}"))
+            .to_owned()
+    };
+    assert_eq!(field("NoNewPrivs:"), "1");
+    for set in ["CapEff:", "CapPrm:", "CapBnd:", "CapInh:", "CapAmb:"] {
+        assert_eq!(field(set), "0000000000000000", "{set}");
+    }
+    assert_eq!(
+        field("Seccomp:"),
+        "2",
+        "the engine's filter of system calls"
+    );
+
+    let root = asked("/write/somewhere").await;
+    assert!(root.contains("Read-only file system"), "{root}");
+    assert_eq!(asked("/write/tmp/here").await, "written");
+    assert_eq!(
+        asked("/write/data/here").await,
+        "written",
+        "a declared volume"
+    );
+    let mounts = asked("/read/proc/mounts").await;
+    let bounded = |path: &str| {
+        mounts
+            .lines()
+            .any(|m| m.contains(&format!(" {path} tmpfs")) && m.contains("size=65536k"))
+    };
+    assert!(bounded("/tmp") && bounded("/data"), "{mounts}");
+
+    let threads: usize = asked("/threads/100").await.parse().expect("a number");
+    assert!((1..20).contains(&threads), "{threads} threads of 20");
+
+    let quota = asked("/read/sys/fs/cgroup/cpu/cpu.cfs_quota_us").await;
+    let share = asked("/read/sys/fs/cgroup/cpu.max").await;
+    let limited = quota.trim() == "25000" || share.starts_with("25000 100000");
+    assert!(limited, "a quarter of a core: {quota:?}, {share:?}");
+
+    let interfaces = asked("/read/proc/net/dev").await;
+    let names: Vec<&str> = interfaces
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, _)| name.trim())
+        .collect();
+    assert_eq!(names, ["lo"]);
+    let out = asked("/connect/192.0.2.1:80").await;
+    assert!(out.contains("unreachable"), "{out}");
+    running.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_much_memory_is_told_apart_from_other_ends() {
+    let engine = Engine::with(Network::Isolated).await;
+    let running = Running::start(&engine, Program::Hog).await;
+    let call = running.instance.call(get("/alloc/200")).await;
+    assert!(call.is_err(), "200 MiB in an instance of 64");
+    let state = until(&*running.instance, "its end", |s| s.exit().is_some()).await;
+    let exit = state.exit().expect("it ended");
+    assert_eq!(exit.reason, ExitReason::OutOfMemory);
+    running.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_oci_layout_is_loaded_under_our_name_only() {
+    let engine = Engine::with(Network::Isolated).await;
+    let image = image_of(fdn_testkit::docker::oci_image("a layout"));
+    let runtime = engine.runtime(owner()).await;
+    let started = runtime.start(spec(image.clone(), Program::Hello)).await;
+    let instance = started.expect("it starts");
+    assert_eq!(ask(&*instance, "/hello").await, "hello");
+    instance.stop(GRACE).await.expect("it stops");
+    let saved = image_of(fdn_testkit::docker::saved_image("with a stranger's name"));
+    runtime.prepare(&saved).await.expect("it loads");
+    let strange = engine.client().inspect_image("stranger/app:latest").await;
+    assert!(strange.is_err(), "names inside an archive are ignored");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_image_is_told() {
+    let engine = Engine::with(Network::Isolated).await;
+    let runtime = engine.runtime(owner()).await;
+    let file = tempfile::NamedTempFile::new().expect("it cannot fail here");
+    std::fs::write(file.path(), "no archive at all".repeat(1000)).expect("it cannot fail here");
+    let error = runtime.prepare(&image_of(file.path().to_owned())).await;
+    let error = error.expect_err("it is no archive");
+    assert_eq!(error.code(), ErrorCode::ImageInvalid, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_of_hosts_is_refused_rather_than_ignored() {
+    let engine = Engine::with(Network::Isolated).await;
+    let runtime = engine.runtime(owner()).await;
+    let mut spec = spec(engine.image(Program::Hello), Program::Hello);
+    let hosts = ["api.example.com".parse().expect("it parses")];
+    spec.outbound = Outbound::Hosts(hosts.into());
+    let error = runtime.start(spec).await.expect_err("it cannot be kept");
+    assert!(matches!(error, StartError::Unsupported { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_starts_at_once_all_answer() {
+    let engine = Engine::with(Network::Isolated).await;
+    let owner = owner();
+    let runtime = engine.runtime(owner.clone()).await;
+    let starts = (0..20).map(|_| runtime.start(spec(engine.image(Program::Hello), Program::Hello)));
+    let started = futures::future::join_all(starts).await;
+    let instances: Vec<_> = started.into_iter().map(|s| s.expect("it starts")).collect();
+    for instance in &instances {
+        assert_eq!(ask(&**instance, "/hello").await, "hello");
+    }
+    let stops = instances.iter().map(|instance| instance.stop(GRACE));
+    for stopped in futures::future::join_all(stops).await {
+        stopped.expect("it stops");
+    }
+    assert_eq!(engine.leftovers(&owner).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_is_not_there_is_told() {
+    let folder = tempfile::tempdir().expect("it cannot fail here");
+    let options = fdn_instances::docker::DockerOptions {
+        socket: folder.path().join("none.sock"),
+        ..Default::default()
+    };
+    let connecting = fdn_instances::docker::DockerRuntime::connect(owner(), options).await;
+    let error = connecting.expect_err("nothing listens");
+    assert_eq!(error.code(), ErrorCode::EngineFailed, "{error}");
+}

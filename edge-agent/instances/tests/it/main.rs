@@ -1,0 +1,7 @@
+//! The contract list of runtimes, run against every implementation, and what each does beyond it.
+
+mod contract;
+mod docker;
+mod fake;
+mod subject;
+mod wasm;

@@ -1,0 +1,191 @@
+//! WebAssembly components in this process.
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fdn_core::manifest::Manifest;
+use fdn_core::{ByteSize, Digest, DurationMs, ErrorCode};
+use fdn_instances::wasm::WasmRuntime;
+use fdn_instances::{
+    CallFailure, ExitReason, Image, ImageSource, Instance, Metrics, NoSink, Owner, Runtime,
+    StartError,
+};
+use fdn_runtime::{Engine, EngineOptions, compile_in_process, compiled_file_name};
+use fdn_testkit::components;
+use tempfile::TempDir;
+
+use crate::contract::contract;
+use crate::subject::{Program, Running, Subject, ask, get, owner, spec};
+
+static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
+    let options = EngineOptions {
+        max_instances: 100,
+        ..EngineOptions::default()
+    };
+    Engine::new(options).expect("an engine")
+});
+
+static FOLDER: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a folder"));
+
+struct Wasm;
+
+async fn wasm() -> Wasm {
+    Wasm
+}
+
+fn compile(component: &[u8]) -> Image {
+    let digest = Digest::of(component);
+    let folder = tempfile::tempdir_in(FOLDER.path())
+        .expect("a folder")
+        .keep();
+    let source = folder.join("component.wasm");
+    std::fs::write(&source, component).expect("a file");
+    let path = folder.join(compiled_file_name(&digest, ENGINE.compatibility_key()));
+    compile_in_process(&source, &path).expect("it compiles");
+    let manifest = Manifest {
+        memory: ByteSize::from_mib(64),
+        timeout: DurationMs::from_secs(60),
+        cpu_time: DurationMs::from_secs(60),
+        ..Manifest::default()
+    };
+    Image {
+        digest,
+        source: ImageSource::Component {
+            path,
+            manifest: Box::new(manifest),
+        },
+    }
+}
+
+#[async_trait]
+impl Subject for Wasm {
+    async fn runtime(&self, owner: Owner) -> Arc<dyn Runtime> {
+        let sink = Arc::new(NoSink);
+        Arc::new(WasmRuntime::new(
+            owner,
+            ENGINE.clone(),
+            sink,
+            Metrics::default(),
+        ))
+    }
+
+    fn image(&self, program: Program) -> Image {
+        compile(&match program {
+            Program::Echo => components::echo(),
+            Program::Env => components::env_dump("GREETING"),
+            Program::Sleep => components::sleeping(1000),
+            Program::Hog => components::hog(),
+            _ => components::hello("hello"),
+        })
+    }
+
+    fn missing_image(&self) -> Image {
+        Image {
+            digest: Digest::of(b"nowhere"),
+            source: ImageSource::Component {
+                path: FOLDER.path().join("nowhere"),
+                manifest: Box::default(),
+            },
+        }
+    }
+
+    async fn kill(&self, _instance: &dyn Instance) {
+        unreachable!("an instance is no process of its own");
+    }
+
+    async fn leftovers(&self, _owner: &Owner) -> usize {
+        // Nothing outlives the runtime object; what it holds is asked by `adopt`.
+        0
+    }
+
+    async fn leave_half_made(&self, _owner: &Owner, _image: &Image) {
+        unreachable!("nothing can be left");
+    }
+}
+
+contract!(for_all, wasm());
+
+#[tokio::test]
+async fn an_instance_holds_the_memory_that_its_calls_may_use() {
+    let runtime = Wasm.runtime(owner()).await;
+    let mut small = spec(compile(&components::hello("x")), Program::Hello);
+    small.description.concurrency = NonZeroU32::new(2).expect("it cannot fail here");
+    let error = runtime.start(small).await.expect_err("64 MiB are not 128");
+    assert!(
+        matches!(&error, StartError::Unsupported { reason } if reason.contains("128 MiB")),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn calls_beyond_the_reservation_wait() {
+    let running = Running::start(&Wasm, Program::Sleep).await;
+    let mut first = Box::pin(running.instance.call(get("/")));
+    let mut second = Box::pin(running.instance.call(get("/")));
+    assert!(futures::poll!(&mut first).is_pending(), "it sleeps");
+    assert!(futures::poll!(&mut second).is_pending(), "it waits");
+    let answer = first.await.expect("an answer");
+    // The reservation is used until the answer's body is gone.
+    assert!(futures::poll!(&mut second).is_pending(), "it waits still");
+    drop(answer);
+    second.await.expect("an answer");
+    running.end().await;
+}
+
+#[tokio::test]
+async fn stop_gives_running_calls_their_grace_and_no_more() {
+    let running = Running::start(&Wasm, Program::Sleep).await;
+    let mut call = Box::pin(running.instance.call(get("/")));
+    assert!(futures::poll!(&mut call).is_pending(), "it sleeps");
+    let (exit, answer) = tokio::join!(running.instance.stop(Duration::from_secs(30)), call);
+    assert_eq!(exit.expect("it stops").reason, ExitReason::Stopped);
+    assert_eq!(answer.expect("it finished").status(), 200);
+
+    let running = Running::start(&Wasm, Program::Sleep).await;
+    let mut call = Box::pin(running.instance.call(get("/")));
+    assert!(futures::poll!(&mut call).is_pending(), "it sleeps");
+    let (exit, answer) = tokio::join!(running.instance.stop(Duration::ZERO), call);
+    assert_eq!(exit.expect("it stops").reason, ExitReason::Stopped);
+    assert!(
+        matches!(answer, Err(CallFailure::Interrupted { .. })),
+        "{answer:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_trap_ends_the_call_and_not_the_instance() {
+    let runtime = Wasm.runtime(owner()).await;
+    let image = compile(&components::trapping());
+    let instance = runtime
+        .start(spec(image, Program::Hello))
+        .await
+        .expect("it starts");
+    for _ in 0..2 {
+        let failure = instance.call(get("/")).await.expect_err("it traps");
+        let CallFailure::Interrupted { code, .. } = failure else {
+            panic!("{failure:?}");
+        };
+        assert_eq!(code, ErrorCode::FunctionTrapped);
+    }
+    assert!(!instance.log_tail().is_empty(), "the reason is in its log");
+    instance.stop(Duration::ZERO).await.expect("it stops");
+}
+
+#[tokio::test]
+async fn instances_of_one_file_share_one_function() {
+    let runtime = Wasm.runtime(owner()).await;
+    let image = compile(&components::hello("shared"));
+    let mut instances = Vec::new();
+    for _ in 0..3 {
+        let started = runtime.start(spec(image.clone(), Program::Hello)).await;
+        instances.push(started.expect("it starts"));
+    }
+    assert_eq!(ask(&*instances[0], "/").await, "shared");
+    assert_eq!(runtime.adopt().await.expect("in process").len(), 3);
+    for instance in instances {
+        instance.stop(Duration::ZERO).await.expect("it stops");
+    }
+    assert!(runtime.adopt().await.expect("in process").is_empty());
+}
