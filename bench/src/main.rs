@@ -10,6 +10,7 @@
 )]
 
 mod cold;
+mod containers;
 mod dns;
 mod facts;
 mod gateway;
@@ -29,6 +30,8 @@ enum Bench {
     Gateway,
     /// The first call on a node whose disk cache holds the compiled function.
     Cold,
+    /// Containers: create, start and first answer; unpause and answer.
+    Containers,
     /// A light function beside two that loop for ever.
     Loops,
     /// Ten thousand live instances in one process.
@@ -74,6 +77,7 @@ fn main() -> Result<()> {
     let all = [
         Bench::Instances,
         Bench::Cold,
+        Bench::Containers,
         Bench::Gateway,
         Bench::Loops,
         Bench::Dns,
@@ -88,6 +92,7 @@ fn main() -> Result<()> {
         match bench {
             Bench::Gateway => gateway::run(&options)?,
             Bench::Cold => cold::run(&options)?,
+            Bench::Containers => containers::run()?,
             Bench::Loops => loops::run(&options)?,
             Bench::Instances => instances::run(&options)?,
             Bench::Dns => dns::run(&options)?,
