@@ -127,7 +127,10 @@ async fn one(runtime: &DockerRuntime, image: &Image, samples: &mut Samples) -> R
 
 async fn call(instance: &dyn Instance) -> Result<()> {
     let request = http::Request::get("/hello").body(empty_body())?;
-    let response = instance.call(request).await?;
+    let response = instance
+        .call(request)
+        .await
+        .map_err(|failure| anyhow::anyhow!("{failure}"))?;
     anyhow::ensure!(
         response.status() == 200,
         "it answered {}",
