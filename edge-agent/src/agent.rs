@@ -10,7 +10,7 @@ use fdn_bus::{SharedBroker, Subscription};
 use fdn_core::MessageId;
 use fdn_core::enrol::NodeAddresses;
 use fdn_core::message::Channel;
-use fdn_devices::{DeviceMetrics, Devices};
+use fdn_devices::{DeviceMetrics, Devices, Event};
 use fdn_instances::Runtime;
 use fdn_service::admin::AdminServer;
 use fdn_service::health::Readiness;
@@ -62,6 +62,13 @@ pub struct Agent {
     instances: Option<(Instances, bool)>,
     _machine: Machine,
 }
+
+/// Instances of containers, where they are started, and what runs for them; nothing on a node without a runtime.
+type Started = (
+    Option<Instances>,
+    Option<Arc<LocalPlacer>>,
+    Vec<JoinHandle<()>>,
+);
 
 /// What the parts of one agent share.
 struct Shared {
@@ -134,7 +141,7 @@ impl Agent {
         let ends_with_us = runtime
             .as_ref()
             .is_some_and(|runtime| !runtime.capabilities().survives_agent);
-        let (instances, mut tasks) = shared.start_instances(runtime).await?;
+        let (instances, placer, mut tasks) = shared.start_instances(runtime).await?;
         let (apps, shell) = shared.start_apps(instances.clone())?;
         let deliveries = shared
             .broker
@@ -174,7 +181,7 @@ impl Agent {
             tokio::spawn(reporter.run_rtt(stop.clone())),
             tokio::spawn(shared.shipper().run(stop.clone())),
         ]);
-        let watch = shared.watch_devices()?;
+        let watch = shared.watch_devices(placer)?;
         tasks.extend(renewer.map(|renewer| tokio::spawn(renewer.run(stop))));
         let node = &shared.settings.node;
         info!(%node, gateway = %gateway.address(), admin = %admin.address(), "the agent listens");
@@ -295,16 +302,14 @@ impl Shared {
     }
 
     /// What runs container images, if this node has something that does.
-    async fn start_instances(
-        &self,
-        runtime: Option<Arc<dyn Runtime>>,
-    ) -> Result<(Option<Instances>, Vec<JoinHandle<()>>), Error> {
+    async fn start_instances(&self, runtime: Option<Arc<dyn Runtime>>) -> Result<Started, Error> {
         let Some(runtime) = runtime else {
-            return Ok((None, Vec::new()));
+            return Ok((None, None, Vec::new()));
         };
         let start_timeout = self.settings.instances.start_timeout.as_duration();
         let ledger = Arc::clone(&self.ledger);
-        let placer = Arc::new(LocalPlacer::new(runtime, ledger, start_timeout));
+        let placer = LocalPlacer::new(runtime, ledger, start_timeout);
+        let placer = Arc::new(placer.with_devices(self.devices.clone()));
         if let Err(failure) = placer.adopt().await {
             warn!(%failure, "what runs from before cannot be told");
         }
@@ -319,6 +324,7 @@ impl Shared {
         let (instances, task) = Instances::start(parts, self.stop.clone())?;
         self.admission.tell_wants(instances.memory_bell());
         let (readiness, stop) = (self.readiness.clone(), self.stop.clone());
+        let here = Arc::clone(&placer);
         let tidy = tokio::spawn(async move {
             // What was found belongs to what is deployed, and that is known once all apps have settled.
             while !readiness.is_ready() {
@@ -329,7 +335,7 @@ impl Shared {
             }
             placer.stop_unclaimed().await;
         });
-        Ok((Some(instances), vec![task, tidy]))
+        Ok((Some(instances), Some(here), vec![task, tidy]))
     }
 
     fn start_apps(&self, instances: Option<Instances>) -> Result<(Apps, JoinHandle<()>), Error> {
@@ -430,12 +436,20 @@ impl Shared {
         }
     }
 
-    /// Tells at once when the devices are others than before.
-    fn watch_devices(&self) -> Result<fdn_devices::WatchGuard, Error> {
+    /// Tells at once when the devices are others than before, and ends the instances on those that are gone or have failed.
+    fn watch_devices(
+        &self,
+        placer: Option<Arc<LocalPlacer>>,
+    ) -> Result<fdn_devices::WatchGuard, Error> {
         let changed = Arc::clone(&self.changed);
+        let runtime = tokio::runtime::Handle::current();
         let watch = self.devices.watch(move |event| {
             warn!(?event, "instances on GPU devices are concerned");
             changed.notify_one();
+            let (Event::Lost(instances) | Event::Unhealthy { instances, .. }) = event;
+            if let Some(placer) = placer.clone() {
+                runtime.spawn(async move { placer.end(&instances).await });
+            }
         });
         watch.map_err(|source| Error::Data {
             path: self.settings.data.clone(),

@@ -15,6 +15,9 @@ use fdn_core::device::{DeviceGrant, DeviceKind};
 use crate::book::Bound;
 use crate::settings::DevicesSettings;
 
+/// The variable by which MPS limits an instance's share of a device's cores, in percent.
+pub const THREADS: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+
 /// A running MPS control daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mps {
@@ -97,7 +100,7 @@ fn variables(bound: &Bound, kind: DeviceKind, mps: Option<&Mps>) -> BTreeMap<Str
             mps.pipe.to_string_lossy().into_owned(),
         );
         if let Some(cores) = bound.cores {
-            set("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", cores.get().to_string());
+            set(THREADS, cores.get().to_string());
         }
     }
     env

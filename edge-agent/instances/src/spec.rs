@@ -6,7 +6,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use fdn_core::device::DeviceGrant;
+pub use fdn_core::device::{DeviceGrant, GpuRequest};
 use fdn_core::manifest::{AllowedHost, Manifest};
 use fdn_core::{AppName, Digest, FunctionName, InstanceId, Resources, SecretName, VersionNumber};
 use serde::{Deserialize, Serialize};
@@ -159,6 +159,8 @@ pub struct StartSpec {
     pub outbound: Outbound,
     /// How much of its output is kept.
     pub logs: LogLimits,
+    /// What of the node's GPU devices is to be bound to it before its start; [`Description::devices`] says what was.
+    pub gpu: Option<GpuRequest>,
 }
 
 impl StartSpec {
@@ -190,6 +192,7 @@ impl StartSpec {
             secrets: Secrets::default(),
             outbound: Outbound::Denied,
             logs: LogLimits::default(),
+            gpu: None,
         }
     }
 

@@ -115,6 +115,7 @@ fn start_spec(
     spec.secrets = Secrets(values.map_err(|error| PrepareError::Spec(error.to_string()))?);
     spec.env = manifest.env.clone();
     spec.pids = PIDS;
+    spec.gpu.clone_from(&manifest.gpu);
     spec.outbound = if manifest.allowed_hosts.is_empty() {
         Outbound::Denied
     } else {

@@ -15,6 +15,8 @@ use fdn_core::{MebiBytes, MilliCpu, Resources};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use super::slices::Slices;
+
 /// Bits of the word for memory in MiB: up to 4 EiB.
 const MEMORY_BITS: u32 = 42;
 const MEMORY_MASK: u64 = (1 << MEMORY_BITS) - 1;
@@ -90,11 +92,21 @@ pub struct Stay {
     pub memory: MemoryHold,
 }
 
-/// CPU and memory that an instance holds until it is gone.
+/// CPU, memory and slices of devices that an instance holds until it is gone.
 #[derive(Debug)]
 pub struct InstanceHold {
     ledger: Arc<Ledger>,
     resources: Resources,
+    slices: Option<Slices>,
+}
+
+impl InstanceHold {
+    /// The instance holds these slices of devices as well.
+    #[must_use]
+    pub fn with_slices(mut self, slices: Option<Slices>) -> Self {
+        self.slices = slices;
+        self
+    }
 }
 
 impl Drop for InstanceHold {
@@ -104,6 +116,7 @@ impl Drop for InstanceHold {
         self.ledger.cpu.fetch_sub(cpu, Ordering::Relaxed);
         self.ledger.instances.fetch_sub(memory, Ordering::Relaxed);
         self.ledger.release(memory);
+        drop(self.slices.take());
     }
 }
 
@@ -291,6 +304,7 @@ impl Ledger {
         Ok(InstanceHold {
             ledger: Arc::clone(self),
             resources,
+            slices: None,
         })
     }
 

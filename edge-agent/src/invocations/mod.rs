@@ -21,6 +21,7 @@ pub mod placer;
 pub mod policy;
 pub mod pool;
 pub mod retry;
+pub mod slices;
 
 pub use admission::{Admission, Lane, Refused, Slot};
 pub use instances::{Instances, Seat};

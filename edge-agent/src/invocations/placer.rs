@@ -3,20 +3,23 @@
 //! A [`Placer`] is asked for one more instance of a function and answers with a handle on it, or with why not. [`LocalPlacer`]
 //! starts it here: the [`Ledger`] reserves what it holds, or refuses.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use fdn_core::{Coded, ErrorCode, InstanceId, MebiBytes, Resources};
+use fdn_devices::{BindError, Devices};
 use fdn_instances::{
     Description, Image, Instance, LogLine, Runtime, RuntimeError, StartError, StartSpec,
 };
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::ledger::{InstanceHold, Ledger};
+use super::slices::{self, Slices};
 
 /// An instance that was started, with what it holds until it is gone.
 #[derive(Debug)]
@@ -37,6 +40,9 @@ pub enum PlaceError {
     /// It did not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// No device has room for its slices, or they could not be bound.
+    #[error(transparent)]
+    Devices(#[from] BindError),
     /// It took longer than a start may.
     #[error("the instance did not start within {0:?}")]
     Late(Duration),
@@ -48,7 +54,7 @@ impl PlaceError {
     pub fn log(&self) -> &[LogLine] {
         match self {
             Self::Start(error) => error.log(),
-            Self::NoRoom(_) | Self::Late(_) => &[],
+            Self::NoRoom(_) | Self::Devices(_) | Self::Late(_) => &[],
         }
     }
 
@@ -58,6 +64,7 @@ impl PlaceError {
         match self {
             Self::NoRoom(_) => "no_room",
             Self::Start(error) => error.label(),
+            Self::Devices(_) => "devices",
             Self::Late(_) => "late",
         }
     }
@@ -68,6 +75,7 @@ impl Coded for PlaceError {
         match self {
             Self::NoRoom(_) => ErrorCode::Overloaded,
             Self::Start(error) => error.code(),
+            Self::Devices(error) => error.code(),
             Self::Late(_) => ErrorCode::InstanceNotStarted,
         }
     }
@@ -102,6 +110,9 @@ pub struct LocalPlacer {
     runtime: Arc<dyn Runtime>,
     ledger: Arc<Ledger>,
     start_timeout: Duration,
+    devices: Option<Devices>,
+    /// Instances that hold slices of devices, for when those fail.
+    on_devices: Mutex<BTreeMap<InstanceId, Weak<dyn Instance>>>,
     found: Mutex<BTreeMap<InstanceId, Placed>>,
 }
 
@@ -113,8 +124,82 @@ impl LocalPlacer {
             runtime,
             ledger,
             start_timeout,
+            devices: None,
+            on_devices: Mutex::default(),
             found: Mutex::default(),
         }
+    }
+
+    /// With GPU devices, slices of which are bound to those that ask for them.
+    #[must_use]
+    pub fn with_devices(mut self, devices: Devices) -> Self {
+        self.devices = Some(devices);
+        self
+    }
+
+    /// Ends instances whose devices have failed or are gone; their functions get others.
+    pub async fn end(&self, ids: &BTreeSet<InstanceId>) {
+        let concerned: Vec<_> = {
+            let mut held = self
+                .on_devices
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            held.retain(|_, instance| instance.strong_count() > 0);
+            let of = |id| held.get(id).and_then(Weak::upgrade);
+            ids.iter().filter_map(of).collect()
+        };
+        for instance in concerned {
+            let id = instance.id();
+            info!(%id, "an instance on a failed device is ended");
+            if let Err(failure) = instance.stop(Duration::ZERO).await {
+                warn!(%id, %failure, "it could not be ended");
+            }
+        }
+    }
+
+    /// Remembers an instance for [`LocalPlacer::end`].
+    fn noted(&self, instance: &Arc<dyn Instance>) {
+        if !instance.description().devices.is_empty() {
+            let mut held = self
+                .on_devices
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            held.retain(|_, instance| instance.strong_count() > 0);
+            held.insert(instance.id(), Arc::downgrade(instance));
+        }
+    }
+
+    /// Brings the book of devices in line with what runs. Returns the instances that have to end, as there is no room for them.
+    async fn reconcile(&self, running: &[Arc<dyn Instance>]) -> BTreeSet<InstanceId> {
+        let Some(devices) = self.devices.clone() else {
+            return BTreeSet::new();
+        };
+        let running: Vec<_> = running
+            .iter()
+            .filter_map(|instance| slices::running(instance.description()))
+            .collect();
+        match spawn_blocking(move || devices.reconcile(running)).await {
+            Ok(Ok(done)) => done.lost,
+            Ok(Err(failure)) => {
+                warn!(%failure, "the book of devices is as before the restart");
+                BTreeSet::new()
+            }
+            Err(failure) => {
+                warn!(%failure, "the book of devices is as before the restart");
+                BTreeSet::new()
+            }
+        }
+    }
+
+    /// What one that runs holds; why it cannot stay.
+    fn held(&self, instance: &dyn Instance) -> Result<InstanceHold, String> {
+        let description = instance.description();
+        let hold = self.ledger.hold(on_the_node(description.resources))?;
+        let slices = self
+            .devices
+            .as_ref()
+            .filter(|_| !description.devices.is_empty());
+        Ok(hold.with_slices(slices.map(|devices| Slices::held(devices, description.id))))
     }
 
     /// Finds what runs already, after the agent's restart, and reserves what it holds before anything else is started.
@@ -123,11 +208,18 @@ impl LocalPlacer {
     /// When the engine does not answer.
     pub async fn adopt(&self) -> Result<usize, RuntimeError> {
         let running = self.runtime.adopt().await?;
+        let lost = self.reconcile(&running).await;
         let mut found = BTreeMap::new();
         for instance in running {
             let id = instance.id();
-            match self.ledger.hold(instance.description().resources) {
+            let held = if lost.contains(&id) {
+                Err("its devices have no room for it".to_owned())
+            } else {
+                self.held(&*instance)
+            };
+            match held {
                 Ok(hold) => {
+                    self.noted(&instance);
                     let hold = Some(hold);
                     found.insert(id, Placed { instance, hold });
                 }
@@ -167,15 +259,20 @@ impl LocalPlacer {
 impl Placer for LocalPlacer {
     async fn place(&self, mut spec: StartSpec) -> Result<Placed, PlaceError> {
         spec.description.id = InstanceId::from_uuid(Uuid::now_v7());
-        let resources = spec.description.resources;
+        let resources = on_the_node(spec.description.resources);
         if let Some(short) = resources.shortage(&self.ledger.capacity()) {
             return Err(PlaceError::NoRoom(short));
         }
         let start = async {
             // What was evicted for it is on its way out.
             let hold = self.ledger.hold_when_free(resources).await;
+            let slices = match &self.devices {
+                Some(devices) => Slices::bind(devices, &mut spec).await?,
+                None => None,
+            };
+            let hold = Some(hold.with_slices(slices));
             let instance = self.runtime.start(spec).await?;
-            let hold = Some(hold);
+            self.noted(&instance);
             Ok(Placed { instance, hold })
         };
         match timeout(self.start_timeout, start).await {
@@ -193,6 +290,7 @@ impl Placer for LocalPlacer {
         let fits = |placed: &Placed| {
             let mut other = placed.instance.description().clone();
             other.id = description.id;
+            other.devices.clone_from(&description.devices);
             other == *description
         };
         let ids: Vec<InstanceId> = found
@@ -206,6 +304,11 @@ impl Placer for LocalPlacer {
     fn weight(&self, resources: Resources) -> MebiBytes {
         weight(resources, self.ledger.capacity())
     }
+}
+
+/// What the ledger counts: slices of devices are in the book of devices.
+const fn on_the_node(resources: Resources) -> Resources {
+    Resources::new(resources.cpu_milli, resources.memory_mib)
 }
 
 /// Memory as the scheduler counts it: in KiB, so that shares of the CPU are told apart finely.
