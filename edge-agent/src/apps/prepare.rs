@@ -121,8 +121,10 @@ fn start_spec(
     } else {
         Outbound::Hosts(manifest.allowed_hosts.clone())
     };
+    let kept = parts.instances.as_ref();
     spec.logs = LogLimits {
         line: parts.logs.line.as_usize(),
+        lines: kept.map_or(1, |instances| instances.settings().log_lines as usize),
         ..LogLimits::default()
     };
     Ok(spec)
