@@ -164,6 +164,7 @@ impl Keeper {
                 Message::BindingsDesired(desired) => Some(self.ledger.bindings(desired.clone())),
                 Message::NetworkDesired(desired) => Some(self.ledger.network(desired.clone())),
                 Message::AppDesired(_)
+                | Message::FleetDesired(_)
                 | Message::NodeStatus(_)
                 | Message::DemandReport(_)
                 | Message::RttReport(_) => None,
