@@ -97,10 +97,12 @@ impl<H: Host> Actor<H> {
         match body {
             Body::Ping(ping) => {
                 let (opinions, head) = convert::opinions_in(&ping.opinions);
+                self.admitted(from, ping.admitted);
                 self.pinged(from, ping.sent, &opinions, head);
             }
             Body::Ack(ack) => {
                 let (opinions, head) = convert::opinions_in(&ack.opinions);
+                self.admitted(from, ack.admitted);
                 let (sent, clock) = (time(ack.sent)?, time(ack.clock)?);
                 self.acked(from, (sent, ack.granted), clock, &opinions, head);
             }
@@ -158,9 +160,6 @@ impl<H: Host> Actor<H> {
                 self.origin_hears(message, &[]);
             }
             Body::Instance(instance) => self.instance_word(from, &instance)?,
-            Body::Admitted(number) => {
-                self.directory.slot_mut(from).admits_from = Some(number);
-            }
             _ if !self.acts() => return Err(Ignored::Because("no majority")),
             Body::Task(task) => self.task(from, task)?,
             Body::Probe(probe) => self.probe(from, &probe)?,

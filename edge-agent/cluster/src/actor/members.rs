@@ -1,12 +1,13 @@
 //! Members to each other: streams begun, pings, news, votes.
 
 use fdn_core::Millis;
+use fdn_scheduling::instance::NodeIndex;
 use tracing::{debug, info};
 
 use super::Actor;
 use crate::head::{Ballot, Epoch};
 use crate::host::Host;
-use crate::identity::{Key, Tag};
+use crate::identity::Key;
 use crate::link::{Opened, hello};
 use crate::membership::{Opinions, Refusal, Rumour, Status};
 use crate::wire::convert;
@@ -61,17 +62,31 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// A stream to a member is there: what it must know comes first.
+    /// A stream to a member is there: both hear at once from which attempt on they may start each other's tasks, and grant.
     pub(super) fn attached(&mut self, key: Key) {
-        if let Some(index) = self.directory.index(key.tag) {
-            let slot = self.directory.slot(index);
-            if slot.key == key {
-                let from = slot.admitted_from;
-                self.streams.send(key.tag, Body::Admitted(from));
-                self.ask_about_instances(key.tag);
-                self.ping(key.tag);
-            }
+        if self.number(key).is_some() {
+            self.ask_about_instances(key.tag);
+            self.ping(key);
         }
+    }
+
+    /// The number of a member of this incarnation.
+    fn number(&self, key: Key) -> Option<NodeIndex> {
+        let index = self.directory.index(key.tag)?;
+        (self.directory.slot(index).key == key).then_some(index)
+    }
+
+    /// A member says which attempts of its tasks may start here.
+    pub(super) fn admitted(&mut self, from: Key, first: Option<u64>) {
+        if let (Some(index), Some(_)) = (self.number(from), first) {
+            self.directory.slot_mut(index).admits_from = first;
+        }
+    }
+
+    /// Which attempts of this node's tasks may start there.
+    fn admits(&self, key: Key) -> Option<u64> {
+        let index = self.number(key)?;
+        Some(self.directory.slot(index).admitted_from)
     }
 
     pub(super) fn rejected(&mut self, from: Key, rejected: &proto::Rejected) {
@@ -84,26 +99,22 @@ impl<H: Host> Actor<H> {
 
     /// Asks for grants.
     pub(super) fn ping_all(&mut self) {
-        let ping = self.ping_body();
         let keys: Vec<Key> = self.members.members().map(|member| member.key).collect();
-        for key in keys.into_iter().filter(|key| *key != self.me.key) {
-            if self.streams.leads_to(key.tag) {
-                self.streams.send(key.tag, ping.clone());
+        for key in keys {
+            if key != self.me.key && self.streams.leads_to(key.tag) {
+                self.ping(key);
             }
         }
     }
 
-    fn ping(&mut self, to: Tag) {
-        let ping = self.ping_body();
-        self.streams.send(to, ping);
-    }
-
-    fn ping_body(&self) -> Body {
+    fn ping(&mut self, to: Key) {
         let opinions = self.members.opinions(self.now);
-        Body::Ping(proto::Ping {
+        let ping = proto::Ping {
             sent: self.now.get(),
             opinions: convert::opinions_out(&opinions, self.election.head()),
-        })
+            admitted: self.admits(to),
+        };
+        self.streams.send(to.tag, Body::Ping(ping));
     }
 
     pub(super) fn pinged(
@@ -124,6 +135,7 @@ impl<H: Host> Actor<H> {
             sent,
             granted,
             clock: self.now.get(),
+            admitted: self.admits(from),
             opinions: convert::opinions_out(&mine, self.election.head()),
         };
         self.streams.send(from.tag, Body::Ack(ack));

@@ -144,7 +144,6 @@ const fn is_between_members(item: &Item) -> bool {
         Some(
             Body::Hello(_)
                 | Body::Rejected(_)
-                | Body::Admitted(_)
                 | Body::Ping(_)
                 | Body::Ack(_)
                 | Body::Members(_)

@@ -14,7 +14,7 @@ pub(crate) struct Frame {
 pub(crate) struct Item {
     #[prost(
         oneof = "Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
+        tags = "1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
     )]
     pub(crate) body: Option<Body>,
 }
@@ -33,9 +33,6 @@ pub(crate) enum Body {
     /// The receiver is not admitted; the text says why.
     #[prost(message, tag = "2")]
     Rejected(Rejected),
-    /// Attempts from this number on may start at the receiver.
-    #[prost(uint64, tag = "3")]
-    Admitted(u64),
     #[prost(message, tag = "4")]
     Task(Task),
     #[prost(message, tag = "5")]
@@ -325,6 +322,9 @@ pub(crate) struct Ping {
     pub(crate) sent: f64,
     #[prost(message, required, tag = "2")]
     pub(crate) opinions: Opinions,
+    /// The sender's attempts from this number on may start at the receiver; none before the sender knows it as a member.
+    #[prost(uint64, optional, tag = "3")]
+    pub(crate) admitted: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -338,6 +338,9 @@ pub(crate) struct Ack {
     /// By the answerer's clock.
     #[prost(double, tag = "4")]
     pub(crate) clock: f64,
+    /// As with a ping.
+    #[prost(uint64, optional, tag = "5")]
+    pub(crate) admitted: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
