@@ -96,3 +96,6 @@ pub fn running(description: &Description) -> Option<Running> {
         devices: devices.collect(),
     })
 }
+
+#[cfg(test)]
+mod tests;

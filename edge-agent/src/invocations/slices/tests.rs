@@ -1,0 +1,151 @@
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fdn_core::device::GpuRequest;
+use fdn_core::{ByteSize, MebiBytes, MilliCpu, Resources, Timestamp};
+use fdn_devices::discovery::from_settings;
+use fdn_devices::{DeviceMetrics, DevicesSettings, Parts, SimulatedGroup};
+use fdn_instances::fake::{FakeEngine, FakeProgram};
+
+use super::*;
+use crate::invocations::ledger::Ledger;
+use crate::invocations::placer::{LocalPlacer, Placed, Placer};
+
+/// A node with one simulated device of 8 GiB.
+struct Node {
+    engine: Arc<FakeEngine>,
+    folder: tempfile::TempDir,
+}
+
+fn devices(folder: &Path) -> Devices {
+    let settings = DevicesSettings {
+        simulated: SimulatedGroup {
+            count: 1,
+            memory: ByteSize::from_mib(8192),
+            ..SimulatedGroup::default()
+        },
+        ..DevicesSettings::default()
+    };
+    let node = "n-1".parse().expect("node");
+    Devices::open(Parts {
+        discovery: from_settings(&settings),
+        settings,
+        folder,
+        metrics: DeviceMetrics::new(&prometheus::Registry::new(), &node).expect("metrics"),
+        boot: "one".to_owned(),
+        now: || Timestamp(1),
+    })
+    .expect("the folder can be used")
+}
+
+impl Node {
+    fn new() -> Self {
+        Self {
+            engine: FakeEngine::new(),
+            folder: tempfile::tempdir().expect("a folder"),
+        }
+    }
+
+    /// The agent's part, as after each of its starts.
+    fn placer(&self) -> (LocalPlacer, Devices) {
+        let devices = devices(self.folder.path());
+        let node: fdn_core::NodeId = "n-1".parse().expect("node");
+        let runtime = self
+            .engine
+            .runtime("eu-west".parse().expect("cluster"), node);
+        let room = Resources::new(MilliCpu(1000), MebiBytes(1000));
+        let ledger = Ledger::new(room, 10);
+        let placer = LocalPlacer::new(runtime, ledger, Duration::from_secs(60));
+        (placer.with_devices(devices.clone()), devices)
+    }
+
+    fn spec(&self, gpu_mib: u64) -> StartSpec {
+        let image = self.engine.add_image("net", FakeProgram::text("hi"));
+        let id = InstanceId::from_uuid(uuid::Uuid::nil());
+        let (app, function) = ("net".parse().expect("app"), "net".parse().expect("name"));
+        let resources = Resources {
+            gpu_memory_mib: MebiBytes(gpu_mib),
+            ..Resources::new(MilliCpu(10), MebiBytes(10))
+        };
+        let mut spec = StartSpec::new(id, app, function, image, resources);
+        spec.gpu = Some(GpuRequest::of_memory(ByteSize::from_mib(gpu_mib)));
+        spec
+    }
+}
+
+fn free(devices: &Devices) -> u64 {
+    devices.totals().0.get()
+}
+
+async fn place(placer: &LocalPlacer, node: &Node) -> Result<Placed, PlaceError> {
+    placer.place(node.spec(4096)).await
+}
+
+/// Slices are given back on a thread of their own.
+async fn given_back(devices: &Devices, mib: u64) {
+    while free(devices) != mib {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn instances_get_slices_until_the_devices_are_full_and_give_them_back() {
+    let node = Node::new();
+    let (placer, devices) = node.placer();
+    let first = place(&placer, &node).await.expect("room");
+    let second = place(&placer, &node).await.expect("room");
+    let seen = &first.instance.description().devices;
+    assert_eq!(seen.len(), 1, "it is told its device");
+    assert_eq!(seen[0].memory, MebiBytes(4096));
+    assert_eq!(free(&devices), 0);
+    let refused = place(&placer, &node).await.expect_err("no device has room");
+    assert!(matches!(
+        refused,
+        PlaceError::Devices(BindError::NoRoom { .. })
+    ));
+    drop(second);
+    given_back(&devices, 4096).await;
+    let third = place(&placer, &node).await.expect("room again");
+    drop((first, third));
+    given_back(&devices, 8192).await;
+}
+
+#[tokio::test]
+async fn a_start_that_fails_gives_its_slices_back() {
+    let node = Node::new();
+    let (placer, devices) = node.placer();
+    let mut spec = node.spec(4096);
+    spec.image.digest = fdn_core::Digest::of(b"nothing");
+    spec.description.digest = spec.image.digest;
+    placer
+        .place(spec)
+        .await
+        .expect_err("there is no such image");
+    given_back(&devices, 8192).await;
+}
+
+#[tokio::test]
+async fn after_a_restart_what_runs_keeps_its_slices_and_the_rest_is_free() {
+    let node = Node::new();
+    let (placer, before) = node.placer();
+    let stays = place(&placer, &node).await.expect("room");
+    let ends = place(&placer, &node).await.expect("room");
+    ends.instance
+        .stop(Duration::ZERO)
+        .await
+        .expect("it can be stopped");
+    // The agent is killed: nobody gives anything back.
+    std::mem::forget((stays, ends));
+    assert_eq!(free(&before), 0);
+    let (placer, devices) = node.placer();
+    assert_eq!(free(&devices), 0, "until it is known what runs");
+    assert_eq!(placer.adopt().await.expect("the engine answers"), 1);
+    assert_eq!(free(&devices), 4096);
+    let found = placer.found(&node.spec(4096).description);
+    assert_eq!(found.len(), 1, "it serves the function that it served");
+    let id = found[0].instance.id();
+    placer.end(&[id].into()).await;
+    drop(found);
+    given_back(&devices, 8192).await;
+}
