@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fdn_core::api::DeployResponse;
+use fdn_core::device::GpuBounds;
 use fdn_core::manifest::{Manifest, ManifestBounds};
 use fdn_core::{ByteSize, DurationMs, ErrorCode, SecretName};
 use futures::StreamExt as _;
@@ -125,9 +126,14 @@ const fn unbounded() -> ManifestBounds {
         timeout: DurationMs::from_millis(u64::MAX),
         body: ByteSize::from_bytes(u64::MAX),
         reuse: u32::MAX,
+        concurrency: u32::MAX,
         env_entries: usize::MAX,
         env_size: ByteSize::from_bytes(u64::MAX),
         allowed_hosts: usize::MAX,
+        gpu: GpuBounds {
+            memory: ByteSize::from_bytes(u64::MAX),
+            count: u32::MAX,
+        },
     }
 }
 

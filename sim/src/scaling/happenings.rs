@@ -40,7 +40,7 @@ impl World<'_> {
                 self.head_lost = true;
                 self.decision = Millis::INFINITY;
                 let detection = self.setup.delay * 40.0;
-                self.events.push(self.now + detection, Event::TakeOver);
+                self.events.at(self.now + detection, Event::TakeOver);
             }
             Event::TakeOver => self.take_over(),
         }

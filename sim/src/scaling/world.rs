@@ -257,7 +257,7 @@ impl<'a> World<'a> {
         }
         for count in 1..=self.setup.lost_heads {
             let share = f64::from(count) / f64::from(self.setup.lost_heads + 1);
-            self.events.push(span * share, Event::LoseHead);
+            self.events.at(span * share, Event::LoseHead);
         }
     }
 

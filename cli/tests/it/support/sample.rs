@@ -159,6 +159,7 @@ fn status(info: &NodeInfo) -> NodeStatus {
             refused: 1,
         }),
         apps: info.apps.clone(),
+        devices: Vec::new(),
     }
 }
 
