@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fdn_core::Timestamp;
 use fdn_core::api::NodeInfo;
+use fdn_core::device::bar;
 use fdn_core::fleet::{CreateJoinToken, JoinTokenInfo, NodeDetail, NodeState};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -242,6 +243,9 @@ pub(super) fn rows<const N: usize>(cells: [(&str, String); N]) -> Vec<Vec<String
         .collect()
 }
 
+/// Cells of the bar that shows a device's slices.
+const BAR: usize = 24;
+
 /// The state in a word, and that somebody wants it otherwise.
 pub(super) fn state(info: &NodeInfo) -> String {
     match (info.state, info.cordoned) {
@@ -321,6 +325,11 @@ impl DescribedNode<'_> {
             );
             all.extend(rows([("stages", text)]));
         }
+        let devices = detail.status.iter().flat_map(|status| &status.devices);
+        all.extend(devices.flat_map(|device| {
+            let what = format!("{}, {}", device.model, bar(device, BAR));
+            rows([("device", format!("{}  {what}", device.id))])
+        }));
         all
     }
 

@@ -19,6 +19,10 @@ on_both!(
     several_controllers_share_one_authority,
 );
 
+#[allow(
+    clippy::too_many_lines,
+    reason = "one machine's life: each step stands on the one before"
+)]
 async fn a_machine_is_let_in_drained_and_removed(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     let mut agents = rig.broker.listen(Channel::Agents).await;

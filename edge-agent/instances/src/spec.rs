@@ -6,7 +6,8 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use fdn_core::device::{DeviceGrant, GpuRequest};
+pub use fdn_core::device::DeviceGrant;
+use fdn_core::device::GpuRequest;
 use fdn_core::manifest::{AllowedHost, Manifest};
 use fdn_core::{AppName, Digest, FunctionName, InstanceId, Resources, SecretName, VersionNumber};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,8 @@
 //! How much memory the schedulers of instances take: what is asked of the allocator, nothing of which is asked for later.
+#![allow(
+    clippy::print_stdout,
+    reason = "the figures are for who runs the test to read them"
+)]
 
 use fdn_core::{Millis, Resources};
 use fdn_scheduling::instance::{

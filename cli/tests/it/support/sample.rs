@@ -1,6 +1,7 @@
 //! Values of the API.
 
 use fdn_core::api::*;
+use fdn_core::device::{DeviceKind, DeviceState, DeviceStatus, SliceStatus};
 use fdn_core::fleet::*;
 use fdn_core::latency::{LatencyEstimate, LatencySource};
 use fdn_core::manifest::{Manifest, ManifestBounds};
@@ -159,7 +160,21 @@ fn status(info: &NodeInfo) -> NodeStatus {
             refused: 1,
         }),
         apps: info.apps.clone(),
-        devices: Vec::new(),
+        devices: vec![DeviceStatus {
+            id: parse("GPU-5d1c8b2e"),
+            kind: DeviceKind::Gpu,
+            model: "NVIDIA H200".to_owned(),
+            parent: None,
+            memory_mib: MebiBytes(144_384),
+            bound_mib: MebiBytes(40_960),
+            state: DeviceState::InService,
+            slices: vec![SliceStatus {
+                instance: parse("ins_00000000000000000000000000000001"),
+                app: parse("hello"),
+                memory_mib: MebiBytes(40_960),
+                cores: None,
+            }],
+        }],
     }
 }
 
