@@ -33,12 +33,7 @@ pub async fn engine(
         hub: Arc::clone(hub),
         node: settings.node.clone(),
     });
-    let folder = std::path::absolute(settings.data.join("containers"));
-    let folder = folder.map_err(|source| Error::Data {
-        path: settings.data.clone(),
-        source,
-    })?;
-    let options = settings.docker.options(folder, sink, metrics);
+    let options = settings.docker.options(sink, metrics);
     let runtime = DockerRuntime::connect(owner, options).await?;
     Ok(Some(Arc::new(runtime)))
 }

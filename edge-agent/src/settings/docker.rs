@@ -75,16 +75,10 @@ impl DockerSettings {
         Ok(())
     }
 
-    /// As the runtime takes them, with a folder for files that containers read.
+    /// As the runtime takes them.
     #[must_use]
-    pub fn options(
-        &self,
-        folder: PathBuf,
-        sink: Arc<dyn LogSink>,
-        metrics: Metrics,
-    ) -> DockerOptions {
+    pub fn options(&self, sink: Arc<dyn LogSink>, metrics: Metrics) -> DockerOptions {
         DockerOptions {
-            folder: Some(folder),
             socket: self.socket.clone(),
             network: self.network,
             tmp: self.tmp,

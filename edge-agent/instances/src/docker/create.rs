@@ -1,7 +1,6 @@
-//! A specification as the engine wants to hear it. Pure, but for the one file that containers read.
+//! A specification as the engine wants to hear it. Pure.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
 
 use bollard::models::{
     ContainerCreateBody, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountType,
@@ -71,8 +70,6 @@ pub(super) fn body(
         hostname: Some(spec.description.function.to_string()),
         attach_stdout: Some(false),
         attach_stderr: Some(false),
-        // The engine's own set-up of a network runs a process for each container, also where there is nothing to set up.
-        network_disabled: own_hosts(network, options).is_some().then_some(true),
         host_config: Some(host_config(spec, image, network, options)),
         ..ContainerCreateBody::default()
     }
@@ -117,7 +114,7 @@ fn host_config(
         // A function's process goes before the node's own when memory is short.
         oom_score_adj: Some(500),
         device_requests: device_requests(spec),
-        mounts: mounts(spec, own_hosts(network, options)),
+        mounts: folders(spec),
         ..HostConfig::default()
     }
 }
@@ -145,39 +142,7 @@ fn device_requests(spec: &StartSpec) -> Option<Vec<DeviceRequest>> {
     })
 }
 
-/// The file of [`DockerOptions::folder`] that says what `localhost` is; made by [`write_hosts`].
-fn hosts(folder: &Path) -> PathBuf {
-    folder.join("hosts")
-}
-
-/// Writes the files that containers read.
-pub(super) fn write_hosts(folder: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(folder)?;
-    let whole = folder.join("hosts.new");
-    std::fs::write(&whole, "127.0.0.1 localhost\n::1 localhost\n")?;
-    // Whole or not at all: containers of another agent's life may read it now.
-    std::fs::rename(&whole, hosts(folder))
-}
-
-/// The hosts file for a container that gets none from the engine.
-fn own_hosts(network: &str, options: &DockerOptions) -> Option<PathBuf> {
-    let folder = options.folder.as_ref()?;
-    (network == "none").then(|| hosts(folder))
-}
-
-fn mounts(spec: &StartSpec, hosts: Option<PathBuf>) -> Option<Vec<Mount>> {
-    let hosts = hosts.map(|path| Mount {
-        target: Some("/etc/hosts".to_owned()),
-        source: Some(path.display().to_string()),
-        typ: Some(MountType::BIND),
-        read_only: Some(true),
-        ..Mount::default()
-    });
-    let mounts: Vec<Mount> = folders(spec).chain(hosts).collect();
-    (!mounts.is_empty()).then_some(mounts)
-}
-
-fn folders(spec: &StartSpec) -> impl Iterator<Item = Mount> {
+fn folders(spec: &StartSpec) -> Option<Vec<Mount>> {
     let folders: BTreeMap<String, ()> = spec
         .description
         .devices
@@ -185,11 +150,16 @@ fn folders(spec: &StartSpec) -> impl Iterator<Item = Mount> {
         .flat_map(|d| &d.folders)
         .map(|path| (path.display().to_string(), ()))
         .collect();
-    folders.into_keys().map(|path| Mount {
-        target: Some(path.clone()),
-        source: Some(path),
-        typ: Some(MountType::BIND),
-        ..Mount::default()
+    (!folders.is_empty()).then(|| {
+        folders
+            .into_keys()
+            .map(|path| Mount {
+                target: Some(path.clone()),
+                source: Some(path),
+                typ: Some(MountType::BIND),
+                ..Mount::default()
+            })
+            .collect()
     })
 }
 

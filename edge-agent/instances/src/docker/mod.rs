@@ -152,12 +152,6 @@ impl DockerRuntime {
             .negotiate_version()
             .await
             .map_err(|e| failure::engine("agree on a version", &e))?;
-        if let Some(folder) = &options.folder {
-            create::write_hosts(folder).map_err(|error| RuntimeError::Unusable {
-                kind: Kind::Docker,
-                reason: format!("{} cannot be written: {error}", folder.display()),
-            })?;
-        }
         let shared = Arc::new(Shared {
             networks: Networks::new(owner.clone(), options.network)?,
             images: Images::default(),

@@ -34,9 +34,6 @@ pub struct DockerOptions {
     pub socket: PathBuf,
     /// How containers are reached.
     pub network: Network,
-    /// A folder for files that containers read, which the engine sees under the same path. With one, containers without a network start
-    /// in half the time: the engine need not make their `/etc/hosts`.
-    pub folder: Option<PathBuf>,
     /// The size of the container's `/tmp`, and of each volume that its image declares. They are in memory and count
     /// towards the instance's limit.
     pub tmp: ByteSize,
@@ -63,7 +60,6 @@ impl Default for DockerOptions {
         Self {
             socket: PathBuf::from("/var/run/docker.sock"),
             network: Network::Isolated,
-            folder: None,
             tmp: ByteSize::from_mib(64),
             log_file: ByteSize::from_mib(1),
             engine_timeout: Duration::from_secs(30),

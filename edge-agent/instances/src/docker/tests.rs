@@ -52,36 +52,6 @@ fn body(spec: &StartSpec) -> bollard::models::ContainerCreateBody {
 }
 
 #[test]
-fn without_a_network_the_engine_sets_none_up_and_localhost_is_known() {
-    let image = LocalImage {
-        reference: "image".to_owned(),
-        volumes: Vec::new(),
-    };
-    let owner = Owner {
-        cluster: "eu-west-1".parse().unwrap(),
-        node: "node-1".parse().unwrap(),
-    };
-    let folder = tempfile::tempdir().unwrap();
-    create::write_hosts(folder.path()).unwrap();
-    let options = DockerOptions {
-        folder: Some(folder.path().to_owned()),
-        ..DockerOptions::default()
-    };
-    let body = |network| create::body(&spec(), &owner, &image, network, 8080, &options);
-    let alone = body("none");
-    assert_eq!(alone.network_disabled, Some(true));
-    let mounts = alone.host_config.unwrap().mounts.unwrap();
-    assert_eq!(mounts.len(), 1);
-    assert_eq!(mounts[0].target.as_deref(), Some("/etc/hosts"));
-    assert_eq!(mounts[0].read_only, Some(true));
-    let text = std::fs::read_to_string(mounts[0].source.as_ref().unwrap()).unwrap();
-    assert!(text.lines().any(|line| line == "127.0.0.1 localhost"));
-    let bridged = body("fdn-node-1");
-    assert_eq!(bridged.network_disabled, None, "the engine sets it up");
-    assert_eq!(bridged.host_config.unwrap().mounts, None);
-}
-
-#[test]
 fn every_limit_and_every_lock_is_asked_for() {
     let host = body(&spec()).host_config.unwrap();
     assert_eq!(host.memory, Some(128 << 20));

@@ -27,13 +27,6 @@ pub(crate) struct Engine {
     network: Network,
 }
 
-/// Where runtimes put files for containers; the same for all, as with agents that are started again.
-fn folder() -> PathBuf {
-    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let made = || tempfile::tempdir().expect("a folder for temporary files");
-    FOLDER.get_or_init(made).path().to_owned()
-}
-
 /// The probe's archive as an image.
 pub(crate) fn image_of(archive: PathBuf) -> Image {
     let octets = std::fs::read(&archive).expect("the archive was written");
@@ -71,7 +64,6 @@ impl Engine {
         let mut options = DockerOptions {
             socket: self.socket.clone(),
             network: self.network,
-            folder: Some(folder()),
             ..DockerOptions::default()
         };
         change(&mut options);
