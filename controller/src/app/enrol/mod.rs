@@ -1,6 +1,6 @@
 //! Letting machines in, and renewing their certificates.
 //!
-//! Who may come in is decided by [`rules`], from what is stored and the time; here it is read, asked, and written in one transaction. An
+//! Who may come in is decided by `rules`, from what is stored and the time; here it is read, asked, and written in one transaction. An
 //! enrolment whose answer was lost may be asked again with the same key: it takes no second use of the token.
 
 mod error;

@@ -131,7 +131,8 @@ impl Shared {
             Ok(link) => instance.connect(link),
             Err(error) => {
                 // It had ended before it could be looked at, or the engine failed. Only the first brings an event.
-                let end = tokio::time::timeout(events::LAST_LINES, instance.state.ended());
+                // The event itself waits for the last lines.
+                let end = tokio::time::timeout(events::LAST_LINES * 2, instance.state.ended());
                 return Err(end.await.map_or_else(|_| error.into(), exited));
             }
         };
