@@ -40,6 +40,8 @@ pub(super) struct DockerInstance {
     pub(super) removed: watch::Sender<bool>,
     /// Pause, resume and stop, one after another.
     order: Mutex<()>,
+    /// Held while it is removed.
+    removing: Mutex<()>,
     engine_timeout: Duration,
 }
 
@@ -74,6 +76,7 @@ impl DockerInstance {
             log_ended: watch::Sender::new(false),
             removed: watch::Sender::new(false),
             order: Mutex::new(()),
+            removing: Mutex::new(()),
             engine_timeout,
         }
     }
@@ -89,6 +92,11 @@ impl DockerInstance {
 
     /// Removes the container, whatever it does. Not being there is what is wanted.
     pub(super) async fn remove(&self) -> Result<(), RuntimeError> {
+        // Whoever comes second waits for the first: when this returns, nothing is left.
+        let _turn = self.removing.lock().await;
+        if *self.removed.borrow() {
+            return Ok(());
+        }
         let options = RemoveContainerOptionsBuilder::default()
             .force(true)
             .v(true)
