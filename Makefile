@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO_BIN := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 FLAGS ?=
 
-.PHONY: help up build functions install-run install-test check test bench gpu-check golden clean
+.PHONY: help up build console screenshots functions install-run install-test check test bench gpu-check golden clean
 
 help:
 	@echo "make up        install what is missing, build, run the whole network (FLAGS='…' are handed to fdn up)"
@@ -13,6 +13,8 @@ help:
 	@echo "make check     formatting, lints, documentation, sizes"
 	@echo "make bench     figures, with the conditions they were taken under"
 	@echo "make gpu-check binding of GPU slices against the devices of this machine; says so where there is none"
+	@echo "make console   build the web console into web/dist, from where it gets into the programs"
+	@echo "make screenshots  pictures of every page of the console, into docs/console"
 	@echo "make golden    write the expected outputs of tests anew; look at the difference before you commit it"
 	@echo "make functions build every ready-made function"
 
@@ -20,9 +22,15 @@ up: install-run build
 	@scripts/install-fdn.sh "$(CARGO_BIN)"
 	@exec target/release/fdn up $(FLAGS)
 
-build:
+build: console
 	@echo "building fdn (the first time takes some minutes)"
 	@cargo build --release --workspace --bins
+
+console:
+	@scripts/console.sh
+
+screenshots: install-test build
+	@cd web && npm run --silent screenshots
 
 functions:
 	@$(MAKE) --no-print-directory -C functions all

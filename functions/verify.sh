@@ -17,13 +17,14 @@ rm -rf target/verify
 # Built from nothing: what an earlier build left is not what is verified.
 tools/build-rust.sh hello target/verify/hello/hello.wasm target/verify/build
 tools/build-rust.sh image-function target/verify/image/image.wasm target/verify/build
+tools/build-rust.sh sheet target/verify/sheet/sheet.wasm target/verify/build
 
 if [ "$(tools/artifacts.sh tools)" != "$(sed -n 's/^# built by //p' ARTIFACTS)" ]; then
     echo "functions: rebuilt, but by other tools than the artifacts, so that the octets say nothing; these tools are:"
     tools/artifacts.sh tools
     exit 0
 fi
-for artifact in hello/hello.wasm image/image.wasm; do
+for artifact in hello/hello.wasm image/image.wasm sheet/sheet.wasm; do
     if ! cmp "$artifact" "target/verify/$artifact"; then
         echo "functions: $artifact is not what its sources make; run 'make -C functions rust' and commit the result" >&2
         exit 1

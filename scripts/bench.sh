@@ -22,5 +22,9 @@ fi
 cargo build --release --quiet -p fdn-bench
 if [ $# -eq 0 ]; then
   cargo bench --quiet -p fdn-cluster --bench cluster
+  cargo bench --quiet -p fdn-scheduling --bench compete
+  cargo bench --quiet -p fdn-dns --bench bindings
+  cargo build --release --quiet -p fdn-dns
+  scripts/bench-dns.sh
 fi
 exec target/release/fdn-bench "${args[@]}" "$@"

@@ -4,8 +4,8 @@ set -euo pipefail
 
 declare -A packages=(
   [run]="build-essential bind9-dnsutils"
-  [test]="postgresql rabbitmq-server util-linux curl docker.io"
-  [bench]="wrk dnsperf util-linux docker.io"
+  [test]="postgresql rabbitmq-server util-linux curl docker.io python3-venv chromium knot-dnsutils unbound dnsviz nsd"
+  [bench]="wrk dnsperf gdnsd knot knot-module-geoip nsd bind9-dnsutils python3 procps util-linux docker.io"
 )
 
 missing=()

@@ -87,6 +87,7 @@ async fn connect(name: &str, network: Network, socket: PathBuf) -> Result<Arc<Do
     let options = DockerOptions {
         socket,
         network,
+        folder: Some(std::env::temp_dir().join(format!("fdn-bench-{}", std::process::id()))),
         ..DockerOptions::default()
     };
     Ok(Arc::new(DockerRuntime::connect(owner, options).await?))

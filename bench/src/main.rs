@@ -9,15 +9,20 @@
     reason = "printing figures is what this program is for"
 )]
 
+mod billing;
 mod calls;
 mod cold;
 mod containers;
 mod dns;
 mod facts;
 mod gateway;
+mod images;
 mod instances;
 mod loops;
 mod network;
+mod peers;
+mod plan;
+mod rig;
 mod wrk;
 
 use std::path::PathBuf;
@@ -35,12 +40,20 @@ enum Bench {
     Cold,
     /// Containers: create, start and first answer; unpause and answer.
     Containers,
+    /// Containers through the agent: none runs, it is paused, it is warm.
+    Images,
+    /// Calls of an instance on this node and on another one.
+    Peers,
     /// A light function beside two that loop for ever.
     Loops,
     /// Ten thousand live instances in one process.
     Instances,
     /// DNS queries per second with client subnets.
     Dns,
+    /// One pass of the planner over 1,000 apps, 50 client groups of each and 50 clusters.
+    Plan,
+    /// A month of usage records into PostgreSQL, bills of it, and the API over it.
+    Billing,
 }
 
 /// What to run, and where the peers are.
@@ -54,6 +67,9 @@ struct Options {
     /// Rounds; the median is printed.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
+    /// Usage records of the month that is billed.
+    #[arg(long, default_value_t = 10_000_000)]
+    records: u64,
     /// The folder of fdn's binaries.
     #[arg(long, default_value = "target/release")]
     binaries: PathBuf,
@@ -81,10 +97,14 @@ fn main() -> Result<()> {
         Bench::Instances,
         Bench::Cold,
         Bench::Containers,
+        Bench::Images,
         Bench::Gateway,
         Bench::Calls,
+        Bench::Peers,
         Bench::Loops,
         Bench::Dns,
+        Bench::Plan,
+        Bench::Billing,
     ];
     let wanted = if options.benches.is_empty() {
         all.to_vec()
@@ -96,11 +116,15 @@ fn main() -> Result<()> {
         match bench {
             Bench::Gateway => gateway::run(&options)?,
             Bench::Calls => calls::run(&options)?,
+            Bench::Peers => peers::run(&options)?,
             Bench::Cold => cold::run(&options)?,
             Bench::Containers => containers::run()?,
+            Bench::Images => images::run(&options)?,
             Bench::Loops => loops::run(&options)?,
             Bench::Instances => instances::run(&options)?,
             Bench::Dns => dns::run(&options)?,
+            Bench::Plan => plan::run(&options)?,
+            Bench::Billing => billing::run(&options)?,
         }
     }
     Ok(())

@@ -5,12 +5,12 @@
 //!
 //! - **Confirmed**: [`Broker::publish`] returns when the broker has taken responsibility, not before.
 //! - **Fan-out or shared**: on [`Channel::Agents`] and [`Channel::Dns`] every consumer name has a queue of its own; on
-//!   [`Channel::Controller`] one queue is shared, and each message goes to one consumer.
+//!   [`Channel::Controller`] and [`Channel::Jobs`] one queue is shared, and each message goes to one consumer.
 //! - **Kept while away**: the queue of a consumer that subscribed once fills while it is gone.
 //! - **Acknowledged**: a delivery dropped without [`Delivery::ack`] comes again; [`Delivery::reject`], or the
 //!   [`DELIVERY_LIMIT`]th failure, moves it to the dead letters.
 //! - **Bounded**: a queue holds [`Limits::queue`] messages; the oldest make room, because every message is either repeated
-//!   by its sender or repaired from a snapshot. A consumer holds `prefetch` unacknowledged deliveries.
+//!   by its sender or repaired from a snapshot. On [`Channel::Jobs`] the next one is refused instead, and its sender told. A consumer holds `prefetch` unacknowledged deliveries.
 //! - **Ordered** per queue as long as nothing is delivered a second time.
 
 mod amqp;
@@ -37,7 +37,7 @@ pub type SharedBroker = Arc<dyn Broker>;
 /// Bounds of a broker's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Messages that one queue holds; beyond it the oldest are dropped and counted.
+    /// Messages that one queue holds; beyond it the oldest are dropped and counted, or the next is refused ([`Channel::refuses_when_full`]).
     pub queue: usize,
     /// Dead letters kept; beyond it the oldest are dropped.
     pub dead_letters: usize,

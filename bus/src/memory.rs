@@ -78,7 +78,9 @@ impl Shared {
     }
 
     fn push(&self, queue: &mut Queue, stored: Stored, front: bool) {
-        if queue.ready.len() >= self.limits.queue {
+        let refuses = stored.envelope.message.channel().refuses_when_full();
+        // What comes back to a queue that refuses is held by nobody else: it has its place.
+        if queue.ready.len() >= self.limits.queue && !refuses {
             queue.ready.pop_front();
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -177,7 +179,10 @@ impl Broker for MemoryBroker {
         };
         let mut state = self.shared.state();
         if !channel.is_fan_out() {
-            state.queues.entry((channel, String::new())).or_default();
+            let queue = state.queues.entry((channel, String::new())).or_default();
+            if channel.refuses_when_full() && queue.ready.len() >= self.shared.limits.queue {
+                return Err(BusError::NotConfirmed { id: envelope.id });
+            }
         }
         for ((of, _), queue) in &mut state.queues {
             if *of == channel {

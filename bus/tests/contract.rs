@@ -8,8 +8,8 @@ use fdn_bus::{
     AmqpBroker, AmqpOptions, DELIVERY_LIMIT, Deliveries, Delivery, Limits, MemoryBroker,
     SharedBroker, Subscription,
 };
-use fdn_core::message::{AppDesired, Channel, DemandReport, Envelope, Message};
-use fdn_core::{MessageId, Revision, Timestamp};
+use fdn_core::message::{AppDesired, Channel, DemandReport, Envelope, JobTicket, Message};
+use fdn_core::{JobId, MessageId, Revision, Timestamp};
 use fdn_testkit::{rabbitmq, wait};
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
@@ -54,6 +54,12 @@ fn to_controller(n: u64) -> Envelope {
         server: n.to_string(),
         entries: Vec::new(),
     });
+    Envelope::new(MessageId::from_uuid(Uuid::now_v7()), Timestamp(n), message)
+}
+
+fn ticket(n: u64) -> Envelope {
+    let job = JobId::from_uuid(Uuid::from_u128(u128::from(n)));
+    let message = Message::JobTicket(JobTicket { job });
     Envelope::new(MessageId::from_uuid(Uuid::now_v7()), Timestamp(n), message)
 }
 
@@ -248,6 +254,29 @@ async fn a_full_queue_drops_the_oldest(broker: SharedBroker) {
     );
 }
 
+async fn a_full_queue_of_jobs_refuses_the_next_and_loses_none(broker: SharedBroker) {
+    let mut taken = 0;
+    // RabbitMQ looks at the length a moment later than it takes a message.
+    while broker.publish(&ticket(taken + 1)).await.is_ok() {
+        taken += 1;
+        assert!(taken < 2 * SMALL.queue as u64, "nothing is refused");
+    }
+    assert!(taken >= SMALL.queue as u64, "{taken} were taken");
+    let mut deliveries = subscribe(&broker, Channel::Jobs, "dispatcher", 10).await;
+    let mut seen = BTreeSet::new();
+    while seen.len() < usize::try_from(taken).expect("small") {
+        let delivery = next(&mut deliveries).await;
+        seen.insert(number(&delivery));
+        delivery.ack();
+    }
+    let confirmed: BTreeSet<u64> = (1..=taken).collect();
+    assert!(seen.is_superset(&confirmed), "{seen:?}");
+    wait::until("room for the next", async || {
+        broker.publish(&ticket(1000)).await
+    })
+    .await;
+}
+
 macro_rules! battery {
     ($($name:ident),* $(,)?) => {
         mod in_process {
@@ -276,6 +305,7 @@ battery!(
     a_rejected_and_a_poisonous_message_end_in_the_dead_letters,
     a_consumer_holds_no_more_than_its_prefetch,
     a_full_queue_drops_the_oldest,
+    a_full_queue_of_jobs_refuses_the_next_and_loses_none,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

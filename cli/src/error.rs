@@ -4,8 +4,9 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use fdn_core::job::JobState;
 use fdn_core::manifest::ManifestError;
-use fdn_core::{Coded, ErrorCode, ParseError, Problem};
+use fdn_core::{Coded, ErrorCode, JobId, ParseError, Problem};
 use fdn_service::ServiceError;
 
 use crate::exit::Exit;
@@ -84,12 +85,23 @@ pub enum CliError {
     /// The connection of a call ended before its answer did.
     #[error("{0}")]
     Cut(String),
+    /// A job that was waited for ended without success; where it stands was printed.
+    #[error("job {job} ended without success: {state}")]
+    JobEnded {
+        /// The job.
+        job: JobId,
+        /// How.
+        state: JobState,
+    },
     /// A check of `fdn doctor` failed; the table was printed.
     #[error("{0}")]
     Unhealthy(String),
     /// The user said no.
     #[error("nothing was changed")]
     Declined,
+    /// Declared files are not valid: a line for each mistake, with its file, line and path.
+    #[error("{0}")]
+    Declared(String),
     /// The terminal, a pipe or a file failed.
     #[error("output: {0}")]
     Output(#[from] io::Error),
@@ -154,10 +166,12 @@ impl CliError {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Ok,
             Self::Output(_)
             | Self::Unhealthy(_)
+            | Self::JobEnded { .. }
             | Self::Declined
             | Self::Foreign { .. }
             | Self::Answer { .. } => Exit::Failed,
             Self::Usage(_)
+            | Self::Declared(_)
             | Self::Config(_)
             | Self::NoAddress { .. }
             | Self::Exists { .. }
@@ -180,6 +194,7 @@ impl CliError {
             Self::Usage(_) | Self::Parse(_) | Self::Sim(fdn_sim::Error::Usage(_)) => {
                 "`fdn help` and `fdn help COMMAND` show how it is written"
             }
+            Self::Declared(_) => return None,
             Self::Config(_) => {
                 "correct the file or variable named, or run `fdn login URL` to write a new context"
             }
@@ -228,6 +243,11 @@ impl CliError {
             Self::Cut(_) => {
                 "the function passed a limit, or its node stopped: `fdn logs APP` and `fdn nodes` show which; call again"
             }
+            Self::JobEnded { job, .. } => {
+                return Some(format!(
+                    "`fdn job logs {job}` shows what the function wrote, `fdn job redrive {job}` runs it again"
+                ));
+            }
             Self::Unhealthy(_) | Self::Declined | Self::Output(_) => return None,
             Self::File { .. }
             | Self::Problem(_)
@@ -245,6 +265,7 @@ impl Coded for CliError {
     fn code(&self) -> ErrorCode {
         match self {
             Self::Usage(_) => ErrorCode::BadRequest,
+            Self::Declared(_) => ErrorCode::FilesInvalid,
             Self::Config(_) => ErrorCode::ConfigInvalid,
             Self::File { code, .. } | Self::Call(_, code) | Self::Start { code, .. } => *code,
             Self::NoAddress { .. } => ErrorCode::AddressTaken,
@@ -262,6 +283,7 @@ impl Coded for CliError {
             Self::Foreign { .. }
             | Self::Answer { .. }
             | Self::Unhealthy(_)
+            | Self::JobEnded { .. }
             | Self::Declined
             | Self::Output(_) => ErrorCode::Internal,
         }
@@ -277,6 +299,7 @@ fn shows_code(error: &CliError) -> bool {
         | CliError::Declined
         | CliError::Output(_)
         | CliError::Unhealthy(_)
+        | CliError::JobEnded { .. }
         | CliError::Status(_)
         | CliError::Cut(_)
         | CliError::Timeout(_)
@@ -285,6 +308,7 @@ fn shows_code(error: &CliError) -> bool {
         | CliError::Sim(fdn_sim::Error::Usage(_)) => false,
         CliError::Unreachable { what, .. } => *what == "the controller",
         CliError::Config(_)
+        | CliError::Declared(_)
         | CliError::File { .. }
         | CliError::NotLoggedIn { .. }
         | CliError::Problem(_)

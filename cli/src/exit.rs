@@ -59,6 +59,7 @@ impl Exit {
             | ErrorCode::UploadNoHandler
             | ErrorCode::UploadForeignImport
             | ErrorCode::UploadTooLarge
+            | ErrorCode::ImageInvalid
             | ErrorCode::UploadNotCompilable
             | ErrorCode::UploadProbeFailed
             | ErrorCode::ManifestInvalid
@@ -70,7 +71,10 @@ impl Exit {
             | ErrorCode::InputInvalid
             | ErrorCode::CsrInvalid
             | ErrorCode::JoinInsecure
-            | ErrorCode::WorkflowInvalid => Self::Usage,
+            | ErrorCode::WorkflowInvalid
+            | ErrorCode::FilesInvalid
+            | ErrorCode::PriceListInvalid
+            | ErrorCode::BudgetInvalid => Self::Usage,
             ErrorCode::Unauthenticated
             | ErrorCode::Forbidden
             | ErrorCode::JoinTokenUnknown
@@ -80,9 +84,11 @@ impl Exit {
             | ErrorCode::JoinElsewhere
             | ErrorCode::CertificateRefused => Self::Denied,
             ErrorCode::NotFound | ErrorCode::UnknownHost => Self::NotFound,
-            ErrorCode::Conflict | ErrorCode::NodeNameTaken | ErrorCode::NodeAtWork => {
-                Self::Conflict
-            }
+            ErrorCode::Conflict
+            | ErrorCode::NodeNameTaken
+            | ErrorCode::NodeAtWork
+            | ErrorCode::PriceListOverlaps
+            | ErrorCode::PriceListInUse => Self::Conflict,
             ErrorCode::FunctionTimeout => Self::Timeout,
             ErrorCode::UploadIncomplete
             | ErrorCode::DatabaseFailed

@@ -9,6 +9,8 @@ use fdn_service::secret::{self, Secret};
 use crate::console::Console;
 use crate::error::CliError;
 
+/// The largest of small files.
+const TEXT_MAX: u64 = 64 << 10;
 /// The largest secret or password that is read.
 const SECRET_MAX: u64 = 1 << 20;
 
@@ -39,6 +41,23 @@ pub fn password(file: Option<&Path>, user: &str, place: &str) -> Result<Secret, 
         ));
     }
     Ok(Secret::new(text))
+}
+
+/// The text of a small file, such as a public key.
+///
+/// # Errors
+/// When it cannot be read, is no text, or is too large.
+pub fn text_file(path: &Path) -> Result<String, CliError> {
+    let failed = |reason: String| CliError::File {
+        path: path.to_owned(),
+        reason,
+        code: ErrorCode::InputInvalid,
+    };
+    let size = path.metadata().map_err(|e| failed(e.to_string()))?.len();
+    if size > TEXT_MAX {
+        return Err(failed(format!("it is larger than {TEXT_MAX} octets")));
+    }
+    std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))
 }
 
 /// Asks for a yes. Without a terminal nobody can answer, and the flag that says so beforehand is named.
@@ -90,6 +109,30 @@ pub fn secret_value(path: &Path) -> Result<String, CliError> {
     Ok(text)
 }
 
+/// The text of a file, or of standard input for `-`, of at most `max` octets.
+///
+/// # Errors
+/// When it cannot be read, is too large or is not text.
+pub fn text(path: &Path, max: u64) -> Result<String, CliError> {
+    let failed = |reason: String| CliError::File {
+        path: path.to_owned(),
+        reason,
+        code: ErrorCode::BadRequest,
+    };
+    let mut text = String::new();
+    let read = if path.as_os_str() == "-" {
+        io::stdin().lock().take(max + 1).read_to_string(&mut text)
+    } else {
+        let file = std::fs::File::open(path).map_err(|e| failed(e.to_string()))?;
+        file.take(max + 1).read_to_string(&mut text)
+    };
+    read.map_err(|e| failed(e.to_string()))?;
+    if text.len() as u64 > max {
+        return Err(failed(format!("it may have {max} octets at most")));
+    }
+    Ok(text)
+}
+
 /// Opens a file that is to be uploaded: there, readable, no folder, not empty.
 ///
 /// # Errors
@@ -109,7 +152,7 @@ pub fn upload(path: &Path) -> Result<(std::fs::File, u64), CliError> {
         .map_err(|e| failed(&e.to_string(), ErrorCode::BadRequest))?;
     if metadata.is_dir() {
         return Err(failed(
-            "it is a folder; name the .wasm file that its build makes",
+            "it is a folder; name the .wasm file that its build makes, or the tar file of an image",
             ErrorCode::BadRequest,
         ));
     }

@@ -8,7 +8,10 @@
 //! - [`output`] and [`console`] print; [`exit`] and [`error`] say how it ended and what to do next.
 //! - [`up`] runs a whole network in one process; [`commands`] holds all other commands.
 
+pub mod apply;
 pub mod args;
+pub mod artifact;
+mod billing;
 pub mod client;
 pub mod commands;
 pub mod config;
@@ -43,6 +46,7 @@ pub async fn run(
         Command::Up(args) => up::run(args, env, console).await,
         Command::Login(args) => commands::login::run(args, env, console).await,
         Command::Deploy(args) => commands::deploy::run(args, env, console).await,
+        Command::Apply(args) => commands::apply::run(args, env, console).await,
         Command::List(args) => commands::list::apps(args, env, console).await,
         Command::Describe(args) => commands::describe::run(args, env, console).await,
         Command::Invoke(args) => commands::invoke::run(args, env, console).await,
@@ -50,10 +54,34 @@ pub async fn run(
         Command::Rollback(args) => commands::rollback::run(args, env, console).await,
         Command::Delete(args) => commands::delete::run(args, env, console).await,
         Command::Explain(args) => commands::explain::run(args, env, console).await,
+        Command::Dns(args) => commands::dns::run(&args.command, env, console).await,
+        Command::Plan(args) => commands::plan::run(args, env, console).await,
+        Command::Workflow(args) => commands::workflow::run(&args.command, env, console).await,
+        Command::Job(args) => commands::job::run(&args.command, env, console).await,
+        Command::Schedule(args) => commands::job::schedules(&args.command, env, console).await,
+        Command::Policy(args) => commands::policy::run(&args.command, env, console).await,
+        Command::Key(args) => commands::key::run(&args.command, env, console).await,
+        Command::Traffic(args) => commands::traffic::run(&args.command, env, console).await,
+        Command::Objective(args) => commands::objective::run(&args.command, env, console).await,
+        Command::Domain(args) => commands::domain::run(&args.command, env, console).await,
+        Command::Secret(args) => commands::secret::run(&args.command, env, console).await,
+        Command::Env(args) => commands::env::run(&args.command, env, console).await,
+        Command::Label(args) => commands::label::run(args, env, console).await,
+        Command::SigningKey(args) => commands::signing_key::run(&args.command, env, console).await,
+        Command::Catalogue(args) => commands::catalogue::run(&args.command, env, console).await,
         Command::Cluster(args) => commands::cluster::run(&args.command, env, console).await,
         Command::Node(args) => commands::node::run(&args.command, env, console).await,
+        Command::Bill(args) => commands::bill::run(args, env, console).await,
+        Command::Price(args) => commands::price::run(&args.command, env, console).await,
+        Command::Budget(args) => commands::budget::run(&args.command, env, console).await,
         Command::Clusters(args) => commands::list::clusters(args, env, console).await,
         Command::Nodes(args) => commands::list::nodes(args, env, console).await,
+        Command::Tenant(args) => commands::tenant::run(&args.command, env, console).await,
+        Command::Member(args) => commands::tenant::members(&args.command, env, console).await,
+        Command::User(args) => commands::user::run(&args.command, env, console).await,
+        Command::Token(args) => commands::token::run(&args.command, env, console).await,
+        Command::Audit(args) => commands::audit::run(args, env, console).await,
+        Command::Events(args) => commands::events::run(args, env, console).await,
         Command::New(args) => commands::new::run(args, console),
         Command::Doctor(args) => commands::doctor::run(args, env, console).await,
         Command::Sim(args) => commands::sim::run(args, console),

@@ -130,6 +130,10 @@ pub fn indented(text: &str, by: usize) -> String {
 /// How long ago, in the two largest units at most: `4s`, `3m`, `2h10m`, `5d`.
 #[must_use]
 pub fn age(since: Timestamp, now: Timestamp) -> String {
+    // What was there before times were kept has none.
+    if since == Timestamp(0) {
+        return "-".to_owned();
+    }
     let seconds = now.since(since).as_secs();
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -190,11 +194,12 @@ mod tests {
 
     #[test]
     fn ages_sizes_and_times_read_well() {
-        let ago = |s: u64| age(Timestamp(0), Timestamp(s * 1000));
+        let ago = |s: u64| age(Timestamp(1), Timestamp(s * 1000 + 1));
         assert_eq!(
             [ago(0), ago(59), ago(60), ago(7800), ago(7200), ago(200_000)],
             ["0s", "59s", "1m", "2h10m", "2h", "2d"]
         );
+        assert_eq!(age(Timestamp(0), Timestamp(5)), "-", "nobody knows");
         assert_eq!(
             [
                 size(0),

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use fdn_core::{ClientPrefix, Coded, ErrorCode, HostName};
+use hickory_proto::dnssec::rdata::{CDS, DNSSECRData};
 use hickory_proto::op::{Edns, Message, MessageType, Query, ResponseCode};
 use hickory_proto::rr::rdata::SOA;
 use hickory_proto::rr::rdata::opt::{ClientSubnet, EdnsCode, EdnsOption};
@@ -181,6 +182,20 @@ impl Resolver {
             server: self.server,
         })?;
         Ok((soa, authoritative))
+    }
+
+    /// What the parent zone is to hold for a signed zone, as the zone itself says (CDS, RFC 7344, section 3.1); nothing if it is not signed.
+    ///
+    /// # Errors
+    /// When the server does not answer or knows no such zone.
+    pub async fn delegation(&self, zone: &HostName) -> Result<Vec<CDS>, ResolveError> {
+        let (answer, _) = self.ask(zone.as_str(), RecordType::CDS, None).await?;
+        self.check(zone.as_str(), &answer)?;
+        let records = answer.answers.into_iter().filter_map(|r| match r.data {
+            RData::DNSSEC(DNSSECRData::CDS(cds)) => Some(cds),
+            _ => None,
+        });
+        Ok(records.collect())
     }
 
     fn check(&self, name: &str, answer: &Message) -> Result<(), ResolveError> {

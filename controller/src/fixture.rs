@@ -27,5 +27,6 @@ pub(crate) fn status(node: &str, cluster: &str) -> NodeStatus {
         stages: None,
         apps: Vec::new(),
         devices: Vec::new(),
+        stage_calls: None,
     }
 }

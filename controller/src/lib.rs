@@ -9,7 +9,11 @@
 //! | [`upload`] | temporary files and the checks of `fdn-runtime` |
 //! | [`reconcile`] | the planner: what should be against what is |
 //! | [`dispatch`] | the outbox's publisher, the consumer of reports |
+//! | [`jobs`] | who runs jobs: dispatchers, sweeps, schedules, webhooks |
+//! | [`vault`], [`keys`] | secrets at rest, and the master keys that open them |
+//! | [`proofs`] | proofs of host names in the DNS |
 //! | [`geo`] | where clients are, and the round trips that were measured |
+//! | [`figures`] | what callers saw, as series in memory |
 //!
 //! A change of desired state is one transaction: rows, revision, audit entry and the messages about it. The publisher sends the messages
 //! afterwards. What nodes report is kept in memory and stored now and then. Everything that was committed survives the loss of this process;
@@ -19,17 +23,23 @@ pub mod app;
 pub mod artifacts;
 pub mod dispatch;
 mod error;
+pub mod figures;
 #[cfg(test)]
 mod fixture;
 pub mod geo;
 mod http;
+pub mod jobs;
+pub mod keys;
 mod metrics;
+pub mod proofs;
 pub mod reconcile;
 mod run;
 pub mod settings;
+pub mod singleton;
 mod state;
 pub mod store;
 pub mod upload;
+pub mod vault;
 
 pub use error::Error;
 pub use http::openapi_json;

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use fdn_bus::{AmqpBroker, AmqpOptions, Limits};
+use fdn_controller::keys::Keys;
 use fdn_controller::{Controller, Error, Settings};
 use fdn_core::{Coded, ErrorCode};
+use fdn_service::master::MasterKeyId;
 
 /// Exit code for a configuration that is not valid.
 const BAD_CONFIG: u8 = 2;
@@ -25,6 +27,39 @@ struct Arguments {
     /// Print the settings that would be used and exit. They name files with secrets, they hold none.
     #[arg(long)]
     print_config: bool,
+    /// What to do instead of serving.
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// What to do instead of serving.
+#[derive(Subcommand)]
+enum Command {
+    /// List, add, wrap anew under and drop the master keys that secrets are sealed under
+    Keys {
+        /// What to do.
+        #[command(subcommand)]
+        command: KeysCommand,
+    },
+}
+
+/// What to do with master keys.
+#[derive(Subcommand)]
+enum KeysCommand {
+    /// Show the master keys and how many data keys each wraps
+    List,
+    /// Put a new key in front of the file: it wraps from now on, the others still unwrap
+    Add,
+    /// Wrap every data key under the first master key; run again if it was interrupted
+    Rewrap,
+    /// Add and rewrap in one go, where all controllers read the same file
+    Rotate,
+    /// Take a key that wraps nothing out of the file
+    Drop {
+        /// The key's id, as `list` shows it
+        #[arg(value_name = "ID")]
+        id: MasterKeyId,
+    },
 }
 
 fn main() -> ExitCode {
@@ -72,12 +107,47 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         print("the configuration is valid\n");
         return Ok(());
     }
-    fdn_service::logs::init(&settings.log);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|e| Error::Internal(format!("the runtime cannot be started: {e}")))?;
+    if let Some(Command::Keys { command }) = &arguments.command {
+        return runtime.block_on(keys(&settings, command));
+    }
+    fdn_service::logs::init(&settings.log);
     runtime.block_on(serve(settings))
+}
+
+async fn keys(settings: &Settings, command: &KeysCommand) -> Result<(), Error> {
+    let keys = Keys::open(settings).await?;
+    match command {
+        KeysCommand::List => {}
+        KeysCommand::Add => {
+            keys.add().await?;
+        }
+        KeysCommand::Rewrap => wrapped(keys.rewrap(settings).await?),
+        KeysCommand::Rotate => {
+            keys.add().await?;
+            wrapped(keys.rewrap(settings).await?);
+        }
+        KeysCommand::Drop { id } => keys.drop_key(id).await?,
+    }
+    for key in keys.list().await? {
+        let state = match (key.known, key.current) {
+            (true, true) => "wraps",
+            (true, false) => "unwraps only",
+            (false, _) => "missing",
+        };
+        print(&format!(
+            "{}  {state:<12}  {} data keys\n",
+            key.id, key.data_keys
+        ));
+    }
+    Ok(())
+}
+
+fn wrapped(data_keys: u64) {
+    print(&format!("{data_keys} data keys were wrapped anew\n"));
 }
 
 #[allow(

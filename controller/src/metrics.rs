@@ -1,10 +1,14 @@
 //! What is counted, in a registry of its own.
 
+mod console;
+
 use fdn_service::ServiceError;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry,
 };
+
+use console::ConsoleMetrics;
 
 /// The controller's metrics. Labels are routes, statuses, codes and message kinds: all from fixed sets.
 pub struct Metrics {
@@ -20,6 +24,18 @@ pub struct Metrics {
     pub logins: IntCounterVec,
     /// Usage records that nodes handed over, by result.
     pub usage_records: IntCounterVec,
+    /// Of the billing centre.
+    pub billing: BillingMetrics,
+    /// Of jobs.
+    pub jobs: JobMetrics,
+    /// Of events that readers follow.
+    pub events: EventMetrics,
+    /// Of what the console shows.
+    pub console: ConsoleMetrics,
+    /// Of secrets, rollouts, domains and text records.
+    pub apps: AppMetrics,
+    /// Of the collector of artifacts.
+    pub artifacts: ArtifactMetrics,
     /// Machines that asked to be let in, by result: `ok`, `refused`, `failed`.
     pub enrolments: IntCounterVec,
     /// Certificates renewed, by result: `ok`, `refused`, `failed`.
@@ -38,18 +54,284 @@ pub struct Metrics {
     pub consumer_lag: IntGauge,
     /// Reports of demand for which there was no room.
     pub demand_dropped: IntGauge,
-    /// Plans made.
-    pub plans: IntCounter,
-    /// Bindings whose clients were moved.
-    pub moved: IntCounter,
-    /// Time of a planning pass.
-    pub plan_seconds: Histogram,
+    /// Links between clusters whose round trip was measured.
+    pub links: IntGauge,
+    /// Of the plan loop.
+    pub plans: PlanMetrics,
+    /// Work that one controller does for all: 1 where this one does it.
+    pub singletons: IntGaugeVec,
     /// Database connections by state: `open`, `idle`.
     pub connections: IntGaugeVec,
     /// Nodes by state: `alive`, `known`.
     pub nodes: IntGaugeVec,
     /// Dead letters of the controllers' channel.
     pub dead_letters: IntGauge,
+}
+
+/// What the plan loop counts.
+pub struct PlanMetrics {
+    /// Plans made.
+    pub made: IntCounter,
+    /// Bindings whose clients were moved.
+    pub moved: IntCounter,
+    /// Moves for a gain that were put off because enough had been moved.
+    pub deferred: IntCounter,
+    /// Client groups that no cluster can take.
+    pub unplaced: IntGauge,
+    /// Memory in octets by the last planning pass: `needed` by the plans, `there` in the clusters.
+    pub memory: IntGaugeVec,
+    /// Time of a planning pass.
+    pub seconds: Histogram,
+}
+
+impl PlanMetrics {
+    fn new(make: &Maker) -> Result<Self, ServiceError> {
+        let times = seconds("fdn_controller_plan_seconds", "Time of a planning pass");
+        Ok(Self {
+            made: make.counter("fdn_controller_plans_total", "Plans made")?,
+            deferred: make.counter(
+                "fdn_controller_moves_deferred_total",
+                "Moves of client groups for a gain that were put off because enough had been moved",
+            )?,
+            unplaced: make.gauge(
+                "fdn_controller_groups_unplaced",
+                "Client groups that no cluster can take; they stay where they were",
+            )?,
+            memory: make.add(IntGaugeVec::new(
+                Opts::new(
+                    "fdn_controller_plan_memory_bytes",
+                    "Memory that the plans need, and memory that there is in the clusters",
+                ),
+                &["what"],
+            ))?,
+            moved: make.counter(
+                "fdn_controller_bindings_moved_total",
+                "Bindings whose clients were moved",
+            )?,
+            seconds: make.add(Histogram::with_opts(times))?,
+        })
+    }
+}
+
+/// What the collector of artifacts counts. The gauges are set by the controller whose turn it is.
+pub struct ArtifactMetrics {
+    /// Artifacts kept.
+    pub kept: IntGauge,
+    /// Their octets.
+    pub octets: IntGauge,
+    /// Objects that wait to be removed.
+    pub trash: IntGauge,
+    /// Objects removed.
+    pub collected: IntCounter,
+    /// Rounds and removals that failed.
+    pub failures: IntCounter,
+}
+
+impl ArtifactMetrics {
+    fn new(make: &Maker) -> Result<Self, ServiceError> {
+        Ok(Self {
+            kept: make.gauge("fdn_controller_artifacts", "Artifacts kept")?,
+            octets: make.gauge("fdn_controller_artifact_bytes", "Octets of artifacts kept")?,
+            trash: make.gauge(
+                "fdn_controller_artifacts_trash",
+                "Objects of the artifact store that wait to be removed",
+            )?,
+            collected: make.counter(
+                "fdn_controller_artifacts_collected_total",
+                "Objects removed from the artifact store because nobody used them",
+            )?,
+            failures: make.counter(
+                "fdn_controller_artifact_collect_failures_total",
+                "Rounds of the collector and removals that failed",
+            )?,
+        })
+    }
+}
+
+/// What the billing centre counts.
+pub struct BillingMetrics {
+    /// Statements that were issued.
+    pub statements: IntCounter,
+    /// Budget alerts that were given.
+    pub alerts: IntCounter,
+    /// Requests to those who are told of alerts, by result: `ok`, `failed`, `given_up`.
+    pub webhooks: IntCounterVec,
+    /// Rounds that failed.
+    pub failures: IntCounter,
+    /// Calls of apps that nobody is known to have owned.
+    pub unowned: IntGauge,
+}
+
+impl BillingMetrics {
+    fn new(make: &Maker) -> Result<Self, ServiceError> {
+        Ok(Self {
+            statements: make.counter(
+                "fdn_controller_billing_statements_total",
+                "Statements issued",
+            )?,
+            alerts: make.counter("fdn_controller_billing_alerts_total", "Budget alerts given")?,
+            webhooks: make.counters(
+                "fdn_controller_budget_webhooks_total",
+                "Requests to those who are told of alerts of budgets",
+                &["result"],
+            )?,
+            failures: make.counter(
+                "fdn_controller_billing_failures_total",
+                "Rounds of the billing centre that failed",
+            )?,
+            unowned: make.gauge(
+                "fdn_controller_billing_unowned_calls",
+                "Calls of apps that nobody is known to have owned",
+            )?,
+        })
+    }
+}
+
+/// What is counted of jobs.
+pub struct JobMetrics {
+    /// Jobs accepted from callers.
+    pub submitted: IntCounter,
+    /// Jobs accepted from schedules.
+    pub scheduled: IntCounter,
+    /// Jobs that ended, by state.
+    pub ended: IntCounterVec,
+    /// Attempts by how they ended: `succeeded`, `refused`, `never_begun`, `cut_short`.
+    pub attempts: IntCounterVec,
+    /// Jobs by state, in the store.
+    pub states: IntGaugeVec,
+    /// Jobs that wait in this controller's memory.
+    pub buffered: IntGauge,
+    /// Attempts that this controller runs.
+    pub running: IntGauge,
+    /// Tickets taken, by result: `kept`, `left` to the store, `known`, `past`, `failed`.
+    pub tickets: IntCounterVec,
+    /// Requests of webhooks by result: `ok`, `failed`, `given_up`.
+    pub webhooks: IntCounterVec,
+    /// Sweeps that failed.
+    pub failures: IntCounter,
+}
+
+impl JobMetrics {
+    fn new(make: &Maker) -> Result<Self, ServiceError> {
+        Ok(Self {
+            submitted: make.counter(
+                "fdn_controller_jobs_submitted_total",
+                "Jobs accepted from callers",
+            )?,
+            scheduled: make.counter(
+                "fdn_controller_jobs_scheduled_total",
+                "Jobs accepted from schedules",
+            )?,
+            ended: make.counters(
+                "fdn_controller_jobs_ended_total",
+                "Jobs that ended",
+                &["state"],
+            )?,
+            attempts: make.counters(
+                "fdn_controller_job_attempts_total",
+                "Attempts at jobs, by how they ended",
+                &["ending"],
+            )?,
+            states: make.gauges("fdn_controller_jobs", "Jobs in the store")?,
+            buffered: make.gauge(
+                "fdn_controller_jobs_buffered",
+                "Jobs that wait in this controller's memory",
+            )?,
+            running: make.gauge(
+                "fdn_controller_jobs_running",
+                "Attempts that this controller runs",
+            )?,
+            tickets: make.counters(
+                "fdn_controller_job_tickets_total",
+                "Tickets of jobs taken from the broker",
+                &["result"],
+            )?,
+            webhooks: make.counters(
+                "fdn_controller_job_webhooks_total",
+                "Requests to those who are told of the end of jobs",
+                &["result"],
+            )?,
+            failures: make.counter(
+                "fdn_controller_job_sweep_failures_total",
+                "Sweeps over jobs that failed",
+            )?,
+        })
+    }
+}
+
+/// What is counted of events.
+#[derive(Clone)]
+pub struct EventMetrics {
+    /// Readers that are served now.
+    pub readers: IntGauge,
+    /// Events sent to readers.
+    pub sent: IntCounter,
+    /// Readers that are served no longer, by why: `done`, `gone`, `slow`, `lifetime`, `stopping`, `store`.
+    pub ended: IntCounterVec,
+    /// Looks for events that failed.
+    pub failures: IntCounter,
+}
+
+impl EventMetrics {
+    fn new(make: &Maker) -> Result<Self, ServiceError> {
+        Ok(Self {
+            readers: make.gauge("fdn_controller_event_readers", "Readers of events")?,
+            sent: make.counter("fdn_controller_events_sent_total", "Events sent to readers")?,
+            ended: make.counters(
+                "fdn_controller_event_readers_ended_total",
+                "Readers of events that are served no longer, by why",
+                &["why"],
+            )?,
+            failures: make.counter(
+                "fdn_controller_event_failures_total",
+                "Looks for events that failed",
+            )?,
+        })
+    }
+}
+
+/// What is counted of secrets, rollouts, domains and text records.
+pub struct AppMetrics {
+    /// Secrets that could not be opened when nodes were to be told.
+    pub secrets_unreadable: IntCounter,
+    /// Versions that are held to an objective now.
+    pub rollouts: IntGauge,
+    /// Versions whose watch ended, by result: `held`, `broken`.
+    pub rollouts_ended: IntCounterVec,
+    /// Looks at proofs of host names, by result: `proof`, `missing`, `unknown`.
+    pub domain_checks: IntCounterVec,
+    /// Changes of text records, by result: `set`, `added`, `removed`, `expired`, `full`.
+    pub txt_changes: IntCounterVec,
+}
+
+impl AppMetrics {
+    fn new(make: &Maker) -> Result<Self, ServiceError> {
+        Ok(Self {
+            secrets_unreadable: make.counter(
+                "fdn_controller_secrets_unreadable_total",
+                "Secrets that could not be opened when nodes were to be told",
+            )?,
+            rollouts: make.gauge(
+                "fdn_controller_rollouts",
+                "Versions that are held to an objective now",
+            )?,
+            rollouts_ended: make.counters(
+                "fdn_controller_rollouts_ended_total",
+                "Versions whose watch ended; those that broke their objective were taken back",
+                &["result"],
+            )?,
+            domain_checks: make.counters(
+                "fdn_controller_domain_checks_total",
+                "Looks at proofs of host names",
+                &["result"],
+            )?,
+            txt_changes: make.counters(
+                "fdn_controller_txt_changes_total",
+                "Changes of text records; full: refused, because there are as many as may be",
+                &["result"],
+            )?,
+        })
+    }
 }
 
 /// Makes metrics and registers them.
@@ -87,6 +369,12 @@ impl Maker {
     }
 }
 
+/// A histogram of times from a millisecond to a minute.
+fn seconds(name: &str, help: &str) -> HistogramOpts {
+    let buckets = vec![0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0];
+    HistogramOpts::new(name, help).buckets(buckets)
+}
+
 impl Metrics {
     /// Makes all metrics.
     ///
@@ -94,13 +382,7 @@ impl Metrics {
     /// When two have one name.
     pub fn new() -> Result<Self, ServiceError> {
         let make = Maker(Registry::new());
-        let buckets = vec![0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0];
-        let request_seconds =
-            HistogramOpts::new("fdn_controller_request_seconds", "Time of requests")
-                .buckets(buckets.clone());
-        let plan_seconds =
-            HistogramOpts::new("fdn_controller_plan_seconds", "Time of a planning pass")
-                .buckets(buckets);
+        let request_seconds = seconds("fdn_controller_request_seconds", "Time of requests");
         Ok(Self {
             requests: make.counters(
                 "fdn_controller_requests_total",
@@ -123,6 +405,12 @@ impl Metrics {
                 "Usage records that nodes handed over",
                 &["result"],
             )?,
+            billing: BillingMetrics::new(&make)?,
+            jobs: JobMetrics::new(&make)?,
+            events: EventMetrics::new(&make)?,
+            console: ConsoleMetrics::new(&make)?,
+            apps: AppMetrics::new(&make)?,
+            artifacts: ArtifactMetrics::new(&make)?,
             enrolments: make.counters(
                 "fdn_controller_enrolments_total",
                 "Machines that asked to be let in, by result",
@@ -163,12 +451,18 @@ impl Metrics {
                 "fdn_controller_demand_dropped",
                 "Reports of demand for which there was no room",
             )?,
-            plans: make.counter("fdn_controller_plans_total", "Plans made")?,
-            moved: make.counter(
-                "fdn_controller_bindings_moved_total",
-                "Bindings whose clients were moved",
+            links: make.gauge(
+                "fdn_controller_links",
+                "Links between clusters whose round trip was measured",
             )?,
-            plan_seconds: make.add(Histogram::with_opts(plan_seconds))?,
+            plans: PlanMetrics::new(&make)?,
+            singletons: make.add(IntGaugeVec::new(
+                Opts::new(
+                    "fdn_controller_singleton",
+                    "Work that one controller does for all: 1 where this one does it",
+                ),
+                &["work"],
+            ))?,
             connections: make.gauges(
                 "fdn_controller_database_connections",
                 "Database connections",

@@ -20,6 +20,7 @@ use crate::dispatch::{consumer, publisher};
 use crate::http;
 use crate::reconcile::Planner;
 use crate::settings::Settings;
+use crate::singleton;
 use crate::state::{State, lock};
 use crate::upload::Uploads;
 
@@ -34,6 +35,7 @@ pub struct Controller {
     address: SocketAddr,
     password: Option<Secret>,
     server: ServerHandle,
+    leaving: CancellationToken,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
 }
@@ -66,13 +68,54 @@ impl Controller {
         authority::ensure(&state, fdn_service::now()).await?;
         let password = login::first_user(&state).await?;
         state.readiness.set("store", true, "");
+        state.readiness.set("running", true, "");
         let server = http::start(listener, Arc::clone(&state))?;
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
+        let leaving = CancellationToken::new();
+        tasks.spawn(singleton::keep(Arc::clone(&state), leaving.clone()));
         tasks.spawn(publisher::run(Arc::clone(&state), shutdown.clone()));
         tasks.spawn(consumer::run(Arc::clone(&state), shutdown.clone()));
         tasks.spawn(Planner::new(Arc::clone(&state)).run(shutdown.clone()));
         tasks.spawn(crate::app::usage::trim(
+            Arc::clone(&state),
+            shutdown.clone(),
+        ));
+        tasks.spawn(crate::app::rollout::watch::run(
+            Arc::clone(&state),
+            shutdown.clone(),
+        ));
+        tasks.spawn(crate::app::domain::watch::run(
+            Arc::clone(&state),
+            shutdown.clone(),
+        ));
+        tasks.spawn(crate::app::txt::watch::run(
+            Arc::clone(&state),
+            shutdown.clone(),
+        ));
+        tasks.spawn(crate::app::secrets::migrate::run(
+            Arc::clone(&state),
+            shutdown.clone(),
+        ));
+        tasks.spawn(crate::app::billing::rounds::run(
+            Arc::clone(&state),
+            shutdown.clone(),
+        ));
+        tasks.spawn(crate::app::collect::run(
+            Arc::clone(&state),
+            shutdown.clone(),
+        ));
+        tasks.spawn(crate::jobs::run(Arc::clone(&state), shutdown.clone()));
+        tasks.spawn(crate::jobs::sweep::run(
+            Arc::clone(&state),
+            shutdown.clone(),
+        ));
+        tasks.spawn(crate::jobs::webhooks::run(
+            Arc::clone(&state),
+            shutdown.clone(),
+        ));
+        tasks.spawn(crate::app::runs::run(Arc::clone(&state), shutdown.clone()));
+        tasks.spawn(crate::app::events::hub::run(
             Arc::clone(&state),
             shutdown.clone(),
         ));
@@ -83,6 +126,7 @@ impl Controller {
             address,
             password,
             server,
+            leaving,
             shutdown,
             tasks,
         })
@@ -112,8 +156,15 @@ impl Controller {
         &self.state
     }
 
-    /// Stops: no new requests, running ones end, background work ends after what it is doing.
+    /// Stops: says so to load balancers and goes on serving for as long as the settings say; then no new requests, running ones end,
+    /// background work ends after what it is doing.
     pub async fn stop(mut self) {
+        let linger = self.state.settings.singletons.linger.as_duration();
+        self.state.readiness.set("running", false, "stopping");
+        // Work that others can do goes to them now.
+        self.leaving.cancel();
+        tokio::time::sleep(linger).await;
+        self.state.events.close();
         self.server.stop(true).await;
         self.shutdown.cancel();
         let ended = async { while self.tasks.join_next().await.is_some() {} };
@@ -143,10 +194,23 @@ async fn gauges(state: Arc<State>, shutdown: CancellationToken) {
         set(&metrics.connections, "open", pool.open as usize);
         set(&metrics.connections, "idle", pool.idle);
         let now = fdn_service::now();
-        let (alive, known) = {
+        let (alive, known, series, dropped) = {
             let live = lock(&state.live);
-            (live.alive(now).count(), live.nodes().count())
+            let figures = live.figures();
+            (
+                live.alive(now).count(),
+                live.nodes().count(),
+                figures.len(),
+                figures.dropped(),
+            )
         };
+        let console = &metrics.console;
+        console
+            .series
+            .set(i64::try_from(series).unwrap_or(i64::MAX));
+        console
+            .series_dropped
+            .set(i64::try_from(dropped).unwrap_or(i64::MAX));
         set(&metrics.nodes, "alive", alive);
         set(&metrics.nodes, "known", known);
         if let Ok(dead) = state.broker.dead_letters(Channel::Controller).await {

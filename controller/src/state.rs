@@ -1,10 +1,11 @@
 //! What the parts of a controller share.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fdn_bus::SharedBroker;
-use fdn_core::Timestamp;
+use fdn_core::{ClusterId, Millis, Timestamp};
 use fdn_scheduling::place::Bandwidth;
 use fdn_scheduling::steer::Margin;
 use fdn_service::health::Readiness;
@@ -15,17 +16,22 @@ use tokio::sync::{Notify, Semaphore};
 use crate::Error;
 use crate::app::fleet::standing;
 use crate::app::login::Logins;
+use crate::app::oidc::Provider;
+use crate::app::runs::Pending;
 use crate::artifacts::Artifacts;
-use crate::geo::{Geo, RttTable};
+use crate::geo::{ClientTable, Geo, LinkTable};
 use crate::metrics::Metrics;
+use crate::proofs::Proofs;
 use crate::reconcile::demand::Demand;
 use crate::reconcile::live::Live;
-use crate::reconcile::world::{Terms, World};
+use crate::reconcile::world::{Asked, Measured, Terms, World};
 use crate::settings::Settings;
+use crate::singleton::Singletons;
 use crate::store::Store;
 use crate::store::node::node_status_list;
-use crate::store::rtt::rtt_list;
+use crate::store::rtt::{link_list, rtt_list};
 use crate::upload::Uploads;
+use crate::vault::Vault;
 
 /// What the parts of a controller share. Mutexes are held for a few instructions and never across an await.
 pub struct State {
@@ -41,24 +47,50 @@ pub struct State {
     pub uploads: Uploads,
     /// Failed logins.
     pub logins: Logins,
+    /// The identity provider.
+    pub oidc: Provider,
     /// What nodes say. The consumer writes, everybody reads.
     pub live: Mutex<Live>,
     /// Demand that waits for the planner. The consumer adds, the planner takes.
     pub demand: Mutex<Demand>,
+    /// What clients ask of each cluster, as it was last planned. The planner writes, explanations read.
+    pub asked: Mutex<BTreeMap<ClusterId, Asked>>,
     /// Measured round trips. The consumer writes, the planner reads.
-    pub rtt: Mutex<RttTable>,
+    pub rtt: Mutex<ClientTable>,
+    /// Round trips between clusters.
+    pub links: Mutex<LinkTable>,
     /// Client locations.
     pub geo: Arc<Geo>,
-    /// Seals secrets.
+    /// Seals what travels to nodes.
     pub key: NetworkKey,
+    /// Seals secrets at rest.
+    pub vault: Vault,
+    /// Looks for proofs of host names.
+    pub proofs: Proofs,
     /// By which agents and DNS servers are known.
     pub token: Secret,
+    /// Proves to gateways that a call is a job's.
+    pub job_key: Secret,
+    /// Submissions of jobs that may be read at the same time.
+    pub submissions: Arc<Semaphore>,
+    /// Wakes the sender of webhooks.
+    pub webhook_wake: Notify,
     /// For asking agents.
     pub http: reqwest::Client,
+    /// For calling gateways as a client would: it follows no redirects.
+    pub direct: reqwest::Client,
+    /// Calls to try an app with that may be made at the same time.
+    pub tries: Semaphore,
+    /// Runs that gateways told of and that are to be written. The consumer adds.
+    pub runs: Mutex<Pending>,
+    /// Events for readers.
+    pub events: crate::app::events::hub::Hub,
     /// Readers of function logs.
     pub log_readers: Arc<Semaphore>,
     /// One deploy, rollback or delete at a time in this process: artifacts and rows have no common transaction.
     pub changes: tokio::sync::Mutex<()>,
+    /// What this controller does for all.
+    pub singletons: Singletons,
     /// Wakes the planner.
     pub planner_wake: Notify,
     /// Wakes the publisher.
@@ -85,29 +117,48 @@ impl State {
         compiler: fdn_runtime::Compiler,
     ) -> Result<Self, Error> {
         settings.check()?;
-        let key = NetworkKey::from_secret(&secret::read_or_create(&settings.network.key_file)?)?;
+        let network_key = secret::read_or_create(&settings.network.key_file)?;
+        let key = NetworkKey::from_secret(&network_key)?;
         let token = secret::read_or_create(&settings.network.token_file)?;
         let geo = Arc::new(Geo::open(&settings.geo)?);
         let artifacts = Artifacts::open(&settings.artifacts)?;
         let store = Store::connect(&settings.database).await?;
         store.migrate().await?;
+        let vault = Vault::open(&settings)?;
+        let proofs = Proofs::open(&settings.domains);
         let now = fdn_service::now();
         let mut connection = store.read().await?;
+        vault.check(&mut connection).await?;
         let statuses = node_status_list(&mut connection).await?;
         let standing = standing(&mut connection).await?;
-        let rtts = rtt_list(&mut connection).await?;
+        let mut rtt = ClientTable::of_clients(&settings.geo);
+        rtt.merge(rtt_list(&mut connection, Timestamp(0)).await?);
+        let mut links = LinkTable::of_links(&settings.geo);
+        links.merge(link_list(&mut connection, Timestamp(0)).await?);
         drop(connection);
         let mut live = Live::new(statuses, settings.planner.nodes_max, now);
+        live.keep_figures(settings.console.series);
         live.set_standing(standing);
         Ok(Self {
             uploads: Uploads::open(&settings, compiler)?,
             logins: Logins::new(&settings.accounts),
+            oidc: Provider::new()?,
             live: Mutex::new(live),
             demand: Mutex::new(Demand::new(settings.planner.demand_pending)),
-            rtt: Mutex::new(RttTable::new(&settings.geo, rtts)),
+            asked: Mutex::default(),
+            rtt: Mutex::new(rtt),
+            links: Mutex::new(links),
             http: fdn_service::http_client::build(Duration::from_secs(3600))?,
+            direct: fdn_service::http_client::build_direct(Duration::from_secs(3600))?,
+            tries: Semaphore::new(settings.console.tries),
+            runs: Mutex::default(),
+            job_key: network_key.derive(fdn_core::job::pass::KEY_CONTEXT),
+            submissions: Arc::new(Semaphore::new(settings.jobs.submissions)),
+            webhook_wake: Notify::new(),
+            events: crate::app::events::hub::Hub::new(&settings.events),
             log_readers: Arc::new(Semaphore::new(settings.function_logs.readers)),
             changes: tokio::sync::Mutex::new(()),
+            singletons: Singletons::default(),
             planner_wake: Notify::new(),
             outbox_wake: Notify::new(),
             metrics: Metrics::new()?,
@@ -118,6 +169,8 @@ impl State {
             broker,
             geo,
             key,
+            vault,
+            proofs,
             token,
         })
     }
@@ -136,14 +189,13 @@ impl State {
             margin: Margin::new(planner.margin).unwrap_or_default(),
             bandwidth: Bandwidth::from_mb_per_s(planner.bandwidth_mb_per_s)
                 .unwrap_or(Bandwidth::UNLIMITED),
+            horizon: Millis::from(planner.horizon.as_duration()),
         };
-        World::new(
-            live,
-            Arc::clone(&self.geo),
-            lock(&self.rtt).list(),
-            terms,
-            now,
-        )
+        let measured = Measured {
+            clients: lock(&self.rtt).list(),
+            links: lock(&self.links).list(),
+        };
+        World::new(live, Arc::clone(&self.geo), measured, terms, now).with_asked(&lock(&self.asked))
     }
 
     /// The time to live of DNS answers in seconds.

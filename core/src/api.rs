@@ -4,9 +4,26 @@
 //! and `/dns/v1/` are for the network's own processes (network token or a node's own, same header). A machine that joins brings its join
 //! token in the body, one that renews its certificate a signature. Errors are [`crate::Problem`]s.
 //!
+//! [`WhoAmI`]: crate::account::WhoAmI
+//! [`SessionInfo`]: crate::account::SessionInfo
+//! [`ChangePassword`]: crate::account::ChangePassword
+//! [`CreateApiToken`]: crate::account::CreateApiToken
+//! [`CreatedApiToken`]: crate::account::CreatedApiToken
+//! [`ApiTokenInfo`]: crate::account::ApiTokenInfo
+//! [`CreateTenant`]: crate::account::CreateTenant
+//! [`TenantInfo`]: crate::account::TenantInfo
+//! [`UpdateTenant`]: crate::account::UpdateTenant
+//! [`MemberInfo`]: crate::account::MemberInfo
+//! [`PutMember`]: crate::account::PutMember
+//! [`CreateUser`]: crate::account::CreateUser
+//! [`UserInfo`]: crate::account::UserInfo
+//! [`UpdateUser`]: crate::account::UpdateUser
+//! [`SetPassword`]: crate::account::SetPassword
+//! [`AuditRecord`]: crate::account::AuditRecord
 //! [`CreateCluster`]: crate::fleet::CreateCluster
 //! [`ClusterDetail`]: crate::fleet::ClusterDetail
 //! [`NodeDetail`]: crate::fleet::NodeDetail
+//! [`RestoreDevice`]: crate::fleet::RestoreDevice
 //! [`CreateJoinToken`]: crate::fleet::CreateJoinToken
 //! [`CreatedJoinToken`]: crate::fleet::CreatedJoinToken
 //! [`JoinTokenInfo`]: crate::fleet::JoinTokenInfo
@@ -20,12 +37,45 @@
 //! | call | body | answer |
 //! | --- | --- | --- |
 //! | `POST /v1/login` | [`LoginRequest`] | [`LoginResponse`] |
+//! | `GET /v1/login` | | [`LoginInfo`] |
+//! | `GET /v1/oidc/login`, `GET /v1/oidc/callback` | | 303, and a cookie: a browser's login with the identity provider |
+//! | `POST /v1/session` | [`LoginRequest`] | [`WhoAmI`], and a cookie |
+//! | `GET /v1/session` | | [`WhoAmI`] |
+//! | `DELETE /v1/session` | | 204 |
+//! | `GET /v1/sessions` | | [`SessionInfo`]s |
+//! | `DELETE /v1/sessions/{session}` | | 204 |
+//! | `POST /v1/password` | [`ChangePassword`] | 204 |
+//! | `POST /v1/tokens` | [`CreateApiToken`] | [`CreatedApiToken`] |
+//! | `GET /v1/tokens` | | [`ApiTokenInfo`]s |
+//! | `DELETE /v1/tokens/{api_token}` | | 204 |
+//! | `POST /v1/tenants` | [`CreateTenant`] | [`TenantInfo`] |
+//! | `GET /v1/tenants` | | [`TenantInfo`]s |
+//! | `GET /v1/tenants/{tenant}` | | [`TenantInfo`] |
+//! | `PATCH /v1/tenants/{tenant}` | [`UpdateTenant`] | [`TenantInfo`] |
+//! | `GET /v1/tenants/{tenant}/members` | | [`MemberInfo`]s |
+//! | `GET /v1/tenants/{tenant}/members/{user}` | | [`MemberInfo`] |
+//! | `PUT /v1/tenants/{tenant}/members/{user}` | [`PutMember`] | [`MemberInfo`] |
+//! | `DELETE /v1/tenants/{tenant}/members/{user}` | | 204 |
+//! | `POST /v1/users` | [`CreateUser`] | [`UserInfo`] |
+//! | `GET /v1/users` | | [`UserInfo`]s |
+//! | `DELETE /v1/tenants/{tenant}?force=BOOL` | | 204 |
+//! | `GET /v1/tenants/{tenant}/signing-keys` | | [`SigningKeyInfo`](crate::repository::SigningKeyInfo)s |
+//! | `PUT /v1/tenants/{tenant}/signing-keys/{name}` | [`PutSigningKey`](crate::repository::PutSigningKey) | [`SigningKeyInfo`](crate::repository::SigningKeyInfo) |
+//! | `DELETE /v1/tenants/{tenant}/signing-keys/{name}` | | 204 |
+//! | `PUT /v1/tenants/{tenant}/signature-policy` | [`SetSignaturePolicy`](crate::repository::SetSignaturePolicy) | [`TenantInfo`] |
+//! | `GET /v1/users/{user}` | | [`UserInfo`] |
+//! | `PATCH /v1/users/{user}` | [`UpdateUser`] | [`UserInfo`] |
+//! | `DELETE /v1/users/{user}` | | 204 |
+//! | `PUT /v1/users/{user}/password` | [`SetPassword`] | 204 |
+//! | `GET /v1/audit` | | [`AuditRecord`]s |
+//! | `GET /v1/events?app=APP&kind=KINDS&after=ID&follow=BOOL` | | [`Event`](crate::event::Event)s as `text/event-stream` |
 //! | `GET /v1/network` | | [`NetworkInfo`] |
 //! | `GET /v1/clusters`, `GET /v1/nodes` | | [`ClusterInfo`]s, [`NodeInfo`]s |
 //! | `POST /v1/clusters` | [`CreateCluster`] | [`ClusterInfo`] |
 //! | `GET /v1/clusters/{cluster}` | | [`ClusterDetail`] |
 //! | `GET /v1/nodes/{node}` | | [`NodeDetail`] |
 //! | `POST /v1/nodes/{node}/drain`, `POST /v1/nodes/{node}/uncordon` | | [`NodeDetail`] |
+//! | `POST /v1/nodes/{node}/restore-device` | [`RestoreDevice`] | [`NodeDetail`] |
 //! | `DELETE /v1/nodes/{node}?force=BOOL` | | 204 |
 //! | `POST /v1/join-tokens` | [`CreateJoinToken`] | [`CreatedJoinToken`] |
 //! | `GET /v1/join-tokens` | | [`JoinTokenInfo`]s |
@@ -34,12 +84,69 @@
 //! | `POST /v1/nodes/renew` | [`RenewRequest`] | [`RenewResponse`] |
 //! | `POST /internal/v1/clusters/{cluster}/head-lease` | [`LeaseRequest`] | [`LeaseResponse`] |
 //! | `GET /v1/apps` | | [`AppSummary`]s |
-//! | `POST /v1/apps/{app}/versions` | multipart: `manifest` (TOML, optional), `secrets` (JSON object, optional), `component` | [`DeployResponse`] |
+//! | `POST /v1/apps/{app}/versions` | multipart: `manifest` (TOML), `secrets` and `labels` (JSON objects), `signature` (base64), `signature_payload`, all optional, and `component` | [`DeployResponse`] |
 //! | `GET /v1/apps/{app}` | | [`AppDetail`] |
+//! | `PUT /v1/apps/{app}/workflow?dry_run=BOOL` | a workflow as YAML or JSON | [`WorkflowDetail`] |
+//! | `GET /v1/apps/{app}/workflow` | | [`WorkflowDetail`] |
+//! | `POST /v1/plan` | [`PlanRequest`](crate::preview::PlanRequest) | [`PlanPreview`](crate::preview::PlanPreview) |
+//! | `GET /v1/sets/{set}` | | [`AppliedSet`](crate::applied::AppliedSet) |
+//! | `PUT /v1/sets/{set}` | [`Item`](crate::applied::Item)s | [`AppliedSet`](crate::applied::AppliedSet) |
 //! | `POST /v1/apps/{app}/rollback` | [`RollbackRequest`] | [`AppDetail`] |
-//! | `DELETE /v1/apps/{app}` | | 204 |
+//! | `DELETE /v1/apps/{app}`, `DELETE /v1/apps/{app}/versions/{version}` | | 204 |
+//! | `GET /v1/apps/{app}/labels?version=N`, `PUT /v1/apps/{app}/labels?version=N` | [`Labels`] | [`Labels`] |
+//! | `GET /v1/catalogue` | | [`CatalogueEntry`](crate::repository::CatalogueEntry)s |
+//! | `POST /v1/catalogue/{name}/deploy` | [`DeployCatalogue`](crate::repository::DeployCatalogue) | [`DeployResponse`] |
+//! | `GET /v1/apps/{app}/policy`, `PUT /v1/apps/{app}/policy` | [`Policy`](crate::policy::Policy) | [`PolicyInfo`](crate::policy::api::PolicyInfo) |
+//! | `DELETE /v1/apps/{app}/policy` | | 204 |
+//! | `POST /v1/apps/{app}/keys` | [`CreateKey`](crate::policy::api::CreateKey) | [`CreatedKey`](crate::policy::api::CreatedKey) |
+//! | `GET /v1/apps/{app}/keys` | | [`KeyInfo`](crate::policy::api::KeyInfo)s |
+//! | `DELETE /v1/apps/{app}/keys/{key}` | | 204 |
+//! | `GET /v1/apps/{app}/traffic`, `PUT /v1/apps/{app}/traffic` | [`Traffic`] | [`TrafficInfo`](crate::policy::api::TrafficInfo) |
+//! | `GET /v1/apps/{app}/dns`, `PUT /v1/apps/{app}/dns` | [`PutAppDns`](crate::app::PutAppDns) | [`AppDns`](crate::app::AppDns) |
+//! | `PATCH /v1/apps/{app}/env` | [`ChangeEnv`](crate::app::ChangeEnv) | [`DeployResponse`] |
+//! | `GET /v1/apps/{app}/objective`, `PUT /v1/apps/{app}/objective` | [`Objective`](crate::rollout::Objective) | [`ObjectiveInfo`](crate::rollout::ObjectiveInfo) |
+//! | `DELETE /v1/apps/{app}/objective` | | 204 |
+//! | `GET /v1/apps/{app}/domains` | | [`DomainInfo`](crate::domain::DomainInfo)s |
+//! | `POST /v1/apps/{app}/domains` | [`AddDomain`](crate::domain::AddDomain) | [`DomainInfo`](crate::domain::DomainInfo) |
+//! | `POST /v1/apps/{app}/domains/{host}/verify` | | [`DomainInfo`](crate::domain::DomainInfo) |
+//! | `DELETE /v1/apps/{app}/domains/{host}` | | 204 |
+//! | `GET /v1/apps/{app}/secrets` | | [`SecretInfo`](crate::app::SecretInfo)s |
+//! | `PUT /v1/apps/{app}/secrets/{secret}` | [`SetSecret`](crate::app::SetSecret) | [`SecretInfo`](crate::app::SecretInfo) |
+//! | `DELETE /v1/apps/{app}/secrets/{secret}` | | 204 |
 //! | `GET /v1/apps/{app}/explain?client=ADDR` | | [`Explanation`] |
+//! | `GET /v1/apps/{app}/bindings?cursor=CURSOR&limit=N` | | [`BindingDetail`](crate::observe::BindingDetail)s |
+//! | `POST /v1/apps/{app}/try` | [`TryRequest`](crate::observe::TryRequest) | [`TryAnswer`](crate::observe::TryAnswer) |
+//! | `GET /v1/apps/{app}/runs?request=ID&cursor=CURSOR&limit=N` | | [`RunInfo`](crate::runs::RunInfo)s, newest first |
+//! | `GET /v1/apps/{app}/runs/{run}` | | [`RunInfo`](crate::runs::RunInfo) |
+//! | `GET /v1/metrics?window=WINDOW&by=WHAT&app=APP&after=TIME&limit=N` | | [`Figures`](crate::figures::Figures) |
+//! | `GET /v1/traffic?app=APP` | | [`TrafficMap`](crate::observe::TrafficMap) |
+//! | `GET /v1/latencies?cursor=CURSOR&limit=N` | | [`LatencyRow`](crate::observe::LatencyRow)s |
+//! | `GET /v1/dns/lookup?name=HOST&client=ADDR&type=KIND` | | [`DnsLookup`](crate::observe::DnsLookup) |
+//! | `GET /v1/dns/txt?cursor=CURSOR&limit=N` | | [`TxtInfo`](crate::txt::TxtInfo)s, by name |
+//! | `PUT /v1/dns/txt/{name}`, `POST /v1/dns/txt/{name}` | [`SetTxt`](crate::txt::SetTxt), [`AddTxt`](crate::txt::AddTxt) | [`TxtInfo`](crate::txt::TxtInfo) |
+//! | `DELETE /v1/dns/txt/{name}?value=VALUE` | | 204 |
 //! | `GET /v1/apps/{app}/logs?follow=BOOL&tail=N` | | [`LogLine`]s, one JSON object a line (`application/x-ndjson`) |
+//! | `POST /v1/apps/{app}/jobs?priority=P&max_age=T&deadline=T&webhook=URL&target=PATH` | any octets | 202, [`JobReceipt`](crate::job::JobReceipt) |
+//! | `GET /v1/jobs?state=STATE&cursor=ID&limit=N`, `GET /v1/apps/{app}/jobs?…` | | a page of [`JobInfo`](crate::job::JobInfo)s, newest first |
+//! | `POST /v1/apps/{app}/jobs/redrive` | | [`Redriven`](crate::job::Redriven) |
+//! | `GET /v1/jobs/{job}`, `DELETE /v1/jobs/{job}` | | [`JobInfo`](crate::job::JobInfo) |
+//! | `POST /v1/jobs/{job}/redrive` | | [`JobInfo`](crate::job::JobInfo) |
+//! | `GET /v1/jobs/{job}/result` | | the octets of the answer |
+//! | `GET /v1/jobs/{job}/logs?tail=N` | | [`LogLine`]s, one JSON object a line |
+//! | `GET /v1/schedules?cursor=CURSOR&limit=N`, `GET /v1/apps/{app}/schedules?…` | | [`ScheduleInfo`](crate::job::ScheduleInfo)s |
+//! | `PUT /v1/apps/{app}/schedules/{name}` | [`PutSchedule`](crate::job::PutSchedule) | [`ScheduleInfo`](crate::job::ScheduleInfo) |
+//! | `DELETE /v1/apps/{app}/schedules/{name}` | | 204 |
+//! | `GET /v1/billing/statements?cursor=CURSOR&limit=N` | | [`StatementSummary`](crate::billing::StatementSummary)s |
+//! | `GET /v1/billing/statements/{month}?cursor=CURSOR&limit=N` | | [`Statement`](crate::billing::Statement) with a page of its lines |
+//! | `GET /v1/billing/statements/{month}/csv` | | `text/csv` |
+//! | `GET /v1/billing/usage?month=MONTH&by=VIEW` | | [`UsageView`](crate::billing::UsageView) |
+//! | `GET /v1/billing/prices` | | [`PriceList`](crate::billing::PriceList)s |
+//! | `POST /v1/billing/prices` | [`PriceList`](crate::billing::PriceList) | the same as it is kept |
+//! | `DELETE /v1/billing/prices/{name}` | | 204 |
+//! | `GET /v1/billing/budgets` | | [`Budget`](crate::billing::Budget)s |
+//! | `PUT /v1/billing/budgets/{name}` | [`SetBudget`](crate::billing::SetBudget) | [`BudgetSet`](crate::billing::BudgetSet) |
+//! | `DELETE /v1/billing/budgets/{name}` | | 204 |
+//! | `GET /v1/billing/alerts?cursor=CURSOR&limit=N` | | [`BudgetAlert`](crate::billing::BudgetAlert)s |
 //! | `GET /agent/v1/apps` | | [`AppsSnapshot`] |
 //! | `GET /agent/v1/artifacts/{digest}` | | octets, with `Range` |
 //! | `POST /agent/v1/usage` | [`UsageBatch`](crate::usage::UsageBatch) | [`UsageReceipt`](crate::usage::UsageReceipt) |
@@ -47,24 +154,33 @@
 //!
 //! An agent's admin listener answers `GET /logs/{app}?follow=BOOL&tail=N` the same way, besides `/healthz`, `/readyz`, `/metrics`.
 
+pub mod header;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::account::WhoAmI;
 use crate::digest::Digest;
 use crate::fleet::{FleetDesired, NodeState};
 use crate::geo::GeoPoint;
 use crate::id::{
-    AppName, ClusterId, FunctionName, HostName, InstanceId, NodeId, RegionName, VersionNumber,
+    AppName, ClusterId, FunctionName, HostName, InstanceId, NodeId, RegionName, StageName,
+    TenantId, VersionNumber,
 };
+use crate::label::Labels;
 use crate::latency::LatencyEstimate;
 use crate::manifest::Manifest;
-use crate::message::{AppDesired, AppObserved, BindingsDesired, NetworkDesired};
+use crate::message::{AppDesired, AppObserved, BindingsDesired, NetworkDesired, TxtDesired};
+use crate::policy::Traffic;
+use crate::policy::quota::AppUsed;
 use crate::prefix::ClientPrefix;
 use crate::resources::Resources;
+use crate::rollout::{BadMark, RolloutInfo};
 use crate::unit::{Millis, Revision, Timestamp};
-use crate::workflow::Workflow;
+use crate::workflow::{Definition, Workflow};
 
 /// Credentials.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
@@ -83,6 +199,16 @@ pub struct LoginResponse {
     pub token: String,
     /// When it ends.
     pub expires_at: Timestamp,
+}
+
+/// How one can log in, and who has. What a page shows to somebody whom it does not know yet; nothing of it is secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LoginInfo {
+    /// Whether an identity provider is set up: then browsers may go to `/v1/oidc/login`.
+    pub oidc: bool,
+    /// Who is logged in already with the cookie or token that was sent; nobody, if it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<WhoAmI>,
 }
 
 /// What a client must know of the network to use it.
@@ -168,7 +294,7 @@ pub struct NodeInfo {
 /// One step of the validation of an upload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ValidationStep {
-    /// What was checked: `size`, `format`, `exports`, `imports`, `compile`, `probe`.
+    /// What was checked: `size`, `format`, `exports`, `imports`, `compile`, `probe`, `signature`.
     pub step: String,
     /// What was found.
     pub result: String,
@@ -202,6 +328,8 @@ pub struct DeployResponse {
 pub struct AppSummary {
     /// The app.
     pub app: AppName,
+    /// The tenant whose it is.
+    pub tenant: TenantId,
     /// Its host name.
     pub host: HostName,
     /// The current version.
@@ -216,6 +344,12 @@ pub struct AppSummary {
     pub nodes_ready: u32,
     /// Living nodes.
     pub nodes_total: u32,
+    /// Labels of the function and of its current version; where both have a key, the version's.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// Of a workflow, what each of its stages runs, in the order of the stages; absent for a plain function.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<FunctionName>,
 }
 
 /// One immutable version.
@@ -231,6 +365,15 @@ pub struct VersionInfo {
     pub created_at: Timestamp,
     /// Its manifest.
     pub manifest: Manifest,
+    /// Why it must not be used, if it broke the app's objective.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bad: Option<BadMark>,
+    /// Its labels, which can be changed.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// What was checked when it was uploaded; nothing of versions that are older than this record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub validation: Vec<ValidationStep>,
 }
 
 /// Where the clients of a group are sent.
@@ -254,6 +397,15 @@ pub struct AppDetail {
     pub workflow: Workflow,
     /// All versions, newest first.
     pub versions: Vec<VersionInfo>,
+    /// Which versions calls are split between; all go to the current one if it is empty.
+    #[serde(default, skip_serializing_if = "Traffic::is_empty")]
+    pub traffic: Traffic,
+    /// The newest version that was or is held to the app's objective.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutInfo>,
+    /// Host names it answers to beside its own.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub domains: BTreeSet<HostName>,
     /// Where known client prefixes are sent.
     pub bindings: Vec<BindingInfo>,
     /// How far each living node is.
@@ -295,6 +447,61 @@ pub struct Explanation {
     pub bound: Option<BindingInfo>,
     /// Every cluster, best first.
     pub candidates: Vec<Candidate>,
+    /// Where each stage of a workflow would run, in the order of the stages; empty for a plain function.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StagePlace>,
+    /// The plan by which the client is sent now, as it was made and explained then; nothing, if there is none for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<StoredPlan>,
+}
+
+/// A plan that is in force.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StoredPlan {
+    /// The group of clients that it was made for.
+    pub group: String,
+    /// The revision that brought it.
+    pub revision: Revision,
+    /// When it was made.
+    pub planned_at: Timestamp,
+    /// Why it was made so.
+    pub reason: String,
+    /// Every cluster as it was then, best first.
+    pub candidates: Vec<Candidate>,
+    /// Where each stage runs.
+    pub stages: BTreeMap<StageName, ClusterId>,
+}
+
+/// Where a stage runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StagePlace {
+    /// The stage.
+    pub stage: StageName,
+    /// The function it runs.
+    pub function: FunctionName,
+    /// The function's version.
+    pub version: VersionNumber,
+    /// The cluster.
+    pub cluster: ClusterId,
+}
+
+/// A workflow as it is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct WorkflowDetail {
+    /// The app.
+    pub app: AppName,
+    /// The app's host name.
+    pub host: HostName,
+    /// The workflow's version.
+    pub version: VersionNumber,
+    /// The revision of desired state that made it current; nothing if it was only judged.
+    pub revision: Option<Revision>,
+    /// Whether this was the current version before: nothing was changed.
+    pub unchanged: bool,
+    /// What it is.
+    pub definition: Definition,
+    /// Where its stages run for each cluster that clients are sent to.
+    pub placement: BTreeMap<ClusterId, Vec<StagePlace>>,
 }
 
 /// One cluster's terms for the entry stage: `EFT = max(avail, d) + w`, latency = EFT + d (algorithm Heu-Orche, equations 3 to 5).
@@ -351,6 +558,9 @@ pub struct LogLine {
     pub instance: InstanceId,
     /// The call's request id.
     pub request: String,
+    /// The stage of the workflow that it ran for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<StageName>,
     /// Which stream.
     pub stream: LogStream,
     /// The text, without the newline.
@@ -367,6 +577,9 @@ pub struct AppsSnapshot {
     /// The machines; absent from a controller that knows nothing of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetDesired>,
+    /// Calls of the apps that have a quota, on all nodes, as far as they are counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub used: Vec<AppUsed>,
 }
 
 /// Everything a DNS server answers from.
@@ -378,20 +591,10 @@ pub struct DnsSnapshot {
     pub network: NetworkDesired,
     /// Bindings of the apps that exist.
     pub apps: Vec<BindingsDesired>,
+    /// The text records that are set; absent from a controller that knows nothing of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub txt: Option<Vec<TxtDesired>>,
 }
 
-/// Headers by which a gateway tells where a call ran and how long each part took.
-pub mod header {
-    /// The request id, taken from the client if it sent a sane one.
-    pub const REQUEST_ID: &str = "x-request-id";
-    /// The cluster that served the call.
-    pub const CLUSTER: &str = "x-fdn-cluster";
-    /// The node that served the call.
-    pub const NODE: &str = "x-fdn-node";
-    /// The function version that served the call.
-    pub const VERSION: &str = "x-fdn-version";
-    /// The error code, on answers the gateway made itself.
-    pub const ERROR: &str = "x-fdn-error";
-    /// RFC 9110-style timing list of the Server-Timing draft: `start;dur=0.01, exec;dur=1.2`.
-    pub const TIMING: &str = "server-timing";
-}
+/// The header by which a change that a browser makes shows that it comes from the console's own page.
+pub const CSRF_HEADER: &str = "x-fdn-csrf";

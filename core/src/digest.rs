@@ -30,6 +30,12 @@ impl Digest {
         hex::encode(self.0)
     }
 
+    /// The octets.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// The first 12 hexadecimal digits: enough for people.
     #[must_use]
     pub fn short(&self) -> String {

@@ -108,6 +108,9 @@ codes! {
     ManifestInvalid,    "FDN-1010", Caller, Never, 422, "the manifest fdn.toml is not valid";
     ImageInvalid,       "FDN-1020", Caller, Never, 422, "the container image cannot be used";
     InstanceUnsupported,"FDN-1021", Caller, Never, 422, "the node's runtime cannot give what the function asks for";
+    SignatureMissing,   "FDN-1030", Caller, Never, 422, "the upload is not signed and the tenant's policy asks for it";
+    SignatureInvalid,   "FDN-1031", Caller, Never, 422, "the signature is by none of the tenant's keys over this upload";
+    SigningKeyInvalid,  "FDN-1032", Caller, Never, 422, "the public key cannot be used";
     UploadIncomplete,   "FDN-1011", Caller, Later, 400, "the upload ended before it was complete";
 
     Unauthenticated,    "FDN-2001", Caller, Never, 401, "no valid credentials were sent";
@@ -117,6 +120,37 @@ codes! {
     BadRequest,         "FDN-2005", Caller, Never, 400, "the request cannot be understood";
     TooManyRequests,    "FDN-2006", Caller, Later, 429, "too many requests; wait and try again";
     BodyTooLarge,       "FDN-2007", Caller, Never, 413, "the request body is larger than the limit";
+    TenantSuspended,    "FDN-2010", Caller, Never, 403, "the tenant is suspended: its members may only look";
+    TenantNotNamed,     "FDN-2011", Caller, Never, 400, "the request does not say which tenant is meant";
+    CsrfRefused,        "FDN-2012", Caller, Never, 403, "a change from a browser came without its session's token";
+    PreconditionFailed, "FDN-2013", Caller, Never, 412, "the resource has changed since it was read";
+    IdempotencyMismatch,"FDN-2014", Caller, Never, 422, "the idempotency key was used for another request";
+    IdempotencyRunning, "FDN-2015", Caller, Later, 409, "the first request with this idempotency key still runs";
+    IdempotencyLost,    "FDN-2016", Caller, Never, 409, "the request was carried out before and its answer is not kept";
+    PasswordRefused,    "FDN-2017", Caller, Never, 422, "the password is not long enough or too long";
+    LastOfItsKind,      "FDN-2018", Caller, Never, 409, "nobody would be left who may undo it";
+    MasterKeyMissing,   "FDN-2020", Dependency, Later, 503, "the master key that secrets are sealed under is not there";
+    SecretInvalid,      "FDN-2021", Caller, Never, 422, "the value of a secret is not valid";
+    ObjectiveInvalid,   "FDN-2022", Caller, Never, 422, "the objective is not valid";
+    DomainInvalid,      "FDN-2023", Caller, Never, 422, "the host name cannot be an app's";
+    DomainTaken,        "FDN-2024", Caller, Never, 409, "another app answers to the host name";
+    DomainUnproven,     "FDN-2025", Caller, Later, 409, "the record that proves the host name is not there";
+    ResolverFailed,     "FDN-2026", Dependency, Later, 503, "no resolver answered";
+    TryInvalid,         "FDN-2065", Caller, Never, 422, "the call to try an app with cannot be made";
+    NoGateway,          "FDN-2066", Dependency, Later, 503, "no gateway is alive that could be called";
+    TryFailed,          "FDN-2067", Dependency, Later, 502, "the gateway that was called did not answer";
+    RecordInvalid,      "FDN-2070", Caller, Never, 422, "the record cannot be set as it is asked for";
+    RecordRefused,      "FDN-2071", Caller, Never, 403, "the name of the record is not one that the caller may set";
+    RecordsFull,        "FDN-2072", Caller, Never, 409, "as many records are set as may be";
+    FilesInvalid,       "FDN-2050", Caller, Never, 422, "the declared files are not valid";
+
+    StorageFull,        "FDN-2035", Caller, Never, 409, "the tenant stores as much as it may";
+    TenantNotEmpty,     "FDN-2036", Caller, Never, 409, "the tenant still has apps";
+    AppSuspended,       "FDN-2037", Caller, Later, 403, "the app's owner is suspended";
+    CatalogueDamaged,   "FDN-2038", Dependency, Later, 503, "a function of the catalogue is not what its checksum says";
+    OidcRefused,        "FDN-2039", Caller, Never, 403, "the identity provider's user may not log in here";
+    OidcFailed,         "FDN-2040", Dependency, Later, 502, "the login with the identity provider failed";
+    OidcOff,            "FDN-2041", Caller, Never, 404, "logins with an identity provider are not set up";
 
     UnknownHost,        "FDN-3001", Caller, Never, 404, "no app is deployed under this host name";
     FunctionTrapped,    "FDN-3002", Function, Never, 502, "the function trapped";
@@ -129,6 +163,17 @@ codes! {
     NoResponse,         "FDN-3009", Function, Never, 502, "the function ended without an answer";
     InstanceNotStarted, "FDN-3020", Function, Later, 502, "the function's instance did not start";
     InstanceLost,       "FDN-3021", Function, Later, 502, "the function's instance ended while the call ran";
+
+    AddressRefused,     "FDN-3040", Caller, Never, 403, "the client's address may not call this app";
+    CredentialsMissing, "FDN-3041", Caller, Never, 401, "the app asks for credentials";
+    CredentialsInvalid, "FDN-3042", Caller, Never, 401, "the credentials sent to the app do not count";
+    TokenForbidden,     "FDN-3043", Caller, Never, 403, "the token does not allow calls of this app";
+    RateLimited,        "FDN-3044", Caller, Later, 429, "calls come faster than the app allows";
+    QuotaUsedUp,        "FDN-3045", Caller, Later, 429, "the app's quota is used up";
+    TooManyAtOnce,      "FDN-3046", Caller, Later, 429, "as many calls of the app run as may";
+    OriginRefused,      "FDN-3047", Caller, Never, 403, "pages of this origin may not call the app so";
+    KeysUnavailable,    "FDN-3048", Dependency, Later, 503, "the keys that tokens are checked with cannot be had";
+    PolicyInvalid,      "FDN-3049", Caller, Never, 422, "the policy is not valid";
 
     DatabaseFailed,     "FDN-4001", Dependency, Later, 503, "the metadata store did not answer";
     BrokerFailed,       "FDN-4002", Dependency, Later, 503, "the message broker did not answer";
@@ -145,6 +190,19 @@ codes! {
 
     NoClusterFits,      "FDN-6001", Dependency, Later, 503, "no cluster has room for the app";
     WorkflowInvalid,    "FDN-6002", Caller, Never, 422, "the workflow is not valid";
+    StageFailed,        "FDN-6003", Function, Never, 502, "a stage of the workflow failed";
+    WorkflowTimeout,    "FDN-6004", Function, Later, 504, "the workflow did not end within its timeout";
+    WorkflowTooLarge,   "FDN-6005", Function, Never, 502, "the workflow's data passed its limit";
+    JobNotFinal,        "FDN-6010", Caller, Later, 409, "the job has not ended";
+    JobEnded,           "FDN-6011", Caller, Never, 409, "the job has ended";
+    JobNoResult,        "FDN-6012", Caller, Never, 410, "the job has no result that is kept";
+    JobsFull,           "FDN-6013", Caller, Later, 429, "as many jobs of the app wait as may";
+    JobTooLarge,        "FDN-6014", Caller, Never, 413, "the input of the job is larger than the limit";
+    JobInvalid,         "FDN-6015", Caller, Never, 422, "the job cannot be accepted as it is";
+    JobNotAccepted,     "FDN-6016", Dependency, Later, 503, "the job was not accepted: the broker did not confirm it";
+    ScheduleInvalid,    "FDN-6017", Caller, Never, 422, "the schedule is not valid";
+    WebhookRefused,     "FDN-6018", Caller, Never, 422, "the address may not be told of jobs or alerts";
+    StageRefused,       "FDN-3030", Caller, Never, 403, "this gateway takes no stage calls from the caller";
 
     JoinTokenUnknown,   "FDN-7001", Caller, Never, 403, "the join token is not known";
     JoinTokenExpired,   "FDN-7002", Caller, Never, 403, "the join token has expired";
@@ -156,6 +214,13 @@ codes! {
     CertificateRefused, "FDN-7008", Caller, Never, 403, "the node's certificate does not count";
     NodeAtWork,         "FDN-7009", Caller, Later, 409, "the node still takes or does work";
     JoinInsecure,       "FDN-7010", Caller, Never, 400, "secrets would travel unprotected";
+
+    BillOverflow,       "FDN-8001", Internal, Never, 500, "a bill is larger than can be counted";
+    PriceListInvalid,   "FDN-8002", Caller, Never, 422, "the price list is not valid";
+    PriceListOverlaps,  "FDN-8003", Caller, Never, 409, "another price list is valid at the same time";
+    PriceListInUse,     "FDN-8004", Caller, Never, 409, "the price list has been used and cannot be changed";
+    UsageOutOfRange,    "FDN-8005", Caller, Never, 422, "a usage record says more than a call can use";
+    BudgetInvalid,      "FDN-8006", Caller, Never, 422, "the budget is not valid";
 
     Internal,           "FDN-9001", Internal, Later, 500, "something in the network itself went wrong";
 }
@@ -208,6 +273,19 @@ pub struct Problem {
     /// The request this belongs to, as in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+    /// The stage of a workflow that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<String>,
+    /// The attempt at that stage which was the last, from 1 up; 0 if none was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// Why that attempt failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The step of its validation at which an upload was refused, by the name that [`ValidationStep`](crate::api::ValidationStep) has for it;
+    /// `upload` while it arrived, `manifest` before all steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
 }
 
 impl Problem {
@@ -224,7 +302,18 @@ impl Problem {
             code,
             detail: detail.into(),
             request_id: None,
+            stage: None,
+            attempt: None,
+            reason: None,
+            step: None,
         }
+    }
+
+    /// The same, of an upload that was refused at this step of its validation.
+    #[must_use]
+    pub fn at_step(mut self, step: Option<&str>) -> Self {
+        self.step = step.map(str::to_owned);
+        self
     }
 
     /// The same with the request's id.

@@ -1,15 +1,17 @@
 //! What operators see and change of the network's machines: clusters, join tokens, nodes and how they are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::api::{ClusterInfo, NodeInfo};
 use crate::geo::GeoPoint;
-use crate::id::{ClusterId, JoinTokenId, NodeId, RegionName};
+use crate::id::{ClusterId, DeviceId, JoinTokenId, NodeId, RegionName};
+use crate::latency::LatencySource;
 use crate::message::{NodeStatus, StageCounts};
-use crate::unit::{DurationMs, Revision, Timestamp};
+use crate::unit::{DurationMs, Millis, Revision, Timestamp};
 
 /// Desired state of the network's machines, for nodes: who takes no new work, whose certificate no longer counts, and whom to trust.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +24,20 @@ pub struct FleetDesired {
     pub revoked: Vec<Revoked>,
     /// The certificates (PEM) that nodes are checked against.
     pub authorities: Vec<String>,
+    /// Where the nodes of each cluster take calls of workflows' stages from other clusters.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stage_calls: BTreeMap<ClusterId, Vec<SocketAddr>>,
+    /// Devices that an operator put back into service, by node, and at which revision that was said last: once for each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub restored: BTreeMap<NodeId, BTreeMap<DeviceId, Revision>>,
+}
+
+/// Puts a device of a node back into service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RestoreDevice {
+    /// Which.
+    pub device: DeviceId,
 }
 
 /// A certificate that no longer counts.
@@ -195,6 +211,19 @@ pub struct ClusterDetail {
     pub versions: BTreeMap<String, u32>,
     /// What its living nodes last said, whole.
     pub statuses: Vec<NodeStatus>,
+    /// How far it is from the other clusters, nearest first.
+    pub links: Vec<ClusterLink>,
+}
+
+/// How far another cluster is, as placement counts it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterLink {
+    /// The other cluster.
+    pub cluster: ClusterId,
+    /// The round-trip time, in milliseconds.
+    pub rtt_ms: Millis,
+    /// Where it comes from: measured between nodes, or from the distance.
+    pub source: LatencySource,
 }
 
 #[cfg(test)]

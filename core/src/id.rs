@@ -31,11 +31,11 @@ pub fn is_label(s: &str) -> bool {
 }
 
 macro_rules! string_type {
-    ($(#[$doc:meta])* $name:ident, $what:literal, $expected:literal, $check:expr) => {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $expected:literal, $pattern:literal, $check:expr) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
         #[serde(try_from = "String", into = "String")]
-        #[schema(value_type = String)]
+        #[schema(value_type = String, pattern = $pattern)]
         pub struct $name(String);
 
         impl $name {
@@ -94,6 +94,7 @@ macro_rules! label_type {
             $name,
             $what,
             "1 to 63 lower-case letters, digits or hyphens, with no hyphen at either end",
+            "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
             is_label
         );
     };
@@ -125,9 +126,39 @@ label_type!(
     "node name"
 );
 label_type!(
+    /// A tenant's name. Unique in the network; the id stays when it changes.
+    TenantName,
+    "tenant name"
+);
+label_type!(
     /// A stage of a workflow.
     StageName,
     "stage name"
+);
+label_type!(
+    /// A schedule of an app's jobs. Unique in the app.
+    ScheduleName,
+    "schedule name"
+);
+label_type!(
+    /// A public key whose signatures count in a tenant.
+    SigningKeyName,
+    "signing key name"
+);
+label_type!(
+    /// A price list of the network.
+    PriceListName,
+    "price list name"
+);
+label_type!(
+    /// A budget of a tenant.
+    BudgetName,
+    "budget name"
+);
+label_type!(
+    /// What a tenant applied together from declared files.
+    SetName,
+    "set name"
 );
 
 string_type!(
@@ -135,9 +166,23 @@ string_type!(
     SecretName,
     "environment variable name",
     "1 to 128 letters, digits or underscores, not starting with a digit",
+    "^[A-Za-z_][A-Za-z0-9_]{0,127}$",
     |s| (1..=128).contains(&s.len())
         && s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         && !s.as_bytes()[0].is_ascii_digit()
+);
+
+string_type!(
+    /// A user's name.
+    UserName,
+    "user name",
+    "1 to 63 characters that can be printed, without a slash and without a space at either end",
+    "^[^/]{1,63}$",
+    |s| (1..=63).contains(&s.chars().count())
+        && s.trim() == s
+        && s != "."
+        && s != ".."
+        && !s.chars().any(|c| c.is_control() || c == '/')
 );
 
 string_type!(
@@ -145,6 +190,7 @@ string_type!(
     DeviceId,
     "device id",
     "1 to 128 letters, digits and `- _ . / :`",
+    "^[A-Za-z0-9_./:-]{1,128}$",
     |s| (1..=128).contains(&s.len())
         && s.bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"-_./:".contains(&b))
@@ -155,8 +201,50 @@ string_type!(
     HostName,
     "host name",
     "labels of lower-case letters, digits and hyphens, joined by dots, 253 characters at most",
+    "^[a-z0-9.-]{1,253}$",
     |s| s.len() <= HOST_NAME_MAX && s.split('.').all(is_label)
 );
+
+string_type!(
+    /// The name of a record in lower case, without the trailing dot: like a host name, but labels may hold underscores
+    /// (`_acme-challenge.hello.fn.test`).
+    RecordName,
+    "record name",
+    "labels of 1 to 63 lower-case letters, digits, hyphens and underscores, joined by dots, 253 characters at most",
+    "^[a-z0-9_.-]{1,253}$",
+    |s| s.len() <= HOST_NAME_MAX && s.split('.').all(is_record_label)
+);
+
+/// Whether `s` is a label of a record's name (RFC 2181, section 11; RFC 8552 for underscores): 1 to 63 of `a-z 0-9 - _`.
+fn is_record_label(s: &str) -> bool {
+    (1..=LABEL_MAX).contains(&s.len())
+        && s.bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_'))
+}
+
+impl RecordName {
+    /// Parses a name as people write it: any case, a trailing dot allowed.
+    ///
+    /// # Errors
+    /// When what is left is not a name.
+    pub fn parse_lenient(s: &str) -> Result<Self, ParseError> {
+        s.strip_suffix('.')
+            .unwrap_or(s)
+            .to_ascii_lowercase()
+            .parse()
+    }
+
+    /// What stands before `zone`, without the dot between: nothing for the zone's own name, `None` for names outside of it.
+    #[must_use]
+    pub fn below(&self, zone: &HostName) -> Option<&str> {
+        let left = self.as_str().strip_suffix(zone.as_str())?;
+        if left.is_empty() {
+            Some(left)
+        } else {
+            left.strip_suffix('.')
+        }
+    }
+}
 
 impl HostName {
     /// The host name of `app` in this zone.
@@ -257,6 +345,18 @@ uuid_type!(
     "tenant id"
 );
 uuid_type!(
+    /// One asynchronous run of an app.
+    JobId,
+    "job",
+    "job id"
+);
+uuid_type!(
+    /// One run of a workflow.
+    RunId,
+    "run",
+    "run id"
+);
+uuid_type!(
     /// A message between processes; consumers recognise a second delivery by it.
     MessageId,
     "msg",
@@ -286,6 +386,30 @@ uuid_type!(
     JoinTokenId,
     "jtk",
     "join token id"
+);
+uuid_type!(
+    /// A key of an app's caller; the id is not secret, the key is.
+    KeyId,
+    "key",
+    "key id"
+);
+uuid_type!(
+    /// A data key: a tenant's secrets are sealed under it.
+    DataKeyId,
+    "dk",
+    "data key id"
+);
+uuid_type!(
+    /// A session; the id is not secret, the token or cookie is.
+    SessionId,
+    "ses",
+    "session id"
+);
+uuid_type!(
+    /// An API token. The token is this id, an underscore and a secret.
+    ApiTokenId,
+    "fdn",
+    "API token id"
 );
 uuid_type!(
     /// One enrolment of a node: it changes when the node joins anew.
@@ -371,6 +495,32 @@ mod tests {
         for bad in ["", "-a", "a-", "Hello", "a_b", "a.b", "ä", &"x".repeat(64)] {
             let error = bad.parse::<AppName>().expect_err(bad);
             assert!(error.to_string().contains("app name"), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_of_records_may_hold_underscores_and_know_their_zone() {
+        let name = RecordName::parse_lenient("_ACME-challenge.Hello.fn.test.").expect("a name");
+        assert_eq!(name.as_str(), "_acme-challenge.hello.fn.test");
+        let below = |name: &str| {
+            let name: RecordName = name.parse().expect("a name");
+            let zone = "fn.test".parse().expect("zone");
+            name.below(&zone).map(str::to_owned)
+        };
+        assert_eq!(below("_a.hello.fn.test").as_deref(), Some("_a.hello"));
+        assert_eq!(below("fn.test").as_deref(), Some(""));
+        assert_eq!((below("xfn.test"), below("a.example.org")), (None, None));
+        let long = format!("{}.fn.test", "a".repeat(64));
+        for wrong in [
+            "",
+            ".",
+            "a..b",
+            "*.fn.test",
+            "A.fn.test",
+            "a b.fn.test",
+            long.as_str(),
+        ] {
+            assert!(wrong.parse::<RecordName>().is_err(), "{wrong}");
         }
     }
 

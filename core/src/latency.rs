@@ -31,6 +31,18 @@ pub enum LatencySource {
     Unknown,
 }
 
+impl LatencySource {
+    /// Its name, as the API writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Located => "located",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// One cluster's distance from one client.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LatencyEstimate {

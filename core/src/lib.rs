@@ -4,19 +4,37 @@
 //! values. What the three services tell each other is defined in [`message`] (through the broker) and in [`api`]
 //! (over HTTP) and nowhere else, because the services never import one another.
 
+pub mod account;
 pub mod api;
+pub mod app;
+pub mod applied;
+pub mod billing;
 pub mod device;
 pub mod digest;
+pub mod domain;
 pub mod enrol;
 pub mod error;
+pub mod event;
+pub mod figures;
 pub mod fleet;
 pub mod geo;
 pub mod id;
+pub mod image;
+pub mod job;
+pub mod label;
 pub mod latency;
 pub mod manifest;
 pub mod message;
+pub mod observe;
+pub mod policy;
 pub mod prefix;
+pub mod preview;
+pub mod repository;
 pub mod resources;
+pub mod rights;
+pub mod rollout;
+pub mod runs;
+pub mod txt;
 pub mod unit;
 pub mod usage;
 pub mod workflow;
@@ -25,10 +43,13 @@ pub use digest::Digest;
 pub use error::{Coded, ErrorCode, Fault, ParseError, Problem, Retry};
 pub use geo::GeoPoint;
 pub use id::{
-    AppName, BatchId, ClusterId, DeviceId, EnrolmentId, FunctionName, HostName, InstanceId,
-    InvocationId, JoinTokenId, MessageId, NodeId, RegionName, SecretName, StageName, TenantId,
-    VersionNumber,
+    ApiTokenId, AppName, BatchId, ClusterId, DataKeyId, DeviceId, EnrolmentId, FunctionName,
+    HostName, InstanceId, InvocationId, JobId, JoinTokenId, KeyId, MessageId, NodeId, RecordName,
+    RegionName, RunId, ScheduleName, SecretName, SessionId, SigningKeyName, StageName, TenantId,
+    TenantName, UserName, VersionNumber,
 };
+pub use image::ImageReference;
 pub use prefix::{ClientPrefix, PrefixMap};
 pub use resources::Resources;
+pub use rights::{NetworkRole, Right, TenantRole};
 pub use unit::{ByteSize, DurationMs, MebiBytes, MilliCpu, Millis, Revision, Timestamp};

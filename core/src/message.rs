@@ -8,9 +8,11 @@
 //! | message | from | to | lost? |
 //! | --- | --- | --- | --- |
 //! | [`AppDesired`], [`FleetDesired`] | controller | every node | repaired by snapshot |
-//! | [`BindingsDesired`], [`NetworkDesired`] | controller | every DNS server | repaired by snapshot |
+//! | [`BindingsDesired`], [`BindingsChanged`], [`NetworkDesired`], [`TxtDesired`] | controller | every DNS server | repaired by snapshot |
 //! | [`NodeStatus`] | agent | controllers | the next one says it again |
+//! | [`JobTicket`] | controller | one dispatcher | the job stands in the database, where dispatchers look for what no ticket told them |
 //! | [`DemandReport`], [`RttReport`] | DNS, agent | controllers | an estimate, seen again with the next client |
+//! | [`RunReport`] | agent | controllers | the history of runs has a gap |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -20,17 +22,21 @@ use utoipa::ToSchema;
 
 use crate::device::DeviceStatus;
 use crate::digest::Digest;
+use crate::figures::Tally;
 use crate::fleet::FleetDesired;
 use crate::geo::GeoPoint;
 use crate::id::{
-    AppName, ClusterId, FunctionName, HostName, MessageId, NodeId, RegionName, SecretName,
-    VersionNumber,
+    AppName, ClusterId, FunctionName, HostName, JobId, MessageId, NodeId, RecordName, RegionName,
+    SecretName, StageName, VersionNumber,
 };
 use crate::manifest::Manifest;
+use crate::policy::GatewaySpec;
 use crate::prefix::ClientPrefix;
 use crate::resources::Resources;
-use crate::unit::{DurationMs, Millis, Revision, Timestamp};
-use crate::workflow::Workflow;
+use crate::rollout::VersionObserved;
+use crate::runs::RunReport;
+use crate::unit::{ByteSize, DurationMs, Millis, Revision, Timestamp};
+use crate::workflow::{RunSpec, Workflow};
 
 /// The schema number that this build writes. A reader refuses larger ones and leaves them to a newer process.
 pub const SCHEMA: u16 = 1;
@@ -71,6 +77,8 @@ pub enum Channel {
     Dns,
     /// To the controllers: one queue, each message to one of them.
     Controller,
+    /// To the dispatchers of jobs: one queue, each message to one of them. When it is full it refuses what is sent to it.
+    Jobs,
 }
 
 impl Channel {
@@ -81,6 +89,7 @@ impl Channel {
             Self::Agents => "agents",
             Self::Dns => "dns",
             Self::Controller => "controller",
+            Self::Jobs => "jobs",
         }
     }
 
@@ -89,7 +98,16 @@ impl Channel {
     pub const fn is_fan_out(self) -> bool {
         match self {
             Self::Agents | Self::Dns => true,
-            Self::Controller => false,
+            Self::Controller | Self::Jobs => false,
+        }
+    }
+
+    /// Whether a full queue refuses the next message, where others drop the oldest: whoever sends is told, and can say so.
+    #[must_use]
+    pub const fn refuses_when_full(self) -> bool {
+        match self {
+            Self::Agents | Self::Dns | Self::Controller => false,
+            Self::Jobs => true,
         }
     }
 }
@@ -104,14 +122,22 @@ pub enum Message {
     FleetDesired(FleetDesired),
     /// What DNS should answer for an app.
     BindingsDesired(BindingsDesired),
+    /// What DNS is to answer for one app from now on, as changes to what it answered before.
+    BindingsChanged(BindingsChanged),
     /// The clusters, their gateways and the latency map.
     NetworkDesired(NetworkDesired),
+    /// The text records of one name. A DNS server that is older than they are cannot read it, and answers as before.
+    TxtDesired(TxtDesired),
     /// A node tells how it is.
     NodeStatus(Box<NodeStatus>),
     /// A DNS server tells who asked for what.
     DemandReport(DemandReport),
     /// A node tells the round-trip times it measured.
     RttReport(RttReport),
+    /// A gateway tells how runs of workflows go on.
+    RunReport(RunReport),
+    /// A job waits for a dispatcher.
+    JobTicket(JobTicket),
 }
 
 impl Message {
@@ -120,8 +146,15 @@ impl Message {
     pub const fn channel(&self) -> Channel {
         match self {
             Self::AppDesired(_) | Self::FleetDesired(_) => Channel::Agents,
-            Self::BindingsDesired(_) | Self::NetworkDesired(_) => Channel::Dns,
-            Self::NodeStatus(_) | Self::DemandReport(_) | Self::RttReport(_) => Channel::Controller,
+            Self::BindingsDesired(_)
+            | Self::BindingsChanged(_)
+            | Self::NetworkDesired(_)
+            | Self::TxtDesired(_) => Channel::Dns,
+            Self::NodeStatus(_)
+            | Self::DemandReport(_)
+            | Self::RttReport(_)
+            | Self::RunReport(_) => Channel::Controller,
+            Self::JobTicket(_) => Channel::Jobs,
         }
     }
 
@@ -132,10 +165,14 @@ impl Message {
             Self::AppDesired(_) => "app_desired",
             Self::FleetDesired(_) => "fleet_desired",
             Self::BindingsDesired(_) => "bindings_desired",
+            Self::BindingsChanged(_) => "bindings_changed",
             Self::NetworkDesired(_) => "network_desired",
+            Self::TxtDesired(_) => "txt_desired",
             Self::NodeStatus(_) => "node_status",
             Self::DemandReport(_) => "demand_report",
             Self::RttReport(_) => "rtt_report",
+            Self::RunReport(_) => "run_report",
+            Self::JobTicket(_) => "job_ticket",
         }
     }
 }
@@ -181,6 +218,12 @@ pub struct AppSpec {
     /// The clusters that a plan uses: they load the app ahead of its first call. All others fetch it too, so that calls can move to
     /// them with the controller away, and load it on the first call.
     pub primary: BTreeSet<ClusterId>,
+    /// How its stages are run and where; absent of a plain function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Box<RunSpec>>,
+    /// What its gateways are told beside: policy, keys of callers, split between versions.
+    #[serde(default, skip_serializing_if = "GatewaySpec::is_empty")]
+    pub gateway: Box<GatewaySpec>,
 }
 
 /// Desired state of one app, for nodes.
@@ -216,6 +259,20 @@ pub struct BindingsDesired {
     pub state: Option<AppBindings>,
 }
 
+/// Changes of one app's bindings, for DNS servers that hold the state before them. A server that does not has missed a message and
+/// asks for a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BindingsChanged {
+    /// The app.
+    pub app: AppName,
+    /// The version that is changed.
+    pub base: Revision,
+    /// The version that comes of it.
+    pub revision: Revision,
+    /// Prefixes with the clusters that they are bound to now; `None`: to none any more. Host and time to live stay.
+    pub changes: Vec<(ClientPrefix, Option<ClusterId>)>,
+}
+
 /// A cluster as DNS and clients see it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterSpec {
@@ -244,6 +301,29 @@ pub struct NetworkDesired {
     pub locations: Vec<(ClientPrefix, GeoPoint)>,
     /// Round-trip times that gateways measured.
     pub measured: Vec<(ClientPrefix, ClusterId, Millis)>,
+}
+
+/// The text records of one name that were set through the API, for DNS servers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TxtDesired {
+    /// The name, in the zone.
+    pub name: RecordName,
+    /// The version of this desired state.
+    pub revision: Revision,
+    /// `None`: they are to be gone.
+    pub state: Option<TxtRecords>,
+}
+
+/// Text records of a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TxtRecords {
+    /// Their time to live, in seconds: one for all of a name (RFC 2181, section 5.2).
+    pub ttl_s: u32,
+    /// The values, each a record of its own.
+    pub values: Vec<String>,
+    /// When they end by themselves: a DNS server sees to it with the controller away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
 }
 
 /// How far a node is with an app.
@@ -284,6 +364,28 @@ pub struct AppObserved {
     /// Why instances of it do not start or do not stay, with their last lines of output; nothing while all is well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
+    /// Calls of each version, if they are split between several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<VersionObserved>,
+    /// What was measured of the stages that this node ran, if it is a workflow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageObserved>,
+    /// What its callers saw since the agent started; absent of an older agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figures: Option<Box<Tally>>,
+}
+
+/// What a node measured of a stage that it ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StageObserved {
+    /// The stage.
+    pub stage: StageName,
+    /// Runs since the agent started.
+    pub runs: u64,
+    /// Moving mean of the time inside the function.
+    pub execution_mean: Millis,
+    /// Moving mean of the size of what came out of it.
+    pub output_mean: ByteSize,
 }
 
 /// How a node is. Sent every few seconds; the newest one counts.
@@ -334,6 +436,10 @@ pub struct NodeStatus {
     /// Its GPU devices and who holds slices of them.
     #[serde(default)]
     pub devices: Vec<DeviceStatus>,
+    /// Where gateways of other clusters call stages of workflows; absent if it takes no such calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub stage_calls: Option<SocketAddr>,
 }
 
 /// Where scaling tasks ended, counted since the agent started.
@@ -380,6 +486,16 @@ pub struct RttReport {
     pub node: NodeId,
     /// Client prefix ([`ClientPrefix::to_demand`]), smallest smoothed round trip seen, number of connections.
     pub samples: Vec<(ClientPrefix, Millis, u32)>,
+    /// Another cluster, and the round trip to one of its nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<(ClusterId, Millis)>,
+}
+
+/// A job that was submitted. Whoever gets it takes the job over as it stands in the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobTicket {
+    /// The job.
+    pub job: JobId,
 }
 
 /// How long a status is taken for the node's present state.
@@ -411,6 +527,8 @@ mod tests {
                     secrets: BTreeMap::new(),
                 }],
                 primary: BTreeSet::new(),
+                run: None,
+                gateway: Box::default(),
             }),
         });
         assert_eq!(message.channel(), Channel::Agents);
@@ -423,6 +541,29 @@ mod tests {
         assert_eq!(
             serde_json::from_str::<Envelope>(&json).expect("own json"),
             envelope
+        );
+    }
+
+    #[test]
+    fn text_records_travel_to_dns_servers() {
+        let message = Message::TxtDesired(TxtDesired {
+            name: "_acme-challenge.hello.fn.test".parse().expect("name"),
+            revision: Revision(7),
+            state: Some(TxtRecords {
+                ttl_s: 60,
+                values: vec!["one".to_owned(), "two".to_owned()],
+                expires_at: None,
+            }),
+        });
+        assert_eq!(
+            (message.channel(), message.kind()),
+            (Channel::Dns, "txt_desired")
+        );
+        let json = serde_json::to_string(&message).expect("json");
+        assert!(!json.contains("expires_at"), "{json}");
+        assert_eq!(
+            serde_json::from_str::<Message>(&json).expect("own json"),
+            message
         );
     }
 

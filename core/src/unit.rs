@@ -20,7 +20,7 @@ use crate::error::ParseError;
 /// JSON has no infinity: what never ends is written as `null` there, and read back as [`Millis::INFINITY`].
 #[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
 #[serde(transparent)]
-#[schema(value_type = f64)]
+#[schema(value_type = Option<f64>)]
 pub struct Millis(f64);
 
 impl Millis {

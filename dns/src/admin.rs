@@ -1,4 +1,4 @@
-//! `GET /lookup?name=NAME&client=ADDRESS`: what a client would be answered now, and why.
+//! `GET /lookup?name=NAME&client=ADDRESS`: what a client would be answered now, and why. `GET /dnssec`: the zone's keys and their stages.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use fdn_core::{AppName, ClientPrefix, ClusterId, ErrorCode, HostName, Problem, R
 use hickory_proto::rr::{DNSClass, LowerName, RecordType};
 use serde::{Deserialize, Serialize};
 
+use crate::dnssec::Signer;
+use crate::dnssec::ring::KeyState;
 use crate::policy::fleet::Family;
 use crate::policy::steer::Reason;
 use crate::policy::{Body, Policy, Question, zone};
@@ -22,6 +24,8 @@ pub(crate) struct Lookup {
     pub(crate) published: Arc<Published>,
     /// The operator's choices.
     pub(crate) policy: Policy,
+    /// What signs the zone, if it is signed.
+    pub(crate) signer: Option<Arc<Signer>>,
 }
 
 #[derive(Deserialize)]
@@ -98,7 +102,8 @@ impl Lookup {
     pub(crate) fn route(&self, config: &mut ServiceConfig) {
         config
             .app_data(web::Data::new(self.clone()))
-            .route("/lookup", web::get().to(lookup));
+            .route("/lookup", web::get().to(lookup))
+            .route("/dnssec", web::get().to(dnssec));
     }
 
     fn explain(&self, name: HostName, client: ClientPrefix, kind: AskedType) -> Explained {
@@ -120,11 +125,12 @@ impl Lookup {
             .answer(question, client, 0, &names, fleet, locate);
         let (result, addresses, ttl) = match verdict.body {
             Body::Addresses { ttl, addresses } => ("answer", addresses, Some(ttl)),
-            Body::Records(records, _) => (
+            Body::Records(records, _) | Body::Wildcard(records, _) => (
                 "fixed",
                 Vec::new(),
                 records.first().map(|record| record.ttl),
             ),
+            Body::Service { ttl, .. } => ("fixed", Vec::new(), Some(ttl)),
             Body::Any(_) | Body::NoData => ("nodata", Vec::new(), None),
             Body::NxDomain => ("nxdomain", Vec::new(), None),
             Body::Refused => ("refused", Vec::new(), None),
@@ -147,9 +153,13 @@ impl Lookup {
                 revision: steered.table.revision,
                 reason: steered.reason,
                 bound: steered.bound.cloned(),
-                matched: steered.matched,
+                matched: steered
+                    .table
+                    .bindings
+                    .covering(client)
+                    .map_or(0, |(_, len)| len),
                 clusters: atlas
-                    .nearest(client, locate)
+                    .around(client, locate)
                     .order
                     .iter()
                     .map(candidate)
@@ -178,4 +188,21 @@ async fn lookup(
         .parse::<ClientPrefix>()
         .map_err(|e| BadQuestion(e.to_string()))?;
     Ok(HttpResponse::Ok().json(state.explain(name, client, asked.kind)))
+}
+
+/// The keys of the zone.
+#[derive(Debug, Serialize)]
+struct Signed {
+    /// Whether the zone is signed.
+    signed: bool,
+    /// The keys, oldest first.
+    keys: Vec<KeyState>,
+}
+
+async fn dnssec(state: web::Data<Lookup>) -> HttpResponse {
+    let signer = state.signer.as_ref();
+    HttpResponse::Ok().json(Signed {
+        signed: signer.is_some(),
+        keys: signer.map_or_else(Vec::new, |signer| signer.ring().states()),
+    })
 }

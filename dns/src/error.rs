@@ -6,6 +6,8 @@ use fdn_bus::BusError;
 use fdn_core::{Coded, ErrorCode};
 use fdn_service::ServiceError;
 
+use crate::dnssec::file::KeyError;
+
 /// An error of the DNS server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -40,9 +42,25 @@ pub enum Error {
         #[source]
         source: maxminddb::MaxMindDbError,
     },
+    /// The certificate of the encrypted transports cannot be used.
+    #[error(
+        "the certificate {certificate} with the key {key} cannot be used: {reason}; encrypted.certificate_file and encrypted.key_file take \
+         files in PEM form that belong together"
+    )]
+    Certificate {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of its key.
+        key: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// A socket could not be handed to the runtime.
     #[error("a bound socket cannot be used")]
     Socket(#[source] std::io::Error),
+    /// The keys of the zone cannot be used.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
     /// The shell failed.
     #[error(transparent)]
     Service(#[from] ServiceError),
@@ -54,9 +72,12 @@ pub enum Error {
 impl Coded for Error {
     fn code(&self) -> ErrorCode {
         match self {
-            Self::Setting { .. } | Self::GeoDatabase { .. } => ErrorCode::ConfigInvalid,
+            Self::Setting { .. } | Self::GeoDatabase { .. } | Self::Certificate { .. } => {
+                ErrorCode::ConfigInvalid
+            }
             Self::DataDirectory { .. } => ErrorCode::DataDirectory,
             Self::Socket(_) => ErrorCode::Internal,
+            Self::Keys(cause) => cause.code(),
             Self::Service(cause) => cause.code(),
             Self::Broker(cause) => cause.code(),
         }

@@ -3,9 +3,12 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`policy`] | pure: question, client and state → answer and how far it holds |
-//! | [`handler`] | octets → question → octets; the UDP and TCP loops |
+//! | [`dnssec`] | keys, signatures and proofs that something does not exist |
+//! | [`handler`] | octets → question → octets; the loops of UDP, TCP, TLS and HTTPS |
 //! | [`published`] | the state of the moment, behind two pointers that are swapped |
+//! | [`certificate`] | the certificate of the encrypted transports, and its files |
 //! | [`sync`] | state from broker, controller and disk; demand to the controller |
+//! | [`notify`] | tells secondaries of a new version of the zone's fixed part |
 //! | [`health`] | checks of the gateways |
 //! | [`server`] | all of it as one component, [`Dns`] |
 //!
@@ -14,11 +17,14 @@
 //! controller and broker away, and after a restart without them, answers go on.
 
 mod admin;
+pub mod certificate;
+pub mod dnssec;
 mod error;
 mod geo;
 pub mod handler;
 pub mod health;
 pub mod metrics;
+pub mod notify;
 pub mod policy;
 pub mod published;
 pub mod server;

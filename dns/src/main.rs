@@ -1,10 +1,12 @@
 //! `fdn-dns`: the DNS server as a process of its own.
 
+mod commands;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use fdn_bus::{AmqpBroker, AmqpOptions, Limits};
 use fdn_core::{Coded, ErrorCode};
 use fdn_dns::{Dns, Error, Settings};
@@ -19,7 +21,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(name = "fdn-dns", version)]
 struct Arguments {
     /// The configuration file; without it the defaults count.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// Check the configuration and end.
     #[arg(long)]
@@ -27,6 +29,18 @@ struct Arguments {
     /// Print the configuration as it counts, and end.
     #[arg(long)]
     print_config: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// What to do instead of serving.
+#[derive(Subcommand)]
+enum Command {
+    /// Make, show and roll over the zone's DNSSEC keys
+    Keys {
+        #[command(subcommand)]
+        command: commands::KeysCommand,
+    },
 }
 
 /// The exit code for a configuration that is not valid.
@@ -40,6 +54,12 @@ fn main() -> ExitCode {
     };
     if arguments.print_config || arguments.check_config {
         return finish(&arguments, &settings);
+    }
+    if let Some(Command::Keys { command }) = &arguments.command {
+        return match commands::run(&settings, command) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(cause) => report(&cause),
+        };
     }
     logs::init(&settings.log);
     let runtime = match tokio::runtime::Builder::new_multi_thread()

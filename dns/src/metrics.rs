@@ -10,10 +10,21 @@ use fdn_service::ServiceError;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 use prometheus::{
-    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
 };
 
-use crate::policy::fleet::Network;
+pub use self::bindings::BindingMetrics;
+pub use self::encrypted::EncryptedMetrics;
+pub use self::signing::SigningMetrics;
+pub use self::transfers::TransferMetrics;
+use crate::policy::fleet::{Network, Share};
+
+mod bindings;
+pub mod encrypted;
+mod signing;
+mod steering;
+mod transfers;
 
 /// How a query came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +33,24 @@ pub enum Transport {
     Udp,
     /// A byte stream.
     Tcp,
+    /// A byte stream inside TLS (RFC 7858).
+    Tls,
+    /// HTTP/2 inside TLS (RFC 8484).
+    Https,
+}
+
+impl Transport {
+    /// Whether a peer's address is its own, and an answer may have any length.
+    #[must_use]
+    pub const fn is_stream(self) -> bool {
+        !matches!(self, Self::Udp)
+    }
+
+    /// Whether nobody else can read what is answered.
+    #[must_use]
+    pub const fn is_encrypted(self) -> bool {
+        matches!(self, Self::Tls | Self::Https)
+    }
 }
 
 /// Query types that are counted apart.
@@ -57,8 +86,8 @@ impl QueryKind {
 }
 
 const KINDS: [&str; 6] = ["A", "AAAA", "NS", "SOA", "ANY", "other"];
-const TRANSPORTS: [&str; 2] = ["udp", "tcp"];
-const CODES: [(ResponseCode, &str); 7] = [
+const TRANSPORTS: [&str; 4] = ["udp", "tcp", "tls", "https"];
+const CODES: [(ResponseCode, &str); 8] = [
     (ResponseCode::NoError, "NOERROR"),
     (ResponseCode::NXDomain, "NXDOMAIN"),
     (ResponseCode::Refused, "REFUSED"),
@@ -66,6 +95,7 @@ const CODES: [(ResponseCode, &str); 7] = [
     (ResponseCode::FormErr, "FORMERR"),
     (ResponseCode::NotImp, "NOTIMP"),
     (ResponseCode::BADVERS, "BADVERS"),
+    (ResponseCode::NotAuth, "NOTAUTH"),
 ];
 
 #[derive(Debug, Default)]
@@ -84,6 +114,7 @@ pub struct Metrics {
     seconds: Histogram,
     answers: IntCounterVec,
     health: IntGaugeVec,
+    shed: GaugeVec,
     /// Labels in use, so that they go with the cluster or gateway they name. No query locks this.
     labelled: Mutex<Labelled>,
     /// Demand that was not counted because the table was full or busy.
@@ -94,14 +125,41 @@ pub struct Metrics {
     pub tcp_refused: IntCounter,
     /// Connections open now.
     pub tcp_open: IntGauge,
+    /// Requests beyond a limit that were sent to TCP.
+    pub limited_slipped: IntCounter,
+    /// Requests beyond a limit that got no answer.
+    pub limited_dropped: IntCounter,
     /// The newest revision held.
     pub revision: IntGauge,
     /// Seconds since the controller last confirmed the state.
     pub age: IntGauge,
     /// Apps answered for.
     pub apps: IntGauge,
+    /// Names with text records that were set through the API.
+    pub texts: IntGauge,
     /// Messages ignored because a newer revision is held.
     pub stale: IntCounter,
+    /// The bindings held.
+    pub bindings: BindingMetrics,
+    /// The signatures made and kept.
+    pub signing: SigningMetrics,
+    /// The encrypted connections.
+    pub encrypted: EncryptedMetrics,
+    /// Signed requests, transfers and notices.
+    pub transfers: TransferMetrics,
+}
+
+/// The counters of all kinds, codes and transports, in this order.
+fn by_label(queries: &IntCounterVec) -> Vec<IntCounter> {
+    let mut counters = Vec::with_capacity(KINDS.len() * CODES.len() * TRANSPORTS.len());
+    for kind in KINDS {
+        for (_, code) in CODES {
+            for transport in TRANSPORTS {
+                counters.push(queries.with_label_values(&[kind, code, transport]));
+            }
+        }
+    }
+    counters
 }
 
 impl Metrics {
@@ -136,14 +194,8 @@ impl Metrics {
             &["cluster"],
         )?;
         registry.register(Box::new(answers.clone()))?;
-        let health = IntGaugeVec::new(
-            Opts::new(
-                "fdn_dns_gateway_up",
-                "Whether a gateway passes its health checks.",
-            ),
-            &["cluster", "gateway"],
-        )?;
-        registry.register(Box::new(health.clone()))?;
+        let health = steering::health(registry)?;
+        let shed = steering::shed(registry)?;
         let buckets = vec![2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2];
         let seconds = Histogram::with_opts(
             HistogramOpts::new(
@@ -153,16 +205,8 @@ impl Metrics {
             .buckets(buckets),
         )?;
         registry.register(Box::new(seconds.clone()))?;
-        let mut by_label = Vec::with_capacity(KINDS.len() * CODES.len() * TRANSPORTS.len());
-        for kind in KINDS {
-            for (_, code) in CODES {
-                for transport in TRANSPORTS {
-                    by_label.push(queries.with_label_values(&[kind, code, transport]));
-                }
-            }
-        }
         Ok(Self {
-            queries: by_label,
+            queries: by_label(&queries),
             ignored: counter(
                 "fdn_dns_ignored_total",
                 "Packets that got no answer: no requests, or too short.",
@@ -174,6 +218,7 @@ impl Metrics {
             seconds,
             answers,
             health,
+            shed,
             labelled: Mutex::default(),
             demand_dropped: counter(
                 "fdn_dns_demand_dropped_total",
@@ -188,6 +233,14 @@ impl Metrics {
                 "Connections closed at once because a cap was reached.",
             )?,
             tcp_open: gauge("fdn_dns_tcp_open", "Connections open now.")?,
+            limited_slipped: counter(
+                "fdn_dns_limited_slipped_total",
+                "Requests over UDP beyond a limit that were sent to TCP.",
+            )?,
+            limited_dropped: counter(
+                "fdn_dns_limited_dropped_total",
+                "Requests over UDP beyond a limit that got no answer.",
+            )?,
             revision: gauge(
                 "fdn_dns_revision",
                 "The newest revision of desired state held.",
@@ -197,10 +250,18 @@ impl Metrics {
                 "Seconds since the controller last confirmed the state; -1: never.",
             )?,
             apps: gauge("fdn_dns_apps", "Apps answered for.")?,
+            texts: gauge(
+                "fdn_dns_txt_names",
+                "Names with text records set through the API.",
+            )?,
             stale: counter(
                 "fdn_dns_stale_messages_total",
                 "Messages ignored because a newer revision is held.",
             )?,
+            bindings: BindingMetrics::new(registry)?,
+            signing: SigningMetrics::new(registry)?,
+            encrypted: EncryptedMetrics::new(registry)?,
+            transfers: TransferMetrics::new(registry)?,
         })
     }
 
@@ -248,6 +309,13 @@ impl Metrics {
         self.health.with_label_values(&labels).set(i64::from(up));
     }
 
+    /// Records what part of its clients a cluster gives away.
+    pub fn shed(&self, cluster: &ClusterId, share: Share) {
+        self.labelled().clusters.insert(cluster.clone());
+        let part = f64::from(share) / 65_536.0;
+        self.shed.with_label_values(&[cluster.as_str()]).set(part);
+    }
+
     /// Drops the labels of clusters and gateways that are gone.
     pub fn forget_all_except(&self, network: &Network) {
         let present: BTreeSet<(ClusterId, SocketAddr)> = network
@@ -273,6 +341,7 @@ impl Metrics {
                 .any(|spec| spec.cluster == *cluster);
             if !kept {
                 drop(self.answers.remove_label_values(&[cluster.as_str()]));
+                drop(self.shed.remove_label_values(&[cluster.as_str()]));
             }
             kept
         });

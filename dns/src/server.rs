@@ -1,29 +1,37 @@
 //! The DNS server as one component: binds, loads what is on disk, and starts the tasks.
 
+mod encrypted;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_bus::{SharedBroker, Subscription};
-use fdn_core::Revision;
 use fdn_core::message::Channel;
+use fdn_core::{ErrorCode, Revision};
 use fdn_service::admin::AdminServer;
 use fdn_service::health::Readiness;
 use fdn_service::{ServiceError, http_client, listen, secret};
 use prometheus::Registry;
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use tracing::info;
+use tracing::{error, info};
 
+use self::encrypted::Encrypted;
 use crate::admin;
+use crate::dnssec::{Signer, keeper};
 use crate::error::Error;
 use crate::geo::GeoDatabase;
-use crate::handler::{Responder, tcp, udp};
+use crate::handler::transfer::Transfers;
+use crate::handler::{Responder, streams, tcp, udp};
 use crate::health::machine::Thresholds;
+use crate::health::pace::Pace;
+use crate::health::shed::{self, Shedding};
 use crate::health::{self, Checks};
 use crate::metrics::Metrics;
+use crate::notify::Notices;
 use crate::policy::Policy;
 use crate::policy::atlas::Locate;
 use crate::policy::zone::Names;
@@ -40,6 +48,8 @@ const PULL_IDLE: Duration = Duration::from_secs(10);
 /// A running DNS server.
 pub struct Dns {
     address: SocketAddr,
+    /// The first addresses of TLS and HTTPS.
+    encrypted: [Option<SocketAddr>; 2],
     admin: AdminServer,
     /// A server that is dropped instead of stopped must not go on answering in the background.
     shutdown: DropGuard,
@@ -50,7 +60,7 @@ pub struct Dns {
 struct Bound {
     address: SocketAddr,
     tcp: tokio::net::TcpListener,
-    udp: Vec<tokio::net::UdpSocket>,
+    udp: Vec<std::net::UdpSocket>,
 }
 
 impl Dns {
@@ -66,11 +76,15 @@ impl Dns {
             key: "listen",
             reason: "must name at least one address".to_owned(),
         })?;
+        let encrypted = Encrypted::open(&settings)?;
+        let encrypted_addresses = encrypted.as_ref().map_or([None; 2], Encrypted::addresses);
         let admin_listener = listen::tcp(settings.admin, "admin")?;
         let registry = Registry::new();
         let metrics = Arc::new(Metrics::new(&registry)?);
         let readiness = Readiness::waiting_for(&[READY]);
         let zone = Arc::new(settings.zone_data(address.ip())?);
+        let guard = settings.guard()?;
+        let transfers = guard.transfers.clone();
         let locate = settings
             .geo
             .database
@@ -83,43 +97,33 @@ impl Dns {
             reason: e.to_string(),
         })?;
         let published = Arc::new(Published::new(names, locate, Arc::clone(&metrics)));
-        let keeper = open_keeper(&settings, zone, &published, &metrics, readiness.clone()).await?;
+        let ask = Arc::new(Notify::new());
+        let telling = (readiness.clone(), Arc::clone(&ask));
+        let keeper = open_keeper(&settings, zone, &published, &metrics, telling).await?;
         let subscription = Subscription {
             channel: Channel::Dns,
             consumer: settings.server.clone(),
             prefetch: settings.sync.prefetch,
         };
         let deliveries = broker.subscribe(subscription).await?;
-        let token = settings
-            .network
-            .token_file
-            .as_deref()
-            .map(secret::read)
-            .transpose()?;
 
         let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (snapshots, pulled) = mpsc::channel(1);
         tasks.spawn(keeper.run(deliveries, pulled, shutdown.clone()));
-        if let Some(source) = source(&settings, token)? {
+        if let Some(source) = source(&settings)? {
             let client = http_client::build(PULL_IDLE)?;
-            tasks.spawn(pull::run(
-                source,
-                client,
-                Arc::clone(&broker),
-                snapshots,
-                shutdown.clone(),
-            ));
+            let broker = Arc::clone(&broker);
+            let stop = shutdown.clone();
+            tasks.spawn(pull::run(source, client, broker, snapshots, ask, stop));
         }
-        let checks = checks(&settings);
-        let client = http_client::build(checks.timeout)?;
-        let health = health::run(
-            client,
-            checks,
-            Arc::clone(&published),
-            Arc::clone(&metrics),
-            shutdown.clone(),
+        watch(&settings, &published, &metrics, &tasks, &shutdown)?;
+        tell(
+            &settings,
+            &transfers,
+            &published,
+            &metrics,
+            (&tasks, &shutdown),
         );
-        tasks.spawn(health);
         let demand = Arc::new(Demand::new(settings.demand.capacity, Arc::clone(&metrics)));
         let every = settings.demand.interval.as_duration();
         tasks.spawn(demand::report(
@@ -133,15 +137,24 @@ impl Dns {
             when_all_dead: settings.answer.when_all_dead,
             max_addresses: settings.answer.max_addresses,
         };
-        let responder = Arc::new(Responder::new(
+        let responder = Responder::new(
             Arc::clone(&published),
             policy,
             demand,
             metrics,
             settings.answer.udp_size,
-        ));
+        );
+        let signer = sign(&settings, responder.metrics(), &tasks, &shutdown)?;
+        let responder = Arc::new(responder.guarded(guard).signing(signer.clone()));
         serve(bound, &responder, &settings, &tasks, &shutdown);
-        let lookup = admin::Lookup { published, policy };
+        if let Some(encrypted) = encrypted {
+            encrypted.serve(&responder, &settings, &tasks, &shutdown);
+        }
+        let lookup = admin::Lookup {
+            published,
+            policy,
+            signer,
+        };
         let admin = AdminServer::start(admin_listener, registry, readiness, move |config| {
             lookup.route(config)
         })?;
@@ -149,6 +162,7 @@ impl Dns {
         info!(%address, admin = %admin.address(), zone = %settings.zone.name, "answering");
         Ok(Self {
             address,
+            encrypted: encrypted_addresses,
             admin,
             shutdown: shutdown.drop_guard(),
             tasks,
@@ -159,6 +173,18 @@ impl Dns {
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it answers over TLS: the first of the configured addresses, if there is one.
+    #[must_use]
+    pub const fn tls_address(&self) -> Option<SocketAddr> {
+        self.encrypted[0]
+    }
+
+    /// Where it answers over HTTPS: the first of the configured addresses, if there is one.
+    #[must_use]
+    pub const fn https_address(&self) -> Option<SocketAddr> {
+        self.encrypted[1]
     }
 
     /// Where it serves health, metrics and explanations.
@@ -180,7 +206,7 @@ async fn open_keeper(
     zone: Arc<crate::policy::zone::ZoneData>,
     published: &Arc<Published>,
     metrics: &Arc<Metrics>,
-    readiness: Readiness,
+    (readiness, ask): (Readiness, Arc<Notify>),
 ) -> Result<Keeper, Error> {
     let keeping = Keeping {
         dir: settings.data_dir.clone(),
@@ -193,6 +219,7 @@ async fn open_keeper(
         Arc::clone(published),
         Arc::clone(metrics),
         readiness,
+        ask,
     )
     .await
     .map_err(|source| Error::DataDirectory {
@@ -201,10 +228,9 @@ async fn open_keeper(
     })
 }
 
-fn source(
-    settings: &Settings,
-    token: Option<secret::Secret>,
-) -> Result<Option<pull::Source>, Error> {
+fn source(settings: &Settings) -> Result<Option<pull::Source>, Error> {
+    let token = settings.network.token_file.as_deref().map(secret::read);
+    let token = token.transpose()?;
     let Some(base) = &settings.network.controller else {
         return Ok(None);
     };
@@ -224,16 +250,99 @@ fn source(
     }))
 }
 
+/// Reads the zone's keys, if it has some, and starts what looks after them.
+fn sign(
+    settings: &Settings,
+    metrics: &Arc<Metrics>,
+    tasks: &TaskTracker,
+    shutdown: &CancellationToken,
+) -> Result<Option<Arc<Signer>>, Error> {
+    let zone = &settings.zone;
+    let Some(source) = zone.dnssec.source(&zone.name)? else {
+        return Ok(None);
+    };
+    let ring = source.ring(fdn_service::now())?;
+    let signing = zone.dnssec.signing();
+    let signer = Arc::new(Signer::new(ring, signing, metrics.signing.clone()));
+    tasks.spawn(keeper::run(source, Arc::clone(&signer), shutdown.clone()));
+    Ok(Some(signer))
+}
+
+/// Starts what looks after the gateways.
+fn watch(
+    settings: &Settings,
+    published: &Arc<Published>,
+    metrics: &Arc<Metrics>,
+    tasks: &TaskTracker,
+    shutdown: &CancellationToken,
+) -> Result<(), Error> {
+    let checks = checks(settings);
+    let client = http_client::build(checks.pace.timeout)?;
+    tasks.spawn(health::run(
+        client,
+        checks,
+        Arc::clone(published),
+        Arc::clone(metrics),
+        shutdown.clone(),
+    ));
+    if settings.shed.enabled {
+        tasks.spawn(shed::run(
+            shedding(settings),
+            checks.pace.interval,
+            Arc::clone(published),
+            Arc::clone(metrics),
+            shutdown.clone(),
+        ));
+    }
+    Ok(())
+}
+
+/// Starts what tells secondaries of the zone's serial number.
+fn tell(
+    settings: &Settings,
+    transfers: &Transfers,
+    published: &Arc<Published>,
+    metrics: &Arc<Metrics>,
+    (tasks, shutdown): (&TaskTracker, &CancellationToken),
+) {
+    let (Some(apex), Some(first)) = (transfers.apex(), settings.listen.first()) else {
+        return;
+    };
+    let notices = Notices {
+        apex: apex.clone(),
+        from: first.ip(),
+        pace: settings.notify_pace(),
+        published: Arc::clone(published),
+        metrics: metrics.transfers.clone(),
+    };
+    for secondary in settings.secondaries(transfers) {
+        tasks.spawn(notices.clone().run(secondary, shutdown.clone()));
+    }
+}
+
 fn checks(settings: &Settings) -> Checks {
     let health = &settings.health;
-    Checks {
+    let pace = Pace {
         interval: health.interval.as_duration(),
         timeout: health.timeout.as_duration(),
         thresholds: Thresholds {
             fall: health.fall,
             rise: health.rise,
         },
+    };
+    Checks {
+        pace,
         concurrency: health.concurrency,
+    }
+}
+
+const fn shedding(settings: &Settings) -> Shedding {
+    let shed = &settings.shed;
+    Shedding {
+        above: shed.above,
+        below: shed.below,
+        speed: shed.speed,
+        most: shed.most,
     }
 }
 
@@ -244,10 +353,11 @@ fn serve(
     tasks: &TaskTracker,
     shutdown: &CancellationToken,
 ) {
-    let limits = tcp::Limits {
+    let limits = streams::Limits {
         connections: settings.tcp.connections,
         per_client: settings.tcp.per_client,
         idle: settings.tcp.idle.as_duration(),
+        request: settings.tcp.request.as_usize(),
     };
     for Bound { tcp, udp, .. } in bound {
         tasks.spawn(tcp::serve(
@@ -257,7 +367,12 @@ fn serve(
             shutdown.clone(),
         ));
         for socket in udp {
-            tasks.spawn(udp::serve(socket, Arc::clone(responder), shutdown.clone()));
+            let (responder, shutdown) = (Arc::clone(responder), shutdown.clone());
+            tasks.spawn_blocking(move || {
+                if let Err(cause) = udp::serve(&socket, &responder, &shutdown) {
+                    error!(code = %ErrorCode::Internal, %cause, "a UDP socket cannot be served");
+                }
+            });
         }
     }
 }
@@ -288,14 +403,10 @@ fn bind(address: SocketAddr, sockets: usize, buffer: usize) -> Result<Bound, Err
         match udp {
             Ok(udp) => {
                 let tcp = tokio::net::TcpListener::from_std(listener).map_err(Error::Socket)?;
-                let udp = udp
-                    .into_iter()
-                    .map(tokio::net::UdpSocket::from_std)
-                    .collect::<Result<_, _>>();
                 return Ok(Bound {
                     address: bound,
                     tcp,
-                    udp: udp.map_err(Error::Socket)?,
+                    udp,
                 });
             }
             Err(_) if address.port() == 0 && attempt < PORT_ATTEMPTS => attempt += 1,

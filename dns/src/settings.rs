@@ -1,5 +1,10 @@
 //! Settings of the DNS server. `deploy/config/dns.toml` describes every key.
 
+mod dnssec;
+mod encrypted;
+mod guard;
+mod records;
+mod transfer;
 mod validate;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,6 +15,11 @@ use fdn_service::logs::LogSettings;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+pub use self::dnssec::DnssecSettings;
+pub use self::encrypted::EncryptedSettings;
+pub use self::guard::{CookieSettings, IdentitySettings, LimitSettings};
+pub use self::records::{CaaSettings, RecordName, RecordSettings, ServiceSettings};
+pub use self::transfer::{NotifySettings, TransferKey, TransferSettings};
 use crate::policy::WhenAllDead;
 
 /// All settings.
@@ -34,16 +44,28 @@ pub struct Settings {
     pub zone: ZoneSettings,
     /// The answers.
     pub answer: AnswerSettings,
+    /// What the server tells about itself.
+    pub identity: IdentitySettings,
+    /// Cookies.
+    pub cookie: CookieSettings,
+    /// Limits on answers over UDP.
+    pub limit: LimitSettings,
     /// The UDP sockets.
     pub udp: UdpSettings,
     /// The TCP connections.
     pub tcp: TcpSettings,
+    /// DNS over TLS and over HTTPS.
+    pub encrypted: EncryptedSettings,
+    /// Handing the zone's fixed part on.
+    pub transfer: TransferSettings,
     /// Keeping up with the controller.
     pub sync: SyncSettings,
     /// Telling the controller who asks.
     pub demand: DemandSettings,
     /// Checks of the gateways.
     pub health: HealthSettings,
+    /// Giving clients away from clusters with too much load.
+    pub shed: ShedSettings,
     /// Where clients are.
     pub geo: GeoSettings,
 }
@@ -60,11 +82,17 @@ impl Default for Settings {
             network: NetworkSettings::default(),
             zone: ZoneSettings::default(),
             answer: AnswerSettings::default(),
+            identity: IdentitySettings::default(),
+            cookie: CookieSettings::default(),
+            limit: LimitSettings::default(),
             udp: UdpSettings::default(),
             tcp: TcpSettings::default(),
+            encrypted: EncryptedSettings::default(),
+            transfer: TransferSettings::default(),
             sync: SyncSettings::default(),
             demand: DemandSettings::default(),
             health: HealthSettings::default(),
+            shed: ShedSettings::default(),
             geo: GeoSettings::default(),
         }
     }
@@ -116,12 +144,21 @@ pub struct ZoneSettings {
     pub ttl: DurationMs,
     /// For how long a negative answer may be cached.
     pub negative_ttl: DurationMs,
+    /// What is added to the zone's serial number, which otherwise follows the controller's revisions alone.
+    pub serial: u32,
     /// SOA refresh.
     pub refresh: DurationMs,
     /// SOA retry.
     pub retry: DurationMs,
     /// SOA expire.
     pub expire: DurationMs,
+    /// What HTTPS queries for apps are answered with; absent: that there is no such record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app_service: Option<ServiceSettings>,
+    /// The operator's own records.
+    pub records: Vec<RecordSettings>,
+    /// Whether the zone is signed, and how.
+    pub dnssec: DnssecSettings,
 }
 
 impl Default for ZoneSettings {
@@ -132,9 +169,13 @@ impl Default for ZoneSettings {
             contact: None,
             ttl: DurationMs::from_secs(3600),
             negative_ttl: DurationMs::from_secs(30),
+            serial: 0,
             refresh: DurationMs::from_secs(3600),
             retry: DurationMs::from_secs(600),
             expire: DurationMs::from_secs(604_800),
+            app_service: None,
+            records: Vec::new(),
+            dnssec: DnssecSettings::default(),
         }
     }
 }
@@ -200,8 +241,11 @@ pub struct TcpSettings {
     pub connections: usize,
     /// Connections at once from one client.
     pub per_client: usize,
-    /// How long a whole message may take to arrive, or an answer to be taken.
+    /// How long a whole message may take to arrive, or an answer to be taken. While three quarters of the connections are in use it is
+    /// a tenth of this.
     pub idle: DurationMs,
+    /// The longest request that is read; a longer one ends its connection.
+    pub request: ByteSize,
 }
 
 impl Default for TcpSettings {
@@ -210,6 +254,7 @@ impl Default for TcpSettings {
             connections: 1000,
             per_client: 64,
             idle: DurationMs::from_secs(10),
+            request: ByteSize::from_bytes(4096),
         }
     }
 }
@@ -265,9 +310,9 @@ impl Default for DemandSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HealthSettings {
-    /// From the beginning of one check to the beginning of the next, give or take a tenth.
+    /// From the beginning of one check to the beginning of the next, up to a tenth less.
     pub interval: DurationMs,
-    /// How long a check may take.
+    /// How long a check may take. A dead gateway has left the answers after one interval and `fall` time-outs.
     pub timeout: DurationMs,
     /// Failures in a row until a gateway leaves the answers.
     pub fall: u32,
@@ -281,10 +326,38 @@ impl Default for HealthSettings {
     fn default() -> Self {
         Self {
             interval: DurationMs::from_secs(1),
-            timeout: DurationMs::from_millis(800),
+            timeout: DurationMs::from_millis(500),
             fall: 2,
             rise: 2,
             concurrency: 256,
+        }
+    }
+}
+
+/// Giving clients away from clusters with too much load, as their gateways tell it: 1 is as much as they can carry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ShedSettings {
+    /// Whether it is done.
+    pub enabled: bool,
+    /// The load above which a cluster gives clients away.
+    pub above: f64,
+    /// The load below which it takes them back.
+    pub below: f64,
+    /// The part of its clients by which that grows in a second, at twice the load at which it begins.
+    pub speed: f64,
+    /// The largest part that is given away.
+    pub most: f64,
+}
+
+impl Default for ShedSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            above: 1.0,
+            below: 0.8,
+            speed: 0.01,
+            most: 0.9,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Questions to the Smart DNS with `dig`, an independent client.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -24,27 +24,39 @@ pub struct Answer {
 /// # Errors
 /// When `dig` is missing or gets no answer.
 pub fn ask(server: SocketAddr, name: &str, subnet: Option<&str>, tcp: bool) -> Result<Answer> {
+    let mut arguments = vec![name.to_owned(), "A".to_owned()];
+    arguments.extend(subnet.map(|subnet| format!("+subnet={subnet}")));
+    arguments.extend(tcp.then(|| "+tcp".to_owned()));
+    parse(&dig(server, &arguments)?)
+}
+
+/// The values of the text records of `name`, as `server` answers them.
+///
+/// # Errors
+/// When `dig` is missing or gets no answer.
+pub fn texts(server: SocketAddr, name: &str) -> Result<BTreeSet<String>> {
+    let arguments = [name, "TXT", "+short"].map(str::to_owned);
+    let text = dig(server, &arguments)?;
+    let values = text.lines().map(|line| line.trim_matches('"').to_owned());
+    Ok(values.collect())
+}
+
+/// What `dig` prints.
+fn dig(server: SocketAddr, arguments: &[String]) -> Result<String> {
     let mut command = Command::new("dig");
-    command.arg(format!("@{}", server.ip())).args([
-        "-p",
-        &server.port().to_string(),
-        name,
-        "A",
-        "+time=2",
-        "+tries=1",
-    ]);
-    if let Some(subnet) = subnet {
-        command.arg(format!("+subnet={subnet}"));
-    }
-    if tcp {
-        command.arg("+tcp");
+    command.arg(format!("@{}", server.ip()));
+    if server.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST) {
+        // `dig` shares ports: from the server's own address it might get the server's port, and hear itself.
+        command.args(["-b", "127.0.0.2"]);
     }
     let output = command
+        .args(["-p", &server.port().to_string(), "+time=2", "+tries=1"])
+        .args(arguments)
         .output()
         .context("dig must be installed (Debian's bind9-dnsutils)")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(output.status.success(), "dig got no answer: {text}");
-    parse(&text)
+    Ok(text)
 }
 
 fn parse(text: &str) -> Result<Answer> {

@@ -91,7 +91,7 @@ impl Network {
         for (r, region) in REGIONS.iter().enumerate() {
             for n in 0..NODES {
                 let name = format!("{}-{}", region.name, n + 1);
-                network.write_agent(&name, region, gateway(r, n), network.admin_port)?;
+                network.write_agent(&name, region, gateway(r, n), "")?;
                 network.add(&name, gateway(r, n));
                 network.start_agent(&name).await?;
             }
@@ -130,6 +130,22 @@ impl Network {
         Ok(network)
     }
 
+    /// Starts a node of a region with more settings than others have; its name.
+    ///
+    /// # Errors
+    /// When it ends instead.
+    pub async fn start_node(
+        &mut self,
+        (region, n): (usize, usize),
+        settings: &str,
+    ) -> Result<String> {
+        let name = format!("{}-{}", REGIONS[region].name, n + 1);
+        self.write_agent(&name, &REGIONS[region], gateway(region, n), settings)?;
+        self.add(&name, gateway(region, n));
+        self.start_agent(&name).await?;
+        Ok(name)
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -160,7 +176,7 @@ impl Network {
         let mut text = format!(
             "listen = \"{}\"\nzone = \"{ZONE}\"\ndns = \"{}\"\ngateway_port = {}\n\
              [database]\nurl = \"{database}\"\n[artifacts]\nlocal = \"{path}/artifacts\"\n\
-             [accounts]\ninitial_password_file = \"{path}/admin.password\"\n",
+             [accounts]\ninitial_password_file = \"{path}/admin.password\"\n[uploads]\nimage_limit = \"4MiB\"\n",
             self.api, self.dns_address, self.gateway_port
         );
         for region in REGIONS {
@@ -189,7 +205,8 @@ impl Network {
         self.write("dns.toml", &text)
     }
 
-    fn write_agent(&self, name: &str, region: &Region, ip: IpAddr, admin_port: u16) -> Result<()> {
+    fn write_agent(&self, name: &str, region: &Region, ip: IpAddr, more: &str) -> Result<()> {
+        let admin_port = self.admin_port;
         let path = self.folder.path().display();
         let (lat, lon) = region.location;
         let text = format!(
@@ -198,7 +215,7 @@ impl Network {
              [controller]\nurl = \"http://{2}\"\n[stop]\ndrain = \"1s\"\n",
             region.name, self.gateway_port, self.api
         );
-        self.write(&format!("{name}.toml"), &(text + &self.shared()))
+        self.write(&format!("{name}.toml"), &(text + &self.shared() + more))
     }
 
     fn spawn(&self, program: &str, name: &str) -> Result<Process> {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// The functions that come with the network.
-const FUNCTIONS: [&str; 4] = ["hello", "image", "text-stats", "json-transform"];
+const FUNCTIONS: [&str; 5] = ["hello", "image", "sheet", "text-stats", "json-transform"];
 
 /// One request and what its answer must be; `functions/README.md` tells the form.
 #[derive(Deserialize)]

@@ -16,6 +16,7 @@ use fdn_e2e::{Cli, Network, dns};
 use fdn_testkit::{components, wait};
 
 const HOST: &str = "hello.fn.test";
+const CHALLENGE: &str = "_acme-challenge.hello.fn.test";
 
 fn component(network: &Network, text: &str) -> PathBuf {
     let path = network.folder().join(format!("{text}.wasm"));
@@ -59,6 +60,24 @@ async fn everywhere(network: &Network, text: &str) {
             .await;
         }
     }
+}
+
+/// Two values that a certificate authority may ask for, one after the other; the values that are there then.
+async fn text_records(network: &Network, cli: &Cli) -> BTreeSet<String> {
+    let mut expected = BTreeSet::new();
+    for value in ["first", "second"] {
+        cli.ok(["dns", "txt", "add", CHALLENGE, value, "--expires-in", "1h"]);
+        expected.insert(value.to_owned());
+        let begin = std::time::Instant::now();
+        wait::until("the value in the answer", async || {
+            let got = dns::texts(network.dns_address, CHALLENGE)?;
+            ensure!(got == expected, "{got:?}");
+            Ok(())
+        })
+        .await;
+        eprintln!("a text record was answered after {:?}", begin.elapsed());
+    }
+    expected
 }
 
 /// The numbers of all versions, newest first.
@@ -154,6 +173,8 @@ async fn three_subnets_three_regions_and_a_dead_gateway_leaves_the_answers() {
         "three regions, each with its own addresses"
     );
 
+    let texts = text_records(&network, &cli).await;
+
     // One node dies: the other one of its region stays.
     let [dead, left] = ["eu-west-1", "eu-west-2"];
     let one: BTreeSet<IpAddr> = network.gateways(0).into_iter().skip(1).collect();
@@ -200,6 +221,8 @@ async fn three_subnets_three_regions_and_a_dead_gateway_leaves_the_answers() {
     network.start_dns().await.expect("DNS starts again");
     steered(&network, 0).await;
     steered(&network, 2).await;
+    let kept = dns::texts(network.dns_address, CHALLENGE).expect("an answer");
+    assert_eq!(kept, texts, "text records too");
 
     // An agent started again without the controller serves from its own disk.
     network.kill_agent("ap-south-1");

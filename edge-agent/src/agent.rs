@@ -1,18 +1,21 @@
 //! The agent as a whole: started from settings and a broker, stopped without losing a call.
 
+mod containers;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix_http::header::HeaderValue;
+use actix_web::web::Data;
 use fdn_bus::{SharedBroker, Subscription};
 use fdn_core::MessageId;
 use fdn_core::enrol::NodeAddresses;
 use fdn_core::message::Channel;
-use fdn_devices::{DeviceMetrics, Devices, Event};
+use fdn_devices::Devices;
 use fdn_instances::Runtime;
-use fdn_service::admin::AdminServer;
+use fdn_service::admin::{AdminServer, Load};
 use fdn_service::health::Readiness;
 use fdn_service::seal::NetworkKey;
 use fdn_service::secret::Secret;
@@ -26,21 +29,23 @@ use uuid::Uuid;
 use crate::apps::{Apps, AppsParts, CONDITION_APPS, CONDITION_STATE};
 use crate::artifacts::{ArtifactCache, CacheParts, Fetcher, Machine};
 use crate::error::Error;
-use crate::fleet::{Fleet, Work};
+use crate::fleet::{Fleet, Work, restore_devices};
 use crate::gateway::GatewayServer;
 use crate::gateway::routes::Routes;
 use crate::gateway::service::Gateway;
-use crate::invocations::instances::{Instances, InstancesParts};
-use crate::invocations::placer::LocalPlacer;
-use crate::invocations::{Admission, Ledger, containers};
+use crate::invocations::instances::Instances;
+use crate::invocations::{Admission, Ledger};
 use crate::join::{Controller, RenewParts, Renewer};
 use crate::logs::{self, LogAccess, LogHub};
 use crate::metrics::Metrics;
+use crate::peers::Peers;
 use crate::rtt::RttTable;
 use crate::settings::Settings;
 use crate::status::{Identity, Reporter};
 use crate::sync::{SnapshotPuller, consume};
 use crate::usage;
+use crate::workflows::{RunBook, StageClient, StageServer, StageServerParts, Workflows};
+use containers::Containers;
 
 /// The condition of readiness that fails once the agent stops.
 const CONDITION_ACCEPTING: &str = "accepting";
@@ -48,6 +53,8 @@ const CONDITION_ACCEPTING: &str = "accepting";
 /// A running agent.
 pub struct Agent {
     gateway: GatewayServer,
+    stage_server: Option<StageServer>,
+    stage_calls: Option<SocketAddr>,
     admin: AdminServer,
     readiness: Readiness,
     draining: Arc<AtomicBool>,
@@ -58,17 +65,10 @@ pub struct Agent {
     tasks: Vec<JoinHandle<()>>,
     usage: Spool,
     _devices: fdn_devices::WatchGuard,
-    /// Instances, and whether they end with the agent.
-    instances: Option<(Instances, bool)>,
+    containers: Option<Containers>,
+    grace: Duration,
     _machine: Machine,
 }
-
-/// Instances of containers, where they are started, and what runs for them; nothing on a node without a runtime.
-type Started = (
-    Option<Instances>,
-    Option<Arc<LocalPlacer>>,
-    Vec<JoinHandle<()>>,
-);
 
 /// What the parts of one agent share.
 struct Shared {
@@ -84,6 +84,7 @@ struct Shared {
     ledger: Arc<Ledger>,
     admission: Arc<Admission>,
     rtt: Arc<RttTable>,
+    book: Arc<RunBook>,
     usage: Spool,
     devices: Devices,
     fleet: Arc<Fleet>,
@@ -124,9 +125,25 @@ impl Agent {
         machine: Machine,
         runtime: Option<Arc<dyn Runtime>>,
     ) -> Result<Self, Error> {
+        // Boxed: everything that an agent is made of passes through this future.
+        Box::pin(Self::begin(settings, broker, machine, runtime)).await
+    }
+
+    async fn begin(
+        settings: Settings,
+        broker: SharedBroker,
+        machine: Machine,
+        runtime: Option<Arc<dyn Runtime>>,
+    ) -> Result<Self, Error> {
         settings.check()?;
         let gateway_listener = listen::tcp(settings.gateway.listen, "gateway.listen")?;
         let admin_listener = listen::tcp(settings.admin.listen, "admin.listen")?;
+        let stage_listener = settings
+            .workflows
+            .enabled
+            .then_some(settings.workflows.listen);
+        let stage_listener = stage_listener.map(|at| listen::tcp(at, "workflows.listen"));
+        let stage_listener = stage_listener.transpose()?;
         let shared = Shared::new(settings, broker, machine)?;
         if let Some(warning) = shared.machine.engine.warning() {
             warn!("{warning}");
@@ -134,14 +151,8 @@ impl Agent {
         let stop = shared.stop.clone();
         // Whatever was started ends again if a later step fails.
         let guard = stop.clone().drop_guard();
-        let runtime = match runtime {
-            Some(runtime) => Some(runtime),
-            None => shared.engine().await?,
-        };
-        let ends_with_us = runtime
-            .as_ref()
-            .is_some_and(|runtime| !runtime.capabilities().survives_agent);
-        let (instances, placer, mut tasks) = shared.start_instances(runtime).await?;
+        let (containers, mut tasks) = Box::pin(shared.start_containers(runtime)).await?;
+        let instances = containers.as_ref().map(|all| all.instances.clone());
         let (apps, shell) = shared.start_apps(instances.clone())?;
         let deliveries = shared
             .broker
@@ -151,9 +162,11 @@ impl Agent {
                 prefetch: shared.settings.broker.prefetch,
             })
             .await?;
+        let calls = shared.gateway(apps.clone(), instances)?;
+        let (stage_calls, stage_server) = shared.take_stage_calls(&calls, stage_listener)?.unzip();
         let gateway = GatewayServer::start(
             gateway_listener,
-            shared.gateway(apps.clone(), instances.clone())?,
+            calls,
             Arc::clone(&shared.rtt),
             &shared.settings.gateway,
             &shared.settings.reports,
@@ -163,13 +176,19 @@ impl Agent {
             hub: Arc::clone(&shared.hub),
             token: shared.token.clone(),
         };
+        let load = shared.load();
         let admin = AdminServer::start(
             admin_listener,
             shared.metrics.registry.clone(),
             shared.readiness.clone(),
-            move |config| logs::routes(config, &access),
+            move |config| {
+                config.app_data(Data::new(load.clone()));
+                logs::routes(config, &access);
+            },
         )?;
-        let reporter = shared.reporter(apps.clone(), gateway.address(), admin.address());
+        let peers = containers.as_ref().and_then(|all| all.peers.clone());
+        let addresses = (gateway.address(), admin.address(), stage_calls);
+        let reporter = shared.reporter(apps.clone(), peers, addresses);
         let fleet = Arc::clone(&shared.fleet);
         let renewer = shared.renewer(&reporter.identity)?;
         tasks.extend([
@@ -178,15 +197,26 @@ impl Agent {
             tokio::spawn(shared.follow_fleet()),
             tokio::spawn(shared.puller(apps).run(stop.clone())),
             tokio::spawn(Arc::clone(&reporter).run_status(stop.clone())),
+            tokio::spawn(Arc::clone(&reporter).run_runs(stop.clone())),
+            tokio::spawn(Arc::clone(&reporter).run_links(stop.clone())),
             tokio::spawn(reporter.run_rtt(stop.clone())),
             tokio::spawn(shared.shipper().run(stop.clone())),
         ]);
-        let watch = shared.watch_devices(placer)?;
+        let watch = shared.watch_devices(containers.as_ref().map(|all| all.local.clone()))?;
+        tasks.push(tokio::spawn(restore_devices(
+            Arc::clone(&shared.fleet),
+            shared.devices.clone(),
+            shared.settings.data.join("state"),
+            Arc::clone(&shared.changed),
+            stop.clone(),
+        )));
         tasks.extend(renewer.map(|renewer| tokio::spawn(renewer.run(stop))));
         let node = &shared.settings.node;
         info!(%node, gateway = %gateway.address(), admin = %admin.address(), "the agent listens");
         Ok(Self {
             gateway,
+            stage_server,
+            stage_calls,
             admin,
             readiness: shared.readiness,
             draining: shared.draining,
@@ -196,15 +226,28 @@ impl Agent {
             tasks,
             usage: shared.usage,
             _devices: watch,
-            instances: instances.map(|instances| (instances, ends_with_us)),
+            containers,
+            grace: shared.settings.stop.grace.as_duration(),
             _machine: shared.machine,
         })
+    }
+
+    /// The node's part of its cluster, if it takes part.
+    #[must_use]
+    pub fn peers(&self) -> Option<&Peers> {
+        self.containers.as_ref()?.peers.as_ref()
     }
 
     /// Where clients are served.
     #[must_use]
     pub const fn gateway_address(&self) -> SocketAddr {
         self.gateway.address()
+    }
+
+    /// Where gateways of other clusters call stages, if this node takes such calls.
+    #[must_use]
+    pub const fn stage_address(&self) -> Option<SocketAddr> {
+        self.stage_calls
     }
 
     /// Where health, metrics and logs are served.
@@ -225,12 +268,19 @@ impl Agent {
             .set(CONDITION_ACCEPTING, false, "the agent is stopping");
         self.draining.store(true, Ordering::Relaxed);
         self.changed.notify_one();
+        if let Some(peers) = self.peers() {
+            peers.drain().await;
+        }
         tokio::time::sleep(self.drain).await;
-        self.gateway.stop().await;
-        match &self.instances {
-            Some((instances, true)) => instances.stop_all().await,
-            Some((instances, false)) => instances.detach(),
-            None => {}
+        let stage_server = self.stage_server.take();
+        let stages = async {
+            if let Some(server) = stage_server {
+                server.stop(self.grace).await;
+            }
+        };
+        tokio::join!(self.gateway.stop(), stages);
+        if let Some(containers) = &self.containers {
+            containers.stop(self.grace).await;
         }
         self.stop.cancel();
         for task in std::mem::take(&mut self.tasks) {
@@ -269,7 +319,7 @@ impl Shared {
         )?;
         Ok(Self {
             usage: Spool::open(&folder, settings.usage.clone(), spool_metrics)?,
-            devices: devices(&settings, &metrics)?,
+            devices: containers::devices(&settings, &metrics)?,
             fleet: Arc::new(fleet),
             token: secret::read(&settings.network.token_file)?,
             client: http_client::build(settings.controller.read_timeout.as_duration())?,
@@ -286,6 +336,10 @@ impl Shared {
                 settings.reports.rtt_prefixes,
                 metrics.rtt_dropped.clone(),
             )),
+            book: Arc::new(RunBook::new(
+                settings.reports.runs,
+                metrics.workflows.untold.clone(),
+            )),
             draining: Arc::default(),
             changed: Arc::default(),
             settings,
@@ -295,47 +349,6 @@ impl Shared {
             readiness,
             stop,
         })
-    }
-
-    async fn engine(&self) -> Result<Option<Arc<dyn Runtime>>, Error> {
-        containers::engine(&self.settings, &self.hub, &self.metrics.registry).await
-    }
-
-    /// What runs container images, if this node has something that does.
-    async fn start_instances(&self, runtime: Option<Arc<dyn Runtime>>) -> Result<Started, Error> {
-        let Some(runtime) = runtime else {
-            return Ok((None, None, Vec::new()));
-        };
-        let start_timeout = self.settings.instances.start_timeout.as_duration();
-        let ledger = Arc::clone(&self.ledger);
-        let placer = LocalPlacer::new(runtime, ledger, start_timeout);
-        let placer = Arc::new(placer.with_devices(self.devices.clone()));
-        if let Err(failure) = placer.adopt().await {
-            warn!(%failure, "what runs from before cannot be told");
-        }
-        let parts = InstancesParts {
-            placer: Arc::clone(&placer) as Arc<_>,
-            ledger: Arc::clone(&self.ledger),
-            queue: self.settings.queue,
-            settings: self.settings.instances,
-            scale: self.settings.scale,
-            metrics: self.metrics.instances.clone(),
-        };
-        let (instances, task) = Instances::start(parts, self.stop.clone())?;
-        self.admission.tell_wants(instances.memory_bell());
-        let (readiness, stop) = (self.readiness.clone(), self.stop.clone());
-        let here = Arc::clone(&placer);
-        let tidy = tokio::spawn(async move {
-            // What was found belongs to what is deployed, and that is known once all apps have settled.
-            while !readiness.is_ready() {
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = tokio::time::sleep(Duration::from_secs(1)) => {}
-                }
-            }
-            placer.stop_unclaimed().await;
-        });
-        Ok((Some(instances), Some(here), vec![task, tidy]))
     }
 
     fn start_apps(&self, instances: Option<Instances>) -> Result<(Apps, JoinHandle<()>), Error> {
@@ -372,6 +385,8 @@ impl Shared {
             routes: Arc::clone(&self.routes),
             phase_changed: Arc::clone(&self.changed),
             readiness: self.readiness.clone(),
+            policy: settings.policy.clone(),
+            client: self.client.clone(),
         };
         Apps::start(parts, self.stop.clone())
     }
@@ -386,14 +401,80 @@ impl Shared {
             instances,
             apps,
             metrics: self.metrics.clone(),
+            workflows: self.workflows()?,
             usage: self.usage.clone(),
+            job_key: secret::read(&self.settings.network.key_file)?
+                .derive(fdn_core::job::pass::KEY_CONTEXT),
             inline_body: self.settings.gateway.inline_body,
             node: header(self.settings.node.as_str())?,
             cluster: header(self.settings.cluster.as_str())?,
         }))
     }
 
-    fn reporter(&self, apps: Apps, gateway: SocketAddr, admin: SocketAddr) -> Arc<Reporter> {
+    fn workflows(&self) -> Result<Workflows, Error> {
+        let settings = &self.settings;
+        let metrics = self.metrics.workflows.clone();
+        let client = settings.workflows.enabled.then(|| {
+            StageClient::new(
+                &settings.workflows,
+                &settings.tls,
+                &self.token,
+                Arc::clone(&self.fleet),
+                metrics.connections.clone(),
+            )
+        });
+        let client = client.transpose()?.map(Arc::new);
+        Ok(Workflows::new(
+            (settings.node.clone(), settings.cluster.clone()),
+            Arc::clone(&self.book),
+            settings.workflows.clone(),
+            client,
+            metrics,
+        ))
+    }
+
+    /// Takes stage calls of other clusters, if this node does; where they reach it.
+    fn take_stage_calls(
+        &self,
+        gateway: &Arc<Gateway>,
+        listener: Option<std::net::TcpListener>,
+    ) -> Result<Option<(SocketAddr, StageServer)>, Error> {
+        let Some(listener) = listener else {
+            return Ok(None);
+        };
+        let settings = &self.settings;
+        let parts = StageServerParts {
+            settings: settings.workflows.clone(),
+            tls: settings.tls.clone(),
+            token: self.token.clone(),
+            fleet: Arc::clone(&self.fleet),
+            gateway: Arc::clone(gateway),
+        };
+        let server = StageServer::start(parts, listener, self.stop.clone())?;
+        let address = settings
+            .workflows
+            .address(server.address(), &settings.gateway);
+        Ok(Some((address, server)))
+    }
+
+    /// How loaded the node is, for DNS servers: calls that run or wait, for each that can run at once.
+    fn load(&self) -> Load {
+        let (ledger, waiting) = (
+            Arc::clone(self.admission.ledger()),
+            self.metrics.waiting.clone(),
+        );
+        Load(Arc::new(move || {
+            let waiting = u32::try_from(waiting.get()).unwrap_or(0);
+            f64::from(ledger.running().saturating_add(waiting)) / f64::from(ledger.places().max(1))
+        }))
+    }
+
+    fn reporter(
+        &self,
+        apps: Apps,
+        peers: Option<Peers>,
+        (gateway, admin, stage_calls): (SocketAddr, SocketAddr, Option<SocketAddr>),
+    ) -> Arc<Reporter> {
         let settings = &self.settings;
         Arc::new(Reporter {
             identity: Identity {
@@ -403,6 +484,7 @@ impl Shared {
                 location: settings.location,
                 gateway: settings.gateway.advertise.unwrap_or(gateway),
                 admin: settings.admin.advertise.unwrap_or(admin),
+                stage_calls,
                 speed: settings.speed,
                 capacity: settings.capacity.resolve(),
                 boot: MessageId::from_uuid(Uuid::now_v7()),
@@ -415,8 +497,10 @@ impl Shared {
             devices: self.devices.clone(),
             metrics: self.metrics.clone(),
             rtt: Arc::clone(&self.rtt),
+            book: Arc::clone(&self.book),
             draining: Arc::clone(&self.draining),
             fleet: Arc::clone(&self.fleet),
+            peers,
             changed: Arc::clone(&self.changed),
             sequence: AtomicU64::new(0),
             connected: AtomicBool::new(true),
@@ -436,27 +520,6 @@ impl Shared {
         }
     }
 
-    /// Tells at once when the devices are others than before, and ends the instances on those that are gone or have failed.
-    fn watch_devices(
-        &self,
-        placer: Option<Arc<LocalPlacer>>,
-    ) -> Result<fdn_devices::WatchGuard, Error> {
-        let changed = Arc::clone(&self.changed);
-        let runtime = tokio::runtime::Handle::current();
-        let watch = self.devices.watch(move |event| {
-            warn!(?event, "instances on GPU devices are concerned");
-            changed.notify_one();
-            let (Event::Lost(instances) | Event::Unhealthy { instances, .. }) = event;
-            if let Some(placer) = placer.clone() {
-                runtime.spawn(async move { placer.end(&instances).await });
-            }
-        });
-        watch.map_err(|source| Error::Data {
-            path: self.settings.data.clone(),
-            source,
-        })
-    }
-
     /// Keeps the node's certificate valid, if it has one.
     fn renewer(&self, identity: &Identity) -> Result<Option<Renewer>, Error> {
         if self.settings.tls.certificate.is_none() {
@@ -469,7 +532,10 @@ impl Shared {
             addresses: NodeAddresses {
                 gateway: identity.gateway,
                 admin: identity.admin,
-                peer: None,
+                peer: self
+                    .settings
+                    .peers
+                    .address(&self.settings.tls, &self.settings.gateway),
                 names: Vec::new(),
             },
             fleet: Arc::clone(&self.fleet),
@@ -510,20 +576,6 @@ impl Shared {
             metrics: self.metrics.clone(),
         }
     }
-}
-
-/// The GPU devices of this machine.
-fn devices(settings: &Settings, metrics: &Metrics) -> Result<Devices, Error> {
-    // A machine that does not say when it was started is taken for the same one: faults of devices are then forgotten by hand alone.
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    Ok(Devices::open(fdn_devices::Parts {
-        settings: settings.devices.clone(),
-        folder: &settings.data.join("devices"),
-        discovery: fdn_devices::discovery::from_settings(&settings.devices),
-        metrics: DeviceMetrics::new(&metrics.registry, &settings.node)?,
-        boot: boot.trim().to_owned(),
-        now: fdn_service::now,
-    })?)
 }
 
 /// Why a node does not take new work.

@@ -45,8 +45,11 @@ pub enum Error {
     #[error("the book of GPU devices")]
     Devices(#[from] fdn_devices::BindError),
     /// The engine that runs containers cannot be used.
-    #[error("the container engine; see [docker] of the configuration")]
+    #[error("the container engine; see [docker] and [kubernetes] of the configuration")]
     Containers(#[from] fdn_instances::RuntimeError),
+    /// The node cannot take part in its cluster.
+    #[error("the cluster of nodes; see [peers] of the configuration")]
+    Peers(#[from] fdn_cluster::ClusterError),
     /// The machine did not become a node, or its certificate was not renewed.
     #[error(transparent)]
     Join(#[from] crate::join::JoinError),
@@ -67,6 +70,7 @@ impl Coded for Error {
             Self::Usage(error) => error.code(),
             Self::Devices(error) => error.code(),
             Self::Containers(error) => error.code(),
+            Self::Peers(error) => error.code(),
             Self::Join(error) => error.code(),
             Self::Metrics(_) => ErrorCode::Internal,
         }
@@ -131,6 +135,9 @@ pub enum PrepareError {
     /// The image cannot be used by this node's container engine.
     #[error(transparent)]
     Image(#[from] fdn_instances::StartError),
+    /// The password of a registry cannot be read.
+    #[error("the password of the registry {0} (apps.registries): {1}")]
+    Registry(String, String),
     /// The desired state cannot be run by this agent.
     #[error("the desired state cannot be run: {0}")]
     Spec(String),
@@ -153,7 +160,7 @@ impl Coded for PrepareError {
             Self::Load(error) => error.code(),
             Self::Image(error) => error.code(),
             Self::Spec(_) => ErrorCode::WorkflowInvalid,
-            Self::Secret(_) => ErrorCode::ConfigInvalid,
+            Self::Secret(_) | Self::Registry(..) => ErrorCode::ConfigInvalid,
             Self::Internal(_) => ErrorCode::Internal,
         }
     }

@@ -12,7 +12,9 @@
 //! - [`apps`] holds the desired state of every app: a pure state machine decides, a shell fetches, compiles and publishes.
 //! - [`artifacts`] fetches each component once, checks it, compiles it once and keeps both within a bound on disk.
 //! - [`invocations`] lets calls in, lines up those that wait, and keeps as many instances as the load wants.
+//! - [`peers`] starts instances on the other nodes of the cluster, and calls them there.
 //! - [`gateway`] answers clients over HTTP/1.1 and HTTP/2 without TLS, and knows nothing of how an app came to be.
+//! - [`policy`] lets calls in or refuses them as their app's owner wants: credentials, rates, quotas, origins, addresses.
 //! - [`usage`] writes a record of each call to disk before its answer is whole, and hands it to the controller.
 //! - [`logs`] keeps the last lines of each app and hands them to followers.
 //! - [`status`] and [`rtt`] tell the controller how the node is and how far its clients are.
@@ -31,11 +33,14 @@ pub mod invocations;
 pub mod join;
 pub mod logs;
 pub mod metrics;
+pub mod peers;
+pub mod policy;
 pub mod rtt;
 pub mod settings;
 pub mod status;
 pub mod sync;
 pub mod usage;
+pub mod workflows;
 
 pub use agent::Agent;
 pub use error::Error;

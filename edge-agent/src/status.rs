@@ -8,8 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fdn_bus::SharedBroker;
+use fdn_core::figures::Tally;
 use fdn_core::message::{AppObserved, Envelope, Message, NodeStatus, RttReport};
-use fdn_core::{ClusterId, GeoPoint, MessageId, MilliCpu, Millis, NodeId, RegionName, Resources};
+use fdn_core::runs::RunReport;
+use fdn_core::{
+    ClientPrefix, ClusterId, GeoPoint, MessageId, MilliCpu, Millis, NodeId, RegionName, Resources,
+};
 use fdn_devices::Devices;
 use fdn_runtime::Engine;
 use fdn_service::CancellationToken;
@@ -23,8 +27,11 @@ use crate::fleet::{Fleet, Work};
 use crate::invocations::instances::Trouble;
 use crate::invocations::{Admission, Ledger};
 use crate::metrics::Metrics;
+use crate::peers::Peers;
 use crate::rtt::RttTable;
+use crate::rtt::links::Links;
 use crate::settings::ReportSettings;
+use crate::workflows::RunBook;
 
 /// The longest a report may take.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
@@ -48,6 +55,8 @@ pub struct Identity {
     pub gateway: SocketAddr,
     /// Where operators reach it.
     pub admin: SocketAddr,
+    /// Where gateways of other clusters call stages of workflows, if it takes such calls.
+    pub stage_calls: Option<SocketAddr>,
     /// Its speed.
     pub speed: f64,
     /// What it has.
@@ -76,10 +85,14 @@ pub struct Reporter {
     pub metrics: Metrics,
     /// Round-trip times.
     pub rtt: Arc<RttTable>,
+    /// Runs of workflows.
+    pub book: Arc<RunBook>,
     /// Whether the node is stopping.
     pub draining: Arc<AtomicBool>,
     /// What operators said of the node.
     pub fleet: Arc<Fleet>,
+    /// The node's part of its cluster.
+    pub peers: Option<Peers>,
     /// Rung when a status should be sent at once.
     pub changed: Arc<Notify>,
     /// Counts statuses.
@@ -116,17 +129,77 @@ impl Reporter {
             }
             let samples = self.rtt.take();
             if !samples.is_empty() {
-                let report = RttReport {
-                    cluster: self.identity.cluster.clone(),
-                    node: self.identity.node.clone(),
-                    samples,
-                };
-                self.send(Message::RttReport(report)).await;
+                self.send(self.round_trips(samples, Vec::new())).await;
             }
         }
     }
 
-    async fn send(&self, message: Message) {
+    /// Measures the links to other clusters and tells them, until `stop` is cancelled.
+    pub async fn run_links(self: Arc<Self>, stop: CancellationToken) {
+        if self.settings.links == 0 {
+            return;
+        }
+        let mut links = Links::new(
+            self.identity.cluster.clone(),
+            self.settings.links,
+            self.settings.link_timeout.as_duration(),
+            self.metrics.links.clone(),
+        );
+        let mut ticks = interval(self.settings.link_interval.as_duration());
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            let fleet = self.fleet.view();
+            let measured = tokio::select! {
+                () = stop.cancelled() => return,
+                measured = links.measure(&fleet) => measured,
+            };
+            if !measured.is_empty() {
+                self.send(self.round_trips(Vec::new(), measured)).await;
+            }
+        }
+    }
+
+    fn round_trips(
+        &self,
+        samples: Vec<(ClientPrefix, Millis, u32)>,
+        links: Vec<(ClusterId, Millis)>,
+    ) -> Message {
+        Message::RttReport(RttReport {
+            cluster: self.identity.cluster.clone(),
+            node: self.identity.node.clone(),
+            samples,
+            links,
+        })
+    }
+
+    /// Tells how runs of workflows go on, until `stop` is cancelled.
+    pub async fn run_runs(self: Arc<Self>, stop: CancellationToken) {
+        let mut ticks = interval(self.settings.run_interval.as_duration());
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut stopping = false;
+        while !stopping {
+            stopping = tokio::select! {
+                // How the last ones ended is still told.
+                () = stop.cancelled() => true,
+                _ = ticks.tick() => false,
+            };
+            let runs = self.book.take();
+            if runs.is_empty() {
+                continue;
+            }
+            let report = RunReport { runs: runs.clone() };
+            if !self.send(Message::RunReport(report)).await {
+                self.book.put_back(runs);
+            }
+        }
+    }
+
+    /// Sends a message; whether the broker took it.
+    async fn send(&self, message: Message) -> bool {
         let kind = message.kind();
         let id = MessageId::from_uuid(Uuid::now_v7());
         let envelope = Envelope::new(id, fdn_service::now(), message);
@@ -136,7 +209,7 @@ impl Reporter {
                 if !self.connected.swap(true, Ordering::Relaxed) {
                     info!("the broker takes reports again");
                 }
-                return;
+                return true;
             }
             Ok(Err(failure)) => failure.to_string(),
             Err(_) => format!("no answer within {SEND_TIMEOUT:?}"),
@@ -148,6 +221,7 @@ impl Reporter {
         if self.connected.swap(false, Ordering::Relaxed) {
             warn!(%failure, "the broker takes no reports; calls are served on");
         }
+        false
     }
 
     fn status(&self) -> NodeStatus {
@@ -181,9 +255,10 @@ impl Reporter {
             queued_work: queued_work(identity.speed, &observed),
             draining: self.draining.load(Ordering::Relaxed)
                 || self.fleet.view().work() != Work::Taken,
-            stages: None,
+            stages: self.peers.as_ref().and_then(Peers::stages),
             apps: observed.iter().map(app_observed).collect(),
             devices: self.devices.status(),
+            stage_calls: identity.stage_calls,
         }
     }
 
@@ -217,7 +292,32 @@ fn app_observed(app: &Observed) -> AppObserved {
         execution_mean: app.metrics.execution_mean().unwrap_or(Millis::ZERO),
         instances: deployed.map_or(0, |deployed| deployed.instances()),
         degraded: deployed.and_then(|deployed| deployed.trouble()).map(told),
+        versions: if app.split {
+            app.metrics.versions()
+        } else {
+            Vec::new()
+        },
+        stages: app
+            .staged
+            .as_ref()
+            .map(|staged| staged.observed())
+            .unwrap_or_default(),
+        figures: Some(Box::new(figures(app))),
     }
+}
+
+/// What callers of an app saw, with the cold starts of all its functions.
+fn figures(app: &Observed) -> Tally {
+    let mut tally = app.metrics.tally();
+    if let Some(staged) = &app.staged {
+        for stage in &staged.stages {
+            tally.cold_starts += stage.stats.metrics.tally().cold_starts;
+        }
+    }
+    for deployed in app.versions() {
+        tally.cold_starts += deployed.starts();
+    }
+    tally
 }
 
 /// What is wrong with the instances of an app, in words, with the end of what they wrote.
@@ -241,7 +341,8 @@ fn told(trouble: Trouble) -> String {
 
 /// Calls that run, in sandboxes and in instances.
 fn running(apps: &[Observed]) -> u32 {
-    apps.iter().map(|app| app.metrics.busy_now()).sum()
+    let calls = apps.iter().flat_map(Observed::counted);
+    calls.map(|metrics| metrics.busy_now()).sum()
 }
 
 /// What is left: memory beside what calls, idle sandboxes and instances hold, CPU beside what instances hold and calls in sandboxes are
@@ -251,11 +352,11 @@ fn free(ledger: &Ledger, apps: &[Observed]) -> Resources {
     free.memory_mib = free.memory_mib.saturating_sub(ledger.held());
     free.cpu_milli = free.cpu_milli.saturating_sub(ledger.cpu_held());
     for app in apps {
-        let Some(deployed) = &app.deployed else {
-            continue;
-        };
-        if matches!(deployed.server, Server::Sandboxes(_)) {
-            let busy = u64::from(app.metrics.busy_now());
+        for deployed in app.versions() {
+            if !matches!(deployed.server, Server::Sandboxes(_)) {
+                continue;
+            }
+            let busy = u64::from(deployed.metrics.busy_now());
             let cpu = MilliCpu(deployed.manifest.cpu_milli.get().saturating_mul(busy));
             free.cpu_milli = free.cpu_milli.saturating_sub(cpu);
         }
@@ -266,7 +367,12 @@ fn free(ledger: &Ledger, apps: &[Observed]) -> Resources {
 /// Expected work of the calls that run or wait, at speed 1: what they take here, times how fast here is.
 fn queued_work(speed: f64, apps: &[Observed]) -> Millis {
     apps.iter().fold(Millis::ZERO, |sum, app| {
-        let calls = app.metrics.busy_now() + app.metrics.waiting_now();
-        sum + app.expected() * f64::from(calls) * speed
+        let versions = app.versions().map(|deployed| {
+            let calls = deployed.metrics.busy_now() + deployed.metrics.waiting_now();
+            deployed.expected().execution * f64::from(calls)
+        });
+        let held = f64::from(app.held());
+        let calls = versions.fold(app.expected() * held, |sum, one| sum + one);
+        sum + calls * speed
     })
 }

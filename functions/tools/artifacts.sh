@@ -17,7 +17,8 @@ tools() {
 
 # What a component is made from: a change of one of these asks for a rebuild.
 sources() {
-    find Cargo.toml Cargo.lock tools/build-rust.sh hello/Cargo.toml hello/src image/Cargo.toml image/src -type f | LC_ALL=C sort
+    find Cargo.toml Cargo.lock tools/build-rust.sh exchange/Cargo.toml exchange/src hello/Cargo.toml hello/src image/Cargo.toml image/src \
+        sheet/Cargo.toml sheet/src -type f | LC_ALL=C sort
 }
 
 case ${1:-} in
@@ -25,7 +26,7 @@ write)
     {
         echo "# The components in the repository and what they were built from (functions/README.md). Written by tools/artifacts.sh."
         tools | sed 's/^/# built by /'
-        sha256sum hello/hello.wasm image/image.wasm
+        sha256sum hello/hello.wasm image/image.wasm sheet/sheet.wasm
         sources | xargs sha256sum
     } >ARTIFACTS.new
     mv ARTIFACTS.new ARTIFACTS

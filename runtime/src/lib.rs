@@ -1,7 +1,8 @@
 //! WebAssembly components with `wasi:http`: validated, compiled, run within limits.
 //!
 //! The controller uses [`validate`] to judge uploads; the edge agent compiles with [`CompileWorker`], loads with
-//! [`Engine::load`] and serves with [`Function::call`]. Nothing here knows about apps, tenants, routing or the wire.
+//! [`Engine::load`] and serves with [`Function::call`]. Both read archives of container images with [`image`]. Nothing here knows about
+//! apps, tenants, routing or the wire.
 //!
 //! The life of a call: the guest is polled on the caller's own task first, so that a small function never crosses a thread.
 //! Once it has used its first slice of about a millisecond of CPU, it moves to a bounded pool of background threads, where
@@ -16,6 +17,7 @@ mod error;
 mod function;
 mod guest;
 mod heavy;
+pub mod image;
 pub mod inspect;
 mod limiter;
 mod log;

@@ -7,6 +7,7 @@
 //! Order: tasks keep the index of their insertion; edges are sorted, so the order in which they were added cannot show.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use fdn_core::{ByteSize, Coded, ErrorCode, Millis, Resources};
 use petgraph::Direction;
@@ -45,6 +46,16 @@ impl fmt::Display for TaskIndex {
     }
 }
 
+/// Who holds what a task demands, if its job is called again and again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Holding {
+    /// Each call, while it runs.
+    #[default]
+    Calls,
+    /// Instances that stay between calls, each of which serves so many calls at once.
+    Instances(NonZeroU32),
+}
+
 /// One container to place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
@@ -54,6 +65,8 @@ pub struct Task {
     pub work: Millis,
     /// `r(c)`: what it occupies.
     pub demand: Resources,
+    /// Who occupies that. Placing one job does not depend on it; what many calls need does.
+    pub holding: Holding,
 }
 
 /// What passes along an edge: `omega(a,b)` when the two tasks sit on different clusters. Nothing is paid within a cluster.
@@ -140,8 +153,17 @@ impl DagBuilder {
             name: name.into(),
             work,
             demand,
+            holding: Holding::Calls,
         });
         TaskIndex::new(self.tasks.len() - 1)
+    }
+
+    /// Says who holds what a task demands; calls do, unless this is said. A task that does not exist is passed over.
+    pub fn holding(&mut self, task: TaskIndex, holding: Holding) -> &mut Self {
+        if let Some(task) = self.tasks.get_mut(task.get()) {
+            task.holding = holding;
+        }
+        self
     }
 
     /// Adds an edge; [`DagBuilder::build`] checks it.

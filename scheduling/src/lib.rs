@@ -11,6 +11,8 @@
 //! | [`live`] | what nodes report, as clusters to place on |
 //! | [`place`] | which cluster runs each task (Heu-Orche and other list schedulers), with the reason for every cluster |
 //! | [`online`] | which cluster and which slot runs each task of many users' jobs, as they arrive and end |
+//! | [`fair`] | whose job is next among those that wait for a dispatcher |
+//! | [`compete`] | which cluster each client group of all apps uses, when all want the best ones |
 //! | [`steer`] | whether an answer given before is kept or replaced (hysteresis) |
 //! | [`group`] | which clients see the clusters alike and share a plan |
 //! | [`resource`] | which node and which of its devices take an instance, from packed quantities |
@@ -19,6 +21,7 @@
 //! | [`registry`] | what the head of a cluster knows of functions, instances and nodes |
 //! | [`instance`] | where in a cluster an instance starts: local check, probes, the global scheduler, hints |
 //! | [`invocation`] | which waiting invocation starts next, where, and which containers stay warm (FuncSched) |
+//! | [`run`] | how one run of a workflow goes on: what starts where, what is tried again, how it ends |
 //! | [`checker`] | whether a plan keeps every rule, independently of who made it |
 //!
 //! # From live state to an answer
@@ -73,8 +76,10 @@
 
 pub mod checker;
 pub mod commit;
+pub mod compete;
 pub mod dag;
 mod error;
+pub mod fair;
 pub mod group;
 pub mod instance;
 pub mod invocation;
@@ -84,6 +89,8 @@ pub mod online;
 pub mod place;
 pub mod registry;
 pub mod resource;
+pub mod rollout;
+pub mod run;
 pub mod scale;
 pub mod steer;
 pub mod workflow;

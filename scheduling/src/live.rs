@@ -8,7 +8,8 @@
 //! - Speed: the mean, weighted by slots.
 //! - Slots: those of all nodes. Idle ones are free now; the queued work of a node, at its speed, is spread evenly over its
 //!   busy slots.
-//! - Free resources: the sum; and, since a container cannot be split, the largest free amount of one node, class by class.
+//! - Free resources: the sum; and, since a container cannot be split, the largest free amount of one node, class by class. The same of what
+//!   they have at all.
 
 use fdn_core::message::NodeStatus;
 use fdn_core::{ClusterId, Millis, Resources};
@@ -25,6 +26,7 @@ pub fn cluster<'a>(id: ClusterId, nodes: impl IntoIterator<Item = &'a NodeStatus
     let mut available = Vec::new();
     let (mut slots, mut speed) = (0.0, 0.0);
     let (mut free, mut largest) = (Resources::default(), Resources::default());
+    let (mut capacity, mut roomiest) = (Resources::default(), Resources::default());
     for node in nodes {
         any = true;
         if node.draining {
@@ -35,6 +37,8 @@ pub fn cluster<'a>(id: ClusterId, nodes: impl IntoIterator<Item = &'a NodeStatus
         speed += Speed::new(node.speed).get() * weight;
         free = free.saturating_add(&node.free);
         largest = class_max(&largest, &node.free);
+        capacity = capacity.saturating_add(&node.capacity);
+        roomiest = class_max(&roomiest, &node.capacity);
         available.extend(slots_of(node));
     }
     let availability = match (any, available.is_empty()) {
@@ -49,6 +53,8 @@ pub fn cluster<'a>(id: ClusterId, nodes: impl IntoIterator<Item = &'a NodeStatus
         free,
         largest,
         availability,
+        capacity,
+        roomiest,
     }
 }
 
@@ -96,7 +102,7 @@ mod tests {
             sequence: 1,
             version: "0".into(),
             speed,
-            capacity: Resources::UNLIMITED,
+            capacity: Resources::new(MilliCpu(2000), MebiBytes(free * 2)),
             free: Resources::new(MilliCpu(1000), MebiBytes(free)),
             slots,
             busy,
@@ -106,6 +112,7 @@ mod tests {
             stages: None,
             apps: Vec::new(),
             devices: Vec::new(),
+            stage_calls: None,
         }
     }
 
@@ -123,6 +130,8 @@ mod tests {
         assert_eq!(c.speed.get(), (2.0 + 12.0) / 8.0);
         assert_eq!(c.free.memory_mib, MebiBytes(400));
         assert_eq!(c.largest.memory_mib, MebiBytes(300));
+        assert_eq!(c.capacity.memory_mib, MebiBytes(800));
+        assert_eq!(c.roomiest.memory_mib, MebiBytes(600));
         // One busy slot with 30 ms of work; four share 80 ms of work at speed 2.
         let mut available: Vec<f64> = c.slots.available().iter().map(|t| t.get()).collect();
         available.sort_by(f64::total_cmp);

@@ -129,6 +129,12 @@ fn share(old: Millis, new: Millis) -> f64 {
     }
 }
 
+/// Whether taking `new` instead of `old` justifies a move.
+#[must_use]
+pub fn justifies(old: Millis, new: Millis, margin: Margin) -> bool {
+    share(old, new) > margin.0
+}
+
 /// Keeps `current` or moves to `best`. `current` is the cluster answered so far with its time now, or with what keeps the work
 /// out of it; `best` is the best cluster now.
 pub fn steer(
@@ -162,7 +168,7 @@ fn weigh(
     match old {
         Err(why) => (true, Reason::Failed { from, why }),
         Ok(old) if old <= new => (false, Reason::StillBest { time: old }),
-        Ok(old) if share(old, new) > margin.0 => (true, Reason::Better { from, old, new }),
+        Ok(old) if justifies(old, new, margin) => (true, Reason::Better { from, old, new }),
         Ok(old) => (
             false,
             Reason::WithinMargin {

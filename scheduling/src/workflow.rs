@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use fdn_core::workflow::{Stage, Workflow};
 use fdn_core::{Millis, Resources, StageName};
 
-use crate::dag::{Dag, DagBuilder, DagError, TaskIndex, Transfer};
+use crate::dag::{Dag, DagBuilder, DagError, Holding, TaskIndex, Transfer};
 
 /// What is known about running a stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,6 +17,8 @@ pub struct Profile {
     pub work: Millis,
     /// What an instance occupies.
     pub demand: Resources,
+    /// Who occupies that.
+    pub holding: Holding,
 }
 
 /// The DAG of a workflow, with what `profile` says about each stage.
@@ -30,8 +32,14 @@ pub fn dag(
     let mut builder = DagBuilder::new();
     let mut index: BTreeMap<&StageName, TaskIndex> = BTreeMap::new();
     for stage in workflow.stages() {
-        let Profile { work, demand } = profile(stage);
-        index.insert(&stage.name, builder.task(stage.name.as_str(), work, demand));
+        let Profile {
+            work,
+            demand,
+            holding,
+        } = profile(stage);
+        let task = builder.task(stage.name.as_str(), work, demand);
+        builder.holding(task, holding);
+        index.insert(&stage.name, task);
     }
     for edge in workflow.edges() {
         builder.edge(
@@ -45,6 +53,8 @@ pub fn dag(
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use fdn_core::workflow::Edge;
     use fdn_core::{ByteSize, MebiBytes, MilliCpu, VersionNumber};
 
@@ -74,11 +84,16 @@ mod tests {
                 1.0
             }),
             demand: Resources::new(MilliCpu(100), MebiBytes(64)),
+            holding: Holding::Instances(NonZeroU32::MIN),
         })
         .expect("a DAG");
         assert_eq!(dag.entry(), TaskIndex::new(1));
         assert_eq!(dag.task(TaskIndex::new(2)).work, Millis::new(7.0));
         assert_eq!(dag.task(TaskIndex::new(2)).name, "left");
+        assert_eq!(
+            dag.task(TaskIndex::new(2)).holding,
+            Holding::Instances(NonZeroU32::MIN)
+        );
         let parents: Vec<_> = dag.parents(TaskIndex::new(0)).collect();
         assert_eq!(
             parents,
@@ -92,6 +107,7 @@ mod tests {
         let dag = dag(&workflow, |_| Profile {
             work: Millis::new(2.0),
             demand: Resources::default(),
+            holding: Holding::Calls,
         })
         .expect("a DAG");
         assert_eq!((dag.len(), dag.exits()), (1, [dag.entry()].as_slice()));

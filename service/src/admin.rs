@@ -2,6 +2,7 @@
 //! `/metrics` (Prometheus text format).
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 
 use actix_web::dev::ServerHandle;
 use actix_web::web::{self, ServiceConfig};
@@ -20,8 +21,19 @@ pub fn routes(config: &mut ServiceConfig) {
         .route("/metrics", web::get().to(metrics));
 }
 
-async fn healthz() -> HttpResponse {
-    HttpResponse::Ok().content_type("text/plain").body("ok\n")
+/// The header by which `/healthz` tells how loaded a process is: 1 is as much as it can carry.
+pub const LOAD_HEADER: &str = "x-fdn-load";
+
+/// Where a process reads its load, for [`LOAD_HEADER`]. A process that has one adds it to the server as `web::Data`.
+#[derive(Clone)]
+pub struct Load(pub Arc<dyn Fn() -> f64 + Send + Sync>);
+
+async fn healthz(load: Option<web::Data<Load>>) -> HttpResponse {
+    let mut response = HttpResponse::Ok();
+    if let Some(load) = load {
+        response.insert_header((LOAD_HEADER, format!("{:.3}", (load.0)())));
+    }
+    response.content_type("text/plain").body("ok\n")
 }
 
 async fn readyz(readiness: web::Data<Readiness>) -> HttpResponse {
@@ -108,6 +120,25 @@ mod tests {
     use prometheus::IntCounter;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_process_that_has_a_load_tells_it_with_its_health() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let readiness = Readiness::waiting_for(&[]);
+        let load = Load(Arc::new(|| 0.75));
+        let more = move |config: &mut ServiceConfig| {
+            config.app_data(web::Data::new(load.clone()));
+        };
+        let server = AdminServer::start(listener, Registry::new(), readiness, more).expect("start");
+        let client = crate::http_client::build(std::time::Duration::from_secs(5)).expect("client");
+        let answer = client
+            .get(format!("http://{}/healthz", server.address()))
+            .send()
+            .await;
+        let answer = answer.expect("answer");
+        assert_eq!(answer.headers().get(LOAD_HEADER).expect("header"), "0.750");
+        server.stop().await;
+    }
 
     #[tokio::test]
     async fn the_three_routes_tell_the_truth() {

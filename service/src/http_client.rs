@@ -13,6 +13,28 @@ use crate::error::ServiceError;
 /// # Errors
 /// When the TLS settings are refused.
 pub fn build(idle: Duration) -> Result<reqwest::Client, ServiceError> {
+    builder()?
+        .read_timeout(idle)
+        .build()
+        .map_err(ServiceError::HttpClient)
+}
+
+/// The same, and redirects are not followed: nobody is asked but who is meant.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_direct(idle: Duration) -> Result<reqwest::Client, ServiceError> {
+    let direct = builder()?
+        .read_timeout(idle)
+        .redirect(reqwest::redirect::Policy::none());
+    direct.build().map_err(ServiceError::HttpClient)
+}
+
+/// The same, to be completed.
+///
+/// # Errors
+/// When the TLS settings are refused.
+pub fn builder() -> Result<reqwest::ClientBuilder, ServiceError> {
     let roots = RootCertStore {
         roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
     };
@@ -22,13 +44,11 @@ pub fn build(idle: Duration) -> Result<reqwest::Client, ServiceError> {
         .map_err(|e| ServiceError::Config(format!("TLS: {e}")))?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    reqwest::Client::builder()
+    let builder = reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .connect_timeout(Duration::from_secs(3))
-        .read_timeout(idle)
         // Processes of the network speak to one another directly, whatever proxy the environment names.
         .no_proxy()
-        .user_agent(concat!("fdn/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .map_err(ServiceError::HttpClient)
+        .user_agent(concat!("fdn/", env!("CARGO_PKG_VERSION")));
+    Ok(builder)
 }

@@ -4,7 +4,7 @@
 //! [`config`] reads settings, [`logs`] writes structured logs, [`health`] and [`admin`] answer `/healthz`, `/readyz` and
 //! `/metrics`, [`secret`] keeps tokens and keys in files of mode 0600, [`seal`] encrypts what travels through the broker, [`pki`] makes
 //! and reads nodes' certificates,
-//! [`listen`] binds addresses and says in words why it could not, [`http_client`] makes the HTTP client, [`signal`] waits for
+//! [`master`] wraps data keys, [`listen`] binds addresses and says in words why it could not, [`http_client`] makes the HTTP client, [`signal`] waits for
 //! SIGTERM or Ctrl-C.
 
 pub mod admin;
@@ -14,6 +14,7 @@ pub mod health;
 pub mod http_client;
 pub mod listen;
 pub mod logs;
+pub mod master;
 pub mod pki;
 pub mod seal;
 pub mod secret;

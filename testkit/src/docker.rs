@@ -151,7 +151,16 @@ fn scratch() -> &'static Path {
 /// When `tar` or `rustc` fail.
 #[must_use]
 pub fn saved_image(note: &str) -> PathBuf {
-    let (folder, config, layer) = parts(note);
+    saved_image_for(note, architecture())
+}
+
+/// The same with another processor's name in its configuration, as the OCI image specification and Go call it.
+///
+/// # Panics
+/// When `tar` or `rustc` fail.
+#[must_use]
+pub fn saved_image_for(note: &str, architecture: &str) -> PathBuf {
+    let (folder, config, layer) = parts(note, architecture);
     let manifest = serde_json::json!([{
         "Config": "config.json", "RepoTags": ["stranger/app:latest"], "Layers": ["layer.tar"]
     }]);
@@ -170,7 +179,7 @@ pub fn saved_image(note: &str) -> PathBuf {
 /// When `tar` or `rustc` fail.
 #[must_use]
 pub fn oci_image(note: &str) -> PathBuf {
-    let (folder, config, layer) = parts(note);
+    let (folder, config, layer) = parts(note, architecture());
     let blobs = folder.join("blobs/sha256");
     std::fs::create_dir_all(&blobs).expect("a folder for blobs");
     let blob = |kind: &str, octets: &[u8]| {
@@ -198,7 +207,7 @@ pub fn oci_image(note: &str) -> PathBuf {
 }
 
 /// A fresh folder, the image's configuration, and its one layer.
-fn parts(note: &str) -> (PathBuf, Vec<u8>, Vec<u8>) {
+fn parts(note: &str, architecture: &str) -> (PathBuf, Vec<u8>, Vec<u8>) {
     let folder = tempfile::tempdir_in(scratch())
         .expect("a folder for temporary files")
         .keep();
@@ -214,11 +223,6 @@ fn parts(note: &str) -> (PathBuf, Vec<u8>, Vec<u8>) {
         .arg("probe");
     run(&mut tar).expect("tar packs the layer");
     let layer = std::fs::read(&layer).expect("tar wrote it");
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
     let config = serde_json::json!({
         "architecture": architecture,
         "os": "linux",
@@ -226,6 +230,15 @@ fn parts(note: &str) -> (PathBuf, Vec<u8>, Vec<u8>) {
         "rootfs": { "type": "layers", "diff_ids": [Digest::of(&layer).to_string()] }
     });
     (folder, config.to_string().into_bytes(), layer)
+}
+
+/// This machine's processor.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }
 
 fn write(path: &Path, octets: &[u8]) {

@@ -1,9 +1,13 @@
 //! Fixtures and throw-away servers for tests.
 
 pub mod components;
+pub mod dns;
 pub mod docker;
+pub mod folder;
+pub mod kubernetes;
 pub mod ports;
 pub mod postgres;
 pub mod process;
 pub mod rabbitmq;
+pub mod registry;
 pub mod wait;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
-use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
+use crate::folder::ServerFolder;
 use crate::process::{Process, Program};
 use crate::{ports, wait};
 
@@ -55,7 +55,7 @@ pub async fn database() -> Database {
 /// A server of one's own, which can be killed and started again on the same data.
 #[derive(Debug)]
 pub struct PostgresServer {
-    folder: TempDir,
+    folder: ServerFolder,
     port: u16,
     process: Option<Process>,
 }
@@ -66,7 +66,7 @@ impl PostgresServer {
     /// # Errors
     /// When PostgreSQL is not installed or does not start; the message holds its log.
     pub async fn start() -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("fdn-postgres-").tempdir()?;
+        let folder = ServerFolder::new("fdn-postgres-")?;
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
         let data = folder.path().join("data");
         std::fs::create_dir(&data)?;

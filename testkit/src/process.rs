@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal};
 type Request = (Command, mpsc::Sender<std::io::Result<Child>>);
 
 /// Starts a command on the thread that lives for ever.
-fn spawn(command: Command) -> std::io::Result<Child> {
+pub(crate) fn spawn(command: Command) -> std::io::Result<Child> {
     static STARTER: OnceLock<Mutex<mpsc::Sender<Request>>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
         let (sender, receiver) = mpsc::channel::<Request>();

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
+use crate::folder::ServerFolder;
 use crate::process::{Process, Program};
 use crate::{ports, wait};
 
@@ -69,7 +69,7 @@ fn namespace() -> String {
 /// A server of one's own, which can be killed and started again on the same data.
 #[derive(Debug)]
 pub struct RabbitServer {
-    folder: TempDir,
+    folder: ServerFolder,
     port: u16,
     distribution_port: u16,
     epmd_port: u16,
@@ -87,7 +87,7 @@ impl RabbitServer {
             Path::new(SCRIPT).is_file(),
             "{SCRIPT} not found; install Debian's package rabbitmq-server"
         );
-        let folder = tempfile::Builder::new().prefix("fdn-rabbitmq-").tempdir()?;
+        let folder = ServerFolder::new("fdn-rabbitmq-")?;
         let (port, distribution_port, epmd_port) = (ports::local(), ports::local(), ports::local());
         let epmd = Program::new(
             "epmd",

@@ -5,9 +5,10 @@
 //! | exchange | `NS.agents`, `NS.dns` | fanout, durable |
 //! | queue | `NS.agents.NODE`, `NS.dns.SERVER` | one for each consumer, bound to the exchange; removed after a week without consumer |
 //! | queue | `NS.controller` | shared |
+//! | queue | `NS.jobs` | shared; refuses the next message when it is full |
 //! | queue | `NS.CHANNEL.dead` | dead letters of the channel |
 //!
-//! All queues are durable quorum queues with a length limit that drops the oldest, and a delivery limit after which a message is dead.
+//! All queues are durable quorum queues with a length limit that drops the oldest (but for `NS.jobs`), and a delivery limit after which a message is dead.
 //!
 //! A queue is used only when its existence is safe. RabbitMQ writes a message to disk before it confirms it, but writes *which files
 //! belong to which quorum queue* up to a second after the queue was declared; if it is killed in between, it comes back with an empty
@@ -30,7 +31,11 @@ const UNUSED_QUEUE_MS: i64 = 7 * 24 * 3600 * 1000;
 /// How long after its declaration a queue is safe: RabbitMQ saves its directory of quorum queues when half a second to a second has
 /// passed since the last change; this is twice that.
 const SETTLE: Duration = Duration::from_secs(2);
-const TOPICS: [Topic; 3] = [Topic::Agents, Topic::Dns, Topic::Controller];
+const TOPICS: [Topic; 4] = [Topic::Agents, Topic::Dns, Topic::Controller, Topic::Jobs];
+
+/// What a full queue does with the next message.
+const DROP_OLDEST: &str = "drop-head";
+const REFUSE_NEXT: &str = "reject-publish";
 
 /// Names and bounds of everything declared.
 pub(super) struct Names {
@@ -97,7 +102,7 @@ impl Names {
                 )
                 .await?;
             }
-            let arguments = bounded(self.limits.dead_letters);
+            let arguments = bounded(self.limits.dead_letters, DROP_OLDEST);
             fresh |= declare_queue(connection, &amqp, self.dead(topic), arguments).await?;
         }
         if fresh {
@@ -147,7 +152,12 @@ impl Names {
     }
 
     fn work_arguments(&self, topic: Topic) -> FieldTable {
-        let mut arguments = bounded(self.limits.queue);
+        let overflow = if topic.refuses_when_full() {
+            REFUSE_NEXT
+        } else {
+            DROP_OLDEST
+        };
+        let mut arguments = bounded(self.limits.queue, overflow);
         arguments.insert(
             "x-dead-letter-exchange".into(),
             AMQPValue::LongString("".into()),
@@ -202,7 +212,7 @@ fn is_not_found(cause: &lapin::Error) -> bool {
     matches!(cause.kind(), ErrorKind::ProtocolError(e) if *e.kind() == AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND))
 }
 
-fn bounded(length: usize) -> FieldTable {
+fn bounded(length: usize, overflow: &str) -> FieldTable {
     let mut arguments = FieldTable::default();
     arguments.insert(
         "x-queue-type".into(),
@@ -212,9 +222,6 @@ fn bounded(length: usize) -> FieldTable {
         "x-max-length".into(),
         AMQPValue::LongLongInt(i64::try_from(length).unwrap_or(i64::MAX)),
     );
-    arguments.insert(
-        "x-overflow".into(),
-        AMQPValue::LongString("drop-head".into()),
-    );
+    arguments.insert("x-overflow".into(), AMQPValue::LongString(overflow.into()));
     arguments
 }

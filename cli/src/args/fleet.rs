@@ -1,7 +1,9 @@
 //! `fdn cluster` and `fdn node`: what operators of machines type.
 
 use clap::{Args, Subcommand};
-use fdn_core::{ClusterId, DurationMs, GeoPoint, JoinTokenId, NodeId, ParseError, RegionName};
+use fdn_core::{
+    ClusterId, DeviceId, DurationMs, GeoPoint, JoinTokenId, NodeId, ParseError, RegionName,
+};
 
 use super::{ConnectArgs, OutputArgs, ShowArgs};
 
@@ -88,6 +90,8 @@ pub enum NodeCommand {
     Drain(DrainArgs),
     /// Let a node take work again
     Uncordon(OneNodeArgs),
+    /// Put a GPU device back into service that its node took out of it
+    Restore(RestoreArgs),
     /// Remove nodes: their certificates no longer count
     Remove(RemoveNodeArgs),
 }
@@ -127,6 +131,24 @@ pub struct TokenArgs {
 pub struct OneNodeArgs {
     /// The node
     pub name: NodeId,
+    /// How to print the result.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// Arguments of `fdn node restore`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  fdn node restore eu-west-1 GPU-5f1c7d2a-9c0e-4e21-8a0b-0b9c5b1c2d3e")]
+pub struct RestoreArgs {
+    /// The node
+    pub name: NodeId,
+    /// The device, as `fdn node describe` shows it
+    pub device: DeviceId,
     /// How to print the result.
     #[command(flatten)]
     pub output: OutputArgs,

@@ -1,23 +1,81 @@
 //! The command line: every command, its arguments and their help.
 
+mod account;
+mod apply;
+mod apps;
+mod billing;
+mod dns;
+mod events;
 mod fleet;
+mod job;
+mod plan;
+mod policy;
+mod repository;
+mod rollout;
 mod shared;
+mod traffic;
+mod workflow;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use fdn_core::account::TenantRef;
+use fdn_core::label::Label;
 use fdn_core::{AppName, ClientPrefix, DurationMs, ParseError, VersionNumber};
 
 use crate::console::ColorChoice;
 use crate::exit::TABLE as EXIT_CODES;
 pub use crate::up::args::UpArgs;
+pub use account::{
+    ApiTokenArgs, ApiTokenCommand, AuditArgs, CreateApiTokenArgs, CreateTenantArgs, CreateUserArgs,
+    ListArgs, MemberArgs, MemberCommand, OneTenantArgs, OneUserArgs, PasswordArgs, PutMemberArgs,
+    RemoveMemberArgs, RenameTenantArgs, RevokeApiTokenArgs, RoleArg, TenantArgs, TenantCommand,
+    UserArgs, UserCommand, UserRoleArgs,
+};
+pub use apply::ApplyArgs;
+pub use apps::{
+    EnvArgs, EnvCommand, OneSecretArgs, SecretArgs, SecretCommand, SetEnvArgs, SetSecretArgs,
+    UnsetEnvArgs,
+};
+pub use billing::{
+    ApplyPriceArgs, BillArgs, BillOutput, BudgetArgs, BudgetCommand, PriceArgs, PriceCommand,
+    RemoveBudgetArgs, RemovePriceArgs, SetBudgetArgs,
+};
+pub use dns::{
+    AddTxtArgs, DnsArgs, DnsCommand, DnsDsArgs, DnsDumpArgs, DnsLookupArgs, DnsTtlArgs, KindArg,
+    ListTxtArgs, RemoveTxtArgs, SetTxtArgs, TtlArg, TxtArgs, TxtCommand,
+};
+pub use events::EventsArgs;
 pub use fleet::{
     ClusterArgs, ClusterCommand, CreateClusterArgs, DescribeClusterArgs, DrainArgs, NodeArgs,
-    NodeCommand, OneNodeArgs, RemoveNodeArgs, TokenArgs,
+    NodeCommand, OneNodeArgs, RemoveNodeArgs, RestoreArgs, TokenArgs,
+};
+pub use job::{
+    JobArgs, JobCommand, JobLogsArgs, JobResultArgs, JobStatusArgs, ListJobArgs, OneJobArgs,
+    RedriveArgs, RemoveScheduleArgs, ScheduleArgs, ScheduleCommand, SetScheduleArgs, SomeAppArgs,
+    SubmitJobArgs,
+};
+pub use plan::PlanArgs;
+pub use policy::{
+    CreateKeyArgs, KeyArgs, KeyCommand, OneAppArgs, PolicyArgs, PolicyCommand, RevokeKeyArgs,
+    SetPolicyArgs,
+};
+pub use repository::{
+    AddSigningKeyArgs, CatalogueArgs, CatalogueCommand, DeleteTenantArgs, DeleteUserArgs,
+    DeployCatalogueArgs, LabelArgs, LabelChange, PolicyArg, RemoveSigningKeyArgs,
+    SignaturePolicyArgs, SigningKeyArgs, SigningKeyCommand, TenantLimitArgs,
+};
+pub use rollout::{
+    DomainArgs, DomainCommand, ObjectiveArgs, ObjectiveCommand, OneDomainArgs, RemoveDomainArgs,
+    SetObjectiveArgs,
 };
 pub use shared::{ConnectArgs, OutputArgs, WaitArgs};
+pub use traffic::{SetTrafficArgs, StickyBy, TrafficArgs, TrafficCommand};
+pub use workflow::{
+    WorkflowArgs, WorkflowCommand, WorkflowDeployArgs, WorkflowFileArgs, WorkflowShowArgs,
+};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -71,11 +129,13 @@ pub enum Command {
     Up(Box<UpArgs>),
     /// Log in to a controller and make it the current one
     Login(LoginArgs),
-    /// Upload a WebAssembly component as the next version of an app and make it current
+    /// Upload a component or an image as the next version of an app and make it current
     Deploy(DeployArgs),
+    /// Make a tenant what files say: apps, policies, traffic, budgets, members
+    Apply(ApplyArgs),
     /// List the apps
     #[command(visible_alias = "ls")]
-    List(ShowArgs),
+    List(ListArgs),
     /// Show everything about an app: versions, nodes, where clients are sent
     Describe(DescribeArgs),
     /// Call an app the way its users do: through the network's DNS and a gateway
@@ -88,14 +148,63 @@ pub enum Command {
     Delete(DeleteArgs),
     /// Show why a client's calls go to one cluster and not to another
     Explain(ExplainArgs),
+    /// Show what DNS answers a client and why, and where an app's clients are sent
+    Dns(DnsArgs),
+    /// Show where clients would be sent, how long calls would take and what they would cost, before anything is deployed
+    Plan(PlanArgs),
+    /// Judge, deploy and show workflows: apps of several stages
+    Workflow(WorkflowArgs),
+    /// Submit, watch, cancel and redrive jobs: asynchronous runs of an app
+    Job(JobArgs),
+    /// Submit jobs of an app again and again
+    Schedule(ScheduleArgs),
+    /// Say who may call an app, how often and from where
+    Policy(PolicyArgs),
+    /// Make, list and take back keys of an app's callers
+    Key(KeyArgs),
+    /// Split an app's calls between versions
+    Traffic(TrafficArgs),
+    /// Say what new versions of an app must keep to; one that does not is taken back
+    Objective(ObjectiveArgs),
+    /// Ask for, verify, list and let go host names of an app beside its own
+    Domain(DomainArgs),
+    /// Set, list and remove secrets of an app
+    Secret(SecretArgs),
+    /// Set, take away and show variables of an app
+    Env(EnvArgs),
+    /// Show and change labels of an app and its versions
+    Label(LabelArgs),
+    /// Say whose signatures uploads of a tenant need
+    SigningKey(SigningKeyArgs),
+    /// List and deploy ready functions
+    Catalogue(CatalogueArgs),
     /// Make, list and describe clusters
     Cluster(ClusterArgs),
     /// Let machines in, see, drain and remove them
     Node(NodeArgs),
+    /// Show what a month costs: its statement, or usage by function, region or day
+    Bill(BillArgs),
+    /// List, apply and remove price lists
+    Price(PriceArgs),
+    /// Set, list and remove budgets, see the alerts they gave
+    Budget(BudgetArgs),
     /// List the clusters
     Clusters(ShowArgs),
     /// List the nodes
     Nodes(ShowArgs),
+    /// Make, see, rename and suspend tenants
+    Tenant(TenantArgs),
+    /// See and change who may do what in a tenant
+    Member(MemberArgs),
+    /// Make and disable users, set passwords
+    User(UserArgs),
+    /// Make, list and take back API tokens for tools
+    Token(ApiTokenArgs),
+    /// Show who changed what
+    Audit(AuditArgs),
+    /// Show what happens: deploys, plans, policies, nodes that come and go
+    #[command(visible_alias = "watch")]
+    Events(EventsArgs),
     /// Make the folder of a new function
     New(NewArgs),
     /// Check this installation and the network it uses
@@ -139,7 +248,7 @@ pub struct LoginArgs {
 pub struct DeployArgs {
     /// The app's name: it will be called as NAME.ZONE
     pub name: AppName,
-    /// The component: a .wasm file exporting wasi:http/incoming-handler
+    /// A .wasm component, an image that `docker save` wrote, or one's REGISTRY/PATH@sha256:DIGEST
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
     /// The manifest; without it, fdn.toml beside FILE if there is one
@@ -148,6 +257,18 @@ pub struct DeployArgs {
     /// A secret of the manifest and the file its value is in (- for standard input); may be given several times
     #[arg(long = "secret", value_name = "NAME=FILE", value_parser = parse_secret)]
     pub secrets: Vec<SecretArg>,
+    /// A label of the new version; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    pub labels: Vec<Label>,
+    /// File holding a signature over FILE in base64, as `cosign sign-blob --key` makes it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub signature: Option<PathBuf>,
+    /// File holding the payload that was signed, for an image in a registry (`cosign generate`)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "signature")]
+    pub signature_payload: Option<PathBuf>,
+    /// The tenant of a new app (its name or id); without it, the only one that you are a member of
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<TenantRef>,
     /// Whether to wait.
     #[command(flatten)]
     pub wait: WaitArgs,
@@ -319,6 +440,9 @@ pub struct DeleteArgs {
     /// The apps
     #[arg(required = true)]
     pub names: Vec<AppName>,
+    /// Only this version of it, which must not be in use
+    #[arg(long, value_name = "VERSION", value_parser = parse_version)]
+    pub only: Option<VersionNumber>,
     /// Do not ask
     #[arg(long, short)]
     pub yes: bool,

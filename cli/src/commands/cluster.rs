@@ -1,16 +1,19 @@
 //! `fdn cluster`.
 
 use fdn_core::Timestamp;
-use fdn_core::fleet::{ClusterDetail, CreateCluster};
+use fdn_core::fleet::{ClusterDetail, ClusterLink, CreateCluster};
 use serde::Serialize;
 
 use super::client;
-use super::node::rows;
+use super::page::{device, free, rows, stages};
 use crate::args::{ClusterCommand, CreateClusterArgs, DescribeClusterArgs};
 use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::CliError;
-use crate::output::{Format, Listing, Report, age, indented, table};
+use crate::output::{Format, Listing, Report, indented, table};
+
+/// Other clusters that are shown, nearest first.
+const LINKS: usize = 8;
 
 /// Runs the command.
 ///
@@ -127,15 +130,6 @@ impl DescribedCluster<'_> {
                 format!("{} (epoch {}, {left}s left)", head.node, head.epoch)
             },
         );
-        let stages = detail.stages.map_or_else(
-            || "-".to_owned(),
-            |stages| {
-                format!(
-                    "{} local, {} probe, {} global, {} refused",
-                    stages.local, stages.probe, stages.global, stages.refused
-                )
-            },
-        );
         let mut all = rows([
             ("cluster", info.cluster.to_string()),
             ("region", info.region.to_string()),
@@ -148,21 +142,8 @@ impl DescribedCluster<'_> {
                 format!("{} of {} alive", info.nodes_alive, info.nodes_total),
             ),
         ]);
+        all.extend(free(&info.free, &info.capacity));
         all.extend(rows([
-            (
-                "cpu",
-                format!(
-                    "{} of {} free",
-                    info.free.cpu_milli, info.capacity.cpu_milli
-                ),
-            ),
-            (
-                "memory",
-                format!(
-                    "{} of {} free",
-                    info.free.memory_mib, info.capacity.memory_mib
-                ),
-            ),
             (
                 "calls",
                 format!(
@@ -170,7 +151,7 @@ impl DescribedCluster<'_> {
                     info.busy, info.slots, detail.waiting
                 ),
             ),
-            ("stages", stages),
+            ("stages", stages(detail.stages)),
             ("head", head),
             (
                 "versions",
@@ -181,15 +162,31 @@ impl DescribedCluster<'_> {
                 },
             ),
         ]));
+        let devices = detail.statuses.iter().flat_map(|status| {
+            let of_node = |one| format!("{}: {}", status.node, device(one));
+            status.devices.iter().map(of_node)
+        });
+        all.extend(devices.flat_map(|one| rows([("device", one)])));
+        let near = detail.links.iter().take(LINKS).map(link);
+        all.extend(near.flat_map(|one| rows([("link", one)])));
+        if let Some(more) = detail
+            .links
+            .len()
+            .checked_sub(LINKS)
+            .filter(|more| *more > 0)
+        {
+            all.extend(rows([("", format!("{more} more: --output json"))]));
+        }
         all
     }
 }
 
-/// How long until `at`, or that it is over.
-pub(super) fn left(at: Timestamp, now: Timestamp) -> String {
-    if at > now {
-        format!("{} left", age(now, at))
-    } else {
-        "over".to_owned()
-    }
+/// How far another cluster is.
+fn link(link: &ClusterLink) -> String {
+    let ClusterLink {
+        cluster,
+        rtt_ms,
+        source,
+    } = link;
+    format!("{cluster} {:.1} ms ({})", rtt_ms.get(), source.as_str())
 }

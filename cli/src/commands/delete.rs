@@ -1,7 +1,10 @@
 //! `fdn delete`.
 
+use fdn_core::VersionNumber;
+
 use super::{client, wait};
 use crate::args::DeleteArgs;
+use crate::client::Client;
 use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::CliError;
@@ -17,6 +20,9 @@ pub async fn run(
     console: &mut Console,
 ) -> Result<(), CliError> {
     let client = client(&args.connect, env)?;
+    if let Some(version) = args.only {
+        return only(args, version, &client, console).await;
+    }
     if !args.yes {
         let names: Vec<String> = args.names.iter().map(ToString::to_string).collect();
         let question = format!(
@@ -34,4 +40,24 @@ pub async fn run(
         console.line(&format!("deleted {name}"))?;
     }
     Ok(())
+}
+
+async fn only(
+    args: &DeleteArgs,
+    version: VersionNumber,
+    client: &Client,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    let [name] = args.names.as_slice() else {
+        return Err(CliError::Usage(
+            "--only goes with one app: versions of different apps have nothing to do with each other"
+                .to_owned(),
+        ));
+    };
+    if !args.yes {
+        let question = format!("delete {version} of {name} at {}?", client.place());
+        input::confirm(console, &question)?;
+    }
+    client.delete_version(name, version).await?;
+    console.line(&format!("deleted {version} of {name}"))
 }

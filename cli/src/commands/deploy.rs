@@ -5,17 +5,16 @@ use std::path::{Path, PathBuf};
 
 use fdn_core::api::DeployResponse;
 use fdn_core::device::GpuBounds;
-use fdn_core::manifest::{Manifest, ManifestBounds};
+use fdn_core::label::Labels;
+use fdn_core::manifest::{Manifest, ManifestBounds, ManifestError, RuntimeKind};
 use fdn_core::{ByteSize, DurationMs, ErrorCode, SecretName};
-use futures::StreamExt as _;
 use indicatif::ProgressBar;
-use reqwest::Body;
 use reqwest::multipart::{Form, Part};
 use serde::Serialize;
-use tokio_util::io::ReaderStream;
 
 use super::{target, wait};
-use crate::args::{DeployArgs, SecretArg};
+use crate::args::{DeployArgs, OutputArgs, SecretArg, WaitArgs};
+use crate::artifact::Artifact;
 use crate::client::Client;
 use crate::console::Console;
 use crate::environment::Environment;
@@ -27,8 +26,6 @@ use crate::{input, progress};
 pub const MANIFEST: &str = "fdn.toml";
 /// The largest manifest that is read.
 const MANIFEST_MAX: u64 = 1 << 20;
-/// How the component is read from disk.
-const CHUNK: usize = 64 << 10;
 
 /// Runs the command.
 ///
@@ -39,39 +36,38 @@ pub async fn run(
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    let (file, octets) = input::upload(&args.file)?;
-    let manifest = manifest(args.manifest.as_deref(), &args.file)?;
+    let artifact = Artifact::of(&args.file)?;
+    let manifest = manifest(args.manifest.as_deref(), &artifact)?;
     let secrets = secrets(&args.secrets)?;
     let target = target(&args.connect, env)?;
     let client = Client::new(&target)?;
-    let bar = progress::upload(console, octets);
-    let form = form(
-        manifest,
-        secrets,
-        tokio::fs::File::from_std(file),
-        octets,
-        &args.file,
-        &bar,
-    )?;
-    let answer = client.deploy(&args.name, form).await;
+    let bar = progress::upload(console, artifact.octets());
+    let form = vouched(Form::new(), args)?;
+    let form = self::form(form, manifest, secrets, artifact, &bar)?;
+    let answer = client.deploy(&args.name, args.tenant.as_ref(), form).await;
     bar.finish_and_clear();
     let answer = answer?;
     let port = target.context.as_ref().and_then(|c| c.gateway_port);
-    let deployed = Deployed::new(&answer, port);
-    let people = matches!(args.output.output, Format::Table | Format::Wide);
+    tell(&answer, port, &client, (args.output, args.wait), console).await
+}
+
+/// Shows what was deployed, and waits for the nodes if that is wanted.
+pub(super) async fn tell(
+    answer: &DeployResponse,
+    port: Option<u16>,
+    client: &Client,
+    (output, wait): (OutputArgs, WaitArgs),
+    console: &mut Console,
+) -> Result<(), CliError> {
+    let deployed = Deployed::new(answer, port);
+    let people = matches!(output.output, Format::Table | Format::Wide);
     // People see what was checked before they wait; a script gets one value at the end.
     if people {
-        console.report(args.output.output, &deployed)?;
+        console.report(output.output, &deployed)?;
     }
-    if args.wait.waits() {
-        let detail = wait::until_ready(
-            &client,
-            &args.name,
-            answer.revision,
-            args.wait.timeout,
-            console,
-        )
-        .await?;
+    if wait.waits() {
+        let (app, revision) = (&answer.app, answer.revision);
+        let detail = wait::until_ready(client, app, revision, wait.timeout, console).await?;
         if people {
             let count = detail.summary.nodes_ready;
             console.line(&format!(
@@ -83,20 +79,49 @@ pub async fn run(
     if people {
         Ok(())
     } else {
-        console.report(args.output.output, &deployed)
+        console.report(output.output, &deployed)
     }
 }
 
-/// The text of the manifest: the file named, else `fdn.toml` beside the component if it is there.
-fn manifest(named: Option<&Path>, component: &Path) -> Result<Option<String>, CliError> {
-    let beside = component
+/// Labels and who vouches for the upload.
+fn vouched(mut form: Form, args: &DeployArgs) -> Result<Form, CliError> {
+    let labels = args
+        .labels
+        .iter()
+        .try_fold(Labels::default(), Labels::with)?;
+    if !labels.is_empty() {
+        let json = serde_json::to_string(&labels).map_err(|e| CliError::Usage(e.to_string()))?;
+        form = form.part("labels", typed(Part::text(json), "application/json")?);
+    }
+    for (name, file) in [
+        ("signature", &args.signature),
+        ("signature_payload", &args.signature_payload),
+    ] {
+        if let Some(file) = file {
+            form = form.text(name, input::text_file(file)?);
+        }
+    }
+    Ok(form)
+}
+
+/// What an image gets that has no manifest.
+const OF_AN_IMAGE: &str = "runtime = \"docker\"\n";
+
+/// The text of the manifest: the file named, else `fdn.toml` beside what is uploaded if it is there.
+pub(crate) fn manifest(
+    named: Option<&Path>,
+    artifact: &Artifact,
+) -> Result<Option<String>, CliError> {
+    let is_image = matches!(artifact, Artifact::Image(_));
+    let beside = artifact
+        .path()
         .parent()
         .unwrap_or_else(|| Path::new(""))
         .join(MANIFEST);
     let path: PathBuf = match named {
         Some(path) => path.to_owned(),
         None if beside.is_file() => beside,
-        None => return Ok(None),
+        None => return Ok(is_image.then(|| OF_AN_IMAGE.to_owned())),
     };
     let failed = |reason: String| CliError::File {
         path: path.clone(),
@@ -113,14 +138,20 @@ fn manifest(named: Option<&Path>, component: &Path) -> Result<Option<String>, Cl
     }
     let text = std::fs::read_to_string(&path).map_err(|e| failed(e.to_string()))?;
     // Keys and forms are checked here, before a large component is sent; the bounds are the controller's to know.
-    Manifest::from_toml(&text, &unbounded()).map_err(|error| CliError::Manifest {
+    let refused = |error| CliError::Manifest {
         path: path.clone(),
         error,
-    })?;
+    };
+    let manifest = Manifest::from_toml(&text, &unbounded()).map_err(refused)?;
+    if is_image && manifest.runtime == RuntimeKind::Wasm {
+        let reason = "an image needs runtime = \"docker\"".to_owned();
+        return Err(refused(ManifestError(reason)));
+    }
     Ok(Some(text))
 }
 
-const fn unbounded() -> ManifestBounds {
+/// Bounds that refuse nothing.
+pub(crate) const fn unbounded() -> ManifestBounds {
     ManifestBounds {
         memory: ByteSize::from_bytes(u64::MAX),
         timeout: DurationMs::from_millis(u64::MAX),
@@ -154,15 +185,13 @@ fn secrets(args: &[SecretArg]) -> Result<BTreeMap<SecretName, String>, CliError>
 }
 
 /// The upload: manifest and secrets first, so that the controller knows them when the component arrives.
-fn form(
+pub(crate) fn form(
+    mut form: Form,
     manifest: Option<String>,
     secrets: BTreeMap<SecretName, String>,
-    file: tokio::fs::File,
-    octets: u64,
-    path: &Path,
+    artifact: Artifact,
     bar: &ProgressBar,
 ) -> Result<Form, CliError> {
-    let mut form = Form::new();
     if let Some(text) = manifest {
         form = form.part("manifest", typed(Part::text(text), "application/toml")?);
     }
@@ -170,22 +199,7 @@ fn form(
         let json = serde_json::to_string(&secrets).map_err(|e| CliError::Usage(e.to_string()))?;
         form = form.part("secrets", typed(Part::text(json), "application/json")?);
     }
-    let bar = bar.clone();
-    // Exactly the length announced, even if the file grows meanwhile; if it shrinks, the controller notices.
-    let reader = tokio::io::AsyncReadExt::take(file, octets);
-    let stream = ReaderStream::with_capacity(reader, CHUNK).inspect(move |chunk| {
-        if let Ok(chunk) = chunk {
-            bar.inc(chunk.len() as u64);
-            if bar.position() >= octets {
-                progress::validating(&bar);
-            }
-        }
-    });
-    let name = path.file_name().map_or_else(
-        || "component.wasm".into(),
-        |n| n.to_string_lossy().into_owned(),
-    );
-    let part = Part::stream_with_length(Body::wrap_stream(stream), octets).file_name(name);
+    let part = artifact.part(bar);
     Ok(form.part("component", typed(part, "application/wasm")?))
 }
 

@@ -6,6 +6,7 @@ use fdn_core::message::{AppObserved, AppPhase};
 use serde::Serialize;
 
 use super::client;
+use super::objective::told;
 use crate::args::DescribeArgs;
 use crate::console::Console;
 use crate::environment::Environment;
@@ -68,35 +69,42 @@ fn standing(seen: &AppObserved) -> String {
 impl Report for Described<'_> {
     fn text(&self, wide: bool) -> String {
         let summary = &self.detail.summary;
-        let mut text = table(
-            &[],
-            [
-                vec!["name".into(), summary.app.to_string()],
-                vec!["host".into(), summary.host.to_string()],
-                vec!["version".into(), summary.version.to_string()],
-                vec!["digest".into(), summary.digest.to_string()],
-                vec![
-                    "nodes".into(),
-                    format!(
-                        "{} of {} living nodes ready",
-                        summary.nodes_ready, summary.nodes_total
-                    ),
-                ],
-                vec![
-                    "deployed".into(),
-                    format!(
-                        "{} ({} ago)",
-                        time(summary.deployed_at),
-                        age(summary.deployed_at, self.now)
-                    ),
-                ],
-                vec!["revision".into(), summary.revision.to_string()],
+        let mut rows = vec![
+            vec!["name".into(), summary.app.to_string()],
+            vec!["host".into(), summary.host.to_string()],
+            vec!["version".into(), summary.version.to_string()],
+            vec!["digest".into(), summary.digest.to_string()],
+            vec![
+                "nodes".into(),
+                format!(
+                    "{} of {} living nodes ready",
+                    summary.nodes_ready, summary.nodes_total
+                ),
             ],
-        );
+            vec![
+                "deployed".into(),
+                format!(
+                    "{} ({} ago)",
+                    time(summary.deployed_at),
+                    age(summary.deployed_at, self.now)
+                ),
+            ],
+            vec!["revision".into(), summary.revision.to_string()],
+        ];
+        if !summary.labels.is_empty() {
+            rows.push(vec!["labels".into(), summary.labels.to_string()]);
+        }
+        let mut text = table(&[], rows);
         let mut section = |title: &str, body: String| {
             text.push_str(&format!("\n{title}\n{}", indented(&body, 2)));
         };
         section("versions", self.versions(wide));
+        if let Some(calls) = self.calls() {
+            section("calls", calls);
+        }
+        if let Some(checks) = self.checks() {
+            section("checked of the current version", checks);
+        }
         section("nodes", self.nodes(wide));
         section("clients", self.bindings());
         if self.detail.workflow.stages().len() > 1 {
@@ -116,7 +124,7 @@ impl Described<'_> {
             "VERSION", "SIZE", "AGE", "MEMORY", "TIMEOUT", "REUSE", "DIGEST",
         ];
         if wide {
-            columns.extend(["CPU TIME", "ENV", "SECRETS", "ALLOWED HOSTS"]);
+            columns.extend(["CPU TIME", "ENV", "SECRETS", "ALLOWED HOSTS", "LABELS"]);
         }
         let rows = self.detail.versions.iter().map(|version| {
             let manifest = &version.manifest;
@@ -139,10 +147,41 @@ impl Described<'_> {
                 cells.push(joined(manifest.env.keys()));
                 cells.push(joined(manifest.secrets.iter()));
                 cells.push(joined(manifest.allowed_hosts.iter()));
+                cells.push(version.labels.to_string());
             }
             cells
         });
         table(&columns, rows)
+    }
+
+    /// Where calls go and what is watched, bad versions and domains; nothing if all calls go to the current version by the app's own name.
+    fn calls(&self) -> Option<String> {
+        let detail = self.detail;
+        let mut text = String::new();
+        for share in &detail.traffic.split {
+            text.push_str(&format!("{} weight {}\n", share.version, share.weight));
+        }
+        if let Some(rollout) = &detail.rollout {
+            text.push_str(&told(rollout));
+        }
+        for version in &detail.versions {
+            if let Some(bad) = &version.bad {
+                text.push_str(&format!("{} is bad: {}\n", version.version, bad.reason));
+            }
+        }
+        for host in &detail.domains {
+            text.push_str(&format!("answers to {host}\n"));
+        }
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// What was checked when the current version was uploaded, if that is on record.
+    fn checks(&self) -> Option<String> {
+        let mut versions = self.detail.versions.iter();
+        let current = versions.find(|version| version.version == self.detail.summary.version)?;
+        let steps = current.validation.iter();
+        let rows = steps.map(|s| vec![s.step.clone(), s.result.clone(), s.took.to_string()]);
+        (!current.validation.is_empty()).then(|| table(&[], rows))
     }
 
     fn nodes(&self, wide: bool) -> String {

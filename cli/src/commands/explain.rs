@@ -1,7 +1,6 @@
 //! `fdn explain`: every candidate cluster with the terms its estimate is made of, and why it won or lost.
 
-use fdn_core::api::{Candidate, Explanation};
-use fdn_core::latency::LatencySource;
+use fdn_core::api::{Candidate, Explanation, StagePlace};
 use serde::Serialize;
 
 use super::client;
@@ -9,7 +8,7 @@ use crate::args::ExplainArgs;
 use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::CliError;
-use crate::output::{Report, indented, millis, table};
+use crate::output::{Report, indented, millis, table, time};
 
 /// Runs the command.
 ///
@@ -49,6 +48,8 @@ impl Report for Explained<'_> {
             reason,
             bound,
             candidates,
+            stages,
+            plan,
         } = self.0;
         let chosen = chosen
             .as_ref()
@@ -66,9 +67,24 @@ impl Report for Explained<'_> {
             None => "the nearest living cluster, until a plan is made for this client".to_owned(),
         };
         head.push(vec!["DNS gives".to_owned(), answer]);
+        if let Some(plan) = plan {
+            let (at, revision) = (time(plan.planned_at), plan.revision);
+            let when = format!("{at} (revision {revision}): {}", plan.reason);
+            head.push(vec!["planned".to_owned(), when]);
+        }
         let mut text = table(&[], head);
         text.push('\n');
         text.push_str(&indented(&table(&COLUMNS, candidates.iter().map(cells)), 2));
+        if !stages.is_empty() {
+            text.push('\n');
+            text.push_str(&indented(&table(&STAGES, stages.iter().map(stage)), 2));
+        }
+        let then = plan.iter().flat_map(|plan| &plan.candidates);
+        let mut then = then.map(planned).peekable();
+        if then.peek().is_some() {
+            text.push_str("\nwhen it was planned\n\n");
+            text.push_str(&indented(&table(&PLANNED, then), 2));
+        }
         if wide {
             text.push('\n');
             text.push_str(&indented(LEGEND, 2));
@@ -81,26 +97,49 @@ impl Report for Explained<'_> {
     }
 }
 
-fn cells(candidate: &Candidate) -> Vec<String> {
-    let source = match candidate.latency.source {
-        LatencySource::Measured => "measured",
-        LatencySource::Located => "located",
-        LatencySource::Unknown => "unknown",
-    };
-    let verdict = match &candidate.excluded {
+const STAGES: [&str; 4] = ["STAGE", "FUNCTION", "VERSION", "CLUSTER"];
+
+fn stage(place: &StagePlace) -> Vec<String> {
+    vec![
+        place.stage.to_string(),
+        place.function.to_string(),
+        place.version.to_string(),
+        place.cluster.to_string(),
+    ]
+}
+
+const PLANNED: [&str; 6] = ["CLUSTER", "D", "AVAIL", "WORK", "TOTAL", "VERDICT"];
+
+/// A cluster as it was.
+fn planned(candidate: &Candidate) -> Vec<String> {
+    vec![
+        candidate.cluster.to_string(),
+        millis(candidate.distance),
+        millis(candidate.available),
+        millis(candidate.work),
+        millis(candidate.total),
+        verdict(candidate),
+    ]
+}
+
+fn verdict(candidate: &Candidate) -> String {
+    match &candidate.excluded {
         Some(why) => format!("excluded: {why}"),
         None => candidate.verdict.clone(),
-    };
+    }
+}
+
+fn cells(candidate: &Candidate) -> Vec<String> {
     vec![
         candidate.cluster.to_string(),
         millis(candidate.latency.rtt),
-        source.to_owned(),
+        candidate.latency.source.as_str().to_owned(),
         millis(candidate.distance),
         millis(candidate.available),
         millis(candidate.start),
         millis(candidate.work),
         millis(candidate.finish),
         millis(candidate.total),
-        verdict,
+        verdict(candidate),
     ]
 }

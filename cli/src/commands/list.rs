@@ -5,7 +5,8 @@ use fdn_core::api::{AppSummary, ClusterInfo, NodeInfo};
 use fdn_core::message::AppPhase;
 
 use super::client;
-use crate::args::ShowArgs;
+use super::owner::Names;
+use crate::args::{ListArgs, ShowArgs};
 use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::CliError;
@@ -16,11 +17,19 @@ use crate::output::{Listing, Row, age};
 /// # Errors
 /// When the controller cannot be asked.
 pub async fn apps(
-    args: &ShowArgs,
+    args: &ListArgs,
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    let rows = client(&args.connect, env)?.apps().await?;
+    let client = client(&args.connect, env)?;
+    let apps = client
+        .apps(args.tenant.as_ref(), args.label.as_deref())
+        .await?;
+    let names = Names::of(&client, args.output.output).await;
+    let rows: Vec<_> = apps
+        .iter()
+        .map(|app| names.row(app, Some(app.tenant)))
+        .collect();
     let nothing = "nothing is deployed; try: fdn deploy NAME FILE";
     console.report(
         args.output.output,
@@ -76,7 +85,7 @@ pub async fn nodes(
 
 impl Row for AppSummary {
     const COLUMNS: &'static [&'static str] = &[
-        "NAME", "VERSION", "NODES", "HOST", "AGE", "DIGEST", "REVISION",
+        "NAME", "VERSION", "NODES", "HOST", "AGE", "DIGEST", "REVISION", "TENANT", "LABELS",
     ];
     const NARROW: usize = 5;
 
@@ -89,6 +98,8 @@ impl Row for AppSummary {
             age(self.deployed_at, now),
             self.digest.short(),
             self.revision.to_string(),
+            self.tenant.to_string(),
+            self.labels.to_string(),
         ]
     }
 

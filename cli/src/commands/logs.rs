@@ -245,6 +245,7 @@ mod tests {
             node: node.parse().expect("node"),
             instance: fdn_core::InstanceId::from_uuid(Uuid::from_u128(1)),
             request: "r".into(),
+            stage: None,
             stream: LogStream::Stdout,
             text: text.into(),
         }

@@ -1,22 +1,48 @@
 //! The commands: one module each, one function `run` in each.
 
+pub mod apply;
+pub mod audit;
+pub mod bill;
+pub mod budget;
+pub mod catalogue;
 pub mod cluster;
 pub mod completions;
 pub mod delete;
 pub mod deploy;
 pub mod describe;
+pub mod dns;
 pub mod doctor;
+pub mod domain;
+pub mod env;
+pub mod events;
 pub mod explain;
 pub mod invoke;
+pub mod job;
+pub mod key;
+pub mod label;
 pub mod list;
 pub mod login;
 pub mod logs;
 pub mod new;
 pub mod node;
+pub mod objective;
+mod owner;
+mod page;
+pub mod plan;
+pub mod policy;
+pub mod price;
 pub mod rollback;
+pub mod secret;
+pub mod signing_key;
 pub mod sim;
+pub mod tenant;
+pub mod token;
+pub mod traffic;
+pub mod txt;
+pub mod user;
 pub mod version;
 mod wait;
+pub mod workflow;
 
 use crate::args::ConnectArgs;
 use crate::client::Client;

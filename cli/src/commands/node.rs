@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use fdn_core::Timestamp;
 use fdn_core::api::NodeInfo;
-use fdn_core::device::bar;
 use fdn_core::fleet::{CreateJoinToken, JoinTokenInfo, NodeDetail, NodeState};
 use serde::Serialize;
 use tokio::time::Instant;
 
 use super::client;
-use super::cluster::left;
 use super::describe::phase;
-use crate::args::{DrainArgs, NodeCommand, OneNodeArgs, RemoveNodeArgs, TokenArgs};
+use super::page::{device, free, left, rows, stages};
+use crate::args::{DrainArgs, NodeCommand, OneNodeArgs, RemoveNodeArgs, RestoreArgs, TokenArgs};
 use crate::client::Client;
 use crate::console::Console;
 use crate::environment::Environment;
@@ -41,6 +40,7 @@ pub async fn run(
         }
         NodeCommand::Drain(args) => drain(args, env, console).await,
         NodeCommand::Uncordon(args) => uncordon(args, env, console).await,
+        NodeCommand::Restore(args) => restore(args, env, console).await,
         NodeCommand::Remove(args) => remove(args, env, console).await,
     }
 }
@@ -169,6 +169,22 @@ async fn uncordon(
     console.line(&format!("{} may take work", args.name))
 }
 
+async fn restore(
+    args: &RestoreArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    let client = client(&args.connect, env)?;
+    let detail = client.restore_device(&args.name, &args.device).await?;
+    if args.output.output != Format::Table {
+        return report(args.output.output, &detail, console);
+    }
+    console.line(&format!(
+        "{} puts {} back into service",
+        args.name, args.device
+    ))
+}
+
 async fn remove(
     args: &RemoveNodeArgs,
     env: &Environment,
@@ -235,17 +251,6 @@ pub struct DescribedNode<'a> {
     pub now: Timestamp,
 }
 
-/// Rows of two cells.
-pub(super) fn rows<const N: usize>(cells: [(&str, String); N]) -> Vec<Vec<String>> {
-    cells
-        .into_iter()
-        .map(|(name, value)| vec![name.to_owned(), value])
-        .collect()
-}
-
-/// Cells of the bar that shows a device's slices.
-const BAR: usize = 24;
-
 /// The state in a word, and that somebody wants it otherwise.
 pub(super) fn state(info: &NodeInfo) -> String {
     match (info.state, info.cordoned) {
@@ -284,7 +289,7 @@ impl DescribedNode<'_> {
                 format!("{} until {} ({left})", one.serial, time(one.expires_at))
             },
         );
-        let (waiting, stages) = detail
+        let (waiting, counted) = detail
             .status
             .as_ref()
             .map_or((0, None), |status| (status.waiting, status.stages));
@@ -299,37 +304,17 @@ impl DescribedNode<'_> {
             ("admin", info.admin.to_string()),
             ("enrolled", enrolled),
             ("certificate", certificate),
-            (
-                "cpu",
-                format!(
-                    "{} of {} free",
-                    info.free.cpu_milli, info.capacity.cpu_milli
-                ),
-            ),
-            (
-                "memory",
-                format!(
-                    "{} of {} free",
-                    info.free.memory_mib, info.capacity.memory_mib
-                ),
-            ),
-            (
-                "calls",
-                format!("{} of {} run, {waiting} wait", info.busy, info.slots),
-            ),
         ]);
-        if let Some(stages) = stages {
-            let text = format!(
-                "{} local, {} probe, {} global, {} refused",
-                stages.local, stages.probe, stages.global, stages.refused
-            );
-            all.extend(rows([("stages", text)]));
+        all.extend(free(&info.free, &info.capacity));
+        all.extend(rows([(
+            "calls",
+            format!("{} of {} run, {waiting} wait", info.busy, info.slots),
+        )]));
+        if counted.is_some() {
+            all.extend(rows([("stages", stages(counted))]));
         }
         let devices = detail.status.iter().flat_map(|status| &status.devices);
-        all.extend(devices.flat_map(|device| {
-            let what = format!("{}, {}", device.model, bar(device, BAR));
-            rows([("device", format!("{}  {what}", device.id))])
-        }));
+        all.extend(devices.flat_map(|one| rows([("device", device(one))])));
         all
     }
 

@@ -1,5 +1,6 @@
 //! The settings of each part of the embedded network: their own defaults, and what follows from the plan and the data directory.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use fdn_controller::settings::ClientLocation;
@@ -167,6 +168,12 @@ pub fn agent(node: &NodePlan, layout: &Layout, controller: &Url) -> fdn_edge_age
     settings.controller.url = controller.as_str().trim_end_matches('/').to_owned();
     settings.network.token_file = layout.network_token();
     settings.network.key_file = layout.network_key();
+    // Regions call each other's stages on this machine only; the port is whatever is free, and told to the others.
+    settings.workflows.enabled = true;
+    settings.workflows.plaintext = true;
+    settings.workflows.listen = SocketAddr::new(node.gateway.ip(), 0);
+    // And are as far from each other as their places say, not as loopback is.
+    settings.reports.links = 0;
     // All nodes share one machine's disk.
     settings.cache.size = ByteSize::from_mib(1024);
     // Six nodes of one machine must not each count its GPUs as theirs.

@@ -93,11 +93,27 @@ async fn lists_and_pages_come_from_the_controller() {
         "/v1/nodes" => Reply::json(&sample::nodes()),
         "/v1/apps/hello" => Reply::json(&sample::detail("hello")),
         "/v1/apps/hello/explain?client=203.0.113.7%2F32" => Reply::json(&sample::explanation()),
+        "/v1/dns/lookup?name=hello.fn.test&client=2001%3Adb8%3A%3A7%2F128&type=AAAA" => {
+            Reply::json(&sample::lookup())
+        }
+        "/v1/apps/hello/bindings" => Reply::json(&sample::bindings()),
+        "/v1/dns/txt" => Reply::json(&sample::txt()),
         other => Reply::problem(ErrorCode::NotFound, other),
     })
     .await;
     let home = Home::logged_in(&fake.url());
+    let of_v6 = ["dns", "lookup", "hello.fn.test", "--type", "AAAA"];
+    let of_v6 = [&of_v6[..], &["--client", "2001:db8::7", "-o", "name"]].concat();
     for (args, expected) in [
+        (of_v6, "127.0.3.1\n127.0.3.2\n"),
+        (
+            vec!["dns", "dump", "hello", "-o", "name"],
+            "203.0.113.0/24\n2001:db8:40::/48\n",
+        ),
+        (
+            vec!["dns", "txt", "list", "-o", "name"],
+            "_acme-challenge.hello.fn.test\nfn.test\n",
+        ),
         (vec!["list", "-o", "name"], "hello\nthumbnails\n"),
         (vec!["ls", "-o", "name"], "hello\nthumbnails\n"),
         (vec!["clusters", "-o", "name"], "eu-west\nus-east\n"),
@@ -115,6 +131,46 @@ async fn lists_and_pages_come_from_the_controller() {
             "{args:?}: {}",
             ran.err
         );
+    }
+}
+
+#[tokio::test]
+async fn text_records_are_set_added_and_removed() {
+    let fake = Fake::start(|request, _| match request.method {
+        Method::DELETE => Reply::Full(204, vec![], vec![]),
+        _ => Reply::json(&sample::txt()[0]),
+    })
+    .await;
+    let home = Home::logged_in(&fake.url());
+    let name = "_ACME-challenge.hello.fn.test.";
+    let times = ["--ttl", "30s", "--expires-in", "1h"];
+    let set = [&["dns", "txt", "set", name, "a", "b"][..], &times].concat();
+    let add = vec!["dns", "txt", "add", name, "--", "-c"];
+    let one = vec!["dns", "txt", "remove", name, "a b"];
+    let all = vec!["dns", "txt", "remove", name];
+    let path = "/v1/dns/txt/_acme-challenge.hello.fn.test";
+    for (index, (args, method, query, body)) in [
+        (
+            set,
+            Method::PUT,
+            "",
+            r#"{"values":["a","b"],"ttl":"30s","expires_in":"1h"}"#,
+        ),
+        (add, Method::POST, "", r#"{"value":"-c"}"#),
+        (one, Method::DELETE, "?value=a+b", ""),
+        (all, Method::DELETE, "", ""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let ran = home.fdn(&args).await;
+        assert_eq!(ran.exit, Exit::Ok, "{args:?}: {}", ran.err);
+        let requests = fake.requests();
+        let sent = &requests[index];
+        assert_eq!(sent.method, method);
+        // A query without anything in it may leave its mark.
+        assert_eq!(sent.path.trim_end_matches('?'), format!("{path}{query}"));
+        assert_eq!(String::from_utf8_lossy(&sent.body), body);
     }
 }
 

@@ -169,3 +169,29 @@ async fn what_is_wrong_with_a_file_is_found_before_anything_is_sent() {
     }
     assert_eq!(fake.requests().len(), 0);
 }
+
+#[tokio::test]
+async fn an_image_in_a_registry_is_named_instead_of_sent() {
+    let fake = Fake::start(|_, _| Reply::json(&sample::deployed("thumbs"))).await;
+    let home = Home::logged_in(&fake.url());
+    let image = format!("ghcr.io/acme/thumbs@sha256:{}", "0f".repeat(32));
+    let ran = home.fdn(&["deploy", "thumbs", &image, "--no-wait"]).await;
+    assert_eq!(ran.exit, Exit::Ok, "{ran:?}");
+    let upload = String::from_utf8_lossy(&fake.requests()[0].body).into_owned();
+    assert!(upload.contains(&image), "{upload}");
+    assert!(upload.contains("runtime = \"docker\""), "{upload}");
+    let other = home.file("fdn.toml", "memory = \"16MiB\"\n");
+    let refused: [(&[&str], &str); 2] = [
+        (
+            &[&image, "--manifest", &other],
+            "needs runtime = \"docker\"",
+        ),
+        (&["ghcr.io/acme/thumbs:latest"], "a tag can be moved"),
+    ];
+    for (args, expected) in refused {
+        let ran = home.fdn(&[&["deploy", "thumbs"], args].concat()).await;
+        assert_eq!(ran.exit, Exit::Usage, "{args:?}: {ran:?}");
+        assert!(ran.err.contains(expected), "{args:?}: {}", ran.err);
+    }
+    assert_eq!(fake.requests().len(), 1);
+}

@@ -1,5 +1,7 @@
 //! A whole network as a process: `fdn up`, deploy, invoke, explain, logs, rollback, delete, SIGTERM, and up again.
 
+mod records;
+
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -127,11 +129,16 @@ async fn the_whole_life_of_an_app_on_an_embedded_network() {
     let first_password = password(&block);
     deploy_and_call(&network);
     explained_and_bound(&network).await;
+    applied(&network);
+    parts_applied(&network);
+    records::applied(&network);
     logged(&network).await;
+    jobs(&network);
     let follower = network.follow("talking");
     let count = |process: &Process| process.log().matches("to stdout").count();
+    // Of a call and of a job.
     wait::until("the past lines", async || {
-        if count(&follower) == 1 {
+        if count(&follower) == 2 {
             Ok(())
         } else {
             Err(follower.log())
@@ -162,10 +169,10 @@ async fn the_whole_life_of_an_app_on_an_embedded_network() {
             .contains("again"),
         "what was deployed is served"
     );
-    // The follower has outlived the restart; the line of before is not repeated.
+    // The follower has outlived the restart; the lines of before are not repeated.
     network.ok(&["invoke", "talking"]);
     wait::until("the new line", async || {
-        if count(&follower) == 2 {
+        if count(&follower) == 3 {
             Ok(())
         } else {
             Err(follower.log())
@@ -175,6 +182,27 @@ async fn the_whole_life_of_an_app_on_an_embedded_network() {
     drop(follower);
     rolled_back_and_deleted(&network);
     process.stop(STOP).expect("SIGTERM ends it");
+}
+
+/// A job runs on the embedded network as on any other; a schedule is kept.
+fn jobs(network: &Network) {
+    let submitted = ["job", "submit", "hello", "--data", "a job", "-o", "name"];
+    let id = network.ok(&submitted).trim().to_owned();
+    let done = network.ok(&["job", "status", &id, "--wait", "--timeout", "120s"]);
+    assert!(done.contains("succeeded"), "{done}");
+    let answer = network.ok(&["job", "result", &id]);
+    assert!(answer.contains("a job"), "{answer}");
+    assert!(network.ok(&["job", "list", "hello"]).contains(&id));
+    assert_eq!(network.ok(&["job", "dead", "hello"]), "no dead letters\n");
+    assert_ne!(
+        network.fdn(&["job", "cancel", &id]).code,
+        Some(0),
+        "it has ended"
+    );
+    let cron = "0 3 1 1 *";
+    network.ok(&["schedule", "set", "hello", "yearly", cron, "-d", "x"]);
+    assert!(network.ok(&["schedule", "list", "hello"]).contains(cron));
+    network.ok(&["schedule", "remove", "hello", "yearly"]);
 }
 
 fn deploy_and_call(network: &Network) {
@@ -218,6 +246,141 @@ fn deploy_and_call(network: &Network) {
     );
 }
 
+/// Declared files are compared, made so, change nothing the second time, and what is no longer declared is taken away.
+fn applied(network: &Network) {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("tenant.yaml");
+    let path = file.display().to_string();
+    let component = components::hello("declared");
+    std::fs::write(folder.path().join("declared.wasm"), component).expect("written");
+    let app = "apps:\n  declared:\n    component: declared.wasm\n    policy:\n      concurrency: 7\n  flow:\n    workflow:\n      stages:\n        - name: only\n          function: declared\n";
+    let budget = "budgets:\n  all: { limit: \"100\" }\n";
+    std::fs::write(&file, format!("set: web\n{app}{budget}")).expect("written");
+    let names = |words: &[&str]| -> Vec<String> {
+        let words = [&["apply", "-f", &path, "-o", "name"], words].concat();
+        network.ok(&words).lines().map(str::to_owned).collect()
+    };
+    let all = ["app/declared", "app/flow", "policy/declared", "budget/all"];
+    assert_eq!(names(&["--dry-run"]), all, "what would be");
+    assert!(!network.ok(&["list", "-o", "name"]).contains("declared"));
+    assert_eq!(names(&[]), all, "what was done");
+    assert_eq!(names(&[]), [""; 0], "a second time nothing changes");
+    assert_eq!(names(&["--dry-run", "--prune"]), [""; 0]);
+    std::fs::write(&file, format!("set: web\n{}", app.replace('7', "8"))).expect("written");
+    let page = network.ok(&["apply", "-f", &path, "--dry-run"]);
+    for line in [
+        "- concurrency: 7",
+        "+ concurrency: 8",
+        "budget/all is no longer declared",
+    ] {
+        assert!(page.contains(line), "{line}: {page}");
+    }
+    assert_eq!(
+        names(&[]),
+        ["policy/declared"],
+        "without --prune the budget stays"
+    );
+    assert_eq!(names(&["--prune"]), ["budget/all"]);
+    assert!(
+        network
+            .ok(&["budget", "list", "-o", "name"])
+            .trim()
+            .is_empty()
+    );
+    std::fs::write(&file, "set: web\napps: {}\n").expect("written");
+    assert_eq!(names(&["--prune"]), ["app/flow", "app/declared"]);
+    std::fs::write(&file, "apps:\n  declared:\n    color: red\n").expect("written");
+    let Ran { code, err, .. } = network.fdn(&["apply", "-f", &path]);
+    assert_eq!(code, Some(2), "{err}");
+    assert!(
+        err.contains("tenant.yaml:3: apps.declared.color: "),
+        "{err}"
+    );
+    let plan = network.ok(&["plan", "hello", "--client", "203.0.113.0/24", "-o", "name"]);
+    assert_eq!(plan.trim(), "ap-south");
+}
+
+/// What belongs to an app is declared with it: made with it, changed when it changes, and taken away when it is no longer declared.
+fn parts_applied(network: &Network) {
+    let folder = tempfile::tempdir().expect("folder");
+    let write = |name: &str, text: &[u8]| {
+        std::fs::write(folder.path().join(name), text).expect("written");
+    };
+    let path = folder.path().join("tenant.yaml").display().to_string();
+    let run = |words: &[&str]| network.fdn(&[&["apply", "-f", &path], words].concat());
+    let names = |words: &[&str]| -> Vec<String> {
+        let ran = run(&[&["-o", "name"], words].concat());
+        assert_eq!(ran.code, Some(0), "{}\n{}", ran.out, ran.err);
+        ran.out.lines().map(str::to_owned).collect()
+    };
+    let app = "set: parts\napps:\n  parts:\n    component: parts.wasm\n";
+    let parts = "    secrets: { KEY: { file: key }, OTHER: { file: key } }\n    schedules: { yearly: { cron: '0 3 1 1 *', input: x } }\n    domains: [shop.example.org]\n    objective: { error_percent: 1 }\n    labels: { team: web }\n    version_labels: { commit: abc }\n";
+    write("parts.wasm", &components::hello("parts"));
+    write("fdn.toml", b"secrets = [\"KEY\"]\n");
+    write("key", b"5ecret\n");
+    write("tenant.yaml", format!("{app}{parts}").as_bytes());
+    let all = [
+        "app/parts",
+        "secret/parts/KEY",
+        "secret/parts/OTHER",
+        "objective/parts",
+        "labels/parts",
+        "version-labels/parts",
+        "schedule/parts/yearly",
+        "domain/parts/shop.example.org",
+    ];
+    assert_eq!(names(&["--dry-run"]), all, "what would be");
+    let made = run(&[]);
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    assert!(
+        made.err
+            .contains("fdn domain verify parts shop.example.org"),
+        "{}",
+        made.err
+    );
+    assert!(
+        !format!("{}{}", made.out, made.err).contains("5ecret"),
+        "{}",
+        made.out
+    );
+    for words in [&["--dry-run", "--prune"][..], &[]] {
+        assert_eq!(names(words), [""; 0], "nothing is left to do");
+    }
+    write("key", b"another");
+    let page = network.ok(&["apply", "-f", &path, "--dry-run"]);
+    assert!(page.contains("~ another value, from the file "), "{page}");
+    assert_eq!(names(&[]), ["secret/parts/KEY", "secret/parts/OTHER"]);
+    assert_eq!(names(&["--dry-run"]), [""; 0]);
+    // The labels are those of the new version as well.
+    write("parts.wasm", &components::hello("parts, better"));
+    assert_eq!(names(&[]), ["app/parts", "version-labels/parts"]);
+    assert_eq!(names(&["--dry-run"]), [""; 0]);
+
+    let bare = format!("{app}    objective: {{}}\n    labels: {{}}\n");
+    write("tenant.yaml", bare.as_bytes());
+    assert_eq!(names(&[]), ["objective/parts", "labels/parts"]);
+    let page = network.ok(&["apply", "-f", &path, "--dry-run"]);
+    for line in [
+        "schedule/parts/yearly is no longer declared; --prune",
+        "secret/parts/KEY is no longer declared; it stays",
+        "nothing to change",
+    ] {
+        assert!(page.contains(line), "{line}: {page}");
+    }
+    let gone = [
+        "secret/parts/OTHER",
+        "schedule/parts/yearly",
+        "domain/parts/shop.example.org",
+    ];
+    assert_eq!(names(&["--prune"]), gone);
+    assert_eq!(
+        network.ok(&["secret", "list", "parts", "-o", "name"]),
+        "KEY\n"
+    );
+    write("tenant.yaml", b"set: parts\napps: {}\n");
+    assert_eq!(names(&["--prune"]), ["app/parts"]);
+}
+
 /// Clients of the documentation's three networks are sent to three regions, and `explain` says the same as the call.
 async fn explained_and_bound(network: &Network) {
     for (client, cluster) in [
@@ -250,6 +413,13 @@ async fn explained_and_bound(network: &Network) {
         }
     })
     .await;
+    let dump = network.ok(&["dns", "dump", "hello", "-o", "name"]);
+    assert!(dump.lines().any(|line| line == "203.0.113.0/24"), "{dump}");
+    let lookup = ["dns", "lookup", "hello.fn.test", "--client", "203.0.113.7"];
+    let page = network.ok(&lookup);
+    for words in ["203.0.113.0/24 to ap-south", "ap-south", "2/2", "holds for"] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
     let page = network.ok(&["explain", "hello", "--client", "203.0.113.7"]);
     assert!(
         page.contains("for clients in 203.0.113.0/24") && page.lines().count() > 6,
@@ -270,6 +440,19 @@ async fn logged(network: &Network) {
             Ok(())
         } else {
             Err(lines)
+        }
+    })
+    .await;
+    // Of a job its own lines only, one of each kind, though the app was called before.
+    let submitted = ["job", "submit", "talking", "--data", "x", "-o", "name"];
+    let job = network.ok(&submitted).trim().to_owned();
+    network.ok(&["job", "status", &job, "--wait", "--timeout", "120s"]);
+    wait::until("the job's log lines", async || {
+        let lines = network.ok(&["job", "logs", &job]);
+        let count = |text: &str| lines.lines().filter(|line| line.contains(text)).count();
+        match (count("to stdout"), count("to stderr")) {
+            (1, 1) => Ok(()),
+            _ => Err(lines),
         }
     })
     .await;

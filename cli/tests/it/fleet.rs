@@ -152,9 +152,9 @@ async fn removing_says_what_stands_against_it() {
 async fn pages_come_from_their_own_operations() {
     let fake = Fake::start(|request, _| match request.path.as_str() {
         "/v1/clusters/eu-west" => Reply::json(&sample::cluster_detail()),
-        "/v1/nodes/eu-west-1" | "/v1/nodes/eu-west-1/uncordon" => {
-            Reply::json(&sample::node_detail())
-        }
+        "/v1/nodes/eu-west-1"
+        | "/v1/nodes/eu-west-1/uncordon"
+        | "/v1/nodes/eu-west-1/restore-device" => Reply::json(&sample::node_detail()),
         "/v1/clusters" => Reply::json(&sample::clusters()),
         "/v1/nodes" => Reply::json(&sample::nodes()),
         path => panic!("{path}"),
@@ -165,6 +165,7 @@ async fn pages_come_from_their_own_operations() {
         (["cluster", "describe", "eu-west"].as_slice(), "eu-west\n"),
         (&["node", "describe", "eu-west-1"], "eu-west-1\n"),
         (&["node", "uncordon", "eu-west-1"], "eu-west-1\n"),
+        (&["node", "restore", "eu-west-1", "GPU-1"], "eu-west-1\n"),
         (&["cluster", "list"], "eu-west\nus-east\n"),
         (&["node", "list"], "eu-west-1\neu-west-2\n"),
     ] {

@@ -1,17 +1,20 @@
 //! What each command prints in each format, as golden files.
 
+use fdn_cli::commands::bill::{Bill, Usage};
 use fdn_cli::commands::cluster::DescribedCluster;
 use fdn_cli::commands::deploy::Deployed;
 use fdn_cli::commands::describe::Described;
+use fdn_cli::commands::dns::LookedUp;
 use fdn_cli::commands::explain::Explained;
 use fdn_cli::commands::node::DescribedNode;
+use fdn_cli::commands::txt::Records;
 use fdn_cli::output::{Format, Listing, Report, render};
 use serde::Serialize;
 
 use crate::golden;
-use crate::support::sample;
+use crate::support::{bills, sample};
 
-fn check<R: Report + Serialize>(name: &str, report: &R) {
+pub(crate) fn check<R: Report + Serialize>(name: &str, report: &R) {
     for (format, suffix) in [
         (Format::Table, "table.txt"),
         (Format::Wide, "wide.txt"),
@@ -26,7 +29,7 @@ fn check<R: Report + Serialize>(name: &str, report: &R) {
     }
 }
 
-fn listing<T>(rows: &[T]) -> Listing<'_, T> {
+pub(crate) fn listing<T>(rows: &[T]) -> Listing<'_, T> {
     Listing {
         rows,
         nothing: "nothing",
@@ -43,6 +46,9 @@ fn lists_are_printed_as_reviewed() {
     check("clusters", &listing(&sample::clusters()));
     check("nodes", &listing(&sample::nodes()));
     check("join-tokens", &listing(&sample::join_tokens()));
+    check("prices", &listing(&bills::price_lists()));
+    check("budgets", &listing(&bills::budgets()));
+    check("alerts", &listing(&bills::budget_alerts()));
 }
 
 #[test]
@@ -65,7 +71,13 @@ fn pages_are_printed_as_reviewed() {
             now: sample::NOW,
         },
     );
+    check("bill", &Bill(&bills::statement()));
+    check("usage", &Usage(&bills::usage_view()));
     check("explain", &Explained(&sample::explanation()));
+    check("lookup", &LookedUp(&sample::lookup()));
+    check("bindings", &listing(&sample::bindings()));
+    check("txt", &listing(&sample::txt()));
+    check("txt-set", &Records(&sample::txt()[0]));
     check(
         "node",
         &DescribedNode {

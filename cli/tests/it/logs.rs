@@ -16,6 +16,7 @@ fn line(node: &str, at: u64, text: &str) -> String {
         node: sample::parse(node),
         instance: InstanceId::from_uuid(Uuid::from_u128(1)),
         request: "r".into(),
+        stage: None,
         stream: LogStream::Stdout,
         text: text.into(),
     };
@@ -52,6 +53,30 @@ async fn the_past_is_printed_and_the_command_ends() {
             line("eu-west-1", 1000, "one"),
             line("us-east-1", 2000, "two")
         )
+    );
+}
+
+#[tokio::test]
+async fn the_lines_of_a_job_are_printed() {
+    let fake = Fake::start(|_, _| {
+        let lines = vec![
+            line("eu-west-1", 1000, "one"),
+            line("us-east-1", 2000, "two"),
+        ];
+        Reply::Lines(lines, End::Well)
+    })
+    .await;
+    let home = Home::logged_in(&fake.url());
+    let job = "job_00000000000070008000000000000001";
+    let ran = home.fdn(&["job", "logs", job, "--tail", "7"]).await;
+    assert_eq!(ran.exit, Exit::Ok, "{ran:?}");
+    assert_eq!(
+        ran.out,
+        "1970-01-01T00:00:01.000Z eu-west-1 one\n1970-01-01T00:00:02.000Z us-east-1 two\n"
+    );
+    assert_eq!(
+        fake.requests()[0].path,
+        format!("/v1/jobs/{job}/logs?tail=7")
     );
 }
 

@@ -1,6 +1,8 @@
 //! Tests of the command line from outside: help and output as golden files, commands against a fake controller, the program with its
 //! exit codes, and a whole network as a process.
 
+mod account;
+mod billing;
 mod binary;
 mod commands;
 mod deploy;
@@ -11,6 +13,7 @@ mod golden;
 mod golden_output;
 mod help;
 mod invoke;
+mod jobs;
 mod logs;
 mod resolver;
 mod support;

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use fdn_cli::commands::dns::DsRecord;
 use fdn_cli::resolver::{ResolveError, Resolver};
 use fdn_core::HostName;
+use hickory_proto::dnssec::rdata::{CDS, DNSSECRData};
+use hickory_proto::dnssec::{Algorithm, DigestType};
 use hickory_proto::op::{Edns, Message, ResponseCode};
 use hickory_proto::rr::rdata::opt::{ClientSubnet, EdnsCode, EdnsOption};
 use hickory_proto::rr::rdata::{A, AAAA};
@@ -247,4 +250,37 @@ async fn the_zone_tells_its_authority() {
         .await
         .expect("SOA");
     assert_eq!((soa.serial, authoritative), (77, true));
+}
+
+#[tokio::test]
+async fn what_the_parent_is_to_hold_is_what_the_zone_says() {
+    let digest = [0xAB; 32];
+    let cds = CDS::new(
+        4711,
+        Some(Algorithm::ECDSAP256SHA256),
+        DigestType::SHA256,
+        digest.to_vec(),
+    );
+    let answered = cds.clone();
+    let server = serve(move |question, _, _| {
+        let mut reply = question.clone().into_response();
+        let asked = question.queries[0].clone();
+        if asked.query_type() == RecordType::CDS && asked.name().to_ascii() == "fn.test." {
+            let data = RData::DNSSEC(DNSSECRData::CDS(answered.clone()));
+            reply.add_answer(Record::from_rdata(asked.name().clone(), 3600, data));
+        }
+        Some(reply)
+    })
+    .await;
+    let zone: HostName = "fn.test".parse().expect("zone");
+    let found = Resolver::new(server).delegation(&zone).await;
+    let [found] = &found.expect("an answer")[..] else {
+        panic!("one record")
+    };
+    let record = DsRecord::of(&zone, found);
+    let line = format!("fn.test. IN DS 4711 13 2 {}", "AB".repeat(32));
+    assert_eq!(fdn_cli::output::Row::name(&record), line);
+    let unsigned: HostName = "fn.example".parse().expect("zone");
+    let found = Resolver::new(server).delegation(&unsigned).await;
+    assert_eq!(found.expect("an answer"), []);
 }

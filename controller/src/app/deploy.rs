@@ -1,43 +1,54 @@
 //! Deploying: a component becomes a new version of a function, and that version the current one of its app.
 //!
-//! The component is judged before anything is stored. Then the artifact is written, then the rows and the messages about them in one
-//! transaction; if that fails, an artifact that nobody else uses is removed again. The caller is answered after the commit.
+//! The component is judged before anything is stored. Then the artifact is claimed and written, then the rows and the messages about them in one
+//! transaction. If that fails, the artifact is one that nobody uses, and collected later ([`crate::store::artifact`]). The caller is answered
+//! after the commit.
 //!
 //! A deploy that brings what is current already (component, manifest, secrets) changes nothing, except that the artifact is written
 //! again, which heals a damaged one. Secrets that the manifest names and the upload does not bring are taken over from the current version.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fdn_core::api::{DeployResponse, ValidationStep};
+use fdn_core::label::Labels;
 use fdn_core::manifest::Manifest;
-use fdn_core::message::Sealed;
 use fdn_core::workflow::Workflow;
-use fdn_core::{AppName, Coded, HostName, Revision, SecretName, Timestamp, VersionNumber};
+use fdn_core::{
+    AppName, Coded, HostName, Revision, SecretName, TenantId, Timestamp, VersionNumber,
+};
 use fdn_service::secret::Secret;
 use sqlx::AnyConnection;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::{info, warn};
 
-use super::secrets;
+use super::actor::Actor;
+use super::precondition::Precondition;
+use super::rollout::deployed;
+use super::{label, repository, secrets, signing};
 
 use crate::Error;
-use crate::error::chain;
+use crate::artifacts::Object;
 use crate::reconcile::desired::{tell_dns, tell_nodes};
 use crate::reconcile::place::{Before, Placed, binding_rows, place};
 use crate::reconcile::profile;
 use crate::reconcile::write::plan_rows;
+use crate::settings::RepositorySettings;
 use crate::state::State;
 use crate::store::app::{AppRow, app_get, app_upsert};
+use crate::store::artifact::{artifact_claim, artifact_use};
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::binding::binding_upsert;
 use crate::store::in_transaction;
-use crate::store::plan::plan_replace;
+use crate::store::label::label_set;
+use crate::store::plan::plan_upsert;
 use crate::store::revision::revision_next;
-use crate::store::version::{
-    VersionRow, digest_in_use, function_version_next, version_get, version_insert,
-};
+use crate::store::version::{VersionRow, function_version_next, version_get, version_insert};
 use crate::upload::Component;
+use crate::upload::signature::{Signature, Signer};
+
+/// How often an artifact is claimed and written that was collected in between, which takes an upload longer than the grace time.
+const CLAIMS: u32 = 3;
 
 /// What a caller sends.
 pub struct Upload {
@@ -45,6 +56,10 @@ pub struct Upload {
     pub manifest: Option<String>,
     /// Values of secrets.
     pub secrets: BTreeMap<SecretName, Secret>,
+    /// Labels of the version; none, or those that a version has which is current already, if absent.
+    pub labels: Option<Labels>,
+    /// Who vouches for it.
+    pub signature: Option<Signature>,
     /// The component.
     pub component: Component,
     /// Its place among the uploads that are handled at the same time.
@@ -60,11 +75,16 @@ struct Current {
 
 /// What is to become current.
 struct Candidate {
+    /// The secrets whose values are to be kept: those that were sent, and those that lie elsewhere than in the vault.
+    fresh: BTreeSet<SecretName>,
+    tenant: TenantId,
     app: AppName,
     host: HostName,
     manifest: Manifest,
     secrets: BTreeMap<SecretName, Secret>,
     component: Component,
+    labels: Option<Labels>,
+    signer: Option<Signer>,
 }
 
 /// Deploys a component as an app of its own. Once begun it goes on to its end, even if the caller no longer waits: artifacts and rows have no
@@ -74,11 +94,13 @@ struct Candidate {
 /// When manifest or component are refused, or a store fails. Nothing is stored then.
 pub async fn deploy(
     state: Arc<State>,
-    actor: String,
+    actor: Actor,
+    tenant: TenantId,
     app: AppName,
     upload: Upload,
 ) -> Result<DeployResponse, Error> {
-    let deploying = tokio::spawn(async move { deploy_counted(&state, &actor, app, upload).await });
+    let deploying =
+        tokio::spawn(async move { deploy_counted(&state, &actor, tenant, app, upload).await });
     deploying
         .await
         .map_err(|e| Error::Internal(format!("deploying broke: {e}")))?
@@ -86,11 +108,12 @@ pub async fn deploy(
 
 async fn deploy_counted(
     state: &State,
-    actor: &str,
+    actor: &Actor,
+    tenant: TenantId,
     app: AppName,
     upload: Upload,
 ) -> Result<DeployResponse, Error> {
-    let outcome = deploy_inner(state, actor, app, upload).await;
+    let outcome = deploy_inner(state, actor, tenant, app, upload).await;
     let result = match &outcome {
         Ok(response) if response.unchanged => "unchanged",
         Ok(_) => "accepted",
@@ -102,7 +125,8 @@ async fn deploy_counted(
 
 async fn deploy_inner(
     state: &State,
-    actor: &str,
+    actor: &Actor,
+    tenant: TenantId,
     app: AppName,
     upload: Upload,
 ) -> Result<DeployResponse, Error> {
@@ -111,10 +135,26 @@ async fn deploy_inner(
         upload.manifest.as_deref().unwrap_or_default(),
         &state.settings.bounds,
     )?;
-    let current = current(state, &app).await?;
+    let current = current(state, tenant, &app).await?;
+    if current
+        .as_ref()
+        .is_some_and(|current| current.app.definition.is_some())
+    {
+        return Err(Error::Conflict(format!(
+            "app {app} is a workflow; give the function another name, or delete the app first"
+        )));
+    }
     let kept = current.as_ref().map(|current| &current.secrets);
+    let old = current
+        .iter()
+        .flat_map(|current| current.version.secrets.keys());
+    let fresh = upload.secrets.keys().chain(old).cloned().collect();
     let secrets = secrets::values(&manifest, upload.secrets, kept)?;
-    let candidate = Candidate {
+    let mut candidate = Candidate {
+        fresh,
+        labels: upload.labels,
+        signer: None,
+        tenant,
         app,
         host,
         manifest,
@@ -123,44 +163,65 @@ async fn deploy_inner(
     };
     if current.is_some_and(|current| candidate.equals(&current)) {
         let _alone = state.changes.lock().await;
-        if let Some(response) = unchanged(state, &candidate).await? {
+        if let Some(response) = unchanged(state, actor, &candidate).await? {
             return Ok(response);
         }
     }
-    let steps = state
-        .uploads
-        .judge(
-            &candidate.component,
-            &candidate.manifest,
-            &candidate.secrets,
-        )
-        .await?;
+    let steps = judge(state, &mut candidate, upload.signature).await?;
     let _alone = state.changes.lock().await;
     // Somebody may have sent the same meanwhile.
-    if let Some(response) = unchanged(state, &candidate).await? {
+    if let Some(response) = unchanged(state, actor, &candidate).await? {
         return Ok(response);
     }
     store(state, actor, &candidate, steps).await
+}
+
+/// Every check, the cheap ones first; what each found.
+async fn judge(
+    state: &State,
+    candidate: &mut Candidate,
+    signature: Option<Signature>,
+) -> Result<Vec<ValidationStep>, Error> {
+    let Candidate {
+        tenant,
+        manifest,
+        secrets,
+        component,
+        ..
+    } = &*candidate;
+    // Nothing is compiled that has no room, or is by nobody who may upload.
+    let settings = &state.settings.repository;
+    let mut connection = state.store.read().await?;
+    repository::admit(&mut connection, settings, *tenant, component.size()).await?;
+    drop(connection);
+    let (signer, first) = signing::judge(state, *tenant, manifest, component, signature).await?;
+    let mut steps = vec![first];
+    steps.extend(state.uploads.judge(component, manifest, secrets).await?);
+    candidate.signer = signer;
+    Ok(steps)
 }
 
 impl Candidate {
     fn equals(&self, current: &Current) -> bool {
         self.component.digest() == current.version.digest
             && self.manifest == current.version.manifest
-            && self.secrets == current.secrets
+            && self
+                .secrets
+                .iter()
+                .all(|(name, value)| current.secrets.get(name) == Some(value))
     }
 }
 
-async fn current(state: &State, app: &AppName) -> Result<Option<Current>, Error> {
+async fn current(state: &State, tenant: TenantId, app: &AppName) -> Result<Option<Current>, Error> {
     let mut connection = state.store.read().await?;
-    let Some(app) = app_get(&mut connection, app).await? else {
+    let Some(app) = own(app_get(&mut connection, app).await?, tenant)? else {
         return Ok(None);
     };
-    let Some(version) = version_get(&mut connection, &app.name.clone().into(), app.version).await?
-    else {
+    let function = app.name.clone().into();
+    let Some(version) = version_get(&mut connection, tenant, &function, app.version).await? else {
         return Ok(None);
     };
-    let secrets = secrets::open(&state.key, &app.name, &version.secrets)?;
+    let secrets = secrets::current(state, &mut connection, &version).await?;
     Ok(Some(Current {
         app,
         version,
@@ -168,18 +229,34 @@ async fn current(state: &State, app: &AppName) -> Result<Option<Current>, Error>
     }))
 }
 
+/// The app, unless another tenant has one of this name: host names are unique in the network.
+fn own(app: Option<AppRow>, tenant: TenantId) -> Result<Option<AppRow>, Error> {
+    match app {
+        Some(app) if app.tenant != tenant => Err(Error::name_taken(&app.name)),
+        app => Ok(app),
+    }
+}
+
 /// The answer if the candidate is what is current; its artifact is written again.
-async fn unchanged(state: &State, candidate: &Candidate) -> Result<Option<DeployResponse>, Error> {
-    let Some(current) = current(state, &candidate.app)
+async fn unchanged(
+    state: &State,
+    actor: &Actor,
+    candidate: &Candidate,
+) -> Result<Option<DeployResponse>, Error> {
+    let Some(current) = current(state, candidate.tenant, &candidate.app)
         .await?
         .filter(|current| candidate.equals(current))
     else {
         return Ok(None);
     };
-    state
-        .artifacts
-        .put(&candidate.component.digest(), candidate.component.path())
-        .await?;
+    claim_and_put(state, &candidate.component).await?;
+    if let Some(labels) = &candidate.labels {
+        let (which, version) = (
+            (candidate.tenant, &candidate.app),
+            Some(current.app.version),
+        );
+        label::set(state, actor, which, version, (labels, &Precondition::None)).await?;
+    }
     Ok(Some(response(
         candidate,
         current.app.version,
@@ -208,50 +285,75 @@ fn response(
     }
 }
 
+/// Says that the artifact is about to be used, and writes it.
+async fn claim_and_put(state: &State, component: &Component) -> Result<Object, Error> {
+    let fresh = uuid::Uuid::now_v7().simple().to_string();
+    let (digest, size) = (component.digest(), component.size());
+    let object: Object = in_transaction!(state.store, tx => {
+        Ok::<_, Error>(artifact_claim(&mut tx, &digest, size, &fresh, fdn_service::now()).await?)
+    })?;
+    state.artifacts.put(&object, component.path()).await?;
+    Ok(object)
+}
+
 /// Writes artifact and rows.
 async fn store(
     state: &State,
-    actor: &str,
+    actor: &Actor,
     candidate: &Candidate,
     steps: Vec<ValidationStep>,
 ) -> Result<DeployResponse, Error> {
+    for _ in 0..CLAIMS {
+        let object = claim_and_put(state, &candidate.component).await?;
+        let Some(row) = write(state, actor, candidate, &object, &steps).await? else {
+            warn!(digest = %object.digest, "an artifact was collected while it was uploaded; it is written again");
+            continue;
+        };
+        state.outbox_wake.notify_one();
+        state.planner_wake.notify_one();
+        info!(app = %row.name, version = %row.version, revision = %row.revision, %actor, "deployed");
+        return Ok(response(candidate, row.version, row.revision, false, steps));
+    }
+    Err(Error::Internal(format!(
+        "artifact {} was collected {CLAIMS} times while it was uploaded",
+        candidate.component.digest()
+    )))
+}
+
+/// Writes the rows; `None` if the artifact was collected since it was claimed.
+async fn write(
+    state: &State,
+    actor: &Actor,
+    candidate: &Candidate,
+    object: &Object,
+    steps: &[ValidationStep],
+) -> Result<Option<AppRow>, Error> {
     let now = fdn_service::now();
-    let digest = candidate.component.digest();
-    let sealed = secrets::seal(&state.key, &candidate.app, &candidate.secrets)?;
-    state
-        .artifacts
-        .put(&digest, candidate.component.path())
-        .await?;
     let workflow = |version| Workflow::single(candidate.app.clone().into(), version);
     // The first plan needs the shape of the workflow only; its version is known inside the transaction.
-    let placed = first_plan(state, candidate, &workflow(VersionNumber::FIRST), now);
-    let ttl = state.ttl_s();
-    let written: Result<AppRow, Error> = in_transaction!(state.store, tx => {
+    let placed = first_plan(state, candidate, &workflow(VersionNumber::FIRST), now)?;
+    let (ttl, settings) = (state.ttl_s(), &state.settings.repository);
+    in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
-        let version = version_write(&mut tx, candidate, &sealed, actor, now).await?;
-        let change = Change { candidate, workflow: workflow(version), version, placed: &placed, revision, now };
-        let row = app_write(&mut tx, change, ttl).await?;
-        audit_insert(&mut tx, &audit(actor, "deploy", &candidate.app, row.previous, Some(version), now)).await?;
-        Ok(row)
-    });
-    let row = match written {
-        Ok(row) => row,
-        Err(error) => {
-            discard(state, candidate).await;
-            return Err(error);
+        if !artifact_use(&mut tx, object, fdn_service::now()).await? {
+            return Ok(None);
         }
-    };
-    state.outbox_wake.notify_one();
-    state.planner_wake.notify_one();
-    info!(app = %row.name, version = %row.version, revision = %row.revision, actor, "deployed");
-    Ok(response(candidate, row.version, row.revision, false, steps))
+        let new = NewVersion { candidate, steps, by: actor, now };
+        let version = version_write(&mut tx, settings, new).await?;
+        secrets_write(state, &mut tx, candidate, (actor, revision, now)).await?;
+        let change = Change { candidate, workflow: workflow(version), version, placed: &placed, actor, revision, now };
+        let row = app_write(&mut tx, change, ttl).await?;
+        let entry = audit(actor, "deploy", &row, row.previous, Some(version), now);
+        audit_insert(&mut tx, &entry).await?;
+        Ok::<_, Error>(Some(row))
+    })
 }
 
 /// The entry of the audit log for a change of the current version.
 pub(super) fn audit(
-    actor: &str,
+    actor: &Actor,
     action: &'static str,
-    app: &AppName,
+    app: &AppRow,
     before: Option<VersionNumber>,
     after: Option<VersionNumber>,
     now: Timestamp,
@@ -261,42 +363,83 @@ pub(super) fn audit(
     };
     AuditEntry {
         at: now,
-        actor: actor.to_owned(),
+        actor: actor.clone(),
+        tenant: Some(app.tenant),
         action,
-        subject: format!("app/{app}"),
+        subject: format!("app/{}", app.name),
         before: state(before),
         after: state(after),
     }
 }
 
 /// Where clients of a new app will be sent, so that nodes are told at once where it matters.
-fn first_plan(state: &State, candidate: &Candidate, workflow: &Workflow, now: Timestamp) -> Placed {
+fn first_plan(
+    state: &State,
+    candidate: &Candidate,
+    workflow: &Workflow,
+    now: Timestamp,
+) -> Result<Placed, Error> {
     let world = state.world(now);
     let profiles = world.profiles(&candidate.app, workflow, |_| profile(&candidate.manifest));
     let limit = state.settings.planner.bindings_per_app as usize;
-    place(&world, workflow, &profiles, &Before::default(), [], limit)
+    let placed = place(&world, workflow, &profiles, &Before::default(), [], limit)?;
+    Ok(placed)
+}
+
+/// Keeps the values that came with a version. A new value reaches whatever else runs the function, too.
+async fn secrets_write(
+    state: &State,
+    connection: &mut AnyConnection,
+    candidate: &Candidate,
+    (actor, revision, now): (&Actor, Revision, Timestamp),
+) -> Result<(), Error> {
+    let function = candidate.app.clone().into();
+    let mut values = candidate.secrets.clone();
+    values.retain(|name, _| candidate.fresh.contains(name));
+    if values.is_empty() {
+        return Ok(());
+    }
+    let of = (candidate.tenant, &function);
+    secrets::write(state, &mut *connection, of, &values, (actor, revision, now)).await?;
+    secrets::push_users(connection, of, Some(&candidate.app), (revision, now)).await
+}
+
+/// A version that is written.
+#[derive(Clone, Copy)]
+struct NewVersion<'a> {
+    candidate: &'a Candidate,
+    steps: &'a [ValidationStep],
+    by: &'a Actor,
+    now: Timestamp,
 }
 
 async fn version_write(
     connection: &mut AnyConnection,
-    candidate: &Candidate,
-    sealed: &BTreeMap<SecretName, Sealed>,
-    actor: &str,
-    now: Timestamp,
+    settings: &RepositorySettings,
+    new: NewVersion<'_>,
 ) -> Result<VersionNumber, Error> {
+    let NewVersion { candidate, now, .. } = new;
+    let (tenant, size) = (candidate.tenant, candidate.component.size());
+    repository::admit(&mut *connection, settings, tenant, size).await?;
+    signing::admit(&mut *connection, tenant, candidate.signer.as_ref()).await?;
     let function = candidate.app.clone().into();
-    let number = function_version_next(connection, &function, now).await?;
+    let number = function_version_next(connection, tenant, &function, now).await?;
     let row = VersionRow {
+        tenant,
         function,
         number,
         digest: candidate.component.digest(),
-        size: candidate.component.size(),
+        size,
         manifest: candidate.manifest.clone(),
-        secrets: sealed.clone(),
+        secrets: BTreeMap::new(),
         created_at: now,
-        created_by: actor.to_owned(),
+        created_by: new.by.to_string(),
+        validation: new.steps.to_vec(),
     };
     version_insert(connection, &row).await?;
+    if let Some(labels) = &candidate.labels {
+        label_set(connection, tenant, &row.function, Some(number), labels).await?;
+    }
     Ok(number)
 }
 
@@ -306,6 +449,7 @@ struct Change<'a> {
     workflow: Workflow,
     version: VersionNumber,
     placed: &'a Placed,
+    actor: &'a Actor,
     revision: Revision,
     now: Timestamp,
 }
@@ -320,62 +464,73 @@ async fn app_write(
         workflow,
         version,
         placed,
+        actor,
         revision,
         now,
     } = change;
-    if let Some(old) = app_get(connection, &candidate.app).await? {
-        let row = AppRow {
-            workflow,
-            version,
-            previous: Some(old.version),
-            revision,
-            deployed_at: now,
-            ..old
-        };
-        app_upsert(connection, &row).await?;
-        tell_nodes(connection, &row, now).await?;
-        return Ok(row);
+    if let Some(old) = own(app_get(connection, &candidate.app).await?, candidate.tenant)? {
+        let by = (actor, revision, now);
+        return supersede(connection, old, workflow, version, by).await;
     }
     let row = AppRow {
         name: candidate.app.clone(),
+        tenant: candidate.tenant,
         host: candidate.host.clone(),
         workflow,
+        definition: None,
         version,
         previous: None,
         primaries: placed.primaries(),
         revision,
         bindings_revision: revision,
         deployed_at: now,
+        ttl: None,
     };
-    app_upsert(connection, &row).await?;
-    plan_replace(
-        connection,
-        &row.name,
-        &plan_rows(&row.name, placed, revision, now)?,
-    )
-    .await?;
+    first_write(connection, &row, placed, ttl_s, now).await?;
+    Ok(row)
+}
+
+/// Makes another version current and tells nodes. An app with an objective keeps the version before ready until that has held.
+pub(super) async fn supersede(
+    connection: &mut AnyConnection,
+    old: AppRow,
+    workflow: Workflow,
+    version: VersionNumber,
+    (actor, revision, now): (&Actor, Revision, Timestamp),
+) -> Result<AppRow, Error> {
+    let by = (actor.name.as_str(), revision, now);
+    deployed(&mut *connection, &old, version, by).await?;
+    let row = AppRow {
+        workflow,
+        version,
+        previous: Some(old.version),
+        revision,
+        deployed_at: now,
+        ..old
+    };
+    app_upsert(&mut *connection, &row).await?;
+    tell_nodes(connection, &row, now).await?;
+    Ok(row)
+}
+
+/// Writes a new app with its first plan, and tells everybody.
+pub(super) async fn first_write(
+    connection: &mut AnyConnection,
+    row: &AppRow,
+    placed: &Placed,
+    ttl_s: u32,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let revision = row.revision;
+    app_upsert(connection, row).await?;
+    for plan in plan_rows(&row.name, placed, revision, now)? {
+        plan_upsert(connection, &plan).await?;
+    }
     let bindings = binding_rows(&row.name, &Before::default(), placed, revision);
     for binding in &bindings {
         binding_upsert(connection, binding).await?;
     }
-    tell_nodes(connection, &row, now).await?;
-    tell_dns(connection, &row, &bindings, ttl_s, now).await?;
-    Ok(row)
-}
-
-/// Removes the artifact of a deploy that failed, if no version uses it.
-async fn discard(state: &State, candidate: &Candidate) {
-    let digest = candidate.component.digest();
-    if let Err(error) = artifact_release(state, digest).await {
-        warn!(%digest, error = chain(&error), "an artifact that nobody uses stays in the artifact store");
-    }
-}
-
-/// Removes an artifact if no version uses it.
-pub(super) async fn artifact_release(state: &State, digest: fdn_core::Digest) -> Result<(), Error> {
-    let mut connection = state.store.read().await?;
-    if !digest_in_use(&mut connection, &digest).await? {
-        state.artifacts.delete(&digest).await?;
-    }
+    tell_nodes(connection, row, now).await?;
+    tell_dns(connection, row, &bindings, ttl_s, now).await?;
     Ok(())
 }

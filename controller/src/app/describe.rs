@@ -7,15 +7,21 @@ use fdn_core::api::{
     VersionInfo,
 };
 use fdn_core::fleet::NodeState;
+use fdn_core::label::Labels;
 use fdn_core::message::{AppObserved, AppPhase};
-use fdn_core::{AppName, ClusterId, Resources, Revision, Timestamp};
+use fdn_core::rollout::BadMark;
+use fdn_core::{AppName, ClusterId, FunctionName, Resources, Revision, TenantId, Timestamp};
 
+use super::rollout::shown;
 use crate::Error;
 use crate::reconcile::live::{Live, Seen};
 use crate::state::{State, lock};
 use crate::store::StoreError;
-use crate::store::app::{AppRow, app_get, app_list};
+use crate::store::app::{AppFilter, AppRow, app_get, app_page};
 use crate::store::binding::{BindingRow, binding_list};
+use crate::store::label::{label_list, label_list_current};
+use crate::store::policy::gateway_get;
+use crate::store::rollout::bad_version_list;
 use crate::store::version::{VersionRow, version_get, version_list, version_list_current};
 
 /// What a client must know of the network.
@@ -92,14 +98,22 @@ pub(super) fn clusters_of(live: &Live, now: Timestamp) -> Vec<ClusterInfo> {
     infos.into_values().collect()
 }
 
-/// All apps, by name.
+/// Apps by name, beginning after `after`, at most `limit`.
 ///
 /// # Errors
 /// When the store fails.
-pub async fn apps(state: &State) -> Result<Vec<AppSummary>, Error> {
+pub async fn apps(
+    state: &State,
+    filter: &AppFilter,
+    after: &str,
+    limit: u32,
+) -> Result<Vec<AppSummary>, Error> {
     let mut tx = state.store.snapshot().await?;
-    let apps = app_list(&mut tx).await?;
+    let apps = app_page(&mut tx, filter, after, limit).await?;
     let versions = version_list_current(&mut tx).await?;
+    let ends = apps.first().zip(apps.last());
+    let (first, last) = ends.map_or(("", ""), |(a, b)| (a.name.as_str(), b.name.as_str()));
+    let mut labels = label_list_current(&mut tx, first, last).await?;
     tx.commit().await.map_err(StoreError::from)?;
     let current: BTreeMap<&str, &VersionRow> =
         versions.iter().map(|v| (v.function.as_str(), v)).collect();
@@ -108,7 +122,9 @@ pub async fn apps(state: &State) -> Result<Vec<AppSummary>, Error> {
     apps.iter()
         .map(|app| {
             let version = current.get(app.name.as_str()).copied();
-            summary(app, version.ok_or_else(|| no_version(app))?, &live, now)
+            let version = version.ok_or_else(|| no_version(app))?;
+            let labels = labels.remove(app.name.as_str()).unwrap_or_default();
+            summary(app, version, labels, (&live, now))
         })
         .collect()
 }
@@ -123,9 +139,36 @@ fn no_version(app: &AppRow) -> StoreError {
 fn summary(
     app: &AppRow,
     version: &VersionRow,
-    live: &Live,
-    now: Timestamp,
+    labels: Labels,
+    (live, now): (&Live, Timestamp),
 ) -> Result<AppSummary, Error> {
+    let (ready, total) = readiness(app, live, now);
+    Ok(AppSummary {
+        app: app.name.clone(),
+        tenant: app.tenant,
+        host: app.host.clone(),
+        version: app.version,
+        digest: version.digest,
+        revision: app.revision,
+        deployed_at: app.deployed_at,
+        nodes_ready: ready,
+        nodes_total: total,
+        labels,
+        functions: functions_of(app),
+    })
+}
+
+/// What the stages of a workflow run.
+fn functions_of(app: &AppRow) -> Vec<FunctionName> {
+    let stages = app.workflow.stages().iter();
+    match app.definition {
+        Some(_) => stages.map(|stage| stage.function.clone()).collect(),
+        None => Vec::new(),
+    }
+}
+
+/// Living nodes that serve the current revision of an app, and all living nodes.
+pub(super) fn readiness(app: &AppRow, live: &Live, now: Timestamp) -> (u32, u32) {
     let observed = live
         .alive(now)
         .map(|seen| seen.status.apps.iter().find(|o| o.app == app.name));
@@ -134,16 +177,7 @@ fn summary(
         total += 1;
         ready += u32::from(observed.is_some_and(|o| serves(o, app.revision)));
     }
-    Ok(AppSummary {
-        app: app.name.clone(),
-        host: app.host.clone(),
-        version: app.version,
-        digest: version.digest,
-        revision: app.revision,
-        deployed_at: app.deployed_at,
-        nodes_ready: ready,
-        nodes_total: total,
-    })
+    (ready, total)
 }
 
 fn serves(observed: &AppObserved, revision: Revision) -> bool {
@@ -154,17 +188,22 @@ fn serves(observed: &AppObserved, revision: Revision) -> bool {
 ///
 /// # Errors
 /// When there is none of this name or the store fails.
-pub async fn app(state: &State, name: &AppName) -> Result<AppDetail, Error> {
+pub async fn app(state: &State, tenant: TenantId, name: &AppName) -> Result<AppDetail, Error> {
     let mut tx = state.store.snapshot().await?;
     let app = app_get(&mut tx, name)
         .await?
+        .filter(|app| app.tenant == tenant)
         .ok_or_else(|| Error::no_app(name))?;
     let function = name.clone().into();
-    let current = version_get(&mut tx, &function, app.version)
+    let current = version_get(&mut tx, tenant, &function, app.version)
         .await?
         .ok_or_else(|| no_version(&app))?;
-    let versions = version_list(&mut tx, &function).await?;
+    let versions = version_list(&mut tx, tenant, &function).await?;
     let bindings = binding_list(&mut tx, name).await?;
+    let gateway = gateway_get(&mut tx, name).await?;
+    let rollout = shown(&mut tx, name).await?;
+    let mut bad = bad_version_list(&mut tx, tenant, &function).await?;
+    let mut labels = label_list(&mut tx, tenant, &function).await?;
     tx.commit().await.map_err(StoreError::from)?;
     let now = fdn_service::now();
     let live = lock(&state.live);
@@ -176,22 +215,37 @@ pub async fn app(state: &State, name: &AppName) -> Result<AppDetail, Error> {
             observed: seen.status.apps.iter().find(|o| o.app == *name).cloned(),
         })
         .collect();
+    let own = labels.remove(&None).unwrap_or_default();
+    let shown = labels.get(&Some(app.version)).cloned().unwrap_or_default();
     Ok(AppDetail {
-        summary: summary(&app, &current, &live, now)?,
+        summary: summary(&app, &current, own.overlaid(&shown), (&live, now))?,
         workflow: app.workflow,
-        versions: versions.into_iter().map(version_info).collect(),
+        versions: versions
+            .into_iter()
+            .map(|row| {
+                let bad = bad.remove(&row.number);
+                let labels = labels.remove(&Some(row.number)).unwrap_or_default();
+                version_info(row, bad, labels)
+            })
+            .collect(),
+        traffic: gateway.traffic,
+        rollout,
+        domains: gateway.hosts,
         bindings: bindings.iter().map(binding_info).collect(),
         nodes,
     })
 }
 
-fn version_info(row: VersionRow) -> VersionInfo {
+fn version_info(row: VersionRow, bad: Option<BadMark>, labels: Labels) -> VersionInfo {
     VersionInfo {
         version: row.number,
         digest: row.digest,
         size: row.size,
         created_at: row.created_at,
         manifest: row.manifest,
+        bad,
+        labels,
+        validation: row.validation,
     }
 }
 
@@ -244,6 +298,9 @@ mod tests {
             execution_mean: Millis::ZERO,
             instances: 0,
             degraded: None,
+            versions: Vec::new(),
+            stages: Vec::new(),
+            figures: None,
         };
         assert!(serves(&observed(5, AppPhase::Ready), Revision(5)));
         assert!(!serves(&observed(4, AppPhase::Ready), Revision(5)));

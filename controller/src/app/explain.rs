@@ -2,19 +2,21 @@
 
 use std::net::IpAddr;
 
-use fdn_core::api::Explanation;
-use fdn_core::{AppName, ClientPrefix};
+use fdn_core::api::{Explanation, StagePlace, StoredPlan};
+use fdn_core::workflow::{Stage, Workflow};
+use fdn_core::{AppName, ClientPrefix, ClusterId, StageName, TenantId, Timestamp};
 
 use super::describe::binding_info;
 use crate::Error;
 use crate::reconcile::desired::versions_of;
 use crate::reconcile::expected;
-use crate::reconcile::place::Before;
-use crate::state::State;
+use crate::reconcile::place::{Before, PlanExplanation};
+use crate::reconcile::world::Presence;
+use crate::state::{State, lock};
 use crate::store::StoreError;
 use crate::store::app::app_get;
 use crate::store::binding::{BindingRow, binding_list};
-use crate::store::plan::plan_list;
+use crate::store::plan::{PlanRow, plan_explanation, plan_list_of};
 
 /// Explains an app's placement for `client`.
 ///
@@ -22,48 +24,99 @@ use crate::store::plan::plan_list;
 /// When there is no such app or the store fails. That no cluster can take the app is no error but the explanation.
 pub async fn explain(
     state: &State,
+    tenant: TenantId,
     name: &AppName,
     client: ClientPrefix,
 ) -> Result<Explanation, Error> {
     let mut tx = state.store.snapshot().await?;
     let app = app_get(&mut tx, name)
         .await?
+        .filter(|app| app.tenant == tenant)
         .ok_or_else(|| Error::no_app(name))?;
     let versions = versions_of(&mut tx, &app).await?;
     let bindings = binding_list(&mut tx, name).await?;
-    let plans: Vec<_> = plan_list(&mut tx)
-        .await?
-        .into_iter()
-        .filter(|plan| plan.app == *name)
-        .collect();
+    let plans = plan_list_of(&mut tx, name).await?;
+    let bound = longest(&bindings, client);
+    let plan = match bound.and_then(|bound| plans.iter().find(|plan| plan.group == bound.group)) {
+        Some(row) => stored(row, plan_explanation(&mut tx, name, &row.group).await?)?,
+        None => None,
+    };
     tx.commit().await.map_err(StoreError::from)?;
 
-    let world = state.world(fdn_service::now());
+    let now = fdn_service::now();
+    let world = state.world(now);
+    let is_called = lock(&state.live).rate(name, now) > 0.0;
     let profiles = world.profiles(name, &app.workflow, |stage| expected(stage, &versions));
-    let bound = longest(&bindings, client);
     let previous = bound
         .and_then(|binding| Before::new(&plans, &bindings).stages(&app.workflow, binding.prefix));
     let view = world.view(client).estimates;
-    let explanation = |chosen, reason, candidates| Explanation {
+    let workflow = world.learned(name, &app.workflow);
+    let explanation = |chosen, reason, candidates, stages| Explanation {
         app: name.clone(),
         client,
         chosen,
         reason,
         bound: bound.map(binding_info),
         candidates,
+        stages,
+        plan: plan.clone(),
     };
-    match world.steer(&app.workflow, &profiles, &view, previous.as_deref()) {
+    let runs = |stage: &StageName, cluster: &ClusterId| {
+        let mut plans = plans.iter();
+        plans.any(|plan| plan.stages.get(stage) == Some(cluster))
+    };
+    let presence = Presence {
+        runs: &runs,
+        is_called,
+    };
+    match world.steer(&workflow, &profiles, &view, previous.as_deref(), &presence) {
         Ok(steering) => Ok(explanation(
             Some(steering.entry),
             steering.reason,
             steering.candidates,
+            app.definition
+                .as_ref()
+                .map(|_| stage_places(&workflow, &steering.stages))
+                .unwrap_or_default(),
         )),
         Err(fdn_scheduling::Error::Infeasible(why)) => {
             let rows = world.excluded_rows(&view, &why);
-            Ok(explanation(None, why.to_string(), rows))
+            Ok(explanation(None, why.to_string(), rows, Vec::new()))
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// A plan as it was explained when it was made.
+fn stored(
+    row: &PlanRow,
+    kept: Option<(String, Timestamp)>,
+) -> Result<Option<StoredPlan>, StoreError> {
+    let Some((text, _)) = kept else {
+        return Ok(None);
+    };
+    let said: PlanExplanation =
+        serde_json::from_str(&text).map_err(|e| StoreError::corrupt("plans.explanation", e))?;
+    Ok(Some(StoredPlan {
+        group: row.group.clone(),
+        revision: row.revision,
+        planned_at: row.planned_at,
+        reason: said.reason,
+        candidates: said.candidates,
+        stages: row.stages.clone(),
+    }))
+}
+
+/// Where each stage runs.
+fn stage_places(workflow: &Workflow, clusters: &[ClusterId]) -> Vec<StagePlace> {
+    let stages = workflow.stages().iter().zip(clusters);
+    let place = |(stage, cluster): (&Stage, &ClusterId)| StagePlace {
+        stage: stage.name.clone(),
+        function: stage.function.clone(),
+        version: stage.version,
+        cluster: cluster.clone(),
+    };
+    stages.map(place).collect()
 }
 
 /// The binding that holds for a client: the one with the longest prefix.

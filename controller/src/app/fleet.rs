@@ -11,6 +11,7 @@ use fdn_core::{ClusterId, NodeId, Resources, Timestamp};
 use sqlx::AnyConnection;
 use tracing::info;
 
+use super::actor::Actor;
 use super::authority::tell;
 use super::describe;
 use super::enrol::{EnrolError, audit};
@@ -21,13 +22,14 @@ use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::cluster::{
     ClusterRow, cluster_create, cluster_get, cluster_list, region_get, region_insert,
 };
+use crate::store::device::device_restore_forget;
 use crate::store::enrolment::{
     EnrolmentRow, certificate_newest, certificate_revoke, cordon_delete, cordon_insert,
     cordon_list, enrolment_get, enrolment_list, enrolment_remove,
 };
 use crate::store::lease::{lease_end, lease_get};
 use crate::store::node::node_delete;
-use crate::store::revision::{revision_lock, revision_next};
+use crate::store::revision::{revision_current, revision_lock, revision_next};
 use crate::store::{StoreError, in_transaction};
 
 /// What operators said of nodes.
@@ -35,11 +37,14 @@ use crate::store::{StoreError, in_transaction};
 /// # Errors
 /// When the store fails.
 pub async fn standing(connection: &mut AnyConnection) -> Result<Standing, StoreError> {
+    // First: what is read after it may be newer than it says, and never older.
+    let revision = revision_current(connection).await?;
     let rows = enrolment_list(connection).await?;
     let (removed, enrolled): (Vec<EnrolmentRow>, Vec<EnrolmentRow>) =
         rows.into_iter().partition(|row| row.removed_at.is_some());
     let names = |rows: Vec<EnrolmentRow>| rows.into_iter().map(|row| row.node).collect();
     Ok(Standing {
+        revision,
         enrolled: names(enrolled),
         cordoned: cordon_list(connection).await?,
         removed: names(removed),
@@ -52,7 +57,7 @@ pub async fn standing(connection: &mut AnyConnection) -> Result<Standing, StoreE
 /// When there is one of that name, nobody knows where the region is, or the store fails.
 pub async fn create(
     state: &State,
-    actor: &str,
+    actor: &Actor,
     wish: &CreateCluster,
     now: Timestamp,
 ) -> Result<ClusterInfo, Error> {
@@ -66,7 +71,7 @@ pub async fn create(
             id: wish.cluster.clone(),
             region: wish.region.clone(),
             location,
-            created_by: Some(actor.to_owned()),
+            created_by: Some(actor.to_string()),
         };
         if !cluster_create(&mut tx, &row, now).await? {
             return Err(Error::Conflict(format!(
@@ -75,7 +80,8 @@ pub async fn create(
         }
         let entry = AuditEntry {
             at: now,
-            actor: actor.to_owned(),
+            actor: actor.clone(),
+            tenant: None,
             action: "cluster.create",
             subject: format!("cluster/{}", wish.cluster),
             before: None,
@@ -83,7 +89,7 @@ pub async fn create(
         };
         Ok::<_, Error>(audit_insert(&mut tx, &entry).await?)
     })?;
-    info!(cluster = %wish.cluster, region = %wish.region, actor, "a cluster was made");
+    info!(cluster = %wish.cluster, region = %wish.region, %actor, "a cluster was made");
     Ok(cluster_detail(state, &wish.cluster, now).await?.info)
 }
 
@@ -196,6 +202,7 @@ pub async fn cluster_detail(
             expires_at: row.expires_at,
         });
     let statuses = statuses(&lock(&state.live), cluster, now);
+    let links = state.world(now).links(cluster);
     let mut versions = BTreeMap::new();
     for status in &statuses {
         *versions.entry(status.version.clone()).or_insert(0) += 1;
@@ -213,6 +220,7 @@ pub async fn cluster_detail(
             .reduce(StageCounts::plus),
         versions,
         statuses,
+        links,
     })
 }
 
@@ -268,7 +276,7 @@ pub async fn node_detail(
 /// When there is no such node or the store fails.
 pub async fn cordon(
     state: &State,
-    actor: &str,
+    actor: &Actor,
     node: &NodeId,
     cordoned: bool,
     now: Timestamp,
@@ -283,7 +291,7 @@ pub async fn cordon(
     let standing: Option<Standing> = in_transaction!(state.store, tx => {
         revision_lock(&mut tx).await?;
         let changed = if cordoned {
-            cordon_insert(&mut tx, node, actor, now).await?
+            cordon_insert(&mut tx, node, &actor.name, now).await?
         } else {
             cordon_delete(&mut tx, node).await?
         };
@@ -292,14 +300,15 @@ pub async fn cordon(
         }
         let revision = revision_next(&mut tx).await?;
         tell(&mut tx, revision, now).await?;
-        audit(&mut tx, actor, action, node, None, now).await?;
+        let state_of = |cordoned: bool| Some(serde_json::json!({ "cordoned": cordoned }));
+        audit(&mut tx, actor, action, node, (state_of(!cordoned), state_of(cordoned)), now).await?;
         Ok::<_, Error>(Some(standing(&mut tx).await?))
     })?;
     if let Some(standing) = standing {
         lock(&state.live).set_standing(standing);
         state.outbox_wake.notify_one();
         state.planner_wake.notify_one();
-        info!(%node, cordoned, actor, "a node's work was changed");
+        info!(%node, cordoned, %actor, "a node's work was changed");
     }
     node_detail(state, node, now).await
 }
@@ -310,7 +319,7 @@ pub async fn cordon(
 /// When there is no such node, it is at work, or the store fails.
 pub async fn remove(
     state: &State,
-    actor: &str,
+    actor: &Actor,
     node: &NodeId,
     force: bool,
     now: Timestamp,
@@ -334,10 +343,12 @@ pub async fn remove(
         enrolment_remove(&mut tx, node, now).await?;
         certificate_revoke(&mut tx, node, now).await?;
         cordon_delete(&mut tx, node).await?;
+        device_restore_forget(&mut tx, node).await?;
         lease_end(&mut tx, node, now).await?;
         node_delete(&mut tx, node).await?;
         tell(&mut tx, revision, now).await?;
-        audit(&mut tx, actor, "node.remove", node, None, now).await?;
+        let before = serde_json::json!({ "cluster": detail.info.cluster, "state": detail.info.state });
+        audit(&mut tx, actor, "node.remove", node, (Some(before), None), now).await?;
         Ok::<_, Error>(standing(&mut tx).await?)
     })?;
     {
@@ -347,6 +358,6 @@ pub async fn remove(
     }
     state.outbox_wake.notify_one();
     state.planner_wake.notify_one();
-    info!(%node, actor, force, "a node was removed");
+    info!(%node, %actor, force, "a node was removed");
     Ok(())
 }

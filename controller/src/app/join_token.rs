@@ -7,6 +7,7 @@ use fdn_service::secret::Secret;
 use tracing::info;
 
 use super::access::token_hash;
+use super::actor::Actor;
 use super::authority::later;
 use crate::Error;
 use crate::state::State;
@@ -24,7 +25,7 @@ use crate::store::revision::revision_lock;
 /// When there is no such cluster, a bound is passed, or the store fails.
 pub async fn create(
     state: &State,
-    actor: &str,
+    actor: &Actor,
     wish: &CreateJoinToken,
     now: Timestamp,
 ) -> Result<CreatedJoinToken, Error> {
@@ -61,17 +62,17 @@ pub async fn create(
             uses: wish.uses,
             uses_left: wish.uses,
             created_at: now,
-            created_by: actor.to_owned(),
+            created_by: actor.to_string(),
             expires_at: later(now, ttl.as_millis()),
             revoked_at: None,
         };
-        cluster_create(&mut tx, &ClusterRow { created_by: Some(actor.to_owned()), ..cluster }, now).await?;
+        cluster_create(&mut tx, &ClusterRow { created_by: Some(actor.to_string()), ..cluster }, now).await?;
         let row = JoinTokenRow { info: info.clone(), hash: token_hash(token.secret()) };
         join_token_insert(&mut tx, &row).await?;
         audit_insert(&mut tx, &audit(actor, "join-token.create", &info, now)).await?;
         Ok(info)
     })?;
-    info!(id = %info.id, cluster = %info.cluster, uses = info.uses, actor, "a join token was made");
+    info!(id = %info.id, cluster = %info.cluster, uses = info.uses, %actor, "a join token was made");
     Ok(CreatedJoinToken {
         token: token.expose(),
         info,
@@ -93,7 +94,7 @@ pub async fn list(state: &State) -> Result<Vec<JoinTokenInfo>, Error> {
 /// When there is none or the store fails.
 pub async fn revoke(
     state: &State,
-    actor: &str,
+    actor: &Actor,
     id: JoinTokenId,
     now: Timestamp,
 ) -> Result<(), Error> {
@@ -111,21 +112,23 @@ pub async fn revoke(
         Ok::<_, Error>(done)
     })?;
     if done {
-        info!(%id, actor, "a join token was taken back");
+        info!(%id, %actor, "a join token was taken back");
     }
     Ok(())
 }
 
-fn audit(actor: &str, action: &'static str, info: &JoinTokenInfo, now: Timestamp) -> AuditEntry {
-    let after = serde_json::json!({
+fn audit(actor: &Actor, action: &'static str, info: &JoinTokenInfo, now: Timestamp) -> AuditEntry {
+    let state = serde_json::json!({
         "cluster": info.cluster, "uses": info.uses, "expires_at": info.expires_at,
     });
+    let made = action == "join-token.create";
     AuditEntry {
         at: now,
-        actor: actor.to_owned(),
+        actor: actor.clone(),
+        tenant: None,
         action,
         subject: format!("join-token/{}", info.id),
-        before: None,
-        after: Some(after.to_string()),
+        before: (!made).then(|| state.to_string()),
+        after: made.then(|| state.to_string()),
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use fdn_core::api::LogLine;
-use fdn_core::{AppName, NodeId};
+use fdn_core::{AppName, NodeId, TenantId};
 use futures::{Stream, StreamExt};
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -51,12 +51,14 @@ struct Stamp {
 /// When there is no such app, there are too many readers, or the store fails.
 pub async fn logs(
     state: Arc<State>,
+    tenant: TenantId,
     app: AppName,
     query: LogQuery,
 ) -> Result<impl Stream<Item = Bytes> + 'static, Error> {
     let mut connection = state.store.read().await?;
     app_get(&mut connection, &app)
         .await?
+        .filter(|row| row.tenant == tenant)
         .ok_or_else(|| Error::no_app(&app))?;
     drop(connection);
     let reader = Arc::clone(&state.log_readers)

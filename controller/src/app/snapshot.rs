@@ -5,15 +5,18 @@ use fdn_core::AppName;
 use fdn_core::api::{AppsSnapshot, DnsSnapshot};
 
 use super::authority::fleet_desired;
+use super::secrets;
 use crate::Error;
-use crate::reconcile::desired::{app_desired, bindings_desired, versions_of};
+use crate::reconcile::desired::{app_desired, bindings_desired, placement_of, versions_served};
 use crate::reconcile::network;
 use crate::state::State;
 use crate::store::StoreError;
 use crate::store::app::app_list;
 use crate::store::binding::{BindingRow, binding_list_all};
 use crate::store::network::network_get;
+use crate::store::policy::{gateway_list, quota_used};
 use crate::store::revision::revision_current;
+use crate::store::txt::{TxtRow, txt_list_all};
 
 /// Everything that nodes are told.
 ///
@@ -23,16 +26,23 @@ pub async fn apps(state: &State) -> Result<AppsSnapshot, Error> {
     let mut tx = state.store.snapshot().await?;
     let revision = revision_current(&mut tx).await?;
     let mut apps = Vec::new();
+    let mut gateways = gateway_list(&mut tx).await?;
     for app in app_list(&mut tx).await? {
-        let versions = versions_of(&mut tx, &app).await?;
-        apps.push(app_desired(&app, &versions));
+        let gateway = gateways.remove(&app.name).unwrap_or_default();
+        let versions = versions_served(&mut tx, &app, &gateway.traffic).await?;
+        let placement = placement_of(&mut tx, &app).await?;
+        let mut desired = app_desired(&app, &versions, placement, gateway);
+        secrets::fill(state, &mut tx, &mut desired).await?;
+        apps.push(desired);
     }
     let fleet = fleet_desired(&mut tx, revision, fdn_service::now()).await?;
+    let used = quota_used(&mut tx, fdn_service::now()).await?;
     tx.commit().await.map_err(StoreError::from)?;
     Ok(AppsSnapshot {
         revision,
         apps,
         fleet: Some(fleet),
+        used,
     })
 }
 
@@ -48,6 +58,7 @@ pub async fn dns(state: &State) -> Result<DnsSnapshot, Error> {
         .unwrap_or_else(|| network::unknown(state.geo.locations()));
     let apps = app_list(&mut tx).await?;
     let bindings = binding_list_all(&mut tx).await?;
+    let txt = txt_list_all(&mut tx, fdn_service::now()).await?;
     tx.commit().await.map_err(StoreError::from)?;
     let ttl = state.ttl_s();
     let apps = apps
@@ -58,6 +69,7 @@ pub async fn dns(state: &State) -> Result<DnsSnapshot, Error> {
         revision,
         network,
         apps,
+        txt: Some(txt.iter().map(TxtRow::desired).collect()),
     })
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_core::Timestamp;
+use fdn_core::policy::quota::Window;
 use fdn_core::usage::{UsageBatch, UsageReceipt};
 use fdn_service::CancellationToken;
 use tracing::{info, warn};
@@ -11,6 +12,7 @@ use tracing::{info, warn};
 use crate::Error;
 use crate::state::State;
 use crate::store::in_transaction;
+use crate::store::policy::{quota_add, quota_new, quota_trim};
 use crate::store::usage::{usage_store, usage_trim};
 
 /// How often what is old is forgotten.
@@ -25,7 +27,12 @@ pub async fn store(state: &State, octets: &[u8]) -> Result<UsageReceipt, Error> 
         .map_err(|e| Error::BadRequest(format!("a batch of usage records: {e}")))?;
     let now = fdn_service::now();
     let stored: Result<UsageReceipt, Error> = in_transaction!(state.store, transaction => {
-        Ok(usage_store(&mut transaction, &batch, now).await?)
+        let calls = quota_new(&mut transaction, &batch).await?;
+        let receipt = usage_store(&mut transaction, &batch, now).await?;
+        if !receipt.duplicate {
+            quota_add(&mut transaction, &calls).await?;
+        }
+        Ok(receipt)
     });
     let receipt = stored?;
     let metrics = &state.metrics;
@@ -56,5 +63,6 @@ async fn trim_once(state: &State, now: Timestamp) -> Result<(u64, u64), Error> {
     let usage = &state.settings.usage;
     let before = |age: fdn_core::DurationMs| Timestamp(now.get().saturating_sub(age.as_millis()));
     let mut connection = state.store.read().await?;
+    quota_trim(&mut connection, Window::at(now).month_begins()).await?;
     Ok(usage_trim(&mut connection, before(usage.remember), before(usage.keep)).await?)
 }

@@ -1,10 +1,11 @@
 //! The artifact store: components by the SHA-256 of their octets, in a local folder or an S3-compatible service.
 //!
-//! Nothing is written here before it was validated. An object appears whole or not at all: the local folder renames a finished file, the
+//! Nothing is written here before it was validated, and nothing is removed here but by the collector ([`crate::app::collect`]). An object appears whole or not at all: the local folder renames a finished file, the
 //! service completes a multipart upload. Writing the same artifact again replaces equal octets by equal octets, which also heals a
 //! damaged object.
 
 mod connect;
+mod objects;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 
 use crate::settings::ArtifactSettings;
+pub use objects::{JobObject, ObjectError};
 
 /// Octets of one part of a multipart upload; S3 wants at least 5 MiB for all but the last.
 const PART: usize = 8 << 20;
@@ -70,6 +72,15 @@ impl Coded for ArtifactError {
     }
 }
 
+/// An object of the artifact store: one incarnation of an artifact.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Object {
+    /// Of which artifact.
+    pub digest: Digest,
+    /// The incarnation's name; empty for what was stored before there were any.
+    pub name: String,
+}
+
 /// What part of an artifact is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
@@ -119,29 +130,31 @@ impl Artifacts {
     }
 
     /// A second level of folders keeps each of them small.
-    fn key(&self, digest: &Digest) -> Key {
-        let hex = digest.hex();
-        Key::from(format!("{}/sha256/{}/{hex}", self.prefix, &hex[..2]))
+    fn key(&self, object: &Object) -> Key {
+        let hex = object.digest.hex();
+        let dot = if object.name.is_empty() { "" } else { "." };
+        let name = format!("{hex}{dot}{}", object.name);
+        Key::from(format!("{}/sha256/{}/{name}", self.prefix, &hex[..2]))
     }
 
     /// Writes the artifact in `file`, whose digest the caller has computed.
     ///
     /// # Errors
     /// When the file cannot be read or the store fails; then nothing is left in it.
-    pub async fn put(&self, digest: &Digest, file: &Path) -> Result<(), ArtifactError> {
+    pub async fn put(&self, object: &Object, file: &Path) -> Result<(), ArtifactError> {
         let read = |source| ArtifactError::Read {
             path: file.to_owned(),
             source,
         };
         let failed = |source| ArtifactError::Failed {
             action: "write",
-            digest: *digest,
+            digest: object.digest,
             source,
         };
         let mut input = File::open(file).await.map_err(read)?;
         let first = read_part(&mut input).await.map_err(read)?;
         let second = read_part(&mut input).await.map_err(read)?;
-        let key = self.key(digest);
+        let key = self.key(object);
         if second.is_empty() {
             self.store
                 .put(&key, PutPayload::from_bytes(first))
@@ -180,10 +193,10 @@ impl Artifacts {
     /// When it is not there, the span lies outside of it, or the store fails.
     pub async fn get(
         &self,
-        digest: &Digest,
+        object: &Object,
         span: Option<Span>,
     ) -> Result<Artifact, ArtifactError> {
-        let digest = *digest;
+        let digest = object.digest;
         let failed = |source| match source {
             object_store::Error::NotFound { .. } => ArtifactError::Missing(digest),
             source => ArtifactError::Failed {
@@ -192,7 +205,7 @@ impl Artifacts {
                 source,
             },
         };
-        let key = self.key(&digest);
+        let key = self.key(object);
         let size = self.store.head(&key).await.map_err(failed)?.size;
         let (start, end) = match span {
             None => (0, size),
@@ -227,13 +240,13 @@ impl Artifacts {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn exists(&self, digest: &Digest) -> Result<bool, ArtifactError> {
-        match self.store.head(&self.key(digest)).await {
+    pub async fn exists(&self, object: &Object) -> Result<bool, ArtifactError> {
+        match self.store.head(&self.key(object)).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
             Err(source) => Err(ArtifactError::Failed {
                 action: "find",
-                digest: *digest,
+                digest: object.digest,
                 source,
             }),
         }
@@ -243,12 +256,12 @@ impl Artifacts {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn delete(&self, digest: &Digest) -> Result<(), ArtifactError> {
-        match self.store.delete(&self.key(digest)).await {
+    pub async fn delete(&self, object: &Object) -> Result<(), ArtifactError> {
+        match self.store.delete(&self.key(object)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(source) => Err(ArtifactError::Failed {
                 action: "delete",
-                digest: *digest,
+                digest: object.digest,
                 source,
             }),
         }

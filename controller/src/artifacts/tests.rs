@@ -6,11 +6,19 @@ mod fake_s3;
 
 use crate::settings::S3Settings;
 
+/// The first incarnation of an artifact.
+fn object(octets: &[u8]) -> Object {
+    Object {
+        digest: Digest::of(octets),
+        name: String::new(),
+    }
+}
+
 /// The local folder.
 fn folder_store(folder: &Path) -> Artifacts {
     let settings = ArtifactSettings {
         local: folder.join("artifacts"),
-        s3: None,
+        ..ArtifactSettings::default()
     };
     Artifacts::open(&settings).expect("opened")
 }
@@ -34,16 +42,17 @@ fn s3_store(folder: &Path) -> Artifacts {
     Artifacts::open(&ArtifactSettings {
         local: folder.join("unused"),
         s3: Some(s3),
+        ..ArtifactSettings::default()
     })
     .expect("opened")
 }
 
 async fn read(
     artifacts: &Artifacts,
-    digest: &Digest,
+    object: &Object,
     span: Option<Span>,
 ) -> Result<Vec<u8>, ArtifactError> {
-    let artifact = artifacts.get(digest, span).await?;
+    let artifact = artifacts.get(object, span).await?;
     let pieces: Vec<Bytes> = artifact.octets.try_collect().await?;
     let octets = pieces.concat();
     assert_eq!(octets.len() as u64, artifact.end - artifact.start);
@@ -60,12 +69,12 @@ async fn what_is_put_comes_back_whole_and_in_spans(folder: &Path, artifacts: &Ar
     // Two whole parts and a piece of a third.
     let octets: Vec<u8> = (0..2 * PART + 100).map(|i| (i % 251) as u8).collect();
     for octets in [&octets[..], b"small"] {
-        let digest = Digest::of(octets);
+        let object = object(octets);
         let file = write(folder, octets);
-        artifacts.put(&digest, &file).await.expect("put");
-        artifacts.put(&digest, &file).await.expect("put again");
-        assert!(artifacts.exists(&digest).await.expect("exists"));
-        assert_eq!(read(artifacts, &digest, None).await.expect("read"), octets);
+        artifacts.put(&object, &file).await.expect("put");
+        artifacts.put(&object, &file).await.expect("put again");
+        assert!(artifacts.exists(&object).await.expect("exists"));
+        assert_eq!(read(artifacts, &object, None).await.expect("read"), octets);
         let last = octets.len() - 2;
         for (span, expected) in [
             (Span::From(2), &octets[2..]),
@@ -75,36 +84,36 @@ async fn what_is_put_comes_back_whole_and_in_spans(folder: &Path, artifacts: &Ar
             (Span::Last(u64::MAX), octets),
         ] {
             assert_eq!(
-                read(artifacts, &digest, Some(span)).await.expect("span"),
+                read(artifacts, &object, Some(span)).await.expect("span"),
                 expected,
                 "{span:?}"
             );
         }
-        let beyond = read(artifacts, &digest, Some(Span::From(octets.len() as u64))).await;
+        let beyond = read(artifacts, &object, Some(Span::From(octets.len() as u64))).await;
         assert!(matches!(beyond, Err(ArtifactError::Range(_))));
     }
 }
 
 async fn a_missing_artifact_says_what_to_do(_folder: &Path, artifacts: &Artifacts) {
-    let digest = Digest::of(b"nothing");
-    assert!(!artifacts.exists(&digest).await.expect("exists"));
-    let error = read(artifacts, &digest, None).await.expect_err("missing");
+    let object = object(b"nothing");
+    assert!(!artifacts.exists(&object).await.expect("exists"));
+    let error = read(artifacts, &object, None).await.expect_err("missing");
     assert_eq!(error.code(), ErrorCode::NotFound);
     assert!(error.to_string().contains("upload the version again"));
     artifacts
-        .delete(&digest)
+        .delete(&object)
         .await
         .expect("deleting nothing is fine");
 }
 
 async fn an_upload_that_cannot_be_read_leaves_nothing(folder: &Path, artifacts: &Artifacts) {
-    let digest = Digest::of(b"x");
+    let object = object(b"x");
     let error = artifacts
-        .put(&digest, &folder.join("absent"))
+        .put(&object, &folder.join("absent"))
         .await
         .expect_err("no file");
     assert!(matches!(error, ArtifactError::Read { .. }));
-    assert!(!artifacts.exists(&digest).await.expect("exists"));
+    assert!(!artifacts.exists(&object).await.expect("exists"));
 }
 
 /// Runs the battery on both kinds of store.
@@ -135,11 +144,11 @@ on_both!(
 );
 
 async fn what_is_deleted_is_gone(folder: &Path, artifacts: &Artifacts) {
-    let digest = Digest::of(b"short-lived");
+    let object = object(b"short-lived");
     artifacts
-        .put(&digest, &write(folder, b"short-lived"))
+        .put(&object, &write(folder, b"short-lived"))
         .await
         .expect("put");
-    artifacts.delete(&digest).await.expect("deleted");
-    assert!(!artifacts.exists(&digest).await.expect("exists"));
+    artifacts.delete(&object).await.expect("deleted");
+    assert!(!artifacts.exists(&object).await.expect("exists"));
 }

@@ -8,6 +8,7 @@ use fdn_core::message::{Channel, Envelope, Message, SCHEMA};
 use fdn_service::CancellationToken;
 use tracing::warn;
 
+use crate::app::runs;
 use crate::error::chain;
 use crate::geo::Sample;
 use crate::reconcile::live::Observation;
@@ -125,20 +126,31 @@ fn take_in(state: &State, envelope: &Envelope) -> Result<&'static str, ()> {
         }
         Message::RttReport(report) => {
             let mut rtt = lock(&state.rtt);
-            for (prefix, round_trip, connections) in &report.samples {
-                let sample = Sample {
-                    prefix: *prefix,
-                    cluster: report.cluster.clone(),
-                    rtt: *round_trip,
-                    connections: *connections,
-                };
-                rtt.observe(sample, now);
+            for sample in &report.samples {
+                rtt.observe_client(*sample, &report.cluster, now);
             }
+            drop(rtt);
+            let mut links = lock(&state.links);
+            for (other, rtt) in report.links.iter().filter(|(to, _)| *to != report.cluster) {
+                let sample = Sample {
+                    key: (report.cluster.clone(), other.clone()),
+                    rtt: *rtt,
+                    connections: 1,
+                };
+                links.observe(sample, now);
+            }
+            Ok("used")
+        }
+        Message::RunReport(report) => {
+            runs::heard(state, &report.runs);
             Ok("used")
         }
         Message::AppDesired(_)
         | Message::FleetDesired(_)
         | Message::BindingsDesired(_)
-        | Message::NetworkDesired(_) => Err(()),
+        | Message::BindingsChanged(_)
+        | Message::NetworkDesired(_)
+        | Message::TxtDesired(_)
+        | Message::JobTicket(_) => Err(()),
     }
 }

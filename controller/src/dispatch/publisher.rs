@@ -4,11 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fdn_core::message::Message;
 use fdn_service::CancellationToken;
 use tracing::{info, warn};
 
 use crate::Error;
+use crate::app::secrets;
 use crate::error::chain;
+use crate::singleton::Work;
 use crate::state::State;
 use crate::store::in_transaction;
 use crate::store::outbox::{OutboxRow, outbox_delete, outbox_list, outbox_stats};
@@ -21,8 +24,15 @@ pub async fn run(state: Arc<State>, shutdown: CancellationToken) {
     let settings = state.settings.dispatch.clone();
     let mut pause = FIRST_PAUSE;
     let mut failing = false;
+    let mut turn = state.singletons.watch(Work::Publisher);
     loop {
-        let wait = match publish_all(&state).await {
+        let published = if *turn.borrow_and_update() {
+            publish_all(&state).await
+        } else {
+            // Another controller publishes; its broker and store are ours.
+            Ok(())
+        };
+        let wait = match published {
             Ok(()) => {
                 if std::mem::take(&mut failing) {
                     info!("messages leave again");
@@ -47,6 +57,8 @@ pub async fn run(state: Arc<State>, shutdown: CancellationToken) {
             () = shutdown.cancelled() => return,
             // A new message does not shorten the pause after a failure.
             () = state.outbox_wake.notified(), if !failing => {}
+            // The sender lives as long as the state.
+            _ = turn.changed() => {}
             () = tokio::time::sleep(wait) => {}
         }
     }
@@ -62,13 +74,20 @@ async fn publish_all(state: &State) -> Result<(), Error> {
             return Ok(());
         }
         for row in rows {
-            publish(state, &row).await?;
+            if !state.singletons.has(Work::Publisher) {
+                return Ok(());
+            }
+            publish(state, row).await?;
         }
     }
 }
 
-async fn publish(state: &State, row: &OutboxRow) -> Result<(), Error> {
+async fn publish(state: &State, mut row: OutboxRow) -> Result<(), Error> {
     let limit = state.settings.dispatch.confirm_timeout.as_duration();
+    if let Message::AppDesired(desired) = &mut row.envelope.message {
+        let mut connection = state.store.read().await?;
+        secrets::fill(state, &mut connection, desired).await?;
+    }
     match tokio::time::timeout(limit, state.broker.publish(&row.envelope)).await {
         Ok(confirmed) => confirmed?,
         Err(_) => {

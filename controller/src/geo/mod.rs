@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::Error;
 use crate::settings::GeoSettings;
-pub use rtt::{RttTable, Sample};
+pub use rtt::{ClientTable, LinkTable, Links, RttTable, Sample};
 
 /// Client locations.
 pub struct Geo {

@@ -1,36 +1,42 @@
-//! Round-trip times as gateways measure them: smoothed, bounded, and told on only when they changed notably.
+//! Round-trip times as nodes measure them, to clients and to other clusters: smoothed, bounded, and told on only when they changed notably.
 //!
 //! Smoothing is an exponentially weighted mean of what each report says is its smallest round trip. Whoever was not measured for the longest time
-//! makes room for a newcomer.
+//! makes room for a newcomer. Of several controllers each hears a part of the reports; what the others made of theirs comes from the store, and
+//! the newer value counts.
 
 use std::collections::BTreeMap;
 
 use fdn_core::{ClientPrefix, ClusterId, Millis, Timestamp};
 
 use crate::settings::GeoSettings;
-use crate::store::rtt::RttRow;
+use crate::store::rtt::{ClientKey, LinkKey, RttRow};
 
 /// Differences below this are noise, whatever share they are.
 const NOISE: Millis = Millis::new(1.0);
 
-/// What a gateway measured.
+/// What a node measured.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
-    /// The clients.
-    pub prefix: ClientPrefix,
-    /// The gateway's cluster.
-    pub cluster: ClusterId,
+pub struct Sample<K> {
+    /// Between whom.
+    pub key: K,
     /// The round trip.
     pub rtt: Millis,
     /// Connections.
     pub connections: u32,
 }
 
-/// The smoothed measurements.
+/// The smoothed measurements to clients.
+pub type ClientTable = RttTable<ClientKey>;
+/// Those between clusters.
+pub type LinkTable = RttTable<LinkKey>;
+/// Round trips from clusters to others.
+pub type Links = BTreeMap<ClusterId, BTreeMap<ClusterId, Millis>>;
+
+/// Smoothed measurements.
 #[derive(Debug)]
-pub struct RttTable {
-    entries: BTreeMap<(ClientPrefix, ClusterId), Entry>,
-    removed: Vec<(ClientPrefix, ClusterId)>,
+pub struct RttTable<K> {
+    entries: BTreeMap<K, Entry>,
+    removed: Vec<K>,
     capacity: usize,
     weight: f64,
     change: f64,
@@ -44,43 +50,44 @@ struct Entry {
     unwritten: bool,
 }
 
-impl RttTable {
-    /// A table that goes on from what was stored.
-    #[must_use]
-    pub fn new(settings: &GeoSettings, stored: Vec<RttRow>) -> Self {
-        let entries = stored
-            .into_iter()
-            .map(|row| {
+impl<K: Ord + Clone> RttTable<K> {
+    fn new(settings: &GeoSettings, capacity: usize) -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            removed: Vec::new(),
+            capacity: capacity.max(1),
+            weight: settings.rtt_weight,
+            change: settings.rtt_change,
+        }
+    }
+
+    /// Takes in what is stored: newer values count, and whom there is no room for is left out.
+    pub fn merge(&mut self, stored: Vec<RttRow<K>>) {
+        for row in stored {
+            let known = self.entries.get(&row.key);
+            let newer = known.is_none_or(|entry| entry.updated_at < row.updated_at);
+            if newer && (known.is_some() || self.entries.len() < self.capacity) {
                 let entry = Entry {
                     rtt: row.rtt,
                     samples: row.samples,
                     updated_at: row.updated_at,
                     unwritten: false,
                 };
-                ((row.prefix, row.cluster), entry)
-            })
-            .collect();
-        Self {
-            entries,
-            removed: Vec::new(),
-            capacity: settings.rtt_entries.max(1),
-            weight: settings.rtt_weight,
-            change: settings.rtt_change,
+                self.entries.insert(row.key, entry);
+            }
         }
     }
 
     /// Takes a measurement in. What cannot be one is dropped.
-    pub fn observe(&mut self, sample: Sample, now: Timestamp) {
+    pub fn observe(&mut self, sample: Sample<K>, now: Timestamp) {
         let Sample {
-            prefix,
-            cluster,
+            key,
             rtt,
             connections,
         } = sample;
         if !rtt.is_finite() || rtt < Millis::ZERO || connections == 0 {
             return;
         }
-        let key = (prefix.to_demand(), cluster);
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.rtt = entry.rtt * (1.0 - self.weight) + rtt * self.weight;
             entry.samples = entry.samples.saturating_add(u64::from(connections));
@@ -116,6 +123,70 @@ impl RttTable {
         }
     }
 
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing was measured yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// When the newest of them changed; zero if there is none.
+    #[must_use]
+    pub fn newest(&self) -> Timestamp {
+        let times = self.entries.values().map(|entry| entry.updated_at);
+        times.max().unwrap_or(Timestamp(0))
+    }
+
+    /// What must be written to and removed from the store; from now on it counts as done.
+    pub fn take_unwritten(&mut self) -> (Vec<RttRow<K>>, Vec<K>) {
+        let mut rows = Vec::new();
+        for (key, entry) in &mut self.entries {
+            if std::mem::take(&mut entry.unwritten) {
+                rows.push(RttRow {
+                    key: key.clone(),
+                    rtt: entry.rtt,
+                    samples: entry.samples,
+                    updated_at: entry.updated_at,
+                });
+            }
+        }
+        let kept = |key: &K| self.entries.contains_key(key);
+        let removed = std::mem::take(&mut self.removed)
+            .into_iter()
+            .filter(|key| !kept(key))
+            .collect();
+        (rows, removed)
+    }
+}
+
+impl ClientTable {
+    /// Of clients, none of them measured yet.
+    #[must_use]
+    pub fn of_clients(settings: &GeoSettings) -> Self {
+        Self::new(settings, settings.rtt_entries)
+    }
+
+    /// Takes in what a gateway of `cluster` measured to clients of `prefix`.
+    pub fn observe_client(
+        &mut self,
+        (prefix, rtt, connections): (ClientPrefix, Millis, u32),
+        cluster: &ClusterId,
+        now: Timestamp,
+    ) {
+        let key = (prefix.to_demand(), cluster.clone());
+        let sample = Sample {
+            key,
+            rtt,
+            connections,
+        };
+        self.observe(sample, now);
+    }
+
     /// All measurements, by prefix and cluster.
     #[must_use]
     pub fn list(&self) -> Vec<(ClientPrefix, ClusterId, Millis)> {
@@ -143,27 +214,24 @@ impl RttTable {
                 }
             })
     }
+}
 
-    /// What must be written to and removed from the store; from now on it counts as done.
-    pub fn take_unwritten(&mut self) -> (Vec<RttRow>, Vec<(ClientPrefix, ClusterId)>) {
-        let mut rows = Vec::new();
-        for ((prefix, cluster), entry) in &mut self.entries {
-            if std::mem::take(&mut entry.unwritten) {
-                rows.push(RttRow {
-                    prefix: *prefix,
-                    cluster: cluster.clone(),
-                    rtt: entry.rtt,
-                    samples: entry.samples,
-                    updated_at: entry.updated_at,
-                });
-            }
+impl LinkTable {
+    /// Between clusters, none of them measured yet.
+    #[must_use]
+    pub fn of_links(settings: &GeoSettings) -> Self {
+        Self::new(settings, settings.link_entries)
+    }
+
+    /// All measurements, by the cluster that measured. They keep for ever: a link that can no longer be measured is broken, not nearer.
+    #[must_use]
+    pub fn list(&self) -> Links {
+        let mut links = Links::new();
+        for ((from, to), entry) in &self.entries {
+            let row = links.entry(from.clone()).or_default();
+            row.insert(to.clone(), entry.rtt);
         }
-        let kept = |key: &(ClientPrefix, ClusterId)| self.entries.contains_key(key);
-        let removed = std::mem::take(&mut self.removed)
-            .into_iter()
-            .filter(|key| !kept(key))
-            .collect();
-        (rows, removed)
+        links
     }
 }
 
@@ -171,23 +239,67 @@ impl RttTable {
 mod tests {
     use super::*;
 
-    fn sample(prefix: &str, rtt: f64) -> Sample {
+    fn sample(prefix: &str, rtt: f64) -> Sample<ClientKey> {
+        let prefix: ClientPrefix = prefix.parse().expect("prefix");
         Sample {
-            prefix: prefix.parse().expect("prefix"),
-            cluster: "eu-west".parse().expect("cluster"),
+            key: (prefix.to_demand(), "eu-west".parse().expect("cluster")),
             rtt: Millis::new(rtt),
             connections: 1,
         }
     }
 
-    fn table(rtt_entries: usize) -> RttTable {
-        RttTable::new(
-            &GeoSettings {
-                rtt_entries,
-                ..GeoSettings::default()
-            },
-            Vec::new(),
-        )
+    fn table(rtt_entries: usize) -> ClientTable {
+        ClientTable::of_clients(&GeoSettings {
+            rtt_entries,
+            ..GeoSettings::default()
+        })
+    }
+
+    #[test]
+    fn of_two_controllers_the_newer_value_counts() {
+        let row = |prefix: &str, rtt: f64, at: u64| RttRow {
+            key: sample(prefix, rtt).key,
+            rtt: Millis::new(rtt),
+            samples: 7,
+            updated_at: Timestamp(at),
+        };
+        let mut table = table(2);
+        table.observe(sample("192.0.2.1", 10.0), Timestamp(5));
+        table.merge(vec![
+            row("192.0.2.1", 30.0, 4),
+            row("198.51.100.1", 20.0, 1),
+            row("203.0.113.1", 40.0, 9),
+        ]);
+        let trips = |table: &ClientTable| -> Vec<f64> {
+            table.list().iter().map(|(.., rtt)| rtt.get()).collect()
+        };
+        assert_eq!(trips(&table), [10.0, 20.0], "no room for the third");
+        table.merge(vec![row("192.0.2.1", 30.0, 6)]);
+        assert_eq!(trips(&table), [30.0, 20.0]);
+        assert_eq!(table.newest(), Timestamp(6));
+        // What came from the store is not written back; what is measured now goes on from it.
+        assert_eq!(table.take_unwritten().0, []);
+        table.observe(sample("192.0.2.1", 10.0), Timestamp(8));
+        assert_eq!(trips(&table), [25.0, 20.0]);
+        assert_eq!(table.take_unwritten().0[0].samples, 8);
+    }
+
+    #[test]
+    fn links_are_kept_by_direction() {
+        let mut table = LinkTable::of_links(&GeoSettings::default());
+        let name = |name: &str| -> ClusterId { name.parse().expect("cluster") };
+        for (from, to, rtt) in [("a", "b", 10.0), ("b", "a", 12.0), ("a", "b", 14.0)] {
+            let sample = Sample {
+                key: (name(from), name(to)),
+                rtt: Millis::new(rtt),
+                connections: 1,
+            };
+            table.observe(sample, Timestamp(1));
+        }
+        let links = table.list();
+        assert_eq!(links[&name("a")][&name("b")], Millis::new(11.0));
+        assert_eq!(links[&name("b")][&name("a")], Millis::new(12.0));
+        assert_eq!(table.take_unwritten().0.len(), 2);
     }
 
     #[test]

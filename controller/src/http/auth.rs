@@ -1,103 +1,398 @@
-//! Credentials of a request. A handler takes everything through one [`Authorized`]: first the caller is checked, then what the handler needs
-//! is read from the request. (Separate arguments are read at the same time, and a stranger would learn what is wrong with the body.)
+//! Credentials of a request. A handler takes everything through one [`Authorized`]: first the caller is checked, then the tenant that the
+//! request is about, then what the handler needs is read from the request. (Separate arguments are read at the same time, and a stranger
+//! would learn what is wrong with the body.)
+//!
+//! Which tenant a request is about is decided here and nowhere else, so no handler can forget to ask: by `{tenant}` of the path, by the app
+//! of `{app}`, else by `?tenant=`. A tenant that the caller is not a member of is answered as one that does not exist.
 
 use std::marker::PhantomData;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use actix_web::dev::Payload;
-use actix_web::http::header;
-use actix_web::{FromRequest, HttpRequest, web};
+use actix_web::http::{Method, header};
+use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
+use fdn_core::account::{SessionKind, TenantRef};
+use fdn_core::api::CSRF_HEADER;
+use fdn_core::rights::Scope;
+use fdn_core::{AppName, JobId, Right, TenantId};
 use futures::future::LocalBoxFuture;
+use serde::Deserialize;
 
 use super::error::ApiError;
+use super::observe::RequestId;
+use super::{conditional, cookie, once, source};
 use crate::Error;
-use crate::app::access::{Caller, Right, authorize};
+use crate::app::access::{Caller, Credential, Person, Shown, Verdict, authenticate};
+use crate::app::actor::Actor;
+use crate::app::precondition::Precondition;
 use crate::state::State;
+use crate::store::app::app_get;
+use crate::store::job::job_get;
+use crate::store::tenant::tenant_get;
 
 /// A right as a type.
 pub(crate) trait Needs: 'static {
     /// The right.
     const RIGHT: Right;
+    /// Whether the app of the path may be one that does not exist yet.
+    const NEW_APP: bool = false;
 }
 
-/// [`Right::Read`].
-pub(crate) struct Read;
+/// Makes a type for each right.
+macro_rules! rights {
+    ($($right:ident),* $(,)?) => {
+        $(
+            #[doc = concat!("[`Right::", stringify!($right), "`].")]
+            pub(crate) struct $right;
 
-impl Needs for Read {
-    const RIGHT: Right = Right::Read;
+            impl Needs for $right {
+                const RIGHT: Right = Right::$right;
+            }
+        )*
+    };
 }
 
-/// [`Right::Manage`].
-pub(crate) struct Manage;
+rights!(
+    OwnAccount,
+    LookNetwork,
+    ManageSigning,
+    Look,
+    Deploy,
+    RunJobs,
+    ManageSecrets,
+    ManageRecords,
+    ManageMembers,
+    ReadBilling,
+    ManageBudgets,
+    ReadAudit,
+    LookMachines,
+    OperateMachines,
+    Administer,
+    Serve,
+    Resolve,
+);
 
-impl Needs for Manage {
-    const RIGHT: Right = Right::Manage;
+/// [`Right::Deploy`], of an app that need not exist yet.
+pub(crate) struct DeployNew;
+
+impl Needs for DeployNew {
+    const RIGHT: Right = Right::Deploy;
+    const NEW_APP: bool = true;
 }
 
-/// [`Right::Operate`].
-pub(crate) struct Operate;
-
-impl Needs for Operate {
-    const RIGHT: Right = Right::Operate;
+/// What an operation lets its caller say of the state that it changes.
+pub(crate) trait Expects: Sized + 'static {
+    /// Takes what was sent.
+    ///
+    /// # Errors
+    /// When the operation would not look at it.
+    fn of(sent: Precondition) -> Result<Self, Error>;
 }
 
-/// [`Right::Resolve`].
-pub(crate) struct Resolve;
-
-impl Needs for Resolve {
-    const RIGHT: Right = Right::Resolve;
+/// Nothing: whoever sends `If-Match` must not believe that it was looked at.
+impl Expects for () {
+    fn of(sent: Precondition) -> Result<Self, Error> {
+        match sent {
+            Precondition::None => Ok(()),
+            Precondition::Exists | Precondition::OneOf(_) => Err(Error::BadRequest(
+                "if-match: this operation compares no tags; leave it out (the API document lists it where it counts)"
+                    .to_owned(),
+            )),
+        }
+    }
 }
 
-/// [`Right::Serve`].
-pub(crate) struct Serve;
-
-impl Needs for Serve {
-    const RIGHT: Right = Right::Serve;
+impl Expects for Precondition {
+    fn of(sent: Precondition) -> Result<Self, Error> {
+        Ok(sent)
+    }
 }
 
-/// A caller who has the right `R`, and the input `T` of the operation.
-pub(crate) struct Authorized<R: Needs, T = ()> {
+/// A caller who has the right `R`, and the input `T` of the operation. An operation that compares tags says so by `P`.
+pub(crate) struct Authorized<R: Needs, T = (), P: Expects = ()> {
     /// Who it is.
     pub(crate) caller: Caller,
     /// What was sent.
     pub(crate) input: T,
+    /// What the caller says of the state that is to be changed.
+    pub(crate) expected: P,
+    /// The idempotency key that was sent.
+    pub(super) key: Option<String>,
+    tenant: Option<TenantId>,
+    actor: Actor,
     right: PhantomData<R>,
 }
 
-impl<R: Needs, T> Authorized<R, T> {
-    /// The name for the audit log.
+impl<R: Needs, T, P: Expects> Authorized<R, T, P> {
+    /// Who it is, by what and from where, for the audit log.
     #[must_use]
-    pub(crate) fn actor(&self) -> String {
-        self.caller.to_string()
+    pub(crate) fn actor(&self) -> Actor {
+        self.actor.clone()
+    }
+
+    /// The tenant that the request is about: named by it, or the only one of the caller. The caller has the right there.
+    ///
+    /// # Errors
+    /// When the caller is a member of several tenants, or of none, and named none; or lacks the right in the only one.
+    pub(crate) fn tenant(&self) -> Result<TenantId, Error> {
+        if let Some(tenant) = self.tenant {
+            return Ok(tenant);
+        }
+        match self.person()?.tenants.as_slice() {
+            [only] => {
+                permit(&self.caller, R::RIGHT, only.id, || {
+                    Error::no_tenant(&TenantRef::Id(only.id))
+                })?;
+                Ok(only.id)
+            }
+            [] => Err(Error::TenantNotNamed(
+                "you are a member of no tenant; name one: ?tenant=NAME, or --tenant NAME",
+            )),
+            _ => Err(Error::TenantNotNamed(
+                "you are a member of several tenants; name one: ?tenant=NAME, or --tenant NAME",
+            )),
+        }
+    }
+
+    /// The tenant that the request names, if it names one (or its token counts in one alone).
+    pub(crate) const fn named_tenant(&self) -> Option<TenantId> {
+        self.tenant
+    }
+
+    /// The person who calls.
+    ///
+    /// # Errors
+    /// When it is a machine, which has no right of a person.
+    pub(crate) fn person(&self) -> Result<&Person, Error> {
+        self.caller.person().ok_or_else(|| Error::Forbidden {
+            who: self.caller.to_string(),
+            right: R::RIGHT.words(),
+        })
     }
 }
 
-impl<R: Needs, T: FromRequest + 'static> FromRequest for Authorized<R, T> {
+impl<R: Needs, T: FromRequest + 'static, P: Expects> FromRequest for Authorized<R, T, P> {
     type Error = actix_web::Error;
     type Future = LocalBoxFuture<'static, Result<Self, actix_web::Error>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let (request, mut payload) = (request.clone(), payload.take());
         Box::pin(async move {
-            let caller = check::<R>(&request).await?;
+            let (caller, tenant) = check::<R>(&request).await.map_err(ApiError)?;
+            let actor = actor(&request, &caller).map_err(ApiError)?;
+            let expected = conditional::if_match(&request).and_then(P::of);
+            let expected = expected.map_err(ApiError)?;
+            let key = once::key(&request).map_err(ApiError)?;
             let input = T::from_request(&request, &mut payload)
                 .await
                 .map_err(Into::into)?;
             Ok(Self {
                 caller,
                 input,
+                expected,
+                key,
+                tenant,
+                actor,
                 right: PhantomData,
             })
         })
     }
 }
 
-async fn check<R: Needs>(request: &HttpRequest) -> Result<Caller, ApiError> {
-    let state = request
+/// The controller's state.
+pub(super) fn state(request: &HttpRequest) -> Result<Arc<State>, Error> {
+    request
         .app_data::<web::Data<State>>()
-        .map(|data| Arc::clone(data));
-    let state = state.ok_or_else(|| Error::Internal("the state is not attached".to_owned()))?;
-    Ok(authorize(&state, bearer(request), R::RIGHT).await?)
+        .map(|data| Arc::clone(data))
+        .ok_or_else(|| Error::Internal("the state is not attached".to_owned()))
+}
+
+/// Where a request comes from.
+pub(super) fn address(request: &HttpRequest, state: &State) -> Option<IpAddr> {
+    source::client(request, &state.settings.api.trusted_proxies)
+}
+
+/// Somebody whose name is not known yet, with the request's id and address.
+pub(super) fn stranger(request: &HttpRequest, state: &State) -> Actor {
+    Actor {
+        address: address(request, state),
+        request: request
+            .extensions()
+            .get::<RequestId>()
+            .map(|id| id.0.clone()),
+        ..Actor::named("somebody")
+    }
+}
+
+fn actor(request: &HttpRequest, caller: &Caller) -> Result<Actor, Error> {
+    let stranger = stranger(request, &*state(request)?);
+    let token = caller.person().and_then(|person| person.credential.token());
+    Ok(Actor {
+        token,
+        ..stranger.known_as(caller.to_string())
+    })
+}
+
+/// Who calls, by the token or the cookie that was sent.
+pub(super) async fn caller(state: &State, request: &HttpRequest) -> Result<Caller, Error> {
+    let cookie = cookie::session(request);
+    let shown = match (bearer(request), &cookie) {
+        (Some(token), _) => Shown::Bearer(token),
+        (None, Some(cookie)) => Shown::Cookie(cookie),
+        (None, None) => Shown::Nothing,
+    };
+    authenticate(state, shown, address(request, state)).await
+}
+
+async fn check<R: Needs>(request: &HttpRequest) -> Result<(Caller, Option<TenantId>), Error> {
+    let state = state(request)?;
+    let caller = caller(&state, request).await?;
+    if let Some(person) = caller.person() {
+        same_page(request, &person.credential)?;
+    }
+    if caller.allowed(R::RIGHT, None) != Verdict::Allowed {
+        return Err(forbidden(&caller, R::RIGHT));
+    }
+    let tenant = match R::RIGHT.scope() {
+        Scope::Tenant => tenant::<R>(&state, request, &caller).await?,
+        Scope::Everyone | Scope::Network | Scope::Machines => None,
+    };
+    Ok((caller, tenant))
+}
+
+fn forbidden(caller: &Caller, right: Right) -> Error {
+    Error::Forbidden {
+        who: caller.to_string(),
+        right: right.words(),
+    }
+}
+
+/// A change by cookie must bring what only the console's own page can know: a browser sends the cookie along for other pages' requests too.
+fn same_page(request: &HttpRequest, credential: &Credential) -> Result<(), Error> {
+    let Credential::Session {
+        kind: SessionKind::Cookie,
+        csrf: Some(csrf),
+        ..
+    } = credential
+    else {
+        return Ok(());
+    };
+    let only_looks = matches!(*request.method(), Method::GET | Method::HEAD);
+    let sent = request
+        .headers()
+        .get(CSRF_HEADER)
+        .and_then(|value| value.to_str().ok());
+    if only_looks || sent.is_some_and(|sent| csrf.matches(sent)) {
+        Ok(())
+    } else {
+        Err(Error::Csrf)
+    }
+}
+
+/// Lets a caller on who has the right in the tenant. To others who know nothing of it, it is `hidden`.
+fn permit(
+    caller: &Caller,
+    right: Right,
+    tenant: TenantId,
+    hidden: impl FnOnce() -> Error,
+) -> Result<(), Error> {
+    match caller.allowed(right, Some(tenant)) {
+        Verdict::Allowed => Ok(()),
+        Verdict::Refused => Err(forbidden(caller, right)),
+        Verdict::Suspended => Err(Error::Suspended),
+        Verdict::Hidden => Err(hidden()),
+    }
+}
+
+/// Lets a caller on who has another right in the tenant too, for what only some requests of an operation need.
+pub(super) fn demand(caller: &Caller, right: Right, tenant: TenantId) -> Result<(), Error> {
+    permit(caller, right, tenant, || forbidden(caller, right))
+}
+
+/// The query of every operation in a tenant.
+#[derive(Deserialize)]
+struct TenantQuery {
+    tenant: Option<TenantRef>,
+}
+
+/// The tenant that a request is about, in which the caller has the right.
+async fn tenant<R: Needs>(
+    state: &State,
+    request: &HttpRequest,
+    caller: &Caller,
+) -> Result<Option<TenantId>, Error> {
+    let query = web::Query::<TenantQuery>::from_query(request.query_string())
+        .map_err(|e| Error::BadRequest(e.to_string()))?;
+    let named = match request.match_info().get("tenant") {
+        Some(text) => Some(text.parse()?),
+        None => query.into_inner().tenant,
+    };
+    let named = match &named {
+        Some(named) => Some(by_name::<R>(state, caller, named).await?),
+        None => caller
+            .person()
+            .and_then(|person| person.credential.tenant()),
+    };
+    if let Some(job) = request.match_info().get("job") {
+        return of_job::<R>(state, caller, job.parse()?, named).await;
+    }
+    match request.match_info().get("app") {
+        Some(app) => of_app::<R>(state, caller, &app.parse()?, named).await,
+        None => Ok(named),
+    }
+}
+
+async fn by_name<R: Needs>(
+    state: &State,
+    caller: &Caller,
+    named: &TenantRef,
+) -> Result<TenantId, Error> {
+    let found = tenant_get(&mut *state.store.read().await?, named).await?;
+    // Of a deleted tenant there is something to look at, its bills, and nothing to change.
+    let found = found.filter(|found| found.deleted_at.is_none() || R::RIGHT.only_looks());
+    let tenant = found.ok_or_else(|| Error::no_tenant(named))?.id;
+    permit(caller, R::RIGHT, tenant, || Error::no_tenant(named))?;
+    Ok(tenant)
+}
+
+/// The tenant of a job. A job of another tenant than the named one is none; of one that does not exist the handler says so, in the same words.
+async fn of_job<R: Needs>(
+    state: &State,
+    caller: &Caller,
+    job: JobId,
+    named: Option<TenantId>,
+) -> Result<Option<TenantId>, Error> {
+    let found = job_get(&mut *state.store.read().await?, job).await?;
+    let Some(row) = found else { return Ok(named) };
+    if named.is_some_and(|named| named != row.tenant) {
+        return Err(Error::no_job(job));
+    }
+    permit(caller, R::RIGHT, row.tenant, || Error::no_job(job))?;
+    Ok(Some(row.tenant))
+}
+
+/// The tenant of an app. An app of another tenant than the named one is none.
+async fn of_app<R: Needs>(
+    state: &State,
+    caller: &Caller,
+    app: &AppName,
+    named: Option<TenantId>,
+) -> Result<Option<TenantId>, Error> {
+    let hidden = || match R::NEW_APP {
+        // That the name is taken is no secret: DNS answers it.
+        true => Error::name_taken(app),
+        false => Error::no_app(app),
+    };
+    let found = app_get(&mut *state.store.read().await?, app).await?;
+    let Some(row) = found else {
+        return if R::NEW_APP { Ok(named) } else { Err(hidden()) };
+    };
+    if named.is_some_and(|named| named != row.tenant) {
+        return Err(hidden());
+    }
+    permit(caller, R::RIGHT, row.tenant, hidden)?;
+    Ok(Some(row.tenant))
 }
 
 /// The token of `Authorization: Bearer TOKEN` (RFC 6750, section 2.1; the scheme's case does not matter).

@@ -1,73 +1,124 @@
-//! The one plain page at `/`: regions, functions, an upload form. Its parts are files of their own, so that the policy can forbid everything
-//! inline.
+//! The console: files of `web/dist`, embedded when the controller was built, and the rules by which browsers are to treat them.
+//!
+//! Every view of the console has a path of its own, which the console itself makes sense of: a browser that asks for one gets the page.
 
-use actix_web::HttpResponse;
+mod site;
+
+use std::sync::LazyLock;
+
+use actix_web::http::header::{self, HeaderMap};
 use actix_web::web::{self, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+use rust_embed::Embed;
 
-/// Only what this server itself sends, and nothing inline; nobody may frame the page.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+use super::error::{ApiError, nothing_here};
+use site::{Asked, Found, Site};
 
-/// Adds the page.
+/// Only what this server itself sends, and nothing inline; nobody may frame the page. Pictures that a function answered with are shown from the
+/// page's own memory (`blob:`).
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; \
+                      font-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; \
+                      frame-ancestors 'none'";
+
+/// What is said where the console should be.
+const NOT_BUILT: &str = "This controller was built without its console. To build it with the console, run in its source folder:\n\n\
+                         \x20   cd web && npm ci && npm run build\n\nand build the controller again (make up does all of that). \
+                         The API is there: /api/openapi.json tells of it.\n";
+
+/// What was built into this controller.
+#[derive(Embed)]
+#[folder = "../web/dist"]
+#[allow_missing = true]
+struct Files;
+
+static SITE: LazyLock<Site> = LazyLock::new(Site::of::<Files>);
+
+/// Serves the console at every path that is nothing else.
 pub(crate) fn routes(config: &mut ServiceConfig) {
-    for (path, kind, text) in [
-        (
-            "/",
-            "text/html; charset=utf-8",
-            include_str!("../../../web/index.html"),
-        ),
-        (
-            "/console.css",
-            "text/css; charset=utf-8",
-            include_str!("../../../web/console.css"),
-        ),
-        (
-            "/console.js",
-            "text/javascript; charset=utf-8",
-            include_str!("../../../web/console.js"),
-        ),
-    ] {
-        config.route(path, web::get().to(move || async move { file(kind, text) }));
+    config.default_service(web::to(anything));
+}
+
+async fn anything(request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    match answer(&SITE, &request) {
+        Some(response) => Ok(response),
+        None => nothing_here(request).await,
     }
 }
 
-fn file(kind: &'static str, text: &'static str) -> HttpResponse {
-    HttpResponse::Ok()
-        .content_type(kind)
+/// The part of the site that a request asks for.
+fn answer(site: &Site, request: &HttpRequest) -> Option<HttpResponse> {
+    let headers = request.headers();
+    let asked = Asked {
+        method: request.method().as_str(),
+        path: request.path(),
+        wants_page: text(headers, header::ACCEPT).contains("text/html"),
+        takes_gzip: takes_gzip(text(headers, header::ACCEPT_ENCODING)),
+    };
+    let found = match site.find(asked) {
+        Some(found) => found,
+        None if asked.path == "/" && asked.only_reads() => {
+            return Some(
+                framed(HttpResponse::Ok())
+                    .content_type("text/plain; charset=utf-8")
+                    .body(NOT_BUILT),
+            );
+        }
+        None => return None,
+    };
+    Some(respond(&found, text(headers, header::IF_NONE_MATCH)))
+}
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
+    headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+}
+
+/// Whether gzip is among what is accepted (RFC 9110, section 12.5.3).
+fn takes_gzip(accepted: &str) -> bool {
+    accepted.split(',').any(|one| {
+        let mut parts = one.split(';').map(str::trim);
+        let named = parts
+            .next()
+            .is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+        named && !parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
+    })
+}
+
+/// Headers that all answers have.
+fn framed(mut response: actix_web::HttpResponseBuilder) -> actix_web::HttpResponseBuilder {
+    response
         .insert_header(("content-security-policy", POLICY))
         .insert_header(("x-content-type-options", "nosniff"))
         .insert_header(("referrer-policy", "no-referrer"))
-        .insert_header(("cache-control", "no-cache"))
-        .body(text)
+        .insert_header(("cross-origin-opener-policy", "same-origin"))
+        .insert_header(("cache-control", "no-cache"));
+    response
+}
+
+fn respond(found: &Found<'_>, known: &str) -> HttpResponse {
+    let tag = found.tag();
+    let unchanged = known
+        .split(',')
+        .any(|one| one.trim().trim_start_matches("W/") == tag);
+    let mut response = framed(match unchanged {
+        true => HttpResponse::NotModified(),
+        false => HttpResponse::Ok(),
+    });
+    response
+        .insert_header((header::ETAG, tag))
+        .insert_header((header::VARY, "accept-encoding"));
+    if found.file.is_hashed {
+        response.insert_header(("cache-control", "public, max-age=31536000, immutable"));
+    }
+    if unchanged {
+        return response.finish();
+    }
+    // Said also where it is none, so that nothing is compressed again on its way.
+    response.insert_header((header::CONTENT_ENCODING, found.encoding()));
+    response.content_type(found.file.kind).body(found.octets())
 }
 
 #[cfg(test)]
-mod tests {
-    #[test]
-    fn nothing_on_the_page_is_inline() {
-        let page = include_str!("../../../web/index.html");
-        assert!(page.contains("<script src=\"/console.js\" defer></script>"));
-        for inline in [
-            "<script>",
-            "<style",
-            " style=",
-            " onclick=",
-            " onsubmit=",
-            "javascript:",
-            "http://",
-            "https://",
-        ] {
-            assert!(!page.contains(inline), "{inline}");
-        }
-        let script = include_str!("../../../web/console.js");
-        for stored in [
-            "localStorage",
-            "sessionStorage",
-            "cookie",
-            "innerHTML",
-            "eval(",
-        ] {
-            assert!(!script.contains(stored), "{stored}");
-        }
-    }
-}
+mod tests;

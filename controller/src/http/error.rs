@@ -14,6 +14,7 @@ use fdn_core::{ByteSize, Coded, ErrorCode, Fault, Problem};
 
 use crate::Error;
 use crate::error::chain;
+use crate::upload::refused_at;
 
 /// An error on its way to a caller.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ fn problem(error: &Error) -> Problem {
     match (code.fault(), error) {
         // Their own words say what to do; causes inside them do not leak, because they stand in `source`.
         (Fault::Caller | Fault::Function | Fault::Dependency, error) => {
-            Problem::new(code, error.to_string())
+            Problem::new(code, error.to_string()).at_step(refused_at(error))
         }
         (Fault::Internal, _) => Problem::new(
             code,

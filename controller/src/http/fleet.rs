@@ -1,18 +1,21 @@
 //! `/v1/clusters`, `/v1/nodes`, `/v1/join-tokens`: what operators call.
 
-use actix_web::{HttpResponse, delete, get, post, web};
+use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use fdn_core::api::{ClusterInfo, NodeInfo};
 use fdn_core::fleet::{
     ClusterDetail, CreateCluster, CreateJoinToken, CreatedJoinToken, JoinTokenInfo, NodeDetail,
+    RestoreDevice,
 };
 use fdn_core::{ClusterId, JoinTokenId, NodeId, Problem};
 use fdn_service::now;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::auth::{Authorized, Operate, Read};
+use super::auth::{Authorized, LookMachines, LookNetwork, OperateMachines};
 use super::error::ApiError;
-use crate::app::{fleet, join_token};
+use super::once;
+use super::page::PageParams;
+use crate::app::{device, fleet, join_token};
 use crate::state::State;
 
 type Answer<T> = Result<web::Json<T>, ApiError>;
@@ -23,17 +26,26 @@ type Node = web::Path<NodeId>;
 #[utoipa::path(
     tag = "network",
     security(("session" = [])),
+    params(PageParams),
     responses((status = 200, body = [ClusterInfo]), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 #[get("/v1/clusters")]
-pub(crate) async fn cluster_list(_: Authorized<Read>, state: Shared) -> Answer<Vec<ClusterInfo>> {
-    Ok(web::Json(fleet::clusters(&state, now()).await?))
+pub(crate) async fn cluster_list(
+    call: Authorized<LookNetwork, web::Query<PageParams>>,
+    state: Shared,
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
+    let wanted = call.input.wanted(&state.settings.api)?;
+    let name = |row: &ClusterInfo| row.cluster.to_string();
+    let rows = wanted.cut(fleet::clusters(&state, now()).await?, name);
+    Ok(wanted.answer(&request, rows, name))
 }
 
 /// Make a cluster.
 #[utoipa::path(
     tag = "network",
     security(("session" = [])),
+    params(("idempotency-key" = Option<String>, Header, description = "The same request again with the same key gets the first one's answer")),
     request_body = CreateCluster,
     responses(
         (status = 200, body = ClusterInfo),
@@ -44,11 +56,13 @@ pub(crate) async fn cluster_list(_: Authorized<Read>, state: Shared) -> Answer<V
 )]
 #[post("/v1/clusters")]
 pub(crate) async fn cluster_create(
-    call: Authorized<Operate, web::Json<CreateCluster>>,
+    call: Authorized<OperateMachines, web::Json<CreateCluster>>,
     state: Shared,
-) -> Answer<ClusterInfo> {
-    let made = fleet::create(&state, &call.actor(), &call.input, now()).await?;
-    Ok(web::Json(made))
+) -> Result<HttpResponse, ApiError> {
+    once::once(&state, &call, "cluster_create", async |actor, wish| {
+        fleet::create(&state, actor, wish, now()).await
+    })
+    .await
 }
 
 /// Everything about a cluster.
@@ -60,7 +74,7 @@ pub(crate) async fn cluster_create(
 )]
 #[get("/v1/clusters/{cluster}")]
 pub(crate) async fn cluster_get(
-    call: Authorized<Read, web::Path<ClusterId>>,
+    call: Authorized<LookMachines, web::Path<ClusterId>>,
     state: Shared,
 ) -> Answer<ClusterDetail> {
     Ok(web::Json(
@@ -72,11 +86,19 @@ pub(crate) async fn cluster_get(
 #[utoipa::path(
     tag = "network",
     security(("session" = [])),
+    params(PageParams),
     responses((status = 200, body = [NodeInfo]), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 #[get("/v1/nodes")]
-pub(crate) async fn node_list(_: Authorized<Read>, state: Shared) -> Answer<Vec<NodeInfo>> {
-    Ok(web::Json(fleet::nodes(&state, now()).await?))
+pub(crate) async fn node_list(
+    call: Authorized<LookMachines, web::Query<PageParams>>,
+    state: Shared,
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
+    let wanted = call.input.wanted(&state.settings.api)?;
+    let name = |row: &NodeInfo| row.node.to_string();
+    let rows = wanted.cut(fleet::nodes(&state, now()).await?, name);
+    Ok(wanted.answer(&request, rows, name))
 }
 
 /// Everything about a node.
@@ -87,7 +109,10 @@ pub(crate) async fn node_list(_: Authorized<Read>, state: Shared) -> Answer<Vec<
     responses((status = 200, body = NodeDetail), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 #[get("/v1/nodes/{node}")]
-pub(crate) async fn node_get(call: Authorized<Read, Node>, state: Shared) -> Answer<NodeDetail> {
+pub(crate) async fn node_get(
+    call: Authorized<LookMachines, Node>,
+    state: Shared,
+) -> Answer<NodeDetail> {
     Ok(web::Json(
         fleet::node_detail(&state, &call.input, now()).await?,
     ))
@@ -102,7 +127,7 @@ pub(crate) async fn node_get(call: Authorized<Read, Node>, state: Shared) -> Ans
 )]
 #[post("/v1/nodes/{node}/drain")]
 pub(crate) async fn node_drain(
-    call: Authorized<Operate, Node>,
+    call: Authorized<OperateMachines, Node>,
     state: Shared,
 ) -> Answer<NodeDetail> {
     let detail = fleet::cordon(&state, &call.actor(), &call.input, true, now()).await?;
@@ -118,10 +143,28 @@ pub(crate) async fn node_drain(
 )]
 #[post("/v1/nodes/{node}/uncordon")]
 pub(crate) async fn node_uncordon(
-    call: Authorized<Operate, Node>,
+    call: Authorized<OperateMachines, Node>,
     state: Shared,
 ) -> Answer<NodeDetail> {
     let detail = fleet::cordon(&state, &call.actor(), &call.input, false, now()).await?;
+    Ok(web::Json(detail))
+}
+
+/// Let a node put a device back into service that it took out of it.
+#[utoipa::path(
+    tag = "network",
+    security(("session" = [])),
+    params(("node" = String, Path, description = "The node's name")),
+    request_body = RestoreDevice,
+    responses((status = 200, body = NodeDetail), (status = "default", body = Problem, content_type = "application/problem+json"))
+)]
+#[post("/v1/nodes/{node}/restore-device")]
+pub(crate) async fn node_restore_device(
+    call: Authorized<OperateMachines, (Node, web::Json<RestoreDevice>)>,
+    state: Shared,
+) -> Answer<NodeDetail> {
+    let (node, wish) = &call.input;
+    let detail = device::restore(&state, &call.actor(), node, &wish.device, now()).await?;
     Ok(web::Json(detail))
 }
 
@@ -148,7 +191,7 @@ pub(crate) struct RemoveParams {
 )]
 #[delete("/v1/nodes/{node}")]
 pub(crate) async fn node_remove(
-    call: Authorized<Operate, (Node, web::Query<RemoveParams>)>,
+    call: Authorized<OperateMachines, (Node, web::Query<RemoveParams>)>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
     let (node, params) = &call.input;
@@ -160,32 +203,39 @@ pub(crate) async fn node_remove(
 #[utoipa::path(
     tag = "network",
     security(("session" = [])),
+    params(("idempotency-key" = Option<String>, Header, description = "The same request again with the same key gets the first one's answer")),
     request_body = CreateJoinToken,
     responses((status = 200, body = CreatedJoinToken), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 #[post("/v1/join-tokens")]
 pub(crate) async fn join_token_create(
-    call: Authorized<Operate, web::Json<CreateJoinToken>>,
+    call: Authorized<OperateMachines, web::Json<CreateJoinToken>>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    let made = join_token::create(&state, &call.actor(), &call.input, now()).await?;
-    Ok(HttpResponse::Ok()
-        .insert_header(("cache-control", "no-store"))
-        .json(made))
+    once::once(&state, &call, "join_token_create", async |actor, wish| {
+        join_token::create(&state, actor, wish, now()).await
+    })
+    .await
 }
 
 /// All join tokens, newest first, without their secrets.
 #[utoipa::path(
     tag = "network",
     security(("session" = [])),
+    params(PageParams),
     responses((status = 200, body = [JoinTokenInfo]), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 #[get("/v1/join-tokens")]
 pub(crate) async fn join_token_list(
-    _: Authorized<Operate>,
+    call: Authorized<OperateMachines, web::Query<PageParams>>,
     state: Shared,
-) -> Answer<Vec<JoinTokenInfo>> {
-    Ok(web::Json(join_token::list(&state).await?))
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
+    let wanted = call.input.wanted(&state.settings.api)?;
+    // Newest first: the key grows as time goes back.
+    let key = |row: &JoinTokenInfo| format!("{:020} {}", u64::MAX - row.created_at.get(), row.id);
+    let rows = wanted.cut(join_token::list(&state).await?, key);
+    Ok(wanted.answer(&request, rows, key))
 }
 
 /// Take a join token back.
@@ -197,7 +247,7 @@ pub(crate) async fn join_token_list(
 )]
 #[delete("/v1/join-tokens/{token}")]
 pub(crate) async fn join_token_revoke(
-    call: Authorized<Operate, web::Path<JoinTokenId>>,
+    call: Authorized<OperateMachines, web::Path<JoinTokenId>>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
     join_token::revoke(&state, &call.actor(), *call.input, now()).await?;

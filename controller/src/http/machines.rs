@@ -1,13 +1,13 @@
 //! What machines call: to be let in, to renew their certificate, to be head of their cluster.
 
-use actix_web::{HttpResponse, post, web};
+use actix_web::{HttpRequest, HttpResponse, post, web};
 use fdn_core::enrol::{
     EnrolRequest, EnrolResponse, LeaseRequest, LeaseResponse, RenewRequest, RenewResponse,
 };
 use fdn_core::{ClusterId, Problem};
 use fdn_service::now;
 
-use super::auth::{Authorized, Serve};
+use super::auth::{Authorized, Serve, stranger};
 use super::error::ApiError;
 use crate::app::{enrol, lease};
 use crate::state::State;
@@ -32,8 +32,10 @@ type Cluster = web::Path<ClusterId>;
 pub(crate) async fn node_enrol(
     body: web::Json<EnrolRequest>,
     state: Shared,
+    request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let answer: EnrolResponse = enrol::enrol(&state, &body, now()).await?;
+    let answer: EnrolResponse =
+        enrol::enrol(&state, &body, &stranger(&request, &state), now()).await?;
     Ok(secret(&answer))
 }
 
@@ -52,8 +54,10 @@ pub(crate) async fn node_enrol(
 pub(crate) async fn node_renew(
     body: web::Json<RenewRequest>,
     state: Shared,
+    request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let answer: RenewResponse = enrol::renew(&state, &body, now()).await?;
+    let answer: RenewResponse =
+        enrol::renew(&state, &body, &stranger(&request, &state), now()).await?;
     Ok(secret(&answer))
 }
 

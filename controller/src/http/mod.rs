@@ -3,15 +3,43 @@
 //! Every handler names the right it needs as the type of its first argument ([`auth::Authorized`]). Handlers are listed once, in
 //! [`operations!`]: the list makes both the routes and the OpenAPI document, so neither can know an operation that the other does not.
 
+mod accounts;
+mod applied;
 mod auth;
+mod billing;
+mod conditional;
 mod console;
+mod cookie;
+mod dns;
+mod document;
+mod domains;
+mod env;
 mod error;
+mod events;
 mod fleet;
+mod job;
+mod look;
 mod machines;
 mod multipart;
 mod network;
 mod observe;
+mod oidc;
+mod once;
+mod page;
 mod people;
+mod policy;
+mod preview;
+mod removal;
+mod repository;
+mod rollout;
+mod runs;
+mod secrets;
+mod source;
+mod tenants;
+mod traffic;
+mod txt;
+mod users;
+mod workflow;
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -19,16 +47,20 @@ use std::sync::Arc;
 use actix_web::dev::ServerHandle;
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{App, HttpServer, get, middleware};
+use fdn_core::Right;
 use fdn_service::ServiceError;
 use utoipa::OpenApi;
+use utoipa::openapi::extensions::Extensions;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 
 use crate::Error;
 use crate::state::State;
+use document::Common;
 
-/// Lists every operation once.
+/// Lists every operation once, with the right that it needs: the one of the handler's first argument (a test calls every operation with
+/// and without it). None: whoever calls shows in the body who it is.
 macro_rules! operations {
-    ($($module:ident::$handler:ident),* $(,)?) => {
+    ($($module:ident::$handler:ident => $right:expr),* $(,)?) => {
         /// The API.
         #[derive(OpenApi)]
         #[openapi(
@@ -36,11 +68,14 @@ macro_rules! operations {
                 title = "Function delivery network",
                 description = "Upload a function once, call one URL, and the call runs on the edge cluster that finishes it soonest.",
             ),
-            modifiers(&Security),
+            modifiers(&Security, &Rights, &Common),
             paths($($module::$handler),*),
-            components(schemas(fdn_core::Problem)),
+            components(schemas(fdn_core::Problem, fdn_core::event::Event)),
         )]
         struct Document;
+
+        /// Operations by the names of their handlers, which are their ids in the document.
+        const RIGHTS: &[(&str, Option<Right>)] = &[$((stringify!($handler), $right)),*];
 
         fn operations(config: &mut ServiceConfig) {
             config$(.service($module::$handler))*;
@@ -49,33 +84,162 @@ macro_rules! operations {
 }
 
 operations! {
-    people::login,
-    people::network_get,
-    people::app_list,
-    people::app_deploy,
-    people::app_get,
-    people::app_rollback,
-    people::app_delete,
-    people::app_explain,
-    people::app_logs,
-    fleet::cluster_list,
-    fleet::cluster_create,
-    fleet::cluster_get,
-    fleet::node_list,
-    fleet::node_get,
-    fleet::node_drain,
-    fleet::node_uncordon,
-    fleet::node_remove,
-    fleet::join_token_create,
-    fleet::join_token_list,
-    fleet::join_token_revoke,
-    machines::node_enrol,
-    machines::node_renew,
-    machines::head_lease,
-    network::agent_apps,
-    network::agent_artifact,
-    network::agent_usage,
-    network::dns_snapshot,
+    accounts::login => None,
+    accounts::login_info => None,
+    accounts::session_create => None,
+    accounts::session_get => Some(Right::LookNetwork),
+    accounts::session_delete => Some(Right::OwnAccount),
+    accounts::session_list => Some(Right::OwnAccount),
+    accounts::session_end => Some(Right::OwnAccount),
+    accounts::password_change => Some(Right::OwnAccount),
+    oidc::oidc_begin => None,
+    oidc::oidc_end => None,
+    accounts::token_create => Some(Right::OwnAccount),
+    accounts::token_list => Some(Right::OwnAccount),
+    accounts::token_revoke => Some(Right::OwnAccount),
+    tenants::tenant_create => Some(Right::Administer),
+    tenants::tenant_list => Some(Right::Look),
+    tenants::tenant_describe => Some(Right::Look),
+    tenants::tenant_update => Some(Right::Administer),
+    removal::tenant_delete => Some(Right::Administer),
+    repository::signing_key_list => Some(Right::Look),
+    repository::signing_key_put => Some(Right::ManageSigning),
+    repository::signing_key_remove => Some(Right::ManageSigning),
+    repository::signature_policy_set => Some(Right::ManageSigning),
+    tenants::member_list => Some(Right::Look),
+    tenants::member_get => Some(Right::Look),
+    tenants::member_put => Some(Right::ManageMembers),
+    tenants::member_remove => Some(Right::ManageMembers),
+    tenants::audit_log => Some(Right::ReadAudit),
+    events::event_stream => Some(Right::Look),
+    users::user_create => Some(Right::Administer),
+    users::user_list => Some(Right::Administer),
+    users::user_get => Some(Right::Administer),
+    users::user_update => Some(Right::Administer),
+    users::user_password => Some(Right::Administer),
+    removal::user_delete => Some(Right::Administer),
+    people::network_get => Some(Right::LookNetwork),
+    people::app_list => Some(Right::Look),
+    people::app_deploy => Some(Right::Deploy),
+    people::app_get => Some(Right::Look),
+    people::app_rollback => Some(Right::Deploy),
+    people::app_delete => Some(Right::Deploy),
+    people::version_delete => Some(Right::Deploy),
+    people::app_explain => Some(Right::Look),
+    people::app_logs => Some(Right::Look),
+    look::figures_get => Some(Right::Look),
+    look::traffic_map => Some(Right::Look),
+    look::latency_list => Some(Right::LookMachines),
+    look::dns_lookup => Some(Right::Look),
+    look::binding_list => Some(Right::Look),
+    txt::txt_list => Some(Right::Look),
+    txt::txt_set => Some(Right::ManageRecords),
+    txt::txt_add => Some(Right::ManageRecords),
+    txt::txt_remove => Some(Right::ManageRecords),
+    look::app_try => Some(Right::Deploy),
+    runs::run_list => Some(Right::Look),
+    runs::run_get => Some(Right::Look),
+    preview::plan_preview => Some(Right::Look),
+    repository::label_get => Some(Right::Look),
+    repository::label_set => Some(Right::Deploy),
+    repository::catalogue_list => Some(Right::LookNetwork),
+    repository::catalogue_deploy => Some(Right::Deploy),
+    workflow::workflow_put => Some(Right::Deploy),
+    workflow::workflow_get => Some(Right::Look),
+    applied::set_get => Some(Right::Look),
+    applied::set_put => Some(Right::Deploy),
+    policy::policy_get => Some(Right::Look),
+    policy::policy_set => Some(Right::Deploy),
+    policy::policy_clear => Some(Right::Deploy),
+    policy::key_create => Some(Right::Deploy),
+    policy::key_list => Some(Right::Look),
+    policy::key_revoke => Some(Right::Deploy),
+    dns::dns_get => Some(Right::Look),
+    dns::dns_set => Some(Right::Deploy),
+    traffic::traffic_get => Some(Right::Look),
+    traffic::traffic_set => Some(Right::Deploy),
+    job::job_submit => Some(Right::RunJobs),
+    job::job_list_all => Some(Right::Look),
+    job::job_list => Some(Right::Look),
+    job::jobs_redrive => Some(Right::RunJobs),
+    job::job_get => Some(Right::Look),
+    job::job_cancel => Some(Right::RunJobs),
+    job::job_redrive => Some(Right::RunJobs),
+    job::job_result => Some(Right::Look),
+    job::job_logs => Some(Right::Look),
+    job::schedule_list_all => Some(Right::Look),
+    job::schedule_list => Some(Right::Look),
+    job::schedule_put => Some(Right::RunJobs),
+    job::schedule_remove => Some(Right::RunJobs),
+    env::env_change => Some(Right::Deploy),
+    rollout::objective_get => Some(Right::Look),
+    rollout::objective_set => Some(Right::Deploy),
+    rollout::objective_clear => Some(Right::Deploy),
+    domains::domain_list => Some(Right::Look),
+    domains::domain_add => Some(Right::Deploy),
+    domains::domain_verify => Some(Right::Deploy),
+    domains::domain_remove => Some(Right::Deploy),
+    secrets::secret_list => Some(Right::Look),
+    secrets::secret_set => Some(Right::ManageSecrets),
+    secrets::secret_remove => Some(Right::ManageSecrets),
+    billing::statement_list => Some(Right::ReadBilling),
+    billing::statement_get => Some(Right::ReadBilling),
+    billing::statement_csv => Some(Right::ReadBilling),
+    billing::usage_view => Some(Right::ReadBilling),
+    billing::price_list => Some(Right::LookNetwork),
+    billing::price_apply => Some(Right::Administer),
+    billing::price_remove => Some(Right::Administer),
+    billing::budget_list => Some(Right::ReadBilling),
+    billing::budget_set => Some(Right::ManageBudgets),
+    billing::budget_remove => Some(Right::ManageBudgets),
+    billing::alert_list => Some(Right::ReadBilling),
+    fleet::cluster_list => Some(Right::LookNetwork),
+    fleet::cluster_create => Some(Right::OperateMachines),
+    fleet::cluster_get => Some(Right::LookMachines),
+    fleet::node_list => Some(Right::LookMachines),
+    fleet::node_get => Some(Right::LookMachines),
+    fleet::node_drain => Some(Right::OperateMachines),
+    fleet::node_uncordon => Some(Right::OperateMachines),
+    fleet::node_restore_device => Some(Right::OperateMachines),
+    fleet::node_remove => Some(Right::OperateMachines),
+    fleet::join_token_create => Some(Right::OperateMachines),
+    fleet::join_token_list => Some(Right::OperateMachines),
+    fleet::join_token_revoke => Some(Right::OperateMachines),
+    machines::node_enrol => None,
+    machines::node_renew => None,
+    machines::head_lease => Some(Right::Serve),
+    network::agent_apps => Some(Right::Serve),
+    network::agent_artifact => Some(Right::Serve),
+    network::agent_usage => Some(Right::Serve),
+    network::dns_snapshot => Some(Right::Resolve),
+}
+
+/// Writes into the document which right each operation needs, as `x-fdn-right`.
+struct Rights;
+
+impl utoipa::Modify for Rights {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        for item in document.paths.paths.values_mut() {
+            let operations = [
+                &mut item.get,
+                &mut item.put,
+                &mut item.post,
+                &mut item.delete,
+                &mut item.patch,
+            ];
+            for operation in operations.into_iter().flatten() {
+                let id = operation.operation_id.as_deref().unwrap_or_default();
+                let right = RIGHTS.iter().find(|(handler, _)| *handler == id);
+                if let Some((_, Some(right))) = right {
+                    let extension = Extensions::builder().add("x-fdn-right", right.as_str());
+                    operation
+                        .extensions
+                        .get_or_insert_default()
+                        .merge(extension.build());
+                }
+            }
+        }
+    }
 }
 
 /// Adds the two kinds of credentials to the document.
@@ -92,7 +256,12 @@ impl utoipa::Modify for Security {
             )
         };
         let components = document.components.get_or_insert_default();
-        components.add_security_scheme("session", bearer("A token from `POST /v1/login`."));
+        components.add_security_scheme(
+            "session",
+            bearer(
+                "A token from `POST /v1/login`, or an API token; browsers send a cookie instead.",
+            ),
+        );
         components.add_security_scheme(
             "network",
             bearer("The token that the network's own processes share, or a node's own."),
@@ -128,17 +297,17 @@ pub(crate) fn start(listener: TcpListener, state: Arc<State>) -> Result<ServerHa
     let workers = state.settings.workers;
     let server = HttpServer::new(move || {
         App::new()
-            .wrap(middleware::Compress::default())
             .wrap(middleware::from_fn(observe::observe))
+            // Around everything else: what is compressed is the body as it leaves, request id included.
+            .wrap(middleware::Compress::default())
             .app_data(web::Data::from(Arc::clone(&state)))
             .app_data(web::Data::new(state.metrics.registry.clone()))
             .app_data(web::Data::new(state.readiness.clone()))
             .configure(|config| error::configure(config, state.settings.uploads.body_limit))
             .configure(fdn_service::admin::routes)
             .configure(operations)
-            .configure(console::routes)
             .service(serve_document)
-            .default_service(web::to(error::nothing_here))
+            .configure(console::routes)
     })
     .workers(workers)
     .disable_signals()

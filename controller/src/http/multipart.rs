@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actix_multipart::{Field, Multipart, MultipartError};
+use fdn_core::label::Labels;
+use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::{ByteSize, SecretName};
 use fdn_service::secret::Secret;
 use futures::{Stream, StreamExt};
@@ -12,7 +14,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::Error;
 use crate::app::deploy::Upload;
 use crate::state::State;
-use crate::upload::{Component, UploadError};
+use crate::upload::signature::Signature;
+use crate::upload::{Component, Spool, UploadError};
 
 /// The most octets read after an upload was refused, so that the client gets to read why.
 const DRAIN: u64 = 256 << 20;
@@ -24,6 +27,9 @@ const DRAIN_TIME: Duration = Duration::from_secs(10);
 struct Parts {
     manifest: Option<String>,
     secrets: Option<BTreeMap<SecretName, Secret>>,
+    labels: Option<Labels>,
+    signature: Option<String>,
+    signature_payload: Option<String>,
     component: Option<Component>,
 }
 
@@ -89,13 +95,27 @@ impl Reader {
                     let text = self.text(&mut field, "secrets").await?;
                     parts.secrets.replace(secrets(&text)?).is_some()
                 }
+                "labels" => {
+                    let text = self.text(&mut field, "labels").await?;
+                    parts.labels.replace(labels(&text)?).is_some()
+                }
+                "signature" => {
+                    let text = self.text(&mut field, "signature").await?;
+                    parts.signature.replace(text).is_some()
+                }
+                "signature_payload" => {
+                    let text = self.text(&mut field, "signature_payload").await?;
+                    parts.signature_payload.replace(text).is_some()
+                }
                 "component" => {
-                    let component = self.component(&mut field, state).await?;
+                    let runtime = runtime(state, parts.manifest.as_deref())?;
+                    let spool = state.uploads.spool(runtime)?;
+                    let component = self.component(&mut field, spool).await?;
                     parts.component.replace(component).is_some()
                 }
                 _ => {
                     return Err(Error::BadRequest(format!(
-                        "the part {name:?} is not known; send manifest, secrets and component"
+                        "the part {name:?} is not known; send manifest, secrets, labels, signature, signature_payload and component"
                     )));
                 }
             };
@@ -108,12 +128,14 @@ impl Reader {
         self.over = true;
         let component = parts.component.ok_or_else(|| {
             Error::BadRequest(
-                "the part component is missing; send the WebAssembly component in it".to_owned(),
+                "the part component is missing; send the WebAssembly component or the image archive in it".to_owned(),
             )
         })?;
         Ok(Upload {
             manifest: parts.manifest,
             secrets: parts.secrets.unwrap_or_default(),
+            labels: parts.labels,
+            signature: signature(parts.signature, parts.signature_payload)?,
             component,
             place,
         })
@@ -131,8 +153,7 @@ impl Reader {
             .map_err(|_| Error::BadRequest(format!("the part {name} must be UTF-8 text")))
     }
 
-    async fn component(&mut self, field: &mut Field, state: &State) -> Result<Component, Error> {
-        let mut spool = state.uploads.spool()?;
+    async fn component(&mut self, field: &mut Field, mut spool: Spool) -> Result<Component, Error> {
         while let Some(piece) = next(field, self.idle, &mut self.over).await? {
             spool.write(&piece).await?;
         }
@@ -157,6 +178,14 @@ impl Reader {
     }
 }
 
+/// What will run the upload, by the manifest that came before it; a component's bounds are the lower ones.
+fn runtime(state: &State, manifest: Option<&str>) -> Result<RuntimeKind, Error> {
+    let Some(text) = manifest else {
+        return Ok(RuntimeKind::default());
+    };
+    Ok(Manifest::from_toml(text, &state.settings.bounds)?.runtime)
+}
+
 fn refusal(error: MultipartError) -> Error {
     match error {
         MultipartError::Incomplete | MultipartError::Payload(_) => UploadError::Incomplete.into(),
@@ -179,6 +208,27 @@ fn secrets(text: &str) -> Result<BTreeMap<SecretName, Secret>, Error> {
             e.column()
         ))
     })
+}
+
+fn labels(text: &str) -> Result<Labels, Error> {
+    serde_json::from_str(text).map_err(|e| {
+        Error::BadRequest(format!(
+            "the part labels must be a JSON object of labels: {e}"
+        ))
+    })
+}
+
+fn signature(text: Option<String>, payload: Option<String>) -> Result<Option<Signature>, Error> {
+    match (text, payload) {
+        (Some(text), payload) => Ok(Some(Signature {
+            text,
+            payload: payload.map(String::into_bytes),
+        })),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(Error::BadRequest(
+            "the part signature_payload came without the part signature".to_owned(),
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::Error;
 use crate::app::{snapshot, usage};
 use crate::artifacts::Span;
 use crate::state::State;
+use crate::store::artifact::artifact_find;
 
 type Shared = web::Data<State>;
 
@@ -54,7 +55,8 @@ pub(crate) async fn agent_artifact(
     request: HttpRequest,
 ) -> Result<HttpResponse, ApiError> {
     let (digest, span) = (*call.input, span(&request)?);
-    let artifact = state.artifacts.get(&digest, span).await?;
+    let object = artifact_find(&mut *state.store.read().await?, &digest).await?;
+    let artifact = state.artifacts.get(&object, span).await?;
     let mut response = if span.is_some() {
         HttpResponse::PartialContent()
     } else {
@@ -124,7 +126,10 @@ pub(crate) async fn agent_usage(
 }
 
 /// A body of at most `limit`; the framework's own limit is that of what people send.
-async fn read(mut payload: web::Payload, limit: ByteSize) -> Result<web::BytesMut, Error> {
+pub(super) async fn read(
+    mut payload: web::Payload,
+    limit: ByteSize,
+) -> Result<web::BytesMut, Error> {
     let mut octets = web::BytesMut::new();
     while let Some(piece) = payload.next().await {
         let piece = piece.map_err(|e| Error::BadRequest(format!("the body broke off: {e}")))?;

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use actix_web::HttpMessage as _;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{HeaderName, HeaderValue};
@@ -16,6 +17,9 @@ use crate::state::State;
 
 /// The longest request id taken from a client.
 const ID_MAX: usize = 64;
+
+/// The request's id, for whoever handles it.
+pub(super) struct RequestId(pub(super) String);
 
 /// A client's id if it is sane, else one of ours.
 fn request_id(request: &ServiceRequest) -> String {
@@ -41,6 +45,7 @@ pub(crate) async fn observe(
 ) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
     let start = Instant::now();
     let id = request_id(&request);
+    request.extensions_mut().insert(RequestId(id.clone()));
     let state = request.app_data::<web::Data<State>>().cloned();
     let method = request.method().clone();
     let mut response = match next.call(request).await {

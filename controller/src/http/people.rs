@@ -1,60 +1,33 @@
 //! `/v1/`: what people and their tools call.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use actix_multipart::Multipart;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use fdn_core::api::{
-    AppDetail, AppSummary, DeployResponse, Explanation, LogLine, LoginRequest, LoginResponse,
-    NetworkInfo, RollbackRequest,
+    AppDetail, AppSummary, DeployResponse, Explanation, LogLine, NetworkInfo, RollbackRequest,
 };
-use fdn_core::{AppName, Problem};
+use fdn_core::label::LabelSelector;
+use fdn_core::{AppName, Problem, Right, VersionNumber};
 use futures::StreamExt;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::auth::{Authorized, Manage, Read};
+use super::auth::{Authorized, Deploy, DeployNew, Look, LookNetwork, address, demand};
+use super::conditional::tagged;
 use super::error::ApiError;
-use super::multipart;
+use super::page::PageParams;
+use super::{multipart, once};
 use crate::app::logs::LogQuery;
-use crate::app::{change, deploy, describe, explain, login as accounts, logs};
+use crate::app::precondition::Precondition;
+use crate::app::{change, delete_version, deploy, describe, explain, logs};
 use crate::state::State;
+use crate::store::app::AppFilter;
 
 type Answer<T> = Result<web::Json<T>, ApiError>;
 type Shared = web::Data<State>;
 type App = web::Path<AppName>;
-
-fn peer(request: &HttpRequest) -> Option<IpAddr> {
-    request
-        .peer_addr()
-        .map(|address| address.ip().to_canonical())
-}
-
-/// Exchange name and password for a token.
-#[utoipa::path(
-    tag = "accounts",
-    security(()),
-    request_body = LoginRequest,
-    responses(
-        (status = 200, body = LoginResponse),
-        (status = 401, description = "FDN-2001: user or password is wrong", body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "FDN-2006: too many failures", body = Problem, content_type = "application/problem+json"),
-    )
-)]
-#[post("/v1/login")]
-pub(crate) async fn login(
-    state: Shared,
-    request: HttpRequest,
-    body: web::Json<LoginRequest>,
-) -> Answer<LoginResponse> {
-    // A connection without an address is one that this process made to itself.
-    let address = peer(&request).unwrap_or(IpAddr::from([127, 0, 0, 1]));
-    Ok(web::Json(
-        accounts::login(&state, body.into_inner(), address).await?,
-    ))
-}
 
 /// What a client must know of the network.
 #[utoipa::path(
@@ -63,19 +36,55 @@ pub(crate) async fn login(
     responses((status = 200, body = NetworkInfo), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 #[get("/v1/network")]
-pub(crate) async fn network_get(_: Authorized<Read>, state: Shared) -> Answer<NetworkInfo> {
+pub(crate) async fn network_get(_: Authorized<LookNetwork>, state: Shared) -> Answer<NetworkInfo> {
     Ok(web::Json(describe::network(&state)))
 }
 
-/// All apps, by name.
+/// Which apps are wanted.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AppListParams {
+    /// Those of this tenant (name or id).
+    #[serde(rename = "tenant")]
+    _tenant: Option<String>,
+    /// Those with these labels: `KEY` or `KEY=VALUE`, several with commas between them. A label of the current version counts before one of
+    /// the function.
+    #[serde(default)]
+    #[param(value_type = Option<String>, example = "team=shop")]
+    label: LabelSelector,
+    /// The most rows.
+    #[param(minimum = 1)]
+    limit: Option<u32>,
+    /// Where the page begins: from the `link` of the page before.
+    cursor: Option<String>,
+}
+
+/// The apps of the caller's tenants, by name; an admin's are all.
 #[utoipa::path(
     tag = "apps",
     security(("session" = [])),
+    params(AppListParams),
     responses((status = 200, body = [AppSummary]), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 #[get("/v1/apps")]
-pub(crate) async fn app_list(_: Authorized<Read>, state: Shared) -> Answer<Vec<AppSummary>> {
-    Ok(web::Json(describe::apps(&state).await?))
+pub(crate) async fn app_list(
+    call: Authorized<Look, web::Query<AppListParams>>,
+    state: Shared,
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
+    let page = PageParams {
+        limit: call.input.limit,
+        cursor: call.input.cursor.clone(),
+    };
+    let wanted = page.wanted(&state.settings.api)?;
+    let filter = AppFilter {
+        tenant: call.named_tenant(),
+        member: call.person()?.list_filter(Right::Look),
+        labels: call.input.label.clone(),
+    };
+    let rows = describe::apps(&state, &filter, &wanted.after, wanted.rows()).await?;
+    Ok(wanted.answer(&request, rows, |app| app.app.to_string()))
 }
 
 /// The parts of an upload.
@@ -89,6 +98,12 @@ pub(crate) struct UploadParts {
     manifest: Option<String>,
     /// A JSON object of names and values: one value for each of the manifest's `secrets`. Those not sent keep their present values.
     secrets: Option<String>,
+    /// A JSON object: labels of the version.
+    labels: Option<String>,
+    /// A signature over the component in base64, as `cosign sign-blob --key` makes it.
+    signature: Option<String>,
+    /// For an image in a registry: the simple signing payload that was signed.
+    signature_payload: Option<String>,
     /// The WebAssembly component.
     #[schema(format = Binary, content_media_type = "application/wasm")]
     component: String,
@@ -98,26 +113,43 @@ pub(crate) struct UploadParts {
 #[utoipa::path(
     tag = "apps",
     security(("session" = [])),
-    params(("app" = String, Path, description = "The app's name: a DNS label")),
+    params(
+        ("app" = String, Path, description = "The app's name: a DNS label"),
+        ("tenant" = Option<String>, Query, description = "The tenant of a new app (name or id), if the caller is a member of several"),
+        ("idempotency-key" = Option<String>, Header, description = "The same upload again with the same key gets the first one's answer"),
+    ),
     request_body(content = UploadParts, content_type = "multipart/form-data"),
     responses(
         (status = 200, description = "Deployed, or unchanged", body = DeployResponse),
         (status = 413, description = "FDN-1007: too large", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "FDN-1001 to FDN-1010: refused; nothing was stored", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "FDN-2035: the tenant stores as much as it may", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "FDN-1001 to FDN-1031: refused; nothing was stored", body = Problem, content_type = "application/problem+json"),
         (status = "default", body = Problem, content_type = "application/problem+json"),
     )
 )]
 #[post("/v1/apps/{app}/versions")]
 pub(crate) async fn app_deploy(
-    call: Authorized<Manage, (App, Multipart)>,
+    call: Authorized<DeployNew, (App, Multipart)>,
     state: Shared,
-) -> Answer<DeployResponse> {
-    let actor = call.actor();
+) -> Result<HttpResponse, ApiError> {
+    let (actor, tenant, key) = (call.actor(), call.tenant()?, call.key.clone());
     let (app, parts) = call.input;
+    let app = app.into_inner();
     let upload = multipart::receive(&state, parts).await?;
-    Ok(web::Json(
-        deploy::deploy(state.into_inner(), actor, app.into_inner(), upload).await?,
-    ))
+    if !upload.secrets.is_empty() {
+        demand(&call.caller, Right::ManageSecrets, tenant)?;
+    }
+    let secrets: Vec<_> = upload.secrets.iter().collect();
+    let component = upload.component.digest();
+    let request = once::Request {
+        operation: "app_deploy",
+        key,
+        body: once::text(&(tenant, &app, &upload.manifest, secrets, component))?,
+    };
+    once::to_the_end(state.into_inner(), actor, request, move |state, actor| {
+        deploy::deploy(state, actor, tenant, app, upload)
+    })
+    .await
 }
 
 /// Everything about an app.
@@ -128,42 +160,85 @@ pub(crate) async fn app_deploy(
     responses((status = 200, body = AppDetail), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 #[get("/v1/apps/{app}")]
-pub(crate) async fn app_get(call: Authorized<Read, App>, state: Shared) -> Answer<AppDetail> {
-    Ok(web::Json(describe::app(&state, &call.input).await?))
+pub(crate) async fn app_get(
+    call: Authorized<Look, App>,
+    state: Shared,
+) -> Result<HttpResponse, ApiError> {
+    let detail = describe::app(&state, call.tenant()?, &call.input).await?;
+    Ok(shown(&detail))
+}
+
+/// An app with its tag.
+fn shown(detail: &AppDetail) -> HttpResponse {
+    let AppSummary {
+        version,
+        deployed_at,
+        ..
+    } = detail.summary;
+    tagged(change::app_tag(version, deployed_at), detail)
 }
 
 /// Make an earlier version current.
 #[utoipa::path(
     tag = "apps",
     security(("session" = [])),
-    params(("app" = String, Path, description = "The app's name")),
+    params(
+        ("app" = String, Path, description = "The app's name"),
+        ("if-match" = Option<String>, Header, description = "Only if this is the app's present ETag"),
+    ),
     request_body = RollbackRequest,
     responses((status = 200, body = AppDetail), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 #[post("/v1/apps/{app}/rollback")]
 pub(crate) async fn app_rollback(
-    call: Authorized<Manage, (App, web::Json<RollbackRequest>)>,
+    call: Authorized<Deploy, (App, web::Json<RollbackRequest>), Precondition>,
     state: Shared,
-) -> Answer<AppDetail> {
+) -> Result<HttpResponse, ApiError> {
     let (app, body) = &call.input;
-    change::rollback(&state, &call.actor(), app, body.version).await?;
-    Ok(web::Json(describe::app(&state, app).await?))
+    let which = (call.tenant()?, &**app);
+    change::rollback(&state, &call.actor(), which, body.version, &call.expected).await?;
+    Ok(shown(&describe::app(&state, call.tenant()?, app).await?))
 }
 
 /// Delete an app with its versions.
 #[utoipa::path(
     tag = "apps",
     security(("session" = [])),
-    params(("app" = String, Path, description = "The app's name")),
+    params(
+        ("app" = String, Path, description = "The app's name"),
+        ("if-match" = Option<String>, Header, description = "Only if this is the app's present ETag"),
+    ),
     responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 #[delete("/v1/apps/{app}")]
 pub(crate) async fn app_delete(
-    call: Authorized<Manage, App>,
+    call: Authorized<Deploy, App, Precondition>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
-    let actor = call.actor();
-    change::delete(state.into_inner(), actor, call.input.into_inner()).await?;
+    let (actor, tenant) = (call.actor(), call.tenant()?);
+    let which = (tenant, call.input.into_inner());
+    change::delete(state.into_inner(), actor, which, call.expected).await?;
+    Ok(HttpResponse::NoContent().finish())
+}
+
+/// Delete one version of an app that is not current and that nothing else refers to.
+#[utoipa::path(
+    tag = "apps",
+    security(("session" = [])),
+    params(
+        ("app" = String, Path, description = "The app's name"),
+        ("version" = u32, Path, description = "The version's number", minimum = 1),
+    ),
+    responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json"))
+)]
+#[delete("/v1/apps/{app}/versions/{version}")]
+pub(crate) async fn version_delete(
+    call: Authorized<Deploy, web::Path<(AppName, VersionNumber)>>,
+    state: Shared,
+) -> Result<HttpResponse, ApiError> {
+    let (app, version) = &*call.input;
+    let which = (call.tenant()?, app);
+    delete_version::delete_version(&state, &call.actor(), which, *version).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
@@ -186,13 +261,16 @@ pub(crate) struct ExplainParams {
 )]
 #[get("/v1/apps/{app}/explain")]
 pub(crate) async fn app_explain(
-    call: Authorized<Read, (App, web::Query<ExplainParams>)>,
+    call: Authorized<Look, (App, web::Query<ExplainParams>)>,
     state: Shared,
     request: HttpRequest,
 ) -> Answer<Explanation> {
     let (app, params) = &call.input;
-    let client = explain::client(params.client.as_deref(), peer(&request))?;
-    Ok(web::Json(explain::explain(&state, app, client).await?))
+    let client = explain::client(params.client.as_deref(), address(&request, &state))?;
+    let tenant = call.tenant()?;
+    Ok(web::Json(
+        explain::explain(&state, tenant, app, client).await?,
+    ))
 }
 
 /// Which lines are wanted.
@@ -205,6 +283,7 @@ pub(crate) struct LogParams {
     follow: bool,
     /// How many of the last lines.
     #[serde(default = "default_tail")]
+    #[param(value_type = Option<u64>, maximum = 4294967295u64)]
     tail: u32,
 }
 
@@ -224,15 +303,16 @@ const fn default_tail() -> u32 {
 )]
 #[get("/v1/apps/{app}/logs")]
 pub(crate) async fn app_logs(
-    call: Authorized<Read, (App, web::Query<LogParams>)>,
+    call: Authorized<Look, (App, web::Query<LogParams>)>,
     state: Shared,
 ) -> Result<HttpResponse, ApiError> {
+    let tenant = call.tenant()?;
     let (app, params) = call.input;
     let query = LogQuery {
         follow: params.follow,
         tail: params.tail,
     };
-    let lines = logs::logs(Arc::clone(&state), app.into_inner(), query).await?;
+    let lines = logs::logs(Arc::clone(&state), tenant, app.into_inner(), query).await?;
     // A compressing or buffering proxy would hold lines back.
     Ok(HttpResponse::Ok()
         .content_type("application/x-ndjson")

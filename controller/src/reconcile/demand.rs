@@ -50,6 +50,7 @@ impl Demand {
                 app,
                 prefix,
                 queries,
+                recent: queries as f64,
                 last_seen: now,
             })
             .collect()

@@ -1,18 +1,33 @@
 //! What nodes and DNS servers are told of an app, made from its rows.
 
-use fdn_core::message::{AppBindings, AppDesired, AppSpec, BindingsDesired, FunctionSpec, Message};
-use fdn_core::{Revision, Timestamp};
+use std::collections::BTreeMap;
+
+use fdn_core::message::{
+    AppBindings, AppDesired, AppSpec, BindingsChanged, BindingsDesired, FunctionSpec, Message,
+    TxtDesired,
+};
+use fdn_core::policy::{GatewaySpec, Traffic};
+use fdn_core::workflow::{RunSpec, Workflow};
+use fdn_core::{ClientPrefix, ClusterId, Revision, StageName, TenantId, Timestamp};
 use sqlx::AnyConnection;
 
 use crate::store::StoreError;
 use crate::store::app::AppRow;
-use crate::store::binding::BindingRow;
+use crate::store::binding::{BindingRow, binding_list};
 use crate::store::outbox::outbox_push;
+use crate::store::plan::{PlanRow, plan_list_of};
+use crate::store::policy::gateway_get;
+use crate::store::txt::{txt_delete, txt_list_of_app};
 use crate::store::version::{VersionRow, version_get};
 
-/// What nodes are told. `versions` holds those that the workflow names.
+/// What nodes are told. `versions` holds those that the workflow names, `gateway` what is stored beside the app.
 #[must_use]
-pub fn app_desired(app: &AppRow, versions: &[VersionRow]) -> AppDesired {
+pub fn app_desired(
+    app: &AppRow,
+    versions: &[VersionRow],
+    placement: StageMaps,
+    gateway: GatewaySpec,
+) -> AppDesired {
     let functions = versions
         .iter()
         .map(|version| FunctionSpec {
@@ -32,11 +47,19 @@ pub fn app_desired(app: &AppRow, versions: &[VersionRow]) -> AppDesired {
             workflow: app.workflow.clone(),
             functions,
             primary: app.primaries.clone(),
+            run: app.definition.as_ref().map(|definition| {
+                Box::new(RunSpec {
+                    timeout: definition.timeout,
+                    rules: definition.rules.clone(),
+                    placement,
+                })
+            }),
+            gateway: Box::new(gateway),
         }),
     }
 }
 
-/// What DNS servers are told.
+/// What DNS servers are told; `ttl_s` is the network's time to live.
 #[must_use]
 pub fn bindings_desired(app: &AppRow, bindings: &[BindingRow], ttl_s: u32) -> BindingsDesired {
     BindingsDesired {
@@ -44,7 +67,7 @@ pub fn bindings_desired(app: &AppRow, bindings: &[BindingRow], ttl_s: u32) -> Bi
         revision: app.bindings_revision,
         state: Some(AppBindings {
             host: app.host.clone(),
-            ttl_s,
+            ttl_s: app.ttl_s(ttl_s),
             bindings: bindings
                 .iter()
                 .map(|binding| (binding.prefix, binding.cluster.clone()))
@@ -61,23 +84,107 @@ pub async fn versions_of(
     connection: &mut AnyConnection,
     app: &AppRow,
 ) -> Result<Vec<VersionRow>, StoreError> {
+    versions_of_workflow(connection, app.tenant, &app.workflow).await
+}
+
+/// The versions that a workflow names, each once, in the order of the stages.
+///
+/// # Errors
+/// When the database fails or one of them is missing.
+pub async fn versions_of_workflow(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+    workflow: &Workflow,
+) -> Result<Vec<VersionRow>, StoreError> {
     let mut versions: Vec<VersionRow> = Vec::new();
-    for stage in app.workflow.stages() {
+    for stage in workflow.stages() {
         if versions
             .iter()
             .any(|known| known.function == stage.function && known.number == stage.version)
         {
             continue;
         }
-        let found = version_get(connection, &stage.function, stage.version).await?;
+        let found = version_get(connection, tenant, &stage.function, stage.version).await?;
         versions.push(found.ok_or_else(|| {
             StoreError::corrupt(
                 "apps.workflow",
                 format!(
-                    "{} {} of app {} is missing",
-                    stage.function, stage.version, app.name
+                    "{} {} of stage {} is missing",
+                    stage.function, stage.version, stage.name
                 ),
             )
+        })?);
+    }
+    Ok(versions)
+}
+
+/// For each cluster that clients are sent to, where the stages run that do not run in that cluster itself.
+pub type StageMaps = BTreeMap<ClusterId, BTreeMap<StageName, ClusterId>>;
+
+/// Where an app's stages run, for nodes. Of several plans with one entry cluster the one counts that most bindings were made for: a gateway
+/// knows its cluster and not its client's group. What runs in the entry's own cluster is left out, so that the message stays small.
+///
+/// # Errors
+/// When the database fails.
+pub async fn placement_of(
+    connection: &mut AnyConnection,
+    app: &AppRow,
+) -> Result<StageMaps, StoreError> {
+    if app.definition.is_none() {
+        return Ok(StageMaps::new());
+    }
+    let plans = plan_list_of(connection, &app.name).await?;
+    let bindings = binding_list(connection, &app.name).await?;
+    Ok(stage_maps(&app.workflow, &plans, &bindings))
+}
+
+fn stage_maps(workflow: &Workflow, plans: &[PlanRow], bindings: &[BindingRow]) -> StageMaps {
+    let entry = &workflow.entry().name;
+    let weight = |plan: &PlanRow| bindings.iter().filter(|b| b.group == plan.group).count();
+    let mut best: BTreeMap<&ClusterId, (usize, &PlanRow)> = BTreeMap::new();
+    for plan in plans {
+        let Some(cluster) = plan.stages.get(entry) else {
+            continue;
+        };
+        let weight = weight(plan);
+        let known = best.entry(cluster).or_insert((weight, plan));
+        if weight > known.0 {
+            *known = (weight, plan);
+        }
+    }
+    let map = |(cluster, (_, plan)): (&ClusterId, (usize, &PlanRow))| {
+        let known = |stage: &StageName| workflow.stages().iter().any(|one| one.name == *stage);
+        let elsewhere = plan.stages.iter();
+        let elsewhere = elsewhere.filter(|(stage, at)| *at != cluster && known(stage));
+        let elsewhere = elsewhere.map(|(stage, at)| (stage.clone(), at.clone()));
+        (cluster.clone(), elsewhere.collect())
+    };
+    best.into_iter().map(map).collect()
+}
+
+/// Those, and after them the versions that the app's calls are split between.
+///
+/// # Errors
+/// When the database fails or one of them is missing.
+pub async fn versions_served(
+    connection: &mut AnyConnection,
+    app: &AppRow,
+    traffic: &Traffic,
+) -> Result<Vec<VersionRow>, StoreError> {
+    let mut versions = versions_of(connection, app).await?;
+    let function = &app.workflow.entry().function;
+    for share in &traffic.split {
+        let known = |v: &VersionRow| v.function == *function && v.number == share.version;
+        if versions.iter().any(known) {
+            continue;
+        }
+        let found = version_get(connection, app.tenant, function, share.version).await?;
+        versions.push(found.ok_or_else(|| {
+            let problem = format!(
+                "{function} {} of app {} is missing",
+                share.version, app.name
+            );
+            StoreError::corrupt("app_traffic.traffic", problem)
         })?);
     }
     Ok(versions)
@@ -92,11 +199,13 @@ pub async fn tell_nodes(
     app: &AppRow,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let versions = versions_of(connection, app).await?;
+    let gateway = gateway_get(connection, &app.name).await?;
+    let versions = versions_served(connection, app, &gateway.traffic).await?;
+    let placement = placement_of(connection, app).await?;
     outbox_push(
         connection,
         app.revision,
-        Message::AppDesired(app_desired(app, &versions)),
+        Message::AppDesired(app_desired(app, &versions, placement, gateway)),
         now,
     )
     .await
@@ -117,6 +226,59 @@ pub async fn tell_dns(
     outbox_push(connection, app.bindings_revision, message, now).await
 }
 
+/// Tells DNS servers what to answer for an app from now on, where `before` was told at the revision `base`: only what differs, if that
+/// is much less than all.
+///
+/// # Errors
+/// When the database fails.
+pub async fn tell_dns_changes(
+    connection: &mut AnyConnection,
+    app: &AppRow,
+    base: Revision,
+    before: &[BindingRow],
+    after: &[BindingRow],
+    ttl_s: u32,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let changes = binding_changes(before, after);
+    if changes.len() * CHANGES_PAY > after.len() {
+        return tell_dns(connection, app, after, ttl_s, now).await;
+    }
+    let changed = BindingsChanged {
+        app: app.name.clone(),
+        base,
+        revision: app.bindings_revision,
+        changes,
+    };
+    let message = Message::BindingsChanged(changed);
+    outbox_push(connection, app.bindings_revision, message, now).await
+}
+
+/// Changes are told instead of the whole if there are so many times fewer of them.
+const CHANGES_PAY: usize = 8;
+
+/// The bindings that differ: new ones with their clusters, and those that are no more.
+fn binding_changes(
+    before: &[BindingRow],
+    after: &[BindingRow],
+) -> Vec<(ClientPrefix, Option<ClusterId>)> {
+    let of = |rows: &[BindingRow]| -> BTreeMap<ClientPrefix, ClusterId> {
+        rows.iter()
+            .map(|row| (row.prefix, row.cluster.clone()))
+            .collect()
+    };
+    let (before, after) = (of(before), of(after));
+    let gone = before
+        .keys()
+        .filter(|prefix| !after.contains_key(prefix))
+        .map(|prefix| (*prefix, None));
+    let new = after
+        .iter()
+        .filter(|(prefix, cluster)| before.get(prefix) != Some(cluster))
+        .map(|(prefix, cluster)| (*prefix, Some(cluster.clone())));
+    gone.chain(new).collect()
+}
+
 /// Tells everybody that an app is gone.
 ///
 /// # Errors
@@ -133,10 +295,110 @@ pub async fn tell_gone(
         spec: None,
     };
     outbox_push(connection, revision, Message::AppDesired(nodes), now).await?;
+    // Records of names below the app go with it.
+    for row in txt_list_of_app(connection, app).await? {
+        txt_delete(connection, &row.name).await?;
+        let gone = TxtDesired {
+            name: row.name,
+            revision,
+            state: None,
+        };
+        outbox_push(connection, revision, Message::TxtDesired(gone), now).await?;
+    }
     let dns = BindingsDesired {
         app: app.clone(),
         revision,
         state: None,
     };
     outbox_push(connection, revision, Message::BindingsDesired(dns), now).await
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::workflow::{Edge, Stage};
+    use fdn_core::{ByteSize, VersionNumber};
+
+    use super::*;
+
+    fn plan(group: &str, stages: &[(&str, &str)]) -> PlanRow {
+        let stages = stages.iter().map(|(stage, cluster)| {
+            let stage = stage.parse().expect("stage");
+            (stage, cluster.parse().expect("cluster"))
+        });
+        PlanRow {
+            app: "flow".parse().expect("app"),
+            group: group.to_owned(),
+            stages: stages.collect(),
+            explanation: None,
+            revision: Revision(1),
+            planned_at: Timestamp(1),
+        }
+    }
+
+    fn bound(group: &str, prefix: &str) -> BindingRow {
+        BindingRow {
+            app: "flow".parse().expect("app"),
+            prefix: prefix.parse().expect("prefix"),
+            cluster: "eu".parse().expect("cluster"),
+            group: group.to_owned(),
+            revision: Revision(1),
+        }
+    }
+
+    #[test]
+    fn changes_are_what_is_new_and_what_is_gone() {
+        let row = |prefix: &str, cluster: &str| BindingRow {
+            cluster: cluster.parse().expect("cluster"),
+            ..bound("g", prefix)
+        };
+        let before = [
+            row("10.0.0.0/8", "eu"),
+            row("11.0.0.0/8", "eu"),
+            row("12.0.0.0/8", "eu"),
+        ];
+        let after = [
+            row("10.0.0.0/8", "eu"),
+            row("11.0.0.0/8", "us"),
+            row("13.0.0.0/8", "eu"),
+        ];
+        let told: Vec<_> = binding_changes(&before, &after)
+            .into_iter()
+            .map(|(prefix, cluster)| (prefix.to_string(), cluster.map(|c| c.to_string())))
+            .collect();
+        let expected = [
+            ("12.0.0.0/8", None),
+            ("11.0.0.0/8", Some("us")),
+            ("13.0.0.0/8", Some("eu")),
+        ]
+        .map(|(prefix, cluster)| (prefix.to_owned(), cluster.map(str::to_owned)));
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn nodes_are_told_the_plan_of_most_clients_and_only_what_runs_elsewhere() {
+        let stage = |name: &str| Stage {
+            name: name.parse().expect("stage"),
+            function: "f".parse().expect("function"),
+            version: VersionNumber::FIRST,
+        };
+        let edge = Edge {
+            from: "a".parse().expect("stage"),
+            to: "b".parse().expect("stage"),
+            size: ByteSize::from_bytes(1),
+        };
+        let workflow = Workflow::new(vec![stage("a"), stage("b")], vec![edge]).expect("workflow");
+        let plans = [
+            plan("few", &[("a", "eu"), ("b", "ap")]),
+            plan("many", &[("a", "eu"), ("b", "us"), ("gone", "us")]),
+            plan("none", &[("a", "us"), ("b", "us")]),
+        ];
+        let bindings = [
+            bound("few", "10.0.0.0/24"),
+            bound("many", "10.0.1.0/24"),
+            bound("many", "10.0.2.0/24"),
+        ];
+        let maps = stage_maps(&workflow, &plans, &bindings);
+        let told = serde_json::to_value(&maps).expect("JSON");
+        assert_eq!(told, serde_json::json!({ "eu": { "b": "us" }, "us": {} }));
+    }
 }

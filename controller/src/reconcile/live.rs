@@ -18,6 +18,8 @@ use fdn_core::{
     Timestamp,
 };
 
+use super::rates::Rates;
+use crate::figures::Board;
 use crate::store::node::StatusRow;
 
 /// Boots of a node that were replaced and are remembered.
@@ -52,11 +54,14 @@ pub struct Seen {
     /// Whether it was heard since the last silence.
     heard: bool,
     replaced: VecDeque<MessageId>,
+    rates: Rates,
 }
 
 /// What operators said of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
+    /// As of which revision this is.
+    pub revision: Revision,
     /// Let in with a join token: remembered however long they are silent.
     pub enrolled: BTreeSet<NodeId>,
     /// To take no new work.
@@ -73,6 +78,7 @@ pub struct Live {
     nodes_max: usize,
     last_heard: Timestamp,
     settles_at: Timestamp,
+    figures: Board,
 }
 
 /// What of a status matters beyond load.
@@ -130,6 +136,12 @@ impl Seen {
 }
 
 impl Live {
+    /// How often an app is called now, on all living nodes together; calls per second.
+    #[must_use]
+    pub fn rate(&self, app: &AppName, now: Timestamp) -> f64 {
+        self.alive(now).map(|seen| seen.rates.of(app)).sum()
+    }
+
     /// The view after a start: nodes as they were stored, unsettled until they had the time to speak.
     #[must_use]
     pub fn new(stored: Vec<StatusRow>, nodes_max: usize, now: Timestamp) -> Self {
@@ -139,11 +151,23 @@ impl Live {
             nodes_max,
             last_heard: now,
             settles_at: after(now, STATUS_LIFETIME),
+            figures: Board::new(0),
         };
         for row in stored {
             live.merge(row);
         }
         live
+    }
+
+    /// Keeps up to `series` series of what callers saw, from now on.
+    pub fn keep_figures(&mut self, series: usize) {
+        self.figures = Board::new(series);
+    }
+
+    /// What callers saw.
+    #[must_use]
+    pub const fn figures(&self) -> &Board {
+        &self.figures
     }
 
     /// Takes a status in.
@@ -169,6 +193,7 @@ impl Live {
                     urgent: true,
                     heard: true,
                     replaced: VecDeque::new(),
+                    rates: Rates::default(),
                 },
             );
             return Observation::Important;
@@ -178,7 +203,7 @@ impl Live {
         }
         self.last_heard = now;
         let important = !seen.alive(now) || Important::of(&seen.status) != Important::of(&status);
-        seen.replace(status, now);
+        seen.replace(status, now, &mut self.figures);
         seen.heard = true;
         seen.urgent |= important;
         if important {
@@ -196,7 +221,7 @@ impl Live {
         match self.nodes.get_mut(&row.status.node) {
             Some(seen) if row.seen_at <= seen.at || seen.supersedes(&row.status) => {}
             Some(seen) => {
-                seen.replace(row.status, row.seen_at);
+                seen.replace(row.status, row.seen_at, &mut self.figures);
                 seen.written = Some(row.seen_at);
                 seen.heard = true;
             }
@@ -211,6 +236,7 @@ impl Live {
                         urgent: false,
                         heard: false,
                         replaced: VecDeque::new(),
+                        rates: Rates::default(),
                     },
                 );
             }
@@ -219,6 +245,10 @@ impl Live {
 
     /// Takes in what operators said; `true` if that changes what DNS servers should be told.
     pub fn set_standing(&mut self, standing: Standing) -> bool {
+        // A pass that began before a removal must not let the node in again.
+        if standing.revision < self.standing.revision {
+            return false;
+        }
         let before = self.nodes.len();
         self.nodes
             .retain(|node, _| !standing.removed.contains(node));
@@ -336,12 +366,17 @@ impl Live {
 }
 
 impl Seen {
-    fn replace(&mut self, status: NodeStatus, at: Timestamp) {
+    fn replace(&mut self, status: NodeStatus, at: Timestamp, figures: &mut Board) {
+        figures.observe((&self.status, self.at), (&status, at));
         if self.status.boot != status.boot {
             if self.replaced.len() >= BOOTS {
                 self.replaced.pop_front();
             }
             self.replaced.push_back(self.status.boot);
+            self.rates = Rates::default();
+        } else {
+            self.rates
+                .observe(&self.status.apps, self.at, &status.apps, at);
         }
         self.status = status;
         self.at = at;

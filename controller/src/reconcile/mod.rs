@@ -8,19 +8,32 @@
 
 pub mod demand;
 pub mod desired;
+mod groups;
+mod leaving;
+mod links;
 pub mod live;
 pub mod network;
+mod observed;
+pub mod pass;
 pub mod place;
+pub mod preview;
+mod rates;
 pub mod world;
 pub mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fdn_core::manifest::RuntimeKind;
 use fdn_core::message::{Message, NetworkDesired};
 use fdn_core::workflow::Stage;
-use fdn_core::{AppName, ClientPrefix, Revision, Timestamp};
+use fdn_core::{
+    AppName, ClientPrefix, DurationMs, FunctionName, Millis, Revision, Timestamp, VersionNumber,
+};
+use fdn_scheduling::compete::Moves;
+use fdn_scheduling::dag::Holding;
 use fdn_scheduling::workflow::Profile;
 use fdn_service::CancellationToken;
 use tokio::time::Instant;
@@ -30,20 +43,22 @@ use crate::Error;
 use crate::app::authority;
 use crate::app::fleet::standing;
 use crate::error::chain;
+use crate::singleton::Work;
 use crate::state::{State, lock};
 use crate::store::app::{AppRow, app_list};
 use crate::store::binding::{BindingRow, binding_list_all};
-use crate::store::demand::{DemandRow, demand_add, demand_list, demand_trim};
+use crate::store::demand::{DemandRow, demand_list};
 use crate::store::network::{network_get, network_set};
-use crate::store::node::{StatusRow, node_forget, node_observe, node_status_list};
+use crate::store::node::{StatusRow, node_forget, node_status_list};
 use crate::store::outbox::outbox_push;
 use crate::store::plan::{PlanRow, plan_list};
 use crate::store::revision::revision_next;
-use crate::store::rtt::{rtt_delete, rtt_upsert};
 use crate::store::version::{VersionRow, version_list_current};
+use crate::store::workflow::version_list_staged;
 use crate::store::{StoreError, in_transaction};
+use leaving::Leaving;
 use live::Standing;
-use place::{Before, difference, place};
+use pass::{Course, Decided, Passed, Rows, pass};
 use world::World;
 use write::{Change, change_write};
 
@@ -64,23 +79,54 @@ struct Inputs {
     standing: Standing,
 }
 
+impl Inputs {
+    fn rows(&self) -> Rows<'_> {
+        Rows {
+            apps: &self.apps,
+            versions: &self.versions,
+            plans: &self.plans,
+            bindings: &self.bindings,
+            demand: &self.demand,
+        }
+    }
+}
+
+/// Where each cluster takes stage calls.
+type StageCalls = BTreeMap<fdn_core::ClusterId, Vec<std::net::SocketAddr>>;
+
 /// The planner.
 pub struct Planner {
     state: Arc<State>,
     told_rtt_at: Option<Timestamp>,
+    /// When the round trips that other controllers stored were read last, and what is asked was written.
+    heard_at: Option<Timestamp>,
+    asked_at: Option<Timestamp>,
+    told_stage_calls: StageCalls,
     kept_at: Option<Timestamp>,
     complaints: BTreeMap<AppName, String>,
+    /// How much more may be moved for gain, and when that was last counted.
+    moves: Moves,
+    filled_at: Option<Timestamp>,
+    leaving: Leaving,
 }
 
 impl Planner {
     /// A planner of this controller.
     #[must_use]
     pub fn new(state: Arc<State>) -> Self {
+        let planner = &state.settings.planner;
+        let interval = Millis::from(planner.move_interval.as_duration());
         Self {
+            moves: Moves::new(planner.move_share, interval).unwrap_or_else(Moves::unlimited),
             state,
             told_rtt_at: None,
+            heard_at: None,
+            asked_at: None,
+            told_stage_calls: StageCalls::new(),
             kept_at: None,
             complaints: BTreeMap::new(),
+            filled_at: None,
+            leaving: Leaving::default(),
         }
     }
 
@@ -91,10 +137,13 @@ impl Planner {
         watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut last = Instant::now();
         let (mut wanted, mut vitals, mut failing) = (true, None, false);
+        let mut turn = self.state.singletons.watch(Work::Planner);
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 () = self.state.planner_wake.notified() => wanted = true,
+                // The sender lives as long as the state.
+                _ = turn.changed() => wanted = true,
                 _ = watch.tick() => {}
             }
             let present = Some(lock(&self.state.live).vitals(fdn_service::now()));
@@ -103,7 +152,12 @@ impl Planner {
             }
             tokio::time::sleep_until(last + PAUSE).await;
             last = Instant::now();
-            match self.pass().await {
+            let passed = if *turn.borrow_and_update() {
+                self.pass().await
+            } else {
+                self.follow().await
+            };
+            match passed {
                 Ok(()) => {
                     (wanted, vitals) = (false, present);
                     if std::mem::take(&mut failing) {
@@ -132,10 +186,11 @@ impl Planner {
     /// # Errors
     /// When the store fails. What was written before stays; the next pass goes on from there.
     pub async fn pass(&mut self) -> Result<(), Error> {
-        let _timer = self.state.metrics.plan_seconds.start_timer();
+        let _timer = self.state.metrics.plans.seconds.start_timer();
         let now = fdn_service::now();
         self.store_observed(now).await?;
-        let inputs = self.load().await?;
+        self.hear_others(now).await?;
+        let inputs = load(&self.state).await?;
         let (world, settled, clusters) = {
             let mut live = lock(&self.state.live);
             live.set_standing(inputs.standing.clone());
@@ -149,64 +204,11 @@ impl Planner {
             )
         };
         self.tell_network(&inputs, clusters, now).await?;
+        self.tell_stage_calls(&inputs, now).await?;
         let known = self.plan_apps(&inputs, &world, settled, now).await?;
         lock(&self.state.demand).set_known(known);
         self.forget_nodes(now).await?;
         self.keep_certificates(now).await
-    }
-
-    /// Stores what was heard since the last pass.
-    async fn store_observed(&self, now: Timestamp) -> Result<(), Error> {
-        let state = &self.state;
-        let statuses =
-            lock(&state.live).take_unwritten(now, state.settings.planner.status_write_interval);
-        let demand = lock(&state.demand).take(now);
-        let (rtts, rtts_gone) = lock(&state.rtt).take_unwritten();
-        if statuses.is_empty() && demand.is_empty() && rtts.is_empty() && rtts_gone.is_empty() {
-            return Ok(());
-        }
-        let keep = state.settings.planner.bindings_per_app;
-        let apps: BTreeSet<&AppName> = demand.iter().map(|row| &row.app).collect();
-        let written: Result<(), StoreError> = in_transaction!(state.store, tx => {
-            for row in &statuses {
-                node_observe(&mut tx, row).await?;
-            }
-            for row in &demand {
-                demand_add(&mut tx, row).await?;
-            }
-            for app in &apps {
-                demand_trim(&mut tx, app, keep).await?;
-            }
-            for row in &rtts {
-                rtt_upsert(&mut tx, row).await?;
-            }
-            for (prefix, cluster) in &rtts_gone {
-                rtt_delete(&mut tx, *prefix, cluster).await?;
-            }
-            Ok(())
-        });
-        if written.is_err() {
-            // Round trips are written again when they are measured again.
-            lock(&state.live).put_back(&statuses);
-            lock(&state.demand).put_back(demand);
-        }
-        Ok(written?)
-    }
-
-    async fn load(&self) -> Result<Inputs, Error> {
-        let mut tx = self.state.store.snapshot().await?;
-        let inputs = Inputs {
-            apps: app_list(&mut tx).await?,
-            versions: version_list_current(&mut tx).await?,
-            plans: plan_list(&mut tx).await?,
-            bindings: binding_list_all(&mut tx).await?,
-            demand: demand_list(&mut tx).await?,
-            network: network_get(&mut tx).await?,
-            statuses: node_status_list(&mut tx).await?,
-            standing: standing(&mut tx).await?,
-        };
-        tx.commit().await.map_err(StoreError::from)?;
-        Ok(inputs)
     }
 
     async fn tell_network(
@@ -238,6 +240,21 @@ impl Planner {
         Ok(())
     }
 
+    /// Tells nodes where others take stage calls, when that has changed since this controller told it last.
+    async fn tell_stage_calls(&mut self, inputs: &Inputs, now: Timestamp) -> Result<(), Error> {
+        let calls = authority::stage_calls(&inputs.statuses);
+        if calls == self.told_stage_calls {
+            return Ok(());
+        }
+        in_transaction!(self.state.store, tx => {
+            let revision = revision_next(&mut tx).await?;
+            authority::tell(&mut tx, revision, now).await
+        })?;
+        self.told_stage_calls = calls;
+        self.state.outbox_wake.notify_one();
+        Ok(())
+    }
+
     /// Plans every app; returns which prefixes are planned for.
     async fn plan_apps(
         &mut self,
@@ -246,70 +263,80 @@ impl Planner {
         settled: bool,
         now: Timestamp,
     ) -> Result<BTreeSet<(AppName, ClientPrefix)>, Error> {
-        let mut known = BTreeSet::new();
-        let (plans, bindings) = (
-            by_app(&inputs.plans, |p| &p.app),
-            by_app(&inputs.bindings, |b| &b.app),
-        );
-        let demand = by_app(&inputs.demand, |d| &d.app);
-        for app in &inputs.apps {
-            let plans = plans.get(&app.name).copied().unwrap_or_default();
-            let bindings = bindings.get(&app.name).copied().unwrap_or_default();
-            let demand = demand.get(&app.name).copied().unwrap_or_default();
-            known.extend(demand.iter().map(|row| (app.name.clone(), row.prefix)));
-            let before = Before::new(plans, bindings);
-            if settled || before.is_empty() {
-                self.plan_app(app, inputs, world, &before, bindings, demand, now)
-                    .await?;
-            }
+        let state = Arc::clone(&self.state);
+        let planner = &state.settings.planner;
+        self.moves
+            .fill(Millis::from(network::since(self.filled_at, now)));
+        self.filled_at = Some(now);
+        let rates: BTreeMap<&AppName, f64> = {
+            let live = lock(&state.live);
+            let rate = |app: &AppRow| live.rate(&app.name, now);
+            let apps = inputs.apps.iter();
+            apps.map(|app| (&app.name, rate(app))).collect()
+        };
+        let course = Course {
+            limit: planner.bindings_per_app as usize,
+            memory: planner.demand_memory,
+            settled,
+            now,
+        };
+        let rate = |app: &AppName| rates.get(app).copied().unwrap_or(0.0);
+        let passed = pass(world, inputs.rows(), rate, &course, &mut self.moves)?;
+        show(&state, world, &passed);
+        lock(&state.asked).clone_from(&passed.asked);
+        self.store_asked(&passed.asked, now).await?;
+        for decided in &passed.apps {
+            self.write_app(decided, now).await?;
             // A pass over many apps lets others have the thread.
             tokio::task::yield_now().await;
         }
+        let known = passed.known;
         self.complaints
             .retain(|app, _| inputs.apps.iter().any(|row| row.name == *app));
+        self.leaving
+            .retain(|app| inputs.apps.iter().any(|row| row.name == *app));
         Ok(known)
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of one app's state, which live in different tables"
-    )]
-    async fn plan_app(
-        &mut self,
-        app: &AppRow,
-        inputs: &Inputs,
-        world: &World,
-        before: &Before<'_>,
-        stored: &[BindingRow],
-        demand: &[DemandRow],
-        now: Timestamp,
-    ) -> Result<(), Error> {
+    async fn write_app(&mut self, decided: &Decided<'_>, now: Timestamp) -> Result<(), Error> {
+        let Decided {
+            app,
+            before,
+            stored,
+            placed,
+            difference,
+        } = decided;
+        let difference = *difference;
         let state = Arc::clone(&self.state);
-        let profiles = world.profiles(&app.name, &app.workflow, |stage| {
-            expected(stage, &inputs.versions)
-        });
-        let limit = state.settings.planner.bindings_per_app as usize;
-        let prefixes = demand.iter().map(|row| row.prefix);
-        let placed = place(world, &app.workflow, &profiles, before, prefixes, limit);
-        state.metrics.plans.inc_by(placed.plans.len() as u64);
+        state.metrics.plans.made.inc_by(placed.plans.len() as u64);
         self.complain(&app.name, &placed.unplaced);
-        let difference = difference(before, &placed);
-        if difference.bindings == 0 && !difference.plans {
+        let planner = &state.settings.planner;
+        // As much longer than answers live as the settings have it.
+        let longer = app.ttl.map_or(0, |ttl| {
+            ttl.as_millis().saturating_sub(planner.ttl.as_millis())
+        });
+        let span = DurationMs::from_millis(planner.drain_after.as_millis() + longer);
+        let primaries =
+            self.leaving
+                .primaries(&app.name, &app.primaries, placed.primaries(), now, span);
+        let same = difference.bindings == 0 && !difference.plans && primaries == app.primaries;
+        if same {
             return Ok(());
         }
         let change = Change {
             app,
             before,
             stored,
-            placed: &placed,
+            placed,
             difference,
+            primaries,
         };
         let ttl = state.ttl_s();
         let revision: Option<Revision> =
             in_transaction!(state.store, tx => change_write(&mut tx, &change, ttl, now).await)?;
         match revision {
             Some(revision) => {
-                state.metrics.moved.inc_by(difference.moved as u64);
+                state.metrics.plans.moved.inc_by(difference.moved as u64);
                 state.outbox_wake.notify_one();
                 info!(app = %app.name, %revision, plans = placed.plans.len(), bindings = difference.bindings, moved = difference.moved, "planned");
             }
@@ -360,16 +387,61 @@ impl Planner {
     }
 }
 
+/// Shows what a pass came to in the metrics.
+fn show(state: &State, world: &World, passed: &Passed<'_>) {
+    let metrics = &state.metrics;
+    metrics.plans.deferred.inc_by(passed.deferred as u64);
+    metrics.plans.unplaced.set(passed.unplaced as i64);
+    let (needed, there) = world.memory(&passed.asked);
+    for (what, mebibytes) in [("needed", needed), ("there", there)] {
+        let gauge = metrics.plans.memory.with_label_values(&[what]);
+        gauge.set((mebibytes * f64::from(1 << 20)) as i64);
+    }
+}
+
+/// Reads everything in one snapshot.
+async fn load(state: &State) -> Result<Inputs, Error> {
+    let mut tx = state.store.snapshot().await?;
+    let mut versions = version_list_current(&mut tx).await?;
+    versions.extend(version_list_staged(&mut tx).await?);
+    let inputs = Inputs {
+        apps: app_list(&mut tx).await?,
+        versions,
+        plans: plan_list(&mut tx).await?,
+        bindings: binding_list_all(&mut tx).await?,
+        demand: demand_list(&mut tx).await?,
+        network: network_get(&mut tx).await?,
+        statuses: node_status_list(&mut tx).await?,
+        standing: standing(&mut tx).await?,
+    };
+    tx.commit().await.map_err(StoreError::from)?;
+    Ok(inputs)
+}
+
 /// What a stage's manifest says about running it.
 #[must_use]
 pub fn expected(stage: &Stage, versions: &[VersionRow]) -> Profile {
-    let version = versions
-        .iter()
-        .find(|v| v.function == stage.function && v.number == stage.version);
-    version.map_or_else(
-        || profile(&fdn_core::manifest::Manifest::default()),
-        |version| profile(&version.manifest),
-    )
+    Versions::new(versions).expected(stage)
+}
+
+/// Versions, found by function and number.
+struct Versions<'a>(BTreeMap<(&'a FunctionName, VersionNumber), &'a VersionRow>);
+
+impl<'a> Versions<'a> {
+    fn new(rows: &'a [VersionRow]) -> Self {
+        Self(
+            rows.iter()
+                .map(|row| ((&row.function, row.number), row))
+                .collect(),
+        )
+    }
+
+    fn expected(&self, stage: &Stage) -> Profile {
+        self.0.get(&(&stage.function, stage.version)).map_or_else(
+            || profile(&fdn_core::manifest::Manifest::default()),
+            |version| profile(&version.manifest),
+        )
+    }
 }
 
 /// What a manifest says about running its function.
@@ -378,6 +450,12 @@ pub fn profile(manifest: &fdn_core::manifest::Manifest) -> Profile {
     Profile {
         work: manifest.expected_millis(),
         demand: manifest.resources(),
+        holding: match manifest.runtime {
+            RuntimeKind::Wasm => Holding::Calls,
+            RuntimeKind::Docker => {
+                Holding::Instances(NonZeroU32::new(manifest.concurrency).unwrap_or(NonZeroU32::MIN))
+            }
+        },
     }
 }
 

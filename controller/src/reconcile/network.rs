@@ -7,7 +7,7 @@ use fdn_core::message::{ClusterSpec, NetworkDesired};
 use fdn_core::{ClientPrefix, ClusterId, GeoPoint, Millis, Revision, Timestamp};
 
 use super::live::{Live, Seen};
-use crate::geo::RttTable;
+use crate::geo::ClientTable;
 
 /// The clusters with the gateways that may be answered with. A silent node stays in: DNS servers look after the health of gateways themselves, and
 /// faster. A node that drains, or shall drain although it may not have heard of it, is left out while there is another one.
@@ -48,7 +48,7 @@ pub fn next(
     told: Option<&NetworkDesired>,
     clusters: Vec<ClusterSpec>,
     locations: &[(ClientPrefix, GeoPoint)],
-    rtt: &RttTable,
+    rtt: &ClientTable,
     since_last: Duration,
     pause: Duration,
 ) -> Option<NetworkDesired> {
@@ -148,18 +148,20 @@ mod tests {
 
     #[test]
     fn changes_are_told_at_once_but_round_trips_with_a_pause() {
-        let mut rtt = RttTable::new(&GeoSettings::default(), Vec::new());
+        let mut rtt = ClientTable::of_clients(&GeoSettings::default());
         let live = live(&[("a-1", "a", false)]);
         let pause = Duration::from_secs(10);
         let told =
             next(None, clusters(&live), &[], &rtt, Duration::ZERO, pause).expect("the first");
         let again =
-            |rtt: &RttTable, since| next(Some(&told), clusters(&live), &[], rtt, since, pause);
+            |rtt: &ClientTable, since| next(Some(&told), clusters(&live), &[], rtt, since, pause);
         assert_eq!(again(&rtt, Duration::MAX), None);
         rtt.observe(
             Sample {
-                prefix: "192.0.2.0/24".parse().expect("prefix"),
-                cluster: "a".parse().expect("cluster"),
+                key: (
+                    "192.0.2.0/24".parse().expect("prefix"),
+                    "a".parse().expect("cluster"),
+                ),
                 rtt: Millis::new(9.0),
                 connections: 1,
             },

@@ -1,22 +1,26 @@
-//! What one app's plans and bindings should be at one moment: a pure function of the world and of what they were before.
+//! What the plans and bindings of all apps should be at one moment: a pure function of the world and of what they were before.
 //!
 //! Clients that see the clusters alike form a group and share a plan. A plan is made for every configured client location, so that an app
 //! nobody asked for yet is loaded where its first clients will be sent, and for every prefix that asked. With neither there is one
 //! plan for a client nobody knows anything about, and no binding.
 //!
-//! Members of a group that were sent to different clusters before (they came from different groups) are steered apart, so that
-//! nobody moves without the gain that a move must have.
+//! Groups of all apps compete for the room of the clusters ([`fdn_scheduling::compete`]): an app's calls are shared out among its groups as
+//! their prefixes have asked lately. Members of a group that were sent to different clusters before (they came from different groups) are
+//! steered apart, so that nobody moves without the gain that a move must have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use fdn_core::api::Candidate;
 use fdn_core::workflow::Workflow;
-use fdn_core::{ClientPrefix, ClusterId, Revision, StageName};
-use fdn_scheduling::group::GroupKey;
+use fdn_core::{ClientPrefix, ClusterId, Millis, Revision, StageName};
+use fdn_scheduling::compete::{Moves, Offer, Outcome, Rate, Verdict};
+use fdn_scheduling::dag::Dag;
+use fdn_scheduling::place::{ClusterIndex, Problem};
 use serde::{Deserialize, Serialize};
 
-use super::world::{Profiles, World};
+use super::groups::{Group, Groups};
+use super::world::{Asked, Profiles, World};
 use crate::store::binding::BindingRow;
 use crate::store::plan::PlanRow;
 
@@ -34,8 +38,10 @@ pub struct PlanExplanation {
 pub struct GroupPlan {
     /// Where each stage runs.
     pub stages: BTreeMap<StageName, ClusterId>,
-    /// Why.
-    pub explanation: PlanExplanation,
+    /// Why; nothing if it is as it was, and so is the explanation that was kept with it.
+    pub explanation: Option<PlanExplanation>,
+    /// What a call takes, from the client and back; nothing if no cluster can take it any more and it stays where it was.
+    pub latency: Option<Millis>,
 }
 
 /// What an app's plans and bindings should be.
@@ -83,6 +89,17 @@ impl<'a> Before<'a> {
         }
     }
 
+    /// The groups that had a plan.
+    pub fn groups(&self) -> impl Iterator<Item = &'a str> {
+        self.plans.keys().copied()
+    }
+
+    /// Where a group's stages ran.
+    #[must_use]
+    pub fn stages_of(&self, group: &str) -> Option<&'a BTreeMap<StageName, ClusterId>> {
+        self.plans.get(group).map(|plan| &plan.stages)
+    }
+
     /// Whether nothing was planned yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -113,6 +130,17 @@ impl<'a> Before<'a> {
             .collect()
     }
 
+    /// Whether a group had this plan, under its plain or a numbered name.
+    fn has(&self, group: &str, stages: &BTreeMap<StageName, ClusterId>) -> bool {
+        let same = |name: &str| {
+            name == group || name.strip_prefix(group).is_some_and(|n| n.starts_with('#'))
+        };
+        self.plans
+            .range(group..)
+            .take_while(|(name, _)| name.starts_with(group))
+            .any(|(name, plan)| same(name) && plan.stages == *stages)
+    }
+
     /// The same for the clients nobody knows anything about.
     fn stages_of_group(&self, workflow: &Workflow, group: &str) -> Option<Vec<ClusterId>> {
         let plan = self.plans.get(group)?;
@@ -127,8 +155,104 @@ impl<'a> Before<'a> {
 /// The client nobody knows anything about.
 const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Plans an app for `prefixes` (those that asked, the most important first) and the configured locations, `limit` bindings at most.
-#[must_use]
+/// An app as it is to be planned.
+pub struct Planning<'a> {
+    /// What it runs.
+    pub workflow: &'a Workflow,
+    /// What is known of running that.
+    pub profiles: &'a Profiles,
+    /// What was.
+    pub before: &'a Before<'a>,
+    /// Prefixes that asked, the most important first, and how much each asked lately.
+    pub demand: Vec<(ClientPrefix, f64)>,
+    /// Calls of all its clients.
+    pub rate: Rate,
+    /// Whether its plans stay as they are: then only what it asks for counts.
+    pub fixed: bool,
+}
+
+/// What was planned for the whole network.
+#[derive(Debug, Default)]
+pub struct PlacedAll {
+    /// App by app, as they were given; nothing for those that stay.
+    pub apps: Vec<Option<Placed>>,
+    /// What is asked of each cluster now.
+    pub asked: BTreeMap<ClusterId, Asked>,
+    /// Groups that no cluster can take.
+    pub unplaced: usize,
+    /// Groups that would move for a gain but for the bound on moves.
+    pub deferred: usize,
+}
+
+/// Clients of one app that share a past and a view of the clusters.
+struct Crowd<'a> {
+    app: usize,
+    /// Nothing but for the client nobody knows.
+    group: usize,
+    dag: &'a Dag,
+    members: Vec<ClientPrefix>,
+    previous: Option<Vec<ClusterIndex>>,
+    rate: Rate,
+    fixed: bool,
+}
+
+impl Crowd<'_> {
+    fn offer<'b>(&'b self, groups: &'b Groups) -> Offer<'b> {
+        Offer {
+            app: self.app,
+            dag: self.dag,
+            distance: &groups.get(self.group).distance,
+            rate: self.rate,
+            before: self.previous.as_deref(),
+        }
+    }
+}
+
+/// Plans all apps, each with `limit` bindings at most; `moves` bounds what is moved for gain.
+///
+/// # Errors
+/// When a profile or a distance is no length of time.
+pub fn place_all(
+    world: &World,
+    apps: &[Planning<'_>],
+    limit: usize,
+    moves: &mut Moves,
+) -> Result<PlacedAll, fdn_scheduling::Error> {
+    let chosen: Vec<BTreeSet<ClientPrefix>> =
+        apps.iter().map(|app| choose(world, app, limit)).collect();
+    let nobody = ClientPrefix::new(NOBODY, 0);
+    let everybody = chosen.iter().flatten().copied().chain([nobody]);
+    let groups = Groups::new(world, everybody);
+    let dags = apps
+        .iter()
+        .map(|app| world.dag(app.workflow, app.profiles))
+        .collect::<Result<Vec<Dag>, _>>()?;
+    let mut crowds = Vec::new();
+    for (at, (app, chosen)) in apps.iter().zip(chosen).enumerate() {
+        crowds.extend(crowds_of(
+            world,
+            &groups,
+            (at, app),
+            &dags[at],
+            chosen,
+            nobody,
+        ));
+    }
+    let mut placed = PlacedAll {
+        apps: apps
+            .iter()
+            .map(|app| (!app.fixed).then(Placed::default))
+            .collect(),
+        ..PlacedAll::default()
+    };
+    compete(world, apps, &groups, &crowds, moves, &mut placed)?;
+    Ok(placed)
+}
+
+/// Plans one app that nobody else competes with.
+///
+/// # Errors
+/// When a profile or a distance is no length of time.
 pub fn place(
     world: &World,
     workflow: &Workflow,
@@ -136,67 +260,226 @@ pub fn place(
     before: &Before<'_>,
     prefixes: impl IntoIterator<Item = ClientPrefix>,
     limit: usize,
-) -> Placed {
+) -> Result<Placed, fdn_scheduling::Error> {
+    let app = Planning {
+        workflow,
+        profiles,
+        before,
+        demand: prefixes.into_iter().map(|prefix| (prefix, 0.0)).collect(),
+        rate: Rate::default(),
+        fixed: false,
+    };
+    let mut all = place_all(world, &[app], limit, &mut Moves::unlimited())?;
+    Ok(all.apps.pop().flatten().unwrap_or_default())
+}
+
+/// The prefixes that an app is planned for.
+fn choose(world: &World, app: &Planning<'_>, limit: usize) -> BTreeSet<ClientPrefix> {
     let mut chosen = BTreeSet::new();
-    for prefix in prefixes.into_iter().chain(world.located()) {
+    let asked = app.demand.iter().map(|(prefix, _)| *prefix);
+    for prefix in asked.chain(world.located()) {
         if chosen.len() < limit {
             chosen.insert(prefix);
         }
     }
-    let mut groups: BTreeMap<(GroupKey, Option<Vec<ClusterId>>), Vec<ClientPrefix>> =
+    chosen
+}
+
+/// An app's clients, by their view and past, in the order of these.
+fn crowds_of<'a>(
+    world: &World,
+    groups: &Groups,
+    (at, app): (usize, &Planning<'a>),
+    dag: &'a Dag,
+    chosen: BTreeSet<ClientPrefix>,
+    nobody: ClientPrefix,
+) -> Vec<Crowd<'a>> {
+    let weights: BTreeMap<ClientPrefix, f64> = app.demand.iter().copied().collect();
+    let whole: f64 = chosen.iter().filter_map(|prefix| weights.get(prefix)).sum();
+    let indices = |stages: Vec<ClusterId>| -> Vec<ClusterIndex> {
+        stages.iter().map(|id| world.index_of(id)).collect()
+    };
+    let mut by_view: BTreeMap<(usize, Option<Vec<ClusterIndex>>), Vec<ClientPrefix>> =
         BTreeMap::new();
     for prefix in chosen {
-        groups
-            .entry((world.group(prefix), before.stages(workflow, prefix)))
-            .or_default()
-            .push(prefix);
+        let previous = app.before.stages(app.workflow, prefix).map(indices);
+        if let Some(group) = groups.of(prefix) {
+            by_view.entry((group, previous)).or_default().push(prefix);
+        }
     }
-    if groups.is_empty() {
-        let nobody = world.group(ClientPrefix::new(NOBODY, 0));
-        let stages = before.stages_of_group(workflow, &nobody.to_string());
-        groups.insert((nobody, stages), Vec::new());
+    if let (true, Some(group)) = (by_view.is_empty(), groups.of(nobody)) {
+        let name = &groups.get(group).name;
+        let previous = app.before.stages_of_group(app.workflow, name).map(indices);
+        by_view.insert((group, previous), Vec::new());
     }
-    let mut placed = Placed::default();
-    for ((group, previous), members) in groups {
-        match world.steer_group(workflow, profiles, &group, previous.as_deref()) {
-            Ok(steering) => {
-                let stages: BTreeMap<_, _> = workflow
-                    .stages()
-                    .iter()
-                    .map(|stage| stage.name.clone())
-                    .zip(steering.stages)
-                    .collect();
-                let explanation = PlanExplanation {
-                    reason: steering.reason,
-                    candidates: steering.candidates,
-                };
-                let name = placed.add_plan(
-                    &group,
-                    GroupPlan {
-                        stages,
-                        explanation,
-                    },
-                );
-                for prefix in members {
-                    placed
-                        .bindings
-                        .insert(prefix, (steering.entry.clone(), name.clone()));
+    by_view
+        .into_iter()
+        .map(|((group, previous), members)| {
+            let part: f64 = members
+                .iter()
+                .filter_map(|prefix| weights.get(prefix))
+                .sum();
+            let share = if whole > 0.0 { part / whole } else { 0.0 };
+            Crowd {
+                app: at,
+                group,
+                dag,
+                members,
+                previous,
+                rate: Rate::per_second(app.rate.get() * share),
+                fixed: app.fixed,
+            }
+        })
+        .collect()
+}
+
+fn compete(
+    world: &World,
+    apps: &[Planning<'_>],
+    groups: &Groups,
+    crowds: &[Crowd<'_>],
+    moves: &mut Moves,
+    placed: &mut PlacedAll,
+) -> Result<(), fdn_scheduling::Error> {
+    let mut competition = world.competition();
+    for crowd in crowds.iter().filter(|crowd| crowd.fixed) {
+        let previous = crowd.previous.as_deref().unwrap_or_default();
+        competition.settle(&crowd.offer(groups), previous);
+    }
+    let free: Vec<&Crowd<'_>> = crowds.iter().filter(|crowd| !crowd.fixed).collect();
+    let offers: Vec<Offer<'_>> = free.iter().map(|crowd| crowd.offer(groups)).collect();
+    let mut decisions: Vec<Option<Decided>> = Vec::new();
+    decisions.resize_with(free.len(), || None);
+    competition.run(&offers, moves, |at, problem, outcome| {
+        placed.deferred += usize::from(outcome.verdict == Verdict::Deferred);
+        placed.unplaced += usize::from(outcome.verdict == Verdict::Unplaced);
+        let (crowd, group) = (free[at], groups.get(free[at].group));
+        let before = apps[crowd.app].before;
+        decisions[at] = Some(decided(
+            world,
+            &apps[crowd.app],
+            before,
+            group,
+            crowd,
+            problem,
+            outcome,
+        ));
+    })?;
+    placed.asked = world.asked_in(&competition);
+    // In the order of groups, and not of turns: names must not depend on who asks for most.
+    for (crowd, decision) in free.iter().zip(decisions) {
+        let group = groups.get(crowd.group);
+        if let (Some(decision), Some(app)) = (decision, &mut placed.apps[crowd.app]) {
+            app.add(apps[crowd.app].before, group, crowd, decision);
+        }
+    }
+    Ok(())
+}
+
+/// What was decided for a crowd.
+enum Decided {
+    /// Where its stages run, and why.
+    Placed(GroupPlan),
+    /// No cluster can take it, and what keeps it out.
+    Unplaced(String),
+}
+
+fn decided(
+    world: &World,
+    app: &Planning<'_>,
+    before: &Before<'_>,
+    group: &Group,
+    crowd: &Crowd<'_>,
+    problem: &Problem<'_>,
+    outcome: &Outcome,
+) -> Decided {
+    let names = |clusters: &[ClusterIndex]| -> Vec<ClusterId> {
+        let known = clusters.iter().filter_map(|c| world.name_of(*c));
+        known.cloned().collect()
+    };
+    let explain = || {
+        let previous = crowd.previous.as_deref().map(names);
+        // A past with a cluster that is gone has no names for all; what is said then is as of the first time.
+        let previous = previous.filter(|names| names.len() == crowd.dag.given());
+        world.explain(problem, &group.key, previous.as_deref())
+    };
+    if outcome.verdict == Verdict::Unplaced {
+        let why = explain().err().map(|error| error.to_string());
+        return Decided::Unplaced(why.unwrap_or_else(|| "no cluster can take it".to_owned()));
+    }
+    let stages: BTreeMap<StageName, ClusterId> = app
+        .workflow
+        .stages()
+        .iter()
+        .map(|stage| stage.name.clone())
+        .zip(names(&outcome.clusters))
+        .collect();
+    let kept = !outcome.verdict.moves() && before.has(&group.name, &stages);
+    let explanation = if kept {
+        None
+    } else {
+        explain().ok().map(|steering| PlanExplanation {
+            reason: if outcome.verdict == Verdict::Deferred {
+                format!(
+                    "kept for now, since enough clients were moved lately: {}",
+                    steering.reason
+                )
+            } else {
+                steering.reason
+            },
+            candidates: steering.candidates.into_iter().take(CANDIDATES).collect(),
+        })
+    };
+    Decided::Placed(GroupPlan {
+        stages,
+        explanation,
+        latency: Some(outcome.latency),
+    })
+}
+
+/// Clusters that an explanation names, the best first: with many clusters and groups they would be most of the database.
+const CANDIDATES: usize = 8;
+
+impl Placed {
+    fn add(&mut self, before: &Before<'_>, group: &Group, crowd: &Crowd<'_>, decided: Decided) {
+        match decided {
+            Decided::Placed(plan) => {
+                let entry = crowd.dag.task(crowd.dag.entry()).name.parse().ok();
+                let cluster = entry.and_then(|entry: StageName| plan.stages.get(&entry).cloned());
+                let name = self.add_plan(&group.name, plan);
+                let Some(cluster) = cluster else { return };
+                for prefix in &crowd.members {
+                    self.bindings
+                        .insert(*prefix, (cluster.clone(), name.clone()));
                 }
             }
-            Err(error) => {
-                placed.unplaced.push(error.to_string());
-                placed.keep(before, &members);
+            Decided::Unplaced(why) => {
+                self.unplaced.push(why);
+                self.keep(before, &crowd.members);
             }
         }
     }
-    placed
-}
 
-impl Placed {
+    /// The stage map of each cluster that clients are sent to; of several the first.
+    #[must_use]
+    pub fn stage_maps(
+        &self,
+        workflow: &Workflow,
+    ) -> BTreeMap<ClusterId, BTreeMap<StageName, ClusterId>> {
+        let entry = &workflow.entry().name;
+        let mut maps = BTreeMap::new();
+        for plan in self.plans.values() {
+            if let Some(cluster) = plan.stages.get(entry) {
+                maps.entry(cluster.clone())
+                    .or_insert_with(|| plan.stages.clone());
+            }
+        }
+        maps
+    }
+
     /// Adds a plan under its group's name; a second, different one of the same group under a numbered name.
-    fn add_plan(&mut self, group: &GroupKey, plan: GroupPlan) -> String {
-        let plain = group.to_string();
-        let mut name = plain.clone();
+    fn add_plan(&mut self, plain: &str, plan: GroupPlan) -> String {
+        let mut name = plain.to_owned();
         let mut number = 1;
         loop {
             match self.plans.get(&name) {
@@ -223,12 +506,8 @@ impl Placed {
                 .entry(plan.group.clone())
                 .or_insert_with(|| GroupPlan {
                     stages: plan.stages.clone(),
-                    explanation: serde_json::from_str(&plan.explanation).unwrap_or_else(|_| {
-                        PlanExplanation {
-                            reason: "kept".to_owned(),
-                            candidates: Vec::new(),
-                        }
-                    }),
+                    explanation: None,
+                    latency: None,
                 });
             self.bindings
                 .insert(*prefix, (binding.cluster.clone(), plan.group.clone()));

@@ -4,18 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fdn_core::api::Candidate;
+use fdn_core::fleet::ClusterLink;
 use fdn_core::latency::{ClientView, LatencyEstimate, LatencyMap, LatencySource};
 use fdn_core::message::NodeStatus;
 use fdn_core::workflow::{Stage, Workflow};
 use fdn_core::{
-    AppName, ClientPrefix, ClusterId, GeoPoint, Millis, RegionName, Resources, StageName, Timestamp,
+    AppName, ByteSize, ClientPrefix, ClusterId, GeoPoint, Millis, RegionName, Resources, StageName,
+    Timestamp,
 };
+use fdn_scheduling::compete::{self, Competition, Load, Rate};
+use fdn_scheduling::dag::{Dag, Holding, TaskIndex};
 use fdn_scheduling::group::{GroupKey, Grouping};
 use fdn_scheduling::live;
-use fdn_scheduling::place::{Bandwidth, Cluster, Infeasible, Link, Network, Options, Problem};
+use fdn_scheduling::place::{
+    Bandwidth, Cluster, ClusterIndex, Costs, Infeasible, Link, Memory, Network, Options, Problem,
+    Rooms,
+};
 use fdn_scheduling::steer::{Margin, Steered, replan};
 use fdn_scheduling::workflow::{Profile, dag};
 
+pub use super::links::Measured;
+use super::links::links;
 use super::live::Live;
 use crate::geo::Geo;
 
@@ -30,11 +39,41 @@ const OPTIONS: Options = Options {
 pub struct World {
     clusters: Vec<Cluster>,
     network: Network,
+    links: Vec<Vec<LatencyEstimate>>,
     map: LatencyMap,
     geo: Arc<Geo>,
     grouping: Grouping,
-    margin: Margin,
+    terms: compete::Terms,
+    asked: Vec<Asked>,
     execution: BTreeMap<AppName, Millis>,
+    stages: BTreeMap<(AppName, StageName), Learned>,
+}
+
+/// What the plans ask of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Asked {
+    /// Of its slots.
+    pub load: Load,
+    /// Of its memory.
+    pub memory: Memory,
+}
+
+/// Where an app is already, as explanations need it.
+#[derive(Clone, Copy)]
+pub struct Presence<'a> {
+    /// Whether some plan of it has a stage run in a cluster: there it needs no further instance.
+    pub runs: &'a dyn Fn(&StageName, &ClusterId) -> bool,
+    /// Whether it is called now: then it holds an instance where its clients were sent.
+    pub is_called: bool,
+}
+
+/// What was measured of a stage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Learned {
+    /// Run time at speed 1.
+    work: Millis,
+    /// The size of what comes out.
+    output: ByteSize,
 }
 
 /// What is known of running an app's stages.
@@ -47,6 +86,8 @@ pub struct Terms {
     pub margin: Margin,
     /// How much data passes between two clusters in a time.
     pub bandwidth: Bandwidth,
+    /// How long an overfull cluster is taken to stay so.
+    pub horizon: Millis,
 }
 
 /// What is steered for one client or group.
@@ -69,7 +110,7 @@ impl World {
     pub fn new(
         live: &Live,
         geo: Arc<Geo>,
-        measured: Vec<(ClientPrefix, ClusterId, Millis)>,
+        measured: Measured,
         terms: Terms,
         now: Timestamp,
     ) -> Self {
@@ -86,9 +127,9 @@ impl World {
             .keys()
             .map(|id| live::cluster(id.clone(), nodes_of(id)))
             .collect();
-        let points: Vec<GeoPoint> = places.values().map(|(_, point)| *point).collect();
-        let network = Network::from_fn(points.len(), |from, to| Link {
-            latency: points[from].rtt_estimate(&points[to]) * 0.5,
+        let links = links(&places, &measured.links);
+        let network = Network::from_fn(links.len(), |from, to| Link {
+            latency: links[from][to].one_way(),
             bandwidth: terms.bandwidth,
         });
         let locations = places
@@ -96,16 +137,137 @@ impl World {
             .map(|(id, (_, point))| (id, point))
             .collect();
         let mut map = LatencyMap::new(locations, geo.locations().iter().copied());
-        map.set_measured(measured);
+        map.set_measured(measured.clients);
         Self {
+            asked: clusters.iter().map(nothing).collect(),
             clusters,
             network,
+            links,
             map,
             geo,
             grouping: Grouping::default(),
-            margin: terms.margin,
+            terms: compete::Terms {
+                margin: terms.margin,
+                options: OPTIONS,
+                horizon: terms.horizon,
+            },
             execution: execution_means(&alive),
+            stages: learned(&alive),
         }
+    }
+
+    /// The same with what clients ask of the clusters, as it was last planned; of one that is not named, nothing.
+    #[must_use]
+    pub fn with_asked(mut self, asked: &BTreeMap<ClusterId, Asked>) -> Self {
+        for (cluster, asks) in self.clusters.iter().zip(&mut self.asked) {
+            if let Some(known) = asked.get(&cluster.id) {
+                // By the slots that there are now.
+                asks.load = asks.load.asking(known.load.erlangs(), known.load.runs());
+                asks.memory = known.memory;
+            }
+        }
+        self
+    }
+
+    /// The memory that is asked of all clusters together, and what there is in those that take work, in MiB.
+    #[must_use]
+    pub fn memory(&self, asked: &BTreeMap<ClusterId, Asked>) -> (f64, f64) {
+        let needed = asked.values().map(|asked| asked.memory.main).sum();
+        let there = self.clusters.iter();
+        let there = there
+            .map(|cluster| Memory::of(&cluster.capacity).main)
+            .sum();
+        (needed, there)
+    }
+
+    /// Client groups compete for these clusters.
+    #[must_use]
+    pub fn competition(&self) -> Competition<'_> {
+        Competition::new(&self.clusters, &self.network, self.terms)
+    }
+
+    /// The clusters, by name.
+    #[must_use]
+    pub fn clusters(&self) -> &[Cluster] {
+        &self.clusters
+    }
+
+    /// What joins them.
+    #[must_use]
+    pub const fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// How far a cluster is from the others, nearest first; nothing of one that is not known.
+    #[must_use]
+    pub fn links(&self, cluster: &ClusterId) -> Vec<ClusterLink> {
+        let from = self.clusters.iter().position(|known| known.id == *cluster);
+        let Some(from) = from else { return Vec::new() };
+        let others = self.clusters.iter().zip(&self.links[from]);
+        let mut links: Vec<ClusterLink> = others
+            .filter(|(other, _)| other.id != *cluster)
+            .map(|(other, link)| ClusterLink {
+                cluster: other.id.clone(),
+                rtt_ms: link.rtt,
+                source: link.source,
+            })
+            .collect();
+        links.sort_by_key(|link| link.rtt_ms);
+        links
+    }
+
+    /// What is asked of each cluster in a competition among them, by name.
+    #[must_use]
+    pub fn asked_in(&self, competition: &Competition<'_>) -> BTreeMap<ClusterId, Asked> {
+        let names = self.clusters.iter().map(|cluster| cluster.id.clone());
+        let parts = competition.loads().iter().zip(competition.needed());
+        let asked = parts.map(|(load, memory)| Asked {
+            load: *load,
+            memory: *memory,
+        });
+        names.zip(asked).collect()
+    }
+
+    /// Where a cluster stands among these; beyond all, if it is gone.
+    #[must_use]
+    pub fn index_of(&self, cluster: &ClusterId) -> ClusterIndex {
+        let found = self.clusters.binary_search_by(|c| c.id.cmp(cluster));
+        ClusterIndex::new(found.unwrap_or(usize::MAX))
+    }
+
+    /// The name of a cluster.
+    #[must_use]
+    pub fn name_of(&self, cluster: ClusterIndex) -> Option<&ClusterId> {
+        self.clusters.get(cluster.get()).map(|c| &c.id)
+    }
+
+    /// How far a group is from each of the clusters, in their order.
+    #[must_use]
+    pub fn distances(&self, group: &GroupKey) -> Vec<Millis> {
+        let known: BTreeMap<&ClusterId, Millis> = group.distances().collect();
+        self.clusters
+            .iter()
+            .map(|c| known.get(&c.id).copied().unwrap_or(Millis::INFINITY))
+            .collect()
+    }
+
+    /// What a call of a workflow runs.
+    ///
+    /// # Errors
+    /// When a profile's work is no length of time.
+    pub fn dag(
+        &self,
+        workflow: &Workflow,
+        profiles: &Profiles,
+    ) -> Result<Dag, fdn_scheduling::Error> {
+        let idle = Profile {
+            work: Millis::ZERO,
+            demand: Resources::default(),
+            holding: Holding::Calls,
+        };
+        Ok(dag(workflow, |stage| {
+            profiles.get(&stage.name).copied().unwrap_or(idle)
+        })?)
     }
 
     /// How far each cluster is from a client.
@@ -118,6 +280,16 @@ impl World {
     #[must_use]
     pub fn group(&self, client: ClientPrefix) -> GroupKey {
         self.grouping.key_of(&self.view(client))
+    }
+
+    /// The workflow with the sizes of outputs that were measured.
+    #[must_use]
+    pub fn learned(&self, app: &AppName, workflow: &Workflow) -> Workflow {
+        let output = |stage: &StageName| {
+            let found = self.stages.get(&(app.clone(), stage.clone()));
+            found.map(|found| found.output)
+        };
+        workflow.clone().with_sizes(output)
     }
 
     /// What is known of running the stages of `app`: measured if calls have been measured, as the manifest expects otherwise.
@@ -139,6 +311,8 @@ impl World {
             .iter()
             .map(|stage| {
                 let profile = expected(stage);
+                let own = self.stages.get(&(app.clone(), stage.name.clone()));
+                let measured = own.map(|own| own.work).or(measured);
                 (
                     stage.name.clone(),
                     Profile {
@@ -150,30 +324,25 @@ impl World {
             .collect()
     }
 
-    /// Plans for a group of clients that were sent to `previous` before, if anywhere.
+    /// Why a group is where it is, with every cluster's terms.
     ///
     /// # Errors
     /// When no cluster can take one of the stages.
-    pub fn steer_group(
+    pub fn explain(
         &self,
-        workflow: &Workflow,
-        profiles: &Profiles,
+        problem: &Problem<'_>,
         group: &GroupKey,
         previous: Option<&[ClusterId]>,
     ) -> Result<Steering, fdn_scheduling::Error> {
-        let estimates = group
+        let estimate = |one_way: Millis| LatencyEstimate {
+            rtt: one_way * 2.0,
+            source: LatencySource::Located,
+        };
+        let view = group
             .distances()
-            .map(|(id, one_way)| {
-                (
-                    id.clone(),
-                    LatencyEstimate {
-                        rtt: one_way * 2.0,
-                        source: LatencySource::Located,
-                    },
-                )
-            })
+            .map(|(id, one_way)| (id.clone(), estimate(one_way)))
             .collect();
-        self.steer(workflow, profiles, &estimates, previous)
+        self.steering(problem, &view, previous)
     }
 
     /// Plans for one client that was sent to `previous` before, if anywhere.
@@ -186,14 +355,9 @@ impl World {
         profiles: &Profiles,
         view: &BTreeMap<ClusterId, LatencyEstimate>,
         previous: Option<&[ClusterId]>,
+        presence: &Presence<'_>,
     ) -> Result<Steering, fdn_scheduling::Error> {
-        let idle = Profile {
-            work: Millis::ZERO,
-            demand: Resources::default(),
-        };
-        let dag = dag(workflow, |stage| {
-            profiles.get(&stage.name).copied().unwrap_or(idle)
-        })?;
+        let dag = self.dag(workflow, profiles)?;
         let distance: Vec<Millis> = self
             .clusters
             .iter()
@@ -202,14 +366,55 @@ impl World {
                     .map_or(Millis::INFINITY, LatencyEstimate::one_way)
             })
             .collect();
-        let problem =
-            Problem::new(&dag, &self.clusters, &self.network, &distance)?.with_options(OPTIONS);
+        // One client more changes nothing; it meets the waits that there are.
+        let mut costs = Costs::default();
+        costs.refill(dag.given(), self.clusters.len(), |task, at| {
+            let work = dag.task(TaskIndex::new(task)).work;
+            let time = self.clusters[at].speed.time(work);
+            let load = &self.asked[at].load;
+            time + load.wait(Rate::default(), time, self.terms.horizon)
+        });
+        let mut rooms = Rooms::default();
+        rooms.refill(
+            (dag.given(), self.clusters.len()),
+            |task, at| {
+                let stage = &workflow.stages()[task].name;
+                if (presence.runs)(stage, &self.clusters[at].id) {
+                    Memory::default()
+                } else {
+                    Memory::of(&dag.task(TaskIndex::new(task)).demand)
+                }
+            },
+            |at| Memory::of(&self.clusters[at].capacity) - self.asked[at].memory,
+        );
+        let mut clusters = self.clusters.clone();
+        if presence.is_called {
+            for (task, id) in previous.unwrap_or_default().iter().enumerate() {
+                let found = clusters.get_mut(self.index_of(id).get());
+                if let Some(cluster) = found.filter(|_| task < dag.given()) {
+                    cluster.give_back(&dag.task(TaskIndex::new(task)).demand);
+                }
+            }
+        }
+        let problem = Problem::new(&dag, &clusters, &self.network, &distance)?
+            .with_costs(&costs)?
+            .with_rooms(&rooms)?
+            .with_options(OPTIONS);
+        self.steering(&problem, view, previous)
+    }
+
+    fn steering(
+        &self,
+        problem: &Problem<'_>,
+        view: &BTreeMap<ClusterId, LatencyEstimate>,
+        previous: Option<&[ClusterId]>,
+    ) -> Result<Steering, fdn_scheduling::Error> {
         let Steered {
             plan,
             planned,
             decision,
-        } = replan(&problem, previous, self.margin)?;
-        let stages = plan.placements()[..workflow.stages().len()]
+        } = replan(problem, previous, self.terms.margin)?;
+        let stages = plan.placements()[..problem.dag().given()]
             .iter()
             .map(|placement| self.clusters[placement.cluster.get()].id.clone())
             .collect();
@@ -266,6 +471,14 @@ impl World {
     }
 }
 
+/// Nothing is asked of a cluster.
+fn nothing(cluster: &Cluster) -> Asked {
+    Asked {
+        load: Load::of(cluster),
+        memory: Memory::default(),
+    }
+}
+
 /// The time inside each app's function at speed 1: the mean over all nodes, weighted by their calls.
 fn execution_means(alive: &[&NodeStatus]) -> BTreeMap<AppName, Millis> {
     let mut sums: BTreeMap<&AppName, (f64, f64)> = BTreeMap::new();
@@ -287,6 +500,36 @@ fn execution_means(alive: &[&NodeStatus]) -> BTreeMap<AppName, Millis> {
         .collect()
 }
 
+/// What was measured of workflows' stages: means over all nodes, weighted by their runs.
+fn learned(alive: &[&NodeStatus]) -> BTreeMap<(AppName, StageName), Learned> {
+    let mut sums: BTreeMap<(AppName, StageName), [f64; 3]> = BTreeMap::new();
+    for node in alive {
+        let speed = fdn_scheduling::place::Speed::new(node.speed).get();
+        let stages = node
+            .apps
+            .iter()
+            .flat_map(|app| app.stages.iter().map(move |s| (app, s)));
+        for (app, stage) in stages {
+            if stage.runs == 0 || !stage.execution_mean.is_finite() {
+                continue;
+            }
+            let weight = stage.runs as f64;
+            let sum = sums
+                .entry((app.app.clone(), stage.stage.clone()))
+                .or_default();
+            sum[0] += stage.execution_mean.max(Millis::ZERO).get() * speed * weight;
+            sum[1] += stage.output_mean.as_bytes() as f64 * weight;
+            sum[2] += weight;
+        }
+    }
+    let mean = |(key, [work, output, weight]): (_, [f64; 3])| {
+        let work = Millis::new(work / weight);
+        let output = ByteSize::from_bytes((output / weight) as u64);
+        (key, Learned { work, output })
+    };
+    sums.into_iter().map(mean).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use fdn_core::Revision;
@@ -306,6 +549,9 @@ mod tests {
             execution_mean: Millis::new(mean),
             instances: 0,
             degraded: None,
+            versions: Vec::new(),
+            stages: Vec::new(),
+            figures: None,
         };
         let node = |name: &str, speed, app| NodeStatus {
             speed,

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fdn_core::{AppName, Revision, Timestamp};
+use fdn_core::{AppName, ClusterId, Revision, Timestamp};
 use sqlx::AnyConnection;
 
-use super::desired::{tell_dns, tell_nodes};
+use super::desired::{tell_dns_changes, tell_nodes};
 use super::place::{Before, Difference, Placed, binding_rows};
 use crate::store::StoreError;
 use crate::store::app::{AppRow, app_get, app_upsert};
 use crate::store::binding::{BindingRow, binding_delete, binding_upsert};
-use crate::store::plan::{PlanRow, plan_replace};
+use crate::store::plan::{PlanRow, plan_delete, plan_upsert};
 use crate::store::revision::revision_next;
 
 /// An app's placement as it is to be written.
@@ -25,6 +25,8 @@ pub struct Change<'a> {
     pub placed: &'a Placed,
     /// How the two differ.
     pub difference: Difference,
+    /// The clusters that shall have the app loaded: those of the plans, and those that clients are leaving.
+    pub primaries: BTreeSet<ClusterId>,
 }
 
 /// Writes a change if the app is still as it was read; `None` if it is not.
@@ -45,13 +47,15 @@ pub async fn change_write(
         return Ok(None);
     }
     placement_write(connection, &app.name, change, revision, now).await?;
-    let primaries = change.placed.primaries();
-    let nodes_differ = primaries != app.primaries;
+    // Nodes run the stages of a workflow where the plans say.
+    let stages_differ = app.definition.is_some() && change.difference.plans;
+    let nodes_differ = change.primaries != app.primaries || stages_differ;
     let dns_differs = change.difference.bindings > 0;
     if nodes_differ {
-        app.primaries = primaries;
+        app.primaries.clone_from(&change.primaries);
         app.revision = revision;
     }
+    let told = app.bindings_revision;
     if dns_differs {
         app.bindings_revision = revision;
     }
@@ -61,7 +65,7 @@ pub async fn change_write(
     }
     if dns_differs {
         let rows = binding_rows(&app.name, change.before, change.placed, revision);
-        tell_dns(connection, &app, &rows, ttl_s, now).await?;
+        tell_dns_changes(connection, &app, told, change.stored, &rows, ttl_s, now).await?;
     }
     Ok(Some(revision))
 }
@@ -86,12 +90,29 @@ async fn placement_write(
     for prefix in stored.keys().filter(|prefix| !wanted.contains(prefix)) {
         binding_delete(connection, app, *prefix).await?;
     }
-    plan_replace(
-        connection,
-        app,
-        &plan_rows(app, change.placed, revision, now)?,
-    )
-    .await
+    plans_write(connection, app, change, revision, now).await
+}
+
+/// Writes the plans that differ, and removes those that are gone.
+async fn plans_write(
+    connection: &mut AnyConnection,
+    app: &AppName,
+    change: &Change<'_>,
+    revision: Revision,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    for row in plan_rows(app, change.placed, revision, now)? {
+        let same = change.before.stages_of(&row.group) == Some(&row.stages);
+        if row.explanation.is_some() || !same {
+            plan_upsert(connection, &row).await?;
+        }
+    }
+    for group in change.before.groups() {
+        if !change.placed.plans.contains_key(group) {
+            plan_delete(connection, app, group).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Plans as rows.
@@ -112,7 +133,11 @@ pub fn plan_rows(
                 app: app.clone(),
                 group: group.clone(),
                 stages: plan.stages.clone(),
-                explanation: serde_json::to_string(&plan.explanation)
+                explanation: plan
+                    .explanation
+                    .as_ref()
+                    .map(serde_json::to_string)
+                    .transpose()
                     .map_err(|e| StoreError::corrupt("plans.explanation", e))?,
                 revision,
                 planned_at: now,

@@ -2,6 +2,12 @@
 //!
 //! Every queue, cache, body and retry of the controller has its bound here. Secrets are named by the files that hold them.
 
+mod apps;
+mod console;
+mod events;
+mod jobs;
+mod oidc;
+mod repository;
 mod sections;
 
 use std::net::SocketAddr;
@@ -12,10 +18,17 @@ use fdn_service::logs::LogSettings;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+pub use apps::{DomainSettings, RecordSettings, RolloutSettings, SecretSettings};
+pub use console::ConsoleSettings;
+pub use events::EventSettings;
+pub use jobs::{JobSettings, WebhookSettings};
+pub use oidc::{GroupRole, OidcSettings};
+pub use repository::RepositorySettings;
 pub use sections::{
-    AccountSettings, ArtifactSettings, BrokerSettings, ClientLocation, DatabaseSettings,
-    DispatchSettings, EnrolmentSettings, FunctionLogSettings, GeoSettings, NetworkSettings,
-    PlannerSettings, S3Settings, UploadSettings, UsageSettings,
+    AccountSettings, ApiSettings, ArtifactSettings, BillingSettings, BrokerSettings,
+    ClientLocation, DatabaseSettings, DispatchSettings, EnrolmentSettings, FunctionLogSettings,
+    GeoSettings, NetworkSettings, PlannerSettings, S3Settings, SingletonSettings, UploadSettings,
+    UsageSettings,
 };
 
 /// Everything that can be set.
@@ -36,6 +49,8 @@ pub struct Settings {
     pub network: NetworkSettings,
     /// Letting machines in.
     pub enrolment: EnrolmentSettings,
+    /// Several controllers on one database.
+    pub singletons: SingletonSettings,
     /// The metadata store.
     pub database: DatabaseSettings,
     /// The artifact store.
@@ -44,8 +59,14 @@ pub struct Settings {
     pub broker: BrokerSettings,
     /// Users and tokens.
     pub accounts: AccountSettings,
+    /// Logins with an identity provider, if there are any.
+    pub oidc: Option<OidcSettings>,
+    /// Conventions of the API.
+    pub api: ApiSettings,
     /// Uploading.
     pub uploads: UploadSettings,
+    /// The code repository.
+    pub repository: RepositorySettings,
     /// What a manifest may ask for.
     pub bounds: ManifestBounds,
     /// Placement.
@@ -54,8 +75,24 @@ pub struct Settings {
     pub geo: GeoSettings,
     /// Sending to agents and DNS servers, hearing from them.
     pub dispatch: DispatchSettings,
+    /// Secrets of functions.
+    pub secrets: SecretSettings,
+    /// Versions that are held to objectives.
+    pub rollouts: RolloutSettings,
+    /// Host names of apps beside their own.
+    pub domains: DomainSettings,
+    /// Text records that are set through the API.
+    pub records: RecordSettings,
     /// Usage that nodes report.
     pub usage: UsageSettings,
+    /// Bills.
+    pub billing: BillingSettings,
+    /// Jobs.
+    pub jobs: JobSettings,
+    /// What happens, told to readers.
+    pub events: EventSettings,
+    /// What the console shows beside.
+    pub console: ConsoleSettings,
     /// Logs of functions.
     pub function_logs: FunctionLogSettings,
     /// The controller's own log.
@@ -72,16 +109,28 @@ impl Default for Settings {
             workers: 2,
             network: NetworkSettings::default(),
             enrolment: EnrolmentSettings::default(),
+            singletons: SingletonSettings::default(),
             database: DatabaseSettings::default(),
             artifacts: ArtifactSettings::default(),
             broker: BrokerSettings::default(),
             accounts: AccountSettings::default(),
+            oidc: None,
+            api: ApiSettings::default(),
             uploads: UploadSettings::default(),
+            repository: RepositorySettings::default(),
             bounds: ManifestBounds::default(),
             planner: PlannerSettings::default(),
             geo: GeoSettings::default(),
             dispatch: DispatchSettings::default(),
+            secrets: SecretSettings::default(),
+            rollouts: RolloutSettings::default(),
+            domains: DomainSettings::default(),
+            records: RecordSettings::default(),
             usage: UsageSettings::default(),
+            billing: BillingSettings::default(),
+            jobs: JobSettings::default(),
+            events: EventSettings::default(),
+            console: ConsoleSettings::default(),
             function_logs: FunctionLogSettings::default(),
             log: LogSettings::default(),
         }
@@ -94,13 +143,6 @@ impl Settings {
     /// # Errors
     /// The first setting that makes no sense, by its key.
     pub fn check(&self) -> Result<(), Error> {
-        let rule = |ok: bool, text: &str| {
-            if ok {
-                Ok(())
-            } else {
-                Err(Error::config(text.to_owned()))
-            }
-        };
         rule(self.workers > 0, "workers must be at least 1")?;
         rule(
             self.database.max_connections > 1,
@@ -109,6 +151,23 @@ impl Settings {
         rule(
             (0.0..1.0).contains(&self.planner.margin),
             "planner.margin must be from 0 up to, not including, 1",
+        )?;
+        rule(
+            self.singletons.lease.as_millis() >= 1000,
+            "singletons.lease must be at least 1s",
+        )?;
+        rule(
+            self.planner.move_share > 0.0 && self.planner.move_share <= 1.0,
+            "planner.move_share must be above 0 and at most 1",
+        )?;
+        rule(
+            self.planner.move_interval.as_millis() > 0
+                && self.planner.demand_memory.as_millis() > 0,
+            "planner.move_interval and planner.demand_memory must be positive",
+        )?;
+        rule(
+            self.planner.drain_after > self.planner.ttl,
+            "planner.drain_after must be longer than planner.ttl: so long old answers live",
         )?;
         rule(
             self.planner.bandwidth_mb_per_s > 0.0,
@@ -128,17 +187,13 @@ impl Settings {
             "uploads.parallel must be at least 1",
         )?;
         rule(
-            self.uploads.limit.as_bytes() > 0,
-            "uploads.limit must be positive",
+            self.uploads.limit.as_bytes() > 0 && self.uploads.image_limit.as_bytes() > 0,
+            "uploads.limit and uploads.image_limit must be positive",
         )?;
-        rule(
-            self.accounts.login_parallel > 0,
-            "accounts.login_parallel must be at least 1",
-        )?;
-        rule(
-            (1..=63).contains(&self.accounts.admin.len()),
-            "accounts.admin must have 1 to 63 characters",
-        )?;
+        self.check_accounts()?;
+        self.repository.check()?;
+        self.oidc.iter().try_for_each(OidcSettings::check)?;
+        self.artifacts.check()?;
         rule(
             self.dispatch.batch > 0 && self.dispatch.prefetch > 0,
             "dispatch.batch and dispatch.prefetch must be at least 1",
@@ -162,6 +217,25 @@ impl Settings {
             self.usage.keep >= self.usage.remember && self.usage.remember.as_millis() >= 86_400_000,
             "usage.remember must be at least 24h, and usage.keep no less than that",
         )?;
+        self.billing.check()?;
+        self.jobs.check()?;
+        if let Some(nonsense) = self.events.nonsense() {
+            return Err(Error::config(nonsense));
+        }
+        if let Some(nonsense) = self.console.nonsense() {
+            return Err(Error::config(nonsense));
+        }
+        self.check_apps()?;
+        self.check_enrolment()?;
+        self.geo
+            .locations
+            .iter()
+            .try_for_each(|location| location.point().map(drop))?;
+        crate::store::dialect::Dialect::of(&self.database.url)?;
+        Ok(())
+    }
+
+    fn check_enrolment(&self) -> Result<(), Error> {
         let enrolment = &self.enrolment;
         rule(
             enrolment.certificate_lifetime.as_millis() >= 3_600_000,
@@ -180,13 +254,47 @@ impl Settings {
         rule(
             enrolment.token_uses_max > 0 && enrolment.tokens_max > 0,
             "enrolment.token_uses_max and tokens_max must be at least 1",
+        )
+    }
+
+    fn check_apps(&self) -> Result<(), Error> {
+        self.secrets.check()?;
+        self.rollouts.check()?;
+        self.domains.check()?;
+        self.records.check()
+    }
+
+    fn check_accounts(&self) -> Result<(), Error> {
+        rule(
+            self.accounts.login_parallel > 0,
+            "accounts.login_parallel must be at least 1",
         )?;
-        self.geo
-            .locations
-            .iter()
-            .try_for_each(|location| location.point().map(drop))?;
-        crate::store::dialect::Dialect::of(&self.database.url)?;
+        rule(
+            self.accounts.admin.parse::<fdn_core::UserName>().is_ok(),
+            "accounts.admin must have 1 to 63 characters that can be printed, and no slash",
+        )?;
+        rule(
+            (8..=128).contains(&self.accounts.password_min),
+            "accounts.password_min must be from 8 to 128",
+        )?;
+        rule(
+            (1..=self.api.page_max).contains(&self.api.page),
+            "api.page must be at least 1 and at most api.page_max",
+        )?;
+        rule(
+            self.api.idempotency_keys > 0 && self.api.idempotency_keep > self.api.idempotency_lease,
+            "api.idempotency_keys must be at least 1, api.idempotency_keep longer than idempotency_lease",
+        )?;
         Ok(())
+    }
+}
+
+/// A setting that makes no sense is an error that says so.
+fn rule(ok: bool, text: &str) -> Result<(), Error> {
+    if ok {
+        Ok(())
+    } else {
+        Err(Error::config(text.to_owned()))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use fdn_core::billing::Currency;
 use fdn_core::{ByteSize, ClientPrefix, DurationMs, GeoPoint};
 use serde::{Deserialize, Serialize};
 
@@ -99,6 +100,22 @@ pub struct ArtifactSettings {
     pub local: PathBuf,
     /// The service; the folder is not used then.
     pub s3: Option<S3Settings>,
+    /// How long an artifact is kept that no version uses any more. Longer than any upload takes, and than clocks differ.
+    pub grace: DurationMs,
+    /// How often it is looked for such artifacts.
+    pub collect_interval: DurationMs,
+}
+
+impl ArtifactSettings {
+    /// Checks what the types alone cannot.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.grace.as_millis() < 60_000 || self.collect_interval.as_millis() < 1000 {
+            return Err(Error::config(
+                "artifacts.grace must be at least 1m, and artifacts.collect_interval at least 1s",
+            ));
+        }
+        Ok(())
+    }
 }
 
 impl Default for ArtifactSettings {
@@ -106,6 +123,8 @@ impl Default for ArtifactSettings {
         Self {
             local: "/var/lib/fdn/artifacts".into(),
             s3: None,
+            grace: DurationMs::from_secs(24 * 3600),
+            collect_interval: DurationMs::from_secs(600),
         }
     }
 }
@@ -168,10 +187,22 @@ pub struct AccountSettings {
     pub admin: String,
     /// Where the first user's password is written at the first start; a password that stands there already is used.
     pub initial_password_file: Option<PathBuf>,
-    /// How long a token is valid.
+    /// How long a session of the command line lasts.
     pub token_lifetime: DurationMs,
-    /// The most tokens of one user; the least recently used make room.
+    /// How long a session of the console lasts.
+    pub console_lifetime: DurationMs,
+    /// How long a session of the console may be left alone.
+    pub console_idle: DurationMs,
+    /// The most sessions of one user; the least recently used make room.
     pub tokens_per_user: u32,
+    /// The longest life of an API token.
+    pub api_token_ttl_max: DurationMs,
+    /// The most API tokens of one user that count at the same time.
+    pub api_tokens_per_user: u64,
+    /// The least characters of a password.
+    pub password_min: usize,
+    /// Unknown tokens from one address, within `login_window`, before the next one must wait.
+    pub token_attempts: u32,
     /// Failed logins of one user or from one address, within `login_window`, before the next one must wait.
     pub login_attempts: u32,
     /// For how long failures count.
@@ -188,11 +219,48 @@ impl Default for AccountSettings {
             admin: "admin".to_owned(),
             initial_password_file: None,
             token_lifetime: DurationMs::from_secs(7 * 24 * 3600),
+            console_lifetime: DurationMs::from_secs(12 * 3600),
+            console_idle: DurationMs::from_secs(3600),
             tokens_per_user: 100,
+            api_token_ttl_max: DurationMs::from_secs(366 * 86_400),
+            api_tokens_per_user: 100,
+            password_min: 12,
+            token_attempts: 200,
             login_attempts: 5,
             login_window: DurationMs::from_secs(15 * 60),
             login_tracked: 10_000,
             login_parallel: 2,
+        }
+    }
+}
+
+/// Conventions of the API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ApiSettings {
+    /// Rows of a list when the caller does not say how many.
+    pub page: u32,
+    /// The most rows of a list at a time.
+    pub page_max: u32,
+    /// For how long a request with an idempotency key is remembered.
+    pub idempotency_keep: DurationMs,
+    /// How long such a request may run before the same one may begin anew.
+    pub idempotency_lease: DurationMs,
+    /// The most such requests of one caller that are remembered; the oldest make room.
+    pub idempotency_keys: u32,
+    /// Proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<ClientPrefix>,
+}
+
+impl Default for ApiSettings {
+    fn default() -> Self {
+        Self {
+            page: 100,
+            page_max: 1000,
+            idempotency_keep: DurationMs::from_secs(24 * 3600),
+            idempotency_lease: DurationMs::from_secs(60),
+            idempotency_keys: 1000,
+            trusted_proxies: Vec::new(),
         }
     }
 }
@@ -203,6 +271,8 @@ impl Default for AccountSettings {
 pub struct UploadSettings {
     /// The largest component.
     pub limit: ByteSize,
+    /// The largest image archive. Nodes take one up to their `cache.artifact_limit`.
+    pub image_limit: ByteSize,
     /// Where uploads lie while they are checked; the system's temporary folder if absent.
     pub folder: Option<PathBuf>,
     /// Uploads at the same time; one more is asked to come again.
@@ -221,6 +291,7 @@ impl Default for UploadSettings {
     fn default() -> Self {
         Self {
             limit: ByteSize::from_mib(64),
+            image_limit: ByteSize::from_mib(512),
             folder: None,
             parallel: 4,
             idle_timeout: DurationMs::from_secs(30),
@@ -241,6 +312,16 @@ pub struct PlannerSettings {
     pub watch_interval: DurationMs,
     /// The share of the time that a better cluster must save before clients are moved.
     pub margin: f64,
+    /// How long the demand for a cluster that is asked for more than it can do is taken to last: what waits there by then counts against it.
+    pub horizon: DurationMs,
+    /// The share of all work and all client groups that may be moved for a gain within `move_interval`. Clients whose cluster fails move at once.
+    pub move_share: f64,
+    /// See `move_share`.
+    pub move_interval: DurationMs,
+    /// How long a cluster that clients were moved away from keeps the app loaded: longer than their old answers live.
+    pub drain_after: DurationMs,
+    /// What a prefix asked so long ago counts half, when an app's calls are shared out among its clients.
+    pub demand_memory: DurationMs,
     /// The time to live of DNS answers.
     pub ttl: DurationMs,
     /// The most client prefixes of one app that have a binding; those unseen longest make room.
@@ -263,7 +344,12 @@ impl Default for PlannerSettings {
             interval: DurationMs::from_secs(5),
             watch_interval: DurationMs::from_millis(500),
             margin: 0.1,
-            ttl: DurationMs::from_secs(10),
+            horizon: DurationMs::from_secs(10),
+            move_share: 0.25,
+            move_interval: DurationMs::from_secs(30),
+            drain_after: DurationMs::from_secs(60),
+            demand_memory: DurationMs::from_secs(600),
+            ttl: DurationMs::from_secs(20),
             bindings_per_app: 10_000,
             demand_pending: 10_000,
             bandwidth_mb_per_s: 100.0,
@@ -284,6 +370,8 @@ pub struct GeoSettings {
     pub database: Option<PathBuf>,
     /// Measured round trips that are kept.
     pub rtt_entries: usize,
+    /// Measured links between clusters that are kept.
+    pub link_entries: usize,
     /// The weight of a new measurement.
     pub rtt_weight: f64,
     /// The share by which a smoothed round trip must change before DNS servers are told.
@@ -298,6 +386,7 @@ impl Default for GeoSettings {
             locations: Vec::new(),
             database: None,
             rtt_entries: 20_000,
+            link_entries: 10_000,
             rtt_weight: 0.25,
             rtt_change: 0.2,
             rtt_interval: DurationMs::from_secs(10),
@@ -387,6 +476,51 @@ impl Default for FunctionLogSettings {
     }
 }
 
+/// Bills.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BillingSettings {
+    /// The currency of all prices and bills, by its three letters. It cannot be changed once there is a price list.
+    pub currency: Currency,
+    /// How often months are closed, statements issued and budgets looked at.
+    pub interval: DurationMs,
+    /// How long after its end a month is closed: usage that comes later stands on a later statement.
+    pub close_after: DurationMs,
+    /// The most price lists.
+    pub price_lists_max: u32,
+    /// The most budgets of a tenant.
+    pub budgets_max: u32,
+}
+
+impl BillingSettings {
+    /// Checks what the types alone cannot.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.interval.as_millis() < 10 || self.close_after.as_millis() < 3_600_000 {
+            return Err(Error::config(
+                "billing.interval must be at least 10ms, and billing.close_after at least 1h",
+            ));
+        }
+        if self.price_lists_max == 0 || self.budgets_max == 0 {
+            return Err(Error::config(
+                "billing.price_lists_max and budgets_max must be at least 1",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Default for BillingSettings {
+    fn default() -> Self {
+        Self {
+            currency: Currency::EUR,
+            interval: DurationMs::from_secs(60),
+            close_after: DurationMs::from_secs(72 * 3600),
+            price_lists_max: 1000,
+            budgets_max: 20,
+        }
+    }
+}
+
 /// Usage that nodes report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -405,6 +539,25 @@ impl Default for UsageSettings {
             body_limit: ByteSize::from_mib(4),
             remember: DurationMs::from_secs(30 * 86_400),
             keep: DurationMs::from_secs(400 * 86_400),
+        }
+    }
+}
+
+/// Several controllers on one database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SingletonSettings {
+    /// How long another controller waits before it takes over from one that has died. One that stops hands over at once.
+    pub lease: DurationMs,
+    /// How long a controller that stops goes on serving while `/readyz` fails: longer than a load balancer takes to notice.
+    pub linger: DurationMs,
+}
+
+impl Default for SingletonSettings {
+    fn default() -> Self {
+        Self {
+            lease: DurationMs::from_secs(10),
+            linger: DurationMs::from_millis(0),
         }
     }
 }

@@ -78,3 +78,46 @@ fn what_makes_no_sense_is_named() {
             .contains("192.0.2.0/24")
     );
 }
+
+#[test]
+fn an_identity_provider_is_asked_over_tls_only() {
+    let with = |text: &str| {
+        let base = "issuer = \"https://id.example\"\nclient_id = \"fdn\"\nredirect_url = \"https://fdn.example/v1/oidc/callback\"\n";
+        let mut table: toml::Table = base.parse().expect("TOML");
+        table.extend(text.parse::<toml::Table>().expect("TOML"));
+        let oidc: OidcSettings = table.try_into().expect("settings");
+        let settings = Settings {
+            oidc: Some(oidc),
+            ..Settings::default()
+        };
+        settings.check().map_err(|e| e.to_string())
+    };
+    assert_eq!(with(""), Ok(()));
+    assert_eq!(with("issuer = \"http://127.0.0.1:9\""), Ok(()));
+    for (text, word) in [
+        ("issuer = \"http://id.example\"", "issuer"),
+        ("issuer = \"http://localhost.evil.example\"", "issuer"),
+        ("redirect_url = \"https://fdn.example/\"", "redirect_url"),
+        ("client_id = \"\"", "client_id"),
+        ("groups = [{ group = \"a\", role = \"owner\" }]", "groups"),
+    ] {
+        let error = with(text).expect_err(text);
+        assert!(error.contains(&format!("oidc.{word}")), "{error}");
+    }
+}
+
+/// The lines of the sample that are commented out are a section that works.
+#[test]
+fn the_identity_provider_of_the_sample_file_is_valid() {
+    let text = sample();
+    let lines = text.lines().skip_while(|line| *line != "# [oidc]");
+    let lines = lines.take_while(|line| !line.is_empty());
+    let sets = |line: &&str| line.contains(" = ") || line.starts_with("# [");
+    let section: Vec<&str> = lines.filter(sets).map(|line| &line[2..]).collect();
+    let mut settings: Settings = toml::from_str(&section.join("\n")).expect("valid");
+    settings.zone = Settings::default().zone;
+    settings.check().expect("sensible");
+    let oidc = settings.oidc.expect("a provider");
+    assert_eq!(oidc.groups.len(), 1);
+    assert!(oidc.invite_only);
+}

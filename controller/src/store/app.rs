@@ -2,24 +2,34 @@
 
 use std::collections::BTreeSet;
 
-use fdn_core::workflow::Workflow;
-use fdn_core::{AppName, ClusterId, HostName, Revision, Timestamp, VersionNumber};
+use fdn_core::label::LabelSelector;
+use fdn_core::workflow::{Definition, Workflow};
+use fdn_core::{
+    AppName, ClusterId, DurationMs, HostName, Revision, TenantId, Timestamp, VersionNumber,
+};
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
-use super::row::{json, number, parsed, stored, to_json, version, version_or_none};
-use super::{DEFAULT_TENANT, StoreError};
+use super::StoreError;
+use super::billing::owner::owner_note;
+use super::row::{
+    json, json_or_none, number, parsed, stored, time_or_none, to_json, version, version_or_none,
+};
 
 /// One app.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AppRow {
     /// The app.
     pub name: AppName,
+    /// Whose it is.
+    pub tenant: TenantId,
     /// Its host name.
     pub host: HostName,
     /// The DAG it runs.
     pub workflow: Workflow,
-    /// The current version of its function.
+    /// The current version's definition, if the app is a workflow.
+    pub definition: Option<Definition>,
+    /// The current version of its function, or of the workflow.
     pub version: VersionNumber,
     /// The version that was current before.
     pub previous: Option<VersionNumber>,
@@ -31,19 +41,38 @@ pub struct AppRow {
     pub bindings_revision: Revision,
     /// When the current version was made current.
     pub deployed_at: Timestamp,
+    /// For how long resolvers keep the answers for its name; the network's time if absent.
+    pub ttl: Option<DurationMs>,
 }
+
+impl AppRow {
+    /// The time to live of DNS answers in seconds, where `otherwise` is the network's.
+    #[must_use]
+    pub fn ttl_s(&self, otherwise: u32) -> u32 {
+        let own = self.ttl.map(|ttl| ttl.as_millis() / 1000);
+        own.and_then(|ttl| u32::try_from(ttl).ok())
+            .unwrap_or(otherwise)
+    }
+}
+
+/// Apps with the definitions of those that are workflows.
+const APPS: &str = "SELECT a.*, w.definition FROM apps a \
+    LEFT JOIN workflow_versions w ON w.tenant = a.tenant AND w.app = a.name AND w.number = a.version";
 
 fn app_row(row: &AnyRow) -> Result<AppRow, StoreError> {
     Ok(AppRow {
         name: parsed(row, "name")?,
+        tenant: parsed(row, "tenant")?,
         host: parsed(row, "host")?,
         workflow: json(row, "workflow")?,
+        definition: json_or_none(row, "definition")?,
         version: version(row, "version")?,
         previous: version_or_none(row, "previous_version")?,
         primaries: json(row, "primaries")?,
         revision: Revision(number(row, "revision")?),
         bindings_revision: Revision(number(row, "bindings_revision")?),
         deployed_at: Timestamp(number(row, "deployed_at")?),
+        ttl: time_or_none(row, "ttl_ms")?.map(|ms| DurationMs::from_millis(ms.get())),
     })
 }
 
@@ -55,7 +84,8 @@ pub async fn app_get(
     connection: &mut AnyConnection,
     app: &AppName,
 ) -> Result<Option<AppRow>, StoreError> {
-    let row = sqlx::query("SELECT * FROM apps WHERE name = $1")
+    let text = format!("{APPS} WHERE a.name = $1");
+    let row = sqlx::query(sqlx::AssertSqlSafe(text))
         .bind(app.as_str())
         .fetch_optional(connection)
         .await?;
@@ -67,26 +97,99 @@ pub async fn app_get(
 /// # Errors
 /// When the database fails.
 pub async fn app_list(connection: &mut AnyConnection) -> Result<Vec<AppRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM apps ORDER BY name")
+    let text = format!("{APPS} ORDER BY a.name");
+    let rows = sqlx::query(sqlx::AssertSqlSafe(text))
         .fetch_all(connection)
         .await?;
     rows.iter().map(app_row).collect()
 }
 
-/// Writes an app, new or not.
+/// The apps of a tenant, by name.
+///
+/// # Errors
+/// When the database fails.
+pub async fn app_list_of(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+) -> Result<Vec<AppRow>, StoreError> {
+    let text = format!("{APPS} WHERE a.tenant = $1 ORDER BY a.name");
+    let rows = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(tenant.to_string())
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(app_row).collect()
+}
+
+/// Which apps a caller sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AppFilter {
+    /// Those of this tenant; of all if absent.
+    pub tenant: Option<TenantId>,
+    /// Those of the tenants that this user is a member of; of all if absent.
+    pub member: Option<String>,
+    /// Those with these labels: on the current version, or on the function where the version has no label of the key.
+    pub labels: LabelSelector,
+}
+
+/// The condition on labels. Each of the selector's binds two values from `$first` on: the key, and the value or nothing.
+fn labelled(selector: &LabelSelector, first: usize) -> String {
+    let conditions = selector.conditions().iter().enumerate();
+    let text = conditions.map(|(n, condition)| {
+        let (key, value) = (first + 2 * n, first + 2 * n + 1);
+        let of = condition.value.as_ref().map_or("''", |_| "l.value");
+        format!(
+            "AND EXISTS (SELECT 1 FROM labels l WHERE l.tenant = a.tenant AND l.function = a.name AND l.label = ${key} AND {of} = ${value} \
+             AND (l.version = a.version OR (l.version = 0 AND NOT EXISTS (SELECT 1 FROM labels o WHERE o.tenant = a.tenant \
+             AND o.function = a.name AND o.version = a.version AND o.label = l.label)))) "
+        )
+    });
+    text.collect()
+}
+
+/// Apps by name, beginning after `after`, at most `limit`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn app_page(
+    connection: &mut AnyConnection,
+    filter: &AppFilter,
+    after: &str,
+    limit: u32,
+) -> Result<Vec<AppRow>, StoreError> {
+    let tenant = filter.tenant.map(|tenant| tenant.to_string());
+    let text = format!(
+        "{APPS} WHERE a.name > $1 AND ($2 = '' OR a.tenant = $2) \
+         AND ($3 = '' OR a.tenant IN (SELECT m.tenant FROM members m WHERE m.user_name = $3)) \
+         {}ORDER BY a.name LIMIT $4",
+        labelled(&filter.labels, 5)
+    );
+    let mut query = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(after)
+        .bind(tenant.unwrap_or_default())
+        .bind(filter.member.clone().unwrap_or_default())
+        .bind(i64::from(limit));
+    for condition in filter.labels.conditions() {
+        let value = condition.value.clone().unwrap_or_default();
+        query = query.bind(condition.key.clone()).bind(value);
+    }
+    let rows = query.fetch_all(connection).await?;
+    rows.iter().map(app_row).collect()
+}
+
+/// Writes an app, new or not. Its tenant never changes.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn app_upsert(connection: &mut AnyConnection, app: &AppRow) -> Result<(), StoreError> {
     sqlx::query(
-        "INSERT INTO apps (name, tenant, host, workflow, version, previous_version, primaries, revision, bindings_revision, deployed_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+        "INSERT INTO apps (name, tenant, host, workflow, version, previous_version, primaries, revision, bindings_revision, deployed_at, ttl_ms) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
          ON CONFLICT (name) DO UPDATE SET host = excluded.host, workflow = excluded.workflow, version = excluded.version, \
          previous_version = excluded.previous_version, primaries = excluded.primaries, revision = excluded.revision, \
-         bindings_revision = excluded.bindings_revision, deployed_at = excluded.deployed_at",
+         bindings_revision = excluded.bindings_revision, deployed_at = excluded.deployed_at, ttl_ms = excluded.ttl_ms",
     )
     .bind(app.name.as_str())
-    .bind(DEFAULT_TENANT)
+    .bind(app.tenant.to_string())
     .bind(app.host.as_str())
     .bind(to_json(&app.workflow, "apps.workflow")?)
     .bind(i64::from(app.version.get()))
@@ -95,6 +198,26 @@ pub async fn app_upsert(connection: &mut AnyConnection, app: &AppRow) -> Result<
     .bind(stored(app.revision.get()))
     .bind(stored(app.bindings_revision.get()))
     .bind(stored(app.deployed_at.get()))
+    .bind(app.ttl.map(|ttl| stored(ttl.as_millis())))
+    .execute(&mut *connection)
+    .await?;
+    owner_note(connection, &app.name).await
+}
+
+/// Forgets a version as the one that was current before.
+///
+/// # Errors
+/// When the database fails.
+pub async fn app_forget_previous(
+    connection: &mut AnyConnection,
+    app: &AppName,
+    version: VersionNumber,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE apps SET previous_version = NULL WHERE name = $1 AND previous_version = $2",
+    )
+    .bind(app.as_str())
+    .bind(i64::from(version.get()))
     .execute(connection)
     .await?;
     Ok(())

@@ -1,29 +1,35 @@
-//! The log of who changed what. Rows are only ever added.
+//! The log of who changed what. Rows are only ever added: triggers refuse anything else (see [`super::dialect`]).
 
-use fdn_core::Timestamp;
+use fdn_core::account::AuditRecord;
+use fdn_core::{TenantId, Timestamp};
+use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
 use super::StoreError;
-use super::row::{number, stored};
+use super::idempotency::idempotency_done;
+use super::row::{number, parsed_or_none, stored};
+use crate::app::actor::Actor;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
     /// When.
     pub at: Timestamp,
-    /// Who.
-    pub actor: String,
+    /// Who, by what, from where.
+    pub actor: Actor,
+    /// In which tenant, if in one.
+    pub tenant: Option<TenantId>,
     /// What: `deploy`, `rollback`, `delete`, `login`, `node.enrol` and so on.
     pub action: &'static str,
     /// To what.
     pub subject: String,
-    /// The state before, as JSON.
+    /// The state before, as JSON. Never a secret.
     pub before: Option<String>,
-    /// The state after, as JSON.
+    /// The state after, as JSON. Never a secret.
     pub after: Option<String>,
 }
 
-/// Adds an entry.
+/// Adds an entry. A request with an idempotency key counts as carried out from then on.
 ///
 /// # Errors
 /// When the database fails.
@@ -31,62 +37,105 @@ pub async fn audit_insert(
     connection: &mut AnyConnection,
     entry: &AuditEntry,
 ) -> Result<(), StoreError> {
+    let actor = &entry.actor;
     sqlx::query(
-        "INSERT INTO audit (id, at, actor, action, subject, before_state, after_state) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        "INSERT INTO audit (id, at, actor, action, subject, before_state, after_state, tenant, token, address, request) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
     )
     .bind(uuid::Uuid::now_v7().simple().to_string())
     .bind(stored(entry.at.get()))
-    .bind(&entry.actor)
+    .bind(&actor.name)
     .bind(entry.action)
     .bind(&entry.subject)
     .bind(entry.before.clone())
     .bind(entry.after.clone())
-    .execute(connection)
+    .bind(entry.tenant.map(|tenant| tenant.to_string()))
+    .bind(actor.token.map(|token| token.to_string()))
+    .bind(actor.address.map(|address| address.to_string()))
+    .bind(actor.request.clone())
+    .execute(&mut *connection)
     .await?;
-    Ok(())
+    match &actor.idempotency {
+        Some(key) => idempotency_done(connection, &actor.name, key, entry.at).await,
+        None => Ok(()),
+    }
 }
 
-/// A change as it stands in the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditRow {
-    /// When.
-    pub at: Timestamp,
-    /// Who.
+/// Which entries are wanted. What is empty or absent does not matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// Of this tenant.
+    pub tenant: Option<TenantId>,
+    /// Of tenants that this user owns.
+    pub owner: Option<String>,
+    /// By this actor.
     pub actor: String,
-    /// What.
+    /// Of this action.
     pub action: String,
-    /// To what.
+    /// On this subject.
     pub subject: String,
-    /// The state before, as JSON.
-    pub before: Option<String>,
-    /// The state after, as JSON.
-    pub after: Option<String>,
+    /// At this time or later.
+    pub since: Option<Timestamp>,
+    /// Before this time.
+    pub until: Option<Timestamp>,
+    /// Older than the entry of this time and id.
+    pub before: Option<(Timestamp, String)>,
 }
 
-/// The newest entries, newest first.
+fn record(row: &AnyRow) -> Result<AuditRecord, StoreError> {
+    let state = |column: &str| {
+        row.try_get::<Option<String>, _>(column)?
+            .map(|text| serde_json::from_str(&text).map_err(|e| StoreError::corrupt(column, e)))
+            .transpose()
+    };
+    Ok(AuditRecord {
+        id: row.try_get("id")?,
+        at: Timestamp(number(row, "at")?),
+        actor: row.try_get("actor")?,
+        token: parsed_or_none(row, "token")?,
+        tenant: parsed_or_none(row, "tenant")?,
+        action: row.try_get("action")?,
+        subject: row.try_get("subject")?,
+        before: state("before_state")?,
+        after: state("after_state")?,
+        address: row.try_get("address")?,
+        request: row.try_get("request")?,
+    })
+}
+
+/// Entries, newest first, at most `limit`.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn audit_list(
     connection: &mut AnyConnection,
+    filter: &AuditFilter,
     limit: u32,
-) -> Result<Vec<AuditRow>, StoreError> {
+) -> Result<Vec<AuditRecord>, StoreError> {
+    let end = |at: Option<Timestamp>| at.map_or(i64::MAX, |at| stored(at.get()));
+    let (before_at, before_id) = match &filter.before {
+        Some((at, id)) => (stored(at.get()), id.clone()),
+        None => (i64::MAX, String::new()),
+    };
+    let tenant = filter.tenant.map(|tenant| tenant.to_string());
     let rows = sqlx::query(
-        "SELECT at, actor, action, subject, before_state, after_state FROM audit ORDER BY at DESC, id DESC LIMIT $1",
+        "SELECT * FROM audit WHERE ($1 = '' OR tenant = $1) \
+         AND ($2 = '' OR tenant IN (SELECT m.tenant FROM members m WHERE m.user_name = $2 AND m.role = 'owner')) \
+         AND ($3 = '' OR actor = $3) AND ($4 = '' OR action = $4) AND ($5 = '' OR subject = $5) \
+         AND at >= $6 AND at < $7 AND (at < $8 OR (at = $8 AND id < $9)) \
+         ORDER BY at DESC, id DESC LIMIT $10",
     )
+    .bind(tenant.unwrap_or_default())
+    .bind(filter.owner.clone().unwrap_or_default())
+    .bind(&filter.actor)
+    .bind(&filter.action)
+    .bind(&filter.subject)
+    .bind(filter.since.map_or(0, |at| stored(at.get())))
+    .bind(end(filter.until))
+    .bind(before_at)
+    .bind(before_id)
     .bind(i64::from(limit))
     .fetch_all(connection)
     .await?;
-    rows.iter()
-        .map(|row| {
-            Ok(AuditRow {
-                at: Timestamp(number(row, "at")?),
-                actor: row.try_get("actor")?,
-                action: row.try_get("action")?,
-                subject: row.try_get("subject")?,
-                before: row.try_get("before_state")?,
-                after: row.try_get("after_state")?,
-            })
-        })
-        .collect()
+    rows.iter().map(record).collect()
 }

@@ -22,7 +22,7 @@ pub struct BindingRow {
     pub revision: Revision,
 }
 
-fn binding_row(row: &AnyRow) -> Result<BindingRow, StoreError> {
+pub(super) fn binding_row(row: &AnyRow) -> Result<BindingRow, StoreError> {
     Ok(BindingRow {
         app: parsed(row, "app")?,
         prefix: parsed(row, "prefix")?,

@@ -1,13 +1,14 @@
 //! Demand: which client prefixes asked for which app, as DNS reported it. Bounded for each app; the longest unseen prefix goes first.
 
-use fdn_core::{AppName, ClientPrefix, Timestamp};
-use sqlx::AnyConnection;
+use fdn_core::{AppName, ClientPrefix, DurationMs, Timestamp};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row};
 
 use super::StoreError;
 use super::row::{number, parsed, stored};
 
 /// What is known of one prefix.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DemandRow {
     /// The app.
     pub app: AppName,
@@ -15,8 +16,19 @@ pub struct DemandRow {
     pub prefix: ClientPrefix,
     /// How often.
     pub queries: u64,
+    /// How often lately, as of `last_seen`: what came `memory` ago counts half.
+    pub recent: f64,
     /// When last.
     pub last_seen: Timestamp,
+}
+
+impl DemandRow {
+    /// How often lately, as of `now`.
+    #[must_use]
+    pub fn recent_at(&self, now: Timestamp, memory: DurationMs) -> f64 {
+        let memory = memory.as_duration().as_secs_f64();
+        self.recent * memory / (memory + now.since(self.last_seen).as_secs_f64())
+    }
 }
 
 /// All demand, by app, newest first.
@@ -27,35 +39,44 @@ pub async fn demand_list(connection: &mut AnyConnection) -> Result<Vec<DemandRow
     let rows = sqlx::query("SELECT * FROM demand ORDER BY app, last_seen DESC, prefix")
         .fetch_all(connection)
         .await?;
-    rows.iter()
-        .map(|row| {
-            Ok(DemandRow {
-                app: parsed(row, "app")?,
-                prefix: parsed(row, "prefix")?,
-                queries: number(row, "queries")?,
-                last_seen: Timestamp(number(row, "last_seen")?),
-            })
-        })
-        .collect()
+    rows.iter().map(demand_row).collect()
 }
 
-/// Adds queries of a prefix. Demand for an app that does not exist (any more) is dropped.
+pub(super) fn demand_row(row: &AnyRow) -> Result<DemandRow, StoreError> {
+    Ok(DemandRow {
+        app: parsed(row, "app")?,
+        prefix: parsed(row, "prefix")?,
+        queries: number(row, "queries")?,
+        recent: row.try_get("recent")?,
+        last_seen: Timestamp(number(row, "last_seen")?),
+    })
+}
+
+/// Adds queries of a prefix, and lets those before fade: of what came `memory` ago half is left. Demand for an app that does not exist (any
+/// more) is dropped.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn demand_add(
     connection: &mut AnyConnection,
     demand: &DemandRow,
+    memory: DurationMs,
 ) -> Result<(), StoreError> {
+    // Both databases know no exponential function in common; one over one plus the time fades as well, and never to nothing at once.
     sqlx::query(
-        "INSERT INTO demand (app, prefix, queries, last_seen) \
-         SELECT name, $2, $3, $4 FROM apps WHERE name = $1 \
-         ON CONFLICT (app, prefix) DO UPDATE SET queries = demand.queries + excluded.queries, last_seen = excluded.last_seen",
+        "INSERT INTO demand (app, prefix, queries, recent, last_seen) \
+         SELECT name, $2, $3, $5, $4 FROM apps WHERE name = $1 \
+         ON CONFLICT (app, prefix) DO UPDATE SET queries = demand.queries + excluded.queries, \
+         recent = excluded.recent + demand.recent * $6 / ($6 + CASE WHEN excluded.last_seen > demand.last_seen \
+         THEN excluded.last_seen - demand.last_seen ELSE 0 END), \
+         last_seen = CASE WHEN excluded.last_seen > demand.last_seen THEN excluded.last_seen ELSE demand.last_seen END",
     )
     .bind(demand.app.as_str())
     .bind(demand.prefix.to_string())
     .bind(stored(demand.queries))
     .bind(stored(demand.last_seen.get()))
+    .bind(demand.recent)
+    .bind(memory.as_millis().max(1) as f64)
     .execute(connection)
     .await?;
     Ok(())

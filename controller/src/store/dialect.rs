@@ -10,6 +10,20 @@ use url::Url;
 use super::StoreError;
 use crate::settings::DatabaseSettings;
 
+/// One at a time, since two controllers that start at once would replace the function under each other.
+const GUARD_POSTGRES: &str = "BEGIN; \
+    SELECT pg_advisory_xact_lock(6012344501); \
+    CREATE OR REPLACE FUNCTION audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS \
+    $$ BEGIN RAISE EXCEPTION 'the audit log is only ever added to' USING ERRCODE = 'check_violation'; END $$; \
+    CREATE OR REPLACE TRIGGER audit_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit \
+    FOR EACH STATEMENT EXECUTE FUNCTION audit_is_append_only(); \
+    COMMIT";
+
+const GUARD_SQLITE: &str = "CREATE TRIGGER IF NOT EXISTS audit_no_update BEFORE UPDATE ON audit \
+    BEGIN SELECT RAISE(ABORT, 'the audit log is only ever added to'); END; \
+    CREATE TRIGGER IF NOT EXISTS audit_no_delete BEFORE DELETE ON audit \
+    BEGIN SELECT RAISE(ABORT, 'the audit log is only ever added to'); END";
+
 /// Which database it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
@@ -86,6 +100,16 @@ impl Dialect {
         Ok(())
     }
 
+    /// Makes the triggers that refuse changes of the audit log, where they are missing. The databases write triggers in languages of their
+    /// own, so this cannot stand in a migration that both run.
+    pub(super) async fn guard_audit(self, connection: &mut AnyConnection) -> sqlx::Result<()> {
+        match self {
+            Self::Postgres => connection.execute(GUARD_POSTGRES).await?,
+            Self::Sqlite => connection.execute(GUARD_SQLITE).await?,
+        };
+        Ok(())
+    }
+
     /// A writer of SQLite takes its lock at once: a lock taken half-way cannot be waited for.
     pub(super) const fn begin_write(self) -> &'static str {
         match self {
@@ -99,6 +123,15 @@ impl Dialect {
             Self::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
             Self::Sqlite => "BEGIN DEFERRED",
         }
+    }
+}
+
+/// A query whose rows nobody changes until the transaction ends; others may read them so, too. In SQLite a transaction that writes is alone anyway.
+pub(super) fn lock_shared(query: &str, connection: &AnyConnection) -> String {
+    if connection.backend_name() == Dialect::Postgres.name() {
+        format!("{query} FOR SHARE")
+    } else {
+        query.to_owned()
     }
 }
 

@@ -9,6 +9,7 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
 use super::StoreError;
+use super::dialect::lock_shared;
 use super::row::{json, number, parsed, stored, to_json};
 
 /// A node that was let in.
@@ -90,6 +91,27 @@ pub async fn enrolment_get(
     .fetch_optional(connection)
     .await?;
     row.as_ref().map(enrolment).transpose()
+}
+
+/// When a node was removed, if it was. Nobody removes it until the transaction ends: what is written of a node must not come after its removal.
+///
+/// # Errors
+/// When the database fails.
+pub async fn enrolment_hold(
+    connection: &mut AnyConnection,
+    node: &NodeId,
+) -> Result<Option<Timestamp>, StoreError> {
+    let query = "SELECT removed_at FROM enrolments WHERE node = $1";
+    let query = lock_shared(query, connection);
+    let row = sqlx::query(sqlx::AssertSqlSafe(query))
+        .bind(node.as_str())
+        .fetch_optional(connection)
+        .await?;
+    let removed_at: Option<i64> = match row {
+        Some(row) => row.try_get("removed_at")?,
+        None => None,
+    };
+    Ok(removed_at.map(|at| Timestamp(at.unsigned_abs())))
 }
 
 /// The last enrolments of all nodes, by name, also of those that were removed.

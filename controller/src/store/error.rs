@@ -1,5 +1,6 @@
 //! What can go wrong with the metadata store, and the one place where database codes get a meaning.
 
+use fdn_core::billing::BillingError;
 use fdn_core::{Coded, ErrorCode};
 
 /// An error of the metadata store.
@@ -34,6 +35,9 @@ pub enum StoreError {
     /// The address of the database is not valid.
     #[error("database.url is not valid: {0}")]
     Address(String),
+    /// Usage or prices do not add up.
+    #[error(transparent)]
+    Billing(#[from] BillingError),
     /// A query failed in another way.
     #[error("a query of the metadata store failed")]
     Query(#[source] sqlx::Error),
@@ -59,6 +63,7 @@ impl Coded for StoreError {
                 ..
             } => ErrorCode::Conflict,
             Self::Address(_) => ErrorCode::ConfigInvalid,
+            Self::Billing(error) => error.code(),
             Self::Refused { .. } | Self::Corrupt { .. } | Self::Query(_) => ErrorCode::Internal,
         }
     }

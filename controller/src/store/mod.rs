@@ -7,30 +7,58 @@
 //! Whatever changes desired state takes the next revision first ([`revision::revision_next`]). That locks one row until the transaction ends, so
 //! changes are committed in the order of their revisions, and a snapshot at revision `r` holds everything up to `r`.
 
-pub mod account;
+pub mod api_token;
 pub mod app;
+pub mod applied;
+pub mod artifact;
+pub mod asked;
 pub mod audit;
 pub mod authority;
+pub mod billing;
 pub mod binding;
 pub mod cluster;
 pub mod demand;
+pub mod device;
 pub mod dialect;
+pub mod domain;
 pub mod enrolment;
 mod error;
+pub mod event;
+pub mod idempotency;
+pub mod job;
+pub mod job_look;
+pub mod job_schedule;
 pub mod join_token;
+pub mod label;
 pub mod lease;
+pub mod look;
 pub mod network;
 pub mod node;
+pub mod oidc;
 pub mod outbox;
 pub mod plan;
+pub mod policy;
 pub mod revision;
+pub mod rollout;
 mod row;
 pub mod rtt;
+pub mod run;
+pub mod secret;
+pub mod session;
+pub mod signing;
+pub mod singleton;
+pub mod tenant;
+pub mod traffic;
+pub mod txt;
 pub mod usage;
+pub mod user;
 pub mod version;
+pub mod webhook;
+pub mod workflow;
 
 use std::time::Duration;
 
+use fdn_core::TenantId;
 use sqlx::any::AnyPoolOptions;
 use sqlx::migrate::Migrator;
 use sqlx::pool::PoolConnection;
@@ -44,8 +72,8 @@ pub use error::{Constraint, StoreError};
 /// The schema, embedded.
 pub static MIGRATOR: Migrator = sqlx::migrate!("../migrations");
 
-/// The tenant that owns everything until tenants are managed.
-pub const DEFAULT_TENANT: &str = "ten_00000000000000000000000000000001";
+/// The tenant that is there from the beginning.
+pub const DEFAULT_TENANT: TenantId = TenantId::from_uuid(uuid::Uuid::from_u128(1));
 
 /// How often a contended transaction is tried.
 const ATTEMPTS: u32 = 6;
@@ -115,6 +143,9 @@ impl Store {
                     .map_err(StoreError::Migration)?;
                 transaction.commit().await?;
             }
+        }
+        if target.is_none() {
+            self.dialect.guard_audit(&mut connection).await?;
         }
         info!(database = self.dialect.name(), "the schema is up to date");
         Ok(())

@@ -6,7 +6,7 @@ use sqlx::AnyConnection;
 
 use super::StoreError;
 use super::cluster::{ClusterRow, cluster_forget_empty, cluster_observe};
-use super::enrolment::enrolment_get;
+use super::enrolment::enrolment_hold;
 use super::row::{json, number, stored, to_json};
 
 /// What a node last said, and when it was heard.
@@ -28,8 +28,7 @@ pub async fn node_observe(
     seen: &StatusRow,
 ) -> Result<(), StoreError> {
     let (status, seen_at) = (&seen.status, stored(seen.seen_at.get()));
-    let enrolled = enrolment_get(connection, &status.node).await?;
-    if enrolled.is_some_and(|row| row.removed_at.is_some()) {
+    if enrolment_hold(connection, &status.node).await?.is_some() {
         return Ok(());
     }
     let cluster = ClusterRow {

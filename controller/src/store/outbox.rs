@@ -39,11 +39,20 @@ fn topic(message: &Message) -> String {
     match message {
         Message::AppDesired(app) => format!("app/{}", app.app),
         Message::BindingsDesired(bindings) => format!("bindings/{}", bindings.app),
+        // Every change stands on the one before: none replaces another.
+        Message::BindingsChanged(changed) => {
+            format!("bindings/{}/{}", changed.app, changed.revision.get())
+        }
         Message::NetworkDesired(_) => "network".to_owned(),
+        Message::TxtDesired(txt) => format!("txt/{}", txt.name),
         Message::FleetDesired(_) => "fleet".to_owned(),
-        Message::NodeStatus(_) | Message::DemandReport(_) | Message::RttReport(_) => {
+        Message::NodeStatus(_)
+        | Message::DemandReport(_)
+        | Message::RttReport(_)
+        | Message::RunReport(_) => {
             format!("report/{}", message.kind())
         }
+        Message::JobTicket(ticket) => format!("job/{}", ticket.job),
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use fdn_core::{AppName, ClusterId, Revision, StageName, Timestamp};
-use sqlx::{AnyConnection, Row};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 use super::StoreError;
 use super::row::{json, number, parsed, stored, to_json};
@@ -17,61 +18,116 @@ pub struct PlanRow {
     pub group: String,
     /// Where each stage runs.
     pub stages: BTreeMap<StageName, ClusterId>,
-    /// Why, in words.
-    pub explanation: String,
+    /// Why, as JSON. Not read with lists: with many clients it is most of the database.
+    pub explanation: Option<String>,
     /// The revision that made it.
     pub revision: Revision,
     /// When.
     pub planned_at: Timestamp,
 }
 
-/// All plans, by app and group.
+/// All plans, by app and group, without their explanations.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn plan_list(connection: &mut AnyConnection) -> Result<Vec<PlanRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM plans ORDER BY app, client_group")
+    let rows = sqlx::query("SELECT app, client_group, stages, revision, planned_at FROM plans ORDER BY app, client_group")
         .fetch_all(connection)
         .await?;
-    rows.iter()
-        .map(|row| {
-            Ok(PlanRow {
-                app: parsed(row, "app")?,
-                group: row.try_get("client_group")?,
-                stages: json(row, "stages")?,
-                explanation: row.try_get("explanation")?,
-                revision: Revision(number(row, "revision")?),
-                planned_at: Timestamp(number(row, "planned_at")?),
-            })
-        })
-        .collect()
+    rows.iter().map(plan_row).collect()
 }
 
-/// Replaces all plans of an app.
+fn plan_row(row: &AnyRow) -> Result<PlanRow, StoreError> {
+    Ok(PlanRow {
+        app: parsed(row, "app")?,
+        group: row.try_get("client_group")?,
+        stages: json(row, "stages")?,
+        explanation: None,
+        revision: Revision(number(row, "revision")?),
+        planned_at: Timestamp(number(row, "planned_at")?),
+    })
+}
+
+/// The plans of one app, by group, without their explanations.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn plan_replace(
+pub async fn plan_list_of(
     connection: &mut AnyConnection,
     app: &AppName,
-    plans: &[PlanRow],
-) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM plans WHERE app = $1")
+) -> Result<Vec<PlanRow>, StoreError> {
+    let rows = sqlx::query("SELECT app, client_group, stages, revision, planned_at FROM plans WHERE app = $1 ORDER BY client_group")
         .bind(app.as_str())
-        .execute(&mut *connection)
+        .fetch_all(connection)
         .await?;
-    for plan in plans {
-        sqlx::query(
-            "INSERT INTO plans (app, client_group, stages, explanation, revision, planned_at) VALUES ($1, $2, $3, $4, $5, $6)",
-        )
-        .bind(app.as_str())
+    rows.iter().map(plan_row).collect()
+}
+
+/// Why a plan is as it is, as JSON, and when it was made; nothing if there is no such plan.
+///
+/// # Errors
+/// When the database fails.
+pub async fn plan_explanation(
+    connection: &mut AnyConnection,
+    app: &AppName,
+    group: &str,
+) -> Result<Option<(String, Timestamp)>, StoreError> {
+    let row = sqlx::query(
+        "SELECT explanation, planned_at FROM plans WHERE app = $1 AND client_group = $2",
+    )
+    .bind(app.as_str())
+    .bind(group)
+    .fetch_optional(connection)
+    .await?;
+    row.map(|row| {
+        Ok((
+            row.try_get("explanation")?,
+            Timestamp(number(&row, "planned_at")?),
+        ))
+    })
+    .transpose()
+}
+
+/// Writes a plan over the one of the same app and group. Without an explanation, the one that is kept stays.
+///
+/// # Errors
+/// When the database fails.
+pub async fn plan_upsert(connection: &mut AnyConnection, plan: &PlanRow) -> Result<(), StoreError> {
+    let text = "INSERT INTO plans (app, client_group, stages, explanation, revision, planned_at) VALUES ($1, $2, $3, $4, $5, $6) \
+         ON CONFLICT (app, client_group) DO UPDATE SET stages = excluded.stages, revision = excluded.revision, planned_at = excluded.planned_at";
+    let with_explanation = format!("{text}, explanation = excluded.explanation");
+    let statement = match &plan.explanation {
+        Some(_) => sqlx::query(AssertSqlSafe(with_explanation)),
+        None => sqlx::query(text),
+    };
+    statement
+        .bind(plan.app.as_str())
         .bind(&plan.group)
         .bind(to_json(&plan.stages, "plans.stages")?)
-        .bind(&plan.explanation)
+        .bind(plan.explanation.as_deref().unwrap_or(UNEXPLAINED))
         .bind(stored(plan.revision.get()))
         .bind(stored(plan.planned_at.get()))
-        .execute(&mut *connection)
+        .execute(connection)
         .await?;
-    }
+    Ok(())
+}
+
+/// What is kept with a plan that goes on under another group's name.
+const UNEXPLAINED: &str = r#"{"reason":"as it was planned before","candidates":[]}"#;
+
+/// Removes a plan.
+///
+/// # Errors
+/// When the database fails.
+pub async fn plan_delete(
+    connection: &mut AnyConnection,
+    app: &AppName,
+    group: &str,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM plans WHERE app = $1 AND client_group = $2")
+        .bind(app.as_str())
+        .bind(group)
+        .execute(connection)
+        .await?;
     Ok(())
 }

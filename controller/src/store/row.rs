@@ -24,10 +24,27 @@ pub(super) fn json<T: DeserializeOwned>(row: &AnyRow, column: &str) -> Result<T,
     serde_json::from_str(&text).map_err(|e| StoreError::corrupt(column, e))
 }
 
+/// The same for a column that may be empty.
+pub(super) fn json_or_none<T: DeserializeOwned>(
+    row: &AnyRow,
+    column: &str,
+) -> Result<Option<T>, StoreError> {
+    let text: Option<String> = row.try_get(column)?;
+    text.map(|text| serde_json::from_str(&text).map_err(|e| StoreError::corrupt(column, e)))
+        .transpose()
+}
+
 /// A column with a number that is never negative.
 pub(super) fn number(row: &AnyRow, column: &str) -> Result<u64, StoreError> {
     let value: i64 = row.try_get(column)?;
     u64::try_from(value).map_err(|e| StoreError::corrupt(column, e))
+}
+
+/// The same for a column that may be empty.
+pub(super) fn number_or_none(row: &AnyRow, column: &str) -> Result<Option<u64>, StoreError> {
+    row.try_get::<Option<i64>, _>(column)?
+        .map(|value| u64::try_from(value).map_err(|e| StoreError::corrupt(column, e)))
+        .transpose()
 }
 
 /// A column with a version number.
@@ -57,6 +74,33 @@ pub(super) fn stored(value: u64) -> i64 {
 }
 
 /// JSON text of a value of ours.
-pub(super) fn to_json<T: serde::Serialize>(value: &T, column: &str) -> Result<String, StoreError> {
+pub(super) fn to_json<T: serde::Serialize + ?Sized>(
+    value: &T,
+    column: &str,
+) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|e| StoreError::corrupt(column, e))
+}
+
+/// The same as [`parsed`] for a column that may be empty.
+pub(super) fn parsed_or_none<T: FromStr<Err: Display>>(
+    row: &AnyRow,
+    column: &str,
+) -> Result<Option<T>, StoreError> {
+    row.try_get::<Option<String>, _>(column)?
+        .map(|text| text.parse().map_err(|e| StoreError::corrupt(column, e)))
+        .transpose()
+}
+
+/// A time that may be absent.
+pub(super) fn time_or_none(
+    row: &AnyRow,
+    column: &str,
+) -> Result<Option<fdn_core::Timestamp>, StoreError> {
+    row.try_get::<Option<i64>, _>(column)?
+        .map(|at| {
+            u64::try_from(at)
+                .map(fdn_core::Timestamp)
+                .map_err(|e| StoreError::corrupt(column, e))
+        })
+        .transpose()
 }

@@ -1,6 +1,7 @@
-//! Round-trip times that gateways measured, smoothed; bounded, the longest unmeasured go first.
+//! Round-trip times that nodes measured, to clients and between clusters, smoothed; bounded, the longest unmeasured go first.
 
 use fdn_core::{ClientPrefix, ClusterId, Millis, Timestamp};
+use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
 use super::StoreError;
@@ -8,11 +9,9 @@ use super::row::{number, parsed, stored};
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RttRow {
-    /// The clients.
-    pub prefix: ClientPrefix,
-    /// The cluster that measured.
-    pub cluster: ClusterId,
+pub struct RttRow<K> {
+    /// Between whom.
+    pub key: K,
     /// The smoothed round trip.
     pub rtt: Millis,
     /// Connections that went into it.
@@ -21,42 +20,99 @@ pub struct RttRow {
     pub updated_at: Timestamp,
 }
 
-/// All measurements, by prefix and cluster.
+/// Clients, and the cluster whose gateways measured.
+pub type ClientKey = (ClientPrefix, ClusterId);
+/// The cluster whose nodes measured, and the other one.
+pub type LinkKey = (ClusterId, ClusterId);
+
+fn measurement<K>(row: &AnyRow, key: K) -> Result<RttRow<K>, StoreError> {
+    Ok(RttRow {
+        key,
+        rtt: Millis::new(row.try_get("rtt_ms")?),
+        samples: number(row, "samples")?,
+        updated_at: Timestamp(number(row, "updated_at")?),
+    })
+}
+
+/// Round trips to clients that changed at `since` or later, by prefix and cluster.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn rtt_list(connection: &mut AnyConnection) -> Result<Vec<RttRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM rtt ORDER BY prefix, cluster")
+pub async fn rtt_list(
+    connection: &mut AnyConnection,
+    since: Timestamp,
+) -> Result<Vec<RttRow<ClientKey>>, StoreError> {
+    let rows = sqlx::query("SELECT * FROM rtt WHERE updated_at >= $1 ORDER BY prefix, cluster")
+        .bind(stored(since.get()))
         .fetch_all(connection)
         .await?;
     rows.iter()
+        .map(|row| measurement(row, (parsed(row, "prefix")?, parsed(row, "cluster")?)))
+        .collect()
+}
+
+/// Round trips between clusters that changed at `since` or later, by cluster.
+///
+/// # Errors
+/// When the database fails.
+pub async fn link_list(
+    connection: &mut AnyConnection,
+    since: Timestamp,
+) -> Result<Vec<RttRow<LinkKey>>, StoreError> {
+    let rows =
+        sqlx::query("SELECT * FROM links WHERE updated_at >= $1 ORDER BY from_cluster, to_cluster")
+            .bind(stored(since.get()))
+            .fetch_all(connection)
+            .await?;
+    rows.iter()
         .map(|row| {
-            Ok(RttRow {
-                prefix: parsed(row, "prefix")?,
-                cluster: parsed(row, "cluster")?,
-                rtt: Millis::new(row.try_get("rtt_ms")?),
-                samples: number(row, "samples")?,
-                updated_at: Timestamp(number(row, "updated_at")?),
-            })
+            let key = (parsed(row, "from_cluster")?, parsed(row, "to_cluster")?);
+            measurement(row, key)
         })
         .collect()
 }
 
-/// Writes a measurement over the one of the same prefix and cluster.
+/// Writes a measurement over the one of the same prefix and cluster, unless that is newer.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn rtt_upsert(connection: &mut AnyConnection, rtt: &RttRow) -> Result<(), StoreError> {
+pub async fn rtt_upsert(
+    connection: &mut AnyConnection,
+    rtt: &RttRow<ClientKey>,
+) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO rtt (prefix, cluster, rtt_ms, samples, updated_at) VALUES ($1, $2, $3, $4, $5) \
          ON CONFLICT (prefix, cluster) DO UPDATE SET rtt_ms = excluded.rtt_ms, samples = excluded.samples, \
-         updated_at = excluded.updated_at",
+         updated_at = excluded.updated_at WHERE rtt.updated_at <= excluded.updated_at",
     )
-    .bind(rtt.prefix.to_string())
-    .bind(rtt.cluster.as_str())
+    .bind(rtt.key.0.to_string())
+    .bind(rtt.key.1.as_str())
     .bind(rtt.rtt.get())
     .bind(stored(rtt.samples))
     .bind(stored(rtt.updated_at.get()))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Writes a measurement over the one of the same clusters, unless that is newer.
+///
+/// # Errors
+/// When the database fails.
+pub async fn link_upsert(
+    connection: &mut AnyConnection,
+    link: &RttRow<LinkKey>,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO links (from_cluster, to_cluster, rtt_ms, samples, updated_at) VALUES ($1, $2, $3, $4, $5) \
+         ON CONFLICT (from_cluster, to_cluster) DO UPDATE SET rtt_ms = excluded.rtt_ms, samples = excluded.samples, \
+         updated_at = excluded.updated_at WHERE links.updated_at <= excluded.updated_at",
+    )
+    .bind(link.key.0.as_str())
+    .bind(link.key.1.as_str())
+    .bind(link.rtt.get())
+    .bind(stored(link.samples))
+    .bind(stored(link.updated_at.get()))
     .execute(connection)
     .await?;
     Ok(())
@@ -68,12 +124,27 @@ pub async fn rtt_upsert(connection: &mut AnyConnection, rtt: &RttRow) -> Result<
 /// When the database fails.
 pub async fn rtt_delete(
     connection: &mut AnyConnection,
-    prefix: ClientPrefix,
-    cluster: &ClusterId,
+    (prefix, cluster): &ClientKey,
 ) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM rtt WHERE prefix = $1 AND cluster = $2")
         .bind(prefix.to_string())
         .bind(cluster.as_str())
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Removes a measurement.
+///
+/// # Errors
+/// When the database fails.
+pub async fn link_delete(
+    connection: &mut AnyConnection,
+    (from, to): &LinkKey,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM links WHERE from_cluster = $1 AND to_cluster = $2")
+        .bind(from.as_str())
+        .bind(to.as_str())
         .execute(connection)
         .await?;
     Ok(())

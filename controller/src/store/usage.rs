@@ -1,27 +1,39 @@
-//! What nodes report of calls. A batch is stored whole or not at all, and once.
+//! What nodes report of calls. A batch is stored whole or not at all, and once; the sums that bills are made of change with it.
 
-use fdn_core::usage::{UsageBatch, UsageReceipt, UsageRecord};
-use fdn_core::{AppName, BatchId, MebiBytes, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+use fdn_core::billing::{Account, Deltas, Month, Quantities, Slot, hour_of, period_of};
+use fdn_core::usage::{UsageBatch, UsageOutcome, UsageReceipt, UsageRecord};
+use fdn_core::{
+    AppName, BatchId, ClusterId, InvocationId, MebiBytes, NodeId, RegionName, Timestamp,
+};
+use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 use super::StoreError;
+use super::billing::clock::clock_hold;
+use super::billing::owner::{Owners, node_place, owner_list};
+use super::billing::sums::sums_apply;
 use super::row::{number, parsed, stored, version};
 
 /// Rows of one statement: both databases bound the number of values in one.
-const ROWS: usize = 200;
+pub(super) const ROWS: usize = 200;
 /// Columns of a record.
-const COLUMNS: usize = 12;
+const COLUMNS: usize = 16;
 
-/// Stores a batch, in the transaction of `connection`. A batch that was stored before changes nothing. Of an invocation that is known
-/// already, only what was noted while it ran gives way to what came of it.
+/// Stores a batch, in the transaction of `connection`, and adds it to the sums. A batch that was stored before changes nothing. Of an
+/// invocation that is known already, only what was noted while it ran gives way to what came of it.
 ///
 /// # Errors
-/// When the database fails.
+/// When a record says more than a call can use, or the database fails.
 pub async fn usage_store(
     connection: &mut AnyConnection,
     batch: &UsageBatch,
     now: Timestamp,
 ) -> Result<UsageReceipt, StoreError> {
+    for record in &batch.records {
+        Quantities::of(record)?;
+    }
     let new = sqlx::query(
         "INSERT INTO usage_batches (id, node, records, received_at) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING",
     )
@@ -38,66 +50,262 @@ pub async fn usage_store(
         });
     }
     let records = last_of_each(&batch.records);
+    let mut desk = Desk::open(connection, &batch.node, &records, now).await?;
     let mut count = 0;
     for rows in records.chunks(ROWS) {
-        count += insert(connection, batch, rows).await?;
+        count += desk.take(connection, &batch.node, rows).await?;
     }
+    sums_apply(connection, &desk.deltas).await?;
     Ok(UsageReceipt {
         stored: count,
         duplicate: false,
     })
 }
 
-/// One statement cannot change a row twice: of records of one invocation, the last one counts.
+/// One statement cannot change a row twice: of records of one invocation, its end counts, else the last one.
 fn last_of_each(records: &[UsageRecord]) -> Vec<&UsageRecord> {
-    let mut seen = std::collections::BTreeSet::new();
-    let newest = records.iter().rev();
-    let mut kept: Vec<&UsageRecord> = newest.filter(|r| seen.insert(r.invocation)).collect();
-    kept.reverse();
-    kept
-}
-
-async fn insert(
-    connection: &mut AnyConnection,
-    batch: &UsageBatch,
-    rows: &[&UsageRecord],
-) -> Result<u64, StoreError> {
-    let text = insert_text(rows.len());
-    // The text is made of numbers alone; values are bound.
-    let mut query = sqlx::query(AssertSqlSafe(text));
-    for record in rows {
-        query = query
-            .bind(record.invocation.to_string())
-            .bind(record.app.to_string())
-            .bind(record.function.to_string())
-            .bind(i64::from(record.version.get()))
-            .bind(batch.node.to_string())
-            .bind(stored(record.started_at.get()))
-            .bind(stored(record.duration_us))
-            .bind(stored(record.cpu_us))
-            .bind(stored(record.memory_mib.get()))
-            .bind(stored(record.gpu_memory_mib.get()))
-            .bind(stored(record.egress_bytes))
-            .bind(record.outcome.as_str());
+    let mut kept: BTreeMap<InvocationId, &UsageRecord> = BTreeMap::new();
+    for record in records {
+        let ended = |r: &&UsageRecord| r.outcome != UsageOutcome::Running;
+        if record.outcome != UsageOutcome::Running
+            || !kept.get(&record.invocation).is_some_and(ended)
+        {
+            kept.insert(record.invocation, record);
+        }
     }
-    Ok(query.execute(connection).await?.rows_affected())
+    kept.into_values().collect()
 }
 
-/// The statement for this many rows, with numbered values, which both databases understand.
-fn insert_text(rows: usize) -> String {
+/// Where a record is booked.
+struct Booking {
+    account: Account,
+    hour: Timestamp,
+}
+
+/// Books the records of one batch.
+struct Desk {
+    owners: Owners,
+    place: (ClusterId, RegionName),
+    open: Option<Month>,
+    now: Timestamp,
+    deltas: Deltas,
+}
+
+impl Desk {
+    async fn open(
+        connection: &mut AnyConnection,
+        node: &NodeId,
+        records: &[&UsageRecord],
+        now: Timestamp,
+    ) -> Result<Self, StoreError> {
+        // From here on no month is closed until this transaction has ended.
+        let open = clock_hold(connection).await?;
+        let apps: BTreeSet<&AppName> = records.iter().map(|record| &record.app).collect();
+        Ok(Self {
+            owners: owner_list(connection, apps).await?,
+            place: node_place(connection, node).await?,
+            open,
+            now,
+            deltas: Deltas::default(),
+        })
+    }
+
+    fn booking(&self, record: &UsageRecord) -> Booking {
+        let (cluster, region) = self.place.clone();
+        Booking {
+            account: Account {
+                tenant: self.owners.at(&record.app, record.started_at),
+                app: record.app.clone(),
+                function: record.function.clone(),
+                version: record.version,
+                cluster,
+                region,
+            },
+            hour: hour_of(record.started_at, self.now),
+        }
+    }
+
+    fn slot(&self, booking: Booking) -> Slot {
+        Slot {
+            account: booking.account,
+            period: period_of(booking.hour, self.open),
+            at: booking.hour,
+        }
+    }
+
+    fn add(&mut self, record: &UsageRecord) -> Result<(), StoreError> {
+        let slot = self.slot(self.booking(record));
+        Ok(self.deltas.add(slot, &Quantities::of(record)?)?)
+    }
+
+    /// Stores those that are new and those that end what ran; how many.
+    async fn take(
+        &mut self,
+        connection: &mut AnyConnection,
+        node: &NodeId,
+        rows: &[&UsageRecord],
+    ) -> Result<u64, StoreError> {
+        for (record, booking) in running_take(connection, rows).await? {
+            if let Some(booking) = booking {
+                let slot = self.slot(booking);
+                self.deltas.sub(slot, &Quantities::of(&record)?)?;
+            }
+        }
+        let new = self.insert(connection, node, rows).await?;
+        for record in rows
+            .iter()
+            .filter(|record| new.contains(&record.invocation))
+        {
+            self.add(record)?;
+        }
+        Ok(new.len() as u64)
+    }
+
+    async fn insert(
+        &self,
+        connection: &mut AnyConnection,
+        node: &NodeId,
+        rows: &[&UsageRecord],
+    ) -> Result<BTreeSet<InvocationId>, StoreError> {
+        let text = format!(
+            "INSERT INTO usage_records (invocation, app, function, version, node, started_at, duration_us, cpu_us, memory_mib, \
+             gpu_memory_mib, egress_bytes, outcome, tenant, cluster, region, booked_at) VALUES {} \
+             ON CONFLICT (invocation) DO NOTHING RETURNING invocation",
+            rows_text(rows.len(), COLUMNS)
+        );
+        // The text is made of numbers alone; values are bound.
+        let mut query = sqlx::query(AssertSqlSafe(text));
+        for record in rows {
+            let Booking { account, hour } = self.booking(record);
+            query = query
+                .bind(record.invocation.to_string())
+                .bind(record.app.to_string())
+                .bind(record.function.to_string())
+                .bind(i64::from(record.version.get()))
+                .bind(node.to_string())
+                .bind(stored(record.started_at.get()))
+                .bind(stored(record.duration_us))
+                .bind(stored(record.cpu_us))
+                .bind(stored(record.memory_mib.get()))
+                .bind(stored(record.gpu_memory_mib.get()))
+                .bind(stored(record.egress_bytes))
+                .bind(record.outcome.as_str())
+                .bind(account.tenant.to_string())
+                .bind(account.cluster.to_string())
+                .bind(account.region.to_string())
+                .bind(stored(hour.get()));
+        }
+        let new = query.fetch_all(connection).await?;
+        new.iter().map(|row| parsed(row, "invocation")).collect()
+    }
+}
+
+/// Takes out what was noted of these calls while they ran, if it is known now how they ended.
+async fn running_take(
+    connection: &mut AnyConnection,
+    rows: &[&UsageRecord],
+) -> Result<Vec<(UsageRecord, Option<Booking>)>, StoreError> {
+    let ended = rows
+        .iter()
+        .filter(|record| record.outcome != UsageOutcome::Running);
+    let ended: Vec<String> = ended.map(|record| record.invocation.to_string()).collect();
+    if ended.is_empty() {
+        return Ok(Vec::new());
+    }
+    let text = format!(
+        "DELETE FROM usage_records WHERE outcome = 'running' AND invocation IN ({}) RETURNING *",
+        places(ended.len())
+    );
+    // The text is made of numbers alone; values are bound.
+    let query = ended
+        .into_iter()
+        .fold(sqlx::query(AssertSqlSafe(text)), sqlx::query::Query::bind);
+    let rows = query.fetch_all(connection).await?;
+    rows.iter()
+        .map(|row| Ok((record(row)?, booking(row)?)))
+        .collect()
+}
+
+/// Where a record stands in the sums; nowhere if a controller of before has stored it.
+fn booking(row: &AnyRow) -> Result<Option<Booking>, StoreError> {
+    let Some(hour) = row.try_get::<Option<i64>, _>("booked_at")? else {
+        return Ok(None);
+    };
+    Ok(Some(Booking {
+        account: Account {
+            tenant: parsed(row, "tenant")?,
+            app: parsed(row, "app")?,
+            function: parsed(row, "function")?,
+            version: version(row, "version")?,
+            cluster: parsed(row, "cluster")?,
+            region: parsed(row, "region")?,
+        },
+        hour: Timestamp(u64::try_from(hour).map_err(|e| StoreError::corrupt("booked_at", e))?),
+    }))
+}
+
+/// Numbered values of some rows, which both databases understand.
+pub(super) fn rows_text(rows: usize, columns: usize) -> String {
     let row = |row: usize| {
-        let values = (1..=COLUMNS).map(|column| format!("${}", row * COLUMNS + column));
+        let values = (1..=columns).map(|column| format!("${}", row * columns + column));
         format!("({})", values.collect::<Vec<_>>().join(", "))
     };
-    let rows: Vec<String> = (0..rows).map(row).collect();
-    format!(
-        "INSERT INTO usage_records (invocation, app, function, version, node, started_at, duration_us, cpu_us, memory_mib, \
-         gpu_memory_mib, egress_bytes, outcome) VALUES {} \
-         ON CONFLICT (invocation) DO UPDATE SET duration_us = excluded.duration_us, cpu_us = excluded.cpu_us, \
-         egress_bytes = excluded.egress_bytes, outcome = excluded.outcome \
-         WHERE usage_records.outcome = 'running' AND excluded.outcome <> 'running'",
-        rows.join(", ")
+    (0..rows).map(row).collect::<Vec<_>>().join(", ")
+}
+
+/// `$1, $2, $3` for three values.
+pub(super) fn places(count: usize) -> String {
+    let places = (1..=count).map(|n| format!("${n}"));
+    places.collect::<Vec<_>>().join(", ")
+}
+
+/// Adds at most `limit` records to the sums that a controller of before has stored without; how many it was.
+///
+/// # Errors
+/// When the database fails.
+pub async fn usage_book(
+    connection: &mut AnyConnection,
+    limit: u32,
+    now: Timestamp,
+) -> Result<u64, StoreError> {
+    let rows = sqlx::query(
+        "SELECT * FROM usage_records WHERE booked_at IS NULL ORDER BY started_at LIMIT $1",
     )
+    .bind(i64::from(limit))
+    .fetch_all(&mut *connection)
+    .await?;
+    let mut by_node: BTreeMap<NodeId, Vec<UsageRecord>> = BTreeMap::new();
+    for row in &rows {
+        by_node
+            .entry(parsed(row, "node")?)
+            .or_default()
+            .push(record(row)?);
+    }
+    let mut count = 0;
+    for (node, records) in by_node {
+        let records: Vec<&UsageRecord> = records.iter().collect();
+        let mut desk = Desk::open(connection, &node, &records, now).await?;
+        for record in records {
+            let Booking { account, hour } = desk.booking(record);
+            let done = sqlx::query(
+                "UPDATE usage_records SET tenant = $2, cluster = $3, region = $4, booked_at = $5 \
+                 WHERE invocation = $1 AND booked_at IS NULL",
+            )
+            .bind(record.invocation.to_string())
+            .bind(account.tenant.to_string())
+            .bind(account.cluster.to_string())
+            .bind(account.region.to_string())
+            .bind(stored(hour.get()))
+            .execute(&mut *connection)
+            .await?;
+            if done.rows_affected() == 1 {
+                desk.add(record)?;
+                count += 1;
+            }
+        }
+        sums_apply(connection, &desk.deltas).await?;
+    }
+    Ok(count)
 }
 
 /// What is known of the calls of an app from a moment on, the oldest first, at most `limit`.
@@ -121,7 +329,7 @@ pub async fn usage_list(
     rows.iter().map(record).collect()
 }
 
-fn record(row: &sqlx::any::AnyRow) -> Result<UsageRecord, StoreError> {
+fn record(row: &AnyRow) -> Result<UsageRecord, StoreError> {
     Ok(UsageRecord {
         invocation: parsed(row, "invocation")?,
         app: parsed(row, "app")?,

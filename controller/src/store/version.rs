@@ -2,18 +2,24 @@
 
 use std::collections::BTreeMap;
 
+use fdn_core::api::ValidationStep;
 use fdn_core::manifest::Manifest;
 use fdn_core::message::Sealed;
-use fdn_core::{Digest, FunctionName, SecretName, Timestamp, VersionNumber};
+use fdn_core::{Digest, FunctionName, SecretName, TenantId, Timestamp, VersionNumber};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
+use super::StoreError;
+use super::artifact::artifact_release;
+use super::billing::artifact::{artifact_end, artifact_note};
+use super::label::label_delete;
 use super::row::{json, number, parsed, stored, to_json, version};
-use super::{DEFAULT_TENANT, StoreError};
 
 /// One version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionRow {
+    /// Whose it is.
+    pub tenant: TenantId,
     /// The function.
     pub function: FunctionName,
     /// Its number.
@@ -30,10 +36,13 @@ pub struct VersionRow {
     pub created_at: Timestamp,
     /// By whom.
     pub created_by: String,
+    /// What was checked.
+    pub validation: Vec<ValidationStep>,
 }
 
-fn version_row(row: &AnyRow) -> Result<VersionRow, StoreError> {
+pub(super) fn version_row(row: &AnyRow) -> Result<VersionRow, StoreError> {
     Ok(VersionRow {
+        tenant: parsed(row, "tenant")?,
         function: parsed(row, "function")?,
         number: version(row, "number")?,
         digest: parsed(row, "digest")?,
@@ -42,6 +51,7 @@ fn version_row(row: &AnyRow) -> Result<VersionRow, StoreError> {
         secrets: json(row, "secrets")?,
         created_at: Timestamp(number(row, "created_at")?),
         created_by: row.try_get("created_by")?,
+        validation: json(row, "validation")?,
     })
 }
 
@@ -51,6 +61,7 @@ fn version_row(row: &AnyRow) -> Result<VersionRow, StoreError> {
 /// When the database fails or the numbers are used up.
 pub async fn function_version_next(
     connection: &mut AnyConnection,
+    tenant: TenantId,
     function: &FunctionName,
     now: Timestamp,
 ) -> Result<VersionNumber, StoreError> {
@@ -59,7 +70,7 @@ pub async fn function_version_next(
          ON CONFLICT (tenant, name) DO UPDATE SET last_version = functions.last_version + 1, deleted_at = NULL \
          RETURNING last_version",
     )
-    .bind(DEFAULT_TENANT)
+    .bind(tenant.to_string())
     .bind(function.as_str())
     .bind(stored(now.get()))
     .fetch_one(connection)
@@ -67,27 +78,75 @@ pub async fn function_version_next(
     version(&row, "last_version")
 }
 
-/// Deletes a function's versions; its row stays as the memory of the numbers given.
+/// Deletes a function's versions, secrets and labels, and begins the grace time of its artifacts; its row stays as the memory of the numbers given.
 ///
 /// # Errors
 /// When the database fails or an app still runs one of the versions.
 pub async fn function_delete(
     connection: &mut AnyConnection,
+    tenant: TenantId,
     function: &FunctionName,
     now: Timestamp,
 ) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM secrets WHERE tenant = $1 AND function = $2")
+        .bind(tenant.to_string())
+        .bind(function.as_str())
+        .execute(&mut *connection)
+        .await?;
+    artifact_release(&mut *connection, tenant, (function, None), now).await?;
+    label_delete(&mut *connection, tenant, (function, None)).await?;
     sqlx::query("DELETE FROM versions WHERE tenant = $1 AND function = $2")
-        .bind(DEFAULT_TENANT)
+        .bind(tenant.to_string())
         .bind(function.as_str())
         .execute(&mut *connection)
         .await?;
     sqlx::query("UPDATE functions SET deleted_at = $3 WHERE tenant = $1 AND name = $2")
-        .bind(DEFAULT_TENANT)
+        .bind(tenant.to_string())
         .bind(function.as_str())
         .bind(stored(now.get()))
-        .execute(connection)
+        .execute(&mut *connection)
         .await?;
-    Ok(())
+    artifact_end(connection, &tenant.to_string(), function, now).await
+}
+
+/// Deletes one version, which nothing may refer to any more; whether there was one. Its artifact is kept for the time of grace.
+///
+/// # Errors
+/// When the database fails, or an app, a workflow or a split still refers to it.
+pub async fn version_delete(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+    (function, number): (&FunctionName, VersionNumber),
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    artifact_release(&mut *connection, tenant, (function, Some(number)), now).await?;
+    label_delete(&mut *connection, tenant, (function, Some(number))).await?;
+    let deleted =
+        sqlx::query("DELETE FROM versions WHERE tenant = $1 AND function = $2 AND number = $3")
+            .bind(tenant.to_string())
+            .bind(function.as_str())
+            .bind(i64::from(number.get()))
+            .execute(&mut *connection)
+            .await?;
+    artifact_end(connection, &tenant.to_string(), function, now).await?;
+    Ok(deleted.rows_affected() > 0)
+}
+
+/// The functions of a tenant that are not deleted, by name.
+///
+/// # Errors
+/// When the database fails.
+pub async fn function_list(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+) -> Result<Vec<FunctionName>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT name FROM functions WHERE tenant = $1 AND deleted_at IS NULL ORDER BY name",
+    )
+    .bind(tenant.to_string())
+    .fetch_all(connection)
+    .await?;
+    rows.iter().map(|row| parsed(row, "name")).collect()
 }
 
 /// Adds a version.
@@ -99,10 +158,10 @@ pub async fn version_insert(
     version: &VersionRow,
 ) -> Result<(), StoreError> {
     sqlx::query(
-        "INSERT INTO versions (tenant, function, number, digest, size, manifest, secrets, created_at, created_by) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        "INSERT INTO versions (tenant, function, number, digest, size, manifest, secrets, created_at, created_by, validation) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     )
-    .bind(DEFAULT_TENANT)
+    .bind(version.tenant.to_string())
     .bind(version.function.as_str())
     .bind(i64::from(version.number.get()))
     .bind(version.digest.to_string())
@@ -111,9 +170,10 @@ pub async fn version_insert(
     .bind(to_json(&version.secrets, "versions.secrets")?)
     .bind(stored(version.created_at.get()))
     .bind(&version.created_by)
-    .execute(connection)
+    .bind(to_json(&version.validation, "versions.validation")?)
+    .execute(&mut *connection)
     .await?;
-    Ok(())
+    artifact_note(connection, &version.function, version.number).await
 }
 
 /// One version.
@@ -122,12 +182,13 @@ pub async fn version_insert(
 /// When the database fails.
 pub async fn version_get(
     connection: &mut AnyConnection,
+    tenant: TenantId,
     function: &FunctionName,
     number: VersionNumber,
 ) -> Result<Option<VersionRow>, StoreError> {
     let row =
         sqlx::query("SELECT * FROM versions WHERE tenant = $1 AND function = $2 AND number = $3")
-            .bind(DEFAULT_TENANT)
+            .bind(tenant.to_string())
             .bind(function.as_str())
             .bind(i64::from(number.get()))
             .fetch_optional(connection)
@@ -141,12 +202,13 @@ pub async fn version_get(
 /// When the database fails.
 pub async fn version_list(
     connection: &mut AnyConnection,
+    tenant: TenantId,
     function: &FunctionName,
 ) -> Result<Vec<VersionRow>, StoreError> {
     let rows = sqlx::query(
         "SELECT * FROM versions WHERE tenant = $1 AND function = $2 ORDER BY number DESC",
     )
-    .bind(DEFAULT_TENANT)
+    .bind(tenant.to_string())
     .bind(function.as_str())
     .fetch_all(connection)
     .await?;

@@ -1,20 +1,17 @@
-//! An uploaded container image: an archive as `docker save` writes it, or an OCI image layout, plain or gzip.
+//! An uploaded container image: an archive as `docker save` writes it, or an OCI image layout, plain or gzip; or the name of one in a
+//! registry, as [`ImageReference`] has it, which the nodes pull.
 //!
-//! Judged by what it holds, in one pass and without unpacking anything. Whether an engine can run it (its processor, its layers) is found out
-//! by the nodes, which tell it as the phase of the app.
+//! Judged by what it holds, in one pass and without unpacking anything ([`fdn_runtime::image`], by which nodes read it too): its format, its
+//! configuration, whether its contents are what their digests say, and whether a node can have its processor. What only an engine
+//! finds out is told by the nodes as the phase of the app.
 
-use std::fs::File;
-use std::io::{BufReader, Read};
 use std::path::Path;
 use std::time::Instant;
 
 use fdn_core::api::ValidationStep;
-use fdn_core::{Coded, ErrorCode, Millis};
-use flate2::read::GzDecoder;
-use tar::Archive;
+use fdn_core::{Coded, ErrorCode, ImageReference, Millis};
+use fdn_runtime::image::{ARCHITECTURES, ArchiveError, Contents};
 
-/// The most entries looked at.
-const ENTRIES_MAX: usize = 100_000;
 /// The most that a compressed archive may unfold to, for each octet of it.
 const UNFOLD_MAX: u64 = 200;
 
@@ -27,9 +24,20 @@ pub enum ImageError {
     Empty,
     /// It is not what it should be.
     #[error(
-        "the upload is not a container image: {0}; upload what `docker save IMAGE` writes, or an OCI image layout as a tar file"
+        "the upload is not a container image: {0}; upload what `docker save IMAGE` writes, an OCI image layout as a tar file, or the name REGISTRY/PATH@sha256:…"
     )]
     Invalid(String),
+    /// Its configuration cannot be used.
+    #[error(
+        "the image's configuration cannot be used: {0}; build it anew, save it and upload it again"
+    )]
+    Config(String),
+    /// It holds other things than it says.
+    #[error("the image is damaged: {0}; save it again and upload that")]
+    Damaged(String),
+    /// No node can run it.
+    #[error("no node can run the image: {0}; build it for one of them (docker build --platform …)")]
+    Platform(String),
     /// The temporary file fails.
     #[error("the uploaded image cannot be read")]
     Read(#[source] std::io::Error),
@@ -39,122 +47,120 @@ impl Coded for ImageError {
     fn code(&self) -> ErrorCode {
         match self {
             Self::Empty => ErrorCode::UploadEmpty,
-            Self::Invalid(_) => ErrorCode::ImageInvalid,
+            Self::Invalid(_) | Self::Config(_) | Self::Damaged(_) | Self::Platform(_) => {
+                ErrorCode::ImageInvalid
+            }
             Self::Read(_) => ErrorCode::Internal,
         }
+    }
+}
+
+impl ImageError {
+    /// The step of [`judge`] that refuses.
+    pub(super) const fn step(&self) -> Option<&'static str> {
+        match self {
+            Self::Empty | Self::Invalid(_) => Some("format"),
+            Self::Config(_) => Some("config"),
+            Self::Damaged(_) => Some("digest"),
+            Self::Platform(_) => Some("platform"),
+            Self::Read(_) => None,
+        }
+    }
+}
+
+/// An archive's error as one of a step.
+fn at(step: fn(String) -> ImageError) -> impl Fn(ArchiveError) -> ImageError {
+    move |error| match error {
+        ArchiveError::Read(error) => ImageError::Read(error),
+        ArchiveError::Platform(why) => ImageError::Platform(why),
+        other => step(other.to_string()),
+    }
+}
+
+fn of(what: &str, count: usize) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
     }
 }
 
 /// Judges an image. Blocking.
 ///
 /// # Errors
-/// When it is not an archive of an image.
+/// When it is not an archive of an image that nodes can run.
 pub fn judge(path: &Path) -> Result<Vec<ValidationStep>, ImageError> {
-    let begin = Instant::now();
+    let mut begin = Instant::now();
     let size = std::fs::metadata(path).map_err(ImageError::Read)?.len();
     if size == 0 {
         return Err(ImageError::Empty);
     }
-    let format = format_of(path, size)?;
-    Ok(vec![ValidationStep {
-        step: "format".to_owned(),
-        result: format.to_owned(),
-        took: Millis::from(begin.elapsed()),
-    }])
+    let mut steps = Vec::new();
+    let mut step = |name: &str, result: String| {
+        let took = Millis::from(begin.elapsed());
+        begin = Instant::now();
+        steps.push(ValidationStep {
+            step: name.to_owned(),
+            result,
+            took,
+        });
+    };
+    if let Some(reference) = reference(path, size)? {
+        step(
+            "format",
+            format!("pulled by the nodes from {}", reference.registry()),
+        );
+        return Ok(steps);
+    }
+    let most = size.saturating_mul(UNFOLD_MAX);
+    let contents = Contents::digest(path, most).map_err(|error| match error {
+        // What unfolds wrongly, or to too much, breaks off within the archive.
+        ArchiveError::Read(error) => ImageError::Invalid(format!("it is not a tar file: {error}")),
+        other => ImageError::Invalid(other.to_string()),
+    })?;
+    let format = contents.format().map_err(at(ImageError::Invalid))?;
+    let image = contents.image(&ARCHITECTURES);
+    let image = image.map_err(at(ImageError::Invalid))?;
+    step("format", format.as_str().to_owned());
+    let config = contents.config(&image).map_err(at(ImageError::Config))?;
+    config.check(&image).map_err(at(ImageError::Config))?;
+    step("config", of("layer", image.layers.len()));
+    let compared = contents.compare(&image, &config);
+    let compared = compared.map_err(at(ImageError::Damaged))?;
+    step("digest", format!("{} as said", of("file", compared)));
+    let platform = config.platform();
+    if !config.runs_on(&ARCHITECTURES) {
+        let nodes = ARCHITECTURES.join(" or linux/");
+        let why = format!("it is for {platform}, nodes are linux/{nodes}");
+        return Err(ImageError::Platform(why));
+    }
+    step("platform", platform);
+    Ok(steps)
 }
 
-fn format_of(path: &Path, size: u64) -> Result<&'static str, ImageError> {
-    let mut magic = [0; 2];
-    let mut file = File::open(path).map_err(ImageError::Read)?;
-    let read = file.read(&mut magic).map_err(ImageError::Read)?;
-    let whole = BufReader::new(File::open(path).map_err(ImageError::Read)?);
-    let reader: Box<dyn Read> = if read == 2 && magic == [0x1f, 0x8b] {
-        Box::new(GzDecoder::new(whole).take(size.saturating_mul(UNFOLD_MAX)))
-    } else {
-        Box::new(whole)
-    };
-    let invalid =
-        |error: std::io::Error| ImageError::Invalid(format!("it is not a tar file: {error}"));
-    let mut archive = Archive::new(reader);
-    let (mut layout, mut index) = (false, false);
-    for (count, entry) in archive.entries().map_err(invalid)?.enumerate() {
-        let entry = entry.map_err(invalid)?;
-        if count >= ENTRIES_MAX {
-            let reason = format!("it has more than {ENTRIES_MAX} entries");
-            return Err(ImageError::Invalid(reason));
-        }
-        let name = entry.path_bytes();
-        match name.strip_prefix(b"./").unwrap_or(&name) {
-            b"manifest.json" => return Ok("docker archive"),
-            b"oci-layout" => layout = true,
-            b"index.json" => index = true,
-            _ => {}
-        }
-        if layout && index {
-            return Ok("OCI image layout");
-        }
+/// The name of an image in a registry that an upload is, if it is one. Blocking.
+///
+/// # Errors
+/// When it is a name that cannot be used, or cannot be read.
+pub fn reference_in(path: &Path) -> Result<Option<ImageReference>, ImageError> {
+    let size = std::fs::metadata(path).map_err(ImageError::Read)?.len();
+    reference(path, size)
+}
+
+/// The name that the upload is, if it is text and no archive, which has 512 octets at least before anything it holds.
+fn reference(path: &Path, size: u64) -> Result<Option<ImageReference>, ImageError> {
+    if size > ImageReference::MAX as u64 {
+        return Ok(None);
     }
-    let reason = "it holds neither manifest.json nor oci-layout and index.json".to_owned();
-    Err(ImageError::Invalid(reason))
+    let text = std::fs::read(path).map_err(ImageError::Read)?;
+    let text = std::str::from_utf8(&text).ok().map(str::trim);
+    let Some(text) = text.filter(|text| text.contains('/') && !text.contains('\0')) else {
+        return Ok(None);
+    };
+    let reference = text.parse::<ImageReference>();
+    reference
+        .map(Some)
+        .map_err(|error| ImageError::Invalid(error.to_string()))
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use flate2::Compression;
-    use flate2::write::GzEncoder;
-    use tar::{Builder, Header};
-
-    use super::*;
-
-    fn archive(names: &[&str]) -> Vec<u8> {
-        let mut builder = Builder::new(Vec::new());
-        for name in names {
-            let mut header = Header::new_gnu();
-            header.set_size(2);
-            header.set_mode(0o644);
-            header.set_cksum();
-            builder
-                .append_data(&mut header, name, &b"{}"[..])
-                .expect("memory");
-        }
-        builder.into_inner().expect("memory")
-    }
-
-    fn judged(octets: &[u8]) -> Result<String, ImageError> {
-        let mut file = tempfile::NamedTempFile::new().expect("file");
-        file.write_all(octets).expect("written");
-        judge(file.path()).map(|steps| steps[0].result.clone())
-    }
-
-    #[test]
-    fn both_formats_are_known_plain_and_compressed() {
-        let docker = archive(&["layer.tar", "manifest.json"]);
-        let oci = archive(&["./oci-layout", "blobs/x", "./index.json"]);
-        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-        gzip.write_all(&oci).expect("memory");
-        let gzip = gzip.finish().expect("memory");
-        for (octets, expected) in [
-            (docker, "docker archive"),
-            (oci, "OCI image layout"),
-            (gzip, "OCI image layout"),
-        ] {
-            assert_eq!(judged(&octets).expect("an image"), expected);
-        }
-    }
-
-    #[test]
-    fn anything_else_is_refused_with_its_code() {
-        for (octets, code) in [
-            (Vec::new(), ErrorCode::UploadEmpty),
-            (b"\0asm".to_vec(), ErrorCode::ImageInvalid),
-            (vec![0x1f, 0x8b, 1, 2, 3], ErrorCode::ImageInvalid),
-            (archive(&["oci-layout"]), ErrorCode::ImageInvalid),
-            (archive(&["etc/manifest.json"]), ErrorCode::ImageInvalid),
-        ] {
-            let error = judged(&octets).expect_err("refused");
-            assert_eq!(error.code(), code, "{error}");
-        }
-    }
-}
+mod tests;

@@ -4,6 +4,8 @@
 //! Nothing here is stored: the file and its compiled form vanish with the values that hold them, whatever happens.
 
 pub mod image;
+pub mod signature;
+mod step;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::Error;
 use crate::settings::Settings;
+pub(crate) use step::refused_at;
 
 /// Instances that probes may hold at the same time.
 const INSTANCES: u32 = 32;
@@ -42,6 +45,11 @@ pub enum UploadError {
         "the component is larger than the limit of {0}; make it smaller, for example with `wasm-tools strip` or an optimised build"
     )]
     TooLarge(ByteSize),
+    /// It is an image, and too large for one.
+    #[error(
+        "the image is larger than the limit of {0}; make it smaller, for example with a smaller base image, or have uploads.image_limit raised"
+    )]
+    ImageTooLarge(ByteSize),
     /// The temporary file fails.
     #[error("the upload cannot be kept in {folder}")]
     Disk {
@@ -57,7 +65,7 @@ impl Coded for UploadError {
     fn code(&self) -> ErrorCode {
         match self {
             Self::Incomplete | Self::Idle(_) => ErrorCode::UploadIncomplete,
-            Self::TooLarge(_) => ErrorCode::UploadTooLarge,
+            Self::TooLarge(_) | Self::ImageTooLarge(_) => ErrorCode::UploadTooLarge,
             Self::Disk { .. } => ErrorCode::Internal,
         }
     }
@@ -69,6 +77,7 @@ pub struct Uploads {
     compiler: Compiler,
     folder: PathBuf,
     limit: ByteSize,
+    image_limit: ByteSize,
     room: Arc<Semaphore>,
 }
 
@@ -98,6 +107,7 @@ impl Uploads {
             compiler,
             folder,
             limit: uploads.limit,
+            image_limit: uploads.image_limit,
             room: Arc::new(Semaphore::new(uploads.parallel)),
         })
     }
@@ -125,11 +135,11 @@ impl Uploads {
             })
     }
 
-    /// A file for an upload.
+    /// A file for an upload of what this runtime runs, as far as it is known already.
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn spool(&self) -> Result<Spool, UploadError> {
+    pub fn spool(&self, runtime: RuntimeKind) -> Result<Spool, UploadError> {
         let disk = |source| UploadError::Disk {
             folder: self.folder.clone(),
             source,
@@ -144,7 +154,11 @@ impl Uploads {
             path,
             digest: DigestBuilder::default(),
             size: 0,
-            limit: self.limit,
+            runtime,
+            limit: match runtime {
+                RuntimeKind::Wasm => self.limit,
+                RuntimeKind::Docker => self.image_limit,
+            },
         })
     }
 
@@ -191,6 +205,7 @@ pub struct Spool {
     path: TempPath,
     digest: DigestBuilder,
     size: u64,
+    runtime: RuntimeKind,
     limit: ByteSize,
 }
 
@@ -202,7 +217,10 @@ impl Spool {
     pub async fn write(&mut self, piece: &[u8]) -> Result<(), UploadError> {
         self.size += piece.len() as u64;
         if self.size > self.limit.as_bytes() {
-            return Err(UploadError::TooLarge(self.limit));
+            return Err(match self.runtime {
+                RuntimeKind::Wasm => UploadError::TooLarge(self.limit),
+                RuntimeKind::Docker => UploadError::ImageTooLarge(self.limit),
+            });
         }
         self.digest.update(piece);
         let written = self.file.write_all(piece).await;

@@ -18,7 +18,13 @@ use fdn_core::{Millis, NodeId};
 use fdn_testkit::{components, wait};
 use reqwest::Method;
 
-use crate::rig::{Backend, Rig, node_at};
+use crate::rig::{Backend, Rig, node_at, on_both};
+
+on_both!(
+    it_agrees_with_a_computation_by_hand,
+    a_binding_is_kept_until_the_gain_passes_the_margin,
+    when_no_cluster_can_take_it_each_says_why,
+);
 
 const CLIENT: &str = "203.0.113.7";
 
@@ -31,6 +37,7 @@ async fn measured(rig: &Rig, cluster: &str, rtt: f64) {
             Millis::new(rtt),
             3,
         )],
+        links: Vec::new(),
     };
     rig.broker.report(Message::RttReport(report)).await;
 }
@@ -70,8 +77,8 @@ async fn until(rig: &Rig, what: &str, holds: impl Fn(&Explanation) -> bool) -> E
     .await
 }
 
-async fn network() -> Rig {
-    let rig = Rig::start_with(Backend::Sqlite, |settings| settings.geo.locations.clear()).await;
+async fn network(backend: Backend) -> Rig {
+    let rig = Rig::start_with(backend, |settings| settings.geo.locations.clear()).await;
     for status in [
         eu("eu-1"),
         eu("eu-2"),
@@ -108,9 +115,8 @@ fn terms(candidate: &Candidate) -> [f64; 6] {
     .map(Millis::get)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn it_agrees_with_a_computation_by_hand() {
-    let rig = network().await;
+async fn it_agrees_with_a_computation_by_hand(backend: Backend) {
+    let rig = network(backend).await;
     let found = until(&rig, "everything to be heard", |found| {
         found.candidates.len() == 3
             && found
@@ -155,9 +161,8 @@ async fn it_agrees_with_a_computation_by_hand() {
     assert!(found.bound.is_none(), "nobody asked yet");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_binding_is_kept_until_the_gain_passes_the_margin() {
-    let rig = network().await;
+async fn a_binding_is_kept_until_the_gain_passes_the_margin(backend: Backend) {
+    let rig = network(backend).await;
     until(&rig, "everything to be heard", |found| {
         found.candidates.len() == 3
             && found
@@ -226,9 +231,8 @@ async fn a_binding_is_kept_until_the_gain_passes_the_margin() {
     assert_eq!(drained.excluded.as_deref(), Some("is draining"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn when_no_cluster_can_take_it_each_says_why() {
-    let rig = network().await;
+async fn when_no_cluster_can_take_it_each_says_why(backend: Backend) {
+    let rig = network(backend).await;
     let large = "memory = \"1GiB\"";
     let _: DeployResponse = rig
         .json(rig.upload("hello", components::hello("x"), Some(large), None))

@@ -1,6 +1,8 @@
 //! Machines over the API: let in, listed, drained, removed, renewed, at the head of their cluster.
 
+use fdn_core::account::AuditRecord;
 use fdn_core::api::{AppsSnapshot, NodeInfo};
+use fdn_core::device::{DeviceState, DeviceStatus};
 use fdn_core::enrol::{EnrolResponse, LeaseResponse, RenewRequest, RenewResponse};
 use fdn_core::fleet::{ClusterDetail, JoinTokenInfo, NodeDetail, NodeState};
 use fdn_core::message::{Channel, Message, NodeStatus};
@@ -17,6 +19,7 @@ on_both!(
     a_machine_is_let_in_drained_and_removed,
     a_certificate_is_renewed_by_its_key,
     several_controllers_share_one_authority,
+    a_device_is_put_back_into_service_once,
 );
 
 #[allow(
@@ -359,4 +362,66 @@ async fn a_node_asks_for_the_lease_of_its_own_cluster_in_its_own_name() {
         ))
         .await;
     assert_eq!((next.holder.as_str(), next.epoch), ("n-2", 2));
+}
+
+/// A device that its node took out of service.
+pub(crate) fn out_of_service(id: &str) -> DeviceStatus {
+    serde_json::from_value(json!({
+        "id": id, "kind": "gpu", "model": "NVIDIA H200", "memory_mib": 143_000, "bound_mib": 0,
+        "state": "out_of_service", "reason": "Xid 79", "since": 5,
+    }))
+    .expect("a device")
+}
+
+async fn a_device_is_put_back_into_service_once(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let mut agents = rig.broker.listen(Channel::Agents).await;
+    rig.cluster("eu-1").await;
+    let mut status = node_at("n-1", "eu-1", 53.35, -6.26);
+    status.devices = vec![out_of_service("GPU-1")];
+    rig.node(status.clone()).await;
+    let out = async || {
+        let detail: NodeDetail = rig.get("/v1/nodes/n-1").await;
+        let devices = detail.status.map(|status| status.devices);
+        let devices = devices.unwrap_or_default().into_iter();
+        devices
+            .filter(|device| !device.state.is_in_service())
+            .count()
+    };
+    until("the device to be known", async || out().await == 1).await;
+    let restore = |device: &str| {
+        let request = rig.request(Method::POST, "/v1/nodes/n-1/restore-device");
+        request.json(&json!({ "device": device }))
+    };
+    assert_eq!(
+        rig.code(restore("GPU-2")).await,
+        "FDN-2003",
+        "no such device"
+    );
+    let mut before = None;
+    for _ in 0..2 {
+        let _: NodeDetail = rig.json(restore("GPU-1")).await;
+        let Message::FleetDesired(fleet) = next(&mut agents).await.message else {
+            panic!("another message");
+        };
+        let of_node = fleet.restored.get(&"n-1".parse::<NodeId>().expect("name"));
+        let said = of_node.and_then(|all| all.values().next().copied());
+        assert!(said > before, "it failed again: {said:?} after {before:?}");
+        before = said;
+    }
+    let snapshot: AppsSnapshot = rig.json(rig.network("/agent/v1/apps")).await;
+    assert_eq!(snapshot.fleet.expect("told").restored.len(), 1);
+    status.devices[0].state = DeviceState::InService;
+    rig.node(status).await;
+    until("the device to be in service", async || out().await == 0).await;
+    let _: NodeDetail = rig.json(restore("GPU-1")).await;
+    let entries: Vec<AuditRecord> = rig.get("/v1/audit?limit=100").await;
+    let restores = entries
+        .iter()
+        .filter(|one| one.action == "node.restore-device");
+    assert_eq!(
+        restores.count(),
+        2,
+        "the third time there was nothing to do"
+    );
 }

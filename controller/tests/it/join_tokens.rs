@@ -1,5 +1,6 @@
 //! Join tokens over the API: their bounds, and that they are refused out of their time, place and number.
 
+use fdn_controller::app::actor::Actor;
 use fdn_controller::app::enrol;
 use fdn_core::api::NodeInfo;
 use fdn_core::enrol::{EnrolRequest, EnrolResponse, JoinToken};
@@ -64,7 +65,7 @@ async fn a_token_is_refused_out_of_its_time_and_place() {
     let (made, machine) = (rig.token("eu-1", 1).await, Machine::new());
     let state = rig.controller.state();
     let code = async |request: &EnrolRequest, now: Timestamp| {
-        enrol::enrol(state, request, now)
+        enrol::enrol(state, request, &Actor::named("a test"), now)
             .await
             .map(|_| ())
             .map_err(|error| {
@@ -105,7 +106,7 @@ async fn a_token_is_refused_out_of_its_time_and_place() {
         csr: "rubbish".to_owned(),
         ..request.clone()
     };
-    let refused = enrol::enrol(state, &no_request, now)
+    let refused = enrol::enrol(state, &no_request, &Actor::named("a test"), now)
         .await
         .map(|_| ())
         .expect_err("refused");

@@ -1,12 +1,13 @@
 //! Logs of an app, gathered from nodes that are played by small servers.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use bytes::Bytes;
 use fdn_core::api::LogLine;
+use fdn_core::job::JobReceipt;
 use fdn_core::message::NodeStatus;
 use fdn_core::{InstanceId, Timestamp};
 use fdn_testkit::{components, wait};
@@ -15,7 +16,14 @@ use reqwest::Method;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 
-use crate::rig::{Rig, node_at};
+use crate::accounts::people;
+use crate::rig::{Backend, Rig, node_at, on_both};
+
+on_both!(
+    the_last_lines_of_all_nodes_come_in_order_of_time,
+    the_lines_of_a_job_are_picked_out,
+    a_reader_that_follows_hears_old_and_new_nodes,
+);
 
 /// A node's admin listener that answers `/logs/{app}`.
 #[derive(Clone)]
@@ -24,10 +32,17 @@ struct FakeNode {
     token: String,
     past: Vec<u64>,
     live: broadcast::Sender<String>,
+    /// Lines of jobs, after those of the past.
+    jobs: Arc<Mutex<String>>,
     refused: Arc<AtomicU64>,
 }
 
 fn line(node: &str, at: u64) -> String {
+    line_of(node, at, "r")
+}
+
+/// A line that was written for a call.
+fn line_of(node: &str, at: u64, request: &str) -> String {
     let line = LogLine {
         at: Timestamp(at),
         app: "hello".parse().expect("app"),
@@ -35,7 +50,8 @@ fn line(node: &str, at: u64) -> String {
         version: fdn_core::VersionNumber::FIRST,
         node: node.parse().expect("node"),
         instance: InstanceId::from_uuid(uuid::Uuid::nil()),
-        request: "r".to_owned(),
+        request: request.to_owned(),
+        stage: None,
         stream: fdn_core::api::LogStream::Stdout,
         text: format!("{node} at {at}"),
     };
@@ -53,11 +69,14 @@ async fn serve(request: HttpRequest, node: web::Data<FakeNode>) -> HttpResponse 
         node.refused.fetch_add(1, Ordering::SeqCst);
         return HttpResponse::Unauthorized().finish();
     }
-    let past: Vec<Bytes> = node
-        .past
-        .iter()
-        .map(|at| Bytes::from(line(&node.name, *at)))
-        .collect();
+    let tail = request.query_string().split('&');
+    let tail = tail.filter_map(|one| one.strip_prefix("tail=")).next();
+    let tail: usize = tail.expect("asked for").parse().expect("a number");
+    let past = node.past.iter().map(|at| line(&node.name, *at));
+    let jobs = node.jobs.lock().expect("not poisoned").clone();
+    let jobs = jobs.split_inclusive('\n').map(ToOwned::to_owned);
+    let past: Vec<Bytes> = past.chain(jobs).map(Bytes::from).collect();
+    let past: Vec<Bytes> = past[past.len().saturating_sub(tail)..].to_vec();
     let past = futures::stream::iter(past);
     if request.query_string().contains("follow=true") {
         let live = BroadcastStream::new(node.live.subscribe())
@@ -77,6 +96,7 @@ impl FakeNode {
             token,
             past: past.to_vec(),
             live,
+            jobs: Arc::default(),
             refused: Arc::default(),
         };
         let data = web::Data::new(node.clone());
@@ -120,9 +140,8 @@ async fn known(rig: &Rig, count: usize) {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_last_lines_of_all_nodes_come_in_order_of_time() {
-    let rig = Rig::start().await;
+async fn the_last_lines_of_all_nodes_come_in_order_of_time(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
     rig.deploy("hello", components::hello("x")).await;
     let (a, _) = FakeNode::start(&rig, "a", &[1, 4, 5]).await;
     FakeNode::start(&rig, "b", &[2, 3, 6]).await;
@@ -146,9 +165,48 @@ async fn the_last_lines_of_all_nodes_come_in_order_of_time() {
     assert_eq!(problem.code.as_str(), "FDN-2003");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_follows_hears_old_and_new_nodes() {
-    let rig = Rig::start().await;
+async fn the_lines_of_a_job_are_picked_out(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    rig.deploy("hello", components::hello("x")).await;
+    let submit = || rig.request(Method::POST, "/v1/apps/hello/jobs").body("x");
+    let one: JobReceipt = rig.json(submit()).await;
+    let other: JobReceipt = rig.json(submit()).await;
+    let (a, _) = FakeNode::start(&rig, "a", &[1]).await;
+    let (b, _) = FakeNode::start(&rig, "b", &[2]).await;
+    known(&rig, 2).await;
+    let path = format!("/v1/jobs/{}/logs", one.id);
+    let read = async |path: &str| {
+        let answer = rig.request(Method::GET, path).send().await;
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.headers()["content-type"], "application/x-ndjson");
+        texts(&answer.text().await.expect("text"))
+    };
+    assert_eq!(read(&path).await, [""; 0], "it has written nothing");
+    // Two attempts at different nodes, and another job's lines between them.
+    let said = |node: &str, at: u64, job: &JobReceipt, attempt: u32| {
+        line_of(node, at, &format!("{}.{attempt}", job.id))
+    };
+    *a.jobs.lock().expect("not poisoned") =
+        said("a", 3, &one, 1) + &said("a", 5, &other, 1) + &said("a", 8, &one, 3);
+    *b.jobs.lock().expect("not poisoned") = said("b", 4, &other, 2) + &said("b", 6, &one, 2);
+    assert_eq!(read(&path).await, ["a at 3", "b at 6", "a at 8"]);
+    let path_of_other = format!("/v1/jobs/{}/logs", other.id);
+    assert_eq!(read(&path_of_other).await, ["b at 4", "a at 5"]);
+    let few = read(&format!("{path}?tail=3")).await;
+    assert_eq!(few, ["b at 6", "a at 8"], "of the app's last three lines");
+
+    let people = people(&rig).await;
+    let by = |token: &str, path: &str| rig.anonymous(Method::GET, path).bearer_auth(token);
+    let viewer = by(&people.viewer, &path).send().await;
+    assert_eq!(viewer.expect("an answer").status(), 200);
+    assert_eq!(rig.code(by(&people.outsider, &path)).await, "FDN-2003");
+    let absent = format!("/v1/jobs/job_{}/logs", "0".repeat(32));
+    assert_eq!(rig.code(by(&rig.token, &absent)).await, "FDN-2003");
+}
+
+async fn a_reader_that_follows_hears_old_and_new_nodes(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
     rig.deploy("hello", components::hello("x")).await;
     let (a, _) = FakeNode::start(&rig, "a", &[1]).await;
     known(&rig, 1).await;

@@ -2,7 +2,7 @@
 
 use fdn_core::NodeId;
 use fdn_core::api::{ClusterInfo, DnsSnapshot};
-use fdn_core::enrol::{EnrolRequest, NodeAddresses};
+use fdn_core::enrol::{EnrolRequest, NodeAddresses, RenewRequest};
 use fdn_core::fleet::{CreatedJoinToken, NodeDetail, NodeState};
 use fdn_service::pki::NodeKey;
 use fdn_testkit::wait;
@@ -25,6 +25,18 @@ impl Machine {
         Self {
             key,
             _folder: folder,
+        }
+    }
+
+    /// A request to renew the certificate of this serial number.
+    pub(crate) fn renewal(&self, serial: &str) -> RenewRequest {
+        let (at, addresses) = (fdn_service::now(), addresses(1));
+        let text = RenewRequest::signed_text(serial, at, &addresses);
+        RenewRequest {
+            serial: serial.to_owned(),
+            at,
+            signature: self.key.sign(&text).expect("signed"),
+            addresses,
         }
     }
 

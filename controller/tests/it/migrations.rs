@@ -1,10 +1,12 @@
 //! The schema: from nothing, over a database with rows in it, and by several controllers at once.
 
-use fdn_controller::store::account::user_count;
 use fdn_controller::store::app::app_list;
+use fdn_controller::store::session::session_find;
+use fdn_controller::store::tenant::membership_list;
+use fdn_controller::store::user::user_list;
 use fdn_controller::store::version::version_list;
 use fdn_controller::store::{MIGRATOR, Store};
-use fdn_core::VersionNumber;
+use fdn_core::{NetworkRole, TenantRole, Timestamp, VersionNumber};
 use sqlx::Connection;
 
 use crate::rig::{Backend, on_both};
@@ -32,14 +34,23 @@ async fn rows_survive_later_migrations(backend: Backend) {
         .await
         .expect("the first migrations");
     let mut connection = store.read().await.expect("connected");
-    let tenant = fdn_controller::store::DEFAULT_TENANT;
+    let tenant = &fdn_controller::store::DEFAULT_TENANT.to_string();
     let digest = format!("sha256:{}", "a".repeat(64));
     let manifest = serde_json::to_string(&fdn_core::manifest::Manifest::default()).expect("JSON");
+    let token = "a".repeat(64);
     let workflow = r#"{"stages":[{"name":"old","function":"old","version":1}],"edges":[]}"#;
     for (sql, values) in [
         (
             "INSERT INTO users VALUES ($1, $2, 'admin', 'hash', 1)",
             vec!["root", tenant],
+        ),
+        (
+            "INSERT INTO users VALUES ($1, $2, 'viewer', 'other hash', 2)",
+            vec!["jane doe", tenant],
+        ),
+        (
+            "INSERT INTO tokens VALUES ($1, $2, 1, 100, 50)",
+            vec![&token, "root"],
         ),
         (
             "INSERT INTO functions VALUES ($1, $2, 1, 1, NULL)",
@@ -63,7 +74,30 @@ async fn rows_survive_later_migrations(backend: Backend) {
     store.migrate().await.expect("the later migrations");
     store.migrate().await.expect("again, which does nothing");
     let mut connection = store.read().await.expect("connected");
-    assert_eq!(user_count(&mut connection).await.expect("read"), 1);
+    let users = user_list(&mut connection, "", 10).await.expect("read");
+    let of = |n: usize| (users[n].info.name.as_str(), users[n].info.network_role);
+    assert_eq!(users.len(), 2, "nobody is lost");
+    assert_eq!(of(0), ("jane doe", None));
+    assert_eq!(of(1), ("root", Some(NetworkRole::Admin)));
+    assert_eq!(users[0].password_hash, "other hash");
+    for (user, role) in [
+        ("root", TenantRole::Owner),
+        ("jane doe", TenantRole::Viewer),
+    ] {
+        let tenants = membership_list(&mut connection, user).await.expect("read");
+        assert_eq!(
+            (tenants[0].tenant.as_str(), tenants[0].role),
+            ("default", role)
+        );
+    }
+    let (session, _) = session_find(&mut connection, &token, Timestamp(99))
+        .await
+        .expect("read")
+        .expect("whoever was logged in stays so");
+    assert_eq!(
+        (session.user.as_str(), session.last_used_at),
+        ("root", Timestamp(50))
+    );
     let apps = app_list(&mut connection).await.expect("read");
     assert_eq!(
         (
@@ -73,9 +107,13 @@ async fn rows_survive_later_migrations(backend: Backend) {
         ),
         ("old", 7, None)
     );
-    let versions = version_list(&mut connection, &"old".parse().expect("function"))
-        .await
-        .expect("read");
+    let versions = version_list(
+        &mut connection,
+        fdn_controller::store::DEFAULT_TENANT,
+        &"old".parse().expect("function"),
+    )
+    .await
+    .expect("read");
     assert_eq!(
         (versions[0].number, versions[0].size),
         (VersionNumber::FIRST, 5)

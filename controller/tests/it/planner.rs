@@ -121,7 +121,7 @@ async fn nothing_new_writes_nothing(backend: Backend) {
                 .collect::<Vec<_>>(),
         )
     };
-    let passes = || state.metrics.plan_seconds.get_sample_count();
+    let passes = || state.metrics.plans.seconds.get_sample_count();
     let after = async |count: u64| {
         let start = passes();
         wait::until("passes", async || {

@@ -123,11 +123,13 @@ pub(crate) async fn settings(folder: &Path, backend: Backend) -> Settings {
         database: backend.database(folder).await,
         artifacts: ArtifactSettings {
             local: folder.join("artifacts"),
-            s3: None,
+            ..ArtifactSettings::default()
         },
         ..Settings::default()
     };
     settings.accounts.initial_password_file = Some(folder.join("password"));
+    // Tests that show unknown tokens do so from one address.
+    settings.accounts.token_attempts = 10_000;
     settings.uploads.folder = Some(folder.join("uploads"));
     settings.planner.interval = DurationMs::from_secs(1);
     settings.planner.watch_interval = DurationMs::from_millis(50);
@@ -159,7 +161,12 @@ impl Rig {
         let folder = Arc::new(tempfile::tempdir().expect("folder"));
         let mut settings = settings(folder.path(), backend).await;
         change(&mut settings);
-        Self::start_on(settings, Arc::new(TestBroker::default()), folder).await
+        Box::pin(Self::start_on(
+            settings,
+            Arc::new(TestBroker::default()),
+            folder,
+        ))
+        .await
     }
 
     /// A controller on what another one left.
@@ -169,9 +176,8 @@ impl Rig {
         folder: Arc<TempDir>,
     ) -> Self {
         let shared: fdn_bus::SharedBroker = Arc::clone(&broker) as _;
-        let controller = Controller::start_with(settings.clone(), shared, Compiler::InProcess)
-            .await
-            .expect("started");
+        let starting = Controller::start_with(settings.clone(), shared, Compiler::InProcess);
+        let controller = Box::pin(starting).await.expect("started");
         let password =
             std::fs::read_to_string(folder.path().join("password")).expect("the initial password");
         let http = fdn_service::http_client::build(Duration::from_secs(60)).expect("client");
@@ -204,7 +210,7 @@ impl Rig {
         } = self;
         speaker.abort();
         controller.stop().await;
-        Self::start_on(settings, broker, folder).await
+        Box::pin(Self::start_on(settings, broker, folder)).await
     }
 
     pub(crate) async fn login(&self, user: &str, password: &str) -> String {
@@ -395,5 +401,6 @@ pub(crate) fn node_at(node: &str, cluster: &str, lat: f64, lon: f64) -> NodeStat
         stages: None,
         apps: Vec::new(),
         devices: Vec::new(),
+        stage_calls: None,
     }
 }

@@ -2,33 +2,29 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fdn_controller::app::access::{Role, token_hash};
-use fdn_controller::store::account::{
-    User, token_find, token_insert, token_touch, token_trim, user_count, user_get, user_insert,
-};
 use fdn_controller::store::app::{AppRow, app_delete, app_get, app_list, app_upsert};
 use fdn_controller::store::binding::{
     BindingRow, binding_delete, binding_list, binding_list_all, binding_upsert,
 };
 use fdn_controller::store::demand::{DemandRow, demand_add, demand_list};
 use fdn_controller::store::outbox::{outbox_list, outbox_push};
-use fdn_controller::store::plan::{PlanRow, plan_list, plan_replace};
+use fdn_controller::store::plan::{PlanRow, plan_delete, plan_explanation, plan_list, plan_upsert};
 use fdn_controller::store::revision::{revision_current, revision_next};
 use fdn_controller::store::version::{
     VersionRow, digest_in_use, function_delete, function_version_next, version_get, version_insert,
     version_list, version_list_current,
 };
-use fdn_controller::store::{Constraint, Store, StoreError};
+use fdn_controller::store::{Constraint, DEFAULT_TENANT, Store, StoreError};
+use fdn_core::api::ValidationStep;
 use fdn_core::manifest::Manifest;
 use fdn_core::message::{AppDesired, Message, Sealed};
 use fdn_core::workflow::Workflow;
-use fdn_core::{AppName, Digest, Revision, Timestamp, VersionNumber};
+use fdn_core::{AppName, Digest, DurationMs, Revision, Timestamp, VersionNumber};
 use sqlx::AnyConnection;
 
 use crate::rig::{Backend, on_both};
 
 on_both!(
-    accounts_and_tokens,
     versions_are_numbered_and_never_again,
     apps_take_everything_of_theirs_along,
     plans_and_bindings,
@@ -48,8 +44,9 @@ pub(crate) fn name(text: &str) -> AppName {
     text.parse().expect("name")
 }
 
-fn version_row(function: &str, number: VersionNumber) -> VersionRow {
+pub(crate) fn version_row(function: &str, number: VersionNumber) -> VersionRow {
     VersionRow {
+        tenant: DEFAULT_TENANT,
         function: function.parse().expect("function"),
         number,
         digest: Digest::of(function.as_bytes()),
@@ -61,26 +58,35 @@ fn version_row(function: &str, number: VersionNumber) -> VersionRow {
         secrets: BTreeMap::from([("KEY".parse().expect("name"), Sealed("c2VhbGVk".to_owned()))]),
         created_at: Timestamp(1_700_000_000_123),
         created_by: "ädmin'; DROP TABLE users; --".to_owned(),
+        validation: vec![ValidationStep {
+            step: "size".to_owned(),
+            result: "1 B".to_owned(),
+            took: fdn_core::Millis::new(0.5),
+        }],
     }
 }
 
-fn app_row(app: &str, version: VersionNumber) -> AppRow {
+pub(crate) fn app_row(app: &str, version: VersionNumber) -> AppRow {
     AppRow {
         name: name(app),
+        tenant: DEFAULT_TENANT,
         host: format!("{app}.fn.test").parse().expect("host"),
         workflow: Workflow::single(app.parse().expect("function"), version),
+        definition: None,
         version,
         previous: None,
         primaries: BTreeSet::from(["eu-west".parse().expect("cluster")]),
         revision: Revision(1),
         bindings_revision: Revision(2),
         deployed_at: Timestamp(3),
+        ttl: None,
     }
 }
 
 /// An app with its first version.
 pub(crate) async fn app(connection: &mut AnyConnection, app: &str) -> AppRow {
-    let number = function_version_next(connection, &app.parse().expect("function"), Timestamp(1))
+    let function = app.parse().expect("function");
+    let number = function_version_next(connection, DEFAULT_TENANT, &function, Timestamp(1))
         .await
         .expect("a number");
     version_insert(connection, &version_row(app, number))
@@ -91,80 +97,12 @@ pub(crate) async fn app(connection: &mut AnyConnection, app: &str) -> AppRow {
     row
 }
 
-async fn accounts_and_tokens(backend: Backend) {
-    let (_folder, store) = store(backend).await;
-    let c = &mut *store.read().await.expect("connected");
-    assert_eq!(user_count(c).await.expect("read"), 0);
-    let user = User {
-        name: "admin".to_owned(),
-        role: Role::Admin,
-        password_hash: "hash".to_owned(),
-    };
-    assert!(user_insert(c, &user, Timestamp(1)).await.expect("inserted"));
-    assert!(!user_insert(c, &user, Timestamp(1)).await.expect("taken"));
-    assert_eq!(
-        user_get(c, "admin")
-            .await
-            .expect("read")
-            .expect("there")
-            .password_hash,
-        "hash"
-    );
-    assert!(user_get(c, "nobody").await.expect("read").is_none());
-    for n in 0..5u64 {
-        token_insert(
-            c,
-            &token_hash(&n.to_string()),
-            "admin",
-            Timestamp(n),
-            Timestamp(100 + n),
-        )
-        .await
-        .expect("inserted");
-    }
-    let hash = token_hash("0");
-    let session = token_find(c, &hash, Timestamp(99))
-        .await
-        .expect("read")
-        .expect("valid");
-    assert_eq!(
-        (session.user.as_str(), session.role, session.last_used_at),
-        ("admin", Role::Admin, Timestamp(0))
-    );
-    assert!(
-        token_find(c, &hash, Timestamp(100))
-            .await
-            .expect("read")
-            .is_none(),
-        "expired"
-    );
-    token_touch(c, &hash, Timestamp(50)).await.expect("touched");
-    token_trim(c, "admin", 2, Timestamp(101))
-        .await
-        .expect("trimmed");
-    let mut left = Vec::new();
-    for n in 0..5u64 {
-        if token_find(c, &token_hash(&n.to_string()), Timestamp(10))
-            .await
-            .expect("read")
-            .is_some()
-        {
-            left.push(n);
-        }
-    }
-    assert_eq!(
-        left,
-        [3, 4],
-        "0 and 1 had expired, 2 was not used for the longest time"
-    );
-}
-
 async fn versions_are_numbered_and_never_again(backend: Backend) {
     let (_folder, store) = store(backend).await;
     let c = &mut *store.read().await.expect("connected");
     let function = "hello".parse().expect("function");
     for expected in 1..=3u32 {
-        let number = function_version_next(c, &function, Timestamp(1))
+        let number = function_version_next(c, DEFAULT_TENANT, &function, Timestamp(1))
             .await
             .expect("a number");
         assert_eq!(number.get(), expected);
@@ -174,23 +112,32 @@ async fn versions_are_numbered_and_never_again(backend: Backend) {
     }
     let two: VersionNumber = 2.try_into().expect("number");
     assert_eq!(
-        version_get(c, &function, two).await.expect("read"),
+        version_get(c, DEFAULT_TENANT, &function, two)
+            .await
+            .expect("read"),
         Some(version_row("hello", two))
     );
-    let all = version_list(c, &function).await.expect("read");
+    let all = version_list(c, DEFAULT_TENANT, &function)
+        .await
+        .expect("read");
     assert_eq!(
         all.iter().map(|v| v.number.get()).collect::<Vec<_>>(),
         [3, 2, 1]
     );
     let digest = Digest::of(b"hello");
     assert!(digest_in_use(c, &digest).await.expect("read"));
-    function_delete(c, &function, Timestamp(2))
+    function_delete(c, DEFAULT_TENANT, &function, Timestamp(2))
         .await
         .expect("deleted");
     assert!(!digest_in_use(c, &digest).await.expect("read"));
-    assert_eq!(version_list(c, &function).await.expect("read"), []);
     assert_eq!(
-        function_version_next(c, &function, Timestamp(3))
+        version_list(c, DEFAULT_TENANT, &function)
+            .await
+            .expect("read"),
+        []
+    );
+    assert_eq!(
+        function_version_next(c, DEFAULT_TENANT, &function, Timestamp(3))
             .await
             .expect("a number")
             .get(),
@@ -229,8 +176,10 @@ async fn apps_take_everything_of_theirs_along(backend: Backend) {
             app: name("hello"),
             prefix,
             queries: 1,
+            recent: 1.0,
             last_seen: Timestamp(1),
         },
+        DurationMs::from_secs(600),
     )
     .await
     .expect("added");
@@ -250,17 +199,33 @@ async fn plans_and_bindings(backend: Backend) {
             "hello".parse().expect("stage"),
             "eu-west".parse().expect("cluster"),
         )]),
-        explanation: "{}".to_owned(),
+        explanation: None,
         revision: Revision(4),
         planned_at: Timestamp(5),
     };
-    plan_replace(c, &name("hello"), &[plan("a"), plan("b")])
-        .await
-        .expect("written");
-    plan_replace(c, &name("hello"), &[plan("b"), plan("c")])
-        .await
-        .expect("written");
-    assert_eq!(plan_list(c).await.expect("read"), [plan("b"), plan("c")]);
+    let explained = PlanRow {
+        explanation: Some("{\"why\":1}".to_owned()),
+        ..plan("b")
+    };
+    plan_upsert(c, &plan("a")).await.expect("written");
+    plan_upsert(c, &explained).await.expect("written");
+    plan_upsert(c, &plan("c")).await.expect("written");
+    // Without a new explanation the one that is kept stays.
+    let moved = PlanRow {
+        revision: Revision(9),
+        planned_at: Timestamp(10),
+        ..plan("b")
+    };
+    plan_upsert(c, &moved).await.expect("written");
+    plan_delete(c, &name("hello"), "a").await.expect("removed");
+    assert_eq!(plan_list(c).await.expect("read"), [moved, plan("c")]);
+    let why = async |c: &mut _, group: &str| {
+        let found = plan_explanation(c, &name("hello"), group).await;
+        found.expect("read")
+    };
+    let kept = ("{\"why\":1}".to_owned(), Timestamp(10));
+    assert_eq!(why(c, "b").await, Some(kept));
+    assert_eq!(why(c, "a").await, None);
     let binding = |prefix: &str, cluster: &str| BindingRow {
         app: name("hello"),
         prefix: prefix.parse().expect("prefix"),
@@ -325,7 +290,13 @@ async fn rules_of_the_schema_hold(backend: Backend) {
         kind(version_insert(c, &empty).await),
         Some(Constraint::Check)
     );
-    let used = function_delete(c, &"hello".parse().expect("function"), Timestamp(1)).await;
+    let used = function_delete(
+        c,
+        DEFAULT_TENANT,
+        &"hello".parse().expect("function"),
+        Timestamp(1),
+    )
+    .await;
     assert_eq!(kind(used), Some(Constraint::Reference), "an app runs it");
     let missing = AppRow {
         version: 9.try_into().expect("number"),

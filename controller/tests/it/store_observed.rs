@@ -1,25 +1,28 @@
 //! The contract of the metadata store for what is observed and what is sent, the same on both databases.
 
-use fdn_controller::store::audit::{AuditEntry, audit_insert, audit_list};
+use fdn_controller::store::asked::{AskedRow, asked_get, asked_set};
 use fdn_controller::store::cluster::cluster_list;
 use fdn_controller::store::demand::{DemandRow, demand_add, demand_list, demand_trim};
 use fdn_controller::store::network::{network_get, network_set};
 use fdn_controller::store::node::{StatusRow, node_forget, node_observe, node_status_list};
 use fdn_controller::store::outbox::{outbox_delete, outbox_list, outbox_push, outbox_stats};
-use fdn_controller::store::rtt::{RttRow, rtt_delete, rtt_list, rtt_upsert};
+use fdn_controller::store::rtt::{
+    RttRow, link_delete, link_list, link_upsert, rtt_delete, rtt_list, rtt_upsert,
+};
 use fdn_core::message::{Message, NetworkDesired};
-use fdn_core::{Millis, Revision, Timestamp};
+use fdn_core::{DurationMs, Millis, Revision, Timestamp};
 
 use crate::rig::{Backend, node_at, on_both};
 use crate::store::{app, desired, name, store};
 
 on_both!(
     demand_is_added_up_and_bounded,
+    links_between_clusters,
     nodes_and_what_they_said,
     round_trips,
     the_network_is_one_row,
     the_outbox_keeps_order_and_one_message_a_topic,
-    the_audit_log,
+    what_is_asked_is_one_row,
 );
 
 async fn demand_is_added_up_and_bounded(backend: Backend) {
@@ -30,18 +33,23 @@ async fn demand_is_added_up_and_bounded(backend: Backend) {
         app: name("hello"),
         prefix: format!("192.0.{n}.0/24").parse().expect("prefix"),
         queries: 2,
+        recent: 2.0,
         last_seen: Timestamp(last_seen),
     };
+    let memory = DurationMs::from_millis(9);
     for n in 0..5u8 {
-        demand_add(c, &row(n, u64::from(n))).await.expect("added");
+        demand_add(c, &row(n, u64::from(n)), memory)
+            .await
+            .expect("added");
     }
-    demand_add(c, &row(0, 9)).await.expect("added");
+    demand_add(c, &row(0, 9), memory).await.expect("added");
     demand_add(
         c,
         &DemandRow {
             app: name("gone"),
             ..row(0, 1)
         },
+        memory,
     )
     .await
     .expect("dropped without an error");
@@ -52,11 +60,18 @@ async fn demand_is_added_up_and_bounded(backend: Backend) {
         [
             DemandRow {
                 queries: 4,
+                // What came 9 ms before counts half.
+                recent: 3.0,
                 ..row(0, 9)
             },
             row(4, 4)
         ]
     );
+    assert_eq!(left[0].recent_at(Timestamp(18), memory), 1.5);
+    // A report that comes late fades nothing.
+    demand_add(c, &row(4, 1), memory).await.expect("added");
+    let late = demand_list(c).await.expect("read");
+    assert_eq!((late[1].queries, late[1].recent), (4, 4.0));
 }
 
 async fn nodes_and_what_they_said(backend: Backend) {
@@ -108,24 +123,73 @@ async fn nodes_and_what_they_said(backend: Backend) {
 async fn round_trips(backend: Backend) {
     let (_folder, store) = store(backend).await;
     let c = &mut *store.read().await.expect("connected");
-    let row = |rtt: f64| RttRow {
-        prefix: "192.0.2.0/24".parse().expect("prefix"),
-        cluster: "eu-west".parse().expect("cluster"),
+    let row = |rtt: f64, at: u64| RttRow {
+        key: (
+            "192.0.2.0/24".parse().expect("prefix"),
+            "eu-west".parse().expect("cluster"),
+        ),
         rtt: Millis::new(rtt),
         samples: 3,
-        updated_at: Timestamp(5),
+        updated_at: Timestamp(at),
     };
-    rtt_upsert(c, &row(1.0)).await.expect("written");
-    rtt_upsert(c, &row(0.1 + 0.2)).await.expect("written");
+    rtt_upsert(c, &row(1.0, 5)).await.expect("written");
+    rtt_upsert(c, &row(0.1 + 0.2, 5)).await.expect("written");
+    rtt_upsert(c, &row(9.0, 4)).await.expect("older: left out");
     assert_eq!(
-        rtt_list(c).await.expect("read"),
-        [row(0.1 + 0.2)],
+        rtt_list(c, Timestamp(5)).await.expect("read"),
+        [row(0.1 + 0.2, 5)],
         "every bit of it"
     );
-    rtt_delete(c, row(1.0).prefix, &row(1.0).cluster)
-        .await
-        .expect("deleted");
-    assert_eq!(rtt_list(c).await.expect("read"), []);
+    assert_eq!(rtt_list(c, Timestamp(6)).await.expect("read"), []);
+    rtt_delete(c, &row(1.0, 5).key).await.expect("deleted");
+    assert_eq!(rtt_list(c, Timestamp(0)).await.expect("read"), []);
+}
+
+async fn links_between_clusters(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let c = &mut *store.read().await.expect("connected");
+    let row = |from: &str, to: &str, rtt: f64, at: u64| RttRow {
+        key: (from.parse().expect("cluster"), to.parse().expect("cluster")),
+        rtt: Millis::new(rtt),
+        samples: 3,
+        updated_at: Timestamp(at),
+    };
+    let (there, back) = (row("a", "b", 80.0, 5), row("b", "a", 81.0, 7));
+    for row in [
+        &row("a", "b", 70.0, 4),
+        &there,
+        &back,
+        &row("a", "b", 1.0, 3),
+    ] {
+        link_upsert(c, row).await.expect("written");
+    }
+    assert_eq!(
+        link_list(c, Timestamp(0)).await.expect("read"),
+        [there.clone(), back.clone()]
+    );
+    assert_eq!(link_list(c, Timestamp(6)).await.expect("read"), [back]);
+    link_delete(c, &there.key).await.expect("deleted");
+    assert_eq!(link_list(c, Timestamp(0)).await.expect("read").len(), 1);
+}
+
+async fn what_is_asked_is_one_row(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let c = &mut *store.read().await.expect("connected");
+    assert_eq!(asked_get(c).await.expect("read"), []);
+    let row = |cluster: &str, runs: f64| AskedRow {
+        cluster: cluster.parse().expect("cluster"),
+        runs,
+        erlangs: 0.1 + 0.2,
+        memory_mib: 512.5,
+        gpu_memory_mib: 0.0,
+    };
+    for runs in [1.0, 2.0] {
+        let asked = [row("eu-1", runs), row("us-1", 0.0)];
+        asked_set(c, &asked, Timestamp(1)).await.expect("written");
+        assert_eq!(asked_get(c).await.expect("read"), asked);
+    }
+    asked_set(c, &[], Timestamp(2)).await.expect("written");
+    assert_eq!(asked_get(c).await.expect("read"), []);
 }
 
 async fn the_network_is_one_row(backend: Backend) {
@@ -172,29 +236,4 @@ async fn the_outbox_keeps_order_and_one_message_a_topic(backend: Backend) {
     assert_eq!((stats.depth, stats.oldest), (3, Some(Timestamp(4))));
     outbox_delete(c, rows[0].position).await.expect("deleted");
     assert_eq!(outbox_list(c, 10).await.expect("read"), rows[1..]);
-}
-
-async fn the_audit_log(backend: Backend) {
-    let (_folder, store) = store(backend).await;
-    let c = &mut *store.read().await.expect("connected");
-    for n in 0..3 {
-        let entry = AuditEntry {
-            at: Timestamp(n),
-            actor: "admin".to_owned(),
-            action: "deploy",
-            subject: format!("app/{n}"),
-            before: (n > 0).then(|| "{}".to_owned()),
-            after: None,
-        };
-        audit_insert(c, &entry).await.expect("inserted");
-    }
-    let log = audit_list(c, 2).await.expect("read");
-    assert_eq!(
-        log.iter().map(|e| e.subject.as_str()).collect::<Vec<_>>(),
-        ["app/2", "app/1"]
-    );
-    assert_eq!(
-        (log[0].before.as_deref(), log[0].after.as_deref()),
-        (Some("{}"), None)
-    );
 }

@@ -6,7 +6,18 @@ use fdn_testkit::components;
 use reqwest::Method;
 use reqwest::multipart::{Form, Part};
 
-use crate::rig::{Backend, Rig};
+use crate::rig::{Backend, Rig, on_both};
+
+on_both!(
+    each_bad_component_is_refused_with_its_own_code_and_text,
+    an_endless_loop_ends_within_its_limits,
+    a_large_component_is_refused_and_the_client_reads_why,
+    an_image_has_a_limit_of_its_own,
+    a_bad_manifest_names_the_key,
+    an_upload_that_ends_early_is_refused,
+    an_upload_that_stands_still_is_given_up,
+    parts_that_are_wrong_are_named,
+);
 
 /// Nothing of a refused upload is left: no app, no version, no artifact, no temporary file.
 async fn nothing_is_stored(rig: &Rig, what: &str) {
@@ -45,82 +56,85 @@ async fn refused(rig: &Rig, what: &str, component: Vec<u8>, manifest: Option<&st
     problem
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn each_bad_component_is_refused_with_its_own_code_and_text() {
-    let rig = Rig::start().await;
+async fn each_bad_component_is_refused_with_its_own_code_and_text(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
     let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
     elf.resize(200, 0);
-    let cases: Vec<(&str, Vec<u8>, &str, u16, &str)> = vec![
+    let cases: Vec<(&str, Vec<u8>, &str, &str, &str)> = vec![
         (
             "an empty file",
             Vec::new(),
             "FDN-1001",
-            422,
+            "format",
             "the file is empty",
         ),
-        ("an ELF file", elf, "FDN-1002", 422, "ELF"),
+        ("an ELF file", elf, "FDN-1002", "format", "ELF"),
         (
             "a text file",
             b"#!/bin/sh\necho hi\n".to_vec(),
             "FDN-1002",
-            422,
+            "format",
             "WebAssembly",
         ),
         (
             "a core module",
             components::core_module(),
             "FDN-1003",
-            422,
+            "format",
             "wasm-tools component new",
         ),
         (
             "a truncated file",
             components::truncated(),
             "FDN-1004",
-            422,
+            "format",
             "truncated or malformed at octet",
         ),
         (
             "a component without a handler",
             components::no_handler(),
             "FDN-1005",
-            422,
+            "exports",
             "wasi:http/incoming-handler",
         ),
         (
             "a foreign import",
             components::foreign_import(),
             "FDN-1006",
-            422,
+            "imports",
             "import",
         ),
         (
             "a component that traps",
             components::trapping(),
             "FDN-1009",
-            422,
+            "probe",
             "trap",
         ),
         (
             "a component that answers 500",
             components::status(500),
             "FDN-1009",
-            422,
+            "probe",
             "500",
         ),
         (
             "a component that says nothing",
             components::no_response(),
             "FDN-1009",
-            422,
+            "probe",
             "without an answer",
         ),
     ];
-    for (what, component, code, status, text) in cases {
+    for (what, component, code, step, text) in cases {
         let problem = refused(&rig, what, component, None).await;
         assert_eq!(
-            (problem.code.as_str(), problem.status),
-            (code, status),
+            (
+                problem.code.as_str(),
+                problem.status,
+                problem.step.as_deref(),
+            ),
+            (code, 422, Some(step)),
             "{what}: {}",
             problem.detail
         );
@@ -128,24 +142,23 @@ async fn each_bad_component_is_refused_with_its_own_code_and_text() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_endless_loop_ends_within_its_limits() {
-    let rig = Rig::start().await;
+async fn an_endless_loop_ends_within_its_limits(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
     let manifest = "timeout = \"2s\"\ncpu_time = \"100ms\"\n";
     let problem = refused(&rig, "a loop", components::looping(), Some(manifest)).await;
     assert_eq!(problem.code.as_str(), "FDN-1009");
     assert!(problem.detail.contains("CPU"), "{}", problem.detail);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_large_component_is_refused_and_the_client_reads_why() {
-    let rig = Rig::start_with(Backend::Sqlite, |settings| {
+async fn a_large_component_is_refused_and_the_client_reads_why(backend: Backend) {
+    let rig = Rig::start_with(backend, |settings| {
         settings.uploads.limit = ByteSize::from_bytes(100 << 10)
     })
     .await;
     // Much more than any socket buffer holds, so that the answer has to reach a client that is still sending.
     let problem = refused(&rig, "8 MiB", vec![0; 8 << 20], None).await;
     assert_eq!((problem.code.as_str(), problem.status), ("FDN-1007", 413));
+    assert_eq!(problem.step.as_deref(), Some("size"));
     assert!(
         problem.detail.contains("limit of 100KiB"),
         "{}",
@@ -153,9 +166,30 @@ async fn a_large_component_is_refused_and_the_client_reads_why() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_bad_manifest_names_the_key() {
-    let rig = Rig::start().await;
+async fn an_image_has_a_limit_of_its_own(backend: Backend) {
+    let rig = Rig::start_with(backend, |settings| {
+        settings.uploads.limit = ByteSize::from_bytes(1 << 10);
+        settings.uploads.image_limit = ByteSize::from_bytes(100 << 10);
+    })
+    .await;
+    let manifest = Some("runtime = \"docker\"\n");
+    let problem = refused(&rig, "8 MiB", vec![0; 8 << 20], manifest).await;
+    assert_eq!((problem.code.as_str(), problem.status), ("FDN-1007", 413));
+    assert!(
+        problem
+            .detail
+            .contains("the image is larger than the limit of 100KiB"),
+        "{}",
+        problem.detail
+    );
+    // Larger than a component may be; refused for what it is.
+    let problem = refused(&rig, "no image", vec![b'x'; 10 << 10], manifest).await;
+    assert_eq!((problem.code.as_str(), problem.status), ("FDN-1020", 422));
+    assert_eq!(problem.step.as_deref(), Some("format"));
+}
+
+async fn a_bad_manifest_names_the_key(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
     for (manifest, expected) in [
         ("memroy = \"1MiB\"", "memroy"),
         ("memory = \"9000GiB\"", "memory must be from"),
@@ -163,13 +197,13 @@ async fn a_bad_manifest_names_the_key() {
     ] {
         let problem = refused(&rig, manifest, components::hello("x"), Some(manifest)).await;
         assert_eq!((problem.code.as_str(), problem.status), ("FDN-1010", 422));
+        assert_eq!(problem.step.as_deref(), Some("manifest"));
         assert!(problem.detail.contains(expected), "{}", problem.detail);
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_ends_early_is_refused() {
-    let rig = Rig::start().await;
+async fn an_upload_that_ends_early_is_refused(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
     let body = "--b\r\ncontent-disposition: form-data; name=\"component\"\r\n\r\nhalf of a comp";
     let request = rig
         .request(Method::POST, "/v1/apps/bad/versions")
@@ -185,10 +219,9 @@ async fn an_upload_that_ends_early_is_refused() {
     nothing_is_stored(&rig, "half an upload").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_stands_still_is_given_up() {
+async fn an_upload_that_stands_still_is_given_up(backend: Backend) {
     use fdn_core::DurationMs;
-    let rig = Rig::start_with(Backend::Sqlite, |settings| {
+    let rig = Rig::start_with(backend, |settings| {
         settings.uploads.idle_timeout = DurationMs::from_millis(200)
     })
     .await;
@@ -204,9 +237,8 @@ async fn an_upload_that_stands_still_is_given_up() {
     nothing_is_stored(&rig, "a stalled upload").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn parts_that_are_wrong_are_named() {
-    let rig = Rig::start().await;
+async fn parts_that_are_wrong_are_named(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
     let component = || Part::bytes(components::hello("x"));
     let send = |form: Form| {
         rig.request(Method::POST, "/v1/apps/bad/versions")

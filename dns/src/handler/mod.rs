@@ -1,34 +1,54 @@
 //! From octets to octets: scans and decodes a request, asks the policy, encodes the answer.
 //!
 //! [`Responder::respond`] is synchronous: it never waits, logs nothing, and takes no contended lock (metrics are atomics, demand uses
-//! `try_lock` and gives up). Requests are decoded by hickory-server's [`Request`], answers encoded by the message encoder under it.
-//! Two parts of hickory-server are not used. Its `Server` loop logs two lines for every query, starts a task for every datagram
-//! without a bound, has no cap on TCP connections, and answers what it cannot decode without question and OPT record; [`udp`]
-//! and [`tcp`] are the loops instead, and the latter serves any byte stream. Its response builder never compresses a name against
-//! the question; `AskedQuestion` does.
+//! `try_lock` and gives up, signatures are kept in parts that are locked for a look-up each). Requests are decoded by hickory-server's
+//! [`Request`], answers encoded by the message encoder under it. Two parts of hickory-server are not used. Its `Server` loop logs two
+//! lines for every query, starts a task for every datagram without a bound, has no cap on TCP connections, and answers what it cannot
+//! decode without question and OPT record; [`udp`] and [`tcp`] are the loops instead; the latter serves any byte stream, and so
+//! [`tls`] too, beside which stands [`https`]. Its response builder never compresses a name against the question; `AskedQuestion` does.
+//!
+//! The reply to a request is a function of the request, the state that is published and, if it has a cookie, the time
+//! ([`Responder::reply`]). [`Responder::datagram`] adds the one thing that depends on requests before: [`limit`].
 
+pub mod cookie;
+pub mod fast;
+pub mod https;
+pub mod identity;
+pub mod limit;
+mod sections;
+mod signed;
+pub mod streams;
 pub mod tcp;
+pub mod tls;
+pub mod transfer;
+pub mod tsig;
 pub mod udp;
-pub(crate) mod wire;
+pub mod wire;
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use fdn_core::ClientPrefix;
-use hickory_proto::ProtoError;
-use hickory_proto::op::{Edns, EmitAndCount, Metadata, ResponseCode, emit_message_parts};
-use hickory_proto::rr::rdata::HINFO;
+use hickory_proto::op::{Edns, ResponseCode};
 use hickory_proto::rr::rdata::opt::EdnsOption;
-use hickory_proto::rr::{Name, RData, Record};
-use hickory_proto::serialize::binary::BinEncoder;
+use hickory_proto::rr::{DNSClass, RecordType};
 use hickory_server::net::xfer::Protocol;
 use hickory_server::server::Request;
 
-use self::wire::{Reject, Scan};
+use self::cookie::CookieKeys;
+use self::identity::Identity;
+use self::limit::{Class, Limiter, Outcome};
+use self::sections::{Sections, encode};
+use self::signed::{Unfinished, is_nxname};
+use self::transfer::{Transfers, decodable};
+use self::tsig::Session;
+use self::wire::{Failure, Reject, Scan};
+use crate::dnssec::Signer;
 use crate::metrics::{Metrics, QueryKind, Transport};
 use crate::policy::steer::{Pick, Steered};
-use crate::policy::{Body, Policy, Question, Verdict, zone};
+use crate::policy::{Body, Policy, Question};
 use crate::published::Published;
 use crate::sync::demand::Demand;
 
@@ -45,22 +65,55 @@ pub struct Responder {
     metrics: Arc<Metrics>,
     /// The largest answer sent over UDP, whatever the asker takes.
     udp_size: u16,
+    guard: Guard,
+    /// Signs what is answered, if the zone is signed.
+    signer: Option<Arc<Signer>>,
 }
 
-/// The records of an answer, section by section.
-#[derive(Default)]
-struct Sections {
-    code: ResponseCode,
-    authoritative: bool,
-    answers: Vec<Record>,
-    authority: Vec<Record>,
-    additional: Vec<Record>,
+/// What the operator lets the server tell, and whom it believes.
+#[derive(Debug, Default)]
+pub struct Guard {
+    /// What the server tells about itself.
+    pub identity: Identity,
+    /// Keys of the cookies; without them cookies are ignored.
+    pub cookies: Option<CookieKeys>,
+    /// Limits on answers over UDP.
+    pub limiter: Option<Limiter>,
+    /// An answer over UDP is shorter than so many times its request, unless a cookie shows that the asker's address is its own; a
+    /// longer one is truncated. 0: no such bound.
+    pub amplification: u16,
+    /// Who may have the whole zone, and whose signed requests are believed.
+    pub transfers: Transfers,
+}
+
+/// An answer and what decides whether it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The message.
+    pub octets: Vec<u8>,
+    /// What it counts as.
+    pub class: Class,
+    /// Whether a cookie shows that the asker's address is its own.
+    pub verified: bool,
+    /// Where the question's name stands in the request.
+    name: Range<usize>,
+}
+
+impl Reply {
+    fn failure(packet: &[u8], failure: &Failure, udp_size: u16) -> Self {
+        Self {
+            octets: failure.reply(packet, udp_size),
+            class: Class::Error,
+            verified: false,
+            name: 0..0,
+        }
+    }
 }
 
 impl Responder {
-    /// A responder over the state that is published.
+    /// A responder over the state that is published, with neither limits nor cookies.
     #[must_use]
-    pub const fn new(
+    pub fn new(
         published: Arc<Published>,
         policy: Policy,
         demand: Arc<Demand>,
@@ -73,7 +126,21 @@ impl Responder {
             demand,
             metrics,
             udp_size,
+            guard: Guard::default(),
+            signer: None,
         }
+    }
+
+    /// The same with what the operator set.
+    #[must_use]
+    pub fn guarded(self, guard: Guard) -> Self {
+        Self { guard, ..self }
+    }
+
+    /// The same for a zone that is signed.
+    #[must_use]
+    pub fn signing(self, signer: Option<Arc<Signer>>) -> Self {
+        Self { signer, ..self }
     }
 
     /// The metrics that it counts in.
@@ -82,7 +149,7 @@ impl Responder {
         &self.metrics
     }
 
-    /// The answer to a packet, or nothing if it deserves none.
+    /// The answer to a packet, or nothing if it deserves none. Nothing is limited: for streams, whose peers are who they say they are.
     #[must_use]
     pub fn respond(
         &self,
@@ -90,11 +157,92 @@ impl Responder {
         from: SocketAddr,
         transport: Transport,
     ) -> Option<Vec<u8>> {
+        self.reply(packet, from, transport, seconds())
+            .map(|reply| reply.octets)
+    }
+
+    /// Writes the answer to a datagram that came at `now` into `out`, and says whether there is one: there is none if the packet deserves
+    /// none, or if its network has had enough.
+    pub fn datagram(
+        &self,
+        packet: &[u8],
+        from: SocketAddr,
+        now: Instant,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if let Some(name) = self.respond_fast(packet, from, out) {
+            return self.within_limits((packet, from, now), (Class::Name, name), out);
+        }
+        let Some(reply) = self.reply(packet, from, Transport::Udp, seconds()) else {
+            return false;
+        };
+        *out = reply.octets;
+        reply.verified || self.within_limits((packet, from, now), (reply.class, reply.name), out)
+    }
+
+    /// Whether an answer is sent; the one in `out` is cut short if its asker is to come again over TCP.
+    fn within_limits(
+        &self,
+        (packet, from, now): (&[u8], SocketAddr, Instant),
+        (class, name): (Class, Range<usize>),
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(limiter) = &self.guard.limiter else {
+            return true;
+        };
+        let name = packet.get(name).unwrap_or_default();
+        let id = u16::from_be_bytes([packet[0], packet[1]]);
+        match limiter.decide(limiter.nanos(now), from.ip(), class, name, id) {
+            Outcome::Send => true,
+            Outcome::Slip => {
+                self.metrics.limited_slipped.inc();
+                match wire::truncated(out) {
+                    Some(cut) => *out = cut,
+                    None => return false,
+                }
+                true
+            }
+            Outcome::Drop => {
+                self.metrics.limited_dropped.inc();
+                false
+            }
+        }
+    }
+
+    /// The answer to a packet at `now` (seconds since 1970, modulo 2^32), or nothing if it deserves none.
+    #[must_use]
+    pub fn reply(
+        &self,
+        packet: &[u8],
+        from: SocketAddr,
+        transport: Transport,
+        now: u32,
+    ) -> Option<Reply> {
         match wire::scan(packet) {
             Ok(scan) => {
                 let id = u16::from_be_bytes([packet[0], packet[1]]);
                 let started = id.is_multiple_of(TIMED).then(Instant::now);
-                let reply = self.answer(packet, &scan, from, transport);
+                let mut session = match self.session(packet, &scan, (transport, now)) {
+                    Ok(session) => session,
+                    Err(denied) => return Some(denied),
+                };
+                let asked = Asked {
+                    packet,
+                    scan: &scan,
+                    from,
+                    transport,
+                    now,
+                    signed: session.is_some(),
+                    reserved: session.as_ref().map_or(0, Session::added),
+                };
+                let mut reply = self.answer(&asked);
+                // RFC 7830, section 6: not where others can read the answer anyway.
+                if transport.is_encrypted() && scan.edns.as_ref().is_some_and(|e| e.padded) {
+                    wire::pad(&mut reply.octets);
+                }
+                if let Some(session) = &mut session {
+                    session.sign(&mut reply.octets, u64::from(now));
+                }
                 if let Some(started) = started {
                     self.metrics.timed(started.elapsed());
                 }
@@ -104,107 +252,270 @@ impl Responder {
                 self.metrics.ignored();
                 None
             }
-            Err(Reject::Error {
-                code,
-                question,
-                edns,
-            }) => {
-                self.metrics.query(QueryKind::Other, code, transport);
-                Some(wire::error_reply(
-                    packet,
-                    code,
-                    question,
-                    edns,
-                    self.udp_size,
-                ))
+            Err(Reject::Error(failure)) => {
+                self.metrics
+                    .query(QueryKind::Other, failure.code, transport);
+                let mut reply = Reply::failure(packet, &failure, self.udp_size);
+                if transport.is_encrypted() && failure.padded {
+                    wire::pad(&mut reply.octets);
+                }
+                Some(reply)
             }
         }
     }
 
-    fn answer(
-        &self,
-        packet: &[u8],
-        scan: &Scan,
-        from: SocketAddr,
-        transport: Transport,
-    ) -> Vec<u8> {
-        let mut octets = packet.to_vec();
-        scan.hide_subnet(&mut octets);
-        let protocol = match transport {
-            Transport::Udp => Protocol::Udp,
-            Transport::Tcp => Protocol::Tcp,
-        };
+    fn answer(&self, asked: &Asked<'_>) -> Reply {
+        let scan = asked.scan;
         let failed = |code| {
-            self.metrics.query(QueryKind::Other, code, transport);
-            wire::error_reply(
-                packet,
-                code,
-                Some(scan.question.clone()),
-                scan.edns.is_some(),
-                self.udp_size,
-            )
+            self.metrics.query(QueryKind::Other, code, asked.transport);
+            Reply::failure(asked.packet, &Failure::of(scan, code), self.udp_size)
         };
-        let Ok(request) = Request::from_bytes(octets, from, protocol) else {
+        if scan.question.is_empty() {
+            return self.cookie_only(asked);
+        }
+        let octets = match scan.tsig {
+            Some(start) => decodable(asked.packet, scan, start),
+            None => {
+                let mut octets = asked.packet.to_vec();
+                scan.hide_options(&mut octets);
+                octets
+            }
+        };
+        let protocol = match asked.transport {
+            Transport::Udp => Protocol::Udp,
+            // What a stream is wrapped in makes no difference to the decoder.
+            Transport::Tcp | Transport::Tls | Transport::Https => Protocol::Tcp,
+        };
+        let Ok(request) = Request::from_bytes(octets, asked.from, protocol) else {
             return failed(ResponseCode::FormErr);
         };
         let Some(query) = request.queries.queries().first() else {
             return failed(ResponseCode::FormErr);
         };
-        let subnet = scan.edns.as_ref().and_then(|edns| edns.subnet.as_ref());
+        let kind = query.query_type();
+        if self.signer.is_some() && is_nxname(kind) {
+            return failed(ResponseCode::FormErr);
+        }
+        if let Some(code) = without_meaning(kind) {
+            return failed(code);
+        }
+        let verified = self.verified(asked);
+        let (sections, class, scope) = self.decide(&request, query, asked, verified);
+        self.metrics
+            .query(QueryKind::of(kind), sections.code, asked.transport);
+        let edns = self.edns(asked, sections.code, scope);
+        let limit = self.size_limit(asked, verified);
+        let question = &asked.packet[scan.question.clone()];
+        match encode(&request.metadata, question, &sections, edns.as_ref(), limit) {
+            Some(octets) => Reply {
+                octets,
+                class,
+                verified,
+                // Type and class follow the name.
+                name: scan.question.start..scan.question.end - 4,
+            },
+            None => failed(ResponseCode::ServFail),
+        }
+    }
+
+    /// What a question is answered with, what the answer counts as, and its scope.
+    fn decide(
+        &self,
+        request: &Request,
+        query: &hickory_proto::op::LowerQuery,
+        asked: &Asked<'_>,
+        verified: bool,
+    ) -> (Sections, Class, u8) {
+        let original = query.original().name();
+        if query.query_class() == DNSClass::CH {
+            let told = self.guard.identity.chaos(original, query.query_type());
+            return match told {
+                Some(record) => {
+                    let sections = Sections {
+                        authoritative: true,
+                        answers: vec![record],
+                        ..Sections::default()
+                    };
+                    (sections, Class::Name, 0)
+                }
+                None => (Sections::bare(ResponseCode::Refused), Class::Error, 0),
+            };
+        }
+        // RFC 1995, section 2: what does not fit into a datagram is one SOA record, and whoever wants more comes by TCP.
+        let by_datagram = asked.transport == Transport::Udp;
+        if asked.signed && by_datagram && query.query_type() == RecordType::IXFR {
+            return (self.newest(query), Class::Name, 0);
+        }
         // Without a client subnet the resolver stands for its clients (RFC 7871, section 7.2.1).
-        let client = subnet
+        let client = asked
+            .subnet()
             .and_then(|s| s.client)
-            .unwrap_or_else(|| ClientPrefix::host(from.ip()));
+            .unwrap_or_else(|| ClientPrefix::host(asked.from.ip()));
         let (names, serving) = (self.published.names(), self.published.serving());
         let question = Question {
             name: query.name(),
             kind: query.query_type(),
             class: query.query_class(),
         };
-        let locate = self.published.locate();
         let verdict = self.policy.answer(
             question,
             client,
             request.metadata.id,
             &names,
             &serving.fleet,
-            locate,
+            self.published.locate(),
         );
         if let Some(steered) = &verdict.steered {
             self.demand.record(&steered.table.app, client.to_demand());
             count(steered, &serving.answers);
         }
-        let sections = sections(&verdict, query.original().name(), &names);
-        self.metrics
-            .query(QueryKind::of(question.kind), sections.code, transport);
-        let edns = scan.edns.as_ref().map(|asked| {
-            let mut edns = Edns::new();
-            edns.set_max_payload(self.udp_size)
-                .set_dnssec_ok(asked.dnssec_ok);
-            let tailorable = matches!(
-                sections.code,
-                ResponseCode::NoError | ResponseCode::NXDomain
-            );
-            if let Some(subnet) = subnet {
-                self.metrics.with_subnet();
-                if tailorable {
-                    edns.options_mut().insert(EdnsOption::Unknown(
-                        wire::CLIENT_SUBNET,
-                        subnet.answer(verdict.scope),
-                    ));
-                }
-            }
-            edns
-        });
-        let limit = match (transport, &scan.edns) {
-            (Transport::Tcp, _) => u16::MAX,
-            (Transport::Udp, Some(edns)) => edns.payload.clamp(UDP_MIN, self.udp_size.max(UDP_MIN)),
-            (Transport::Udp, None) => UDP_MIN,
+        let class = match verdict.body {
+            Body::NxDomain | Body::Wildcard(..) => Class::Zone,
+            Body::NoData if names.is_wild(query.name()) => Class::Zone,
+            Body::Refused | Body::Failure => Class::Error,
+            Body::Records(..)
+            | Body::Addresses { .. }
+            | Body::Service { .. }
+            | Body::Any(_)
+            | Body::NoData => Class::Name,
         };
-        let question = &packet[scan.question.clone()];
-        encode(&request.metadata, question, &sections, edns.as_ref(), limit)
-            .unwrap_or_else(|| failed(ResponseCode::ServFail))
+        let sections = Sections::of(&verdict, original, &names);
+        let sections = match &self.signer {
+            None => sections,
+            Some(signer) => {
+                let unfinished = Unfinished {
+                    signer,
+                    query,
+                    names: &names,
+                    fleet: &serving.fleet,
+                    class,
+                    shown: verified,
+                };
+                unfinished.finish(sections, asked)
+            }
+        };
+        (sections, class, verdict.scope)
     }
+
+    /// The OPT record of an answer: there if the request had one (RFC 6891, section 6.1.1), with the options that were asked for.
+    fn edns(&self, asked: &Asked<'_>, code: ResponseCode, scope: u8) -> Option<Edns> {
+        let theirs = asked.scan.edns.as_ref()?;
+        let mut edns = Edns::new();
+        edns.set_max_payload(self.udp_size)
+            .set_dnssec_ok(theirs.dnssec_ok);
+        let mut add = |code, data| edns.options_mut().insert(EdnsOption::Unknown(code, data));
+        if let Some(subnet) = &theirs.subnet {
+            self.metrics.with_subnet();
+            // RFC 7871, section 7.2.1: an answer that was not tailored says so by scope 0; an error says nothing.
+            if matches!(code, ResponseCode::NoError | ResponseCode::NXDomain) {
+                add(wire::CLIENT_SUBNET, subnet.answer(scope));
+            }
+        }
+        if let (Some(cookie), Some(keys)) = (&theirs.cookie, &self.guard.cookies) {
+            let data = keys.answer(cookie, asked.from.ip(), asked.now);
+            add(wire::COOKIE, data.to_vec());
+        }
+        if let (true, Some(name)) = (theirs.nsid, &self.guard.identity.name) {
+            add(wire::NSID, name.clone().into_bytes());
+        }
+        Some(edns)
+    }
+
+    /// The answer to a request without a question: a cookie (RFC 7873, section 5.4).
+    fn cookie_only(&self, asked: &Asked<'_>) -> Reply {
+        let cookie = asked.scan.edns.as_ref().and_then(|e| e.cookie.as_ref());
+        let (Some(cookie), Some(keys)) = (cookie, &self.guard.cookies) else {
+            let failure = Failure::of(asked.scan, ResponseCode::FormErr);
+            self.metrics
+                .query(QueryKind::Other, failure.code, asked.transport);
+            return Reply::failure(asked.packet, &failure, self.udp_size);
+        };
+        self.metrics
+            .query(QueryKind::Other, ResponseCode::NoError, asked.transport);
+        let data = keys.answer(cookie, asked.from.ip(), asked.now);
+        let failure = Failure::of(asked.scan, ResponseCode::NoError);
+        let mut reply = Reply::failure(asked.packet, &failure, self.udp_size);
+        // The OPT record is the last thing in it, and its length the last thing there.
+        reply.octets.truncate(reply.octets.len() - 2);
+        for word in [4 + data.len(), usize::from(wire::COOKIE), data.len()] {
+            let word = u16::try_from(word).unwrap_or(u16::MAX);
+            reply.octets.extend_from_slice(&word.to_be_bytes());
+        }
+        reply.octets.extend_from_slice(&data);
+        reply.verified = self.verified(asked);
+        reply
+    }
+
+    /// Whether a cookie shows that the asker's address is its own.
+    fn verified(&self, asked: &Asked<'_>) -> bool {
+        let cookie = asked.scan.edns.as_ref().and_then(|e| e.cookie.as_ref());
+        match (cookie, &self.guard.cookies) {
+            (Some(cookie), Some(keys)) => keys.accepts(cookie, asked.from.ip(), asked.now),
+            _ => false,
+        }
+    }
+
+    /// How long an answer may be, in octets.
+    fn size_limit(&self, asked: &Asked<'_>, verified: bool) -> u16 {
+        let reserved = u16::try_from(asked.reserved).unwrap_or(u16::MAX);
+        if asked.transport.is_stream() {
+            return u16::MAX - reserved;
+        }
+        let taken = match &asked.scan.edns {
+            Some(edns) => edns.payload.clamp(UDP_MIN, self.udp_size.max(UDP_MIN)),
+            None => UDP_MIN,
+        };
+        let taken = taken.saturating_sub(reserved);
+        if verified {
+            return taken;
+        }
+        let unverified = self.unverified_limit(asked.packet);
+        taken.min(unverified.saturating_sub(reserved))
+    }
+
+    /// How long an answer over UDP may be to one who may have forged its address.
+    fn unverified_limit(&self, packet: &[u8]) -> u16 {
+        match usize::from(self.guard.amplification) * packet.len() {
+            0 => u16::MAX,
+            most => u16::try_from(most - 1).unwrap_or(u16::MAX),
+        }
+    }
+}
+
+/// A request with all that its answer depends on.
+struct Asked<'a> {
+    packet: &'a [u8],
+    scan: &'a Scan,
+    from: SocketAddr,
+    transport: Transport,
+    now: u32,
+    /// Whether it was signed, and rightly.
+    signed: bool,
+    /// Octets by which a signature will make the answer longer.
+    reserved: usize,
+}
+
+impl Asked<'_> {
+    fn subnet(&self) -> Option<&wire::Subnet> {
+        self.scan.edns.as_ref()?.subnet.as_ref()
+    }
+}
+
+/// Types that no record has (RFC 6895, section 3.1: OPT, and 128 to 255) and that mean nothing here as a question. Zone transfers and
+/// ANY do.
+fn without_meaning(kind: RecordType) -> Option<ResponseCode> {
+    match kind {
+        RecordType::OPT => Some(ResponseCode::FormErr),
+        RecordType::ANY | RecordType::AXFR | RecordType::IXFR => None,
+        other if (128..=255).contains(&u16::from(other)) => Some(ResponseCode::NotImp),
+        _ => None,
+    }
+}
+
+/// Seconds since 1970, modulo 2^32.
+fn seconds() -> u32 {
+    let seconds = fdn_service::now().get() / 1000;
+    u32::try_from(seconds & u64::from(u32::MAX)).unwrap_or(0)
 }
 
 fn count(steered: &Steered<'_>, answers: &[prometheus::IntCounter]) {
@@ -212,115 +523,6 @@ fn count(steered: &Steered<'_>, answers: &[prometheus::IntCounter]) {
         && let Some(counter) = answers.get(*index)
     {
         counter.inc();
-    }
-}
-
-/// Writes the verdict as records. Names are written as the asker wrote them, so that its own spelling comes back (and compresses).
-fn sections(verdict: &Verdict<'_>, asked: &Name, names: &zone::Names) -> Sections {
-    let mut out = Sections {
-        authoritative: true,
-        ..Sections::default()
-    };
-    match &verdict.body {
-        Body::Records(records, additional) => {
-            out.answers = records
-                .iter()
-                .map(|record| renamed(record, asked.clone()))
-                .collect();
-            out.additional = additional.iter().map(|record| (*record).clone()).collect();
-        }
-        Body::Addresses { ttl, addresses } => {
-            let record = |addr| Record::from_rdata(asked.clone(), *ttl, zone::address(addr));
-            out.answers = addresses.iter().copied().map(record).collect();
-        }
-        Body::Any(ttl) => {
-            let data = RData::HINFO(HINFO::new("RFC8482".to_owned(), String::new()));
-            out.answers = vec![Record::from_rdata(asked.clone(), *ttl, data)];
-        }
-        Body::NoData | Body::NxDomain => {
-            if matches!(verdict.body, Body::NxDomain) {
-                out.code = ResponseCode::NXDomain;
-            }
-            let apex = asked.trim_to(names.zone_labels());
-            out.authority = vec![renamed(names.negative(), apex)];
-        }
-        Body::Refused | Body::Failure => {
-            out.authoritative = false;
-            out.code = match verdict.body {
-                Body::Refused => ResponseCode::Refused,
-                _ => ResponseCode::ServFail,
-            };
-        }
-    }
-    out
-}
-
-fn renamed(record: &Record, name: Name) -> Record {
-    let mut record = record.clone();
-    record.name = name;
-    record
-}
-
-/// The question as it was asked, octet by octet, and a target for the compression of every name after it (RFC 1035, section 4.1.4).
-struct AskedQuestion<'a>(&'a [u8]);
-
-impl EmitAndCount for AskedQuestion<'_> {
-    fn emit(&mut self, encoder: &mut BinEncoder<'_>) -> Result<usize, ProtoError> {
-        let start = encoder.offset();
-        encoder.emit_vec(self.0)?;
-        // Type and class follow the name, whose last octet is the root; the scan has seen that the name is whole.
-        let end = self.0.len().saturating_sub(5);
-        let mut at = 0;
-        while at < end {
-            encoder.store_label_pointer(start + at, start + end);
-            at += 1 + usize::from(self.0[at]);
-        }
-        Ok(1)
-    }
-}
-
-/// Encodes within `limit` octets. An answer that does not fit is sent without records, marked as truncated and with its OPT record
-/// (RFC 2181, section 9; RFC 6891, section 7), and the asker comes back over TCP. `None` when it cannot be encoded at all.
-fn encode(
-    request: &Metadata,
-    question: &[u8],
-    sections: &Sections,
-    edns: Option<&Edns>,
-    limit: u16,
-) -> Option<Vec<u8>> {
-    let mut metadata = Metadata::response_from_request(request);
-    metadata.response_code = sections.code;
-    metadata.authoritative = sections.authoritative;
-    let write =
-        |metadata: &Metadata, answers: &[Record], authority: &[Record], additional: &[Record]| {
-            let mut octets = Vec::with_capacity(256);
-            let mut encoder = BinEncoder::new(&mut octets);
-            encoder.set_max_size(limit);
-            let header = emit_message_parts(
-                metadata,
-                &mut AskedQuestion(question),
-                &mut answers.iter(),
-                &mut authority.iter(),
-                &mut additional.iter(),
-                edns,
-                None,
-                &mut encoder,
-            );
-            header
-                .ok()
-                .map(|header| (octets, header.metadata.truncation))
-        };
-    match write(
-        &metadata,
-        &sections.answers,
-        &sections.authority,
-        &sections.additional,
-    )? {
-        (octets, false) => Some(octets),
-        (_, true) => {
-            metadata.truncation = true;
-            write(&metadata, &[], &[], &[]).map(|(octets, _)| octets)
-        }
     }
 }
 

@@ -1,84 +1,26 @@
 //! The TCP loop: messages with a length in front, pipelined, on a bounded number of connections (RFC 7766).
 //!
 //! A connection ends when a whole message has not arrived within the idle time, however slowly its octets trickle in, when its peer
-//! does not take an answer within the same time, or when the peer closes. [`converse`] works on any byte stream.
+//! does not take an answer within the same time, when it announces a longer request than any honest one, or when the peer closes.
+//! While most connections are in use the idle time is a tenth (RFC 7766, section 6.2.3), so that peers who only hold connections
+//! lose them to those who ask. A connection holds one request, one answer (of whoever has a key, one copy of the zone) and two buffers, whatever is sent: the caps bound memory.
+//! [`converse`] works on any byte stream, that of [`super::tls`] among them.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::Responder;
+use super::streams::{self, Counts, Limits};
 use crate::metrics::Transport;
 
-/// Pause after a connection could not be accepted (such as with no file descriptor left).
-const FAILED_PAUSE: Duration = Duration::from_millis(50);
-
-/// Bounds of the connections.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Connections at once.
-    pub connections: usize,
-    /// Connections at once from one address.
-    pub per_client: usize,
-    /// How long a whole message may take to arrive, or an answer to be taken.
-    pub idle: Duration,
-}
-
-/// Who is connected.
-#[derive(Default)]
-struct Connected {
-    clients: Mutex<(usize, BTreeMap<IpAddr, usize>)>,
-}
-
-impl Connected {
-    fn lock(&self) -> MutexGuard<'_, (usize, BTreeMap<IpAddr, usize>)> {
-        // Counts are changed in one step each; a panic elsewhere cannot leave them half changed.
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn enter(&self, client: IpAddr, limits: Limits) -> bool {
-        let mut clients = self.lock();
-        let own = clients.1.get(&client).copied().unwrap_or(0);
-        if clients.0 >= limits.connections || own >= limits.per_client {
-            return false;
-        }
-        clients.0 += 1;
-        clients.1.insert(client, own + 1);
-        true
-    }
-
-    fn leave(&self, client: IpAddr) {
-        let mut clients = self.lock();
-        clients.0 -= 1;
-        if let Some(own) = clients.1.get_mut(&client) {
-            *own -= 1;
-            if *own == 0 {
-                clients.1.remove(&client);
-            }
-        }
-    }
-}
-
-/// Leaves when dropped, however the connection ended.
-struct Presence {
-    connected: Arc<Connected>,
-    client: IpAddr,
-    responder: Arc<Responder>,
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        self.connected.leave(self.client);
-        self.responder.metrics().tcp_open.dec();
-    }
-}
+/// Octets of each of a connection's two buffers.
+const BUFFER: usize = 4096;
 
 /// Accepts and answers until `shutdown`.
 pub async fn serve(
@@ -87,81 +29,69 @@ pub async fn serve(
     limits: Limits,
     shutdown: CancellationToken,
 ) {
-    let connected = Arc::new(Connected::default());
-    let conversations = TaskTracker::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = shutdown.cancelled() => break,
-        };
-        let Ok((stream, peer)) = accepted else {
-            tokio::time::sleep(FAILED_PAUSE).await;
-            continue;
-        };
-        let client = peer.ip().to_canonical();
-        if !connected.enter(client, limits) {
-            responder.metrics().tcp_refused.inc();
-            continue;
+    let counts = Counts {
+        open: responder.metrics().tcp_open.clone(),
+        refused: responder.metrics().tcp_refused.clone(),
+    };
+    streams::accept(listener, limits, counts, shutdown, |stream, peer, place| {
+        let responder = Arc::clone(&responder);
+        async move {
+            let from = (peer, Transport::Tcp);
+            converse(stream, from, &responder, limits.request, || place.idle()).await;
         }
-        responder.metrics().tcp_open.inc();
-        let presence = Presence {
-            connected: Arc::clone(&connected),
-            client,
-            responder: Arc::clone(&responder),
-        };
-        let shutdown = shutdown.clone();
-        // Answers are small and complete: waiting for more to send only delays them.
-        drop(stream.set_nodelay(true));
-        conversations.spawn(async move {
-            tokio::select! {
-                () = converse(stream, peer, &presence.responder, limits.idle) => {}
-                () = shutdown.cancelled() => {}
-            }
-        });
-    }
-    conversations.close();
-    conversations.wait().await;
+    })
+    .await;
 }
 
-/// Answers the messages of one stream in their order until it ends.
+/// Answers the messages of one stream in their order until it ends. `from` is who asks, and how; `longest` is the longest request in
+/// octets, `idle` tells the idle time of the moment.
 pub async fn converse(
     stream: impl AsyncRead + AsyncWrite + Send,
-    peer: SocketAddr,
+    (peer, transport): (SocketAddr, Transport),
     responder: &Responder,
-    idle: Duration,
+    longest: usize,
+    idle: impl Fn() -> Duration + Send + Sync,
 ) {
     let (reader, writer) = tokio::io::split(stream);
-    let (mut reader, mut writer) = (BufReader::new(reader), BufWriter::new(writer));
+    let mut reader = BufReader::with_capacity(BUFFER, reader);
+    let mut writer = BufWriter::with_capacity(BUFFER, writer);
     let mut message = Vec::new();
-    loop {
+    'open: loop {
         if !matches!(
-            timeout(idle, read_message(&mut reader, &mut message)).await,
+            timeout(idle(), read_message(&mut reader, &mut message, longest)).await,
             Ok(Ok(()))
         ) {
             break;
         }
-        let Some(reply) = responder.respond(&message, peer, Transport::Tcp) else {
+        let replies = responder.replies(&message, peer, transport);
+        if replies.is_empty() {
             break;
-        };
+        }
         // More requests that have arrived already share a segment with this answer.
         let flush = reader.buffer().is_empty();
-        if !matches!(
-            timeout(idle, write_message(&mut writer, &reply, flush)).await,
-            Ok(Ok(()))
-        ) {
-            break;
+        for reply in &replies {
+            if !matches!(
+                timeout(idle(), write_message(&mut writer, reply, flush)).await,
+                Ok(Ok(()))
+            ) {
+                break 'open;
+            }
         }
     }
     // The peer may be gone; then there is nobody to tell.
-    drop(timeout(idle, writer.shutdown()).await);
+    drop(timeout(idle(), writer.shutdown()).await);
 }
 
 async fn read_message(
     reader: &mut (impl AsyncRead + Unpin),
     message: &mut Vec<u8>,
+    longest: usize,
 ) -> std::io::Result<()> {
-    let len = reader.read_u16().await?;
-    message.resize(usize::from(len), 0);
+    let len = usize::from(reader.read_u16().await?);
+    if len > longest {
+        return Err(std::io::Error::other("a request of no honest length"));
+    }
+    message.resize(len, 0);
     reader.read_exact(message).await.map(drop)
 }
 

@@ -3,7 +3,7 @@ use std::str::FromStr;
 use fdn_core::message::{AppBindings, ClusterSpec, NetworkDesired};
 use fdn_core::{GeoPoint, Revision};
 use hickory_proto::op::{Message, MessageType, OpCode, Query};
-use hickory_proto::rr::{DNSClass, RecordType};
+use hickory_proto::rr::Name;
 use prometheus::{Encoder, Registry, TextEncoder};
 
 use super::*;
@@ -17,7 +17,19 @@ struct Bench {
     demand: Arc<Demand>,
 }
 
-/// One cluster of `gateways` gateways, an app `hello` bound for 192.0.2.0/24.
+fn cluster(name: &str, gateways: u8, third: u8) -> ClusterSpec {
+    ClusterSpec {
+        cluster: name.parse().expect("cluster"),
+        region: name.parse().expect("region"),
+        location: GeoPoint::new(53.0, -6.0).expect("point"),
+        gateways: (1..=gateways)
+            .map(|last| SocketAddr::from(([127, 0, third, last], 8080)))
+            .collect(),
+        health: vec![],
+    }
+}
+
+/// An app `hello` bound for 192.0.2.0/24 to a cluster of `gateways` gateways; all others are sent to one of one gateway.
 fn bench(gateways: u8) -> Bench {
     let zone = ZoneData {
         name: "fn.test".parse().expect("zone"),
@@ -28,7 +40,10 @@ fn bench(gateways: u8) -> Bench {
         contact: "hostmaster.fn.test".parse().expect("name"),
         ttl: 3600,
         negative_ttl: 30,
+        serial: 0,
         timers: [1, 2, 3],
+        records: vec![],
+        app_service: None,
     };
     let bindings = vec![(
         "192.0.2.0/24".parse().expect("prefix"),
@@ -39,22 +54,14 @@ fn bench(gateways: u8) -> Bench {
         ttl_s: 20,
         bindings,
     };
-    let table = Arc::new(AppTable::new(
+    let table = Arc::new(AppTable::of(
         "hello".parse().expect("app"),
         Revision(2),
         &state,
     ));
     let network = NetworkDesired {
         revision: Revision(1),
-        clusters: vec![ClusterSpec {
-            cluster: "eu-west".parse().expect("cluster"),
-            region: "eu-west".parse().expect("region"),
-            location: GeoPoint::new(53.0, -6.0).expect("point"),
-            gateways: (1..=gateways)
-                .map(|last| SocketAddr::from(([127, 0, 1, last], 8080)))
-                .collect(),
-            health: vec![],
-        }],
+        clusters: vec![cluster("ap-south", 1, 9), cluster("eu-west", gateways, 1)],
         locations: vec![],
         measured: vec![],
     };

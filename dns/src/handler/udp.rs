@@ -1,46 +1,144 @@
-//! The UDP loop: one datagram in, at most one out.
+//! The UDP loop: one datagram in, at most one out. Each socket has a thread of its own, which takes what has arrived, answers it, and
+//! sends the answers together.
+//!
+//! A thread sleeps in the kernel while nothing arrives. Under load it takes up to `BATCH` datagrams with one system call and sends their
+//! answers with another; it never waits for a batch to fill (`MSG_WAITFORONE`).
 
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::net::UdpSocket;
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg};
+use rustix::net::addr::SocketAddrArg;
+use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmmsg, sendto};
 use tokio_util::sync::CancellationToken;
 
 use super::Responder;
-use crate::metrics::Transport;
 
 /// The largest request that is read; what is longer is cut and then refused as malformed.
 const REQUEST_MAX: usize = 4096;
+/// Requests taken and answers sent together at most.
+const BATCH: usize = 32;
 /// Pause after the socket failed, so that a lasting failure does not spin.
 const FAILED_PAUSE: Duration = Duration::from_millis(10);
+/// How long a thread sleeps before it looks whether it shall end.
+const LOOK: Duration = Duration::from_millis(100);
 
-/// Answers until `shutdown`.
-pub async fn serve(socket: UdpSocket, responder: Arc<Responder>, shutdown: CancellationToken) {
-    let stopped = shutdown.cancelled();
-    tokio::pin!(stopped);
-    let mut buffer = vec![0; REQUEST_MAX];
-    loop {
-        let received = tokio::select! {
-            biased;
-            received = socket.recv_from(&mut buffer) => received,
-            () = &mut stopped => return,
-        };
-        let Ok((len, from)) = received else {
-            // Errors here are those of earlier answers (an asker that is gone) or passing shortages of the system.
-            tokio::time::sleep(FAILED_PAUSE).await;
-            continue;
-        };
-        // RFC 1035 knows no port 0; an answer to it could not be sent.
-        if from.port() == 0 {
-            responder.metrics().ignored();
-            continue;
+/// An answer that waits to be sent. Its buffer is used again for the next one.
+struct Waiting {
+    to: SocketAddrAny,
+    octets: Vec<u8>,
+}
+
+/// Answers until `shutdown`. Blocks the thread.
+///
+/// # Errors
+/// When the socket cannot be made to wait for a bounded time.
+pub fn serve(
+    socket: &UdpSocket,
+    responder: &Arc<Responder>,
+    shutdown: &CancellationToken,
+) -> std::io::Result<()> {
+    socket.set_nonblocking(false)?;
+    socket.set_read_timeout(Some(LOOK))?;
+    let nobody = SocketAddr::from(([0, 0, 0, 0], 0)).as_any();
+    let mut waiting: [Waiting; BATCH] = std::array::from_fn(|_| Waiting {
+        to: nobody.clone(),
+        octets: Vec::with_capacity(512),
+    });
+    let mut requests = vec![[0; REQUEST_MAX]; BATCH];
+    let mut headers = MultiHeaders::preallocate(BATCH, None);
+    while !shutdown.is_cancelled() {
+        let count = take(socket, responder, &mut requests, &mut headers, &mut waiting);
+        send(socket, &waiting, count);
+    }
+    Ok(())
+}
+
+/// Takes and answers what has arrived, and waits for the first if nothing has; how many answers there are.
+fn take(
+    socket: &UdpSocket,
+    responder: &Responder,
+    requests: &mut [[u8; REQUEST_MAX]],
+    headers: &mut MultiHeaders<SockaddrStorage>,
+    waiting: &mut [Waiting; BATCH],
+) -> usize {
+    let mut requests = requests.iter_mut();
+    let mut slices: [[IoSliceMut<'_>; 1]; BATCH] = std::array::from_fn(|_| {
+        let request = requests.next();
+        [IoSliceMut::new(request.expect("there are as many of them"))]
+    });
+    let (slices, flags) = (slices.iter_mut(), MsgFlags::MSG_WAITFORONE);
+    let received = match recvmmsg(socket.as_raw_fd(), headers, slices, flags, None) {
+        Ok(received) => received,
+        Err(Errno::EAGAIN | Errno::EINTR) => return 0,
+        // Errors here are those of earlier answers (an asker that is gone) or passing shortages of the system.
+        Err(_) => {
+            std::thread::sleep(FAILED_PAUSE);
+            return 0;
         }
-        if let Some(reply) = responder.respond(&buffer[..len], from, Transport::Udp) {
-            // An answer that cannot be sent is lost like any datagram: the asker asks again.
-            drop(socket.send_to(&reply, from).await);
+    };
+    let mut count = 0;
+    for message in received {
+        let from = message.address.as_ref().and_then(asker);
+        // One without octets has no slice.
+        let packet = message.iovs().next().unwrap_or_default();
+        if let Some(from) = from
+            && answer(responder, packet, from, &mut waiting[count].octets)
+        {
+            waiting[count].to = from.as_any();
+            count += 1;
         }
-        if shutdown.is_cancelled() {
-            return;
+    }
+    count
+}
+
+fn asker(from: &SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = from.as_sockaddr_in().map(|v4| SocketAddr::V4((*v4).into()));
+    v4.or_else(|| {
+        from.as_sockaddr_in6()
+            .map(|v6| SocketAddr::V6((*v6).into()))
+    })
+}
+
+/// Writes the answer to a packet into `out`, and says whether there is one.
+fn answer(responder: &Responder, packet: &[u8], from: SocketAddr, out: &mut Vec<u8>) -> bool {
+    // RFC 1035 knows no port 0; an answer to it could not be sent.
+    if from.port() == 0 {
+        responder.metrics().ignored();
+        return false;
+    }
+    responder.datagram(packet, from, Instant::now(), out)
+}
+
+/// Sends the first `count` answers. One that cannot be sent is lost like any datagram: the asker asks again.
+fn send(socket: &UdpSocket, waiting: &[Waiting; BATCH], count: usize) {
+    if count <= 1 {
+        if let Some(one) = waiting.first().filter(|_| count == 1) {
+            let _lost = sendto(socket, &one.octets, SendFlags::empty(), &one.to).is_err();
+        }
+        return;
+    }
+    let slices = waiting.each_ref().map(|one| [IoSlice::new(&one.octets)]);
+    let mut controls: [SendAncillaryBuffer<'_, '_, '_>; BATCH] =
+        std::array::from_fn(|_| SendAncillaryBuffer::default());
+    let mut controls = controls.iter_mut();
+    let mut messages: [MMsgHdr<'_>; BATCH] = std::array::from_fn(|index| {
+        let control = controls
+            .next()
+            .expect("there are as many of them as messages");
+        MMsgHdr::new_with_addr(&waiting[index].to, &slices[index], control)
+    });
+    let mut first = 0;
+    while first < count {
+        match sendmmsg(socket, &mut messages[first..count], SendFlags::empty()) {
+            Ok(sent) if sent > 0 => first += sent,
+            Err(rustix::io::Errno::INTR) => {}
+            // The first of them cannot be sent; those behind it may.
+            _ => first += 1,
         }
     }
 }

@@ -5,131 +5,115 @@
 //! is in the hands of whoever sends the packet, so it is checked here first, on the octets themselves:
 //!
 //! - a packet that is no request is dropped, so that two servers never answer each other (RFC 1035, section 7.3);
-//! - opcodes other than QUERY get NOTIMP; not exactly one question gets FORMERR (RFC 9619);
+//! - opcodes other than QUERY get NOTIMP; not exactly one question gets FORMERR (RFC 9619), but none at all is a question for a
+//!   cookie if there is one (RFC 7873, section 5.4);
 //! - at most one OPT record, in the additional section, owned by the root (RFC 6891, section 6.1.1);
-//! - a client subnet option must be exact (RFC 7871, sections 6 and 7.1.1): [`Subnet::parse`].
+//! - at most one signature, the last of all records (RFC 8945, section 5.1);
+//! - a client subnet option must be exact (RFC 7871, sections 6 and 7.1.1), and so must a cookie (RFC 7873, section 5.2.2).
+//!
+//! An error answer repeats the questions, if they can be read, and has an OPT record if the request had one (RFC 6891, section 7).
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+mod answers;
+mod options;
+pub mod tsig;
+
 use std::ops::Range;
 
-use fdn_core::ClientPrefix;
 use hickory_proto::op::ResponseCode;
 
+use self::tsig::{CLASS_ANY, TYPE_TSIG};
+
+pub use self::answers::{lifetime, pad, signature, truncated};
+pub use self::options::{CLIENT_SUBNET, COOKIE, Cookie, Edns, NSID, PADDING, Subnet};
+
 /// Octets of a message header (RFC 1035, section 4.1.1).
-pub(crate) const HEADER: usize = 12;
-/// The option code of a client subnet (RFC 7871, section 6).
-pub(crate) const CLIENT_SUBNET: u16 = 8;
-/// A code of the range for local use (RFC 6891, section 9), which no decoder interprets.
-const UNINTERPRETED: u16 = 65_001;
+pub const HEADER: usize = 12;
 const TYPE_OPT: u16 = 41;
-
-/// What an EDNS request says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Edns {
-    /// The largest answer that the asker takes over UDP.
-    pub(crate) payload: u16,
-    /// The version; only 0 is known.
-    pub(crate) version: u8,
-    /// Whether DNSSEC records are welcome (RFC 3225): copied into the answer.
-    pub(crate) dnssec_ok: bool,
-    /// The client subnet option.
-    pub(crate) subnet: Option<Subnet>,
-}
-
-/// A valid client subnet option.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Subnet {
-    /// The client, unless the asker wants no use made of it (source length 0).
-    pub(crate) client: Option<ClientPrefix>,
-    /// The option's octets as they came: an answer repeats them, with the scope set.
-    octets: Vec<u8>,
-}
-
-impl Subnet {
-    /// Checks and reads the option's data.
-    ///
-    /// The address has exactly the octets that the source length needs and no bits beyond it; the scope is 0 in requests (RFC 7871,
-    /// section 6). Family 0 with source length 0 is what tools send for "no subnet".
-    fn parse(data: &[u8]) -> Option<Self> {
-        let [f0, f1, source, scope, address @ ..] = data else {
-            return None;
-        };
-        if *scope != 0 || address.len() != usize::from(*source).div_ceil(8) {
-            return None;
-        }
-        let spare = (8 - source % 8) % 8;
-        if address
-            .last()
-            .is_some_and(|last| last.trailing_zeros() < u32::from(spare))
-        {
-            return None;
-        }
-        let mut octets = [0u8; 16];
-        let width = match u16::from_be_bytes([*f0, *f1]) {
-            0 => 0,
-            1 => 4,
-            2 => 16,
-            _ => return None,
-        };
-        octets[..width]
-            .get_mut(..address.len())?
-            .copy_from_slice(address);
-        let addr = match width {
-            4 => IpAddr::V4(Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3])),
-            _ => IpAddr::V6(Ipv6Addr::from(octets)),
-        };
-        let client = (*source > 0).then(|| ClientPrefix::new(addr, *source));
-        Some(Self {
-            client,
-            octets: data.to_vec(),
-        })
-    }
-
-    /// The option's data in an answer (RFC 7871, section 7.2.1): family, source and address as asked, and the scope. With a source
-    /// length of 0 the scope is 0 too.
-    pub(crate) fn answer(&self, scope: u8) -> Vec<u8> {
-        let mut octets = self.octets.clone();
-        octets[3] = if self.client.is_some() { scope } else { 0 };
-        octets
-    }
-}
 
 /// A request worth decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Scan {
+pub struct Scan {
     /// What its OPT record says, if it has one.
-    pub(crate) edns: Option<Edns>,
-    /// Where its one question stands.
-    pub(crate) question: Range<usize>,
-    /// Where the code of the client subnet option stands.
-    subnet_code: Option<usize>,
+    pub edns: Option<Edns>,
+    /// Where its one question stands; empty when only a cookie is asked for.
+    pub question: Range<usize>,
+    /// Where its signature stands, the last of its records, if it has one (RFC 8945).
+    pub tsig: Option<usize>,
 }
 
 impl Scan {
-    /// Renames the client subnet option, which has been read, so that the decoder leaves it alone.
-    pub(crate) fn hide_subnet(&self, packet: &mut [u8]) {
-        if let Some(code) = self.subnet_code.and_then(|at| packet.get_mut(at..at + 2)) {
-            code.copy_from_slice(&UNINTERPRETED.to_be_bytes());
+    /// Renames the options that have been read, so that the decoder leaves them alone.
+    pub fn hide_options(&self, packet: &mut [u8]) {
+        if let Some(edns) = &self.edns {
+            edns.hide(packet);
         }
     }
 }
 
 /// Why a packet is not answered properly.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reject {
+pub enum Reject {
     /// It gets no answer.
     Drop,
     /// It gets an error.
-    Error {
-        /// The code.
-        code: ResponseCode,
-        /// Where its one question stands, to be repeated.
-        question: Option<Range<usize>>,
-        /// Whether it had an OPT record, so that the answer has one too (RFC 6891, section 7).
-        edns: bool,
-    },
+    Error(Failure),
 }
 
+/// An error and what its answer repeats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The code.
+    pub code: ResponseCode,
+    /// Where the questions stand; empty when they could not be read.
+    pub questions: Range<usize>,
+    /// How many they are.
+    pub count: u16,
+    /// Whether the request had an OPT record, so that the answer has one too (RFC 6891, section 7).
+    pub edns: bool,
+    /// Whether the request was padded.
+    pub padded: bool,
+}
+
+impl Failure {
+    /// A failure to answer a request that was read.
+    #[must_use]
+    pub fn of(scan: &Scan, code: ResponseCode) -> Self {
+        Self {
+            code,
+            questions: scan.question.clone(),
+            count: u16::from(!scan.question.is_empty()),
+            edns: scan.edns.is_some(),
+            padded: scan.edns.as_ref().is_some_and(|edns| edns.padded),
+        }
+    }
+
+    /// The answer, made of the request's own octets: its id, its questions, and an OPT record if it had one.
+    #[must_use]
+    pub fn reply(&self, packet: &[u8], udp_size: u16) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        // RFC 6891, section 6.1.3: the code's upper bits are in the OPT record.
+        let (high, low) = (self.code.high(), self.code.low());
+        let questions = packet.get(self.questions.clone()).unwrap_or_default();
+        out.extend_from_slice(&packet[..2]);
+        out.extend_from_slice(&flags(packet, low));
+        let [q0, q1] = self.count.to_be_bytes();
+        out.extend_from_slice(&[q0, q1, 0, 0, 0, 0, 0, u8::from(self.edns)]);
+        out.extend_from_slice(questions);
+        if self.edns {
+            let [s0, s1] = udp_size.to_be_bytes();
+            out.extend_from_slice(&[0, 0, 41, s0, s1, high, 0, 0, 0, 0, 0]);
+        }
+        out
+    }
+}
+
+/// The flags of an answer without records: QR set; opcode and RD as asked (RFC 1035, section 4.1.1); AA, TC, RA, Z and AD clear; CD
+/// as asked (RFC 4035, section 3.1.6).
+fn flags(packet: &[u8], code: u8) -> [u8; 2] {
+    [0x80 | packet[2] & 0x79, packet[3] & 0x10 | code]
+}
+
+/// Reads octets in order; every step says whether there were enough.
 struct Cursor<'a> {
     packet: &'a [u8],
     at: usize,
@@ -151,15 +135,19 @@ impl<'a> Cursor<'a> {
         self.take(2).map(|o| u16::from_be_bytes([o[0], o[1]]))
     }
 
-    /// Skips a name; `pointers` says whether it may end in a compression pointer. Returns its length in octets as written.
-    fn name(&mut self, pointers: bool) -> Option<usize> {
+    /// Skips a name, which may end in a compression pointer to the octets in `targets` (RFC 1035, section 4.1.4). Returns its length
+    /// in octets as written.
+    fn name(&mut self, targets: &Range<usize>) -> Option<usize> {
         let start = self.at;
         loop {
             match self.u8()? {
                 0 => break,
                 len @ 1..=63 => drop(self.take(usize::from(len))?),
-                192..=255 if pointers => {
-                    self.u8()?;
+                high @ 192..=255 => {
+                    let to = usize::from(high & 0x3f) << 8 | usize::from(self.u8()?);
+                    if !targets.contains(&to) {
+                        return None;
+                    }
                     break;
                 }
                 _ => return None,
@@ -174,133 +162,109 @@ impl<'a> Cursor<'a> {
 ///
 /// # Errors
 /// When it is not a request that can be answered; the error says how to react.
-pub(crate) fn scan(packet: &[u8]) -> Result<Scan, Reject> {
+pub fn scan(packet: &[u8]) -> Result<Scan, Reject> {
     if packet.len() < HEADER || packet[2] & 0x80 != 0 {
         return Err(Reject::Drop);
     }
     let count = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
-    let (questions, answers, authorities, additionals) = (count(4), count(6), count(8), count(10));
+    let counts = [count(4), count(6), count(8), count(10)];
     let mut cursor = Cursor { packet, at: HEADER };
-    let question = (questions == 1).then(|| {
-        cursor.name(false)?;
-        cursor.take(4)?;
-        Some(HEADER..cursor.at)
-    });
-    let question = question.flatten();
-    let error = |code, edns| Reject::Error {
-        code,
-        question: question.clone(),
-        edns,
-    };
-    if packet[2] >> 3 & 0x0f != 0 {
-        return Err(error(ResponseCode::NotImp, false));
-    }
-    let Some(place) = question.clone() else {
-        return Err(error(ResponseCode::FormErr, false));
-    };
-    let mut scan = Scan {
-        edns: None,
-        question: place,
-        subnet_code: None,
-    };
-    let before = u32::from(answers) + u32::from(authorities);
-    for index in 0..before + u32::from(additionals) {
-        match record(&mut cursor, index >= before, &mut scan) {
-            Ok(()) => {}
-            Err(saw_opt) => {
-                return Err(error(ResponseCode::FormErr, saw_opt || scan.edns.is_some()));
-            }
-        }
-    }
-    match &scan.edns {
+    let question = questions(&mut cursor, counts[0]);
+    let mut seen = Seen::default();
+    let whole = question.is_some() && records(&mut cursor, counts, &mut seen).is_some();
+    let cookie = seen.edns.as_ref().is_some_and(|e| e.cookie.is_some());
+    let code = if packet[2] >> 3 & 0x0f != 0 {
+        ResponseCode::NotImp
+    } else if !whole || counts[0] > 1 {
+        ResponseCode::FormErr
+    } else if seen.edns.as_ref().is_some_and(|e| e.version != 0) {
         // RFC 6891, section 6.1.3.
-        Some(edns) if edns.version != 0 => Err(error(ResponseCode::BADVERS, true)),
-        _ => Ok(scan),
-    }
+        ResponseCode::BADVERS
+    } else if counts[0] == 0 && !cookie {
+        ResponseCode::FormErr
+    } else {
+        return Ok(Scan {
+            edns: seen.edns,
+            question: question.unwrap_or(HEADER..HEADER),
+            tsig: seen.tsig,
+        });
+    };
+    Err(Reject::Error(Failure {
+        code,
+        count: question.as_ref().map_or(0, |_| counts[0]),
+        questions: question.unwrap_or(HEADER..HEADER),
+        edns: seen.opt,
+        padded: seen.edns.is_some_and(|edns| edns.padded),
+    }))
 }
 
-/// Walks over one record and reads it if it is the OPT record. The error says whether an OPT record was seen.
-fn record(cursor: &mut Cursor<'_>, additional: bool, scan: &mut Scan) -> Result<(), bool> {
-    let owner = cursor.name(true).ok_or(false)?;
-    let kind = cursor.u16().ok_or(false)?;
-    let class = cursor.u16().ok_or(false)?;
-    let ttl = cursor.take(4).ok_or(false)?;
-    let len = usize::from(cursor.u16().ok_or(false)?);
-    let start = cursor.at;
-    let data = cursor.take(len).ok_or(kind == TYPE_OPT)?;
-    if kind != TYPE_OPT {
-        return Ok(());
+/// Walks over the question section. The first name has nothing to point to; later ones may point to those before.
+fn questions(cursor: &mut Cursor<'_>, count: u16) -> Option<Range<usize>> {
+    for _ in 0..count {
+        let targets = HEADER..cursor.at;
+        cursor.name(&targets)?;
+        cursor.take(4)?;
     }
-    if !additional || owner != 1 || scan.edns.is_some() {
-        return Err(true);
+    Some(HEADER..cursor.at)
+}
+
+/// What the records of a request told.
+#[derive(Default)]
+struct Seen {
+    edns: Option<Edns>,
+    /// Whether there was an OPT record, valid or not.
+    opt: bool,
+    /// Where a signature begins.
+    tsig: Option<usize>,
+}
+
+/// Walks over the other sections. Each record takes eleven octets at least, so the counts cannot make this longer than the packet.
+fn records(cursor: &mut Cursor<'_>, counts: [u16; 4], seen: &mut Seen) -> Option<()> {
+    let before = u32::from(counts[1]) + u32::from(counts[2]);
+    for index in 0..before + u32::from(counts[3]) {
+        // RFC 8945, section 5.1: behind a signature nothing may follow.
+        if seen.tsig.is_some() {
+            return None;
+        }
+        record(cursor, index >= before, seen)?;
+    }
+    (seen.tsig.is_none() || cursor.at == cursor.packet.len()).then_some(())
+}
+
+/// Walks over one record and reads it if it is the OPT record.
+fn record(cursor: &mut Cursor<'_>, additional: bool, seen: &mut Seen) -> Option<()> {
+    let begin = cursor.at;
+    let owner = cursor.name(&(HEADER..begin))?;
+    let kind = cursor.u16()?;
+    seen.opt |= kind == TYPE_OPT && additional;
+    let class = cursor.u16()?;
+    let ttl = cursor.take(4)?;
+    let len = usize::from(cursor.u16()?);
+    let start = cursor.at;
+    let data = cursor.take(len)?;
+    if kind == TYPE_TSIG {
+        seen.tsig = Some(begin);
+        return (additional && class == CLASS_ANY).then_some(());
+    }
+    if kind != TYPE_OPT {
+        return Some(());
+    }
+    if !additional || owner != 1 || seen.edns.is_some() {
+        return None;
     }
     let mut edns = Edns {
         payload: class,
         version: ttl[1],
         dnssec_ok: ttl[2] & 0x80 != 0,
-        subnet: None,
+        compact_ok: ttl[2] & 0x40 != 0,
+        ..Edns::default()
     };
     // RFC 6891, section 6.1.3: what follows the version in an unknown version is not ours to judge.
     if edns.version == 0 {
-        options(data, start, &mut edns, scan).ok_or(true)?;
+        edns.read(data, start)?;
     }
-    scan.edns = Some(edns);
-    Ok(())
-}
-
-fn options(data: &[u8], start: usize, edns: &mut Edns, scan: &mut Scan) -> Option<()> {
-    let mut cursor = Cursor {
-        packet: data,
-        at: 0,
-    };
-    while cursor.at < data.len() {
-        let at = cursor.at;
-        let code = cursor.u16()?;
-        let len = usize::from(cursor.u16()?);
-        let value = cursor.take(len)?;
-        if code == CLIENT_SUBNET {
-            if edns.subnet.is_some() {
-                return None;
-            }
-            edns.subnet = Some(Subnet::parse(value)?);
-            scan.subnet_code = Some(start + at);
-        }
-    }
+    seen.edns = Some(edns);
     Some(())
-}
-
-/// An error answer made of the request's own octets: its id, its question, and an OPT record if it had one.
-pub(crate) fn error_reply(
-    packet: &[u8],
-    code: ResponseCode,
-    question: Option<Range<usize>>,
-    edns: bool,
-    udp_size: u16,
-) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64);
-    let (high, low) = (code.high(), code.low());
-    out.extend_from_slice(&packet[..2]);
-    // QR set; opcode and RD as asked (RFC 1035, section 4.1.1); AA, TC, RA, Z and AD clear; CD as asked (RFC 4035, section 3.1.6).
-    out.extend_from_slice(&[0x80 | packet[2] & 0x79, packet[3] & 0x10 | low]);
-    let question = question
-        .and_then(|range| packet.get(range))
-        .unwrap_or_default();
-    out.extend_from_slice(&[
-        0,
-        u8::from(!question.is_empty()),
-        0,
-        0,
-        0,
-        0,
-        0,
-        u8::from(edns),
-    ]);
-    out.extend_from_slice(question);
-    if edns {
-        let [s0, s1] = udp_size.to_be_bytes();
-        out.extend_from_slice(&[0, 0, 41, s0, s1, high, 0, 0, 0, 0, 0]);
-    }
-    out
 }
 
 #[cfg(test)]

@@ -1,16 +1,19 @@
 //! Health checks of the gateways, made by the DNS server itself, so that they go on with the controller away.
 //!
 //! A check passes when a TCP connection to the gateway opens and its admin listener answers `GET /healthz` with a 2xx status, both
-//! within the time-out. One task for each gateway; the [`machine`] decides, [`Published`] carries the result into the answers.
+//! within the time-out. One task for each gateway; the [`machine`] decides, [`pace`] says when, [`Published`] carries the result into
+//! the answers. With its health a gateway tells its load ([`shed`]).
 
 pub mod machine;
+pub mod pace;
+pub mod shed;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fdn_core::ClusterId;
+use fdn_service::admin::LOAD_HEADER;
 use rand::RngExt;
 use reqwest::Client;
 use tokio::net::TcpStream;
@@ -20,7 +23,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tracing::{info, warn};
 
-use self::machine::{Change, Health, Thresholds};
+use self::machine::{Change, Health};
+use self::pace::Pace;
 use crate::metrics::Metrics;
 use crate::policy::fleet::Network;
 use crate::published::Published;
@@ -28,12 +32,8 @@ use crate::published::Published;
 /// How checks are made.
 #[derive(Clone, Copy, Debug)]
 pub struct Checks {
-    /// From the beginning of one check to the beginning of the next, give or take a tenth.
-    pub interval: Duration,
-    /// How long a check may take.
-    pub timeout: Duration,
-    /// How many results in a row change a gateway's state.
-    pub thresholds: Thresholds,
+    /// How often, for how long, and what their results mean.
+    pub pace: Pace,
     /// Checks under way at once.
     pub concurrency: usize,
 }
@@ -123,42 +123,51 @@ async fn watch(prober: Arc<Prober>, target: Target) {
             let Ok(_permit) = prober.room.acquire().await else {
                 return;
             };
-            prober.check(&target).await.err()
+            match prober.check(&target).await {
+                Ok(load) => {
+                    prober.published.set_load(target.gateway, load);
+                    None
+                }
+                Err(reason) => Some(reason),
+            }
         };
-        let change;
-        (state, change) = state.apply(failure.is_none(), prober.checks.thresholds);
+        let spread = rand::rng().random_range(0.0..1.0);
+        let (next, change, pause) = prober.checks.pace.after(state, failure.is_none(), spread);
+        state = next;
         prober.tell(&target, change, failure.as_deref());
-        let jitter = rand::rng().random_range(0.9..1.1);
-        sleep_until(started + prober.checks.interval.mul_f64(jitter)).await;
+        sleep_until(started + pause).await;
     }
 }
 
 impl Prober {
-    /// One check; the error says what was wrong.
-    async fn check(&self, target: &Target) -> Result<(), String> {
+    /// One check, with the load that the gateway told; the error says what was wrong.
+    async fn check(&self, target: &Target) -> Result<Option<f64>, String> {
         let both =
             async { tokio::try_join!(connects(target.gateway), self.says_healthy(target.health)) };
-        match timeout(self.checks.timeout, both).await {
-            Ok(result) => result.map(drop),
+        match timeout(self.checks.pace.timeout, both).await {
+            Ok(result) => result.map(|((), load)| load),
             Err(_) => Err(format!(
                 "no answer within {} ms",
-                self.checks.timeout.as_millis()
+                self.checks.pace.timeout.as_millis()
             )),
         }
     }
 
-    async fn says_healthy(&self, health: Option<SocketAddr>) -> Result<(), String> {
-        let Some(address) = health else { return Ok(()) };
+    async fn says_healthy(&self, health: Option<SocketAddr>) -> Result<Option<f64>, String> {
+        let Some(address) = health else {
+            return Ok(None);
+        };
         let answer = self
             .client
             .get(format!("http://{address}/healthz"))
             .send()
             .await;
-        let status = answer
-            .map_err(|cause| format!("health at {address}: {cause}"))?
-            .status();
+        let answer = answer.map_err(|cause| format!("health at {address}: {cause}"))?;
+        let status = answer.status();
         if status.is_success() {
-            Ok(())
+            let load = answer.headers().get(LOAD_HEADER);
+            let load = load.and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
+            Ok(load.filter(|load| load.is_finite() && *load >= 0.0))
         } else {
             Err(format!("health at {address}: status {status}"))
         }

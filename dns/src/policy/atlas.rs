@@ -7,11 +7,13 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::net::IpAddr;
 
 use fdn_core::latency::{ClientView, LatencyMap};
 use fdn_core::message::ClusterSpec;
-use fdn_core::{ClientPrefix, ClusterId, GeoPoint, Millis, PrefixMap};
+use fdn_core::{ClientPrefix, ClusterId, GeoPoint, Millis};
+
+use super::ranges::{Span, Table, bits};
 
 /// A source of client locations outside the network's own list. It answers from memory.
 pub trait Locate: Send + Sync {
@@ -20,22 +22,17 @@ pub trait Locate: Send + Sync {
 }
 
 /// Indexes of clusters, nearest first.
-type Order = Arc<[usize]>;
-
-#[derive(Clone, Debug)]
-struct Known {
-    order: Order,
-    /// Whether the network's own list says where the client is; then no database is asked.
-    located: bool,
-}
+type Order = Box<[usize]>;
 
 /// Where the clusters stand from a client's point of view.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Nearest<'a> {
     /// Indexes of clusters, nearest first.
     pub order: Cow<'a, [usize]>,
-    /// The order is the same for every client that shares this many leading bits.
-    pub scope: u8,
+    /// The order is the same for all these addresses.
+    pub span: Span,
+    /// Whether it was computed for this client, from a source outside the network's own lists.
+    pub looked_up: bool,
 }
 
 /// Orders by client prefix.
@@ -43,7 +40,11 @@ pub struct Nearest<'a> {
 pub struct Atlas {
     map: LatencyMap,
     index: BTreeMap<ClusterId, usize>,
-    known: PrefixMap<Known>,
+    /// Numbers of orders. Those of clients whose place is listed are odd: no database is asked about them.
+    known: Table<u32>,
+    /// The different orders. Many prefixes share few of them.
+    orders: Vec<Order>,
+    /// The order for those about whom nothing is known.
     unknown: Order,
 }
 
@@ -66,70 +67,83 @@ impl Atlas {
             .enumerate()
             .map(|(i, spec)| (spec.cluster.clone(), i))
             .collect();
-        let located: PrefixMap<()> = locations.iter().map(|(prefix, _)| (*prefix, ())).collect();
+        let located: Table<u32> = locations.iter().map(|(prefix, _)| (*prefix, 0)).collect();
         let named: BTreeSet<ClientPrefix> = locations
             .iter()
             .map(|(prefix, _)| *prefix)
             .chain(measured.iter().map(|(prefix, ..)| *prefix))
             .collect();
-        // Many prefixes share few orders.
-        let mut orders: BTreeSet<Order> = BTreeSet::new();
-        let mut intern = |order: Vec<usize>| match orders.get(order.as_slice()) {
-            Some(same) => Arc::clone(same),
-            None => {
-                let order: Order = order.into();
-                orders.insert(Arc::clone(&order));
-                order
-            }
-        };
-        let known = named
-            .into_iter()
-            .map(|prefix| {
-                let order = intern(ranked(&index, &map.view(prefix, None)));
-                (
-                    prefix,
-                    Known {
-                        order,
-                        located: located.lookup(prefix).value.is_some(),
-                    },
-                )
-            })
-            .collect();
-        // With nothing known about a client all clusters are equally far, and ties go by name: the order of `clusters`.
-        let unknown = intern((0..clusters.len()).collect());
+        let mut numbers: BTreeMap<Order, u32> = BTreeMap::new();
+        let mut known = Vec::with_capacity(named.len());
+        for prefix in named {
+            let order = ranked(&index, &map.view(prefix, None)).into_boxed_slice();
+            let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+            let number = *numbers.entry(order).or_insert(next);
+            let listed = u32::from(located.covering(prefix).is_some());
+            // Half of the numbers are enough for all orders that fit in memory.
+            known.push((prefix, number.saturating_mul(2).saturating_add(listed)));
+        }
+        let mut orders: Vec<(Order, u32)> = numbers.into_iter().collect();
+        orders.sort_by_key(|(_, number)| *number);
         Self {
             map,
             index,
-            known,
-            unknown,
+            known: known.into_iter().collect(),
+            orders: orders.into_iter().map(|(order, _)| order).collect(),
+            // With nothing known about a client all clusters are equally far, and ties go by name: the order of `clusters`.
+            unknown: (0..clusters.len()).collect(),
         }
     }
 
-    /// The clusters from near to far for `client`.
+    /// The clusters from near to far for one address, as bits with the first at the top.
     #[must_use]
-    pub fn nearest(&self, client: ClientPrefix, locate: Option<&dyn Locate>) -> Nearest<'_> {
-        let found = self.known.lookup(client);
-        let order: &Order = found.value.map_or(&self.unknown, |known| &known.order);
-        let fixed = Nearest {
-            order: Cow::Borrowed(order),
-            scope: found.scope,
+    pub fn at(&self, addr: u128, is_v4: bool, locate: Option<&dyn Locate>) -> Nearest<'_> {
+        let (number, span) = self.known.piece(addr, is_v4);
+        let client = || ClientPrefix::host(address(addr, is_v4));
+        self.nearest(number, span, addr, locate, client)
+    }
+
+    /// The clusters from near to far for a client known to a prefix, by what is known of the whole prefix.
+    #[must_use]
+    pub fn around(&self, client: ClientPrefix, locate: Option<&dyn Locate>) -> Nearest<'_> {
+        let number = self.known.covering(client).map(|(number, _)| number);
+        let addr = bits(client.addr()).0;
+        self.nearest(number, Span::ALL, addr, locate, || client)
+    }
+
+    fn nearest(
+        &self,
+        number: Option<u32>,
+        span: Span,
+        addr: u128,
+        locate: Option<&dyn Locate>,
+        client: impl FnOnce() -> ClientPrefix,
+    ) -> Nearest<'_> {
+        let order = number
+            .and_then(|number| self.orders.get(usize::try_from(number / 2).ok()?))
+            .unwrap_or(&self.unknown);
+        let order = Cow::Borrowed(&**order);
+        let source = locate.filter(|_| number.is_none_or(|number| number.is_multiple_of(2)));
+        let Some(source) = source else {
+            return Nearest {
+                order,
+                span,
+                looked_up: false,
+            };
         };
-        if found.value.is_some_and(|known| known.located) {
-            return fixed;
-        }
-        let Some((point, len)) = locate.map(|source| source.locate(client)) else {
-            return fixed;
+        let client = client();
+        let (point, len) = source.locate(client);
+        let order = match point {
+            None => order,
+            Some(point) => Cow::Owned(ranked(
+                &self.index,
+                &self.map.view(client, Some((point, len))),
+            )),
         };
-        let scope = found.scope.max(len);
-        match point {
-            None => Nearest { scope, ..fixed },
-            Some(point) => {
-                let view = self.map.view(client, Some((point, len)));
-                Nearest {
-                    order: Cow::Owned(ranked(&self.index, &view)),
-                    scope: scope.max(view.scope),
-                }
-            }
+        Nearest {
+            order,
+            span: span.and(Span::block(addr, len)),
+            looked_up: true,
         }
     }
 
@@ -144,6 +158,16 @@ impl Atlas {
     }
 }
 
+/// The address with these bits.
+fn address(addr: u128, is_v4: bool) -> IpAddr {
+    if is_v4 {
+        let [a, b, c, d, ..] = addr.to_be_bytes();
+        IpAddr::from([a, b, c, d])
+    } else {
+        IpAddr::from(addr.to_be_bytes())
+    }
+}
+
 fn ranked(index: &BTreeMap<ClusterId, usize>, view: &ClientView) -> Vec<usize> {
     view.nearest_first()
         .iter()
@@ -153,7 +177,7 @@ fn ranked(index: &BTreeMap<ClusterId, usize>, view: &ClientView) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
+    use std::net::Ipv4Addr;
 
     use proptest::prelude::*;
 
@@ -201,10 +225,15 @@ mod tests {
                 measured.into_iter().map(|(p, i, ms)| (p, specs[i].cluster.clone(), Millis::new(ms))).collect();
             let atlas = Atlas::new(&specs, &locations, &measured);
             let view = atlas.view(client, None);
-            let found = atlas.nearest(client, None);
-            let names: Vec<_> = found.order.iter().map(|i| specs[*i].cluster.clone()).collect();
-            prop_assert_eq!(names, view.nearest_first());
-            prop_assert_eq!(found.scope, view.scope);
+            let names = |found: &Nearest<'_>| found.order.iter().map(|i| specs[*i].cluster.clone()).collect::<Vec<_>>();
+            prop_assert_eq!(names(&atlas.around(client, None)), view.nearest_first());
+            // For a whole address the run of addresses with the same order is at least as long as the map's scope says.
+            let host = ClientPrefix::host(client.addr());
+            let addr = bits(host.addr()).0;
+            let found = atlas.at(addr, true, None);
+            let view = atlas.view(host, None);
+            prop_assert_eq!(names(&found), view.nearest_first());
+            prop_assert!(found.span.scope(addr) <= view.scope);
         }
     }
 
@@ -227,8 +256,13 @@ mod tests {
         );
         let mumbai = Fixed(GeoPoint::new(19.0, 72.8).ok(), 20);
         let first = |client: &str, source: &Fixed| {
-            let found = atlas.nearest(client.parse().expect("client"), Some(source));
-            (specs[found.order[0]].cluster.to_string(), found.scope)
+            let client: ClientPrefix = client.parse().expect("client");
+            let addr = bits(client.addr()).0;
+            let found = atlas.at(addr, true, Some(source));
+            (
+                specs[found.order[0]].cluster.to_string(),
+                found.span.scope(addr),
+            )
         };
         assert_eq!(first("192.0.2.9", &mumbai), ("eu-west".to_owned(), 24));
         assert_eq!(first("10.0.0.9", &mumbai), ("ap-south".to_owned(), 20));

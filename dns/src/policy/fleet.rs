@@ -3,7 +3,7 @@
 //! A [`Network`] is built when the controller changes it; a [`Fleet`] is a network seen through the health of this moment, and is
 //! the only thing that a change of health rebuilds. Bindings name clusters, never addresses, so they are not touched.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -34,7 +34,9 @@ impl Family {
 #[derive(Debug, Default)]
 pub struct Network {
     clusters: Vec<ClusterSpec>,
-    by_id: BTreeMap<ClusterId, usize>,
+    by_id: HashMap<ClusterId, usize>,
+    /// A number of each cluster that is the same on every server, so that all hand over the same clients.
+    salts: Vec<u64>,
     /// How far the clusters are from whom.
     pub atlas: Atlas,
 }
@@ -54,10 +56,15 @@ impl Network {
             .enumerate()
             .map(|(index, spec)| (spec.cluster.clone(), index))
             .collect();
+        let salts = clusters
+            .iter()
+            .map(|spec| salt(spec.cluster.as_str()))
+            .collect();
         let atlas = Atlas::new(&clusters, &desired.locations, &desired.measured);
         Self {
             clusters,
             by_id,
+            salts,
             atlas,
         }
     }
@@ -79,14 +86,66 @@ impl Network {
     }
 }
 
+/// FNV-1a (Fowler, Noll, Vo): good enough to tell clusters apart, and the same in every build.
+fn salt(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
+        (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// The finalizer of splitmix64 (Steele, Lea, Flood 2014): every bit of the input reaches every bit of the output.
+const fn mixed(mut bits: u64) -> u64 {
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ bits >> 31
+}
+
+/// A part of a cluster's clients, in 65536ths.
+pub type Share = u16;
+
 /// One cluster's addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     all: [Vec<IpAddr>; 2],
     live: [Vec<IpAddr>; 2],
+    records: [Vec<u8>; 2],
+}
+
+/// The records of addresses as they stand in an answer, with a time to live of 0 (RFC 1035, section 4.1.3). The owner is the name in
+/// the question, 12 octets from the message's beginning.
+fn records(addresses: &[IpAddr]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for addr in addresses {
+        let (kind, octets): (u8, &[u8]) = match addr {
+            IpAddr::V4(v4) => (1, &v4.octets()),
+            IpAddr::V6(v6) => (28, &v6.octets()),
+        };
+        let length = u8::try_from(octets.len()).unwrap_or(0);
+        out.extend_from_slice(&[0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 0, 0, length]);
+        out.extend_from_slice(octets);
+    }
+    out
 }
 
 impl Addresses {
+    /// Where the time to live stands in a record.
+    pub const TTL_AT: usize = 6;
+
+    /// Octets of a record.
+    #[must_use]
+    pub const fn record_size(family: Family) -> usize {
+        match family {
+            Family::V4 => 12 + 4,
+            Family::V6 => 12 + 16,
+        }
+    }
+
+    /// The records of the gateways that pass their checks, one after the other, with a time to live of 0.
+    #[must_use]
+    pub fn records(&self, family: Family) -> &[u8] {
+        &self.records[family as usize]
+    }
+
     /// Addresses of the gateways that pass their checks.
     #[must_use]
     pub fn live(&self, family: Family) -> &[IpAddr] {
@@ -105,6 +164,8 @@ impl Addresses {
 pub struct Fleet {
     network: Arc<Network>,
     clusters: Vec<Addresses>,
+    /// What each cluster gives away of its clients.
+    shed: Vec<Share>,
     live: [bool; 2],
     any: [bool; 2],
 }
@@ -130,19 +191,53 @@ impl Fleet {
         let clusters: Vec<Addresses> = network
             .clusters
             .iter()
-            .map(|spec| Addresses {
-                all: families.map(|family| addresses(spec, family, false)),
-                live: families.map(|family| addresses(spec, family, true)),
+            .map(|spec| {
+                let live = families.map(|family| addresses(spec, family, true));
+                Addresses {
+                    all: families.map(|family| addresses(spec, family, false)),
+                    records: live.each_ref().map(|live| records(live)),
+                    live,
+                }
             })
             .collect();
         let live = families.map(|family| clusters.iter().any(|c| !c.live(family).is_empty()));
         let any = families.map(|family| clusters.iter().any(|c| !c.all(family).is_empty()));
+        let shed = vec![0; clusters.len()];
         Self {
             network,
             clusters,
+            shed,
             live,
             any,
         }
+    }
+
+    /// The same with clusters that give away a part of their clients.
+    #[must_use]
+    pub fn shedding(mut self, shares: &BTreeMap<ClusterId, Share>) -> Self {
+        for (share, spec) in self.shed.iter_mut().zip(&self.network.clusters) {
+            *share = shares.get(&spec.cluster).copied().unwrap_or(0);
+        }
+        self
+    }
+
+    /// Whether the cluster at `index` has more load than it can carry, and gives away clients.
+    #[must_use]
+    pub fn sheds(&self, index: usize) -> bool {
+        self.shed.get(index).is_some_and(|share| *share > 0)
+    }
+
+    /// Whether the clients of a block, given by its first address as bits, are among those that the cluster at `index` gives away.
+    ///
+    /// A larger share gives away the same blocks and some more, so that no client is sent to and fro while the share grows or shrinks.
+    #[must_use]
+    pub fn gives_away(&self, index: usize, block: u128) -> bool {
+        let Some((share, salt)) = self.shed.get(index).zip(self.network.salts.get(index)) else {
+            return false;
+        };
+        // Blocks differ in the upper half of the bits only.
+        let upper = u64::try_from(block >> 64).unwrap_or(0);
+        mixed(upper ^ salt) >> 48 < u64::from(*share)
     }
 
     /// The network.

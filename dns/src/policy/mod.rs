@@ -4,18 +4,22 @@
 //! returns a [`Verdict`]. Nothing here does I/O, waits, locks, logs or counts; the handler turns a verdict into a message.
 //!
 //! Wire rules decided here: REFUSED outside the zone; NXDOMAIN only for names that neither exist nor have names below them (RFC
-//! 8020), NODATA otherwise; queries of class other than IN refused; QTYPE=ANY answered with one synthesised HINFO record (RFC
+//! 8020), NODATA otherwise; wildcards below their closest encloser only (RFC 4592); queries of class other than IN refused; QTYPE=ANY answered with one synthesised HINFO record (RFC
 //! 8482, section 4.2); zone transfers refused (RFC 5936, section 3).
 
 pub mod atlas;
+pub mod bindings;
 pub mod fleet;
+pub mod ranges;
+pub mod records;
 pub mod steer;
+mod wires;
 pub mod zone;
 
 use std::net::IpAddr;
 
 use fdn_core::ClientPrefix;
-use hickory_proto::rr::{DNSClass, LowerName, Record, RecordType};
+use hickory_proto::rr::{DNSClass, LowerName, RData, Record, RecordType};
 use serde::{Deserialize, Serialize};
 
 use self::atlas::Locate;
@@ -63,6 +67,15 @@ pub struct Verdict<'a> {
 pub enum Body<'a> {
     /// Records kept with the zone, and records that help with them.
     Records(Vec<&'a Record>, Vec<&'a Record>),
+    /// The same, made of a wildcard (RFC 4592).
+    Wildcard(Vec<&'a Record>, Vec<&'a Record>),
+    /// How an app is reached (RFC 9460).
+    Service {
+        /// For how long it may be cached, in seconds.
+        ttl: u32,
+        /// The record's data.
+        data: &'a RData,
+    },
     /// Addresses of gateways.
     Addresses {
         /// For how long they may be cached, in seconds.
@@ -128,11 +141,25 @@ impl Policy {
                 RecordType::ANY => Body::Any(set.ttl()),
                 kind => set.body(kind),
             }),
+            // RFC 4592, section 2.2.1: a wildcard without the type is NODATA too.
+            Entry::Wildcard(set) => Verdict::plain(match question.kind {
+                RecordType::ANY => Body::Any(set.ttl()),
+                kind => match set.body(kind) {
+                    Body::Records(records, glue) => Body::Wildcard(records, glue),
+                    other => other,
+                },
+            }),
             Entry::App(table) => match question.kind {
                 RecordType::A => self.app(table, Family::V4, client, turn, fleet, locate),
                 RecordType::AAAA => self.app(table, Family::V6, client, turn, fleet, locate),
                 RecordType::ANY => Verdict::plain(Body::Any(table.ttl)),
-                _ => Verdict::plain(Body::NoData),
+                kind => Verdict::plain(match names.app_service(kind) {
+                    Some(data) => Body::Service {
+                        ttl: table.ttl,
+                        data,
+                    },
+                    None => Body::NoData,
+                }),
             },
         }
     }
@@ -171,6 +198,29 @@ impl Policy {
             body,
             scope: steered.scope,
             steered: Some(steered),
+        }
+    }
+}
+
+/// The types of the records that somebody may be answered with at a name, or `None` if it does not exist. Whom an app's addresses depend on
+/// makes no difference: a proof of what is there is the same for everybody.
+#[must_use]
+pub fn types_at(name: &LowerName, names: &Names, fleet: &Fleet) -> Option<Vec<RecordType>> {
+    match names.find(name) {
+        Entry::Outside | Entry::Nothing | Entry::Unknown => None,
+        Entry::Empty => Some(Vec::new()),
+        Entry::Fixed(set) | Entry::Wildcard(set) => Some(set.types()),
+        Entry::App(_) => {
+            let families = [(Family::V4, RecordType::A), (Family::V6, RecordType::AAAA)];
+            let mut types: Vec<RecordType> = families
+                .into_iter()
+                .filter(|(family, _)| fleet.has_address(*family))
+                .map(|(_, kind)| kind)
+                .collect();
+            if names.app_service(RecordType::HTTPS).is_some() {
+                types.push(RecordType::HTTPS);
+            }
+            Some(types)
         }
     }
 }

@@ -1,4 +1,5 @@
 mod properties;
+mod texts;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -77,11 +78,7 @@ fn table(app: &str, host: &str, bindings: &[(&str, &str)]) -> Arc<AppTable> {
         ttl_s: 20,
         bindings,
     };
-    Arc::new(AppTable::new(
-        app.parse().expect("app"),
-        Revision(2),
-        &state,
-    ))
+    Arc::new(AppTable::of(app.parse().expect("app"), Revision(2), &state))
 }
 
 fn zone() -> ZoneData {
@@ -97,7 +94,10 @@ fn zone() -> ZoneData {
         contact: "hostmaster.fn.test".parse().expect("name"),
         ttl: 3600,
         negative_ttl: 30,
+        serial: 0,
         timers: [1, 2, 3],
+        records: vec![],
+        app_service: None,
     }
 }
 
@@ -270,9 +270,10 @@ fn the_binding_decides_and_without_one_the_nearest() {
     );
     let near = hello("203.0.113.0/24");
     assert_eq!(addresses(&near), ["127.0.0.1", "127.0.0.2"]);
+    // Clients about whom nothing is known are sent there too: the next ones who are not stand five bits away, at 198.51.100.0.
     assert_eq!(
         (near.scope, near.steered.expect("steered").reason),
-        (24, Reason::Nearest)
+        (5, Reason::Nearest)
     );
     // A cluster that the network no longer has is like a dead one.
     assert_eq!(

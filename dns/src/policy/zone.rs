@@ -1,15 +1,19 @@
-//! The names of the zone: its apex, the name servers, the apps, and the names that exist only because others lie below them.
+//! The names of the zone: its apex, the name servers, the operator's own records, the apps, and the names that exist only because
+//! others lie below them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use fdn_core::message::AppBindings;
-use fdn_core::{AppName, ClusterId, HostName, ParseError, PrefixMap, Revision};
+use fdn_core::message::TxtRecords;
+use fdn_core::{AppName, HostName, ParseError, RecordName, Revision, txt};
 use hickory_proto::rr::rdata::{A, AAAA, NS, SOA};
 use hickory_proto::rr::{LowerName, Name, RData, Record, RecordType};
 
 use super::Body;
+use super::bindings::Bindings;
+use super::records::{NamedRecords, Service, text};
+use super::wires::Wires;
 
 /// What one app's name is answered from.
 #[derive(Debug)]
@@ -23,7 +27,7 @@ pub struct AppTable {
     /// The version of the desired state that this is.
     pub revision: Revision,
     /// Which cluster clients of a prefix are sent to.
-    pub bindings: PrefixMap<Arc<ClusterId>>,
+    pub bindings: Arc<Bindings>,
 }
 
 impl PartialEq for AppTable {
@@ -35,29 +39,40 @@ impl PartialEq for AppTable {
 impl Eq for AppTable {}
 
 impl AppTable {
-    /// Builds the table of an app's bindings.
+    /// The table of an app. `ttl` is in seconds.
     #[must_use]
-    pub fn new(app: AppName, revision: Revision, state: &AppBindings) -> Self {
-        let mut clusters: HashMap<&ClusterId, Arc<ClusterId>> = HashMap::new();
-        let bindings = state
-            .bindings
-            .iter()
-            .map(|(prefix, id)| {
-                (
-                    *prefix,
-                    Arc::clone(clusters.entry(id).or_insert_with(|| Arc::new(id.clone()))),
-                )
-            })
-            .collect();
-        // RFC 2181, section 8: a time to live is at most 2^31 - 1.
-        let ttl = state.ttl_s.min(i32::MAX.unsigned_abs());
+    pub fn new(
+        app: Arc<AppName>,
+        revision: Revision,
+        host: &HostName,
+        ttl: u32,
+        bindings: Arc<Bindings>,
+    ) -> Self {
         Self {
-            app: Arc::new(app),
-            name: LowerName::new(&name_of(&state.host)),
-            ttl,
+            app,
+            name: LowerName::new(&name_of(host)),
+            // RFC 2181, section 8: a time to live is at most 2^31 - 1.
+            ttl: ttl.min(i32::MAX.unsigned_abs()),
             revision,
             bindings,
         }
+    }
+
+    /// The table that a message describes.
+    #[cfg(test)]
+    pub(crate) fn of(
+        app: AppName,
+        revision: Revision,
+        state: &fdn_core::message::AppBindings,
+    ) -> Self {
+        let bindings = Bindings::new(state.bindings.iter().cloned()).expect("few clusters");
+        Self::new(
+            Arc::new(app),
+            revision,
+            &state.host,
+            state.ttl_s,
+            Arc::new(bindings),
+        )
     }
 }
 
@@ -70,8 +85,23 @@ pub fn name_of(host: &HostName) -> Name {
     name
 }
 
+/// Text records that were set through the API, as records of the zone. Of more values than a name may have the first count.
+#[must_use]
+pub fn texts_of(name: &RecordName, state: &TxtRecords) -> NamedRecords {
+    let mut owner = Name::from_labels(name.as_str().split('.').map(str::as_bytes))
+        .expect("the name of a record is labels of 1 to 63 octets, 253 in all");
+    owner.set_fqdn(true);
+    let values = state.values.iter().take(txt::VALUES_MAX);
+    NamedRecords {
+        name: owner,
+        // RFC 2181, section 8: a time to live is at most 2^31 - 1.
+        ttl: state.ttl_s.min(i32::MAX.unsigned_abs()),
+        data: values.map(|value| text(value)).collect(),
+    }
+}
+
 /// The records of one name that do not depend on who asks.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct FixedSet {
     records: Vec<Record>,
     /// Addresses of the name servers, sent along with NS records.
@@ -98,6 +128,29 @@ impl FixedSet {
         Body::Records(records, glue)
     }
 
+    /// Adds text records to those that are there: a value stands once in a set (RFC 2181, section 5), and the set has one time to live, the
+    /// one that it has already (section 5.2).
+    fn add_texts(&mut self, named: &NamedRecords) {
+        let is_text = |record: &&Record| record.record_type() == RecordType::TXT;
+        let ttl = self.records.iter().find(is_text);
+        let ttl = ttl.map_or(named.ttl, |record| record.ttl);
+        for data in &named.data {
+            if !self.records.iter().any(|record| record.data == *data) {
+                let record = Record::from_rdata(named.name.clone(), ttl, data.clone());
+                self.records.push(record);
+            }
+        }
+    }
+
+    /// The types of its records, each once.
+    #[must_use]
+    pub fn types(&self) -> Vec<RecordType> {
+        let mut types: Vec<RecordType> = self.records.iter().map(Record::record_type).collect();
+        types.sort();
+        types.dedup();
+        types
+    }
+
     /// The time to live of its records.
     #[must_use]
     pub fn ttl(&self) -> u32 {
@@ -118,8 +171,14 @@ pub struct ZoneData {
     pub ttl: u32,
     /// For how long a negative answer may be cached, in seconds (RFC 2308, section 4).
     pub negative_ttl: u32,
-    /// SOA refresh, retry and expire, in seconds. Nobody transfers the zone; they are there because the record needs them.
+    /// What is added to the serial number.
+    pub serial: u32,
+    /// SOA refresh, retry and expire, in seconds.
     pub timers: [i32; 3],
+    /// The operator's own records, each name once.
+    pub records: Vec<NamedRecords>,
+    /// What HTTPS queries for apps are answered with (RFC 9460); without it they have no such record.
+    pub app_service: Option<Service>,
 }
 
 /// What a name is.
@@ -133,30 +192,42 @@ pub enum Entry<'a> {
     Unknown,
     /// Exists without records, because names below it exist.
     Empty,
-    /// Apex or name server.
+    /// Apex, name server, or a name of the operator's own records.
     Fixed(&'a FixedSet),
+    /// Does not exist, but a wildcard stands for it.
+    Wildcard(&'a FixedSet),
     /// An app.
     App(&'a AppTable),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Kept {
     Empty,
     Fixed(FixedSet),
-    App(Arc<AppTable>),
+    /// An app, by where its table stands.
+    App(usize),
 }
 
 /// Every name of the zone at one moment.
-#[derive(Debug)]
+///
+/// Tables are kept apart from the names, which several versions share: a change of bindings replaces tables, and no name.
+#[derive(Clone, Debug)]
 pub struct Names {
     apex: LowerName,
     labels: usize,
     /// The zone's SOA record with the time to live of negative answers.
     negative: Record,
-    entries: HashMap<LowerName, Kept>,
+    entries: Arc<HashMap<LowerName, Kept>>,
+    tables: Vec<Arc<AppTable>>,
+    /// Where the table of each app stands.
+    slots: Arc<HashMap<Arc<AppName>, usize>>,
+    /// The same by the octets of their names.
+    wires: Arc<Wires>,
     /// Whether the apps are known: without them nothing can be said not to exist.
     complete: bool,
-    apps: usize,
+    /// Whether there is any wildcard: without one nobody looks for it.
+    wildcards: bool,
+    app_service: Option<RData>,
     refused: Vec<(AppName, String)>,
 }
 
@@ -182,6 +253,7 @@ impl Names {
         let [refresh, retry, expire] = zone.timers;
         // RFC 1982: serial numbers are compared modulo 2^32, so the low half of the revision serves.
         let serial = u32::try_from(serial.get() & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        let serial = serial.wrapping_add(zone.serial);
         let soa = SOA::new(
             primary,
             name_of(&zone.contact),
@@ -199,15 +271,23 @@ impl Names {
             apex: LowerName::new(&origin),
             labels: usize::from(origin.num_labels()),
             negative,
-            entries: HashMap::new(),
+            entries: Arc::default(),
+            tables: Vec::new(),
+            slots: Arc::default(),
+            wires: Arc::default(),
             complete,
-            apps: 0,
+            wildcards: false,
+            app_service: zone.app_service.as_ref().map(Service::https),
             refused: Vec::new(),
         };
         names.add_fixed(zone, soa);
+        for named in &zone.records {
+            names.add_records(named);
+        }
         for table in apps {
             names.add_app(table);
         }
+        names.wires = Arc::new(Wires::new(&names.tables));
         Ok(names)
     }
 
@@ -245,7 +325,52 @@ impl Names {
                 );
             }
         }
-        self.entries.insert(self.apex.clone(), Kept::Fixed(apex));
+        Arc::make_mut(&mut self.entries).insert(self.apex.clone(), Kept::Fixed(apex));
+    }
+
+    /// Adds records to those that the name has already.
+    fn add_records(&mut self, named: &NamedRecords) {
+        let name = LowerName::new(&named.name);
+        if !self.apex.zone_of(&name) {
+            return;
+        }
+        self.wildcards |= name.is_wildcard();
+        let records = named
+            .data
+            .iter()
+            .map(|data| Record::from_rdata(named.name.clone(), named.ttl, data.clone()));
+        if let Some(Kept::Fixed(set)) = Arc::make_mut(&mut self.entries).get_mut(&name) {
+            set.records.extend(records);
+        } else {
+            let records = records.collect();
+            self.insert(
+                name,
+                Kept::Fixed(FixedSet {
+                    records,
+                    glue: Vec::new(),
+                }),
+            );
+        }
+    }
+
+    /// Adds text records that were set through the API, once all else is there: they stand beside the operator's own records of a name, and
+    /// give way to an app whose name it is.
+    pub fn add_texts<'a>(&mut self, texts: impl IntoIterator<Item = &'a NamedRecords>) {
+        for named in texts {
+            let name = LowerName::new(&named.name);
+            if !self.apex.zone_of(&name) || named.data.is_empty() {
+                continue;
+            }
+            match Arc::make_mut(&mut self.entries).get_mut(&name) {
+                Some(Kept::App(_)) => {}
+                Some(Kept::Fixed(set)) => set.add_texts(named),
+                Some(Kept::Empty) | None => {
+                    let mut set = FixedSet::default();
+                    set.add_texts(named);
+                    self.insert(name, Kept::Fixed(set));
+                }
+            }
+        }
     }
 
     fn add_app(&mut self, table: &Arc<AppTable>) {
@@ -254,8 +379,10 @@ impl Names {
         } else {
             match self.entries.get(&table.name) {
                 None | Some(Kept::Empty) => {
-                    self.insert(table.name.clone(), Kept::App(Arc::clone(table)));
-                    self.apps += 1;
+                    let slot = self.tables.len();
+                    self.insert(table.name.clone(), Kept::App(slot));
+                    self.tables.push(Arc::clone(table));
+                    Arc::make_mut(&mut self.slots).insert(Arc::clone(&table.app), slot);
                     return;
                 }
                 Some(Kept::Fixed(_)) => "its name belongs to the zone itself",
@@ -269,12 +396,28 @@ impl Names {
     /// Inserts a name and marks those between it and the apex as existing (RFC 4592, section 2.2.2).
     fn insert(&mut self, name: LowerName, kept: Kept) {
         let mut above = name.base_name();
-        self.entries.insert(name, kept);
+        let entries = Arc::make_mut(&mut self.entries);
+        entries.insert(name, kept);
         while above != self.apex && self.apex.zone_of(&above) {
             let next = above.base_name();
-            self.entries.entry(above).or_insert(Kept::Empty);
+            entries.entry(above).or_insert(Kept::Empty);
             above = next;
         }
+    }
+
+    /// The same names with other tables for some of their apps; `None` if an app of them is not here under its name, and all must be
+    /// built anew.
+    #[must_use]
+    pub fn with_tables(&self, changed: impl IntoIterator<Item = Arc<AppTable>>) -> Option<Self> {
+        let mut names = self.clone();
+        for table in changed {
+            let held = names.tables.get_mut(*self.slots.get(&table.app)?)?;
+            if held.name != table.name {
+                return None;
+            }
+            *held = table;
+        }
+        Some(names)
     }
 
     /// What `name` is.
@@ -282,18 +425,70 @@ impl Names {
     pub fn find(&self, name: &LowerName) -> Entry<'_> {
         match self.entries.get(name) {
             Some(Kept::Fixed(set)) => Entry::Fixed(set),
-            Some(Kept::App(table)) => Entry::App(table),
+            Some(Kept::App(slot)) => self
+                .tables
+                .get(*slot)
+                .map_or(Entry::Nothing, |table| Entry::App(table)),
             Some(Kept::Empty) => Entry::Empty,
             None if !self.apex.zone_of(name) => Entry::Outside,
-            None if self.complete => Entry::Nothing,
-            None => Entry::Unknown,
+            None if !self.complete => Entry::Unknown,
+            None => self.wildcard(name).map_or(Entry::Nothing, Entry::Wildcard),
         }
+    }
+
+    /// The table of the app with this name, as a query writes it without compression. `None` says nothing: [`Names::find`] knows.
+    #[must_use]
+    pub fn app_of_wire(&self, name: &[u8]) -> Option<&AppTable> {
+        self.wires.find(name, &self.tables)
+    }
+
+    /// The wildcard that stands for a name which does not exist: the one just below its closest encloser, and no other (RFC 4592,
+    /// section 3.3.1). A name that exists, be it only because of names below it, is never made of a wildcard.
+    fn wildcard(&self, name: &LowerName) -> Option<&FixedSet> {
+        if !self.wildcards {
+            return None;
+        }
+        let mut below = name.clone();
+        loop {
+            let above = below.base_name();
+            // The apex always exists, so this ends there at the latest.
+            if above == self.apex || self.entries.contains_key(&above) {
+                return match self.entries.get(&below.into_wildcard()) {
+                    Some(Kept::Fixed(set)) => Some(set),
+                    Some(Kept::App(_) | Kept::Empty) | None => None,
+                };
+            }
+            below = above;
+        }
+    }
+
+    /// Whether a wildcard stands for this name.
+    #[must_use]
+    pub fn is_wild(&self, name: &LowerName) -> bool {
+        self.wildcards && matches!(self.find(name), Entry::Wildcard(_))
+    }
+
+    /// The data of an app's record of this type, if it is one that all apps have.
+    #[must_use]
+    pub fn app_service(&self, kind: RecordType) -> Option<&RData> {
+        self.app_service
+            .as_ref()
+            .filter(|_| kind == RecordType::HTTPS)
     }
 
     /// The SOA record of negative answers (RFC 2308, section 3).
     #[must_use]
     pub const fn negative(&self) -> &Record {
         &self.negative
+    }
+
+    /// The time to live of the zone's own records, its SOA record among them.
+    #[must_use]
+    pub fn apex_ttl(&self) -> u32 {
+        match self.entries.get(&self.apex) {
+            Some(Kept::Fixed(set)) => set.ttl(),
+            Some(Kept::App(_) | Kept::Empty) | None => self.negative.ttl,
+        }
     }
 
     /// How many labels the zone's name has.
@@ -310,8 +505,8 @@ impl Names {
 
     /// How many apps are answered for.
     #[must_use]
-    pub const fn apps(&self) -> usize {
-        self.apps
+    pub fn apps(&self) -> usize {
+        self.tables.len()
     }
 
     /// Apps that cannot be answered for, and why.

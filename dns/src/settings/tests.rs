@@ -28,7 +28,26 @@ fn the_sample_is_valid_and_names_every_key_under_a_comment() {
         },
         zone: ZoneSettings {
             contact: "x.test".parse().ok(),
+            dnssec: DnssecSettings {
+                key_file: Some("x".into()),
+                master_key_file: Some("x".into()),
+                master_key_variable: Some("X".to_owned()),
+                ..DnssecSettings::default()
+            },
             ..ZoneSettings::default()
+        },
+        identity: IdentitySettings {
+            nsid: Some("x".to_owned()),
+            version: Some("x".to_owned()),
+        },
+        cookie: CookieSettings {
+            key_file: Some("x".into()),
+            ..CookieSettings::default()
+        },
+        encrypted: EncryptedSettings {
+            certificate_file: Some("x".into()),
+            key_file: Some("x".into()),
+            ..EncryptedSettings::default()
         },
         geo: GeoSettings {
             database: Some("x".into()),
@@ -49,14 +68,59 @@ fn the_sample_is_valid_and_names_every_key_under_a_comment() {
     }
 }
 
+fn signed() -> DnssecSettings {
+    DnssecSettings {
+        key_file: Some("x".into()),
+        master_key_variable: Some("X".to_owned()),
+        ..DnssecSettings::default()
+    }
+}
+
 #[test]
 fn values_that_cannot_work_are_named() {
     type Break = (&'static str, fn(&mut Settings));
-    let broken: [Break; 6] = [
+    let broken: [Break; 15] = [
         ("listen", |s| s.listen.clear()),
         ("health.fall", |s| s.health.fall = 0),
         ("tcp.idle", |s| s.tcp.idle = DurationMs::from_secs(0)),
         ("answer.udp_size", |s| s.answer.udp_size = 100),
+        ("master_key_file", |s| {
+            s.zone.dnssec.key_file = Some("x".into());
+        }),
+        ("zone.dnssec.validity", |s| {
+            s.zone.dnssec = signed();
+            s.zone.dnssec.validity = DurationMs::from_secs(3600);
+        }),
+        ("zone.dnssec.drain", |s| {
+            s.zone.dnssec = signed();
+            s.zone.dnssec.drain = DurationMs::from_secs(60);
+        }),
+        ("zone.dnssec.denial_signatures", |s| {
+            s.zone.dnssec = signed();
+            s.zone.dnssec.denial_signatures = 0;
+        }),
+        ("encrypted.certificate_file", |s| {
+            s.encrypted.https = s.listen.clone();
+        }),
+        ("encrypted.key_file", |s| {
+            s.encrypted.tls = s.listen.clone();
+            s.encrypted.certificate_file = Some("x".into());
+        }),
+        ("encrypted.handshakes", |s| s.encrypted.handshakes = 0),
+        ("transfer.keys", |s| {
+            let key = TransferKey {
+                name: "x.test".to_owned().try_into().expect("a name"),
+                algorithm: crate::handler::tsig::Algorithm::Sha256,
+                secret_file: "x".into(),
+            };
+            s.transfer.keys = vec![key.clone(), key];
+        }),
+        ("transfer.notify", |s| {
+            s.transfer.notify = vec![NotifySettings {
+                address: s.listen[0],
+                key: "x.test".to_owned().try_into().ok(),
+            }];
+        }),
         ("network.controller", |s| {
             s.network.controller = "mailto:x@y".parse().ok()
         }),
@@ -76,4 +140,7 @@ fn values_that_cannot_work_are_named() {
     Settings::default()
         .validate()
         .expect("the defaults are valid");
+    let mut settings = Settings::default();
+    settings.zone.dnssec = signed();
+    settings.validate().expect("a signed zone is valid");
 }

@@ -52,6 +52,14 @@ impl Settings {
         if !(512..=4096).contains(&self.answer.udp_size) {
             return fail("answer.udp_size", "must be between 512 and 4096");
         }
+        let shed = &self.shed;
+        // Written so that what is no number fails too.
+        if !(shed.below > 0.0 && shed.below < shed.above && shed.above.is_finite()) {
+            return fail("shed.below", "must be above 0 and less than shed.above");
+        }
+        if !(shed.speed > 0.0 && shed.speed <= 1.0 && shed.most > 0.0 && shed.most <= 1.0) {
+            return fail("shed", "speed and most must be above 0 and at most 1");
+        }
         let base = self.network.controller.as_ref();
         if base
             .is_some_and(|url| url.cannot_be_a_base() || !matches!(url.scheme(), "http" | "https"))
@@ -61,11 +69,21 @@ impl Settings {
                 "must be an http or https address, such as http://127.0.0.1:8600",
             );
         }
+        if !(512..=65_535).contains(&self.tcp.request.as_usize()) {
+            return fail("tcp.request", "must be between 512 and 65535 octets");
+        }
+        self.validate_guard()?;
+        self.validate_dnssec()?;
+        self.validate_encrypted()?;
+        self.validate_transfer()?;
         self.zone_data(self.listen[0].ip()).map(drop)
     }
 
     /// The zone, completed with what follows from its name and from the address that is listened on.
-    pub(crate) fn zone_data(&self, listening: IpAddr) -> Result<ZoneData, Error> {
+    ///
+    /// # Errors
+    /// Names the first key that cannot work, and what it needs.
+    pub fn zone_data(&self, listening: IpAddr) -> Result<ZoneData, Error> {
         let fail = |key, reason: String| Error::Setting { key, reason };
         let zone = &self.zone;
         let under = |label: &str, key| {
@@ -98,12 +116,16 @@ impl Settings {
             i32::try_from(value.as_millis() / 1000)
                 .map_err(|_| fail(key, "must be below 2^31 seconds".to_owned()))
         };
+        let ttl = seconds("zone.ttl", zone.ttl)?.unsigned_abs();
         Ok(ZoneData {
             name: zone.name.clone(),
+            records: zone.named_records(&servers, ttl)?,
+            app_service: zone.service_of_apps()?,
             servers,
             contact,
-            ttl: seconds("zone.ttl", zone.ttl)?.unsigned_abs(),
+            ttl,
             negative_ttl: seconds("zone.negative_ttl", zone.negative_ttl)?.unsigned_abs(),
+            serial: zone.serial,
             timers: [
                 seconds("zone.refresh", zone.refresh)?,
                 seconds("zone.retry", zone.retry)?,

@@ -1,28 +1,82 @@
 //! The snapshot on disk: written beside the old one, synced, and renamed over it, so that a crash leaves one or the other whole.
+//!
+//! The file: eight octets that name its form; the length of a head, four octets; the head, JSON, which holds everything but the
+//! bindings, and for each table of bindings its clusters and sizes; the tables' arrays, one after the other
+//! (`policy::ranges::raw`); the CRC-32C of all before it, four octets. Numbers are little-endian. Apps that share a table
+//! share it in the file.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use fdn_core::message::{NetworkDesired, TxtDesired};
+use fdn_core::{AppName, ClusterId, HostName, Revision, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::ledger::Ledger;
+use super::ledger::{AppState, Entry, Ledger, SnapshotApp, TextEntry};
+use crate::policy::bindings::Bindings;
+use crate::policy::ranges::raw::Counts;
 
 /// The file's name in the data directory.
-pub const FILE: &str = "dns-state.json";
+pub const FILE: &str = "dns-state.bin";
+/// The file of earlier builds, which is read when there is no other.
+const OLD_FILE: &str = "dns-state.json";
 /// The form that this build writes; others are not read.
-const FORMAT: u16 = 1;
+const FORM: [u8; 8] = *b"fdndns2\n";
+/// The form of the old file.
+const OLD_FORMAT: u16 = 1;
+/// How much is read and written at a time.
+const BUFFER: usize = 1 << 16;
 
-#[derive(Serialize)]
-struct Written<'a> {
+#[derive(Serialize, Deserialize)]
+struct Head {
+    floor: Revision,
+    confirmed_at: Timestamp,
+    network: Option<NetworkDesired>,
+    apps: Vec<HeadApp>,
+    tables: Vec<HeadTable>,
+    /// Text records of names; earlier builds wrote none, and leave them out when they read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    texts: Vec<TxtDesired>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct HeadApp {
+    app: AppName,
+    revision: Revision,
+    /// `None`: the app is gone.
+    state: Option<HeadState>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct HeadState {
+    host: HostName,
+    ttl_s: u32,
+    /// Which of the tables.
+    table: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+struct HeadTable {
+    clusters: Vec<ClusterId>,
+    counts: Counts,
+}
+
+/// What earlier builds wrote.
+#[derive(Deserialize)]
+struct Old {
     format: u16,
-    ledger: &'a Ledger,
+    ledger: OldLedger,
 }
 
 #[derive(Deserialize)]
-struct Read {
-    format: u16,
-    ledger: Ledger,
+struct OldLedger {
+    floor: Revision,
+    confirmed_at: Timestamp,
+    network: Option<NetworkDesired>,
+    apps: Vec<SnapshotApp>,
 }
 
 /// What was found at start.
@@ -36,6 +90,36 @@ pub enum Found {
     Unreadable(PathBuf, String),
 }
 
+/// Counts the check value of what passes through.
+struct Checked<T> {
+    inner: T,
+    crc: u32,
+}
+
+impl<W: Write> Write for Checked<W> {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(octets)?;
+        self.crc = crc32c::crc32c_append(self.crc, &octets[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl<R: Read> Read for Checked<R> {
+    fn read(&mut self, octets: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(octets)?;
+        self.crc = crc32c::crc32c_append(self.crc, &octets[..read]);
+        Ok(read)
+    }
+}
+
+fn broken(what: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
+
 /// Reads the state kept in `dir`.
 ///
 /// # Errors
@@ -43,93 +127,210 @@ pub enum Found {
 pub fn load(dir: &Path) -> io::Result<Found> {
     fs::create_dir_all(dir)?;
     let path = dir.join(FILE);
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+    let (path, read) = match File::open(&path) {
+        Ok(file) => {
+            let length = file.metadata()?.len();
+            (path, decode(BufReader::with_capacity(BUFFER, file), length))
+        }
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+            let path = dir.join(OLD_FILE);
+            match File::open(&path) {
+                Ok(file) => (path, read_old(file)),
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+                Err(cause) => return Err(cause),
+            }
+        }
         Err(cause) => return Err(cause),
     };
-    let reason = match serde_json::from_reader::<_, Read>(BufReader::new(file)) {
-        Ok(read) if read.format == FORMAT => return Ok(Found::State(Box::new(read.ledger))),
-        Ok(read) => format!("its format is {}, this build reads {FORMAT}", read.format),
-        Err(cause) => cause.to_string(),
-    };
-    let aside = path.with_extension("unreadable");
-    fs::rename(&path, &aside)?;
-    Ok(Found::Unreadable(aside, reason))
+    match read {
+        Ok(ledger) => Ok(Found::State(Box::new(ledger))),
+        Err(cause) => {
+            let aside = path.with_extension("unreadable");
+            fs::rename(&path, &aside)?;
+            Ok(Found::Unreadable(aside, cause.to_string()))
+        }
+    }
 }
 
-/// Writes the state to `dir`.
+/// Reads the file's form from octets, of which there are `length`.
+///
+/// # Errors
+/// When they cannot be read, or are not what [`encode`] writes.
+pub fn decode(input: impl Read, length: u64) -> io::Result<Ledger> {
+    // Nothing is believed of a length that the file does not have.
+    let fits = |octets: u64| {
+        if octets > length {
+            Err(broken("it is cut short"))
+        } else {
+            Ok(octets)
+        }
+    };
+    let mut input = Checked {
+        inner: input,
+        crc: 0,
+    };
+    let (mut form, mut head_length) = ([0; 8], [0; 4]);
+    input.read_exact(&mut form)?;
+    if form != FORM {
+        return Err(broken("it has another form than this build reads"));
+    }
+    input.read_exact(&mut head_length)?;
+    let head_length = fits(u64::from(u32::from_le_bytes(head_length)))?;
+    let mut head = Vec::new();
+    (&mut input).take(head_length).read_to_end(&mut head)?;
+    let head: Head = serde_json::from_slice(&head).map_err(io::Error::from)?;
+    let mut tables = Vec::new();
+    for HeadTable { clusters, counts } in &head.tables {
+        fits(
+            counts
+                .octets()
+                .ok_or_else(|| broken("a table has no size"))?,
+        )?;
+        tables.push(Arc::new(Bindings::read(&mut input, *counts, clusters)?));
+    }
+    let (crc, mut kept) = (input.crc, [0; 4]);
+    input.read_exact(&mut kept)?;
+    if u32::from_le_bytes(kept) != crc || input.read(&mut [0])? != 0 {
+        return Err(broken("its check value is wrong"));
+    }
+    head.ledger(&tables)
+}
+
+fn read_old(file: File) -> io::Result<Ledger> {
+    let old: Old = serde_json::from_reader(BufReader::new(file)).map_err(io::Error::from)?;
+    if old.format != OLD_FORMAT {
+        let found = old.format;
+        return Err(broken(format!(
+            "its format is {found}, this build reads {OLD_FORMAT}"
+        )));
+    }
+    let OldLedger {
+        floor,
+        confirmed_at,
+        network,
+        apps,
+    } = old.ledger;
+    let apps = apps.into_iter().map(SnapshotApp::entry).collect();
+    let texts = BTreeMap::new();
+    Ok(Ledger::kept(floor, confirmed_at, network, apps, texts))
+}
+
+impl Head {
+    fn of(ledger: &Ledger) -> (Self, Vec<Arc<Bindings>>) {
+        let mut numbers: HashMap<*const Bindings, usize> = HashMap::new();
+        let mut tables: Vec<Arc<Bindings>> = Vec::new();
+        let mut number = |bindings: &Arc<Bindings>| {
+            *numbers.entry(Arc::as_ptr(bindings)).or_insert_with(|| {
+                tables.push(Arc::clone(bindings));
+                tables.len() - 1
+            })
+        };
+        let apps = ledger.apps.iter().map(|(app, entry)| HeadApp {
+            app: app.clone(),
+            revision: entry.revision,
+            state: entry.state.as_ref().map(|state| HeadState {
+                host: state.host.clone(),
+                ttl_s: state.ttl_s,
+                table: number(&state.bindings),
+            }),
+        });
+        let apps = apps.collect();
+        let texts = ledger.texts.iter().map(|(name, entry)| TxtDesired {
+            name: name.clone(),
+            revision: entry.revision,
+            state: entry.state.clone(),
+        });
+        let head = Self {
+            texts: texts.collect(),
+            floor: ledger.floor,
+            confirmed_at: ledger.confirmed_at,
+            network: ledger.network.clone(),
+            apps,
+            tables: tables
+                .iter()
+                .map(|table| HeadTable {
+                    clusters: table.clusters().to_vec(),
+                    counts: table.counts(),
+                })
+                .collect(),
+        };
+        (head, tables)
+    }
+
+    fn ledger(self, tables: &[Arc<Bindings>]) -> io::Result<Ledger> {
+        let entry = |app: HeadApp| {
+            let state = match app.state {
+                None => None,
+                Some(state) => Some(AppState {
+                    host: state.host,
+                    ttl_s: state.ttl_s,
+                    bindings: tables
+                        .get(state.table)
+                        .cloned()
+                        .ok_or_else(|| broken("an app has a table that is none"))?,
+                    waiting: Arc::default(),
+                }),
+            };
+            let revision = app.revision;
+            Ok((app.app, Entry { revision, state }))
+        };
+        let apps = self.apps.into_iter().map(entry);
+        let texts = self.texts.into_iter().map(|told| {
+            let entry = TextEntry {
+                revision: told.revision,
+                state: told.state,
+            };
+            (told.name, entry)
+        });
+        Ok(Ledger::kept(
+            self.floor,
+            self.confirmed_at,
+            self.network,
+            apps.collect::<io::Result<_>>()?,
+            texts.collect(),
+        ))
+    }
+}
+
+/// Writes the state to `dir`. Changes that wait to be worked in are not written: the caller has seen to it that there are none, or that
+/// the app's revision does not promise them.
 ///
 /// # Errors
 /// When it cannot be written; what was there before is still there.
 pub fn save(dir: &Path, ledger: &Ledger) -> io::Result<()> {
     let mut fresh = tempfile::Builder::new().prefix(FILE).tempfile_in(dir)?;
-    let mut writer = BufWriter::new(fresh.as_file_mut());
-    serde_json::to_writer(
-        &mut writer,
-        &Written {
-            format: FORMAT,
-            ledger,
-        },
-    )?;
-    writer.flush()?;
-    drop(writer);
+    let mut out = BufWriter::with_capacity(BUFFER, fresh.as_file_mut());
+    encode(ledger, &mut out)?;
+    out.flush()?;
+    drop(out);
     fresh.as_file().sync_all()?;
     fresh.persist(dir.join(FILE))?;
+    match fs::remove_file(dir.join(OLD_FILE)) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause),
+        _ => {}
+    }
     // The rename itself must survive a power cut too.
     File::open(dir)?.sync_all()
 }
 
-#[cfg(test)]
-mod tests {
-    use fdn_core::Revision;
-    use fdn_core::message::NetworkDesired;
-
-    use super::*;
-
-    fn ledger() -> Ledger {
-        let mut ledger = Ledger::default();
-        ledger.network(NetworkDesired {
-            revision: Revision(3),
-            clusters: vec![],
-            locations: vec![],
-            measured: vec![],
-        });
-        ledger
+/// Writes the file's form.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn encode(ledger: &Ledger, out: &mut impl Write) -> io::Result<()> {
+    let mut out = Checked { inner: out, crc: 0 };
+    let (head, tables) = Head::of(ledger);
+    let head = serde_json::to_vec(&head)?;
+    let length = u32::try_from(head.len()).map_err(|_| broken("the head is too long"))?;
+    out.write_all(&FORM)?;
+    out.write_all(&length.to_le_bytes())?;
+    out.write_all(&head)?;
+    for table in &tables {
+        table.write(&mut out)?;
     }
-
-    #[test]
-    fn what_was_saved_is_loaded() {
-        let dir = tempfile::tempdir().expect("folder");
-        let deep = dir.path().join("a/b");
-        assert!(matches!(load(&deep).expect("usable"), Found::Nothing));
-        save(&deep, &ledger()).expect("saved");
-        let Found::State(found) = load(&deep).expect("usable") else {
-            panic!("no state")
-        };
-        assert_eq!(*found, ledger());
-        assert_eq!(
-            fs::read_dir(&deep).expect("folder").count(),
-            1,
-            "no temporary file is left"
-        );
-    }
-
-    #[test]
-    fn a_damaged_file_is_moved_aside() {
-        let dir = tempfile::tempdir().expect("folder");
-        save(dir.path(), &ledger()).expect("saved");
-        let path = dir.path().join(FILE);
-        let text = fs::read_to_string(&path).expect("text");
-        for damaged in [
-            &text[..text.len() / 2],
-            &text.replace("\"format\":1", "\"format\":9"),
-        ] {
-            fs::write(&path, damaged).expect("write");
-            let Found::Unreadable(aside, _) = load(dir.path()).expect("usable") else {
-                panic!("not noticed")
-            };
-            assert!(aside.exists() && !path.exists());
-        }
-    }
+    let crc = out.crc;
+    out.write_all(&crc.to_le_bytes())
 }
+
+#[cfg(test)]
+mod tests;

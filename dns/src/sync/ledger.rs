@@ -3,49 +3,126 @@
 //! Messages may be lost, doubled and reordered, and snapshots may overtake them. The rules: a message or snapshot entry about an app,
 //! or about the network, counts only if its revision is newer than the one held; an app that a snapshot lacks is gone if the
 //! snapshot is at least as new as what is held of it; after a snapshot, a message about an app not held counts only if it is
-//! newer than that snapshot. So removals need to be remembered only until the next snapshot.
+//! newer than that snapshot. So removals need to be remembered only until the next snapshot. Text records of names follow the same rules;
+//! a snapshot of a controller that knows nothing of them says nothing about them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use fdn_core::api::DnsSnapshot;
-use fdn_core::message::{BindingsDesired, NetworkDesired};
-use fdn_core::{AppName, Revision, Timestamp};
-use serde::{Deserialize, Serialize};
+use fdn_core::message::{BindingsChanged, BindingsDesired, NetworkDesired, TxtDesired, TxtRecords};
+use fdn_core::{AppName, HostName, RecordName, Revision, Timestamp};
+use serde::Deserialize;
 
-/// The merged state. Also the form in which it is kept on disk.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+use crate::policy::bindings::{Bindings, Change};
+use crate::policy::records::NamedRecords;
+use crate::policy::zone::texts_of;
+
+/// The merged state.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
     /// Everything up to this revision has been seen in a snapshot.
-    floor: Revision,
+    pub(super) floor: Revision,
     /// When the controller last confirmed the state.
-    confirmed_at: Timestamp,
-    network: Option<NetworkDesired>,
+    pub(super) confirmed_at: Timestamp,
+    pub(super) network: Option<NetworkDesired>,
     /// Apps, and removals newer than the last snapshot.
-    #[serde(with = "entries")]
-    apps: BTreeMap<AppName, BindingsDesired>,
+    pub(super) apps: BTreeMap<AppName, Entry>,
+    /// Names with text records, and removals newer than the last snapshot that told of them.
+    pub(super) texts: BTreeMap<RecordName, TextEntry>,
+    /// The newest revision seen.
+    newest: Revision,
 }
 
-/// Apps are written as a list: each entry names its app already.
-mod entries {
-    use super::{AppName, BTreeMap, BindingsDesired};
-    use serde::{Deserialize, Deserializer, Serializer};
+/// What is known of an app.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Entry {
+    /// The version of the desired state.
+    pub revision: Revision,
+    /// `None`: the app is gone.
+    pub state: Option<AppState>,
+}
 
-    pub(super) fn serialize<S: Serializer>(
-        apps: &BTreeMap<AppName, BindingsDesired>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(apps.values())
-    }
+/// An app that exists.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AppState {
+    /// The name asked for.
+    pub host: HostName,
+    /// The answer's time to live, in seconds.
+    pub ttl_s: u32,
+    /// The bindings, but for the changes that wait to be worked in.
+    pub bindings: Arc<Bindings>,
+    /// Changes that came later, in their order. Working them in takes time and is done for many at once, away from here.
+    pub waiting: Arc<Vec<Change>>,
+}
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<BTreeMap<AppName, BindingsDesired>, D::Error> {
-        let list = Vec::<BindingsDesired>::deserialize(deserializer)?;
-        Ok(list
-            .into_iter()
-            .map(|entry| (entry.app.clone(), entry))
-            .collect())
+/// What is known of the text records of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextEntry {
+    /// The version of the desired state.
+    pub revision: Revision,
+    /// `None`: they are gone.
+    pub state: Option<TxtRecords>,
+}
+
+/// What the controller serves as [`fdn_core::api::DnsSnapshot`], read without a copy of every binding in between.
+#[derive(Debug, Deserialize)]
+pub struct Snapshot {
+    /// Everything up to this revision is in it.
+    pub revision: Revision,
+    /// Clusters and latency map.
+    pub network: NetworkDesired,
+    /// Bindings of the apps that exist.
+    pub apps: Vec<SnapshotApp>,
+    /// Text records of names; absent from a controller that knows nothing of them.
+    #[serde(default)]
+    pub txt: Option<Vec<TxtDesired>>,
+}
+
+/// One app of a snapshot.
+#[derive(Debug, Deserialize)]
+pub struct SnapshotApp {
+    /// The app.
+    pub app: AppName,
+    /// The version of the desired state.
+    pub revision: Revision,
+    /// `None`: the app is gone.
+    pub state: Option<SnapshotState>,
+}
+
+/// The state of one app of a snapshot.
+#[derive(Debug, Deserialize)]
+pub struct SnapshotState {
+    host: HostName,
+    ttl_s: u32,
+    bindings: Bindings,
+}
+
+impl SnapshotApp {
+    /// The app with what is known of it.
+    pub(super) fn entry(self) -> (AppName, Entry) {
+        let state = self.state.map(|state| AppState {
+            host: state.host,
+            ttl_s: state.ttl_s,
+            bindings: Arc::new(state.bindings),
+            waiting: Arc::default(),
+        });
+        let entry = Entry {
+            revision: self.revision,
+            state,
+        };
+        (self.app, entry)
     }
+}
+
+/// What became of changes to an app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merged {
+    /// They were taken.
+    Taken,
+    /// What they say is known already.
+    Stale,
+    /// They stand on a version that is not here: a message is missing, and a snapshot is needed.
+    Gap,
 }
 
 /// What a merge changed.
@@ -55,23 +132,66 @@ pub struct Changes {
     pub apps: BTreeSet<AppName>,
     /// Whether the network changed.
     pub network: bool,
+    /// Whether text records changed.
+    pub texts: bool,
 }
 
 impl Changes {
+    /// The change of one app.
+    #[must_use]
+    pub fn of(app: AppName) -> Self {
+        Self {
+            apps: [app].into(),
+            ..Self::default()
+        }
+    }
+
+    /// The change of text records.
+    #[must_use]
+    pub fn of_texts() -> Self {
+        Self {
+            texts: true,
+            ..Self::default()
+        }
+    }
+
     /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.apps.is_empty() && !self.network
+        self.apps.is_empty() && !self.network && !self.texts
     }
 
     /// Adds those of another merge.
     pub fn extend(&mut self, other: Self) {
         self.apps.extend(other.apps);
         self.network |= other.network;
+        self.texts |= other.texts;
     }
 }
 
 impl Ledger {
+    /// A state that was kept.
+    #[must_use]
+    pub(super) fn kept(
+        floor: Revision,
+        confirmed_at: Timestamp,
+        network: Option<NetworkDesired>,
+        apps: BTreeMap<AppName, Entry>,
+        texts: BTreeMap<RecordName, TextEntry>,
+    ) -> Self {
+        let told = apps.values().map(|entry| entry.revision);
+        let told = told.chain(network.iter().map(|network| network.revision));
+        let told = told.chain(texts.values().map(|entry| entry.revision));
+        Self {
+            newest: told.fold(floor, Revision::max),
+            floor,
+            confirmed_at,
+            network,
+            apps,
+            texts,
+        }
+    }
+
     /// Merges what a message says about an app.
     pub fn bindings(&mut self, desired: BindingsDesired) -> Changes {
         let held = self
@@ -81,12 +201,72 @@ impl Ledger {
         if desired.revision <= held {
             return Changes::default();
         }
-        let changes = Changes {
-            apps: [desired.app.clone()].into(),
-            network: false,
+        let changes = Changes::of(desired.app.clone());
+        let state = desired.state.map(|state| {
+            let all = state.bindings.into_iter();
+            AppState {
+                host: state.host,
+                ttl_s: state.ttl_s,
+                bindings: Arc::default(),
+                waiting: Arc::new(
+                    all.map(|(prefix, cluster)| (prefix, Some(cluster)))
+                        .collect(),
+                ),
+            }
+        });
+        let entry = Entry {
+            revision: desired.revision,
+            state,
         };
-        self.apps.insert(desired.app.clone(), desired);
+        self.newest = self.newest.max(desired.revision);
+        self.apps.insert(desired.app, entry);
         changes
+    }
+
+    /// Merges changes of an app, if they follow on what is held.
+    pub fn changed(&mut self, changed: BindingsChanged) -> Merged {
+        let Some(entry) = self.apps.get_mut(&changed.app) else {
+            return if changed.revision <= self.floor {
+                Merged::Stale
+            } else {
+                Merged::Gap
+            };
+        };
+        if changed.revision <= entry.revision {
+            return Merged::Stale;
+        }
+        let base = entry.revision;
+        match &mut entry.state {
+            Some(state) if base == changed.base => {
+                Arc::make_mut(&mut state.waiting).extend(changed.changes);
+                entry.revision = changed.revision;
+                self.newest = self.newest.max(changed.revision);
+                Merged::Taken
+            }
+            _ => Merged::Gap,
+        }
+    }
+
+    /// Puts in the place of an app's bindings and waiting changes what came of them. Nothing may have been merged in between.
+    pub fn settle(&mut self, app: &AppName, bindings: Arc<Bindings>) {
+        if let Some(state) = self
+            .apps
+            .get_mut(app)
+            .and_then(|entry| entry.state.as_mut())
+        {
+            state.bindings = bindings;
+            state.waiting = Arc::default();
+        }
+    }
+
+    /// Forgets which version of an app is held, so that the next snapshot says it again: its changes could not be worked in.
+    pub fn distrust(&mut self, app: &AppName) {
+        if let Some(entry) = self.apps.get_mut(app) {
+            entry.revision = Revision::NONE;
+            if let Some(state) = &mut entry.state {
+                state.waiting = Arc::default();
+            }
+        }
     }
 
     /// Merges what a message says about the network.
@@ -98,32 +278,77 @@ impl Ledger {
         {
             return Changes::default();
         }
+        self.newest = self.newest.max(desired.revision);
         self.network = Some(desired);
         Changes {
-            apps: BTreeSet::new(),
             network: true,
+            ..Changes::default()
         }
     }
 
+    /// Merges what a message says about the text records of a name.
+    pub fn text(&mut self, desired: TxtDesired) -> Changes {
+        let held = self
+            .texts
+            .get(&desired.name)
+            .map_or(self.floor, |entry| entry.revision);
+        if desired.revision <= held {
+            return Changes::default();
+        }
+        self.take_text(desired);
+        Changes::of_texts()
+    }
+
+    fn take_text(&mut self, desired: TxtDesired) {
+        self.newest = self.newest.max(desired.revision);
+        let entry = TextEntry {
+            revision: desired.revision,
+            state: desired.state,
+        };
+        self.texts.insert(desired.name, entry);
+    }
+
+    /// Merges what a snapshot at `revision` says about text records; whether they changed.
+    fn texts_of_snapshot(&mut self, told: Vec<TxtDesired>, revision: Revision) -> bool {
+        let listed: BTreeSet<RecordName> = told.iter().map(|entry| entry.name.clone()).collect();
+        let mut changed = false;
+        for entry in told {
+            let held = self.texts.get(&entry.name);
+            if held.is_none_or(|held| entry.revision > held.revision) {
+                self.take_text(entry);
+                changed = true;
+            }
+        }
+        self.texts.retain(|name, held| {
+            let gone =
+                held.revision <= revision && (!listed.contains(name) || held.state.is_none());
+            changed |= gone && held.state.is_some();
+            !gone
+        });
+        changed
+    }
+
     /// Merges a snapshot that was taken at `now` or shortly before. One older than the last ([`Ledger::is_behind`]) is ignored.
-    pub fn snapshot(&mut self, snapshot: DnsSnapshot, now: Timestamp) -> Changes {
+    pub fn snapshot(&mut self, snapshot: Snapshot, now: Timestamp) -> Changes {
         if self.is_behind(snapshot.revision) {
             return Changes::default();
         }
         let mut changes = self.network(snapshot.network);
+        if let Some(texts) = snapshot.txt {
+            changes.texts = self.texts_of_snapshot(texts, snapshot.revision);
+        }
         let listed: BTreeSet<AppName> = snapshot
             .apps
             .iter()
             .map(|entry| entry.app.clone())
             .collect();
-        for entry in snapshot.apps {
-            if self
-                .apps
-                .get(&entry.app)
-                .is_none_or(|held| entry.revision > held.revision)
-            {
-                changes.apps.insert(entry.app.clone());
-                self.apps.insert(entry.app.clone(), entry);
+        for told in snapshot.apps {
+            let held = self.apps.get(&told.app);
+            if held.is_none_or(|held| told.revision > held.revision) {
+                let (app, entry) = told.entry();
+                changes.apps.insert(app.clone());
+                self.newest = self.newest.max(entry.revision);
+                self.apps.insert(app, entry);
             }
         }
         self.apps.retain(|app, held| {
@@ -135,6 +360,7 @@ impl Ledger {
             !gone
         });
         self.floor = self.floor.max(snapshot.revision);
+        self.newest = self.newest.max(self.floor);
         self.confirmed_at = now;
         changes
     }
@@ -153,29 +379,44 @@ impl Ledger {
 
     /// What is known of an app.
     #[must_use]
-    pub fn app(&self, app: &AppName) -> Option<&BindingsDesired> {
+    pub fn app(&self, app: &AppName) -> Option<&Entry> {
         self.apps.get(app)
     }
 
     /// The apps that exist, by name.
-    pub fn apps(&self) -> impl Iterator<Item = &BindingsDesired> {
-        self.apps.values().filter(|entry| entry.state.is_some())
+    pub fn apps(&self) -> impl Iterator<Item = (&AppName, Revision, &AppState)> {
+        self.apps
+            .iter()
+            .filter_map(|(app, entry)| Some((app, entry.revision, entry.state.as_ref()?)))
+    }
+
+    /// The text records that are there at `now`.
+    #[must_use]
+    pub fn texts(&self, now: Timestamp) -> Vec<NamedRecords> {
+        let states = self
+            .texts
+            .iter()
+            .filter_map(|(name, entry)| Some((name, entry.state.as_ref()?)));
+        states
+            .filter(|(_, state)| state.expires_at.is_none_or(|end| end > now))
+            .map(|(name, state)| texts_of(name, state))
+            .collect()
+    }
+
+    /// When the next text records end that are there at `now`.
+    #[must_use]
+    pub fn texts_end(&self, now: Timestamp) -> Option<Timestamp> {
+        let states = self.texts.values().filter_map(|entry| entry.state.as_ref());
+        states
+            .filter_map(|state| state.expires_at)
+            .filter(|end| *end > now)
+            .min()
     }
 
     /// The newest revision of anything held.
     #[must_use]
-    pub fn revision(&self) -> Revision {
-        let apps = self
-            .apps
-            .values()
-            .map(|entry| entry.revision)
-            .max()
-            .unwrap_or_default();
-        let network = self
-            .network
-            .as_ref()
-            .map_or(Revision::NONE, |held| held.revision);
-        self.floor.max(apps).max(network)
+    pub const fn revision(&self) -> Revision {
+        self.newest
     }
 
     /// When the controller last confirmed the state.
@@ -192,151 +433,4 @@ impl Ledger {
 }
 
 #[cfg(test)]
-mod tests {
-    use fdn_core::message::AppBindings;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn network(revision: u64) -> NetworkDesired {
-        NetworkDesired {
-            revision: Revision(revision),
-            clusters: vec![],
-            locations: vec![],
-            measured: vec![],
-        }
-    }
-
-    fn entry(app: &str, revision: u64, exists: bool) -> BindingsDesired {
-        let host = format!("{app}.fn.test").parse().expect("host");
-        let state = exists.then_some(AppBindings {
-            host,
-            ttl_s: u32::try_from(revision).expect("small"),
-            bindings: vec![],
-        });
-        BindingsDesired {
-            app: app.parse().expect("app"),
-            revision: Revision(revision),
-            state,
-        }
-    }
-
-    fn snapshot(revision: u64, apps: Vec<BindingsDesired>) -> DnsSnapshot {
-        DnsSnapshot {
-            revision: Revision(revision),
-            network: network(1),
-            apps,
-        }
-    }
-
-    fn held(ledger: &Ledger) -> Vec<(String, u64)> {
-        ledger
-            .apps()
-            .map(|e| (e.app.to_string(), e.revision.get()))
-            .collect()
-    }
-
-    #[test]
-    fn older_and_doubled_messages_change_nothing() {
-        let mut ledger = Ledger::default();
-        assert!(!ledger.bindings(entry("a", 5, true)).is_empty());
-        assert!(ledger.bindings(entry("a", 5, true)).is_empty());
-        assert!(ledger.bindings(entry("a", 4, false)).is_empty());
-        assert!(ledger.network(network(3)).network);
-        assert!(ledger.network(network(3)).is_empty() && ledger.network(network(2)).is_empty());
-        assert_eq!(held(&ledger), [("a".to_owned(), 5)]);
-        assert_eq!(ledger.revision(), Revision(5));
-    }
-
-    #[test]
-    fn a_removal_is_not_undone_by_an_older_message() {
-        let mut ledger = Ledger::default();
-        ledger.bindings(entry("a", 5, true));
-        ledger.bindings(entry("a", 7, false));
-        assert!(ledger.bindings(entry("a", 6, true)).is_empty());
-        assert!(held(&ledger).is_empty());
-        // The snapshot takes over the memory of the removal.
-        ledger.snapshot(snapshot(8, vec![]), Timestamp(1));
-        assert!(ledger.apps.is_empty());
-        assert!(ledger.bindings(entry("a", 6, true)).is_empty());
-        assert!(!ledger.bindings(entry("a", 9, true)).is_empty());
-    }
-
-    #[test]
-    fn a_snapshot_removes_what_it_lacks_but_not_what_is_newer() {
-        let mut ledger = Ledger::default();
-        for e in [
-            entry("gone", 3, true),
-            entry("same", 4, true),
-            entry("newer", 9, true),
-        ] {
-            ledger.bindings(e);
-        }
-        let changes = ledger.snapshot(
-            snapshot(6, vec![entry("same", 4, true), entry("fresh", 5, true)]),
-            Timestamp(1),
-        );
-        assert_eq!(
-            changes
-                .apps
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>(),
-            ["fresh", "gone"]
-        );
-        let expected = [
-            ("fresh".to_owned(), 5),
-            ("newer".to_owned(), 9),
-            ("same".to_owned(), 4),
-        ];
-        assert_eq!(held(&ledger), expected);
-        assert!(ledger.is_behind(Revision(5)) && !ledger.is_behind(Revision(6)));
-    }
-
-    #[test]
-    fn it_survives_json() {
-        let mut ledger = Ledger::default();
-        ledger.snapshot(snapshot(6, vec![entry("a", 4, true)]), Timestamp(1));
-        ledger.bindings(entry("b", 7, false));
-        let text = serde_json::to_string(&ledger).expect("json");
-        assert_eq!(
-            serde_json::from_str::<Ledger>(&text).expect("own json"),
-            ledger
-        );
-    }
-
-    proptest! {
-        /// However the messages of a history are reordered, doubled and mixed with its snapshots, the end is the same.
-        #[test]
-        fn the_end_does_not_depend_on_the_order(
-            history in proptest::collection::vec((0usize..4, any::<bool>()), 1..20),
-            order in proptest::collection::vec((0usize..40, any::<bool>()), 0..60),
-        ) {
-            let names = ["a", "b", "c", "d"];
-            let messages: Vec<_> = history.iter().zip(1u64..).map(|((app, exists), r)| entry(names[*app], r, *exists)).collect();
-            let at = |upto: usize| {
-                let mut apps = BTreeMap::new();
-                for message in &messages[..upto] {
-                    apps.insert(message.app.clone(), message.clone());
-                }
-                let apps = apps.into_values().filter(|e| e.state.is_some()).collect();
-                snapshot(upto as u64, apps)
-            };
-            let mut ledger = Ledger::default();
-            for (pick, is_snapshot) in order {
-                let index = pick % messages.len();
-                if is_snapshot {
-                    ledger.snapshot(at(index + 1), Timestamp(1));
-                } else {
-                    ledger.bindings(messages[index].clone());
-                }
-            }
-            for message in &messages {
-                ledger.bindings(message.clone());
-            }
-            let last = at(messages.len());
-            let truth: Vec<_> = last.apps.iter().map(|e| (e.app.to_string(), e.revision.get())).collect();
-            prop_assert_eq!(held(&ledger), truth);
-        }
-    }
-}
+mod tests;

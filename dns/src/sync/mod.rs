@@ -4,37 +4,48 @@
 //! threads that answer, and published by a pointer swap. A delivery is acknowledged once it is merged: should the process die
 //! before the state is on disk, the next snapshot repairs it.
 
+mod build;
 pub mod demand;
 pub mod disk;
 pub mod ledger;
 pub mod pull;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_bus::{Deliveries, Delivery};
-use fdn_core::api::DnsSnapshot;
 use fdn_core::message::{Message, SCHEMA};
-use fdn_core::{AppName, ErrorCode};
+use fdn_core::{ErrorCode, Timestamp};
 use fdn_service::health::Readiness;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use self::ledger::{Changes, Ledger};
+use self::build::{Built, Tables, Work};
+use self::ledger::{Changes, Ledger, Merged, Snapshot};
 use crate::metrics::Metrics;
-use crate::policy::fleet::Network;
-use crate::policy::zone::{AppTable, Names, ZoneData};
+use crate::policy::records::NamedRecords;
+use crate::policy::zone::{Names, ZoneData};
 use crate::published::Published;
 
 /// The name of the readiness condition.
 pub const READY: &str = "state";
 /// How often the state's age is put into its metric.
 const AGE_TICK: Duration = Duration::from_secs(1);
+/// After tables were built for some time, no others are built for so many times as long, however many changes come: building takes a
+/// thirtieth of one core in a stream of small changes.
+const REST_SHORT: u32 = 29;
+/// But for so long only: what comes in the middle of a large batch is not to wait.
+const REST_KNEE: Duration = Duration::from_millis(50);
+/// Where building itself takes long, it takes a tenth of one core at most.
+const REST_LONG: u32 = 9;
+/// The longest such rest.
+const REST_MAX: Duration = Duration::from_secs(1);
+/// The same for writing to disk.
+const SAVE_REST: u32 = 19;
 /// How often a confirmation that changes nothing is written to disk.
 const KEEP_CONFIRMATION: Duration = Duration::from_secs(300);
 
@@ -54,12 +65,23 @@ pub struct Keeper {
     keeping: Keeping,
     zone: Arc<ZoneData>,
     ledger: Ledger,
-    tables: BTreeMap<AppName, Arc<AppTable>>,
+    tables: Tables,
     pending: Changes,
+    /// When the next text records end by themselves.
+    texts_end: Option<Timestamp>,
+    /// Names that were replaced, kept until no query can be the last to hold them.
+    replaced: Option<Arc<Names>>,
+    /// Before this no tables are built.
+    rest_until: Instant,
+    /// Wakes whoever pulls snapshots.
+    ask: Arc<Notify>,
     /// When the disk last got the state, so that bare confirmations are written now and then but not at every pull.
     kept_at: Instant,
     publish_at: Option<Instant>,
     save_at: Option<Instant>,
+    /// When the last writing to disk began, and before when the next may not.
+    save_begun: Instant,
+    save_rest_until: Instant,
     saving: Option<JoinHandle<std::io::Result<()>>>,
     published: Arc<Published>,
     metrics: Arc<Metrics>,
@@ -78,8 +100,11 @@ impl Keeper {
         published: Arc<Published>,
         metrics: Arc<Metrics>,
         readiness: Readiness,
+        ask: Arc<Notify>,
     ) -> std::io::Result<Self> {
-        let ledger = match disk::load(&keeping.dir)? {
+        let dir = keeping.dir.clone();
+        let found = spawn_blocking(move || disk::load(&dir)).await?;
+        let ledger = match found? {
             disk::Found::Nothing => Ledger::default(),
             disk::Found::State(ledger) => {
                 info!(
@@ -93,18 +118,26 @@ impl Keeper {
                 Ledger::default()
             }
         };
-        let apps = ledger.apps().map(|entry| entry.app.clone()).collect();
+        let apps = ledger.apps().map(|(app, ..)| app.clone()).collect();
         let pending = Changes {
             apps,
             network: ledger.is_complete(),
+            texts: true,
         };
+        let now = Instant::now();
         let mut keeper = Self {
             keeping,
             zone,
             ledger,
-            tables: BTreeMap::new(),
+            tables: Tables::default(),
             pending,
-            kept_at: Instant::now(),
+            texts_end: None,
+            replaced: None,
+            rest_until: now,
+            ask,
+            save_begun: now,
+            save_rest_until: now,
+            kept_at: now,
             publish_at: None,
             save_at: None,
             saving: None,
@@ -121,7 +154,7 @@ impl Keeper {
     pub async fn run(
         mut self,
         mut deliveries: Deliveries,
-        mut snapshots: mpsc::Receiver<DnsSnapshot>,
+        mut snapshots: mpsc::Receiver<Snapshot>,
         shutdown: CancellationToken,
     ) {
         let mut ages = interval(AGE_TICK);
@@ -137,9 +170,13 @@ impl Keeper {
                     None => pulls_open = false,
                 },
                 () = at(self.publish_at) => self.publish().await,
-                () = at(self.save_at), if self.saving.is_none() => self.save(),
+                () = at(self.save_at), if self.saving.is_none() => self.save().await,
                 result = finished(&mut self.saving) => self.saved(result),
-                _ = ages.tick() => self.tell_age(),
+                _ = ages.tick() => {
+                    self.tell_age();
+                    self.drop_replaced();
+                    self.end_texts();
+                }
                 () = shutdown.cancelled() => break,
             }
         }
@@ -150,6 +187,7 @@ impl Keeper {
             self.saved(result);
         }
         if self.save_at.is_some() {
+            self.settle().await;
             let result = disk::save(&self.keeping.dir, &self.ledger);
             self.saved(result);
         }
@@ -162,12 +200,26 @@ impl Keeper {
         } else {
             match &envelope.message {
                 Message::BindingsDesired(desired) => Some(self.ledger.bindings(desired.clone())),
+                Message::BindingsChanged(changed) => {
+                    let app = changed.app.clone();
+                    match self.ledger.changed(changed.clone()) {
+                        Merged::Taken => Some(Changes::of(app)),
+                        Merged::Stale => Some(Changes::default()),
+                        Merged::Gap => {
+                            delivery.ack();
+                            return self.missed();
+                        }
+                    }
+                }
                 Message::NetworkDesired(desired) => Some(self.ledger.network(desired.clone())),
+                Message::TxtDesired(desired) => Some(self.ledger.text(desired.clone())),
                 Message::AppDesired(_)
                 | Message::FleetDesired(_)
                 | Message::NodeStatus(_)
                 | Message::DemandReport(_)
-                | Message::RttReport(_) => None,
+                | Message::RttReport(_)
+                | Message::RunReport(_)
+                | Message::JobTicket(_) => None,
             }
         };
         let Some(changes) = changes else {
@@ -183,7 +235,13 @@ impl Keeper {
         }
     }
 
-    fn pulled(&mut self, snapshot: DnsSnapshot) {
+    /// A message is missing; what is held stays in the answers until the snapshot is here.
+    fn missed(&self) {
+        self.metrics.bindings.gaps.inc();
+        self.ask.notify_one();
+    }
+
+    fn pulled(&mut self, snapshot: Snapshot) {
         if self.ledger.is_behind(snapshot.revision) {
             if !self.behind {
                 warn!(
@@ -210,64 +268,93 @@ impl Keeper {
         self.pending.extend(changes);
         if !self.pending.is_empty() {
             // The first change sets the times: a steady stream of changes must not put either off for ever.
-            self.publish_at.get_or_insert(now + self.keeping.coalesce);
-            self.save_at.get_or_insert(now + self.keeping.save_after);
+            self.publish_at
+                .get_or_insert((now + self.keeping.coalesce).max(self.rest_until));
+            self.save_at
+                .get_or_insert((now + self.keeping.save_after).max(self.save_rest_until));
         }
         self.tell_age();
+    }
+
+    /// Takes text records out of the answers whose time is over, also while nobody can be asked.
+    fn end_texts(&mut self) {
+        if self.texts_end.is_some_and(|end| end <= fdn_service::now()) {
+            self.texts_end = None;
+            self.changed(Changes::of_texts());
+        }
+    }
+
+    /// Text records, if they changed.
+    fn texts(&mut self, changed: bool) -> Option<Vec<NamedRecords>> {
+        if !changed {
+            return None;
+        }
+        let now = fdn_service::now();
+        self.texts_end = self.ledger.texts_end(now);
+        Some(self.ledger.texts(now))
     }
 
     /// Builds tables for what changed and swaps them in.
     async fn publish(&mut self) {
         self.publish_at = None;
         let pending = std::mem::take(&mut self.pending);
-        let changed: Vec<_> = pending
-            .apps
-            .iter()
-            .map(|app| (app.clone(), self.ledger.app(app).cloned()))
-            .collect();
-        let network = if pending.network {
-            self.ledger.current_network().cloned()
-        } else {
-            None
+        let texts = self.texts(pending.texts);
+        let work = Work {
+            texts,
+            changed: pending
+                .apps
+                .iter()
+                .map(|app| (app.clone(), self.ledger.app(app).cloned()))
+                .collect(),
+            network: self
+                .ledger
+                .current_network()
+                .filter(|_| pending.network)
+                .cloned(),
+            zone: Arc::clone(&self.zone),
+            names: Arc::clone(&self.published.names()),
+            serial: self.ledger.revision(),
+            complete: self.ledger.is_complete(),
+            tables: std::mem::take(&mut self.tables),
         };
-        let (zone, serial) = (Arc::clone(&self.zone), self.ledger.revision());
-        let complete = self.ledger.is_complete();
-        let mut tables = std::mem::take(&mut self.tables);
-        let built = spawn_blocking(move || {
-            for (app, entry) in changed {
-                match entry.and_then(|entry| entry.state.map(|state| (entry.revision, state))) {
-                    Some((revision, state)) => {
-                        tables.insert(app.clone(), Arc::new(AppTable::new(app, revision, &state)));
-                    }
-                    None => drop(tables.remove(&app)),
-                }
-            }
-            let names = Names::new(&zone, tables.values(), serial, complete);
-            (tables, names, network.as_ref().map(Network::new))
-        });
-        match built.await {
-            Ok((tables, names, network)) => {
-                self.tables = tables;
-                if let Some(network) = network {
-                    self.published.set_network(Arc::new(network));
-                }
-                match names {
-                    Ok(names) => self.swap(names, &pending),
-                    Err(cause) => {
-                        error!(code = %ErrorCode::ConfigInvalid, %cause, "the zone cannot be built")
-                    }
-                }
-            }
+        let begun = Instant::now();
+        let built = spawn_blocking(move || work.build()).await;
+        let now = Instant::now();
+        self.rest_until = now + rest_after(now.duration_since(begun));
+        match built {
+            Ok(built) => self.built(built, &pending),
             // Only a panic or the end of the runtime gets here; all tables are rebuilt the next time.
             Err(cause) => {
                 error!(code = %ErrorCode::Internal, %cause, "tables could not be built");
-                self.pending.apps = self.ledger.apps().map(|entry| entry.app.clone()).collect();
+                self.pending.apps = self.ledger.apps().map(|(app, ..)| app.clone()).collect();
                 self.pending.network = true;
+                self.pending.texts = true;
             }
         }
     }
 
-    fn swap(&self, names: Names, pending: &Changes) {
+    fn built(&mut self, built: Built, pending: &Changes) {
+        self.tables = built.tables;
+        for (app, bindings) in built.settled {
+            self.ledger.settle(&app, bindings);
+        }
+        for (app, cause) in built.failed {
+            error!(code = %ErrorCode::Internal, %app, %cause, "the app's bindings cannot be answered; it is answered as before");
+            self.ledger.distrust(&app);
+            self.missed();
+        }
+        if let Some(network) = built.network {
+            self.published.set_network(Arc::new(network));
+        }
+        match built.names {
+            Ok(names) => self.swap(names, pending),
+            Err(cause) => {
+                error!(code = %ErrorCode::ConfigInvalid, %cause, "the zone cannot be built");
+            }
+        }
+    }
+
+    fn swap(&mut self, names: Names, pending: &Changes) {
         for (app, reason) in names
             .refused()
             .iter()
@@ -275,11 +362,20 @@ impl Keeper {
         {
             warn!(%app, %reason, "the app is not answered for");
         }
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.metrics.apps.set(gauge(names.apps()));
         self.metrics
-            .apps
-            .set(i64::try_from(names.apps()).unwrap_or(i64::MAX));
+            .bindings
+            .held
+            .set(gauge(self.tables.bindings()));
+        self.metrics
+            .bindings
+            .tables
+            .set(gauge(self.tables.different()));
+        self.metrics.texts.set(gauge(self.tables.texts()));
         let (complete, apps) = (names.is_complete(), names.apps());
-        self.published.set_names(names);
+        self.drop_replaced();
+        self.replaced = Some(self.published.set_names(names));
         let detail = if complete {
             format!("revision {}, {apps} apps", self.ledger.revision())
         } else {
@@ -289,15 +385,34 @@ impl Keeper {
         self.tell_age();
     }
 
-    fn save(&mut self) {
+    /// Frees the memory of names that were replaced a while ago, on a thread that may take its time.
+    fn drop_replaced(&mut self) {
+        if let Some(replaced) = self.replaced.take() {
+            drop(spawn_blocking(move || drop(replaced)));
+        }
+    }
+
+    /// Works in all changes that wait.
+    async fn settle(&mut self) {
+        if !self.pending.is_empty() {
+            self.publish().await;
+        }
+    }
+
+    async fn save(&mut self) {
         self.save_at = None;
-        self.kept_at = Instant::now();
+        // What is written must be what its revision says.
+        self.settle().await;
+        self.save_begun = Instant::now();
+        self.kept_at = self.save_begun;
         let (dir, ledger) = (self.keeping.dir.clone(), self.ledger.clone());
         self.saving = Some(spawn_blocking(move || disk::save(&dir, &ledger)));
     }
 
     fn saved(&mut self, result: std::io::Result<()>) {
         self.saving = None;
+        let now = Instant::now();
+        self.save_rest_until = now + now.duration_since(self.save_begun) * SAVE_REST;
         if let Err(cause) = result {
             error!(code = %ErrorCode::DataDirectory, dir = %self.keeping.dir.display(), %cause, "the state cannot be written; tried again later");
             // At least a second, so that a full disk is not hammered.
@@ -319,6 +434,12 @@ impl Keeper {
     }
 }
 
+/// How long no tables are built after this was spent on building some.
+fn rest_after(spent: Duration) -> Duration {
+    let short = (spent * REST_SHORT).min(REST_KNEE);
+    short.max(spent * REST_LONG).min(REST_MAX)
+}
+
 /// Waits for a point in time, or for ever if there is none.
 async fn at(when: Option<Instant>) {
     match when {
@@ -334,5 +455,21 @@ async fn finished(saving: &mut Option<JoinHandle<std::io::Result<()>>>) -> std::
             .await
             .unwrap_or_else(|cause| Err(std::io::Error::other(cause))),
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_changes_wait_for_longer_than_they_cost_and_large_ones_not_for_ever() {
+        let rest = |micros| rest_after(Duration::from_micros(micros)).as_micros();
+        assert_eq!(rest(0), 0);
+        assert_eq!(rest(500), 14_500);
+        assert_eq!(rest(2_000), 50_000, "the knee");
+        assert_eq!(rest(5_000), 50_000);
+        assert_eq!(rest(20_000), 180_000);
+        assert_eq!(rest(500_000), 1_000_000, "the longest");
     }
 }

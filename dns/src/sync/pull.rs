@@ -1,20 +1,26 @@
 //! Pulling the controller's snapshot over HTTP: at start, every half minute, and after the broker was away.
 
+use std::io::{self, Read};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_bus::SharedBroker;
-use fdn_core::api::DnsSnapshot;
 use fdn_service::secret::Secret;
 use rand::RngExt;
 use reqwest::Client;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use url::Url;
 
+use super::ledger::Snapshot;
+
 /// The first pause after a failure; it doubles up to the interval.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// Pieces of a snapshot that are read ahead of being understood.
+const AHEAD: usize = 16;
 /// How often the broker's count of reconnections is looked at.
 const WATCH_BROKER: Duration = Duration::from_secs(1);
 
@@ -36,7 +42,7 @@ impl Source {
     ///
     /// # Errors
     /// Says what went wrong, without the token.
-    async fn pull(&self, client: &Client) -> Result<DnsSnapshot, String> {
+    async fn pull(&self, client: &Client) -> Result<Snapshot, String> {
         let mut request = client.get(self.url.clone());
         if let Some(token) = &self.token {
             request = request.bearer_auth(token.expose());
@@ -45,18 +51,58 @@ impl Source {
         if !response.status().is_success() {
             return Err(format!("status {}", response.status()));
         }
-        let mut body = Vec::new();
+        let (pieces, body) = mpsc::channel(AHEAD);
+        let parsed =
+            spawn_blocking(move || serde_json::from_reader(io::BufReader::new(Body::new(body))));
+        let mut length = 0;
         while let Some(chunk) = response.chunk().await.map_err(|cause| chain(&cause))? {
-            if body.len() + chunk.len() > self.limit {
+            length += chunk.len();
+            if length > self.limit {
                 return Err(format!(
                     "the snapshot is larger than {} octets; raise sync.snapshot_limit",
                     self.limit
                 ));
             }
-            body.extend_from_slice(&chunk);
+            // Whoever reads has stopped: it tells why.
+            if pieces.send(chunk.to_vec()).await.is_err() {
+                break;
+            }
         }
-        serde_json::from_slice(&body)
+        drop(pieces);
+        parsed
+            .await
+            .map_err(|cause| cause.to_string())?
             .map_err(|cause| format!("the snapshot cannot be read: {cause}"))
+    }
+}
+
+/// A body as it arrives, for a reader that blocks: a snapshot of millions of bindings is never in memory as text.
+struct Body {
+    pieces: mpsc::Receiver<Vec<u8>>,
+    piece: io::Cursor<Vec<u8>>,
+}
+
+impl Body {
+    fn new(pieces: mpsc::Receiver<Vec<u8>>) -> Self {
+        Self {
+            pieces,
+            piece: io::Cursor::default(),
+        }
+    }
+}
+
+impl Read for Body {
+    fn read(&mut self, octets: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = self.piece.read(octets)?;
+            if read > 0 || octets.is_empty() {
+                return Ok(read);
+            }
+            match self.pieces.blocking_recv() {
+                Some(piece) => self.piece = io::Cursor::new(piece),
+                None => return Ok(0),
+            }
+        }
     }
 }
 
@@ -72,12 +118,13 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Pulls until `shutdown` or until nobody takes the snapshots any more.
+/// Pulls until `shutdown` or until nobody takes the snapshots any more. `asked` wakes it before its time, once a second at most.
 pub async fn run(
     source: Source,
     client: Client,
     broker: SharedBroker,
-    snapshots: mpsc::Sender<DnsSnapshot>,
+    snapshots: mpsc::Sender<Snapshot>,
+    asked: Arc<Notify>,
     shutdown: CancellationToken,
 ) {
     let work = async {
@@ -107,7 +154,12 @@ pub async fn run(
                 }
             };
             let jitter = rand::rng().random_range(0.9..1.1);
-            wait(Instant::now() + pause.mul_f64(jitter), &broker, reconnects).await;
+            let until = Instant::now() + pause.mul_f64(jitter);
+            // While the controller is away, asking does not bring it back: the pauses between attempts stay.
+            tokio::select! {
+                () = wait(until, &broker, reconnects) => {}
+                () = asked.notified(), if !away => tokio::time::sleep(FIRST_RETRY).await,
+            }
         }
     };
     tokio::select! {

@@ -1,6 +1,6 @@
 //! A server with a broker of its own, and what tests ask it with.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -67,6 +67,16 @@ impl Fixture {
         fixture
     }
 
+    /// The value of a metric without labels.
+    pub(crate) async fn metric(&self, name: &str) -> u64 {
+        let (_, text) = self.admin("/metrics").await;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.and_then(|value| value.parse().ok())
+            .unwrap_or_else(|| panic!("no {name} in\n{text}"))
+    }
+
     pub(crate) async fn publish(&self, message: Message) {
         let id = MessageId::from_uuid(Uuid::now_v7());
         self.publish_as(id, message).await;
@@ -115,7 +125,12 @@ impl Fixture {
 
 /// Runs `dig` against a server.
 pub(crate) async fn dig(server: SocketAddr, arguments: &[&str]) -> String {
-    let output = tokio::process::Command::new("dig")
+    let mut command = tokio::process::Command::new("dig");
+    if server.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST) {
+        // `dig` shares ports: from the server's own address it might get the server's port, and hear itself.
+        command.args(["-b", "127.0.0.2"]);
+    }
+    let output = command
         .arg(format!("@{}", server.ip()))
         .args([
             "-p",

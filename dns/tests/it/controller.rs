@@ -42,6 +42,7 @@ fn pulling(settings: &mut Settings, from: SocketAddr) {
 #[tokio::test(flavor = "multi_thread")]
 async fn snapshots_bring_change_and_remove() {
     let first = DnsSnapshot {
+        txt: None,
         revision: Revision(4),
         network: network(1),
         apps: vec![bindings("a", 2, &[]), bindings("b", 3, &[])],
@@ -64,6 +65,7 @@ async fn snapshots_bring_change_and_remove() {
     {
         let mut next = snapshot.lock().expect("not poisoned");
         *next = DnsSnapshot {
+            txt: None,
             revision: Revision(7),
             network: network(1),
             apps: vec![bindings("a", 6, &[(CLIENT, "us-east")])],
@@ -95,6 +97,7 @@ async fn snapshots_bring_change_and_remove() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_that_is_too_large_is_not_taken() {
     let snapshot = DnsSnapshot {
+        txt: None,
         revision: Revision(4),
         network: network(1),
         apps: vec![bindings("a", 2, &[])],

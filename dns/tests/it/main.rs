@@ -1,9 +1,25 @@
 //! The DNS server over real sockets, asked by an independent client (`dig`) and by hand-made messages.
 
+mod certificates;
 mod common;
 mod controller;
+mod defence;
+mod dnssec;
+mod docs;
+mod encrypted;
+mod fuzz;
 mod health;
+mod identity;
+mod keys;
 mod process;
 mod protocol;
+mod records;
+mod relay;
+mod rules;
 mod state;
+mod steering;
 mod tcp;
+mod texts;
+mod transfer;
+mod validator;
+mod ways;

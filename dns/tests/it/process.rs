@@ -56,6 +56,83 @@ fn a_bad_configuration_ends_with_2_and_says_why() {
     }
 }
 
+#[test]
+fn keys_are_made_shown_and_rolled_over() {
+    let dir = tempfile::tempdir().expect("folder");
+    let config = dir.path().join("dns.toml");
+    let (keys, master) = (dir.path().join("zone.keys"), dir.path().join("master.key"));
+    let text = format!("[zone.dnssec]\nkey_file = {keys:?}\nmaster_key_file = {master:?}\n");
+    std::fs::write(&config, text).expect("written");
+    let config = config.display().to_string();
+    let keys_command = |rest: &[&str]| run(&[&["keys", "--config", &config], rest].concat());
+    let printed = |rest: &[&str]| {
+        let output = keys_command(rest);
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        assert!(
+            output.status.success(),
+            "{rest:?}: {}",
+            text(&output.stderr)
+        );
+        text(&output.stdout)
+    };
+    let refused = |rest: &[&str]| {
+        let output = keys_command(rest);
+        assert_eq!(output.status.code(), Some(2), "{rest:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(
+        !keys_command(&["list"]).status.success(),
+        "there is no file yet"
+    );
+    let made = printed(&["generate"]);
+    assert!(
+        made.contains("active") && made.contains("DS at the parent"),
+        "{made}"
+    );
+    for file in [&keys, &master] {
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &std::fs::metadata(file).expect("there").permissions(),
+        );
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    assert!(refused(&["generate"]).contains("has keys already"));
+    let tag = made.split_whitespace().next().expect("a tag").to_owned();
+    let ds = printed(&["ds"]);
+    assert!(
+        ds.starts_with(&format!("fn.test. IN DS {tag} 13 2 ")),
+        "{ds}"
+    );
+    let rolled = printed(&["roll"]);
+    assert!(
+        rolled.lines().count() == 2 && rolled.contains("published  for 2 h more"),
+        "{rolled}"
+    );
+    let new = rolled
+        .lines()
+        .nth(1)
+        .and_then(|line| line.split_whitespace().next())
+        .expect("a tag");
+    assert!(refused(&["roll"]).contains("under way"));
+    assert!(refused(&["seen", new]).contains("waits for its DS record"));
+    assert_eq!(
+        printed(&["ds"]),
+        ds,
+        "the parent is not asked for a key that not everybody knows"
+    );
+    assert!(printed(&["prune"]).starts_with("0 keys"));
+    // Another master key in front: the keys are sealed under it, and open without the old one.
+    let old = std::fs::read_to_string(&master).expect("the master key");
+    let fresh = "5a".repeat(32);
+    std::fs::write(&master, format!("{fresh}\n{old}")).expect("written");
+    assert!(printed(&["rewrap"]).starts_with("2 keys"));
+    std::fs::write(&master, &fresh).expect("written");
+    assert_eq!(printed(&["ds"]), ds);
+    std::fs::write(&master, &old).expect("written");
+    assert!(refused(&["list"]).contains("is sealed under the master key"));
+    let elsewhere = run(&["keys", "list"]);
+    assert!(String::from_utf8_lossy(&elsewhere.stderr).contains("zone.dnssec.key_file"));
+}
+
 fn config(dir: &Path, listen: u16, admin: u16) -> String {
     format!(
         "data_dir = {:?}\nlisten = [\"127.0.0.1:{listen}\"]\nadmin = \"127.0.0.1:{admin}\"\n\

@@ -18,7 +18,7 @@ use tracing::{debug, info};
 use crate::actor::{Actor, Beginning, Command, End, Sources};
 use crate::error::ClusterError;
 use crate::head::LeaseView;
-use crate::head::lease::{LeaseRequest, LeaseStore};
+use crate::head::lease::LeaseStore;
 use crate::host::{Host, Outcome, ScalingTask};
 use crate::identity::{Key, Member, Tag};
 use crate::link::accept::accept;
@@ -27,8 +27,10 @@ use crate::link::delay::DelayLine;
 use crate::link::tls::TlsSource;
 use crate::link::{Links, hello};
 use crate::metrics::Metrics;
+use crate::peer::{PeerDialer, Peers};
 use crate::settings::ClusterSettings;
 use crate::status::ClusterStatus;
+use fdn_core::enrol::LeaseRequest;
 
 /// Commands that wait for the node's task.
 const COMMANDS: usize = 256;
@@ -45,6 +47,8 @@ pub struct ClusterParts<H> {
     pub settings: ClusterSettings,
     /// What starts and ends instances here.
     pub host: H,
+    /// What answers other nodes' requests, and says with whom this node talks.
+    pub peers: Option<Arc<dyn Peers>>,
     /// The lease on being the head; without one the members choose by themselves.
     pub leases: Option<Arc<dyn LeaseStore>>,
     /// Where its metrics go.
@@ -58,6 +62,8 @@ pub struct Cluster {
     ends: mpsc::UnboundedSender<End>,
     address: SocketAddr,
     metrics: Metrics,
+    dialer: PeerDialer,
+    changes: watch::Receiver<u64>,
     task: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
@@ -118,11 +124,14 @@ impl Cluster {
             sessions: AtomicU64::new(1),
             cluster: parts.cluster.clone(),
             settings: Arc::clone(&settings),
+            peers: parts.peers,
         });
+        let dialer = PeerDialer::new(Arc::clone(&links));
         let stop = links.stop.clone();
         tokio::spawn(accept(Arc::clone(&links), listener));
         let (commands, inbox) = mpsc::channel(COMMANDS);
         let (ends, ended) = mpsc::unbounded_channel();
+        let (made, lists) = mpsc::channel(settings.global.in_flight);
         let (view, lease) = watch::channel(LeaseView::Away);
         if let Some(store) = parts.leases.filter(|_| settings.candidate) {
             let keeper = keep_lease(store, parts.cluster.clone(), me.node.clone(), view);
@@ -130,18 +139,22 @@ impl Cluster {
             tokio::spawn(async move { stop.run_until_cancelled(keeper).await });
         }
         info!(node = %me.node, %address, "listening for the other nodes of the cluster");
+        let (changed, changes) = watch::channel(0);
         let actor = Actor::new(Beginning {
+            changed,
             cluster: parts.cluster,
             me,
             settings,
             host: parts.host,
             links,
+            made,
             rng,
         })?;
         let task = tokio::spawn(actor.run(Sources {
             frames,
             commands: inbox,
             ends: ended,
+            made: lists,
             lease,
         }));
         Ok(Self {
@@ -149,6 +162,8 @@ impl Cluster {
             ends,
             address,
             metrics,
+            dialer,
+            changes,
             task: Arc::new(Mutex::new(Some(task))),
         })
     }
@@ -163,6 +178,29 @@ impl Cluster {
     #[must_use]
     pub const fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Connects to other nodes for requests that [`Peers`] answer there.
+    #[must_use]
+    pub const fn dialer(&self) -> &PeerDialer {
+        &self.dialer
+    }
+
+    /// Tells of every change of members: joined, lost, left, draining. How many there were; what they are, [`Cluster::status`] says.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.clone()
+    }
+
+    /// Takes room on this node for an instance that runs already and that no task asked for: one that was found when the process
+    /// started. Free again with [`Cluster::ended`]; `None` if there is no room for it.
+    ///
+    /// # Errors
+    /// When the node has stopped.
+    pub async fn hold(&self, demand: Resources) -> Result<Option<TaskId>, ClusterError> {
+        let (answer, held) = oneshot::channel();
+        self.command(Command::Hold(demand, answer)).await?;
+        held.await.map_err(|_| ClusterError::Stopped)
     }
 
     /// Asks for instances anywhere in the cluster. Every task has one outcome, within the time for which it is wanted and some
@@ -283,8 +321,9 @@ async fn keep_lease(
     node: NodeId,
     view: watch::Sender<LeaseView>,
 ) {
-    let request = LeaseRequest {
+    let mut request = LeaseRequest {
         node,
+        epoch: None,
         ttl_ms: u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX),
     };
     let mut unanswered = Duration::ZERO;
@@ -293,7 +332,10 @@ async fn keep_lease(
         match tokio::time::timeout(pause, store.ask(&cluster, &request)).await {
             Ok(Ok(lease)) => {
                 unanswered = Duration::ZERO;
-                view.send_replace(if lease.holder == request.node {
+                let is_mine = lease.holder == request.node
+                    && request.epoch.is_none_or(|epoch| epoch == lease.epoch);
+                request.epoch = is_mine.then_some(lease.epoch);
+                view.send_replace(if is_mine {
                     LeaseView::Mine
                 } else {
                     LeaseView::Others

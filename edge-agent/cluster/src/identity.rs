@@ -6,7 +6,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use fdn_core::{ClusterId, NodeId, ParseError, Resources};
+use fdn_core::{NodeId, Resources};
 use fdn_scheduling::instance::TaskId;
 use serde::{Deserialize, Serialize};
 
@@ -83,59 +83,9 @@ pub struct Member {
     pub candidate: bool,
 }
 
-/// What a certificate says of its holder: `fdn://cluster/<cluster>/node/<node>`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerIdentity {
-    /// The cluster.
-    pub cluster: ClusterId,
-    /// The node.
-    pub node: NodeId,
-}
-
-impl fmt::Display for PeerIdentity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "fdn://cluster/{}/node/{}", self.cluster, self.node)
-    }
-}
-
-impl std::str::FromStr for PeerIdentity {
-    type Err = ParseError;
-
-    fn from_str(s: &str) -> Result<Self, ParseError> {
-        let parts = s
-            .strip_prefix("fdn://cluster/")
-            .and_then(|rest| rest.split_once("/node/"));
-        let (cluster, node) = parts.ok_or_else(|| {
-            ParseError::new("node identity", s, "fdn://cluster/<cluster>/node/<node>")
-        })?;
-        Ok(Self {
-            cluster: cluster.parse()?,
-            node: node.parse()?,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_identity_is_read_as_it_is_written() {
-        let text = "fdn://cluster/paris-1/node/p1-n3";
-        let identity: PeerIdentity = text.parse().unwrap();
-        assert_eq!(identity.cluster.as_str(), "paris-1");
-        assert_eq!(identity.to_string(), text);
-        for bad in [
-            "",
-            "fdn://cluster/paris-1",
-            "fdn://cluster/paris-1/node/",
-            "fdn://cluster/paris-1/node/a/node/b",
-            "https://cluster/paris-1/node/a",
-            "fdn://cluster/PARIS/node/a",
-        ] {
-            assert!(bad.parse::<PeerIdentity>().is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn a_task_names_its_origin() {

@@ -32,16 +32,25 @@ mod idmap;
 mod link;
 pub mod membership;
 pub mod metrics;
+pub mod peer;
 pub mod settings;
+mod stage;
 pub mod status;
+mod tally;
 mod trace;
 mod wire;
+
+/// Certificates of nodes, also for what other clusters' nodes may ask.
+pub mod tls {
+    pub use crate::link::tls::{Tls, TlsSource, identity};
+}
 
 pub use cluster::{Cluster, ClusterParts, Outcomes};
 pub use error::ClusterError;
 pub use fdn_scheduling::instance::TaskId;
 pub use host::{Host, InstanceNews, Outcome, Reason, ScalingTask, Settlement, StartOrder};
 pub use metrics::Metrics;
+pub use peer::{PeerDialer, Peers};
 pub use settings::ClusterSettings;
 pub use status::ClusterStatus;
 pub use trace::{Hop, Step};

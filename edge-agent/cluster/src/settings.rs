@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use fdn_core::{ByteSize, DurationMs, Millis};
-use fdn_scheduling::instance::{GlobalSettings, Limits, OriginSettings, Policy, Settings, Spread};
+use fdn_scheduling::instance::{
+    GlobalSettings, Limits, ListSettings, OriginSettings, Policy, Settings, Spread,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::millis;
@@ -13,6 +15,8 @@ use crate::membership::Timing;
 
 /// After which time without news a task is sent again, at least.
 const RESEND: Millis = Millis::new(1000.0);
+/// After which time without an answer a task of this node's own holds back no others: it waits for room somewhere.
+const PATIENCE: Millis = Millis::new(500.0);
 /// How long changes of what is free are gathered before the head is told: a message of each node to one.
 const NOTICE: Millis = Millis::new(5.0);
 
@@ -71,6 +75,8 @@ pub struct ClusterSettings {
     pub timing: TimingSettings,
     /// Bounds.
     pub limits: LimitSettings,
+    /// The global stage, on the head.
+    pub global: GlobalStageSettings,
     /// What is made worse on purpose: for benchmarks and tests.
     pub emulate: EmulateSettings,
 }
@@ -137,14 +143,48 @@ pub struct LimitSettings {
     pub payload: ByteSize,
     /// Tasks of this node's own that are not settled; further ones are refused.
     pub open: usize,
+    /// Of these, tasks on their way without an answer yet: further ones are held back on this node, the shortest sent first, so that a
+    /// cluster asked for more than it can do goes on doing what it can.
+    pub window: usize,
     /// Instances on this node.
     pub running: usize,
-    /// Tasks that a node remembers; one more is refused.
+    /// Tasks that a node remembers, and the head; one more is refused. A million takes 40 MiB when in use, 16 MiB of it from the start.
     pub remembered: usize,
     /// Tasks that wait at the global scheduler.
     pub waiting: usize,
     /// Instances elsewhere that this node has asked for and follows.
     pub placed: usize,
+    /// Connections to each other node for calls to instances there.
+    pub peer_connections: usize,
+    /// Calls, and instances that are followed, on one such connection at the same time.
+    pub peer_requests: u32,
+}
+
+impl LimitSettings {
+    /// Connections of all other nodes, each counted twice: an old one may not have ended when the new one comes.
+    pub(crate) const fn connections(&self) -> usize {
+        let each = self.peer_connections.saturating_add(1);
+        self.members.saturating_mul(each).saturating_mul(2)
+    }
+}
+
+/// How the head finds room for tasks that found none by themselves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GlobalStageSettings {
+    /// Threads that score nodes on copies of what the head believes, while one committer has the last word; 0: the head's own task chooses,
+    /// by a tree over all nodes.
+    pub pre_schedulers: usize,
+    /// Tasks that may be out with them.
+    pub in_flight: usize,
+    /// How many nodes each names for a task.
+    pub list: usize,
+    /// At how many nodes, drawn at random, each looks for a task.
+    pub sample: usize,
+    /// How many lists for one task may fail before the committer looks at all nodes itself.
+    pub retries: u32,
+    /// After which time a task that is out is taken back: its thread is gone.
+    pub lease: DurationMs,
 }
 
 /// What is made worse on purpose.
@@ -170,7 +210,21 @@ impl Default for ClusterSettings {
             plaintext: false,
             timing: TimingSettings::default(),
             limits: LimitSettings::default(),
+            global: GlobalStageSettings::default(),
             emulate: EmulateSettings::default(),
+        }
+    }
+}
+
+impl Default for GlobalStageSettings {
+    fn default() -> Self {
+        Self {
+            pre_schedulers: 0,
+            in_flight: 64,
+            list: 8,
+            sample: 50,
+            retries: 1,
+            lease: DurationMs::from_secs(1),
         }
     }
 }
@@ -205,10 +259,13 @@ impl Default for LimitSettings {
             receive_queue: 1024,
             payload: ByteSize::from_bytes(1024),
             open: 1 << 18,
+            window: 1024,
             running: 65_536,
             remembered: 1 << 20,
             waiting: 1 << 18,
             placed: 1 << 18,
+            peer_connections: 2,
+            peer_requests: 4096,
         }
     }
 }
@@ -256,8 +313,25 @@ impl ClusterSettings {
                 "limits.members must be from 1 to 65536",
             ),
             (
+                (1..=64).contains(&limits.peer_connections) && limits.peer_requests >= 8,
+                "limits.peer_connections must be from 1 to 64, limits.peer_requests at least 8",
+            ),
+            (
                 limits.frame > 0 && limits.send_queue >= limits.frame && limits.receive_queue > 0,
                 "limits.send_queue must hold a frame, limits.receive_queue one",
+            ),
+            (limits.window > 0, "limits.window must be 1 at least"),
+            (
+                self.global.pre_schedulers <= 64 && (1..=65_536).contains(&self.global.in_flight),
+                "global.pre_schedulers must be 64 at most, global.in_flight from 1 to 65536",
+            ),
+            (
+                self.global.list > 0 && self.global.sample > 0 && self.global.lease.as_millis() > 0,
+                "global.list, global.sample and global.lease must be above 0",
+            ),
+            (
+                self.global.pre_schedulers == 0 || self.emulate.decision_ms <= 0.0,
+                "emulate.decision_ms is for a head without pre-schedulers: global.pre_schedulers",
             ),
         ];
         match rules.into_iter().find(|(holds, _)| !holds) {
@@ -294,12 +368,23 @@ impl ClusterSettings {
         }
     }
 
+    pub(crate) fn lists(&self) -> ListSettings {
+        ListSettings {
+            in_flight: self.global.in_flight,
+            retries: self.global.retries,
+            lease: millis(self.global.lease.as_duration()),
+            ..ListSettings::default()
+        }
+    }
+
     pub(crate) fn origin(&self) -> OriginSettings {
         let memory = millis(self.timing.memory.as_duration());
         OriginSettings {
             wanted: millis(self.timing.wanted.as_duration()),
             memory: memory * 0.5,
             open: self.limits.open,
+            window: self.limits.window,
+            patience: PATIENCE,
             central: self.mode == Mode::Central,
             // Streams between live nodes lose nothing but at the bound of a queue. A task that waits is not lost, and what is sent again
             // adds to what holds it up.

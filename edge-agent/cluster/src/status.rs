@@ -1,5 +1,6 @@
 //! How a node of a cluster stands, for operators and tests.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use fdn_core::{NodeId, Resources};
@@ -37,6 +38,27 @@ pub struct ClusterStatus {
     pub placed: usize,
     /// Tasks that wait at the global scheduler, if it is the head.
     pub waiting: usize,
+    /// Its own tasks that are held back until others have had their answer.
+    pub held: usize,
+    /// How many tasks it has passed on or started, by what it did with them ([`crate::Step`]).
+    pub stages: BTreeMap<&'static str, u64>,
+    /// The global stage, if it is the head.
+    pub global: Option<GlobalStatus>,
+}
+
+/// The global stage of the head.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GlobalStatus {
+    /// Its pre-schedulers; 0: it decides by itself.
+    pub pre_schedulers: usize,
+    /// Tasks that wait, those that are out included.
+    pub waiting: usize,
+    /// Tasks out with pre-schedulers.
+    pub out: usize,
+    /// Lists committed since the start, by the place in them of the node that got the task, or why none did.
+    pub lists: BTreeMap<&'static str, u64>,
+    /// Lists whose first node had changed since the pre-scheduler looked.
+    pub conflicts: u64,
 }
 
 /// A member as one node sees it.

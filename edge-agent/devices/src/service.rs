@@ -140,6 +140,14 @@ impl Devices {
         grants(bound, kind, mps.as_ref())
     }
 
+    /// Which of these instances would have to end for a request to be bound ([`Book::in_the_way`]).
+    #[must_use]
+    pub fn in_the_way(&self, request: &GpuRequest, idle: &[InstanceId]) -> Option<Vec<InstanceId>> {
+        // On a copy: it takes a while, and nothing that it says is a promise.
+        let book = self.shared.book().clone();
+        book.in_the_way(request, idle)
+    }
+
     /// An instance has ended.
     ///
     /// # Errors
@@ -208,6 +216,15 @@ impl Devices {
     #[must_use]
     pub fn totals(&self) -> (MebiBytes, MebiBytes) {
         self.shared.book().totals()
+    }
+
+    /// Memory that can be bound, and memory that is, at one moment.
+    #[must_use]
+    pub fn left(&self) -> (MebiBytes, MebiBytes) {
+        let book = self.shared.book();
+        let bound = book.status().into_iter().map(|device| device.bound_mib);
+        let bound = bound.fold(MebiBytes(0), MebiBytes::saturating_add);
+        (book.totals().0, bound)
     }
 
     /// Watches the devices until the guard is dropped, and tells of instances that are concerned.

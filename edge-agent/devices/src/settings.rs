@@ -65,6 +65,9 @@ pub struct SimulatedGroup {
     pub model: String,
     /// Into how many equal MIG instances each is cut; 0 leaves it whole.
     pub mig: u32,
+    /// A file that names devices, one a line: they have failed while they stand there. To rehearse faults.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub faults: Option<PathBuf>,
 }
 
 impl Default for SimulatedGroup {
@@ -74,6 +77,7 @@ impl Default for SimulatedGroup {
             memory: ByteSize::from_mib(80 << 10),
             model: "FDN Simulated 80GB".to_owned(),
             mig: 0,
+            faults: None,
         }
     }
 }

@@ -43,10 +43,11 @@ pub trait Instance: Send + Sync + fmt::Debug {
     /// Freezes it: it keeps its memory and gets no CPU. Idempotent.
     ///
     /// # Errors
-    /// [`InstanceError::Unsupported`] where [`crate::Capabilities::pause`] is false; when it has ended; when the engine fails.
+    /// [`InstanceError::Unsupported`] where [`crate::Capabilities::pause`] is false; when it has ended; when the engine fails. Then
+    /// its state says whether calls can be handed to it; one that may be frozen is [`InstanceState::Paused`].
     async fn pause(&self) -> Result<(), InstanceError>;
 
-    /// Lets it go on. Returns when calls can be handed to it. Idempotent.
+    /// Lets it go on. Returns when calls can be handed to it, which is certain then. Idempotent.
     ///
     /// # Errors
     /// As [`Instance::pause`].

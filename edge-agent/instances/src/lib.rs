@@ -19,13 +19,14 @@ mod error;
 #[cfg(feature = "fake")]
 pub mod fake;
 mod instance;
+pub mod kubernetes;
 mod link;
 mod log;
 mod metrics;
 mod runtime;
 mod spec;
+mod startup;
 mod state;
-pub mod supervisor;
 pub mod wasm;
 
 pub use body::{Body, BoxError, Request, Response, empty_body, full_body};
@@ -36,7 +37,7 @@ pub use link::LinkLimits;
 pub use link::health::HealthChecks;
 pub use log::{LogLimits, LogLine, LogSink, LogTail, NoSink};
 pub use metrics::Metrics;
-pub use runtime::{Capabilities, Collected, Kind, Owner, Runtime};
+pub use runtime::{Capabilities, Collected, Expectation, Kind, Owner, Runtime};
 pub use spec::{
     Credentials, DEFAULT_PORT, Description, DeviceGrant, Image, ImageSource, Outbound, Readiness,
     Secrets, StartSpec,

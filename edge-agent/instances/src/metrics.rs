@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
 
 use crate::error::StartError;
 use crate::runtime::Kind;
@@ -16,6 +18,10 @@ pub struct Metrics {
     exits: IntCounterVec,
     live: IntGaugeVec,
     collected: IntCounterVec,
+    requests: IntCounterVec,
+    watches: IntCounterVec,
+    ahead: IntGauge,
+    ahead_starts: IntCounterVec,
 }
 
 impl Default for Metrics {
@@ -57,6 +63,26 @@ impl Default for Metrics {
                 "What crashed starts and lost agents had left behind and was removed.",
                 &["runtime"],
             ),
+            requests: counter(
+                "fdn_kubernetes_requests_total",
+                "Requests to the API server of Kubernetes by operation and outcome, each try counted.",
+                &["operation", "outcome"],
+            ),
+            watches: counter(
+                "fdn_kubernetes_watches_total",
+                "Watches that ended by what came after: resumed, broken (resumed after a pause), relisted (410).",
+                &["next"],
+            ),
+            ahead: IntGauge::new(
+                "fdn_docker_containers_ahead",
+                "Containers that were created ahead and wait for a start.",
+            )
+            .expect("names and labels are fixed"),
+            ahead_starts: counter(
+                "fdn_docker_starts_ahead_total",
+                "Starts that were expected, by what was created ahead: used, none, failed (did not start and was made anew).",
+                &["result"],
+            ),
         }
     }
 }
@@ -71,7 +97,11 @@ impl Metrics {
         registry.register(Box::new(self.start_seconds.clone()))?;
         registry.register(Box::new(self.exits.clone()))?;
         registry.register(Box::new(self.live.clone()))?;
-        registry.register(Box::new(self.collected.clone()))
+        registry.register(Box::new(self.collected.clone()))?;
+        registry.register(Box::new(self.requests.clone()))?;
+        registry.register(Box::new(self.watches.clone()))?;
+        registry.register(Box::new(self.ahead.clone()))?;
+        registry.register(Box::new(self.ahead_starts.clone()))
     }
 
     pub(crate) fn started(&self, kind: Kind, outcome: Result<Duration, &StartError>) {
@@ -102,6 +132,23 @@ impl Metrics {
         self.exits.with_label_values(&[label(kind), reason]).inc();
     }
 
+    pub(crate) fn asked(&self, operation: &str, outcome: &str) {
+        let labels = [operation, outcome];
+        self.requests.with_label_values(&labels).inc();
+    }
+
+    pub(crate) fn watched(&self, next: &str) {
+        self.watches.with_label_values(&[next]).inc();
+    }
+
+    pub(crate) fn ahead(&self, count: usize) {
+        self.ahead.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn started_ahead(&self, result: &str) {
+        self.ahead_starts.with_label_values(&[result]).inc();
+    }
+
     pub(crate) fn collected(&self, kind: Kind, count: usize) {
         self.collected
             .with_label_values(&[label(kind)])
@@ -114,6 +161,7 @@ const fn label(kind: Kind) -> &'static str {
         Kind::Wasm => "wasm",
         Kind::Docker => "docker",
         Kind::Kubernetes => "kubernetes",
+        Kind::Elsewhere => "elsewhere",
         Kind::Fake => "fake",
     }
 }

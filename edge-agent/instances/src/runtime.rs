@@ -1,5 +1,6 @@
 //! What makes instances.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub enum Kind {
     Docker,
     /// Pods of a Kubernetes cluster, bound to this node.
     Kubernetes,
+    /// None here: other nodes run them.
+    Elsewhere,
     /// The scripted runtime of tests.
     Fake,
 }
@@ -32,6 +35,7 @@ impl fmt::Display for Kind {
             Self::Wasm => "wasm",
             Self::Docker => "docker",
             Self::Kubernetes => "kubernetes",
+            Self::Elsewhere => "elsewhere",
             Self::Fake => "fake",
         })
     }
@@ -72,6 +76,9 @@ pub struct Collected {
     pub failed: Vec<(InstanceId, String)>,
 }
 
+/// Has something prepared for as long as it lives.
+pub type Expectation = Option<Box<dyn Any + Send + Sync>>;
+
 /// Makes instances, finds them again, and cleans up after itself.
 #[async_trait]
 pub trait Runtime: Send + Sync + fmt::Debug {
@@ -106,6 +113,20 @@ pub trait Runtime: Send + Sync + fmt::Debug {
     /// # Errors
     /// Every way in which a start can fail, with the instance's last log lines where it wrote any.
     async fn start(&self, spec: StartSpec) -> Result<Arc<dyn Instance>, StartError>;
+
+    /// Says that starts of this are to be expected, until the answer is dropped: whatever of a start takes no CPU and no memory of the node
+    /// may be done ahead. The id in `spec` means nothing. A runtime that does nothing ahead answers with nothing.
+    fn expect(&self, spec: &StartSpec) -> Expectation {
+        let _ = spec;
+        None
+    }
+
+    /// The id under which a start of exactly this has been prepared, if one has. It is handed out once, to who starts it at once under this
+    /// id.
+    fn ahead(&self, spec: &StartSpec) -> Option<InstanceId> {
+        let _ = spec;
+        None
+    }
 
     /// What of this owner's runs already: after the agent's restart. Instances that are known to this object already are
     /// returned as well (the same handles), those that have ended are not. Does not restart, signal or change any of them.

@@ -143,6 +143,15 @@ pub struct Description {
     pub readiness: Readiness,
 }
 
+impl Description {
+    /// Whether both are of one version of one function.
+    #[must_use]
+    pub fn is_of_the_same(&self, other: &Self) -> bool {
+        let of = |one: &Self| (one.version, one.digest);
+        self.app == other.app && self.function == other.function && of(self) == of(other)
+    }
+}
+
 /// Everything needed to start an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartSpec {

@@ -12,7 +12,8 @@ use fdn_core::api::{LogLine, LogStream};
 use fdn_core::manifest::Manifest;
 use fdn_core::message::FunctionSpec;
 use fdn_core::{
-    AppName, ByteSize, Digest, FunctionName, InstanceId, MebiBytes, Millis, NodeId, VersionNumber,
+    AppName, ByteSize, Digest, FunctionName, InstanceId, MebiBytes, Millis, NodeId, StageName,
+    VersionNumber,
 };
 use fdn_runtime::{CallContext, Engine, Function, Hold, LoadError, LogSink, NoLog};
 use tokio::sync::OnceCell;
@@ -22,7 +23,7 @@ use crate::invocations::admission::Expected;
 use crate::invocations::instances::{InstanceLane, Trouble};
 use crate::invocations::ledger::MemoryHold;
 use crate::logs::AppLog;
-use crate::metrics::{AppMetrics, Metrics};
+use crate::metrics::{AppMetrics, Metrics, VersionCounts};
 use crate::settings::LogsSettings;
 use crate::usage::Billed;
 
@@ -30,6 +31,8 @@ use crate::usage::Billed;
 pub struct DeployedParts {
     /// The app.
     pub app: AppName,
+    /// The stage of the app's workflow, if it is one.
+    pub stage: Option<StageName>,
     /// The node.
     pub node: NodeId,
     /// The function version.
@@ -107,6 +110,8 @@ impl Sandboxes {
 pub struct Deployed {
     /// The app.
     pub app: AppName,
+    /// The stage of the app's workflow, if it is one.
+    pub stage: Option<StageName>,
     /// The function.
     pub function: FunctionName,
     /// Its version.
@@ -117,6 +122,8 @@ pub struct Deployed {
     pub manifest: Manifest,
     /// The app's counters.
     pub metrics: Arc<AppMetrics>,
+    /// The version's own.
+    pub counts: Arc<VersionCounts>,
     /// The version as an answer's header.
     pub version_header: HeaderValue,
     /// What its calls are billed by.
@@ -150,9 +157,11 @@ impl Deployed {
         Self {
             billed: Billed::new(&parts.app, &function, version, &manifest),
             app: parts.app,
+            stage: parts.stage,
             function,
             version,
             digest,
+            counts: parts.metrics.version(version),
             metrics: parts.metrics,
             version_header,
             node: parts.node,
@@ -189,11 +198,23 @@ impl Deployed {
         }
     }
 
+    /// Whether a call of it would start at once: its code is loaded, or an instance is there or on its way.
+    #[must_use]
+    pub fn is_warm(&self) -> bool {
+        match &self.server {
+            Server::Sandboxes(_) => self.is_loaded(),
+            Server::Instances(_) => self.instances() > 0,
+        }
+    }
+
     /// Loads its code if that has not been done.
     ///
     /// # Errors
     /// When the compiled file cannot be loaded: it has to be made anew.
     pub async fn load(&self, metrics: &Metrics) -> Result<(), LoadError> {
+        if !self.is_loaded() {
+            self.metrics.cold();
+        }
         match &self.server {
             Server::Sandboxes(sandboxes) => sandboxes.load(metrics).await.map(drop),
             Server::Instances(_) => Ok(()),
@@ -231,6 +252,15 @@ impl Deployed {
                 let counts = lane.counts();
                 counts.starting + counts.open + counts.idle
             }
+        }
+    }
+
+    /// Instances that were started for it.
+    #[must_use]
+    pub fn starts(&self) -> u64 {
+        match &self.server {
+            Server::Sandboxes(_) => 0,
+            Server::Instances(lane) => lane.starts(),
         }
     }
 
@@ -280,6 +310,7 @@ impl LogSink for CallLog {
             node: deployed.node.clone(),
             instance,
             request: String::from_utf8_lossy(&self.request).into_owned(),
+            stage: deployed.stage.clone(),
             stream,
             text: text.to_owned(),
         });

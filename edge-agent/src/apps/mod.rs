@@ -6,8 +6,10 @@
 
 pub mod backoff;
 mod deployed;
+mod image;
 mod prepare;
 mod shell;
+mod staged;
 pub mod state;
 pub mod store;
 
@@ -26,6 +28,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 pub use deployed::{Deployed, DeployedParts, Sandboxes, Server};
+pub use staged::{Serving, StageServing, StageStats, Staged};
 
 use crate::artifacts::ArtifactCache;
 use crate::error::Error;
@@ -33,7 +36,8 @@ use crate::gateway::routes::Routes;
 use crate::invocations::{Instances, Ledger};
 use crate::logs::LogHub;
 use crate::metrics::{AppMetrics, Metrics};
-use crate::settings::{AppsSettings, LogsSettings};
+use crate::policy::Guards;
+use crate::settings::{AppsSettings, LogsSettings, PolicySettings};
 
 /// The condition of readiness that holds once desired state is known.
 pub const CONDITION_STATE: &str = "desired_state";
@@ -77,6 +81,22 @@ pub struct AppsParts {
     pub phase_changed: Arc<Notify>,
     /// Whether the agent is ready.
     pub readiness: Readiness,
+    /// What policies may take.
+    pub policy: PolicySettings,
+    /// Fetches identity providers' keys.
+    pub client: reqwest::Client,
+}
+
+impl AppsParts {
+    fn guards(&self, stop: CancellationToken) -> Guards {
+        Guards::new(
+            self.policy.clone(),
+            self.metrics.policy.clone(),
+            self.client.clone(),
+            self.folder.clone(),
+            stop,
+        )
+    }
 }
 
 /// How an app is, for status reports.
@@ -92,9 +112,38 @@ pub struct Observed {
     pub metrics: Arc<AppMetrics>,
     /// What answers its calls.
     pub deployed: Option<Arc<Deployed>>,
+    /// Whether its calls are split between several versions.
+    pub split: bool,
+    /// Its stages, if it is a workflow.
+    pub staged: Option<Arc<Staged>>,
 }
 
 impl Observed {
+    /// The versions that answer its calls: one, or one for each stage.
+    pub fn versions(&self) -> impl Iterator<Item = &Arc<Deployed>> {
+        let stages = self.staged.iter().flat_map(|staged| &staged.stages);
+        let stages = stages.filter_map(|stage| stage.deployed.as_ref());
+        let single = self.deployed.as_ref().filter(|_| self.staged.is_none());
+        stages.chain(single)
+    }
+
+    /// The counters of calls that take room of the node: its own, or those of its stages.
+    pub fn counted(&self) -> impl Iterator<Item = &Arc<AppMetrics>> {
+        let stages = self.staged.iter().flat_map(|staged| &staged.stages);
+        let own = Some(&self.metrics).filter(|_| self.staged.is_none());
+        stages.map(|stage| &stage.stats.metrics).chain(own)
+    }
+
+    /// Calls that wait for the app itself to be ready.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        if self.staged.is_some() || self.deployed.is_none() {
+            self.metrics.waiting_now()
+        } else {
+            0
+        }
+    }
+
     /// How long a call takes: measured, else as the manifest expects.
     #[must_use]
     pub fn expected(&self) -> Millis {
@@ -110,7 +159,7 @@ enum Command {
     Desired(AppDesired, oneshot::Sender<()>),
     Snapshot(AppsSnapshot, oneshot::Sender<()>),
     Begun(AppName, Revision),
-    Prepared(AppName, Revision, Arc<Deployed>),
+    Prepared(AppName, Revision, Serving),
     Failed(AppName, Revision, String),
     Broken(AppName, Revision, Digest),
 }
@@ -147,7 +196,7 @@ impl Apps {
             commands: commands.clone(),
             observed: Arc::clone(&observed),
         };
-        let shell = shell::Shell::new(parts, store, commands, observed);
+        let shell = shell::Shell::new(parts, store, commands, observed, stop.clone());
         let task = tokio::spawn(shell.run(saved.unwrap_or_default(), queue, stop));
         Ok((handle, task))
     }

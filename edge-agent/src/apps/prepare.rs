@@ -1,4 +1,5 @@
-//! Making one version of an app callable: secrets opened, artifact here and compiled, loaded ahead where the plan wants it.
+//! Making one version of an app callable: secrets opened, artifact here and compiled, loaded ahead where the plan wants it, and warm where the
+//! version before it is.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -6,35 +7,152 @@ use std::sync::Arc;
 
 use fdn_core::manifest::RuntimeKind;
 use fdn_core::message::{AppSpec, FunctionSpec};
-use fdn_core::{AppName, InstanceId, SecretName};
-use fdn_instances::{Image, ImageSource, LogLimits, Outbound, Readiness, Secrets, StartSpec};
+use fdn_core::workflow::{RunSpec, Stage};
+use fdn_core::{AppName, FunctionName, InstanceId, SecretName, StageName, VersionNumber};
+use fdn_instances::{Image, LogLimits, Outbound, Readiness, Secrets, StartSpec};
 use fdn_runtime::{LoadError, NoLog, probe};
 use tracing::debug;
 
 use super::state::Version;
-use super::{AppsParts, Deployed, DeployedParts, Sandboxes, Server};
+use super::{
+    AppsParts, Deployed, DeployedParts, Sandboxes, Server, Serving, StageServing, StageStats,
+    Staged, image,
+};
 use crate::error::PrepareError;
+use crate::gateway::split::Split;
 use crate::metrics::AppMetrics;
 
-/// Prepares `version` of `app`. `current` is what answers now: it is kept if nothing of it changes.
+/// Prepares `version` of `app`, with every function version that its calls are split between. Of `current`, what answers now, is kept what
+/// does not change.
 pub(super) async fn prepare(
     parts: &AppsParts,
     app: &AppName,
     version: &Version,
-    current: Option<Arc<Deployed>>,
+    current: Option<Serving>,
     metrics: Arc<AppMetrics>,
-    compiling: impl Fn() + Send,
+    compiling: impl Fn() + Send + Sync,
+) -> Result<Serving, PrepareError> {
+    match &version.spec.run {
+        None => function(parts, app, &version.spec, current, metrics, &compiling).await,
+        Some(run) => stages(parts, app, &version.spec, run, current, &compiling).await,
+    }
+}
+
+/// Prepares a plain function, with every version that its calls are split between.
+async fn function(
+    parts: &AppsParts,
+    app: &AppName,
+    spec: &AppSpec,
+    current: Option<Serving>,
+    metrics: Arc<AppMetrics>,
+    compiling: &(impl Fn() + Send + Sync),
+) -> Result<Serving, PrepareError> {
+    let known = current.map(|current| current.all()).unwrap_or_default();
+    let ready = async |function| {
+        let wanted = Wanted {
+            stage: None,
+            function,
+            ahead: spec.primary.contains(&parts.cluster),
+        };
+        deploy(parts, app, wanted, &known, Arc::clone(&metrics), compiling).await
+    };
+    let first = entry_function(spec)?;
+    let entry = ready(first).await?;
+    let traffic = &spec.gateway.traffic;
+    let mut shares = Vec::with_capacity(traffic.split.len());
+    for share in &traffic.split {
+        let deployed = if share.version == entry.version {
+            Arc::clone(&entry)
+        } else {
+            ready(function_version(spec, &first.function, share.version)?).await?
+        };
+        shares.push((share.weight, deployed));
+    }
+    let split = (!shares.is_empty()).then(|| {
+        Arc::new(Split {
+            shares,
+            sticky: traffic.sticky,
+            pin: traffic.pin,
+        })
+    });
+    Ok(Serving {
+        entry,
+        split,
+        staged: None,
+    })
+}
+
+/// Prepares a workflow.
+async fn stages(
+    parts: &AppsParts,
+    app: &AppName,
+    spec: &AppSpec,
+    run: &RunSpec,
+    current: Option<Serving>,
+    compiling: &(impl Fn() + Send + Sync),
+) -> Result<Serving, PrepareError> {
+    let before = current.and_then(|current| current.staged);
+    let mut stages = Vec::with_capacity(spec.workflow.stages().len());
+    for stage in spec.workflow.stages() {
+        let known = before.as_ref().and_then(|old| old.find(&stage.name));
+        let stats = match known {
+            Some(known) => Arc::clone(&known.stats),
+            None => StageStats::new(parts.metrics.stage(app, &stage.name)),
+        };
+        let function = function_of(spec, stage)?;
+        let wanted = Wanted {
+            stage: Some(&stage.name),
+            function,
+            ahead: run.runs_in(&stage.name, &parts.cluster),
+        };
+        let can_run = function.manifest.runtime == RuntimeKind::Wasm || parts.instances.is_some();
+        let deployed = if can_run {
+            let known: Vec<_> = known.and_then(|k| k.deployed.clone()).into_iter().collect();
+            let metrics = Arc::clone(&stats.metrics);
+            Some(deploy(parts, app, wanted, &known, metrics, compiling).await?)
+        } else {
+            None
+        };
+        stages.push(StageServing {
+            name: stage.name.clone(),
+            function: function.function.clone(),
+            version: function.version,
+            manifest: function.manifest.clone(),
+            stats,
+            deployed,
+        });
+    }
+    Serving::staged(Staged::new(app, spec, run, stages))
+}
+
+/// A function version that is to be callable.
+struct Wanted<'a> {
+    stage: Option<&'a StageName>,
+    function: &'a FunctionSpec,
+    /// Whether it is loaded before its first call.
+    ahead: bool,
+}
+
+/// Makes a function version callable. Of `known`, what answers now, is kept what does not change.
+async fn deploy(
+    parts: &AppsParts,
+    app: &AppName,
+    wanted: Wanted<'_>,
+    known: &[Arc<Deployed>],
+    metrics: Arc<AppMetrics>,
+    compiling: &(impl Fn() + Send + Sync),
 ) -> Result<Arc<Deployed>, PrepareError> {
-    let function = entry_function(&version.spec)?;
-    let secrets = open_secrets(parts, app, function)?;
-    let kept = current.filter(|current| current.is(function, &secrets));
+    let function = wanted.function;
+    let secrets = open_secrets(parts, function)?;
+    let kept = known.iter().find(|known| known.is(function, &secrets));
     let is_new = kept.is_none();
     let deployed = match kept {
-        Some(kept) => kept,
+        Some(kept) => Arc::clone(kept),
         None => {
             let server = server(parts, app, function, &secrets, compiling).await?;
             let deployed = DeployedParts {
                 app: app.clone(),
+                stage: wanted.stage.cloned(),
                 node: parts.node.clone(),
                 function: function.clone(),
                 secrets,
@@ -45,8 +163,13 @@ pub(super) async fn prepare(
             Arc::new(Deployed::new(deployed, &parts.logs, parts.body_limit))
         }
     };
-    if version.spec.primary.contains(&parts.cluster) {
-        load_ahead(parts, &deployed, is_new).await?;
+    // Calls that find the old revision warm must not find the new one cold.
+    let is_called = known.iter().any(|old| old.is_warm());
+    if wanted.ahead || is_called {
+        load_ahead(parts, &deployed, is_new && wanted.ahead).await?;
+    }
+    if is_new && is_called {
+        start_ahead(parts, &deployed).await;
     }
     Ok(deployed)
 }
@@ -57,7 +180,7 @@ async fn server(
     app: &AppName,
     function: &FunctionSpec,
     secrets: &BTreeMap<String, String>,
-    compiling: impl Fn() + Send,
+    compiling: &(impl Fn() + Send + Sync),
 ) -> Result<Server, PrepareError> {
     let (digest, size) = (function.digest, function.size);
     match function.manifest.runtime {
@@ -69,12 +192,15 @@ async fn server(
         }
         RuntimeKind::Docker => {
             let instances = parts.instances.as_ref().ok_or_else(|| {
-                PrepareError::Spec("this node runs no containers; set docker.enabled".to_owned())
+                PrepareError::Spec(
+                    "this node runs no containers; set docker.enabled or kubernetes.enabled"
+                        .to_owned(),
+                )
             })?;
             let path = parts.cache.fetch(digest, size).await?;
             compiling();
-            let source = ImageSource::Archive { path };
-            let spec = start_spec(parts, app, function, secrets, Image { digest, source })?;
+            let image = image::image(digest, path, &parts.settings.registries).await?;
+            let spec = start_spec(parts, app, function, secrets, image)?;
             instances.prepare(&spec.image).await?;
             let expected = function.manifest.expected_millis();
             let lane = instances
@@ -135,24 +261,35 @@ fn entry_function(spec: &AppSpec) -> Result<&FunctionSpec, PrepareError> {
     let stages = spec.workflow.stages().len();
     if stages != 1 {
         return Err(PrepareError::Spec(format!(
-            "the workflow has {stages} stages, this agent runs workflows of one"
+            "the workflow has {stages} stages and says nothing of how they are run"
         )));
     }
     let entry = spec.workflow.entry();
-    spec.functions
-        .iter()
-        .find(|f| f.function == entry.function && f.version == entry.version)
+    function_version(spec, &entry.function, entry.version)
+}
+
+/// The function version of a stage.
+fn function_of<'a>(spec: &'a AppSpec, stage: &Stage) -> Result<&'a FunctionSpec, PrepareError> {
+    function_version(spec, &stage.function, stage.version)
+}
+
+fn function_version<'a>(
+    spec: &'a AppSpec,
+    function: &FunctionName,
+    version: VersionNumber,
+) -> Result<&'a FunctionSpec, PrepareError> {
+    let mut all = spec.functions.iter();
+    all.find(|f| f.function == *function && f.version == version)
         .ok_or_else(|| {
             PrepareError::Spec(format!(
-                "function {} {} of stage {} is not in it",
-                entry.function, entry.version, entry.name
+                "function {function} {version}, which calls go to, is not in it"
             ))
         })
 }
 
+/// The values of a function's secrets, which are sealed for the function's own app, whoever runs it as a stage.
 fn open_secrets(
     parts: &AppsParts,
-    app: &AppName,
     function: &FunctionSpec,
 ) -> Result<BTreeMap<String, String>, PrepareError> {
     let mut secrets = BTreeMap::new();
@@ -162,17 +299,27 @@ fn open_secrets(
         })?;
         let value = parts
             .key
-            .open(&format!("{app}/{name}"), sealed)
+            .open(&format!("{}/{name}", function.function), sealed)
             .map_err(|_| PrepareError::Secret(name.to_string()))?;
         secrets.insert(name.to_string(), value);
     }
     Ok(secrets)
 }
 
+/// Has one instance there before calls come to this version instead of another. Where none starts in time or there is no room for it beside the
+/// old ones, calls come to it all the same, and what is wrong is told with its status.
+async fn start_ahead(parts: &AppsParts, deployed: &Deployed) {
+    if let (Server::Instances(lane), Some(instances)) = (&deployed.server, &parts.instances) {
+        let longest = deployed.manifest.startup.as_duration();
+        let is_there = instances.warm(lane, longest).await;
+        debug!(app = %deployed.app, version = %deployed.version, is_there, "started ahead of its first call");
+    }
+}
+
 async fn load_ahead(
     parts: &AppsParts,
     deployed: &Arc<Deployed>,
-    is_new: bool,
+    with_call: bool,
 ) -> Result<(), PrepareError> {
     let Server::Sandboxes(sandboxes) = &deployed.server else {
         return Ok(());
@@ -183,7 +330,7 @@ async fn load_ahead(
             parts.cache.distrust(deployed.digest);
         }
     })?;
-    if is_new && parts.settings.warm_call {
+    if with_call && parts.settings.warm_call {
         let timeout = deployed.manifest.timeout.as_duration();
         // A node that is full has calls enough to warm it up.
         let Some(stay) = parts.ledger.enter(deployed.manifest.memory_mib()) else {
@@ -201,8 +348,8 @@ async fn load_ahead(
 
 #[cfg(test)]
 mod tests {
+    use fdn_core::Digest;
     use fdn_core::workflow::{Stage, Workflow};
-    use fdn_core::{Digest, VersionNumber};
 
     use super::*;
 
@@ -235,6 +382,8 @@ mod tests {
             }],
             workflow: Workflow::new(stages, edges).expect("workflow"),
             primary: std::collections::BTreeSet::new(),
+            run: None,
+            gateway: Box::default(),
         }
     }
 
@@ -244,7 +393,7 @@ mod tests {
         let error = entry_function(&spec(&["b"]))
             .expect_err("missing")
             .to_string();
-        assert!(error.contains("function b v1 of stage b"), "{error}");
+        assert!(error.contains("function b v1"), "{error}");
         let error = entry_function(&spec(&["a", "b"]))
             .expect_err("two")
             .to_string();

@@ -19,8 +19,9 @@ use super::backoff::pause;
 use super::prepare::prepare;
 use super::state::{Action, Event, Saved, State, Version, View};
 use super::store::Store;
-use super::{AppsParts, CONDITION_APPS, CONDITION_STATE, Command, Counters, Deployed, Observed};
+use super::{AppsParts, CONDITION_APPS, CONDITION_STATE, Command, Counters, Observed, Serving};
 use crate::gateway::routes::{Route, RouteTable, Target};
+use crate::policy::{Guard, Guards};
 
 /// Commands taken together, so that a burst of messages is written to disk once.
 const BATCH: usize = 64;
@@ -34,9 +35,10 @@ pub(super) struct Shell {
     state: State,
     counters: Counters,
     /// What answers calls.
-    serving: BTreeMap<AppName, (Revision, Arc<Deployed>)>,
+    serving: BTreeMap<AppName, (Revision, Serving)>,
     tasks: BTreeMap<(AppName, Revision), AbortHandle>,
     views: Vec<View>,
+    guards: Guards,
     save: bool,
     done: Vec<oneshot::Sender<()>>,
 }
@@ -47,9 +49,11 @@ impl Shell {
         store: Store,
         commands: mpsc::Sender<Command>,
         observed: Arc<ArcSwap<Vec<Observed>>>,
+        stop: CancellationToken,
     ) -> Self {
         Self {
             turns: Arc::new(Semaphore::new(parts.settings.parallel)),
+            guards: parts.guards(stop),
             parts: Arc::new(parts),
             store,
             commands,
@@ -98,6 +102,9 @@ impl Shell {
         for task in self.tasks.values() {
             task.abort();
         }
+        if stop.is_cancelled() {
+            self.guards.close().await;
+        }
     }
 
     fn command(&mut self, command: Command) {
@@ -108,7 +115,11 @@ impl Shell {
             }
             Command::Snapshot(snapshot, done) => {
                 self.done.push(done);
+                let used = snapshot.used.clone();
                 self.apply(Event::Snapshot(snapshot));
+                // Apps that come with this snapshot are known first.
+                self.publish();
+                self.guards.used(&used);
                 self.parts
                     .readiness
                     .set(CONDITION_STATE, true, "read from the controller");
@@ -156,15 +167,15 @@ impl Shell {
         self.perform(actions, &mut None);
     }
 
-    fn perform(&mut self, actions: Vec<Action>, prepared: &mut Option<Arc<Deployed>>) {
+    fn perform(&mut self, actions: Vec<Action>, prepared: &mut Option<Serving>) {
         for action in actions {
             match action {
                 Action::Save => self.save = true,
                 Action::Prepare(app, version) => self.prepare(app, version),
                 Action::Serve(app, revision) => {
                     if let Some(deployed) = prepared.take() {
-                        info!(%app, %revision, version = %deployed.version, "an app is ready");
-                        self.serving.insert(app, (revision, deployed));
+                        info!(%app, %revision, version = %deployed.entry.version, "an app is ready");
+                        self.serve(app, revision, deployed);
                     }
                 }
                 Action::Withdraw(app) => {
@@ -175,9 +186,33 @@ impl Shell {
         }
     }
 
+    fn serve(&mut self, app: AppName, revision: Revision, serving: Serving) {
+        let now = serving.staged.clone();
+        let before = self.serving.insert(app.clone(), (revision, serving));
+        let Some(old) = before.and_then(|(_, before)| before.staged) else {
+            return;
+        };
+        for stage in &old.stages {
+            let stays = now
+                .as_ref()
+                .is_some_and(|now| now.find(&stage.name).is_some());
+            if !stays {
+                self.parts.metrics.forget_stage(&app, &stage.name);
+            }
+        }
+    }
+
     fn forget(&mut self, app: &AppName) {
         info!(%app, "an app is gone");
-        self.serving.remove(app);
+        let before = self.serving.remove(app);
+        for stage in before
+            .and_then(|(_, before)| before.staged)
+            .iter()
+            .flat_map(|old| &old.stages)
+        {
+            self.parts.metrics.forget_stage(app, &stage.name);
+        }
+        self.guards.forget(app);
         self.counters.remove(app);
         self.parts.metrics.forget(app);
         self.parts.hub.close(app);
@@ -201,10 +236,7 @@ impl Shell {
         let still_wanted = self.state.served(&app);
         self.abandon(&app, |old| old <= revision && Some(old) != still_wanted);
         let (parts, turns) = (Arc::clone(&self.parts), Arc::clone(&self.turns));
-        let current = self
-            .serving
-            .get(&app)
-            .map(|(_, current)| Arc::clone(current));
+        let current = self.serving.get(&app).map(|(_, current)| current.clone());
         let counters = self.counters(&app);
         let report = self.commands.clone();
         let key = (app.clone(), revision);
@@ -263,7 +295,16 @@ impl Shell {
         let routes: RouteTable = views
             .iter()
             .zip(&entries)
-            .map(|(view, entry)| (view.host.clone(), self.route(entry)))
+            .flat_map(|(view, entry)| {
+                // Of what is wanted, not of what is served: who may call must not wait for a new version to be ready.
+                let spec = self.state.gateway(&view.app);
+                let guard = spec.and_then(|spec| self.guards.guard(&view.app, spec));
+                let route = route(&self.serving, entry, guard);
+                let own = std::iter::once(view.host.clone());
+                let hosts = own.chain(spec.into_iter().flat_map(|spec| spec.hosts.clone()));
+                let routes = hosts.map(|host| (host, route.clone()));
+                routes.collect::<Vec<_>>()
+            })
             .collect();
         self.parts.routes.publish(routes);
         self.observed.store(Arc::new(entries));
@@ -280,25 +321,21 @@ impl Shell {
     fn observe(&mut self, view: &View) -> Observed {
         Observed {
             metrics: self.counters(&view.app),
-            deployed: self.serving.get(&view.app).map(|(_, d)| Arc::clone(d)),
+            split: self
+                .serving
+                .get(&view.app)
+                .is_some_and(|(_, d)| d.split.is_some()),
+            deployed: self
+                .serving
+                .get(&view.app)
+                .map(|(_, d)| Arc::clone(&d.entry)),
+            staged: self
+                .serving
+                .get(&view.app)
+                .and_then(|(_, d)| d.staged.clone()),
             app: view.app.clone(),
             revision: view.revision,
             phase: view.phase.clone(),
-        }
-    }
-
-    fn route(&self, entry: &Observed) -> Route {
-        let served = self.serving.get(&entry.app);
-        let target = match (served, &entry.phase) {
-            (Some((_, deployed)), _) => Target::Ready(Arc::clone(deployed)),
-            (None, AppPhase::Failed { .. }) => Target::Failed,
-            (None, AppPhase::Fetching | AppPhase::Compiling | AppPhase::Ready) => Target::Preparing,
-        };
-        Route {
-            app: entry.app.clone(),
-            revision: served.map_or(entry.revision, |(revision, _)| *revision),
-            metrics: Arc::clone(&entry.metrics),
-            target,
         }
     }
 
@@ -312,6 +349,28 @@ impl Shell {
         count("compiling", |phase| matches!(phase, AppPhase::Compiling));
         count("ready", |phase| matches!(phase, AppPhase::Ready));
         count("failed", |phase| matches!(phase, AppPhase::Failed { .. }));
+    }
+}
+
+fn route(
+    serving: &BTreeMap<AppName, (Revision, Serving)>,
+    entry: &Observed,
+    guard: Option<Arc<Guard>>,
+) -> Route {
+    let served = serving.get(&entry.app);
+    let target = match (served, &entry.phase) {
+        (Some((_, served)), _) => Target::Ready(Arc::clone(&served.entry)),
+        (None, AppPhase::Failed { .. }) => Target::Failed,
+        (None, AppPhase::Fetching | AppPhase::Compiling | AppPhase::Ready) => Target::Preparing,
+    };
+    Route {
+        app: entry.app.clone(),
+        revision: served.map_or(entry.revision, |(revision, _)| *revision),
+        metrics: Arc::clone(&entry.metrics),
+        guard,
+        split: served.and_then(|(_, served)| served.split.clone()),
+        target,
+        staged: served.and_then(|(_, served)| served.staged.clone()),
     }
 }
 

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::api::AppsSnapshot;
 use fdn_core::message::{AppDesired, AppPhase};
+use fdn_core::policy::GatewaySpec;
 use fdn_core::{AppName, Digest, Revision, Timestamp};
 
 pub use model::{Action, Event, Saved, SavedApp, Version, View};
@@ -141,6 +142,12 @@ impl State {
                 },
             })
             .collect()
+    }
+
+    /// What the gateways are told of an app.
+    #[must_use]
+    pub fn gateway(&self, app: &AppName) -> Option<&GatewaySpec> {
+        self.apps.get(app).map(|app| &*app.wanted.spec.gateway)
     }
 
     /// The version that calls go to, or went to before the restart.

@@ -4,6 +4,7 @@
 //! It comes with the other desired state, newer wins, and is kept on disk: a node that was cordoned stays so when it starts alone, and a
 //! certificate that was revoked stays refused. Other parts of the agent read a [`FleetView`], or wait for the next one.
 
+mod devices;
 mod view;
 
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use fdn_service::pki::Facts;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
+pub use devices::restore as restore_devices;
 pub use view::{FleetView, Work};
 
 use crate::disk;

@@ -20,6 +20,7 @@ fn desired(revision: u64, cordoned: &[&str], revoked: &[&str]) -> FleetDesired {
             })
             .collect(),
         authorities: vec!["authority one\n".to_owned(), "authority two".to_owned()],
+        ..FleetDesired::default()
     }
 }
 

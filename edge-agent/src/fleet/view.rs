@@ -1,9 +1,10 @@
 //! What operators said, ready to be looked up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use fdn_core::fleet::FleetDesired;
-use fdn_core::{NodeId, Revision};
+use fdn_core::{ClusterId, DeviceId, NodeId, Revision};
 
 /// Whether a node may take new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +26,16 @@ pub struct FleetView {
     cordoned: BTreeSet<NodeId>,
     revoked: BTreeSet<String>,
     authorities: Vec<String>,
+    stage_calls: BTreeMap<ClusterId, Vec<SocketAddr>>,
+    /// Of this node.
+    restored: BTreeMap<DeviceId, Revision>,
 }
 
 impl FleetView {
     /// What `desired` says to `node`, whose certificate has this serial number.
     #[must_use]
-    pub fn new(node: &NodeId, serial: Option<String>, desired: FleetDesired) -> Self {
+    pub fn new(node: &NodeId, serial: Option<String>, mut desired: FleetDesired) -> Self {
+        let restored = desired.restored.remove(node).unwrap_or_default();
         let revoked = desired.revoked.into_iter().map(|one| one.serial).collect();
         let mut view = Self {
             revision: desired.revision,
@@ -39,6 +44,8 @@ impl FleetView {
             cordoned: desired.cordoned,
             revoked,
             authorities: desired.authorities,
+            stage_calls: desired.stage_calls,
+            restored,
         };
         view.decide(node, serial);
         view
@@ -84,6 +91,12 @@ impl FleetView {
         self.work
     }
 
+    /// Devices of this node that an operator put back into service, and at which revision that was said.
+    #[must_use]
+    pub const fn restored(&self) -> &BTreeMap<DeviceId, Revision> {
+        &self.restored
+    }
+
     /// Whether another node is to take no new work.
     #[must_use]
     pub fn is_cordoned(&self, node: &NodeId) -> bool {
@@ -94,6 +107,23 @@ impl FleetView {
     #[must_use]
     pub fn is_revoked(&self, serial: &str) -> bool {
         self.revoked.contains(serial)
+    }
+
+    /// Where the nodes of a cluster take calls of workflows' stages.
+    #[must_use]
+    pub fn stage_calls(&self, cluster: &ClusterId) -> &[SocketAddr] {
+        self.stage_calls.get(cluster).map_or(&[], Vec::as_slice)
+    }
+
+    /// The clusters of which nodes take calls of workflows' stages, by name.
+    pub fn clusters(&self) -> impl Iterator<Item = &ClusterId> {
+        self.stage_calls.keys()
+    }
+
+    /// Whether a node of any cluster takes stage calls there.
+    #[must_use]
+    pub fn takes_stage_calls(&self, address: &SocketAddr) -> bool {
+        self.stage_calls.values().any(|all| all.contains(address))
     }
 
     /// The certificates (PEM) that peers are checked against.

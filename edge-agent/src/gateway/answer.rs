@@ -9,9 +9,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 use fdn_core::api::header;
 use fdn_runtime::{CallStats, ResponseBody};
 
-use super::body::{GatewayBody, Pump, Source, drain};
+use super::body::{GatewayBody, Source, drain};
+use super::end::CallEnd;
 use super::head;
-use super::service::CallEnd;
+use super::upload::Pump;
 use crate::apps::Deployed;
 
 pub(super) const VERSION: HeaderName = HeaderName::from_static(header::VERSION);

@@ -1,7 +1,5 @@
-//! Bodies between actix and a guest, in both directions at the same time.
+//! Bodies of answers, from a guest to actix, while the request's body may still be on its way.
 //!
-//! A request body that is small, or here already, is handed over whole. Any other is pumped piece by piece on the connection's own
-//! thread, because actix bodies cannot leave it: first while the answer's head is awaited, then while the answer's body is sent.
 //! A response body that fails after the head ends in an error, which makes actix cut the connection or reset the stream: the client
 //! can tell a cut answer from a whole one.
 
@@ -10,237 +8,17 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use actix_http::Payload;
 use actix_http::body::{BodySize, MessageBody};
-use actix_http::error::PayloadError;
-use bytes::{Bytes, BytesMut};
-use fdn_core::{ByteSize, Coded, ErrorCode};
-use fdn_instances::BoxError;
-use fdn_runtime::{CallError, RequestBody, RequestBodySender, ResponseBody};
-use futures::{Stream, StreamExt};
+use bytes::Bytes;
+use fdn_core::Coded;
+use fdn_runtime::{CallError, ResponseBody};
 use http_body::{Body, Frame};
-use http_body_util::{BodyExt, StreamBody};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tracing::debug;
 
+use super::end::CallEnd;
 use super::instance::InstanceBody;
-use super::problem::Answer;
-use super::service::CallEnd;
+use super::upload::{Pump, poll_pump};
 use crate::metrics::Outcome;
 use crate::usage::Pending;
-
-/// Pieces of a request body that wait between client and guest.
-const PIECES: usize = 4;
-
-/// Moves the rest of a request body into the guest; fails when there is more of it than the app accepts.
-pub type Pump = Pin<Box<dyn Future<Output = Result<(), CallError>>>>;
-
-/// Hands a request body over: `length` is what the client announced, up to `inline` octets are read whole first, and more than
-/// `limit` is refused.
-///
-/// # Errors
-/// When the body is too large, or the client breaks it off.
-pub async fn upload(
-    mut payload: Payload,
-    length: Option<u64>,
-    inline: u64,
-    limit: u64,
-) -> Result<(RequestBody, Option<Pump>), Answer> {
-    let (first, ended) = begin(&mut payload, length, inline, limit).await?;
-    if ended {
-        return Ok((RequestBody::full(first), None));
-    }
-    let (sender, body) = RequestBody::channel(PIECES);
-    Ok((body, Some(Box::pin(pump(payload, first, sender, limit)))))
-}
-
-/// A request body for an instance.
-pub enum Outgoing {
-    /// All of it is here, so that it can be sent again.
-    Whole(Bytes),
-    /// It is sent as it comes, once.
-    Stream(Option<fdn_instances::Body>),
-}
-
-impl Outgoing {
-    /// The body for one attempt; nothing if it has been sent and is not here any more.
-    pub fn take(&mut self) -> Option<fdn_instances::Body> {
-        match self {
-            Self::Whole(bytes) => Some(fdn_instances::full_body(bytes.clone())),
-            Self::Stream(body) => body.take(),
-        }
-    }
-}
-
-/// As [`upload`], for an instance: up to `kept` octets are read whole first.
-///
-/// # Errors
-/// When the body is too large, or the client breaks it off.
-pub async fn upload_to_instance(
-    mut payload: Payload,
-    length: Option<u64>,
-    kept: u64,
-    limit: u64,
-) -> Result<(Outgoing, Option<Pump>), Answer> {
-    let (first, ended) = begin(&mut payload, length, kept, limit).await?;
-    if ended {
-        return Ok((Outgoing::Whole(first), None));
-    }
-    let (sender, receiver) = mpsc::channel::<Result<Bytes, BoxError>>(PIECES);
-    let frames = ReceiverStream::new(receiver).map(|piece| piece.map(Frame::data));
-    let body = StreamBody::new(frames).boxed_unsync();
-    let pump = pump(payload, first, sender, limit);
-    Ok((Outgoing::Stream(Some(body)), Some(Box::pin(pump))))
-}
-
-/// The beginning of a body, or all of it where it is here or small; and whether that is all.
-async fn begin(
-    payload: &mut Payload,
-    length: Option<u64>,
-    whole: u64,
-    limit: u64,
-) -> Result<(Bytes, bool), Answer> {
-    if matches!(payload, Payload::None) || length == Some(0) {
-        return Ok((Bytes::new(), true));
-    }
-    if length.is_some_and(|length| length > limit) {
-        return Err(Answer::of_call(ErrorCode::BodyTooLarge));
-    }
-    let wait = length.is_some_and(|length| length <= whole);
-    read_ahead(payload, wait, whole, limit).await
-}
-
-/// The other end of a body that is pumped.
-trait Sink {
-    /// Takes one piece; `false` if nobody reads any more.
-    async fn push(&mut self, piece: Bytes) -> bool;
-    /// Ends the body as broken.
-    async fn break_off(self, reason: &str);
-}
-
-impl Sink for RequestBodySender {
-    async fn push(&mut self, piece: Bytes) -> bool {
-        self.send(piece).await.is_ok()
-    }
-
-    async fn break_off(self, reason: &str) {
-        self.abort(reason);
-    }
-}
-
-impl Sink for mpsc::Sender<Result<Bytes, BoxError>> {
-    async fn push(&mut self, piece: Bytes) -> bool {
-        self.send(Ok(piece)).await.is_ok()
-    }
-
-    async fn break_off(self, reason: &str) {
-        // Nobody reads any more: then nobody need be told.
-        drop(self.send(Err(reason.into())).await);
-    }
-}
-
-async fn pump<S: Sink>(
-    mut payload: Payload,
-    first: Bytes,
-    mut sender: S,
-    limit: u64,
-) -> Result<(), CallError> {
-    let mut left = limit.saturating_sub(first.len() as u64);
-    if !first.is_empty() && !sender.push(first).await {
-        return Ok(());
-    }
-    while let Some(piece) = payload.next().await {
-        match piece {
-            Ok(piece) if piece.is_empty() => {}
-            Ok(piece) => {
-                let Some(rest) = left.checked_sub(piece.len() as u64) else {
-                    // Counted here, before the guest, so that an answer that has begun is cut and not taken for a whole one.
-                    sender.break_off("the request body is too large").await;
-                    let limit = ByteSize::from_bytes(limit);
-                    return Err(CallError::RequestTooLarge { limit });
-                };
-                left = rest;
-                if !sender.push(piece).await {
-                    // The guest reads no more; actix deals with what the client still sends.
-                    return Ok(());
-                }
-            }
-            Err(error) => {
-                sender.break_off(&error.to_string()).await;
-                return Ok(());
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Goes on with an upload.
-///
-/// # Errors
-/// When the request body is too large.
-pub fn poll_pump(pump: &mut Option<Pump>, cx: &mut Context<'_>) -> Result<(), CallError> {
-    if let Some(running) = pump
-        && let Poll::Ready(result) = running.as_mut().poll(cx)
-    {
-        *pump = None;
-        return result;
-    }
-    Ok(())
-}
-
-/// Reads what is here, or all of it if `wait`; says whether the body has ended.
-async fn read_ahead(
-    payload: &mut Payload,
-    wait: bool,
-    inline: u64,
-    limit: u64,
-) -> Result<(Bytes, bool), Answer> {
-    let mut first: Option<Bytes> = None;
-    let mut rest = BytesMut::new();
-    let mut size = 0_u64;
-    let ended = loop {
-        if !wait && size >= inline {
-            break false;
-        }
-        let next = poll_fn(|cx| match Pin::new(&mut *payload).poll_next(cx) {
-            Poll::Pending if !wait => Poll::Ready(None),
-            other => other.map(Some),
-        });
-        match next.await {
-            None => break false,
-            Some(None) => break true,
-            Some(Some(piece)) => {
-                let piece = piece.map_err(|error| broken(&error))?;
-                size += piece.len() as u64;
-                if size > limit {
-                    return Err(Answer::of_call(ErrorCode::BodyTooLarge));
-                }
-                // Nearly always there is one piece, which is then handed on without a copy.
-                match &first {
-                    None => first = Some(piece),
-                    Some(_) => rest.extend_from_slice(&piece),
-                }
-            }
-        }
-    };
-    let first = first.unwrap_or_default();
-    if rest.is_empty() {
-        return Ok((first, ended));
-    }
-    let mut whole = BytesMut::with_capacity(first.len() + rest.len());
-    whole.extend_from_slice(&first);
-    whole.extend_from_slice(&rest);
-    Ok((whole.freeze(), ended))
-}
-
-fn broken(error: &PayloadError) -> Answer {
-    debug!(%error, "a request body broke off");
-    Answer::new(
-        ErrorCode::BadRequest,
-        "the request body broke off before its end",
-    )
-}
 
 /// What a gateway sends as a body.
 pub struct GatewayBody {
@@ -486,65 +264,7 @@ impl MessageBody for GatewayBody {
 
 #[cfg(test)]
 mod tests {
-    use futures::stream;
-
     use super::*;
-
-    fn payload(pieces: &[&'static str]) -> Payload {
-        let pieces: Vec<_> = pieces
-            .iter()
-            .map(|p| Ok(Bytes::from_static(p.as_bytes())))
-            .collect();
-        let stream: actix_http::BoxedPayloadStream = Box::pin(stream::iter(pieces));
-        Payload::from(stream)
-    }
-
-    fn endless() -> Payload {
-        let first = stream::iter([Ok(Bytes::from_static(b"first"))]);
-        let stream: actix_http::BoxedPayloadStream = Box::pin(first.chain(stream::pending()));
-        Payload::from(stream)
-    }
-
-    #[tokio::test]
-    async fn what_is_here_is_handed_over_whole() {
-        for length in [None, Some(6)] {
-            let body = payload(&["abc", "", "def"]);
-            let (bytes, ended) = read_ahead(&mut { body }, length.is_some(), 100, 100)
-                .await
-                .expect("read");
-            assert_eq!((bytes.as_ref(), ended), (&b"abcdef"[..], true));
-        }
-        let (_, pump) = upload(payload(&["abc"]), Some(3), 100, 100)
-            .await
-            .expect("taken");
-        assert!(pump.is_none());
-    }
-
-    #[tokio::test]
-    async fn what_is_not_here_yet_is_pumped() {
-        let (bytes, ended) = read_ahead(&mut endless(), false, 100, 100)
-            .await
-            .expect("read");
-        assert_eq!((bytes.as_ref(), ended), (&b"first"[..], false));
-        let (_, pump) = upload(endless(), None, 100, 100).await.expect("taken");
-        assert!(pump.is_some());
-        let (_, pump) = upload(payload(&["0123456789", "x"]), None, 10, 100)
-            .await
-            .expect("taken");
-        assert!(pump.is_some(), "no more than the inline size is read ahead");
-    }
-
-    #[tokio::test]
-    async fn too_much_is_refused_announced_or_not() {
-        for length in [Some(11), None] {
-            let refused = upload(payload(&["0123456789", "x"]), length, 100, 10).await;
-            assert_eq!(refused.err().map(|a| a.code), Some(ErrorCode::BodyTooLarge));
-        }
-        let broken: actix_http::BoxedPayloadStream =
-            Box::pin(stream::iter([Err(PayloadError::Incomplete(None))]));
-        let refused = upload(Payload::from(broken), Some(5), 100, 10).await;
-        assert_eq!(refused.err().map(|a| a.code), Some(ErrorCode::BadRequest));
-    }
 
     #[test]
     fn sizes() {

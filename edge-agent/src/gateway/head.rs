@@ -11,6 +11,7 @@ use actix_http::{RequestHead, Version};
 use bytes::{BufMut, Bytes, BytesMut};
 use fdn_core::ErrorCode;
 use fdn_core::api::header;
+use fdn_core::policy::key::looks_like_key;
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Uri};
 use rand::RngExt;
@@ -71,17 +72,30 @@ fn is_sane(id: &[u8]) -> bool {
 pub struct Peer {
     /// Its address as a header's value.
     pub address: Bytes,
+    /// The same as an address; unknown on a connection without one.
+    pub ip: Option<IpAddr>,
     /// Whether it is a proxy whose word on host and protocol is taken.
     pub trusted: bool,
 }
 
 impl Peer {
+    /// A client as another gateway of the network names it.
+    pub(crate) fn told(address: Bytes) -> Self {
+        let text = std::str::from_utf8(&address).ok();
+        Self {
+            ip: text.and_then(|text| text.parse().ok()),
+            address,
+            trusted: true,
+        }
+    }
+
     /// A client at `address`.
     #[must_use]
     pub fn new(address: Option<IpAddr>, trusted: bool) -> Self {
         let text = address.map_or_else(|| "unknown".to_owned(), |a| a.to_canonical().to_string());
         Self {
             address: Bytes::from(text),
+            ip: address,
             trusted,
         }
     }
@@ -118,6 +132,7 @@ pub fn to_guest(
     host: &str,
     ids: &Ids,
     peer: &Peer,
+    identity: Identity<'_>,
 ) -> Result<http::Request<()>, Answer> {
     let refused = || {
         Answer::new(
@@ -138,7 +153,34 @@ pub fn to_guest(
     *request.uri_mut() =
         Uri::from_maybe_shared(Bytes::copy_from_slice(target.as_bytes())).map_err(|_| refused())?;
     headers_to_guest(head, host, ids, peer, request.headers_mut());
+    identity.tell(request.headers_mut());
     Ok(request)
+}
+
+/// Who called, as the app's policy found out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Identity<'a> {
+    /// What functions are told.
+    pub value: Option<&'a http::HeaderValue>,
+    /// Whether an API key proved it, which goes no further than the gateway.
+    pub by_key: bool,
+}
+
+impl Identity<'_> {
+    /// Tells the guest who called, and keeps from it the key that proved it.
+    pub(crate) fn tell(self, out: &mut HeaderMap) {
+        if self.by_key {
+            out.remove(header::API_KEY);
+            let bearer = out.get(http::header::AUTHORIZATION);
+            let bearer = bearer.and_then(|value| value.to_str().ok()?.split_once(' '));
+            if bearer.is_some_and(|(_, token)| looks_like_key(token.trim())) {
+                out.remove(http::header::AUTHORIZATION);
+            }
+        }
+        if let Some(identity) = self.value {
+            out.insert(IDENTITY, identity.clone());
+        }
+    }
 }
 
 fn headers_to_guest(head: &RequestHead, host: &str, ids: &Ids, peer: &Peer, out: &mut HeaderMap) {
@@ -161,6 +203,9 @@ fn headers_to_guest(head: &RequestHead, host: &str, ids: &Ids, peer: &Peer, out:
             | "expect"
             | "host"
             | "traceparent"
+            // Only a gateway may say who called.
+            | header::IDENTITY
+            | header::JOB
             | header::REQUEST_ID => {}
             "x-forwarded-for" => append_list(&mut forwarded_for, b", ", octets),
             "x-forwarded-host" | "x-forwarded-proto" if !peer.trusted => {}
@@ -207,6 +252,7 @@ fn headers_to_guest(head: &RequestHead, host: &str, ids: &Ids, peer: &Peer, out:
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const IDENTITY: HeaderName = HeaderName::from_static(header::IDENTITY);
 const REQUEST_ID: HeaderName = HeaderName::from_static(header::REQUEST_ID);
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
@@ -218,7 +264,7 @@ fn append_list(list: &mut BytesMut, separator: &[u8], item: &[u8]) {
 }
 
 /// Fields that the client's `connection` names and that therefore go no further; those that never go further are left out.
-fn connection_options(headers: &ActixHeaders) -> Vec<&str> {
+pub(crate) fn connection_options(headers: &ActixHeaders) -> Vec<&str> {
     headers
         .get_all(actix_header::CONNECTION)
         .filter_map(|value| value.to_str().ok())
@@ -273,7 +319,14 @@ mod tests {
         let request = request.finish();
         let ids = Ids::of(request.headers());
         let peer = Peer::new(Some("192.0.2.7".parse().expect("address")), trusted);
-        to_guest(request.head(), "hello.fn.test:8080", &ids, &peer).expect("a request")
+        to_guest(
+            request.head(),
+            "hello.fn.test:8080",
+            &ids,
+            &peer,
+            Identity::default(),
+        )
+        .expect("a request")
     }
 
     fn get<'a>(request: &'a http::Request<()>, name: &str) -> Option<&'a str> {

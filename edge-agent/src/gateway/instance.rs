@@ -20,14 +20,17 @@ use http_body_util::BodyExt;
 use tokio::time::{Sleep, timeout};
 
 use super::answer::{TIMING, VERSION, timing};
-use super::body::{GatewayBody, Outgoing, Pump, Source, drain, poll_pump, upload_to_instance};
+use super::body::{GatewayBody, Source, drain};
+use super::end::{Attempts, CallEnd, Measured};
 use super::head;
 use super::problem::Answer;
-use super::service::{CallEnd, Gateway, Incoming, Measured, NOT_READY, NOT_UPLOADED, left};
+use super::service::{Gateway, Incoming, NOT_READY, NOT_UPLOADED, left};
+use super::upload::{Outgoing, Pump, poll_pump, upload_to_instance};
 use crate::apps::Deployed;
 use crate::invocations::instances::InstanceLane;
 use crate::invocations::retry::{self, Failed, Tries};
 use crate::invocations::{Instances, Refused, Seat, Slot};
+use crate::peers::Way;
 
 /// A call on its way to an instance.
 struct Attempted {
@@ -159,11 +162,18 @@ impl Gateway {
         held: Duration,
     ) -> Result<Response<GatewayBody>, Answer> {
         let instances = self.instances.as_ref().ok_or(NOT_READY)?;
-        let head = head::to_guest(incoming.head, incoming.host, incoming.ids, incoming.peer)?;
+        let identity = incoming.identity();
+        let head = head::to_guest(
+            incoming.head,
+            incoming.host,
+            incoming.ids,
+            incoming.peer,
+            identity,
+        )?;
         let deadline = incoming.arrived + held + deployed.manifest.timeout.as_duration();
         let length = head::content_length(incoming.head.headers());
         let kept = instances.settings().replay_body.as_bytes();
-        let limit = deployed.body_limit().as_bytes();
+        let limit = incoming.body_limit(deployed.body_limit());
         let small = self.inline_body.as_bytes();
         let uploaded = upload_to_instance(payload, length, kept, limit);
         let (outgoing, pump) = timeout(left(deadline), uploaded)
@@ -186,9 +196,17 @@ impl Gateway {
         let meter = self.meter(deployed)?;
         let slot = Slot::elsewhere(&deployed.metrics, &self.admission.busy);
         let waited = incoming.arrived.elapsed();
-        let (answer, seat, call) = self.attempts(instances, lane, call, seat).await?;
-        let measured = Measured::Instance(seat, incoming.arrived.elapsed().saturating_sub(waited));
-        let end = CallEnd::new(&deployed.metrics, measured, incoming.arrived, slot, meter);
+        let measured = Measured::Attempts(Attempts::default());
+        let mut end = CallEnd::new(&deployed.metrics, measured, incoming.arrived, slot, meter)
+            .holding(incoming.permit())
+            .counting(&deployed.counts);
+        let answered = self.attempts(instances, lane, call, seat, &mut end).await;
+        let (answer, pump) = match answered {
+            Ok(answered) => answered,
+            // An instance may have worked for it, so it is recorded as it ended.
+            Err(answer) => return Ok(end.failed(answer, incoming.ids)),
+        };
+        let way = end.way();
         let body = AnswerParts {
             deadline,
             timeout: deployed.manifest.timeout.as_duration(),
@@ -196,8 +214,9 @@ impl Gateway {
             waited,
             is_head: incoming.head.method == Method::HEAD,
             version: &deployed.version_header,
+            way,
         };
-        Ok(body.respond(answer, call.pump, end))
+        Ok(body.respond(answer, pump, end))
     }
 
     /// Hands the call over until an instance answers it, or it is not to be made again.
@@ -207,15 +226,23 @@ impl Gateway {
         lane: &InstanceLane,
         mut call: Attempted,
         first: Seat,
-    ) -> Result<(Answered, Seat, Attempted), Answer> {
+        end: &mut CallEnd,
+    ) -> Result<(Answered, Option<Pump>), Answer> {
         let attempts = instances.settings().attempts;
+        let begun = Instant::now();
         let mut seat = first;
         loop {
+            end.attempts(|attempts| attempts.begin(&seat));
             let failure = match call.run(&seat).await {
-                Ok(answered) => return Ok((answered, seat, call)),
+                Ok(answered) => {
+                    end.measured = Measured::Instance(seat, begun.elapsed());
+                    return Ok((answered, call.pump));
+                }
                 Err(Ended::Answer(answer)) => return Err(answer),
                 Err(Ended::Failed(failure)) => failure,
             };
+            let seen = !matches!(failure, CallFailure::NotSent { .. });
+            end.attempts(|attempts| attempts.failed(seen));
             let failed = call.again(failure, attempts)?;
             let retries = &instances.metrics().retries;
             retries.with_label_values(&[failed.label()]).inc();
@@ -246,6 +273,8 @@ struct AnswerParts<'a> {
     waited: Duration,
     is_head: bool,
     version: &'a HeaderValue,
+    /// The way of the instance through the cluster, if it was started for this call.
+    way: Option<Arc<Way>>,
 }
 
 impl AnswerParts<'_> {
@@ -265,6 +294,10 @@ impl AnswerParts<'_> {
         headers.insert(VERSION, self.version.clone());
         if let Ok(timing) = HeaderValue::from_maybe_shared(timing) {
             headers.append(TIMING, timing);
+        }
+        let way = self.way.map(|way| HeaderValue::from_str(&way.timing()));
+        if let Some(Ok(way)) = way {
+            headers.append(TIMING, way);
         }
         let bodiless = status == StatusCode::NO_CONTENT
             || status == StatusCode::NOT_MODIFIED

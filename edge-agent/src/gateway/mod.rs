@@ -7,12 +7,17 @@
 mod answer;
 pub mod body;
 pub mod connection;
+mod end;
 pub mod head;
 mod instance;
+mod job;
 pub mod problem;
 pub mod routes;
 pub mod service;
+pub mod split;
+pub(crate) mod stage;
 pub mod trace;
+pub(crate) mod upload;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;

@@ -7,8 +7,10 @@ use arc_swap::ArcSwap;
 use fdn_core::{AppName, HostName, Revision};
 use tokio::sync::watch;
 
-use crate::apps::Deployed;
+use super::split::Split;
+use crate::apps::{Deployed, Staged};
 use crate::metrics::AppMetrics;
+use crate::policy::Guard;
 
 /// Where calls of one host name go.
 #[derive(Clone)]
@@ -19,8 +21,14 @@ pub struct Route {
     pub revision: Revision,
     /// The app's counters.
     pub metrics: Arc<AppMetrics>,
+    /// Who may call, if its owner says anything of that.
+    pub guard: Option<Arc<Guard>>,
+    /// Which versions calls go to, if there is more than the one that answers.
+    pub split: Option<Arc<Split>>,
     /// What answers.
     pub target: Target,
+    /// Its stages, if it is a workflow that is ready.
+    pub staged: Option<Arc<Staged>>,
 }
 
 /// What answers calls of an app.
@@ -110,7 +118,10 @@ mod tests {
             revision: Revision(1),
             metrics: metrics.app(&app),
             app,
+            guard: None,
+            split: None,
             target: Target::Preparing,
+            staged: None,
         };
         [("hello.fn.test".parse().expect("host"), route)]
             .into_iter()

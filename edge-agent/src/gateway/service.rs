@@ -1,6 +1,6 @@
 //! One request from its head to the last octet of its answer.
 //!
-//! Host → route → (held until the app is ready) → body → slot → guest → record → answer. Every way out is counted once, by [`CallEnd`] or by
+//! Host → route → policy → (held until the app is ready) → body → slot → guest → record → answer. Every way out is counted once, by `CallEnd` or by
 //! `Gateway::refuse`.
 
 use std::convert::Infallible;
@@ -10,25 +10,32 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use actix_http::header::{HeaderName, HeaderValue};
+use actix_http::header::{HeaderName, HeaderValue, SET_COOKIE};
 use actix_http::{HttpMessage, Method, Payload, Request, RequestHead, Response, StatusCode};
 use fdn_core::api::header;
 use fdn_core::{ByteSize, Coded, ErrorCode};
-use fdn_runtime::{Call, CallError, CallStats, ResponseBody, StatsHandle};
+use fdn_runtime::{Call, CallError, ResponseBody};
+use fdn_service::secret::Secret;
 use fdn_spool::Spool;
 use tokio::time::timeout;
 use tracing::{debug, error, warn};
 
 use super::answer::respond;
-use super::body::{GatewayBody, Pump, poll_pump, upload};
+use super::body::GatewayBody;
 use super::connection::ClientConnection;
-use super::head::{self, Ids, Peer};
+use super::end::{CallEnd, Measured};
+use super::head::{self, Identity, Ids, Peer};
+use super::job;
 use super::problem::Answer;
 use super::routes::{Route, Routes, Target};
+use super::upload::{Pump, poll_pump, upload};
 use crate::apps::{Apps, Deployed, Sandboxes, Server};
-use crate::invocations::{Admission, Instances, Refused, Seat, Slot};
+use crate::invocations::{Admission, Instances, Refused};
 use crate::metrics::{AppMetrics, Metrics, Outcome};
-use crate::usage::{Meter, Pending};
+use crate::policy::Pass;
+use crate::policy::guard::{Headers, Judged, Permit};
+use crate::usage::Meter;
+use crate::workflows::{Caller, Workflows};
 
 pub(super) const NOT_READY: Answer = Answer::new(
     ErrorCode::NotReady,
@@ -58,8 +65,12 @@ pub struct Gateway {
     pub apps: Apps,
     /// Counters.
     pub metrics: Metrics,
+    /// What runs of workflows share.
+    pub workflows: Workflows,
     /// Where calls are recorded.
     pub usage: Spool,
+    /// Proves that a call is a job's.
+    pub job_key: Secret,
     /// Request bodies up to this size are read whole first.
     pub inline_body: ByteSize,
     /// This node, for answers.
@@ -75,12 +86,65 @@ pub(super) struct Incoming<'a> {
     pub(super) ids: &'a Ids,
     pub(super) arrived: Instant,
     pub(super) host: &'a str,
+    /// What the app's policy said, if it has one.
+    pub(super) pass: Option<Box<Pass>>,
+    /// Of a stage's call: who called the workflow. Of a job's call: the job.
+    pub(super) stage_identity: Option<&'a http::HeaderValue>,
+}
+
+impl Incoming<'_> {
+    /// The largest body, where the function takes `limit`.
+    pub(super) fn body_limit(&self, limit: ByteSize) -> u64 {
+        let limit = limit.as_bytes();
+        let pass = self.pass.as_ref();
+        pass.map_or(limit, |pass| pass.body_limit(limit))
+    }
+
+    /// The answer with the headers that the app's policy adds.
+    fn decorated(
+        &self,
+        answered: Result<Response<GatewayBody>, Answer>,
+        route: &Route,
+    ) -> Result<Response<GatewayBody>, Refusal> {
+        let pass = self.pass.as_ref();
+        match answered {
+            Ok(mut response) => {
+                if let Some(pass) = pass {
+                    pass.decorate(response.headers_mut());
+                }
+                Ok(response)
+            }
+            Err(answer) => Err(Refusal {
+                answer,
+                metrics: Some(Arc::clone(&route.metrics)),
+                headers: pass.map_or_else(Headers::new, |pass| pass.headers()),
+            }),
+        }
+    }
+
+    /// Who called, for the function.
+    pub(super) fn identity(&self) -> Identity<'_> {
+        match (&self.pass, self.stage_identity) {
+            (Some(pass), _) => pass.identity(),
+            (None, known) => Identity {
+                value: known,
+                by_key: false,
+            },
+        }
+    }
+
+    /// The call's place among those that may run.
+    pub(super) fn permit(&self) -> Option<Arc<Permit>> {
+        self.pass.as_ref()?.permit.clone()
+    }
 }
 
 /// A request that is not answered by a function: by which answer, and whose counters it goes to.
 struct Refusal {
     answer: Answer,
     metrics: Option<Arc<AppMetrics>>,
+    /// What the app's policy adds.
+    headers: Headers,
 }
 
 impl From<Answer> for Refusal {
@@ -88,116 +152,8 @@ impl From<Answer> for Refusal {
         Self {
             answer,
             metrics: None,
+            headers: Headers::new(),
         }
-    }
-}
-
-/// What is measured of a call.
-pub(super) enum Measured {
-    /// By the runtime of sandboxes.
-    Guest(StatsHandle),
-    /// By the gateway, of a call in an instance: the seat, and how long the head took.
-    Instance(Seat, Duration),
-}
-
-/// Counts and records how a call ended, once: when told, or as given up by the client when dropped.
-pub struct CallEnd {
-    pub(super) metrics: Arc<AppMetrics>,
-    pub(super) measured: Measured,
-    pub(super) arrived: Instant,
-    status_class: Outcome,
-    outcome: Outcome,
-    /// Octets of the answer's body that were sent.
-    egress: u64,
-    /// Until the record of its end is written.
-    meter: Option<Meter>,
-    _slot: Slot,
-}
-
-impl CallEnd {
-    pub(super) fn new(
-        metrics: &Arc<AppMetrics>,
-        measured: Measured,
-        arrived: Instant,
-        slot: Slot,
-        meter: Meter,
-    ) -> Self {
-        Self {
-            metrics: Arc::clone(metrics),
-            measured,
-            arrived,
-            status_class: Outcome::Ok,
-            outcome: Outcome::Client,
-            egress: 0,
-            meter: Some(meter),
-            _slot: slot,
-        }
-    }
-
-    /// Notes the status that the function answered with.
-    pub fn answered(&mut self, status: StatusCode) {
-        self.status_class = if status.is_server_error() {
-            Outcome::FunctionError
-        } else {
-            Outcome::Ok
-        };
-    }
-
-    /// The call's measurements now.
-    #[must_use]
-    pub fn stats(&self) -> CallStats {
-        match &self.measured {
-            Measured::Guest(stats) => stats.snapshot(),
-            Measured::Instance(seat, head) => CallStats {
-                exec: seat.taken().elapsed(),
-                first_byte: *head,
-                instance: Some(seat.instance()),
-                reused: true,
-                ..CallStats::default()
-            },
-        }
-    }
-
-    /// Octets of the answer's body are sent.
-    pub const fn sending(&mut self, octets: usize) {
-        self.egress += octets as u64;
-    }
-
-    /// The whole answer is about to leave although the call still runs: records what is known until now.
-    pub fn still_runs(&self) -> Option<Pending> {
-        let meter = self.meter.as_ref()?;
-        let stats = self.stats();
-        Some(Pending::new(meter.record(&stats, self.egress, None)))
-    }
-
-    /// The call has ended: well, as its status says, if `failed` is nothing. The rest of the answer waits for the record.
-    pub fn ended(mut self, failed: Option<Outcome>) -> Option<Pending> {
-        self.outcome = failed.unwrap_or(self.status_class);
-        self.record()
-    }
-
-    fn record(&mut self) -> Option<Pending> {
-        let meter = self.meter.take()?;
-        let stats = self.stats();
-        let written = meter.record(&stats, self.egress, Some(self.outcome));
-        Some(Pending::new(written))
-    }
-}
-
-impl Drop for CallEnd {
-    fn drop(&mut self) {
-        let stats = self.stats();
-        if let Measured::Instance(seat, _) = &mut self.measured
-            && matches!(self.outcome, Outcome::Ok | Outcome::FunctionError)
-        {
-            seat.finished();
-        }
-        if stats.instance.is_some() {
-            self.metrics.ran(stats.instantiate, stats.exec);
-        }
-        self.metrics.ended(self.outcome, self.arrived.elapsed());
-        // Nobody waits for the answer of a call that was given up; it is recorded all the same.
-        drop(self.record());
     }
 }
 
@@ -255,7 +211,11 @@ impl Gateway {
         let outcome = Outcome::of_code(refusal.answer.code);
         let metrics = refusal.metrics.as_ref().unwrap_or(&self.metrics.other);
         metrics.ended(outcome, arrived.elapsed());
-        refusal.answer.respond(&ids.request)
+        let mut response = refusal.answer.respond(&ids.request);
+        for (name, value) in &refusal.headers {
+            response.headers_mut().insert(name.clone(), value.clone());
+        }
+        response
     }
 
     async fn answer(
@@ -270,14 +230,57 @@ impl Gateway {
             ErrorCode::BadRequest,
             "the request names no host",
         ))?;
+        let route = self.route(host)?;
+        let mut pass = None;
+        let job = job::identity(&self.job_key, head, host, fdn_service::now());
+        // A job is let past the app's policy, and waits like any call while the app's owner is suspended.
+        if let Some(guard) = route.guard.as_ref().map(Arc::clone)
+            && (job.is_none() || guard.is_suspended())
+        {
+            // Boxed, so that calls of apps without a policy do not carry it.
+            match Box::pin(guard.judge(head, peer)).await {
+                Judged::Pass(judged) => pass = Some(judged),
+                Judged::Preflight(headers) => return Ok(preflight(&route, headers, arrived)),
+                Judged::Refused(answer, headers) => {
+                    let metrics = Some(Arc::clone(&route.metrics));
+                    return Err(Refusal {
+                        answer,
+                        metrics,
+                        headers,
+                    });
+                }
+            }
+        }
         let incoming = Incoming {
             head,
             peer,
             ids,
             arrived,
             host,
+            pass,
+            stage_identity: job.as_ref(),
         };
-        let (route, deployed, held) = self.ready(host).await?;
+        let (route, mut deployed, held) = self.ready(route, host).await?;
+        if let Some(staged) = &route.staged {
+            let caller = Caller {
+                head,
+                host,
+                ids,
+                peer,
+                arrived: arrived + held,
+                pass: incoming.pass.as_deref(),
+                job: job.as_ref(),
+            };
+            // Boxed, so that the future of plain calls stays small.
+            let leading = Box::pin(self.lead(&caller, payload, &route, staged)).await;
+            return incoming.decorated(leading, &route);
+        }
+        let mut cookie = None;
+        if let Some(split) = &route.split
+            && let Some(chosen) = split.choose(&route.app, head, peer)
+        {
+            (deployed, cookie) = (chosen.deployed, chosen.cookie);
+        }
         let answered = match &deployed.server {
             Server::Sandboxes(sandboxes) => {
                 self.call(&incoming, payload, &deployed, sandboxes, held)
@@ -288,10 +291,16 @@ impl Gateway {
                 Box::pin(self.call_in_instance(&incoming, payload, &deployed, lane, held)).await
             }
         };
-        answered.map_err(|answer| Refusal {
-            answer,
-            metrics: Some(Arc::clone(&route.metrics)),
-        })
+        if let Err(answer) = &answered {
+            // It came to no instance, perhaps because none of this version starts.
+            let outcome = Outcome::of_code(answer.code);
+            deployed.counts.ended(outcome, arrived.elapsed());
+        }
+        let mut answered = incoming.decorated(answered, &route);
+        if let (Some(cookie), Ok(response)) = (cookie, &mut answered) {
+            response.headers_mut().append(SET_COOKIE, cookie);
+        }
+        answered
     }
 
     /// Room for the record of a call that is about to run.
@@ -314,13 +323,19 @@ impl Gateway {
         Answer::of_refusal(refused)
     }
 
-    /// What answers calls of `host`, loaded; and how long that was waited for.
-    async fn ready(&self, host: &str) -> Result<(Arc<Route>, Arc<Deployed>, Duration), Refusal> {
-        let unknown = Answer::new(
+    fn route(&self, host: &str) -> Result<Arc<Route>, Answer> {
+        self.routes.find(host).ok_or(Answer::new(
             ErrorCode::UnknownHost,
             "no app is deployed under this host name",
-        );
-        let route = self.routes.find(host).ok_or(unknown)?;
+        ))
+    }
+
+    /// What answers calls of a route, loaded; and how long that was waited for.
+    async fn ready(
+        &self,
+        route: Arc<Route>,
+        host: &str,
+    ) -> Result<(Arc<Route>, Arc<Deployed>, Duration), Refusal> {
         if let Target::Ready(deployed) = &route.target
             && deployed.is_loaded()
         {
@@ -334,6 +349,7 @@ impl Gateway {
         found.map_err(|answer| Refusal {
             answer,
             metrics: Some(metrics),
+            headers: Headers::new(),
         })
     }
 
@@ -377,7 +393,7 @@ impl Gateway {
     ///
     /// # Errors
     /// When the guest was never reached. A guest that failed is an answer, and counted already.
-    async fn call(
+    pub(super) async fn call(
         &self,
         incoming: &Incoming<'_>,
         payload: Payload,
@@ -385,12 +401,19 @@ impl Gateway {
         sandboxes: &Sandboxes,
         held: Duration,
     ) -> Result<Response<GatewayBody>, Answer> {
-        let request = head::to_guest(incoming.head, incoming.host, incoming.ids, incoming.peer)?;
+        let identity = incoming.identity();
+        let request = head::to_guest(
+            incoming.head,
+            incoming.host,
+            incoming.ids,
+            incoming.peer,
+            identity,
+        )?;
         // From the request's arrival to the last octet; only what the app was not ready for is not the function's time.
         let timeout_at = incoming.arrived + held + deployed.manifest.timeout.as_duration();
         let limits = (
             self.inline_body.as_bytes(),
-            deployed.body_limit().as_bytes(),
+            incoming.body_limit(deployed.body_limit()),
         );
         let length = head::content_length(incoming.head.headers());
         let uploaded = timeout(
@@ -412,7 +435,9 @@ impl Gateway {
         let context = deployed.context(incoming.ids.request.clone(), left, Some(memory));
         let call = function.call(context, request.map(|()| body));
         let measured = Measured::Guest(call.stats());
-        let end = CallEnd::new(&deployed.metrics, measured, incoming.arrived, slot, meter);
+        let end = CallEnd::new(&deployed.metrics, measured, incoming.arrived, slot, meter)
+            .holding(incoming.permit())
+            .counting(&deployed.counts);
         let is_head = incoming.head.method == Method::HEAD;
         match run(call, pump).await {
             Ok((response, pump)) => Ok(respond(response, pump, end, deployed, waited, is_head)),
@@ -421,8 +446,18 @@ impl Gateway {
     }
 }
 
+/// The answer to a preflight.
+fn preflight(route: &Route, headers: Headers, arrived: Instant) -> Response<GatewayBody> {
+    route.metrics.ended(Outcome::Ok, arrived.elapsed());
+    let mut response = Response::with_body(StatusCode::NO_CONTENT, GatewayBody::none(None));
+    for (name, value) in headers {
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
 /// The answer for a body that did not arrive.
-pub(super) const NOT_UPLOADED: Answer = Answer::new(
+pub(crate) const NOT_UPLOADED: Answer = Answer::new(
     ErrorCode::BadRequest,
     "the request body did not arrive within the app's timeout",
 );
@@ -434,12 +469,7 @@ fn failed(failure: &CallError, end: CallEnd, ids: &Ids) -> Response<GatewayBody>
         let request = String::from_utf8_lossy(&ids.request);
         error!(%failure, %request, "a call failed in the node itself");
     }
-    let pending = end.ended(Some(Outcome::of_code(code)));
-    let answer = Answer::of_call(code).respond(&ids.request);
-    answer.map_body(|_, mut body| {
-        body.wait_for(pending);
-        body
-    })
+    end.failed(Answer::of_call(code), ids)
 }
 
 pub(super) fn left(at: Instant) -> Duration {

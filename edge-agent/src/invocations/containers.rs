@@ -1,9 +1,11 @@
-//! What runs container images on this node: the Docker engine, with the lines of its containers in the logs of their apps.
+//! What runs container images on this node: the Docker engine, or the Kubernetes cluster that it is a part of, with the lines of
+//! containers in the logs of their apps.
 
 use std::sync::Arc;
 
 use fdn_core::api;
 use fdn_instances::docker::DockerRuntime;
+use fdn_instances::kubernetes::KubernetesRuntime;
 use fdn_instances::{Description, LogLine, LogSink, Metrics, Owner, Runtime};
 use prometheus::Registry;
 
@@ -20,7 +22,8 @@ pub async fn engine(
     hub: &Arc<LogHub>,
     registry: &Registry,
 ) -> Result<Option<Arc<dyn Runtime>>, Error> {
-    if !settings.docker.enabled {
+    // The settings allow one of them at most.
+    if !settings.docker.enabled && !settings.kubernetes.enabled {
         return Ok(None);
     }
     let owner = Owner {
@@ -33,7 +36,18 @@ pub async fn engine(
         hub: Arc::clone(hub),
         node: settings.node.clone(),
     });
-    let options = settings.docker.options(sink, metrics);
+    if settings.kubernetes.enabled {
+        let options = settings.kubernetes.options(&settings.node, sink, metrics);
+        // Boxed: its future is large, and most nodes have none.
+        let runtime = Box::pin(KubernetesRuntime::connect(owner, options)).await?;
+        return Ok(Some(Arc::new(runtime)));
+    }
+    let folder = std::path::absolute(settings.data.join("containers"));
+    let folder = folder.map_err(|source| Error::Data {
+        path: settings.data.clone(),
+        source,
+    })?;
+    let options = settings.docker.options(folder, sink, metrics);
     let runtime = DockerRuntime::connect(owner, options).await?;
     Ok(Some(Arc::new(runtime)))
 }
@@ -59,6 +73,7 @@ impl LogSink for ToApps {
             instance: instance.id,
             // A container serves several calls at once: its lines belong to none of them alone.
             request: String::new(),
+            stage: None,
             stream: line.stream,
             text: line.text.clone(),
         });

@@ -6,16 +6,18 @@
 
 mod clock;
 mod lane;
+mod lend;
+mod rest;
 mod seat;
 mod watch;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fdn_core::Millis;
-use fdn_instances::{Image, Instance, StartError, StartSpec};
+use fdn_instances::{Image, Instance, InstanceState, StartError, StartSpec};
 use fdn_scheduling::invocation::{ContainerId, Profile, Why};
 use fdn_service::CancellationToken;
 use tokio::runtime::Handle;
@@ -26,15 +28,18 @@ use tracing::warn;
 
 use super::admission::Refused;
 use super::ledger::{InstanceHold, Ledger};
-use super::placer::{Placed, Placer, units};
+use super::placer::{Need, Placed, Placer};
 use super::policy;
 use super::pool::{CallId, Effect, Known, Pool, PoolSettings};
+use super::stop::stopped;
 use crate::error::Error;
 use crate::metrics::InstanceMetrics;
+use crate::peers::Way;
 use crate::settings::{InstanceSettings, QueueSettings, ScaleSettings};
 
 use lane::FunctionLane;
 pub use lane::InstanceLane;
+pub use lend::WeakInstances;
 pub use seat::Seat;
 pub use watch::Trouble;
 
@@ -91,6 +96,10 @@ struct Live {
     instance: Arc<dyn Instance>,
     hold: Arc<Option<InstanceHold>>,
     since: Instant,
+    /// It ran for another node before, and is lent to the next one that wants it.
+    lendable: bool,
+    /// How it came to be, for the call that gets it first.
+    way: Option<Arc<Way>>,
 }
 
 impl Instances {
@@ -116,6 +125,7 @@ impl Instances {
             reaction: policy::millis(scale.reaction),
             interval: policy::millis(scale.interval),
             ahead: policy::millis(scale.stable),
+            pause_after: policy::pause_after(&settings).filter(|_| placer.pauses()),
         };
         let pool = Pool::new(pool, policy::keep_alive(&settings)?)
             .map_err(|error| Error::Settings(error.to_string()))?;
@@ -182,9 +192,14 @@ impl Instances {
             concurrency,
             scale: policy::scale(&inner.scale, concurrency),
         };
+        let registration = inner.placer.register(&spec, expected);
         let found = inner.placer.found(&spec.description);
         let trouble = watch::TroubleCell::default();
-        let lane = Arc::new(FunctionLane { spec, trouble });
+        let lane = Arc::new(FunctionLane {
+            spec,
+            trouble,
+            starts: AtomicU64::new(0),
+        });
         let mut unwanted = Vec::new();
         let index = inner.with(|state, now| {
             let index = state.pool.register(known)?;
@@ -192,7 +207,8 @@ impl Instances {
             state.functions.resize(rows, None);
             state.functions[index.get()] = Some(Arc::clone(&lane));
             for placed in found {
-                match state.pool.adopt(now, index) {
+                let is_paused = *placed.instance.state().borrow() == InstanceState::Paused;
+                match state.pool.adopt(now, index, is_paused) {
                     Some(container) => inner.insert(state, container, placed),
                     None => unwanted.push(placed),
                 }
@@ -206,6 +222,7 @@ impl Instances {
             inner: Arc::downgrade(inner),
             index: index.map_err(|error| refused(&error))?,
             lane,
+            _registration: registration,
         })
     }
 
@@ -220,10 +237,39 @@ impl Instances {
         until: Instant,
         again: bool,
     ) -> Result<Seat, Refused> {
-        let inner = &self.inner;
         let begun = Instant::now();
+        let (seat, has_waited) = self.take(lane, until, again).await?;
+        if has_waited {
+            let waited = begun.elapsed().as_secs_f64();
+            self.inner.metrics.wait.observe(waited);
+        }
+        seat.ok_or(Refused::Late)
+    }
+
+    /// Has an instance there for the next call, starting one if there is none. Gives up after `longest`, and as soon as a start fails; whether
+    /// there is one.
+    pub async fn warm(&self, lane: &InstanceLane, longest: Duration) -> bool {
+        let trouble = lane.lane.trouble.next();
+        tokio::pin!(trouble);
+        trouble.as_mut().enable();
+        let until = Instant::now() + longest;
+        tokio::select! {
+            // The seat is given back at once, and leaves the instance idle.
+            taken = self.take(lane, until, false) => matches!(taken, Ok((Some(_), _))),
+            () = trouble => false,
+        }
+    }
+
+    /// Takes a seat, if there is one in time, and says whether it was waited for.
+    async fn take(
+        &self,
+        lane: &InstanceLane,
+        until: Instant,
+        again: bool,
+    ) -> Result<(Option<Seat>, bool), Refused> {
+        let inner = &self.inner;
         let weight = inner.placer.weight(lane.lane.spec.description.resources);
-        if weight > units(inner.ledger.capacity().memory_mib) {
+        if weight > inner.placer.most() {
             return Err(Refused::TooLarge);
         }
         let (sender, mut assigned) = oneshot::channel();
@@ -237,20 +283,18 @@ impl Instances {
             Ok::<_, fdn_scheduling::invocation::Refusal>(call)
         })?;
         if let Ok(seat) = assigned.try_recv() {
-            return Ok(seat);
+            return Ok((Some(seat), false));
         }
         let waiting = Waiting { inner, call };
-        let longest = (begun + inner.settings.wait.as_duration()).min(until);
+        let longest = (Instant::now() + inner.settings.wait.as_duration()).min(until);
         let outcome = tokio::time::timeout_at(longest, &mut assigned).await;
         let seat = match outcome {
             Ok(Ok(seat)) => Some(seat),
             Ok(Err(_)) | Err(_) => None,
         };
         drop(waiting);
-        inner.metrics.wait.observe(begun.elapsed().as_secs_f64());
         // It may have been assigned while it gave up.
-        seat.or_else(|| assigned.try_recv().ok())
-            .ok_or(Refused::Late)
+        Ok((seat.or_else(|| assigned.try_recv().ok()), true))
     }
 
     /// Leaves all instances running, for the next start of the agent to find.
@@ -304,8 +348,7 @@ impl Inner {
         let mut unwanted = Vec::new();
         let mut state = self.lock();
         let now = self.now();
-        let room = units(self.ledger.room_for_instances());
-        state.pool.capacity(now, room);
+        state.pool.capacity(now, self.placer.room());
         let result = event(&mut state, now);
         for effect in state.pool.take_effects() {
             self.perform(&mut state, effect, &mut unwanted);
@@ -331,14 +374,14 @@ impl Inner {
     fn perform(self: &Arc<Self>, state: &mut State, effect: Effect, unwanted: &mut Vec<Seat>) {
         match effect {
             Effect::Assign { call, container } => {
-                let live = state.live.get(container.slot()).and_then(Option::as_ref);
-                let live = live.filter(|live| live.container == container);
-                let Some(live) = live else {
+                let Some(live) = here(state, container) else {
                     // An instance is open only once it is here.
                     warn!(%container, "a call was assigned to an instance that is not here");
                     return;
                 };
-                let seat = Seat::new(Arc::clone(self), container, Arc::clone(&live.instance));
+                let way = live.way.take();
+                let instance = Arc::clone(&live.instance);
+                let seat = Seat::new(Arc::clone(self), container, instance, way);
                 match state.waiters.remove(&call) {
                     Some(waiter) => unwanted.extend(waiter.send(seat).err()),
                     None => unwanted.push(seat),
@@ -347,13 +390,27 @@ impl Inner {
             Effect::Start {
                 container,
                 function,
+                is_ahead,
                 ..
             } => {
                 if let Some(lane) = state.functions.get(function.get()).cloned().flatten() {
                     let inner = Arc::clone(self);
-                    self.tasks.spawn(inner.start_one(container, lane));
+                    let need = if is_ahead { Need::Ahead } else { Need::Call };
+                    self.tasks.spawn(inner.start_one(container, lane, need));
                 } else {
                     warn!(%container, "an instance of a function that is gone was ordered");
+                }
+            }
+            Effect::Pause { container } => {
+                if let Some(live) = here(state, container) {
+                    let (inner, instance) = (Arc::clone(self), Arc::clone(&live.instance));
+                    self.tasks.spawn(inner.pause_one(container, instance));
+                }
+            }
+            Effect::Resume { container } => {
+                if let Some(live) = here(state, container) {
+                    let (inner, instance) = (Arc::clone(self), Arc::clone(&live.instance));
+                    self.tasks.spawn(inner.resume_one(container, instance));
                 }
             }
             Effect::Stop { container, why } => {
@@ -369,6 +426,7 @@ impl Inner {
         let rows = state.live.len().max(container.slot() + 1);
         state.live.resize(rows, None);
         let instance = placed.instance;
+        let way = self.placer.way(instance.id());
         self.tasks
             .spawn(Arc::clone(self).watch(container, Arc::clone(&instance)));
         state.live[container.slot()] = Some(Live {
@@ -376,6 +434,8 @@ impl Inner {
             instance,
             hold: Arc::new(placed.hold),
             since: Instant::now(),
+            lendable: false,
+            way,
         });
     }
 
@@ -384,18 +444,17 @@ impl Inner {
         let grace = self.settings.stop_grace.as_duration();
         let wake = Arc::clone(&self.wake);
         self.tasks.spawn(async move {
-            let id = instance.id();
-            let mut pause = Duration::from_millis(100);
-            // What it holds is not free before the engine says that it is gone.
-            while let Err(failure) = instance.stop(grace).await {
-                warn!(%id, %failure, again_in = ?pause, "an instance could not be stopped");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_secs(30));
-            }
+            stopped(&*instance, grace).await;
             drop(hold);
             wake.notify_one();
         });
     }
+}
+
+/// An instance that is here.
+fn here(state: &mut State, container: ContainerId) -> Option<&mut Live> {
+    let live = state.live.get_mut(container.slot())?.as_mut();
+    live.filter(|live| live.container == container)
 }
 
 fn take(state: &mut State, container: ContainerId) -> Option<Live> {

@@ -8,6 +8,7 @@
 //! at most the places. CPU is held by instances only, whose runtime enforces it; calls in sandboxes share what there is in
 //! slices of a millisecond.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -98,6 +99,8 @@ pub struct InstanceHold {
     ledger: Arc<Ledger>,
     resources: Resources,
     slices: Option<Slices>,
+    /// Dropped after all else was given back.
+    guards: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl InstanceHold {
@@ -105,6 +108,18 @@ impl InstanceHold {
     #[must_use]
     pub fn with_slices(mut self, slices: Option<Slices>) -> Self {
         self.slices = slices;
+        self
+    }
+
+    /// Drops what was to be dropped with it: somebody else accounts for the instance from now on.
+    pub fn drop_guards(&mut self) {
+        self.guards.clear();
+    }
+
+    /// Has something dropped when all of this has been given back.
+    #[must_use]
+    pub fn with_guard(mut self, guard: Box<dyn Any + Send + Sync>) -> Self {
+        self.guards.push(guard);
         self
     }
 }
@@ -192,6 +207,12 @@ impl Ledger {
             .saturating_sub(wanted)
     }
 
+    /// Memory that the next waiting call lacks, which instances should give up.
+    #[must_use]
+    pub fn wanted(&self) -> MebiBytes {
+        MebiBytes(self.wanted.load(Ordering::Relaxed))
+    }
+
     /// Lets a call in if nobody waits and there is a place and memory: the way of nearly all calls.
     #[must_use]
     pub fn enter(self: &Arc<Self>, memory: MebiBytes) -> Option<Stay> {
@@ -239,7 +260,7 @@ impl Ledger {
     }
 
     /// Says how much memory the next waiting call lacks, which instances should give up. Returns whether that is news.
-    pub(super) fn want(&self, memory: MebiBytes) -> bool {
+    pub(crate) fn want(&self, memory: MebiBytes) -> bool {
         self.wanted.swap(memory.get(), Ordering::Relaxed) != memory.get()
     }
 
@@ -253,6 +274,13 @@ impl Ledger {
         {
             bell();
         }
+    }
+
+    /// Whether somebody waits for something of it: for an instance, or in the queue of calls.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        let queue = self.word.load(Ordering::Relaxed) & CLOSED != 0;
+        queue || self.watchers.load(Ordering::SeqCst) > 0
     }
 
     /// As long as this lives, [`Ledger::freed`] is told of releases.
@@ -305,6 +333,7 @@ impl Ledger {
             ledger: Arc::clone(self),
             resources,
             slices: None,
+            guards: Vec::new(),
         })
     }
 

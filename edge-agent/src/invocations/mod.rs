@@ -11,18 +11,23 @@
 //!
 //! [`ledger`] is what the node has, shared by both; [`admission`] is the gate; [`pool`] decides about instances as a pure state
 //! machine and [`instances`] performs what it says; [`placer`] starts them, here or on another node, in what [`containers`] opened; [`retry`] says when a call
-//! that failed is made again. Every decision about order, keeping and numbers is the scheduling crate's.
+//! that failed is made again; [`standby`] keeps started ones frozen. Every decision about order, keeping and numbers is the scheduling crate's.
 
 pub mod admission;
 pub mod containers;
 pub mod instances;
 pub mod ledger;
+mod place_error;
 pub mod placer;
 pub mod policy;
 pub mod pool;
 pub mod retry;
 pub mod slices;
+pub mod standby;
+mod stop;
+mod unclaimed;
 
 pub use admission::{Admission, Lane, Refused, Slot};
 pub use instances::{Instances, Seat};
 pub use ledger::Ledger;
+pub(crate) use stop::stopped;

@@ -3,23 +3,33 @@
 //! A [`Placer`] is asked for one more instance of a function and answers with a handle on it, or with why not. [`LocalPlacer`]
 //! starts it here: the [`Ledger`] reserves what it holds, or refuses.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fdn_core::{Coded, ErrorCode, InstanceId, MebiBytes, Resources};
-use fdn_devices::{BindError, Devices};
+use fdn_core::{InstanceId, MebiBytes, Millis, Resources};
+use fdn_devices::Devices;
 use fdn_instances::{
-    Description, Image, Instance, LogLine, Runtime, RuntimeError, StartError, StartSpec,
+    Description, Image, Instance, Kind, Runtime, RuntimeError, StartError, StartSpec,
 };
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::{info, warn};
 use uuid::Uuid;
 
+pub use super::place_error::PlaceError;
+
 use super::ledger::{InstanceHold, Ledger};
-use super::slices::{self, Slices};
+use super::slices::{self, Idlers, Sharing, Slices};
+use super::standby::Standby;
+use super::unclaimed::Unclaimed;
+use crate::metrics::InstanceMetrics;
+use crate::peers::Way;
+
+/// Keeps a function version known to a placer for as long as it lives, where the placer wants to know.
+pub type Registration = Option<Box<dyn Any + Send + Sync>>;
 
 /// An instance that was started, with what it holds until it is gone.
 #[derive(Debug)]
@@ -30,55 +40,13 @@ pub struct Placed {
     pub hold: Option<InstanceHold>,
 }
 
-/// Why there is no instance.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlaceError {
-    /// There is no room for it now.
-    #[error("no node has room for the instance: {0}")]
-    NoRoom(String),
-    /// It did not start.
-    #[error(transparent)]
-    Start(#[from] StartError),
-    /// No device has room for its slices, or they could not be bound.
-    #[error(transparent)]
-    Devices(#[from] BindError),
-    /// It took longer than a start may.
-    #[error("the instance did not start within {0:?}")]
-    Late(Duration),
-}
-
-impl PlaceError {
-    /// The last lines that it wrote.
-    #[must_use]
-    pub fn log(&self) -> &[LogLine] {
-        match self {
-            Self::Start(error) => error.log(),
-            Self::NoRoom(_) | Self::Devices(_) | Self::Late(_) => &[],
-        }
-    }
-
-    /// The label in metrics.
-    #[must_use]
-    pub const fn label(&self) -> &'static str {
-        match self {
-            Self::NoRoom(_) => "no_room",
-            Self::Start(error) => error.label(),
-            Self::Devices(_) => "devices",
-            Self::Late(_) => "late",
-        }
-    }
-}
-
-impl Coded for PlaceError {
-    fn code(&self) -> ErrorCode {
-        match self {
-            Self::NoRoom(_) => ErrorCode::Overloaded,
-            Self::Start(error) => error.code(),
-            Self::Devices(error) => error.code(),
-            Self::Late(_) => ErrorCode::InstanceNotStarted,
-        }
-    }
+/// Who needs an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// A call waits for it.
+    Call,
+    /// Calls are expected: what is idle does not give way for it.
+    Ahead,
 }
 
 /// Answers requests for one more instance.
@@ -88,7 +56,7 @@ pub trait Placer: Send + Sync {
     ///
     /// # Errors
     /// When there is no room, or it does not start.
-    async fn place(&self, spec: StartSpec) -> Result<Placed, PlaceError>;
+    async fn place(&self, spec: StartSpec, need: Need) -> Result<Placed, PlaceError>;
 
     /// Has an image ready, so that the first start need not fetch it.
     ///
@@ -99,10 +67,36 @@ pub trait Placer: Send + Sync {
     /// Instances that fit this description, but for the id, and run already; each is handed out once.
     fn found(&self, description: &Description) -> Vec<Placed>;
 
+    /// Whether idle instances can be paused.
+    fn pauses(&self) -> bool {
+        false
+    }
+
     /// How much of a node an instance takes, by which the scheduler counts: its memory, or as much memory as its share of the CPU is of
     /// all CPU, whichever is more, in [`units`]. So what fits by this figure fits by both, as long as the node has no more instances
     /// than KiB for each thousandth of a core; beyond that the ledger refuses what does not fit.
     fn weight(&self, resources: Resources) -> MebiBytes;
+
+    /// How much all instances may take together now, in the same units: a bound for those who ask, not a promise.
+    fn room(&self) -> MebiBytes;
+
+    /// The most that one instance can take anywhere, in the same units.
+    fn most(&self) -> MebiBytes;
+
+    /// Takes note of a function version whose instances will be asked for, and how long a call of it is expected to take.
+    fn register(&self, spec: &StartSpec, expected: Millis) -> Registration {
+        let _ = (spec, expected);
+        None
+    }
+
+    /// Gives up what is kept ahead of need, as far as calls in sandboxes wait for its memory.
+    fn make_way(&self) {}
+
+    /// How an instance came to be where it is; told once, and only of those that the cluster placed.
+    fn way(&self, instance: InstanceId) -> Option<Arc<Way>> {
+        let _ = instance;
+        None
+    }
 }
 
 /// Starts instances on this node.
@@ -110,7 +104,8 @@ pub struct LocalPlacer {
     runtime: Arc<dyn Runtime>,
     ledger: Arc<Ledger>,
     start_timeout: Duration,
-    devices: Option<Devices>,
+    sharing: Option<Arc<Sharing>>,
+    standby: Option<Standby>,
     /// Instances that hold slices of devices, for when those fail.
     on_devices: Mutex<BTreeMap<InstanceId, Weak<dyn Instance>>>,
     found: Mutex<BTreeMap<InstanceId, Placed>>,
@@ -124,7 +119,8 @@ impl LocalPlacer {
             runtime,
             ledger,
             start_timeout,
-            devices: None,
+            sharing: None,
+            standby: None,
             on_devices: Mutex::default(),
             found: Mutex::default(),
         }
@@ -133,8 +129,83 @@ impl LocalPlacer {
     /// With GPU devices, slices of which are bound to those that ask for them.
     #[must_use]
     pub fn with_devices(mut self, devices: Devices) -> Self {
-        self.devices = Some(devices);
+        self.sharing = Some(Sharing::new(devices));
         self
+    }
+
+    /// Ends idle instances of these where their slices of devices are needed; those of the first who are named go first.
+    pub fn idle_from(&self, idlers: Arc<dyn Idlers>) {
+        if let Some(sharing) = &self.sharing {
+            sharing.add_idlers(idlers);
+        }
+    }
+
+    /// GPU memory that can be bound now, and that of all devices.
+    #[must_use]
+    pub fn gpu(&self) -> (MebiBytes, MebiBytes) {
+        let sharing = self.sharing.as_ref();
+        sharing.map_or_else(Default::default, |sharing| sharing.devices().totals())
+    }
+
+    /// GPU memory that can be bound now, and what is bound.
+    #[must_use]
+    pub fn gpu_left(&self) -> (MebiBytes, MebiBytes) {
+        let sharing = self.sharing.as_ref();
+        sharing.map_or_else(Default::default, |sharing| sharing.devices().left())
+    }
+
+    /// With instances that are started before they are asked for.
+    #[must_use]
+    pub fn with_standby(mut self, each: u32, patience: Duration, metrics: InstanceMetrics) -> Self {
+        let (runtime, ledger) = (Arc::clone(&self.runtime), Arc::clone(&self.ledger));
+        self.standby = Standby::new(runtime, ledger, each, patience, metrics);
+        self
+    }
+
+    #[cfg(test)]
+    pub(super) const fn standby(&self) -> Option<&Standby> {
+        self.standby.as_ref()
+    }
+
+    /// Starts nothing ahead any more, because the agent stops; ends what was, if it ends with the agent.
+    pub async fn close(&self, ends_with_us: bool) {
+        if let Some(standby) = &self.standby {
+            standby.close(ends_with_us).await;
+        }
+    }
+
+    /// Whether there is room for one of these resources, or would be once those on standby have given way.
+    ///
+    /// # Errors
+    /// With what is short, in words.
+    pub fn has_room(&self, resources: Resources) -> Result<(), String> {
+        let resources = on_the_node(resources);
+        let short = match self.ledger.hold(resources) {
+            Ok(_) => return Ok(()),
+            Err(short) => short,
+        };
+        let standby = self.standby.as_ref();
+        if standby.is_some_and(|standby| standby.could_give_way(resources)) {
+            return Ok(());
+        }
+        Err(short)
+    }
+
+    /// Takes CPU and memory, those of instances on standby included, and waits for what is on its way out.
+    async fn hold_when_free(&self, resources: Resources) -> InstanceHold {
+        if let Ok(hold) = self.ledger.hold(resources) {
+            return hold;
+        }
+        if let Some(standby) = &self.standby {
+            standby.give_way(resources);
+        }
+        self.ledger.hold_when_free(resources).await
+    }
+
+    /// What starts instances here.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.runtime.kind()
     }
 
     /// Ends instances whose devices have failed or are gone; their functions get others.
@@ -171,14 +242,14 @@ impl LocalPlacer {
 
     /// Brings the book of devices in line with what runs. Returns the instances that have to end, as there is no room for them.
     async fn reconcile(&self, running: &[Arc<dyn Instance>]) -> BTreeSet<InstanceId> {
-        let Some(devices) = self.devices.clone() else {
+        let Some(sharing) = self.sharing.clone() else {
             return BTreeSet::new();
         };
         let running: Vec<_> = running
             .iter()
             .filter_map(|instance| slices::running(instance.description()))
             .collect();
-        match spawn_blocking(move || devices.reconcile(running)).await {
+        match spawn_blocking(move || sharing.devices().reconcile(running)).await {
             Ok(Ok(done)) => done.lost,
             Ok(Err(failure)) => {
                 warn!(%failure, "the book of devices is as before the restart");
@@ -196,10 +267,10 @@ impl LocalPlacer {
         let description = instance.description();
         let hold = self.ledger.hold(on_the_node(description.resources))?;
         let slices = self
-            .devices
+            .sharing
             .as_ref()
             .filter(|_| !description.devices.is_empty());
-        Ok(hold.with_slices(slices.map(|devices| Slices::held(devices, description.id))))
+        Ok(hold.with_slices(slices.map(|sharing| Slices::held(sharing, description.id))))
     }
 
     /// Finds what runs already, after the agent's restart, and reserves what it holds before anything else is started.
@@ -243,6 +314,26 @@ impl LocalPlacer {
         Ok(count)
     }
 
+    /// What instances hold that were found and that nobody has claimed yet.
+    #[must_use]
+    pub fn found_resources(&self) -> Vec<(InstanceId, Resources)> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let resources = |placed: &Placed| placed.instance.description().resources;
+        found
+            .iter()
+            .map(|(id, placed)| (*id, resources(placed)))
+            .collect()
+    }
+
+    /// Has something dropped when an instance that was found is gone.
+    pub fn guard_found(&self, id: InstanceId, guard: Box<dyn Any + Send + Sync>) {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(placed) = found.get_mut(&id) {
+            let hold = placed.hold.take();
+            placed.hold = hold.map(|hold| hold.with_guard(guard));
+        }
+    }
+
     /// Stops what was found and belongs to no function that is deployed.
     pub async fn stop_unclaimed(&self) {
         let left = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
@@ -257,23 +348,30 @@ impl LocalPlacer {
 
 #[async_trait]
 impl Placer for LocalPlacer {
-    async fn place(&self, mut spec: StartSpec) -> Result<Placed, PlaceError> {
+    async fn place(&self, mut spec: StartSpec, need: Need) -> Result<Placed, PlaceError> {
         spec.description.id = InstanceId::from_uuid(Uuid::now_v7());
         let resources = on_the_node(spec.description.resources);
         if let Some(short) = resources.shortage(&self.ledger.capacity()) {
             return Err(PlaceError::NoRoom(short));
         }
         let start = async {
-            // What was evicted for it is on its way out.
-            let hold = self.ledger.hold_when_free(resources).await;
-            let slices = match &self.devices {
-                Some(devices) => Slices::bind(devices, &mut spec).await?,
+            let standby = match &self.standby {
+                Some(standby) => standby.take(&spec).await,
                 None => None,
             };
-            let hold = Some(hold.with_slices(slices));
-            let instance = self.runtime.start(spec).await?;
-            self.noted(&instance);
-            Ok(Placed { instance, hold })
+            if let Some(placed) = standby {
+                return Ok(placed);
+            }
+            // What was evicted for it is on its way out.
+            let hold = self.hold_when_free(resources).await;
+            let slices = match &self.sharing {
+                Some(sharing) => Slices::bind(sharing, &mut spec, need).await?,
+                None => None,
+            };
+            let hold = hold.with_slices(slices);
+            let placed = Unclaimed::start(&self.runtime, spec, hold).await?;
+            self.noted(&placed.instance);
+            Ok(placed)
         };
         match timeout(self.start_timeout, start).await {
             Ok(placed) => placed,
@@ -301,13 +399,42 @@ impl Placer for LocalPlacer {
         ids.iter().filter_map(|id| found.remove(id)).collect()
     }
 
+    fn pauses(&self) -> bool {
+        self.runtime.capabilities().pause
+    }
+
     fn weight(&self, resources: Resources) -> MebiBytes {
         weight(resources, self.ledger.capacity())
+    }
+
+    fn room(&self) -> MebiBytes {
+        units(self.ledger.room_for_instances())
+    }
+
+    fn register(&self, spec: &StartSpec, _expected: Millis) -> Registration {
+        let prepared = self.runtime.expect(spec);
+        let standby = self.standby.as_ref().and_then(|one| one.register(spec));
+        if prepared.is_none() && standby.is_none() {
+            return None;
+        }
+        Some(Box::new((prepared, standby)))
+    }
+
+    fn make_way(&self) {
+        if let Some(standby) = &self.standby
+            && self.ledger.wanted() > MebiBytes(0)
+        {
+            standby.give_way(Resources::default());
+        }
+    }
+
+    fn most(&self) -> MebiBytes {
+        units(self.ledger.capacity().memory_mib)
     }
 }
 
 /// What the ledger counts: slices of devices are in the book of devices.
-const fn on_the_node(resources: Resources) -> Resources {
+pub(super) const fn on_the_node(resources: Resources) -> Resources {
     Resources::new(resources.cpu_milli, resources.memory_mib)
 }
 
@@ -318,7 +445,8 @@ pub const fn units(memory: MebiBytes) -> MebiBytes {
 }
 
 /// See [`Placer::weight`].
-fn weight(resources: Resources, capacity: Resources) -> MebiBytes {
+#[must_use]
+pub fn weight(resources: Resources, capacity: Resources) -> MebiBytes {
     let (cpu, cpus) = (resources.cpu_milli.get(), capacity.cpu_milli.get().max(1));
     let by_cpu = u128::from(cpu) * u128::from(units(capacity.memory_mib).get());
     let by_cpu = u64::try_from(by_cpu / u128::from(cpus)).unwrap_or(u64::MAX);

@@ -70,6 +70,12 @@ pub fn keep_alive(settings: &InstanceSettings) -> Result<Box<dyn KeepAlive>, Err
     })
 }
 
+/// After how long idle instances are paused, if they are.
+#[must_use]
+pub fn pause_after(settings: &InstanceSettings) -> Option<Millis> {
+    (settings.pause_after.as_millis() > 0).then(|| millis(settings.pause_after))
+}
+
 /// The most buckets that a stable window is divided into.
 const BUCKETS: f64 = 60.0;
 
@@ -119,6 +125,10 @@ pub fn check(
         (
             scaling.interval.as_millis() >= 10,
             "scale.interval must be at least 10ms",
+        ),
+        (
+            instances.resume_timeout.as_millis() >= 10,
+            "instances.resume_timeout must be at least 10ms",
         ),
         (
             instances.log_lines > 0,

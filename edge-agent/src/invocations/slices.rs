@@ -2,38 +2,179 @@
 //!
 //! The book of [`fdn_devices`] decides which devices an instance gets. Changes are on disk before anybody acts on them, so they are made
 //! on threads that may wait.
+//!
+//! Where no device has room and idle instances hold what is lacking, as few of them as that takes are ended ([`Idlers`]), and the new one
+//! waits until their slices are given back: as idle instances give way for memory.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fdn_core::InstanceId;
+use fdn_core::device::GpuRequest;
 use fdn_devices::grant::THREADS;
 use fdn_devices::{BindError, Devices, Running};
 use fdn_instances::{Description, StartSpec};
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
-use super::placer::PlaceError;
+use super::placer::{Need, PlaceError};
+
+/// Who has idle instances here that hold slices, and ends them where those are needed.
+pub trait Idlers: Send + Sync {
+    /// Idle instances that hold slices of this node's devices, in the order in which they would go, but for those of the same function
+    /// as this one: they serve what it would serve.
+    fn idle(&self, wanted: &Description) -> Vec<InstanceId>;
+
+    /// Ends one; false when it is not idle any more.
+    fn end(&self, instance: InstanceId) -> bool;
+}
+
+/// The devices of this node, and who holds slices of them.
+pub struct Sharing {
+    devices: Devices,
+    idlers: Mutex<Vec<Arc<dyn Idlers>>>,
+    freed: Notify,
+}
+
+/// Whether there will be room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outlook {
+    /// There is some now.
+    Free,
+    /// Idle instances are ending.
+    Soon,
+    /// No idle instance can make any.
+    None,
+}
+
+impl Sharing {
+    /// Of these devices.
+    #[must_use]
+    pub fn new(devices: Devices) -> Arc<Self> {
+        Arc::new(Self {
+            devices,
+            idlers: Mutex::default(),
+            freed: Notify::new(),
+        })
+    }
+
+    /// The devices.
+    #[must_use]
+    pub const fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    /// Asks these too for idle instances, after those that were added before.
+    pub fn add_idlers(&self, idlers: Arc<dyn Idlers>) {
+        let mut all = self.idlers.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(idlers);
+    }
+
+    /// Ends idle instances so that a request can be bound, if that helps. `going` are those that were ended for it before.
+    async fn give_way(
+        self: &Arc<Self>,
+        request: &GpuRequest,
+        wanted: &Description,
+        going: &mut BTreeSet<InstanceId>,
+    ) -> Outlook {
+        let idlers = {
+            let all = self.idlers.lock().unwrap_or_else(PoisonError::into_inner);
+            all.clone()
+        };
+        // Those on their way out first, so that nobody else goes in their place.
+        let mut order: Vec<InstanceId> = going.iter().copied().collect();
+        let mut whose = BTreeMap::new();
+        for one in idlers {
+            for id in one.idle(wanted) {
+                order.push(id);
+                whose.insert(id, Arc::clone(&one));
+            }
+        }
+        // The book is locked while it is written, so this may wait for the disk.
+        let (sharing, request) = (Arc::clone(self), request.clone());
+        let in_the_way = spawn_blocking(move || sharing.devices.in_the_way(&request, &order)).await;
+        let Ok(Some(in_the_way)) = in_the_way else {
+            return Outlook::None;
+        };
+        if in_the_way.is_empty() {
+            return Outlook::Free;
+        }
+        let mut outlook = Outlook::None;
+        for id in in_the_way {
+            // One that is busy again does not go. That too little is left without it shows when the others are gone.
+            let goes = going.contains(&id) || whose.get(&id).is_some_and(|one| one.end(id));
+            if goes {
+                outlook = Outlook::Soon;
+                if going.insert(id) {
+                    info!(%id, "an idle instance gives way: its slices of devices are needed");
+                }
+            }
+        }
+        outlook
+    }
+}
+
+impl fmt::Debug for Sharing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sharing").finish_non_exhaustive()
+    }
+}
 
 /// What an instance holds of the node's devices, until this is dropped.
 pub struct Slices {
-    devices: Devices,
+    sharing: Arc<Sharing>,
     instance: InstanceId,
 }
 
 impl Slices {
-    /// Binds what the instance asks for and puts it into its specification; nothing for one that asks for none.
+    /// Binds what the instance asks for and puts it into its specification; nothing for one that asks for none. Where a call needs it,
+    /// waits for idle instances that give way; to be bounded by the caller.
     ///
     /// # Errors
     /// When no device has room, or the disk fails.
-    pub async fn bind(devices: &Devices, spec: &mut StartSpec) -> Result<Option<Self>, PlaceError> {
+    pub async fn bind(
+        sharing: &Arc<Sharing>,
+        spec: &mut StartSpec,
+        need: Need,
+    ) -> Result<Option<Self>, PlaceError> {
         let Some(request) = spec.gpu.clone() else {
             return Ok(None);
         };
+        let mut going = BTreeSet::new();
+        loop {
+            let freed = sharing.freed.notified();
+            tokio::pin!(freed);
+            // Registered before the look, so that a release in between is not missed.
+            freed.as_mut().enable();
+            let refused = match Self::bind_now(sharing, spec, &request).await {
+                Err(PlaceError::Devices(refused @ BindError::NoRoom { .. }))
+                    if need == Need::Call =>
+                {
+                    refused
+                }
+                done => return done.map(Some),
+            };
+            let outlook = sharing.give_way(&request, &spec.description, &mut going);
+            match outlook.await {
+                Outlook::Free => {}
+                Outlook::Soon => freed.await,
+                Outlook::None => return Err(refused.into()),
+            }
+        }
+    }
+
+    async fn bind_now(
+        sharing: &Arc<Sharing>,
+        spec: &mut StartSpec,
+        request: &GpuRequest,
+    ) -> Result<Self, PlaceError> {
         let (id, app) = (spec.description.id, spec.description.app.clone());
-        let book = devices.clone();
+        let (book, request) = (Arc::clone(sharing), request.clone());
         let bound = spawn_blocking(move || {
-            let grants = book.bind(id, &app, &request)?;
+            let grants = book.devices.bind(id, &app, &request)?;
             // Held from here on, also if nobody waits for it any more.
             Ok::<_, BindError>((Self::held(&book, id), grants))
         });
@@ -43,14 +184,14 @@ impl Slices {
         })?;
         let (slices, grants) = bound?;
         spec.description.devices = grants;
-        Ok(Some(slices))
+        Ok(slices)
     }
 
     /// Of an instance whose binding is in the book.
     #[must_use]
-    pub fn held(devices: &Devices, instance: InstanceId) -> Self {
+    pub fn held(sharing: &Arc<Sharing>, instance: InstanceId) -> Self {
         Self {
-            devices: devices.clone(),
+            sharing: Arc::clone(sharing),
             instance,
         }
     }
@@ -58,11 +199,16 @@ impl Slices {
 
 impl Drop for Slices {
     fn drop(&mut self) {
-        let (devices, instance) = (self.devices.clone(), self.instance);
-        let unbind = move || match devices.unbind(instance) {
-            // A device that is gone has taken its bindings with it.
-            Ok(()) | Err(BindError::NotBound(_)) => {}
-            Err(failure) => warn!(%instance, %failure, "slices stay bound until the next start"),
+        let (sharing, instance) = (Arc::clone(&self.sharing), self.instance);
+        let unbind = move || {
+            match sharing.devices.unbind(instance) {
+                // A device that is gone has taken its bindings with it.
+                Ok(()) | Err(BindError::NotBound(_)) => {}
+                Err(failure) => {
+                    warn!(%instance, %failure, "slices stay bound until the next start")
+                }
+            }
+            sharing.freed.notify_waiters();
         };
         match Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(unbind)),

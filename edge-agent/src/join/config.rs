@@ -25,6 +25,28 @@ struct Document<'a> {
     network: Network<'a>,
     tls: Tls<'a>,
     broker: Broker<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peers: Option<Peers>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workflows: Option<Workflows>,
+}
+
+#[derive(Serialize)]
+struct Workflows {
+    enabled: bool,
+    listen: std::net::SocketAddr,
+}
+
+#[derive(Serialize)]
+struct Peers {
+    enabled: bool,
+    cluster: PeerCluster,
+}
+
+#[derive(Serialize)]
+struct PeerCluster {
+    listen: std::net::SocketAddr,
+    seeds: Vec<std::net::SocketAddr>,
 }
 
 #[derive(Serialize)]
@@ -125,6 +147,21 @@ pub(super) fn write(
                 .as_ref()
                 .map(|_| identity.broker_password.as_path()),
         },
+        peers: addresses.peer.map(|listen| Peers {
+            enabled: true,
+            cluster: PeerCluster {
+                listen,
+                seeds: answer
+                    .seeds
+                    .iter()
+                    .filter_map(|seed| seed.addresses.peer)
+                    .collect(),
+            },
+        }),
+        workflows: args.stage_port.map(|port| Workflows {
+            enabled: true,
+            listen: std::net::SocketAddr::new(addresses.gateway.ip(), port),
+        }),
     };
     let text = fdn_service::config::print(&document)?;
     if let Some(folder) = args.config.parent().filter(|folder| !folder.exists()) {

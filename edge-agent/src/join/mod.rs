@@ -63,6 +63,9 @@ pub struct JoinArgs {
     /// The port for the other nodes of the cluster.
     #[arg(long, value_name = "PORT")]
     pub peer_port: Option<u16>,
+    /// The port for calls of workflows' stages from other clusters; without it this node runs all stages itself.
+    #[arg(long, value_name = "PORT")]
+    pub stage_port: Option<u16>,
     /// A host name of this machine for its certificate; may be given several times.
     #[arg(long = "name", value_name = "HOST")]
     pub names: Vec<HostName>,

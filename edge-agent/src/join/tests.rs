@@ -151,6 +151,7 @@ fn args(door: &Door, folder: &TempDir) -> JoinArgs {
         gateway_port: 8080,
         admin_port: 8081,
         peer_port: Some(8082),
+        stage_port: Some(8083),
         names: Vec::new(),
         again: false,
         allow_plain_http: false,
@@ -189,6 +190,9 @@ async fn a_machine_joins_once_and_its_key_stays_with_it() {
     );
     assert_eq!(settings.gateway.listen.to_string(), "127.0.0.1:8080");
     assert_eq!(settings.tls.key.as_ref(), Some(&identity.key));
+    let peers = settings.peers.cluster(&settings.tls, &settings.gateway);
+    assert!(settings.peers.enabled && peers.tls.is_some());
+    assert_eq!(peers.listen.to_string(), "127.0.0.1:8082");
     let text = std::fs::read_to_string(&args.config).expect("read");
     assert!(!text.contains("secret\"") && !text.contains(&"ab".repeat(32)));
 

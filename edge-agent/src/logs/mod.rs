@@ -104,6 +104,7 @@ impl AppLog {
             node: self.node.clone(),
             instance: InstanceId::from_uuid(Uuid::nil()),
             request: String::new(),
+            stage: None,
             stream: LogStream::System,
             text: format!("{lost} lines were dropped because the follower was too slow"),
         }

@@ -1,11 +1,17 @@
 //! What is counted for one app: a few atomic additions for each call.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fdn_core::{ErrorCode, Millis};
+use fdn_core::figures::Tally;
+use fdn_core::rollout::VersionObserved;
+use fdn_core::{ErrorCode, Millis, VersionNumber};
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
+
+use super::VersionCounts;
+use super::tally::TallyCounts;
 
 /// How a request ended, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +57,9 @@ impl Outcome {
     }
 }
 
+/// Versions of an app that are counted; the oldest is forgotten for one more.
+const VERSIONS_MAX: usize = 16;
+
 /// The weight of the newest call in the moving mean of execution times.
 const MEAN_WEIGHT: f64 = 0.1;
 
@@ -69,6 +78,10 @@ pub struct AppMetrics {
     mean: AtomicU64,
     /// The same of the time until a call had a sandbox that was made for it.
     start_mean: AtomicU64,
+    /// Each version's own. Locked when a version is made ready and for a report, never for a call.
+    versions: Mutex<BTreeMap<VersionNumber, Arc<VersionCounts>>>,
+    /// What callers saw.
+    tally: TallyCounts,
 }
 
 impl AppMetrics {
@@ -88,13 +101,37 @@ impl AppMetrics {
             waiting: AtomicU32::new(0),
             mean: AtomicU64::new(0),
             start_mean: AtomicU64::new(0),
+            versions: Mutex::default(),
+            tally: TallyCounts::default(),
         }
+    }
+
+    /// The counters of a version.
+    #[must_use]
+    pub fn version(&self, version: VersionNumber) -> Arc<VersionCounts> {
+        let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = Arc::clone(versions.entry(version).or_default());
+        if versions.len() > VERSIONS_MAX {
+            versions.pop_first();
+        }
+        counts
+    }
+
+    /// What was counted of each version since the agent started.
+    #[must_use]
+    pub fn versions(&self) -> Vec<VersionObserved> {
+        let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let each = versions
+            .iter()
+            .map(|(version, counts)| counts.observed(*version));
+        each.collect()
     }
 
     /// Counts an ended request.
     pub fn ended(&self, outcome: Outcome, took: Duration) {
         self.requests[outcome as usize].inc();
         self.duration.observe(took.as_secs_f64());
+        self.tally.ended(outcome, took);
         if matches!(outcome, Outcome::FunctionError | Outcome::FunctionEnded) {
             self.errors.fetch_add(1, Ordering::Relaxed);
         }
@@ -106,6 +143,17 @@ impl AppMetrics {
         self.start.observe(instantiate.as_secs_f64());
         follow(&self.mean, exec);
         follow(&self.start_mean, instantiate);
+    }
+
+    /// Notes that a call waited until its code was loaded.
+    pub fn cold(&self) {
+        self.tally.cold();
+    }
+
+    /// What callers saw since the agent started.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally.read()
     }
 
     /// A call runs until the guard is dropped.

@@ -7,7 +7,7 @@ use super::{LATENCY, Maker};
 /// Metrics of instances in containers and pods.
 #[derive(Clone, Debug)]
 pub struct InstanceMetrics {
-    /// Instances by state: `starting`, `open`, `idle`.
+    /// Instances by state: `starting`, `open`, `idle`, `paused`, `standby`.
     pub instances: IntGaugeVec,
     /// Calls by state: `running`, `waiting`.
     pub calls: IntGaugeVec,
@@ -17,6 +17,12 @@ pub struct InstanceMetrics {
     pub cold_start: Histogram,
     /// How long calls waited for an instance.
     pub wait: Histogram,
+    /// Idle instances that were paused and woken, or not.
+    pub pauses: IntCounterVec,
+    /// From the order to wake a paused instance until calls could be handed to it.
+    pub resume: Histogram,
+    /// What became of instances on standby, and of starts that asked for one.
+    pub standby: IntCounterVec,
     /// Instances stopped, by why.
     pub stops: IntCounterVec,
     /// Instances that ended without being told to, by how.
@@ -50,6 +56,21 @@ impl InstanceMetrics {
                 "instance_wait_seconds",
                 "How long calls waited for an instance.",
                 &LATENCY,
+            )?,
+            pauses: make.counters(
+                "instance_pauses_total",
+                "Orders to pause and to wake idle instances.",
+                &["result"],
+            )?,
+            resume: make.histogram(
+                "instance_resume_seconds",
+                "From the order to wake a paused instance until calls could be handed to it.",
+                &LATENCY,
+            )?,
+            standby: make.counters(
+                "instance_standby_total",
+                "Instances on standby by what became of them (used, gave_way, lost, not_started), and starts that found none.",
+                &["result"],
             )?,
             stops: make.counters("instance_stops_total", "Instances stopped.", &["why"])?,
             lost: make.counters(

@@ -1,14 +1,17 @@
 //! Prometheus metrics of one node.
 //!
-//! Labels are bounded: `app` takes the names of apps that are deployed now, or `other`; the series of an app that is removed go
+//! Labels are bounded: `app` takes the names of apps that are deployed now, `app/stage` for stages of workflows, or `other`; the series of an app that is removed go
 //! with it. What a request touches is resolved once for each app ([`AppMetrics`]), so that counting costs a few atomic additions.
 
 mod app;
 mod instances;
+mod tally;
+mod version;
+mod workflows;
 
 use std::sync::Arc;
 
-use fdn_core::{AppName, NodeId};
+use fdn_core::{AppName, NodeId, StageName};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry,
@@ -16,6 +19,10 @@ use prometheus::{
 
 pub use app::{AppMetrics, CountGuard, Outcome};
 pub use instances::InstanceMetrics;
+pub use version::VersionCounts;
+pub use workflows::WorkflowMetrics;
+
+use crate::policy::PolicyMetrics;
 
 /// The label of requests that belong to no deployed app. Not a possible app name, because those have no underscore.
 const OTHER: &str = "_other";
@@ -42,8 +49,12 @@ pub struct Metrics {
     pub certificate_expires: IntGauge,
     /// Instances in containers and pods.
     pub instances: InstanceMetrics,
+    /// Runs of workflows and calls of their stages.
+    pub workflows: WorkflowMetrics,
     /// Calls refused because the node or their function has too many, by reason.
     pub refused: IntCounterVec,
+    /// Policies of apps.
+    pub policy: PolicyMetrics,
     /// Client connections accepted.
     pub connections: IntCounter,
     /// First calls of a loaded version: how long loading took.
@@ -72,6 +83,8 @@ pub struct Metrics {
     pub reports_dropped: IntCounterVec,
     /// Samples of round-trip times left out because there were too many prefixes.
     pub rtt_dropped: IntCounter,
+    /// Measurements of links to other clusters by result.
+    pub links: IntCounterVec,
     /// Whether the last snapshot was read (1) or not (0).
     pub controller_up: IntGauge,
     /// Instances by state (`live`, `idle`) and calls in the background (`heavy`).
@@ -199,11 +212,13 @@ impl Metrics {
                 "When the node's certificate ends, since 1970; 0 without one.",
             )?,
             instances: InstanceMetrics::new(&make)?,
+            workflows: WorkflowMetrics::new(&make)?,
             refused: make.counters(
                 "calls_refused_total",
                 "Calls not let in: queue full, function_full, late, too_large.",
                 &["reason"],
             )?,
+            policy: PolicyMetrics::new(&make.registry, node)?,
             connections: make.counter("connections_total", "Client connections accepted.")?,
             cold_start: make.histogram(
                 "cold_start_seconds",
@@ -233,6 +248,11 @@ impl Metrics {
                 "rtt_samples_dropped_total",
                 "Round-trip samples of too many prefixes.",
             )?,
+            links: make.counters(
+                "link_measurements_total",
+                "Measurements of the round trip to another cluster.",
+                &["result"],
+            )?,
             controller_up: make
                 .gauge("controller_up", "Whether the last snapshot could be read.")?,
             engine: make.gauges(
@@ -258,14 +278,31 @@ impl Metrics {
         ))
     }
 
+    /// The handles of one stage of a workflow; its label is `app/stage`.
+    #[must_use]
+    pub fn stage(&self, app: &AppName, stage: &StageName) -> Arc<AppMetrics> {
+        let label = format!("{app}/{stage}");
+        let metrics = AppMetrics::new(&self.requests, &self.duration, &self.start, &label);
+        Arc::new(metrics)
+    }
+
+    /// Drops the series of a stage that is gone.
+    pub fn forget_stage(&self, app: &AppName, stage: &StageName) {
+        self.forget_label(&format!("{app}/{stage}"));
+    }
+
     /// Drops the series of an app that is gone.
     pub fn forget(&self, app: &AppName) {
+        self.forget_label(app.as_str());
+    }
+
+    fn forget_label(&self, app: &str) {
         for (_, outcome) in Outcome::ALL {
             // The only failure is that the series does not exist.
-            drop(self.requests.remove_label_values(&[app.as_str(), outcome]));
+            drop(self.requests.remove_label_values(&[app, outcome]));
         }
-        drop(self.duration.remove_label_values(&[app.as_str()]));
-        drop(self.start.remove_label_values(&[app.as_str()]));
+        drop(self.duration.remove_label_values(&[app]));
+        drop(self.start.remove_label_values(&[app]));
     }
 }
 

@@ -1,5 +1,6 @@
-//! Round-trip times to clients, measured by the kernel on real connections and told to the controller per prefix.
+//! Round-trip times, measured by the kernel on real connections and told to the controller: to clients per prefix, to other clusters.
 
+pub mod links;
 pub mod tcp_info;
 
 use std::collections::BTreeMap;

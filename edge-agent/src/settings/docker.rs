@@ -18,6 +18,9 @@ pub struct DockerSettings {
     pub socket: PathBuf,
     /// How containers are reached.
     pub network: Network,
+    /// Where control groups are mounted. Idle instances are paused there, within a millisecond, where the agent may write and sees the
+    /// engine's processes; otherwise, or when this is empty, by the engine.
+    pub cgroups: PathBuf,
     /// The size of a container's `/tmp`, in memory, within the memory of its function.
     pub tmp: ByteSize,
     /// How much of a container's output the engine keeps on disk.
@@ -28,6 +31,8 @@ pub struct DockerSettings {
     pub image_timeout: DurationMs,
     /// Starts that are handed to the engine at the same time.
     pub parallel_starts: usize,
+    /// Containers of each function that are created, and not started, before they are asked for; 0 means none.
+    pub ahead: usize,
     /// The pause between two checks of a running container, and how long its answer may take.
     pub health_interval: DurationMs,
     /// See `health_interval`.
@@ -44,11 +49,13 @@ impl Default for DockerSettings {
             enabled: false,
             socket: options.socket,
             network: options.network,
+            cgroups: options.cgroups.unwrap_or_default(),
             tmp: options.tmp,
             log_file: options.log_file,
             engine_timeout: span(options.engine_timeout),
             image_timeout: span(options.image_timeout),
             parallel_starts: options.parallel_starts,
+            ahead: options.ahead,
             health_interval: span(options.health.interval),
             health_timeout: span(options.health.timeout),
             health_failures: options.health.failures,
@@ -66,6 +73,9 @@ impl DockerSettings {
         if self.parallel_starts == 0 || self.health_failures == 0 {
             return Err("docker.parallel_starts and docker.health_failures must be at least 1");
         }
+        if self.ahead > 64 {
+            return Err("docker.ahead must be at most 64");
+        }
         if self.engine_timeout < second || self.image_timeout < second {
             return Err("docker.engine_timeout and docker.image_timeout must be at least 1s");
         }
@@ -75,17 +85,25 @@ impl DockerSettings {
         Ok(())
     }
 
-    /// As the runtime takes them.
+    /// As the runtime takes them, with a folder for files that containers read.
     #[must_use]
-    pub fn options(&self, sink: Arc<dyn LogSink>, metrics: Metrics) -> DockerOptions {
+    pub fn options(
+        &self,
+        folder: PathBuf,
+        sink: Arc<dyn LogSink>,
+        metrics: Metrics,
+    ) -> DockerOptions {
         DockerOptions {
+            folder: Some(folder),
             socket: self.socket.clone(),
             network: self.network,
+            cgroups: Some(self.cgroups.clone()).filter(|path| !path.as_os_str().is_empty()),
             tmp: self.tmp,
             log_file: self.log_file,
             engine_timeout: self.engine_timeout.as_duration(),
             image_timeout: self.image_timeout.as_duration(),
             parallel_starts: self.parallel_starts,
+            ahead: self.ahead,
             health: HealthChecks {
                 interval: self.health_interval.as_duration(),
                 timeout: self.health_timeout.as_duration(),

@@ -74,6 +74,13 @@ pub struct InstanceSettings {
     pub keep_alive: KeepAliveName,
     /// For how long, where the policy keeps for a fixed time.
     pub keep: DurationMs,
+    /// Instances that are idle for so long are paused, where their runtime can: they keep their memory, get no CPU and are woken for the
+    /// next call. 0 means never.
+    pub pause_after: DurationMs,
+    /// Instances of each function that are started and paused before anybody calls it, in room that nothing else wants; 0 means none.
+    pub standby: u32,
+    /// How long it may take to pause or wake one. One that takes longer to wake is replaced.
+    pub resume_timeout: DurationMs,
     /// How long a start is expected to take until starts have been measured.
     pub cold_start: DurationMs,
     /// The longest start, waiting for room included.
@@ -99,6 +106,9 @@ impl Default for InstanceSettings {
             wait: DurationMs::from_secs(30),
             keep_alive: KeepAliveName::default(),
             keep: DurationMs::from_secs(600),
+            pause_after: DurationMs::from_millis(0),
+            standby: 0,
+            resume_timeout: DurationMs::from_secs(2),
             cold_start: DurationMs::from_millis(200),
             start_timeout: DurationMs::from_secs(60),
             stop_grace: DurationMs::from_secs(10),

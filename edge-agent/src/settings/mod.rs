@@ -2,10 +2,15 @@
 
 mod docker;
 mod invocations;
+mod kubernetes;
 mod network;
+mod peers;
+mod policy;
+mod registries;
 mod reports;
 mod resources;
 mod tls;
+mod workflows;
 
 use std::path::PathBuf;
 
@@ -17,16 +22,21 @@ use serde::{Deserialize, Serialize};
 
 pub use docker::DockerSettings;
 pub use invocations::{InstanceSettings, KeepAliveName, OrderName, QueueSettings, ScaleSettings};
+pub use kubernetes::KubernetesSettings;
 pub use network::{
     AdminSettings, AdmissionSettings, BrokerSettings, ControllerSettings, GatewaySettings,
     NetworkSettings,
 };
+pub use peers::PeerSettings;
+pub use policy::PolicySettings;
+pub use registries::RegistrySettings;
 pub use reports::{AppsSettings, LogsSettings, ReportSettings, StopSettings};
 pub use resources::{CacheSettings, CapacitySettings, CompileSettings, RuntimeSettings, cores};
 pub use tls::TlsSettings;
+pub use workflows::WorkflowSettings;
 
 use crate::error::Error;
-use crate::invocations::policy;
+use crate::invocations::policy as rules;
 
 /// Everything that can be set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,6 +66,8 @@ pub struct Settings {
     pub instances: InstanceSettings,
     /// The engine that runs containers.
     pub docker: DockerSettings,
+    /// The cluster that runs pods, in its place.
+    pub kubernetes: KubernetesSettings,
     /// How their number follows the load.
     pub scale: ScaleSettings,
     /// Where the controller is and how often it is asked.
@@ -64,6 +76,10 @@ pub struct Settings {
     pub network: NetworkSettings,
     /// The node's certificate.
     pub tls: TlsSettings,
+    /// The other nodes of the cluster.
+    pub peers: PeerSettings,
+    /// Running workflows.
+    pub workflows: WorkflowSettings,
     /// The message broker.
     pub broker: BrokerSettings,
     /// What the node offers.
@@ -80,6 +96,8 @@ pub struct Settings {
     pub runtime: RuntimeSettings,
     /// Making apps ready.
     pub apps: AppsSettings,
+    /// Policies of apps.
+    pub policy: PolicySettings,
     /// Logs of functions.
     pub logs: LogsSettings,
     /// Reports to the controller.
@@ -106,10 +124,13 @@ impl Default for Settings {
             queue: QueueSettings::default(),
             instances: InstanceSettings::default(),
             docker: DockerSettings::default(),
+            kubernetes: KubernetesSettings::default(),
             scale: ScaleSettings::default(),
             controller: ControllerSettings::default(),
             network: NetworkSettings::default(),
             tls: TlsSettings::default(),
+            peers: PeerSettings::default(),
+            workflows: WorkflowSettings::default(),
             broker: BrokerSettings::default(),
             capacity: CapacitySettings::default(),
             devices: DevicesSettings::default(),
@@ -118,6 +139,7 @@ impl Default for Settings {
             compile: CompileSettings::default(),
             runtime: RuntimeSettings::default(),
             apps: AppsSettings::default(),
+            policy: PolicySettings::default(),
             logs: LogsSettings::default(),
             reports: ReportSettings::default(),
             stop: StopSettings::default(),
@@ -142,6 +164,13 @@ impl Settings {
                 "admission.slots must be at least 1",
             ),
             (self.apps.parallel > 0, "apps.parallel must be at least 1"),
+            (
+                self.apps
+                    .registries
+                    .iter()
+                    .all(|r| !r.host.is_empty() && !r.host.contains('/')),
+                "apps.registries: host must be a host, with its port if it has one, and no scheme or path",
+            ),
             (
                 self.compile.parallel > 0,
                 "compile.parallel must be at least 1",
@@ -172,6 +201,10 @@ impl Settings {
                 "reports.rtt_interval must be at least 100ms",
             ),
             (
+                self.reports.run_interval.as_millis() >= 100 && self.reports.runs > 0,
+                "reports.run_interval must be at least 100ms, and reports.runs at least 1",
+            ),
+            (
                 self.controller.snapshot_interval.as_millis() >= 100,
                 "controller.snapshot_interval must be at least 100ms",
             ),
@@ -183,6 +216,10 @@ impl Settings {
                 self.tls.renew_retry.as_millis() >= 100
                     && self.tls.renew_retry <= self.tls.renew_retry_max,
                 "tls.renew_retry must be at least 100ms and at most tls.renew_retry_max",
+            ),
+            (
+                !(self.docker.enabled && self.kubernetes.enabled),
+                "docker.enabled and kubernetes.enabled: a node runs container images with one of them",
             ),
             (
                 (0..=19).contains(&self.runtime.heavy_nice),
@@ -197,9 +234,13 @@ impl Settings {
         if let Some((_, rule)) = rules.iter().find(|(holds, _)| !holds) {
             return Err(Error::Settings((*rule).to_owned()));
         }
-        policy::check(&self.queue, &self.instances, &self.scale)?;
+        rules::check(&self.queue, &self.instances, &self.scale)?;
+        self.peers.check(&self.tls, &self.gateway)?;
+        self.workflows.check(&self.tls)?;
         let parts = self.devices.check().and_then(|()| self.usage.check());
         let parts = parts.and_then(|()| self.docker.check());
+        let parts = parts.and_then(|()| self.kubernetes.check());
+        let parts = parts.and_then(|()| self.policy.check());
         parts.map_err(|rule| Error::Settings(rule.to_owned()))
     }
 }
@@ -245,6 +286,17 @@ mod tests {
             "tls.ca",
             "tls.certificate",
             "tls.key",
+            "kubernetes.kubeconfig",
+            "kubernetes.context",
+            "kubernetes.node",
+            "kubernetes.repository",
+            "kubernetes.service_account",
+            "kubernetes.user",
+            "kubernetes.gpu_runtime_class",
+            "kubernetes.gpu_resource",
+            "workflows.advertise",
+            "peers.cluster.advertise",
+            "peers.cluster.tls",
         ] {
             all.push(extra.to_owned());
         }
@@ -259,6 +311,27 @@ mod tests {
     }
 
     #[test]
+    fn the_settings_of_the_kubernetes_manifest_can_work() {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kubernetes/edge-agent.yaml");
+        let manifest = std::fs::read_to_string(path).expect("the manifest is part of the project");
+        let (_, block) = manifest
+            .split_once("edge-agent.toml: |\n")
+            .expect("its ConfigMap holds the settings");
+        let indented = block
+            .lines()
+            .take_while(|line| line.is_empty() || line.starts_with("    "));
+        let text: Vec<&str> = indented.map(str::trim_start).collect();
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("edge-agent.toml");
+        std::fs::write(&file, text.join("\n")).expect("a file");
+        let settings: Settings =
+            fdn_service::config::load(Some(&file), &[]).expect("the settings are valid");
+        settings.check().expect("the settings can work");
+        assert!(settings.kubernetes.enabled && settings.kubernetes.network_policies);
+    }
+
+    #[test]
     fn the_defaults_can_work() {
         Settings::default().check().expect("defaults");
         let capacity = CapacitySettings::default().resolve();
@@ -268,7 +341,13 @@ mod tests {
     #[test]
     fn what_cannot_work_is_named() {
         type Change = fn(&mut Settings);
-        let cases: [(&str, Change); 7] = [
+        let cases: [(&str, Change); 10] = [
+            ("docker.enabled and kubernetes.enabled", |s| {
+                s.docker.enabled = true;
+                s.kubernetes.enabled = true;
+            }),
+            ("kubernetes.user", |s| s.kubernetes.user = Some(0)),
+            ("kubernetes.requests", |s| s.kubernetes.requests = 0),
             ("devices.max_bindings", |s| s.devices.max_bindings = 0),
             ("usage.size", |s| s.usage.size = ByteSize::from_bytes(1)),
             ("tls.key", |s| s.tls.ca = Some("ca.pem".into())),

@@ -3,6 +3,8 @@
 use fdn_core::{ByteSize, DurationMs};
 use serde::{Deserialize, Serialize};
 
+use super::registries::RegistrySettings;
+
 /// Making apps ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -18,6 +20,8 @@ pub struct AppsSettings {
     pub warm_call: bool,
     /// Names of deleted apps remembered until the next snapshot.
     pub tombstones: usize,
+    /// Registries that want a name and a password for the images of apps; others are asked without.
+    pub registries: Vec<RegistrySettings>,
 }
 
 impl Default for AppsSettings {
@@ -28,6 +32,7 @@ impl Default for AppsSettings {
             retry_max: DurationMs::from_secs(60),
             warm_call: true,
             tombstones: 10_000,
+            registries: Vec::new(),
         }
     }
 }
@@ -73,6 +78,16 @@ pub struct ReportSettings {
     pub rtt_interval: DurationMs,
     /// Client prefixes kept between two such reports.
     pub rtt_prefixes: usize,
+    /// How often it measures the round-trip times to other clusters, where they take calls of workflows' stages.
+    pub link_interval: DurationMs,
+    /// How many clusters it measures each time, one after another in turns; none at all if 0.
+    pub links: usize,
+    /// How long such a measurement may take.
+    pub link_timeout: DurationMs,
+    /// How often it tells how runs of workflows go on.
+    pub run_interval: DurationMs,
+    /// Runs that one such report tells of; of more nothing is told.
+    pub runs: usize,
 }
 
 impl Default for ReportSettings {
@@ -81,6 +96,11 @@ impl Default for ReportSettings {
             status_interval: DurationMs::from_secs(2),
             rtt_interval: DurationMs::from_secs(5),
             rtt_prefixes: 4096,
+            link_interval: DurationMs::from_secs(30),
+            links: 16,
+            link_timeout: DurationMs::from_secs(2),
+            run_interval: DurationMs::from_secs(1),
+            runs: 64,
         }
     }
 }

@@ -48,8 +48,18 @@ pub(crate) async fn burst(
     app: &str,
     count: usize,
 ) -> (usize, Vec<String>) {
+    burst_of(network, agent, (app, "/"), count).await
+}
+
+/// The same with a path of the app.
+pub(crate) async fn burst_of(
+    network: &Network,
+    agent: &Agent,
+    (app, path): (&str, &str),
+    count: usize,
+) -> (usize, Vec<String>) {
     let calls = (0..count).map(|_| async {
-        let answer = network.get(agent, app, "/").send().await;
+        let answer = network.get(agent, app, path).send().await;
         let answer = answer.map_err(|error| error.to_string())?;
         let status = answer.status();
         let text = answer.text().await.map_err(|error| error.to_string())?;
@@ -67,9 +77,49 @@ pub(crate) async fn burst(
     )
 }
 
+/// The most of something, looked at again and again for as long as calls run.
+pub(crate) async fn most_during<T>(
+    calls: impl Future<Output = T>,
+    mut count: impl AsyncFnMut() -> usize,
+) -> (T, usize) {
+    tokio::pin!(calls);
+    let mut most = 0;
+    loop {
+        tokio::select! {
+            done = &mut calls => return (done, most),
+            // As often as whoever is asked answers.
+            now = count() => most = most.max(now),
+        }
+    }
+}
+
+/// How many calls a function gets one after another while its instances go from none to twenty and back: at the height as often as it takes
+/// to see twenty, since a slow machine starts them later.
+pub(crate) async fn up_and_down(mut calls: impl AsyncFnMut(usize) -> usize) {
+    let mut most = 0;
+    for count in [10, 40, 250, 250, 250] {
+        most = most.max(calls(count).await);
+    }
+    for _ in 0..20 {
+        if most >= 20 {
+            break;
+        }
+        most = most.max(calls(250).await);
+    }
+    for count in [150, 40, 10] {
+        most = most.max(calls(count).await);
+    }
+    assert_eq!(most, 20, "there is room for twenty, and no more");
+}
+
 /// Deploys the image and waits until the node has it.
-pub(crate) async fn deployed(network: &Network, app: &str, image: &str, manifest: Manifest) {
-    let revision = network.deploy(app, 1, image.as_bytes(), manifest).await;
+pub(crate) async fn deployed(
+    network: &Network,
+    app: &str,
+    image: impl AsRef<[u8]>,
+    manifest: Manifest,
+) {
+    let revision = network.deploy(app, 1, image.as_ref(), manifest).await;
     let ready = |phase: &fdn_core::message::AppPhase| *phase == fdn_core::message::AppPhase::Ready;
     network.until_phase(app, revision, ready).await;
 }
@@ -118,10 +168,23 @@ async fn instances_from_zero_after_a_kill_and_over_a_slow_link() {
     agent.stop().await;
 }
 
+/// So many that the last one still meets calls: each follows 26 answers, and there are 300 at least.
+const KILLS: usize = 10;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_are_killed_again_and_again_under_calls() {
     let network = Network::start().await;
-    let engine = engine("thumbs", thumbs());
+    let answered = tokio::sync::watch::Sender::new(0_usize);
+    let counted = answered.clone();
+    let thumbs = FakeProgram::new(move |_, _| {
+        let counted = counted.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            counted.send_modify(|answered| *answered += 1);
+            http::Response::new(fdn_instances::full_body("thumb"))
+        }
+    });
+    let engine = engine("thumbs", thumbs);
     let agent = network
         .agent_with(network.settings("eu-west-1"), runtime(&engine, "eu-west-1"))
         .await;
@@ -133,16 +196,16 @@ async fn instances_are_killed_again_and_again_under_calls() {
         }
     };
     let kills = async {
-        loop {
-            // While a call is on its way, before, and after.
-            tokio::time::sleep(Duration::from_millis(130)).await;
+        // While calls are on their way, some are queued and some have just been answered. Each kill waits for answers, however long they take:
+        // instances that are killed before they ever answer are started less and less often.
+        let mut heard = answered.subscribe();
+        for kill in 1..=KILLS {
+            let wanted = kill * 25 + kill;
+            drop(heard.wait_for(|answered| *answered >= wanted).await);
             engine.crash_all();
         }
     };
-    tokio::select! {
-        () = calls => {}
-        () = kills => {}
-    }
+    tokio::join!(calls, kills);
     agent.stop().await;
 }
 

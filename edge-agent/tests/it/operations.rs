@@ -1,9 +1,10 @@
 //! What operators and the controller see: readiness, metrics, reports; and an orderly stop.
 
 use fdn_bus::Subscription;
+use fdn_core::fleet::FleetDesired;
 use fdn_core::manifest::Manifest;
-use fdn_core::message::{Channel, Message};
-use fdn_core::{DurationMs, MebiBytes};
+use fdn_core::message::{Channel, Envelope, Message, RttReport};
+use fdn_core::{ClusterId, DurationMs, MebiBytes, MessageId};
 use fdn_testkit::{components, wait};
 
 use crate::support::Network;
@@ -93,6 +94,14 @@ async fn round_trips_are_reported_by_prefix() {
         .deploy("hello", 1, &components::hello("hi"), Manifest::default())
         .await;
     network.until_text(&agent, "hello", "hi").await;
+    let report = report(&network, |report| !report.samples.is_empty()).await;
+    assert_eq!(report.samples[0].0.to_string(), "127.0.0.0/24");
+    assert!(report.samples[0].1.get() > 0.0 && report.samples[0].2 > 0);
+    agent.stop().await;
+}
+
+/// The first report of round trips that is wanted.
+async fn report(network: &Network, wanted: impl Fn(&RttReport) -> bool) -> RttReport {
     let subscription = Subscription {
         channel: Channel::Controller,
         consumer: "test".into(),
@@ -108,16 +117,52 @@ async fn round_trips_are_reported_by_prefix() {
             let delivery = deliveries.next().await.expect("the broker lives");
             let message = delivery.envelope().message.clone();
             delivery.ack();
-            if let Message::RttReport(report) = message {
-                return report;
+            match message {
+                Message::RttReport(report) if wanted(&report) => return report,
+                _ => {}
             }
         }
     };
-    let report = tokio::time::timeout(wait::PATIENCE, report)
+    tokio::time::timeout(wait::PATIENCE, report)
         .await
-        .expect("a report");
-    assert_eq!(report.samples[0].0.to_string(), "127.0.0.0/24");
-    assert!(report.samples[0].1.get() > 0.0 && report.samples[0].2 > 0);
+        .expect("a report")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn links_to_other_clusters_are_reported() {
+    let network = Network::start().await;
+    let other = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let other = other.expect("bound").local_addr().expect("address");
+    let there = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let mut settings = network.settings("eu-west-1");
+    settings.reports.link_interval = DurationMs::from_millis(100);
+    let own = settings.cluster.clone();
+    let agent = network.agent(settings).await;
+    let cluster = |name: &str| -> ClusterId { name.parse().expect("cluster") };
+    let fleet = FleetDesired {
+        revision: network.next_revision(),
+        stage_calls: [
+            (own.clone(), vec![there.local_addr().expect("address")]),
+            (
+                cluster("us-east"),
+                vec![there.local_addr().expect("address")],
+            ),
+            // Nobody listens there any more.
+            (cluster("ap-south"), vec![other]),
+        ]
+        .into(),
+        ..FleetDesired::default()
+    };
+    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
+    let envelope = Envelope::new(id, fdn_service::now(), Message::FleetDesired(fleet));
+    network.broker.publish(&envelope).await.expect("published");
+    let report = report(&network, |report| !report.links.is_empty()).await;
+    assert_eq!(report.cluster, own);
+    assert_eq!(report.links.len(), 1, "{:?}", report.links);
+    assert_eq!(report.links[0].0, cluster("us-east"));
+    assert!(report.links[0].1.get() > 0.0);
+    let failed = "fdn_agent_link_measurements_total{node=\"eu-west-1\",result=\"failed\"}";
+    assert!(network.metric(&agent, failed).await.unwrap_or_default() >= 1.0);
     agent.stop().await;
 }
 

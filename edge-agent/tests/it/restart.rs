@@ -6,8 +6,11 @@ use std::sync::Arc;
 use fdn_bus::{Limits, MemoryBroker};
 use fdn_core::manifest::Manifest;
 use fdn_edge_agent::Agent;
+use fdn_edge_agent::artifacts::Machine;
+use fdn_instances::fake::FakeProgram;
 use fdn_testkit::{components, wait};
 
+use crate::bursts::{burst, container, deployed, engine, runtime};
 use crate::support::Network;
 
 fn compiled(network: &Network) -> PathBuf {
@@ -76,6 +79,32 @@ async fn a_restart_without_controller_serves_from_disk() {
             .expect("time"),
         before
     );
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reboot_without_controller_starts_containers_from_images_on_disk() {
+    let network = Network::start().await;
+    let before = engine("image", FakeProgram::text("still here"));
+    let settings = network.settings("eu-west-1");
+    let agent = network
+        .agent_with(settings.clone(), runtime(&before, "eu-west-1"))
+        .await;
+    deployed(&network, "app", "image", container()).await;
+    assert_eq!(network.text(&agent, "app").await, "still here");
+    network.controller.kill().await;
+    agent.stop().await;
+    assert_eq!(before.crash_all(), 1, "no container outlives a reboot");
+
+    let after = engine("image", FakeProgram::text("still here"));
+    let broker = Arc::new(MemoryBroker::new(Limits::default()));
+    let machine = Machine::new(&settings.runtime).expect("an engine");
+    let instances = Some(runtime(&after, "eu-west-1"));
+    let agent = Agent::start_with(settings, broker, machine, instances)
+        .await
+        .expect("the agent starts");
+    let (good, others) = burst(&network, &agent, "app", 20).await;
+    assert_eq!((good, others), (20, Vec::new()));
     agent.stop().await;
 }
 

@@ -3,17 +3,24 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fdn_core::manifest::Manifest;
 use fdn_core::usage::{UsageOutcome, UsageRecord};
 use fdn_core::{ByteSize, DurationMs, InvocationId};
 use fdn_edge_agent::Settings;
+use fdn_instances::Exit;
+use fdn_instances::fake::{AtStart, FakeProgram};
 use fdn_spool::AnswerAfter;
 use fdn_testkit::process::{Process, Program};
 use fdn_testkit::{components, ports, wait};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use reqwest::header::HOST;
+use tokio::sync::{Notify, watch};
 
+use crate::bursts::{container, deployed, engine, runtime};
 use crate::support::{Network, host, problem};
 
 type Calls = BTreeMap<InvocationId, (UsageRecord, usize)>;
@@ -50,7 +57,7 @@ async fn every_call_is_billed_once_with_what_it_used() {
             .deploy("echo", 1, &components::echo(), Manifest::default())
             .await;
         network.until_text(&agent, "hello", "hello there").await;
-        let calls = until_billed(&network, network_calls(&network).await).await;
+        let calls = until_billed(&network, 1).await;
         let before = calls.len();
         // The receipt of one batch is lost: it comes again and is not counted again.
         network.controller.lose_receipts(1);
@@ -112,19 +119,6 @@ async fn every_call_is_billed_once_with_what_it_used() {
         assert_eq!(again, calls, "nothing is counted again");
         agent.stop().await;
     }
-}
-
-/// Calls whose records the controller has now, once they stop coming: those of the tests' own waiting.
-async fn network_calls(network: &Network) -> usize {
-    let mut last = usize::MAX;
-    wait::until("records to stop coming", async || {
-        let now = network.controller.usage().len();
-        let same = now == last && now > 0;
-        last = now;
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        if same { Ok(now) } else { Err(now) }
-    })
-    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -252,77 +246,172 @@ impl Killable {
         process
     }
 
-    /// Calls until the agent is gone; how many were answered.
-    async fn call_until_gone(&self, client: reqwest::Client) -> usize {
-        let mut answered = 0;
+    /// Calls until the agent is gone, each time with a body of another length, and notes what came back whole.
+    async fn call_until_gone(&self, client: reqwest::Client, answers: &Answers) {
         loop {
+            let length = answers.next.fetch_add(1, Ordering::SeqCst);
             let call = client
-                .get(format!("http://{}/", self.gateway))
-                .header(HOST, host("hello"));
+                .post(format!("http://{}/", self.gateway))
+                .header(HOST, host("echo"))
+                .body(vec![b'x'; length]);
             match call.send().await {
                 Ok(answer) if answer.status() == 200 => match answer.bytes().await {
-                    Ok(_) => answered += 1,
-                    Err(_) => return answered,
+                    Ok(body) if body.len() == length => {
+                        answers.heard.send_modify(|heard| heard.push(length));
+                    }
+                    _ => return,
                 },
                 Ok(_) => {}
-                Err(_) => return answered,
+                Err(_) => return,
             }
         }
     }
 }
 
+/// Calls of the app that answers what it is sent: a call is known by its length, also in the record of it.
+struct Answers {
+    next: AtomicUsize,
+    heard: watch::Sender<Vec<usize>>,
+}
+
+/// Kills of the agent.
+const KILLS: u64 = 100;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_killed_loses_no_call_that_was_answered_and_bills_none_twice() {
     let network = Network::start().await;
-    let component = components::hello("hi");
+    let component = components::echo();
     network.controller.store(&component);
-    let desired = network.desired("hello", 1, &component, Manifest::default(), true);
+    let desired = network.desired("echo", 1, &component, Manifest::default(), true);
     network.controller.set(desired);
     let agent = Killable::new(&network);
-    let mut answered = 0;
-    for run in 0..8_u64 {
+    let answers = Answers {
+        next: AtomicUsize::new(1),
+        heard: watch::Sender::default(),
+    };
+    let mut random = StdRng::seed_from_u64(20_000);
+    for run in 0..KILLS {
         let mut process = agent.start().await;
-        wait::until("the app to answer", async || {
-            let call = network
-                .client
-                .get(format!("http://{}/", agent.gateway))
-                .header(HOST, host("hello"));
-            match call.send().await {
-                Ok(answer) if answer.status() == 200 => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .await;
-        answered += 1;
+        until_it_answers(&network, &agent).await;
         network.controller.lose_receipts(usize::from(run % 2 == 0));
+        // The first answers, or somewhere in the middle; the other callers' calls are anywhere then.
+        let wanted = answers.heard.borrow().len() + random.random_range(0..40);
         let kill = async {
-            // Some time in the middle of it: which moment that is, differs each time.
-            tokio::time::sleep(Duration::from_millis(20 + 37 * run)).await;
+            let mut heard = answers.heard.subscribe();
+            drop(heard.wait_for(|heard| heard.len() >= wanted).await);
             process.kill();
         };
         let callers = futures::future::join_all(
-            (0..4).map(|_| agent.call_until_gone(network.client.clone())),
+            (0..4).map(|_| agent.call_until_gone(network.client.clone(), &answers)),
         );
-        let (counts, ()) = tokio::join!(callers, kill);
-        answered += counts.iter().sum::<usize>();
+        tokio::join!(callers, kill);
     }
     let process = agent.start().await;
-    let mut last = 0;
-    let calls = wait::until("the records of all answered calls", async || {
+    until_it_answers(&network, &agent).await;
+    // Records are handed over in their order: with this one, all before it are there.
+    let last = answers.next.load(Ordering::SeqCst);
+    let call = network
+        .client
+        .post(format!("http://{}/", agent.gateway))
+        .header(HOST, host("echo"))
+        .body(vec![b'x'; last]);
+    assert_eq!(call.send().await.expect("an answer").status(), 200);
+    let calls = wait::until("the record of the last call", async || {
         let calls = network.controller.usage();
-        let (now, before) = (calls.len(), std::mem::replace(&mut last, calls.len()));
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        if now >= answered && now == before {
+        let mut records = calls.values().map(|(record, _)| record.egress_bytes);
+        if records.any(|egress| egress == last as u64) {
             Ok(calls)
         } else {
-            Err(format!("{now} of {answered}"))
+            Err(calls.len())
         }
     })
     .await;
-    assert!(
-        calls.values().all(|(_, ends)| *ends == 1),
-        "a call is in two batches, or has no end"
-    );
-    assert!(answered > 100, "{answered}");
+    let mut billed: BTreeMap<u64, usize> = BTreeMap::new();
+    for (record, ends) in calls.values() {
+        assert_eq!(*ends, 1, "in two batches, or without an end: {record:?}");
+        *billed.entry(record.egress_bytes).or_default() += 1;
+    }
+    // Readiness is asked for with calls without a body.
+    billed.remove(&0);
+    let twice: Vec<_> = billed.iter().filter(|(_, records)| **records > 1).collect();
+    assert!(twice.is_empty(), "billed twice: {twice:?}");
+    let heard = answers.heard.borrow();
+    let lost: Vec<_> = heard
+        .iter()
+        .filter(|length| !billed.contains_key(&(**length as u64)))
+        .collect();
+    assert!(lost.is_empty(), "answered and not billed: {lost:?}");
+    assert!(heard.len() > 1000, "{}", heard.len());
     drop(process);
+}
+
+async fn until_it_answers(network: &Network, agent: &Killable) {
+    wait::until("the app to answer", async || {
+        let call = network
+            .client
+            .get(format!("http://{}/", agent.gateway))
+            .header(HOST, host("echo"));
+        match call.send().await {
+            Ok(answer) if answer.status() == 200 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_an_instance_took_and_did_not_answer_are_billed_once() {
+    let network = Network::start().await;
+    let dying = FakeProgram::new(|context, _| async move {
+        context.exit(Exit::ended(137));
+        std::future::pending().await
+    });
+    let arrived = Arc::new(Notify::new());
+    let seen = Arc::clone(&arrived);
+    let silent = FakeProgram::new(move |_, _| {
+        seen.notify_one();
+        std::future::pending()
+    });
+    let engine = engine("dying", dying);
+    engine.add_image("silent", silent);
+    let unable = FakeProgram::text("never").at_start(AtStart::Exits(Exit::ended(1)), &[]);
+    engine.add_image("unable", unable);
+    let mut settings = network.settings("eu-west-1");
+    // Far more than a start takes here, also when the machine is busy; only calls of what never starts wait for so long.
+    settings.instances.wait = DurationMs::from_secs(5);
+    let agent = network
+        .agent_with(settings, runtime(&engine, "eu-west-1"))
+        .await;
+    let short = Manifest {
+        timeout: DurationMs::from_secs(3),
+        ..container()
+    };
+    deployed(&network, "dying", "dying", container()).await;
+    deployed(&network, "late", "silent", short).await;
+    deployed(&network, "left", "silent", container()).await;
+    deployed(&network, "unable", "unable", container()).await;
+    let call = |app: &'static str| network.post(&agent, app, "/").body("x").send();
+    for (app, status) in [("dying", 502), ("late", 504), ("unable", 503)] {
+        let answer = call(app).await.expect("an answer");
+        assert_eq!(answer.status(), status, "{app}");
+    }
+    arrived.notified().await;
+    tokio::select! {
+        answer = call("left") => panic!("{answer:?}"),
+        () = arrived.notified() => {}
+    }
+    // What never reached an instance has no record.
+    let calls = until_billed(&network, 3).await;
+    let of = |app: &str| {
+        let mut records = calls.values().filter(|(r, _)| r.app.as_str() == app);
+        let (record, ends) = records.next().expect("a record");
+        assert!(records.next().is_none() && *ends == 1, "{calls:?}");
+        (record.outcome, record.duration_us)
+    };
+    assert_eq!(of("dying").0, UsageOutcome::FunctionEnded);
+    let (outcome, took) = of("late");
+    assert_eq!(outcome, UsageOutcome::FunctionEnded);
+    assert!(took > 0, "{calls:?}");
+    assert_eq!(of("left").0, UsageOutcome::Client);
+    agent.stop().await;
 }

@@ -1,6 +1,6 @@
 //! What a caller asks for, read from the query of the URL.
 
-use crate::Refusal;
+use exchange::Refusal;
 
 /// The longest side that may be asked for, in pixels.
 pub(crate) const LONGEST_SIDE: u32 = 4096;
@@ -11,13 +11,15 @@ const MOST_SHARPEN: f32 = 5.0;
 /// The widest blur that sharpening may subtract, as a standard deviation in pixels.
 const MOST_SIGMA: f32 = 5.0;
 
-/// The formats that are read and written.
+/// The formats that are read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Lossless, with transparency.
     Png,
     /// Lossy, without transparency.
     Jpeg,
+    /// No picture: a line of text that describes it. Only answered, never read.
+    Text,
 }
 
 impl Format {
@@ -26,6 +28,7 @@ impl Format {
         match self {
             Self::Png => "image/png",
             Self::Jpeg => "image/jpeg",
+            Self::Text => "text/plain; charset=utf-8",
         }
     }
 }
@@ -91,9 +94,10 @@ impl Options {
                 self.format = Some(match value {
                     "png" => Format::Png,
                     "jpeg" | "jpg" => Format::Jpeg,
+                    "text" => Format::Text,
                     _ => {
                         return Err(Refusal::bad(format!(
-                            "format must be png or jpeg, not {value:?}"
+                            "format must be png, jpeg or text, not {value:?}"
                         )));
                     }
                 });
@@ -188,7 +192,10 @@ mod tests {
             ("/?sharpen=inf", "sharpen must be"),
             ("/?sigma=0", "sigma must be a number from 0.3 to 5"),
             ("/?quality=101", "quality must be a number from 1 to 100"),
-            ("/?format=gif", "format must be png or jpeg, not \"gif\""),
+            (
+                "/?format=gif",
+                "format must be png, jpeg or text, not \"gif\"",
+            ),
             ("/?width=3", "\"width\" is not known"),
             ("/?w=3&w=4", "w is given twice"),
         ] {

@@ -8,8 +8,8 @@ use image::imageops::FilterType;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use crate::Refusal;
 use crate::options::{Format, Options};
+use exchange::Refusal;
 
 /// How many pixels a picture may have that is read; with [`crate::options::MOST_OUTPUT_PIXELS`] it bounds the memory of a call.
 const MOST_INPUT_PIXELS: u64 = 12_000_000;
@@ -44,7 +44,10 @@ pub(crate) fn process(octets: &[u8], options: &Options) -> Result<Picture, Refus
     let input = format_of(octets)?;
     let (image, (width, height)) = decode(octets, input, options)?;
     let image = sharpen(resize(image, width, height), options);
-    let format = options.format.unwrap_or(input);
+    let format = options.format.unwrap_or(match input {
+        ImageFormat::Jpeg => Format::Jpeg,
+        _ => Format::Png,
+    });
     Ok(Picture {
         octets: encode(image, format, options.quality)?,
         format,
@@ -54,10 +57,9 @@ pub(crate) fn process(octets: &[u8], options: &Options) -> Result<Picture, Refus
 }
 
 /// The format that the first octets tell; names and media types are not trusted.
-fn format_of(octets: &[u8]) -> Result<Format, Refusal> {
+fn format_of(octets: &[u8]) -> Result<ImageFormat, Refusal> {
     match image::guess_format(octets) {
-        Ok(ImageFormat::Png) => Ok(Format::Png),
-        Ok(ImageFormat::Jpeg) => Ok(Format::Jpeg),
+        Ok(known @ (ImageFormat::Png | ImageFormat::Jpeg)) => Ok(known),
         Ok(other) => Err(Refusal::new(
             415,
             format!(
@@ -76,7 +78,7 @@ fn format_of(octets: &[u8]) -> Result<Format, Refusal> {
 /// touched.
 fn decode(
     octets: &[u8],
-    format: Format,
+    format: ImageFormat,
     options: &Options,
 ) -> Result<(DynamicImage, (u32, u32)), Refusal> {
     let damaged = |e: image::ImageError| Refusal::bad(format!("the image cannot be decoded: {e}"));
@@ -84,10 +86,6 @@ fn decode(
     limits.max_image_width = Some(LONGEST_INPUT_SIDE);
     limits.max_image_height = Some(LONGEST_INPUT_SIDE);
     limits.max_alloc = Some(DECODER_MEMORY);
-    let format = match format {
-        Format::Png => ImageFormat::Png,
-        Format::Jpeg => ImageFormat::Jpeg,
-    };
     let mut reader = ImageReader::with_format(Cursor::new(octets), format);
     reader.limits(limits);
     let mut decoder = reader.into_decoder().map_err(damaged)?;
@@ -179,6 +177,10 @@ fn sharpen(mut image: DynamicImage, options: &Options) -> DynamicImage {
 fn encode(image: DynamicImage, format: Format, quality: u8) -> Result<Vec<u8>, Refusal> {
     let mut octets = Vec::new();
     match format {
+        Format::Text => {
+            octets = described(image).into_bytes();
+            Ok(())
+        }
         Format::Png => image.write_with_encoder(PngEncoder::new(&mut octets)),
         Format::Jpeg => {
             on_white(image).write_with_encoder(JpegEncoder::new_with_quality(&mut octets, quality))
@@ -186,6 +188,29 @@ fn encode(image: DynamicImage, format: Format, quality: u8) -> Result<Vec<u8>, R
     }
     .map_err(|e| Refusal::new(500, format!("the image cannot be encoded: {e}")))?;
     Ok(octets)
+}
+
+/// What the picture is, in a line: `a picture of 48 by 32 pixels in colour, on the whole #7f8a91`.
+fn described(image: DynamicImage) -> String {
+    let (width, height) = (image.width(), image.height());
+    let kind = match (image.color().has_color(), image.color().has_alpha()) {
+        (true, false) => "in colour",
+        (true, true) => "in colour, with transparency",
+        (false, false) => "in grey",
+        (false, true) => "in grey, with transparency",
+    };
+    let pixels = on_white(image).into_rgb8();
+    let count = (u64::from(width) * u64::from(height)).max(1);
+    let mut sums = [0_u64; 3];
+    for pixel in pixels.pixels() {
+        for (sum, value) in sums.iter_mut().zip(pixel.0) {
+            *sum += u64::from(value);
+        }
+    }
+    let [red, green, blue] = sums.map(|sum| (sum + count / 2) / count);
+    format!(
+        "a picture of {width} by {height} pixels {kind}, on the whole #{red:02x}{green:02x}{blue:02x}\n"
+    )
 }
 
 /// The picture without transparency.
@@ -309,6 +334,26 @@ mod tests {
         assert!(
             status == 400 && text.contains("cannot be decoded"),
             "{text}"
+        );
+    }
+
+    #[test]
+    fn a_picture_is_described() {
+        let told = |octets: &[u8], query| {
+            let answer = run(octets, query).expect("a text");
+            assert_eq!(answer.format, Format::Text);
+            String::from_utf8(answer.octets).expect("text")
+        };
+        let red = RgbImage::from_pixel(6, 4, Rgb([255, 0, 16]));
+        assert_eq!(
+            told(&png(red), "/?format=text&w=3"),
+            "a picture of 3 by 2 pixels in colour, on the whole #ff0010\n"
+        );
+        // What is clear lies on white.
+        let clear = RgbaImage::from_pixel(2, 2, Rgba([0, 0, 0, 0]));
+        assert_eq!(
+            told(&png(clear), "/?format=text"),
+            "a picture of 2 by 2 pixels in colour, with transparency, on the whole #ffffff\n"
         );
     }
 

@@ -17,8 +17,8 @@ pub struct Container {
 /// One attempt to place one container. A list is good for the attempt it was made for and for no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
-    pub(super) slot: u32,
-    pub(super) attempt: u64,
+    pub(crate) slot: u32,
+    pub(crate) attempt: u64,
 }
 
 impl Ticket {
@@ -36,6 +36,24 @@ pub struct Assignment {
     pub ticket: Ticket,
     /// The container.
     pub container: Container,
+}
+
+/// What a pre-scheduler must know of a container or task that it has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The attempt.
+    pub ticket: Ticket,
+    /// What it takes of a node.
+    pub demand: Resources,
+}
+
+impl From<&Assignment> for Wanted {
+    fn from(assignment: &Assignment) -> Self {
+        Self {
+            ticket: assignment.ticket,
+            demand: assignment.container.demand,
+        }
+    }
 }
 
 /// A node that had room when the pre-scheduler looked.

@@ -7,7 +7,7 @@ use super::record::{NodeIndex, NodeRecord};
 use super::score::Scoring;
 
 /// Lists two to four, with buffers that serve list after list.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Merge {
     unchanged: Vec<Entry>,
     changed: Vec<NodeIndex>,

@@ -95,7 +95,7 @@ mod store;
 mod table;
 
 pub use committer::{Commit, Committer, Placed, Refusal, Submitted, Verdict};
-pub use list::{Assignment, Container, Entry, List, Ticket};
+pub use list::{Assignment, Container, Entry, List, Ticket, Wanted};
 pub use merge::Merge;
 pub use prescheduler::{Choice, Look, PreScheduler, Ties};
 pub use record::{NodeIndex, NodeRecord, Presence, Version};

@@ -2,7 +2,7 @@
 
 use rand::{Rng, RngExt};
 
-use super::list::{Assignment, Entry, List};
+use super::list::{Assignment, Entry, List, Wanted};
 use super::record::{NodeIndex, NodeRecord};
 use super::score::{Score, Scoring};
 
@@ -102,7 +102,18 @@ impl<S: Scoring> PreScheduler<S> {
         rng: &mut impl Rng,
         list: &mut List,
     ) {
-        let demand = &assignment.container.demand;
+        self.list_wanted(&Wanted::from(assignment), nodes, rng, list);
+    }
+
+    /// As [`Self::list`], for whatever asks for room.
+    pub fn list_wanted(
+        &mut self,
+        wanted: &Wanted,
+        nodes: &[NodeRecord],
+        rng: &mut impl Rng,
+        list: &mut List,
+    ) {
+        let demand = &wanted.demand;
         let salt = match self.choice.ties {
             Ties::Random => Some(rng.next_u64()),
             Ties::Node => None,
@@ -132,12 +143,12 @@ impl<S: Scoring> PreScheduler<S> {
                 self.candidates.extend(part.filter_map(consider));
             }
             Look::Dealt { hands } => {
-                let hand = hand(assignment.ticket.attempt, hands.max(1), count);
+                let hand = hand(wanted.ticket.attempt, hands.max(1), count);
                 self.candidates.extend(hand.filter_map(consider));
             }
         }
         self.keep_best();
-        list.ticket = assignment.ticket;
+        list.ticket = wanted.ticket;
         list.entries.clear();
         list.entries
             .extend(self.candidates.iter().map(|candidate| Entry {

@@ -11,7 +11,7 @@ use fdn_core::Resources;
 use super::record::{NodeIndex, NodeRecord, Presence, Version};
 
 /// All node records.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Store {
     records: Vec<NodeRecord>,
     /// What others than the committer hold on each node; part of the record's `used`.
@@ -25,7 +25,7 @@ pub struct Store {
 
 impl Store {
     /// An empty store that remembers this many changes, at least one.
-    pub(super) fn new(history: usize) -> Self {
+    pub(crate) fn new(history: usize) -> Self {
         Self {
             records: Vec::new(),
             foreign: Vec::new(),
@@ -77,6 +77,43 @@ impl Store {
                 ..NodeRecord::default()
             };
         });
+    }
+
+    /// Takes over how a node stands by a book that is kept elsewhere; nodes come in the order of their places.
+    pub(crate) fn state(
+        &mut self,
+        node: NodeIndex,
+        capacity: Resources,
+        used: Resources,
+        presence: Presence,
+    ) {
+        if node.get() == self.records.len() {
+            self.records.push(NodeRecord::default());
+            self.foreign.push(Resources::default());
+            self.own.push(Resources::default());
+        }
+        self.foreign[node.get()] = used;
+        self.change(node, |record| {
+            record.capacity = capacity;
+            record.used = used;
+            record.presence = presence;
+        });
+    }
+
+    /// What has changed since there had been so many changes, each node as it stands now: all nodes if more was missed than the
+    /// store remembers, or than there are nodes. The present number is [`Self::changes`].
+    pub fn since(&self, changes: u64) -> impl Iterator<Item = (NodeIndex, NodeRecord)> {
+        let missed = self.changes.checked_sub(changes);
+        let most = self.ring.len().min(self.records.len()) as u64;
+        let (all, from) = match missed {
+            Some(missed) if missed <= most => (0, changes),
+            Some(_) | None => (self.records.len(), self.changes),
+        };
+        let all = (0..).map(NodeIndex::new).take(all);
+        let changed = (from..self.changes)
+            .map(|change| self.ring[(change % self.ring.len() as u64) as usize]);
+        all.chain(changed)
+            .map(|node| (node, self.records[node.get()]))
     }
 
     pub(super) fn set_presence(&mut self, node: NodeIndex, presence: Presence) {

@@ -29,6 +29,9 @@ pub trait Demand: Copy + Debug + Default + PartialEq {
 
     /// How much is free, as a number: a node with more goes before one with less.
     fn room(&self, capacity: &Self) -> u32;
+
+    /// As a vector, for schedulers that score vectors only: what fits as a vector fits, and the other way round.
+    fn resources(&self) -> Resources;
 }
 
 /// Unit slots: every instance takes one.
@@ -65,6 +68,11 @@ impl Demand for Slots {
     #[inline]
     fn room(&self, _: &Self) -> u32 {
         self.0
+    }
+
+    /// Slots as thousandths of a core.
+    fn resources(&self) -> Resources {
+        Resources::new(MilliCpu(self.0.into()), MebiBytes(0))
     }
 }
 
@@ -112,6 +120,10 @@ impl Demand for Resources {
             },
         );
         u32::try_from(sum / u128::max(count, 1)).expect("a share is at most 2^20")
+    }
+
+    fn resources(&self) -> Resources {
+        *self
     }
 }
 

@@ -41,6 +41,15 @@ impl Index {
         }
     }
 
+    /// Has the system give the memory of all cells now. Tasks are spread over all of them, so the first few thousand would else
+    /// each wait for a page, of 2 MiB where the allocator asks for such: 72 of them in the first burst of 2,000 tasks took from 8 to
+    /// 200 ms.
+    pub(super) fn touch(&mut self) {
+        for cell in self.cells.iter_mut().step_by(4096 / size_of::<u64>()) {
+            *cell = std::hint::black_box(*cell);
+        }
+    }
+
     #[inline]
     const fn home(&self, half: u32) -> usize {
         (half >> self.shift) as usize

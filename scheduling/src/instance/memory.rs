@@ -47,6 +47,11 @@ impl<V: Copy> Memory<V> {
         }
     }
 
+    /// See [`Index::touch`].
+    pub(super) fn touch(&mut self) {
+        self.index.touch();
+    }
+
     pub(super) const fn len(&self) -> usize {
         self.tasks.len()
     }

@@ -34,6 +34,9 @@
 //! sends it again it is told so, and a fence finds out. Nobody decides on messages that were meant for another term, so two at a
 //! time do no harm either.
 //!
+//! The global scheduler chooses by itself ([`Global::decide`]), or with pre-schedulers that score on copies of what it believes
+//! ([`Global::take`], [`Global::commit`]); the rules are those of [`crate::commit`], and everything else about it is the same.
+//!
 //! Reservations stand outside: they are made for a task and attempt, have a lease, and are only room kept free. Losing a yes or
 //! a release costs at most the lease.
 //!
@@ -87,7 +90,7 @@ mod slab;
 mod view;
 
 pub use demand::{Demand, Slots};
-pub use global::Global;
+pub use global::{ByRoom, Commit, Global, ListSettings, Verdict};
 pub use hints::Load;
 pub use message::{
     Action, Fence, NodeIndex, Probe, Refusal, Running, Stage, Standing, Task, TaskId, Term,

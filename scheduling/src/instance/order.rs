@@ -74,6 +74,11 @@ impl<T> ShortestFirst<T> {
         }));
     }
 
+    /// Keeps only these.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        self.heap.retain(|Reverse(entry)| keep(&entry.item));
+    }
+
     pub(super) fn pop(&mut self) -> Option<(Arrival, T)> {
         let Reverse(entry) = self.heap.pop()?;
         Some((Arrival(entry.arrival), entry.item))

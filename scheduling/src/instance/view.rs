@@ -75,6 +75,11 @@ impl<D: Demand> View<D> {
         }
     }
 
+    /// Whether some node may have the room: O(1), and never no when one has.
+    pub(super) fn may_fit(&self, demand: &D) -> bool {
+        demand.fits(&self.entries[1].bound)
+    }
+
     /// The node with the most room among those where the demand fits.
     pub(super) fn best(&self, demand: &D) -> Option<NodeIndex> {
         let (_, leaf) = self.best_below(1, demand, None)?;
@@ -132,6 +137,7 @@ mod tests {
                     .min_by_key(|&node| (std::cmp::Reverse(model[node].room(&capacity)), node))
                     .map(|node| NodeIndex(u32::try_from(node).unwrap()));
                 assert_eq!(view.best(demand), best, "{model:?} {demand:?}");
+                assert!(best.is_none() || view.may_fit(demand));
             }
         }
     }

@@ -83,6 +83,28 @@ impl Scheduler {
         Ok(released)
     }
 
+    /// Evicts one idle container, because what it holds besides memory is needed. Returns whether it was there and idle.
+    ///
+    /// Complexity: as a release by the keep-alive policy.
+    pub fn evict(
+        &mut self,
+        now: Millis,
+        container: ContainerId,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        self.advance(now);
+        let row = self.containers.find(container);
+        let idle = row.filter(|row| self.containers.get(*row).state == State::Idle);
+        let Some(row) = idle else {
+            return false;
+        };
+        let rank = self.containers.get(row).rank;
+        self.release(row, Why::Evicted, actions);
+        self.keep_alive.evicted(rank);
+        self.dispatch(actions);
+        true
+    }
+
     /// A container that was loaded by somebody else is here, warm and idle. `None` where its worker has no room for it: it is to
     /// be removed.
     ///

@@ -5,6 +5,7 @@ use fdn_core::{MebiBytes, Millis};
 use super::container::State;
 use super::id::{ContainerId, FunctionIndex, WorkerIndex};
 use super::learn::LiveProfile;
+use super::order::Rank;
 use super::profile::Profile;
 use super::queue::Queue;
 use super::scheduler::Scheduler;
@@ -108,6 +109,22 @@ impl Scheduler {
                     State::Idle => Doing::Idle,
                 },
             })
+    }
+
+    /// All idle containers in the order in which they would be evicted: by their standing, and the least recently used first.
+    ///
+    /// Complexity: O(n log n), n containers.
+    #[must_use]
+    pub fn idle_by_standing(&self) -> Vec<ContainerId> {
+        let idle = self.containers.rows();
+        let mut idle: Vec<_> = idle
+            .filter(|(_, container)| container.state == State::Idle)
+            .map(|(row, container)| (Rank(container.rank), container.used, row))
+            .collect();
+        idle.sort_unstable();
+        idle.iter()
+            .map(|(.., row)| self.containers.id(*row))
+            .collect()
     }
 
     /// All workers.

@@ -10,6 +10,7 @@ use super::infeasible::{Exclusion, Infeasible};
 use super::model::{ClusterIndex, Speed};
 use super::plan::Placement;
 use super::problem::{Hold, Problem};
+use super::rooms::Memory;
 use super::timeline::Timeline;
 use crate::dag::{TaskIndex, Transfer};
 
@@ -18,6 +19,8 @@ use crate::dag::{TaskIndex, Transfer};
 struct Lane<C> {
     barred: Option<Exclusion>,
     free: Resources,
+    /// Of the memory that others leave, if the problem says how much that is.
+    left: Memory,
     slots: C,
 }
 
@@ -35,6 +38,7 @@ pub(super) struct Candidate {
 /// What the current task asks for.
 #[derive(Debug, Default)]
 struct Current {
+    task: usize,
     demand: Resources,
     is_exit: bool,
 }
@@ -63,6 +67,7 @@ impl<C: Calendar> Engine<C> {
         for (p, (lane, cluster)) in self.lanes.iter_mut().zip(problem.clusters()).enumerate() {
             lane.barred = barrier(p);
             lane.free = cluster.free;
+            lane.left = left(problem, p);
             lane.slots.begin(&cluster.slots);
         }
         self.floor.clear();
@@ -156,6 +161,7 @@ impl<C: Calendar> Engine<C> {
 
     fn set_current(&mut self, problem: &Problem<'_>, task: TaskIndex) {
         self.current = Current {
+            task: task.get(),
             demand: problem.dag().task(task).demand,
             is_exit: problem.dag().is_exit(task),
         };
@@ -189,7 +195,11 @@ impl<C: Calendar> Engine<C> {
         let work = self.work[cluster];
         let mut excluded = lane
             .barred
-            .or_else(|| self.shortage(problem, demand, cluster));
+            .or_else(|| self.shortage(problem, demand, cluster))
+            .or_else(|| {
+                let rooms = problem.rooms()?;
+                rooms.crowded(self.current.task, cluster, &lane.left)
+            });
         let held = (excluded.is_none() && problem.options().hold == Hold::Task).then_some(Held {
             demand,
             free: &lane.free,
@@ -248,6 +258,7 @@ impl<C: Calendar> Engine<C> {
                 Resources::default()
             }
         };
+        lane.left = lane.left - need(problem, task, cluster);
         let slot = lane.slots.occupy(start, finish, held);
         self.floor[cluster] = lane.slots.floor();
         self.placed[task.get()] = Placement {
@@ -283,14 +294,30 @@ impl<C: Calendar> Engine<C> {
     }
 }
 
+/// What is left of a cluster's memory before anything is placed.
+fn left(problem: &Problem<'_>, cluster: usize) -> Memory {
+    problem
+        .rooms()
+        .map_or_else(Memory::default, |rooms| rooms.left(cluster))
+}
+
+/// What a task needs of a cluster's memory.
+fn need(problem: &Problem<'_>, task: TaskIndex, cluster: usize) -> Memory {
+    problem
+        .rooms()
+        .map_or_else(Memory::default, |rooms| rooms.need(task.get(), cluster))
+}
+
 impl Engine<Timeline> {
     /// Starts with a further job on the same clusters: what was placed before stays where it is. Slots are as this engine has
     /// them, not as the problem says.
     pub(super) fn begin_next(&mut self, problem: &Problem<'_>) {
         let barred = problem.barred();
-        for ((lane, cluster), barred) in self.lanes.iter_mut().zip(problem.clusters()).zip(barred) {
+        let lanes = self.lanes.iter_mut().zip(problem.clusters());
+        for (p, ((lane, cluster), barred)) in lanes.zip(barred).enumerate() {
             lane.barred = barred;
             lane.free = cluster.free;
+            lane.left = left(problem, p);
             lane.slots.forget_before(problem.arrival().get());
         }
         self.placed.clear();
@@ -312,6 +339,7 @@ impl Engine<Timeline> {
             finish,
         } = std::mem::take(&mut self.placed[task.get()]);
         let lane = &mut self.lanes[cluster.get()];
+        lane.left = lane.left + need(problem, task, cluster.get());
         lane.slots.release(slot, start.get(), finish.get());
         if problem.options().hold == Hold::Job {
             let demand = &problem.dag().task(task).demand;

@@ -77,6 +77,34 @@ impl HeuOrche {
         problem: &Problem<'_>,
         assignment: impl Fn(TaskIndex) -> Option<ClusterIndex>,
     ) -> Result<Plan, Misfit> {
+        self.assign(problem, assignment)?;
+        Ok(self.list.plan(problem))
+    }
+
+    /// The same into the memory of a plan that is no longer needed.
+    ///
+    /// # Errors
+    /// As [`Self::evaluate`]; the plan is then as it was.
+    pub fn evaluate_into(
+        &mut self,
+        problem: &Problem<'_>,
+        assignment: impl Fn(TaskIndex) -> Option<ClusterIndex>,
+        plan: &mut Plan,
+    ) -> Result<(), Misfit> {
+        self.assign(problem, assignment)?;
+        plan.fill(
+            problem,
+            self.list.engine.placements(),
+            &self.list.order.tasks,
+        );
+        Ok(())
+    }
+
+    fn assign(
+        &mut self,
+        problem: &Problem<'_>,
+        assignment: impl Fn(TaskIndex) -> Option<ClusterIndex>,
+    ) -> Result<(), Misfit> {
         self.begin(problem);
         for at in 0..self.list.order.tasks.len() {
             let task = self.list.order.tasks[at];
@@ -102,7 +130,7 @@ impl HeuOrche {
             }
             self.list.engine.commit(problem, task, cluster, &candidate);
         }
-        Ok(self.list.plan(problem))
+        Ok(())
     }
 
     fn begin(&mut self, problem: &Problem<'_>) {

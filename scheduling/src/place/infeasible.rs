@@ -32,6 +32,13 @@ pub enum Exclusion {
         /// What is free.
         free: Resources,
     },
+    /// The instances that the calls of its clients need do not fit beside those that others need.
+    Crowded {
+        /// The memory that they need more than there is now.
+        wanted: Resources,
+        /// The memory that others leave.
+        left: Resources,
+    },
     /// The task cannot run on this cluster, or its data never gets there.
     NeverFinishes,
     /// The job is too large for the search that was asked for.
@@ -54,6 +61,13 @@ impl fmt::Display for Exclusion {
                 Some(text) => f.write_str(&text),
                 None => f.write_str("has no room"),
             },
+            Self::Crowded { wanted, left } => {
+                f.write_str("has its memory promised to others: ")?;
+                match wanted.shortage(left) {
+                    Some(text) => f.write_str(&text),
+                    None => f.write_str("none is left"),
+                }
+            }
             Self::NeverFinishes => f.write_str("would never finish it"),
             Self::NotSearched { tasks } => {
                 write!(f, "is not searched for a job of {tasks} tasks")

@@ -44,6 +44,7 @@ mod portfolio;
 mod problem;
 mod rank;
 mod replay;
+mod rooms;
 mod slots;
 mod timeline;
 
@@ -62,6 +63,7 @@ pub use portfolio::Portfolio;
 pub use problem::{Costs, Hold, Options, Problem, ProblemError, SLOWEST_RATIO, Score};
 pub(crate) use rank::fill_upward;
 pub use rank::scores;
+pub use rooms::{Memory, Rooms};
 pub use slots::Slots;
 
 /// How much a placer says about its choices.

@@ -61,6 +61,15 @@ impl Speed {
     }
 }
 
+/// The smaller amount of each class.
+fn class_min(a: &Resources, b: &Resources) -> Resources {
+    Resources {
+        cpu_milli: a.cpu_milli.min(b.cpu_milli),
+        memory_mib: a.memory_mib.min(b.memory_mib),
+        gpu_memory_mib: a.gpu_memory_mib.min(b.gpu_memory_mib),
+    }
+}
+
 /// Whether new work may go to a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Availability {
@@ -88,6 +97,10 @@ pub struct Cluster {
     pub largest: Resources,
     /// Whether new work may go there.
     pub availability: Availability,
+    /// What all nodes that take work have, free or not.
+    pub capacity: Resources,
+    /// The largest single container that some node would have room for if it were empty.
+    pub roomiest: Resources,
 }
 
 impl Cluster {
@@ -101,6 +114,8 @@ impl Cluster {
             free: Resources::UNLIMITED,
             largest: Resources::UNLIMITED,
             availability: Availability::Up,
+            capacity: Resources::UNLIMITED,
+            roomiest: Resources::UNLIMITED,
         }
     }
 
@@ -125,6 +140,14 @@ impl Cluster {
         self
     }
 
+    /// The same with one node that has so much, free or not.
+    #[must_use]
+    pub const fn with_capacity(mut self, capacity: Resources) -> Self {
+        self.capacity = capacity;
+        self.roomiest = capacity;
+        self
+    }
+
     /// The same in another state.
     #[must_use]
     pub const fn with_availability(mut self, availability: Availability) -> Self {
@@ -132,10 +155,11 @@ impl Cluster {
         self
     }
 
-    /// Counts as free what an instance of the very app that is being placed occupies there: to run it takes nothing more.
-    pub fn give_back(&mut self, demand: &Resources) {
-        self.return_free(demand);
-        self.largest = self.largest.saturating_add(demand);
+    /// Counts as free what instances of the very app that is being placed occupy there: to run it takes nothing more. Never more than there is.
+    pub fn give_back(&mut self, held: &Resources) {
+        self.return_free(held);
+        self.free = class_min(&self.free, &self.capacity);
+        self.largest = class_min(&self.largest.saturating_add(held), &self.roomiest);
     }
 
     /// Takes what a container holds until its job ends.

@@ -5,6 +5,7 @@ use fdn_core::{Coded, ErrorCode, Millis};
 use super::infeasible::Exclusion;
 use super::model::{Availability, Cluster, ClusterIndex};
 use super::network::Network;
+use super::rooms::Rooms;
 use crate::dag::{Dag, TaskIndex};
 
 /// A cluster slower than the fastest by more than this factor is treated as absent.
@@ -42,7 +43,7 @@ pub struct Options {
 }
 
 /// Run times per task and cluster where they do not follow from work and speed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
     tasks: usize,
     clusters: usize,
@@ -76,6 +77,21 @@ impl Costs {
             clusters,
             times,
         })
+    }
+
+    /// The same from a function of task and cluster, into the memory of these. What is less than nothing counts as nothing.
+    pub fn refill(
+        &mut self,
+        tasks: usize,
+        clusters: usize,
+        mut time: impl FnMut(usize, usize) -> Millis,
+    ) {
+        (self.tasks, self.clusters) = (tasks, clusters);
+        self.times.clear();
+        for task in 0..tasks {
+            let row = (0..clusters).map(|cluster| time(task, cluster).max(Millis::ZERO).get());
+            self.times.extend(row);
+        }
     }
 }
 
@@ -112,6 +128,7 @@ pub struct Problem<'a> {
     network: &'a Network,
     distance: &'a [Millis],
     costs: Option<&'a Costs>,
+    rooms: Option<&'a Rooms>,
     arrival: Millis,
     options: Options,
 }
@@ -149,6 +166,7 @@ impl<'a> Problem<'a> {
             network,
             distance,
             costs: None,
+            rooms: None,
             arrival: Millis::ZERO,
             options: Options::default(),
         })
@@ -192,6 +210,21 @@ impl<'a> Problem<'a> {
         }
         self.costs = Some(costs);
         Ok(self)
+    }
+
+    /// The same where tasks need more of a cluster's memory than one container of each, and others need some of it.
+    ///
+    /// # Errors
+    /// When the needs are of other tasks or clusters.
+    pub fn with_rooms(mut self, rooms: &'a Rooms) -> Result<Self, ProblemError> {
+        rooms.check(self.dag.given(), self.clusters.len())?;
+        self.rooms = Some(rooms);
+        Ok(self)
+    }
+
+    /// What tasks need of the clusters' memory and what is left of it, if that was said.
+    pub(super) const fn rooms(&self) -> Option<&'a Rooms> {
+        self.rooms
     }
 
     /// Whether run times are given, instead of following from work and speed.

@@ -4,6 +4,8 @@
 mod best;
 mod checker;
 mod commit;
+mod compete;
+mod compete_memory;
 mod exact;
 mod examples;
 mod explain;

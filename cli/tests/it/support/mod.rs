@@ -1,5 +1,6 @@
 //! A fake controller, captured output, and (in [`sample`]) values to print.
 
+pub(crate) mod bills;
 pub(crate) mod sample;
 
 use std::convert::Infallible;

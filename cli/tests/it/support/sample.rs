@@ -3,9 +3,12 @@
 use fdn_core::api::*;
 use fdn_core::device::{DeviceKind, DeviceState, DeviceStatus, SliceStatus};
 use fdn_core::fleet::*;
+use fdn_core::label::Labels;
 use fdn_core::latency::{LatencyEstimate, LatencySource};
 use fdn_core::manifest::{Manifest, ManifestBounds};
 use fdn_core::message::{AppObserved, AppPhase, NodeStatus, StageCounts};
+use fdn_core::observe::{AddressKind, BindingDetail, ClusterDistance, DnsLookup, SteerReason};
+use fdn_core::txt::TxtInfo;
 use fdn_core::workflow::Workflow;
 use fdn_core::*;
 
@@ -34,9 +37,23 @@ pub(crate) fn network() -> NetworkInfo {
     }
 }
 
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    let pairs = pairs.iter().map(|(k, v)| ((*k).into(), (*v).into()));
+    Labels::new(pairs.collect()).expect("labels")
+}
+
+fn step(step: &str, result: &str, took: f64) -> ValidationStep {
+    ValidationStep {
+        step: step.into(),
+        result: result.into(),
+        took: Millis::new(took),
+    }
+}
+
 pub(crate) fn summary(name: &str) -> AppSummary {
     AppSummary {
         app: parse(name),
+        tenant: parse("ten_00000000000000000000000000000001"),
         host: parse(&format!("{name}.fn.test")),
         version: version(2),
         digest: Digest::of(name.as_bytes()),
@@ -44,6 +61,8 @@ pub(crate) fn summary(name: &str) -> AppSummary {
         deployed_at: ago(7800),
         nodes_ready: 2,
         nodes_total: 3,
+        labels: labels(&[("team", "shop")]),
+        functions: Vec::new(),
     }
 }
 
@@ -80,6 +99,9 @@ fn observed(phase: AppPhase, revision: u64) -> AppObserved {
         execution_mean: Millis::new(1.5),
         instances: 0,
         degraded: None,
+        versions: Vec::new(),
+        stages: Vec::new(),
+        figures: None,
     }
 }
 
@@ -166,15 +188,24 @@ fn status(info: &NodeInfo) -> NodeStatus {
             model: "NVIDIA H200".to_owned(),
             parent: None,
             memory_mib: MebiBytes(144_384),
-            bound_mib: MebiBytes(40_960),
+            bound_mib: MebiBytes(61_440),
             state: DeviceState::InService,
-            slices: vec![SliceStatus {
-                instance: parse("ins_00000000000000000000000000000001"),
-                app: parse("hello"),
-                memory_mib: MebiBytes(40_960),
-                cores: None,
-            }],
+            slices: vec![
+                SliceStatus {
+                    instance: parse("ins_00000000000000000000000000000001"),
+                    app: parse("hello"),
+                    memory_mib: MebiBytes(40_960),
+                    cores: None,
+                },
+                SliceStatus {
+                    instance: parse("ins_00000000000000000000000000000002"),
+                    app: parse("photo"),
+                    memory_mib: MebiBytes(20_480),
+                    cores: None,
+                },
+            ],
         }],
+        stage_calls: None,
     }
 }
 
@@ -193,6 +224,18 @@ pub(crate) fn cluster_detail() -> ClusterDetail {
         stages: status.stages,
         versions: [("0.1.0".to_owned(), 1)].into(),
         statuses: vec![status],
+        links: vec![
+            ClusterLink {
+                cluster: parse("us-east"),
+                rtt_ms: Millis::new(81.4),
+                source: LatencySource::Measured,
+            },
+            ClusterLink {
+                cluster: parse("ap-south"),
+                rtt_ms: Millis::new(142.0),
+                source: LatencySource::Located,
+            },
+        ],
     }
 }
 
@@ -227,6 +270,16 @@ pub(crate) fn detail(name: &str) -> AppDetail {
         size,
         created_at: ago(seconds),
         manifest,
+        bad: None,
+        labels: labels(&[("commit", "4c1f2aa")]),
+        validation: vec![
+            step(
+                "signature",
+                "by key release (ecdsa-p256, 4c1f2aa07b55)",
+                0.4,
+            ),
+            step("size", "48.0 KiB", 0.1),
+        ],
     };
     let progress = |node: &str, observed| NodeProgress {
         node: parse(node),
@@ -243,6 +296,9 @@ pub(crate) fn detail(name: &str) -> AppDetail {
             entry(2, 7800, 86_118, manifest),
             entry(1, 90_000, 12_000_000, Manifest::default()),
         ],
+        traffic: fdn_core::policy::Traffic::default(),
+        rollout: None,
+        domains: std::collections::BTreeSet::new(),
         bindings: vec![BindingInfo {
             prefix: parse("203.0.113.0/24"),
             cluster: parse("ap-south"),
@@ -289,6 +345,71 @@ pub(crate) fn deployed(name: &str) -> DeployResponse {
     }
 }
 
+pub(crate) fn lookup() -> DnsLookup {
+    let distance = |name: &str, rtt: f64, live: u32| ClusterDistance {
+        cluster: parse(name),
+        rtt_ms: Millis::new(rtt),
+        source: LatencySource::Located,
+        gateways_live: Some(live),
+        gateways: Some(2),
+    };
+    DnsLookup {
+        name: parse("hello.fn.test"),
+        app: parse("hello"),
+        client: parse("203.0.113.7"),
+        kind: AddressKind::A,
+        addresses: vec![parse("127.0.3.1"), parse("127.0.3.2")],
+        ttl_s: 20,
+        scope: 24,
+        cluster: Some(parse("ap-south")),
+        why: SteerReason::Bound,
+        reason: "its prefix is bound there".into(),
+        matched: Some(parse("203.0.113.0/24")),
+        bound: Some(parse("ap-south")),
+        revision: Some(Revision(6)),
+        clusters: vec![distance("ap-south", 60.0, 2), distance("eu-west", 165.5, 0)],
+    }
+}
+
+pub(crate) fn bindings() -> Vec<BindingDetail> {
+    let binding = |prefix: &str, queries: Option<u64>| BindingDetail {
+        prefix: parse(prefix),
+        cluster: parse("ap-south"),
+        group: "ap-south=30".into(),
+        revision: Revision(6),
+        location: None,
+        queries,
+        last_seen: queries.map(|_| ago(90)),
+    };
+    vec![
+        binding("203.0.113.0/24", Some(12)),
+        binding("2001:db8:40::/48", None),
+    ]
+}
+
+/// Text records of an app and of the network itself.
+pub(crate) fn txt() -> Vec<TxtInfo> {
+    let acme = TxtInfo {
+        name: parse("_acme-challenge.hello.fn.test"),
+        values: vec!["LHDhK3oG".into(), "-9aU3TlB".into()],
+        ttl: DurationMs::from_secs(60),
+        app: Some(parse("hello")),
+        revision: Revision(7),
+        updated_at: ago(90),
+        updated_by: "ann".into(),
+        expires_at: Some(Timestamp(NOW.0 + 3_510_000)),
+    };
+    let own = TxtInfo {
+        name: parse("fn.test"),
+        values: vec!["v=spf1 -all".into()],
+        ttl: DurationMs::from_secs(3600),
+        app: None,
+        expires_at: None,
+        ..acme.clone()
+    };
+    vec![acme, own]
+}
+
 pub(crate) fn explanation() -> Explanation {
     let candidate = |name: &str, rtt: f64, work: f64, excluded: Option<&str>, verdict: &str| {
         let d = rtt / 2.0;
@@ -331,5 +452,17 @@ pub(crate) fn explanation() -> Explanation {
             candidate("eu-west", 165.5, 10.0, None, "105.50 ms later"),
             candidate("us-east", 230.0, 10.0, Some("no node lives"), ""),
         ],
+        stages: Vec::new(),
+        plan: Some(StoredPlan {
+            group: "ap-south=30".into(),
+            revision: Revision(6),
+            planned_at: Timestamp(1_795_000_000_123),
+            reason: "no plan before".into(),
+            candidates: vec![
+                candidate("ap-south", 60.0, 25.0, None, "chosen"),
+                candidate("eu-west", 165.5, 25.0, None, "105.50 ms later"),
+            ],
+            stages: std::collections::BTreeMap::new(),
+        }),
     }
 }

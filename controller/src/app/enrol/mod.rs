@@ -19,6 +19,7 @@ use tracing::{info, warn};
 pub use error::EnrolError;
 
 use super::access::{node_token, token_hash};
+use super::actor::Actor;
 use super::authority::{issue, tell};
 use crate::Error;
 use crate::state::{State, lock};
@@ -53,9 +54,10 @@ struct Admitted {
 pub async fn enrol(
     state: &State,
     request: &EnrolRequest,
+    actor: &Actor,
     now: Timestamp,
 ) -> Result<EnrolResponse, Error> {
-    let result = enrol_inner(state, request, now).await;
+    let result = enrol_inner(state, request, actor, now).await;
     count(&state.metrics.enrolments, &result);
     match &result {
         Ok(answer) => {
@@ -79,6 +81,7 @@ fn count<T>(counter: &prometheus::IntCounterVec, result: &Result<T, Error>) {
 async fn enrol_inner(
     state: &State,
     request: &EnrolRequest,
+    actor: &Actor,
     now: Timestamp,
 ) -> Result<EnrolResponse, Error> {
     let token: JoinToken = request.token.parse()?;
@@ -90,7 +93,7 @@ async fn enrol_inner(
     let key = PublicKey::of_request(&request.csr).map_err(EnrolError::Request)?;
     let heard = lock(&state.live).is_alive(&request.node, now);
     let admitted: Admitted = in_transaction!(state.store, tx => {
-        admit(state, &mut tx, (&token, request), &key, heard, now).await
+        admit(state, &mut tx, (&token, request, actor), &key, heard, now).await
     })?;
     state.outbox_wake.notify_one();
     state.planner_wake.notify_one();
@@ -143,7 +146,7 @@ async fn known(
 async fn admit(
     state: &State,
     tx: &mut AnyConnection,
-    (token, request): (&JoinToken, &EnrolRequest),
+    (token, request, actor): (&JoinToken, &EnrolRequest, &Actor),
     key: &PublicKey,
     heard: bool,
     now: Timestamp,
@@ -197,9 +200,18 @@ async fn admit(
         revision = revision_next(tx).await?;
         tell(tx, revision, now).await?;
     }
-    let actor = format!("join token {}", token.id);
+    let actor = actor.known_as(format!("join token {}", token.id));
+    let before = holder.map(|had| serde_json::json!({ "cluster": had.enrolment.cluster }));
     let after = serde_json::json!({ "cluster": enrolment.cluster, "serial": identity.serial });
-    audit(tx, &actor, "node.enrol", &enrolment.node, Some(after), now).await?;
+    audit(
+        tx,
+        &actor,
+        "node.enrol",
+        &enrolment.node,
+        (before, Some(after)),
+        now,
+    )
+    .await?;
     Ok(Admitted {
         enrolment,
         cluster,
@@ -247,9 +259,10 @@ async fn holder(
 pub async fn renew(
     state: &State,
     request: &RenewRequest,
+    actor: &Actor,
     now: Timestamp,
 ) -> Result<RenewResponse, Error> {
-    let result = renew_inner(state, request, now).await;
+    let result = renew_inner(state, request, actor, now).await;
     count(&state.metrics.renewals, &result);
     result
 }
@@ -257,6 +270,7 @@ pub async fn renew(
 async fn renew_inner(
     state: &State,
     request: &RenewRequest,
+    actor: &Actor,
     now: Timestamp,
 ) -> Result<RenewResponse, Error> {
     request.addresses.check()?;
@@ -295,6 +309,10 @@ async fn renew_inner(
         enrolment_upsert(&mut tx, &row).await?;
         let identity = issue(state, &mut tx, identity(&row), &row.addresses, &key, now).await?;
         let seeds = seeds(&mut tx, &row.cluster, &row.node).await?;
+        let state_of = |serial: &str| Some(serde_json::json!({ "serial": serial }));
+        let states = (state_of(&present.serial), state_of(&identity.serial));
+        let node = actor.known_as(format!("node {}", row.node));
+        audit(&mut tx, &node, "node.renew", &row.node, states, now).await?;
         Ok::<_, Error>((identity, seeds))
     })?;
     info!(node = %row.node, serial = identity.serial, "a certificate was renewed");
@@ -334,18 +352,19 @@ async fn seeds(
 /// Notes what was done to a node.
 pub(super) async fn audit(
     connection: &mut AnyConnection,
-    actor: &str,
+    actor: &Actor,
     action: &'static str,
     node: &NodeId,
-    after: Option<serde_json::Value>,
+    (before, after): (Option<serde_json::Value>, Option<serde_json::Value>),
     now: Timestamp,
 ) -> Result<(), Error> {
     let entry = AuditEntry {
         at: now,
-        actor: actor.to_owned(),
+        actor: actor.clone(),
+        tenant: None,
         action,
         subject: format!("node/{node}"),
-        before: None,
+        before: before.map(|before| before.to_string()),
         after: after.map(|after| after.to_string()),
     };
     Ok(audit_insert(connection, &entry).await?)

@@ -126,3 +126,25 @@ fn there_is_a_limit_to_nodes() {
         Observation::Refused
     );
 }
+
+#[test]
+fn a_pass_that_began_before_a_removal_does_not_let_the_node_in_again() {
+    let mut live = live();
+    live.observe(status("a", 1, 1), Timestamp(0));
+    let removed = Standing {
+        revision: Revision(5),
+        removed: ["a".parse().expect("node")].into(),
+        ..Standing::default()
+    };
+    assert!(live.set_standing(removed));
+    // What the pass had read before.
+    assert!(!live.set_standing(Standing {
+        revision: Revision(4),
+        ..Standing::default()
+    }));
+    assert_eq!(
+        live.observe(status("a", 1, 2), Timestamp(10)),
+        Observation::Removed
+    );
+    assert_eq!(live.nodes().count(), 0);
+}

@@ -11,7 +11,7 @@ use crate::fixture;
 use crate::geo::Geo;
 use crate::reconcile::live::Live;
 use crate::reconcile::profile;
-use crate::reconcile::world::Terms;
+use crate::reconcile::world::{Measured, Presence, Terms};
 use crate::reconcile::write::plan_rows;
 use crate::settings::{ClientLocation, GeoSettings};
 
@@ -68,10 +68,11 @@ fn world(nodes: Vec<NodeStatus>, located: bool) -> World {
     World::new(
         &live,
         geo,
-        Vec::new(),
+        Measured::default(),
         Terms {
             margin: Margin::default(),
             bandwidth: Bandwidth::UNLIMITED,
+            horizon: Millis::new(10_000.0),
         },
         NOW,
     )
@@ -95,6 +96,7 @@ fn place_hello(world: &World, before: &Before<'_>, demand: &[&str], limit: usize
         demand.iter().map(|p| prefix(p)),
         limit,
     )
+    .expect("consistent")
 }
 
 fn cluster_of<'a>(placed: &'a Placed, client: &str) -> &'a str {
@@ -277,7 +279,8 @@ fn a_chain_of_stages_goes_through_the_same_path() {
             )
         })
         .collect();
-    let placed = place(&world, &workflow, &profiles, &Before::default(), [], 100);
+    let placed =
+        place(&world, &workflow, &profiles, &Before::default(), [], 100).expect("consistent");
     let plan = &placed.plans[&placed.bindings[&prefix(PARIS)].1];
     assert_eq!(plan.stages.len(), 2);
     assert!(
@@ -293,6 +296,191 @@ fn a_chain_of_stages_goes_through_the_same_path() {
         again.stages(&workflow, prefix(PARIS)).expect("known").len(),
         2
     );
+}
+
+/// Apps that a client near eu-west calls so often, planned together: where each is sent.
+fn together(
+    world: &World,
+    apps: &[(f64, Option<&Before<'_>>, bool)],
+    moves: &mut Moves,
+) -> PlacedAll {
+    let usual = Profile {
+        work: Millis::new(10.0),
+        ..profile(&fdn_core::manifest::Manifest::default())
+    };
+    together_as(world, usual, apps, moves)
+}
+
+/// The same for functions that run like this.
+fn together_as(
+    world: &World,
+    profile: Profile,
+    apps: &[(f64, Option<&Before<'_>>, bool)],
+    moves: &mut Moves,
+) -> PlacedAll {
+    let workflow = workflow();
+    let app = "hello".parse().expect("app");
+    let profiles = world.profiles(&app, &workflow, |_| profile);
+    let none = Before::default();
+    let plannings: Vec<Planning<'_>> = apps
+        .iter()
+        .map(|(rate, before, fixed)| Planning {
+            workflow: &workflow,
+            profiles: &profiles,
+            before: before.unwrap_or(&none),
+            demand: vec![(prefix(PARIS), 1.0)],
+            rate: Rate::per_second(*rate),
+            fixed: *fixed,
+        })
+        .collect();
+    place_all(world, &plannings, 1, moves).expect("consistent")
+}
+
+/// Eight slots in each of two clusters.
+fn eight_slots() -> World {
+    let mut nodes = nodes();
+    nodes.iter_mut().for_each(|node| node.slots = 8);
+    world(nodes, true)
+}
+
+#[test]
+fn apps_make_room_for_each_other() {
+    let world = eight_slots();
+    let placed = together(
+        &world,
+        &[(600.0, None, false), (700.0, None, false)],
+        &mut Moves::unlimited(),
+    );
+    let sent: Vec<&str> = placed
+        .apps
+        .iter()
+        .map(|app| cluster_of(app.as_ref().expect("planned"), PARIS))
+        .collect();
+    // The one with more work has the cluster nearby, though it comes second.
+    assert_eq!(sent, ["us-east", "eu-west"]);
+    let asked = &placed.asked;
+    let load = |cluster: &str| {
+        let cluster: ClusterId = cluster.parse().expect("cluster");
+        asked[&cluster].load.erlangs()
+    };
+    assert!((load("us-east") - 6.0).abs() < 1e-9 && (load("eu-west") - 7.0).abs() < 1e-9);
+    let quiet = together(
+        &world,
+        &[(6.0, None, false), (700.0, None, false)],
+        &mut Moves::unlimited(),
+    );
+    assert_eq!(
+        cluster_of(quiet.apps[0].as_ref().expect("planned"), PARIS),
+        "eu-west"
+    );
+    // Explanations know of the waits that there are.
+    let known = eight_slots().with_asked(&placed.asked);
+    let profiles = Profiles::new();
+    let view = known.view(prefix(PARIS)).estimates;
+    let work = |world: &World| {
+        let steering = world
+            .steer(
+                &workflow(),
+                &profiles,
+                &view,
+                None,
+                &presence(&|_, _| false),
+            )
+            .expect("room");
+        steering.candidates[0].total
+    };
+    assert!(work(&known) > work(&world) + Millis::new(1.0));
+}
+
+/// Of an app that is not called now.
+fn presence(runs: &dyn Fn(&StageName, &ClusterId) -> bool) -> Presence<'_> {
+    Presence {
+        runs,
+        is_called: false,
+    }
+}
+
+#[test]
+fn memory_that_is_promised_to_others_keeps_apps_out_and_is_told() {
+    // Instances of 3000 MiB; a cluster has 4096.
+    let manifest = fdn_core::manifest::Manifest {
+        runtime: fdn_core::manifest::RuntimeKind::Docker,
+        memory: fdn_core::ByteSize::from_mib(3000),
+        concurrency: 10,
+        ..fdn_core::manifest::Manifest::default()
+    };
+    let world = eight_slots();
+    let apps = [(1.0, None, false), (2.0, None, false), (0.5, None, false)];
+    let placed = together_as(&world, profile(&manifest), &apps, &mut Moves::unlimited());
+    let of = |at: usize| placed.apps[at].as_ref().expect("planned");
+    assert_eq!(cluster_of(of(1), PARIS), "eu-west");
+    assert_eq!(cluster_of(of(0), PARIS), "us-east");
+    // For the third there is none.
+    assert!(of(2).bindings.is_empty());
+    let full = "has its memory promised to others: wants 3000 MiB memory, 1096 MiB free";
+    assert!(of(2).unplaced[0].contains(full), "{:?}", of(2).unplaced);
+    assert_eq!(placed.unplaced, 1);
+    assert_eq!(world.memory(&placed.asked), (6000.0, 8192.0));
+    // The one in us-east is told why it is not nearer.
+    let plan = of(0).plans.values().next().expect("a plan");
+    let told = &plan.explanation.as_ref().expect("explained").candidates;
+    let near = told.iter().find(|c| c.cluster.as_str() == "eu-west");
+    assert_eq!(near.expect("listed").excluded.as_deref(), Some(full));
+    // So is whoever asks later; where the app runs already, one client more needs nothing more.
+    let known = eight_slots().with_asked(&placed.asked);
+    let profiles: Profiles = [(workflow().entry().name.clone(), profile(&manifest))].into();
+    let view = known.view(prefix(PARIS)).estimates;
+    let asked = |runs: bool| {
+        let runs = |_: &StageName, _: &ClusterId| runs;
+        known.steer(&workflow(), &profiles, &view, None, &presence(&runs))
+    };
+    assert!(asked(false).is_err());
+    assert_eq!(asked(true).expect("room").entry.as_str(), "eu-west");
+}
+
+#[test]
+fn what_stays_as_it_is_still_counts() {
+    let world = eight_slots();
+    let first = place_hello(&world, &Before::default(), &[PARIS], 1);
+    let (plans, bindings) = rows(&first);
+    let before = Before::new(&plans, &bindings);
+    let apps = [(700.0, Some(&before), true), (700.0, None, false)];
+    let placed = together(&world, &apps, &mut Moves::unlimited());
+    assert!(placed.apps[0].is_none(), "nothing is planned for it");
+    assert_eq!(
+        cluster_of(placed.apps[1].as_ref().expect("planned"), PARIS),
+        "us-east"
+    );
+}
+
+#[test]
+fn moves_for_a_gain_are_put_off_and_told() {
+    let world = eight_slots();
+    let far = place_hello(&world, &Before::default(), &[PARIS], 1);
+    let (mut plans, mut bindings) = rows(&far);
+    let elsewhere: ClusterId = "us-east".parse().expect("cluster");
+    plans[0]
+        .stages
+        .values_mut()
+        .for_each(|c| *c = elsewhere.clone());
+    bindings[0].cluster = elsewhere;
+    let before = Before::new(&plans, &bindings);
+    let apps = [(1.0, Some(&before), false); 4];
+    let mut moves = Moves::new(0.5, Millis::new(1000.0)).expect("settings");
+    let placed = together(&world, &apps, &mut moves);
+    assert_eq!(placed.deferred, 2);
+    let moved = placed
+        .apps
+        .iter()
+        .flatten()
+        .map(|app| difference(&before, app).moved);
+    assert_eq!(moved.collect::<Vec<_>>(), [1, 1, 0, 0]);
+    // Only what moved is explained anew.
+    let explained = placed.apps.iter().flatten().map(|app| {
+        let plan = app.plans.values().next().expect("a plan");
+        plan.explanation.is_some()
+    });
+    assert_eq!(explained.collect::<Vec<_>>(), [true, true, false, false]);
 }
 
 proptest::proptest! {

@@ -27,7 +27,7 @@ fn subnet(data: &[u8]) -> Vec<u8> {
 
 fn code(packet: &[u8]) -> ResponseCode {
     match scan(packet) {
-        Err(Reject::Error { code, .. }) => code,
+        Err(Reject::Error(failure)) => failure.code,
         other => panic!("expected an error, got {other:?}"),
     }
 }
@@ -43,7 +43,7 @@ fn a_plain_request_passes() {
         Ok(Scan {
             edns: None,
             question: 12..19,
-            subnet_code: None
+            tsig: None,
         })
     );
 }
@@ -86,9 +86,8 @@ fn opt_is_read() {
         edns,
         Edns {
             payload: 4096,
-            version: 0,
             dnssec_ok: true,
-            subnet: None
+            ..Edns::default()
         }
     );
     assert_eq!(
@@ -171,34 +170,95 @@ fn a_client_subnet_must_be_exact() {
 }
 
 #[test]
-fn errors_repeat_question_and_opt() {
+fn errors_repeat_questions_and_opt() {
     let request = with_subnet(&[0, 1, 24, 0, 1]);
-    let Err(Reject::Error {
-        code,
-        question,
-        edns,
-    }) = scan(&request)
-    else {
+    let Err(Reject::Error(failure)) = scan(&request) else {
         panic!("not an error")
     };
-    let reply = error_reply(&request, code, question, edns, 1232);
+    let reply = failure.reply(&request, 1232);
     assert_eq!(&reply[..4], &[0x12, 0x34, 0x81, 1]);
     assert_eq!(&reply[4..12], &[0, 1, 0, 0, 0, 0, 0, 1]);
     assert_eq!(&reply[12..19], b"\x01a\x00\x00\x01\x00\x01");
     assert_eq!(&reply[19..], &[0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
-    let badvers = error_reply(&request, ResponseCode::BADVERS, None, true, 1232);
+    let badvers = Failure {
+        code: ResponseCode::BADVERS,
+        ..failure
+    };
+    let badvers = badvers.reply(&request, 1232);
     assert_eq!(
-        (badvers[3] & 15, badvers[17]),
+        (badvers[3] & 15, badvers[24]),
         (0, 1),
         "16 is split between header and OPT"
     );
 }
 
 #[test]
+fn other_opcodes_and_several_questions_keep_questions_and_opt() {
+    let mut notify = packet([1, 0, 0, 1], &opt(0, b""));
+    notify[2] |= 4 << 3;
+    // The second question points to the name of the first.
+    let second = [b"\xc0\x0c\x00\x1c\x00\x01".as_slice(), &opt(0, b"")].concat();
+    let two = packet([2, 0, 0, 1], &second);
+    for (request, code, questions) in [
+        (&notify, ResponseCode::NotImp, 12..19),
+        (&two, ResponseCode::FormErr, 12..25),
+    ] {
+        let Err(Reject::Error(failure)) = scan(request) else {
+            panic!("not an error")
+        };
+        assert_eq!(failure.code, code);
+        assert_eq!((failure.questions.clone(), failure.edns), (questions, true));
+        let reply = failure.reply(request, 1232);
+        assert_eq!(&reply[4..6], &request[4..6], "all of them come back");
+        assert_eq!(
+            &reply[12..failure.questions.end],
+            &request[12..failure.questions.end]
+        );
+    }
+    // A pointer out of the question section would mean something else in the answer.
+    let ahead = packet([2, 0, 0, 0], b"\xc0\x30\x00\x1c\x00\x01");
+    let Err(Reject::Error(failure)) = scan(&ahead) else {
+        panic!("not an error")
+    };
+    assert!(failure.questions.is_empty() && failure.count == 0);
+}
+
+#[test]
+fn a_cookie_must_be_exact_and_may_come_without_a_question() {
+    let cookie = |data: &[u8]| {
+        let mut option = vec![0, 10];
+        option.extend(u16::try_from(data.len()).expect("short").to_be_bytes());
+        option.extend_from_slice(data);
+        option
+    };
+    let with = |data: &[u8]| packet([1, 0, 0, 1], &opt(0, &cookie(data)));
+    for len in [8, 16, 24, 40] {
+        let edns = scan(&with(&vec![7; len])).expect("valid").edns;
+        let found = edns.and_then(|e| e.cookie).expect("a cookie");
+        assert_eq!((found.client, found.server.is_some()), ([7; 8], len == 24));
+    }
+    for len in [0, 1, 7, 9, 15, 41] {
+        assert_eq!(code(&with(&vec![7; len])), ResponseCode::FormErr, "{len}");
+    }
+    // Of two the first counts, whatever the second is.
+    let two = [cookie(&[1; 8]), cookie(&[2; 3])].concat();
+    let edns = scan(&packet([1, 0, 0, 1], &opt(0, &two)))
+        .expect("valid")
+        .edns;
+    assert_eq!(edns.and_then(|e| e.cookie).map(|c| c.client), Some([1; 8]));
+    let mut bare = vec![0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    bare.extend(opt(0, &cookie(&[1; 8])));
+    assert_eq!(scan(&bare).expect("valid").question, 12..12);
+    let mut without = vec![0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    without.extend(opt(0, b""));
+    assert_eq!(code(&without), ResponseCode::FormErr);
+}
+
+#[test]
 fn a_hidden_subnet_is_no_longer_one() {
     let mut request = with_subnet(&[0, 1, 24, 0, 203, 0, 113]);
     let first = scan(&request).expect("valid");
-    first.hide_subnet(&mut request);
+    first.hide_options(&mut request);
     assert_eq!(
         scan(&request)
             .expect("still valid")
@@ -211,8 +271,8 @@ fn a_hidden_subnet_is_no_longer_one() {
 proptest! {
     #[test]
     fn no_octets_make_it_panic(octets in proptest::collection::vec(any::<u8>(), 0..200)) {
-        if let Err(Reject::Error { code, question, edns }) = scan(&octets) {
-            prop_assert!(error_reply(&octets, code, question, edns, 1232).len() <= octets.len() + 11);
+        if let Err(Reject::Error(failure)) = scan(&octets) {
+            prop_assert!(failure.reply(&octets, 1232).len() <= octets.len() + 11);
         }
     }
 
@@ -223,7 +283,7 @@ proptest! {
             *octet = to;
         }
         if let Ok(found) = scan(&request) {
-            found.hide_subnet(&mut request);
+            found.hide_options(&mut request);
         }
     }
 }

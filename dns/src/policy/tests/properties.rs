@@ -1,6 +1,6 @@
 //! Properties that hold in any world: scopes are sound, and the dead are not named while others live.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use fdn_core::Millis;
 use proptest::prelude::*;
@@ -10,17 +10,85 @@ use super::*;
 /// A world in a narrow address space, where prefixes nest and touch.
 #[derive(Debug, Clone)]
 struct World {
-    bindings: Vec<(ClientPrefix, usize)>,
-    locations: Vec<(ClientPrefix, (f64, f64))>,
-    measured: Vec<(ClientPrefix, usize, f64)>,
+    bindings: Vec<((u32, u8), usize)>,
+    locations: Vec<((u32, u8), (f64, f64))>,
+    measured: Vec<((u32, u8), usize, f64)>,
     /// Which of the nine gateways (three of each cluster, the third IPv6) are down.
     down: u16,
     when_all_dead: WhenAllDead,
+    /// What each cluster gives away.
+    shed: [u16; 3],
+    /// Where in the addresses the bits are that differ.
+    place: Place,
 }
 
-fn narrow() -> impl Strategy<Value = ClientPrefix> {
+/// Eight bits of the address space, and what stands before them.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    base: u128,
+    at: u8,
+    is_v4: bool,
+}
+
+const PLACES: [Place; 4] = [
+    Place {
+        base: 0,
+        at: 0,
+        is_v4: true,
+    },
+    // The last of the bits are those by which clients are handed over.
+    Place {
+        base: 10 << 120,
+        at: 16,
+        is_v4: true,
+    },
+    Place {
+        base: 0,
+        at: 0,
+        is_v4: false,
+    },
+    Place {
+        base: 0x2001_0db8 << 96,
+        at: 48,
+        is_v4: false,
+    },
+];
+
+impl Place {
+    /// The prefix of `len` of the eight bits.
+    fn prefix(self, bits: u32, len: u8) -> ClientPrefix {
+        ClientPrefix::new(self.address(bits), self.at + len)
+    }
+
+    fn address(self, bits: u32) -> IpAddr {
+        self.of(self.base | u128::from(bits) << (120 - self.at))
+    }
+
+    fn of(self, top: u128) -> IpAddr {
+        if self.is_v4 {
+            IpAddr::V4(Ipv4Addr::from_bits(
+                u32::try_from(top >> 96).expect("32 bits"),
+            ))
+        } else {
+            IpAddr::V6(Ipv6Addr::from_bits(top))
+        }
+    }
+
+    /// Addresses that stand for all others: one of each block of the eight bits, and some outside.
+    fn everywhere(self) -> Vec<IpAddr> {
+        let outside = [0, u128::MAX, self.base.wrapping_sub(1)];
+        // And one beside each block that the eight bits lie in.
+        let beside = (0..self.at).map(|bit| self.base ^ 1 << (127 - bit));
+        let outside = outside.into_iter().chain(beside).map(|top| self.of(top));
+        (0..256)
+            .map(|bits| self.address(bits))
+            .chain(outside)
+            .collect()
+    }
+}
+
+fn narrow() -> impl Strategy<Value = (u32, u8)> {
     (0u32..256, 0u8..=8)
-        .prop_map(|(a, len)| ClientPrefix::new(IpAddr::V4(Ipv4Addr::from_bits(a << 24)), len))
 }
 
 fn world() -> impl Strategy<Value = World> {
@@ -37,13 +105,18 @@ fn world() -> impl Strategy<Value = World> {
         0u16..512,
         prop::sample::select(vec![0, 0o700, 0o070, 0o007, 0o770, 0o707, 0o077, 0o777])
     ];
-    (bindings, locations, measured, down, dead).prop_map(
-        |(bindings, locations, measured, down, when_all_dead)| World {
+    let some = prop_oneof![Just(0u16), Just(0), Just(6_000), Just(32_768), any::<u16>()];
+    let shed = prop_oneof![Just([0; 3]), [some.clone(), some.clone(), some]];
+    let place = prop::sample::select(PLACES.to_vec());
+    (bindings, locations, measured, down, dead, shed, place).prop_map(
+        |(bindings, locations, measured, down, when_all_dead, shed, place)| World {
             bindings,
             locations,
             measured,
             down,
             when_all_dead,
+            shed,
+            place,
         },
     )
 }
@@ -61,14 +134,19 @@ impl World {
         let bindings = self
             .bindings
             .iter()
-            .map(|(p, i)| (*p, CLUSTERS.get(*i).map_or(id("gone"), |c| id(c.0))))
+            .map(|((a, len), i)| {
+                (
+                    self.place.prefix(*a, *len),
+                    CLUSTERS.get(*i).map_or(id("gone"), |c| id(c.0)),
+                )
+            })
             .collect();
         let state = AppBindings {
             host: "hello.fn.test".parse().expect("host"),
             ttl_s: 20,
             bindings,
         };
-        let table = Arc::new(AppTable::new(
+        let table = Arc::new(AppTable::of(
             "hello".parse().expect("app"),
             Revision(1),
             &state,
@@ -78,16 +156,27 @@ impl World {
             locations: self
                 .locations
                 .iter()
-                .map(|(p, (lat, lon))| (*p, point(*lat, *lon)))
+                .map(|((a, len), (lat, lon))| (self.place.prefix(*a, *len), point(*lat, *lon)))
                 .collect(),
             measured: self
                 .measured
                 .iter()
-                .map(|(p, i, ms)| (*p, clusters[*i].cluster.clone(), Millis::new(*ms)))
+                .map(|((a, len), i, ms)| {
+                    (
+                        self.place.prefix(*a, *len),
+                        clusters[*i].cluster.clone(),
+                        Millis::new(*ms),
+                    )
+                })
                 .collect(),
             clusters,
         };
-        let fleet = Fleet::new(Arc::new(Network::new(&network)), &down);
+        let shares = CLUSTERS
+            .iter()
+            .zip(self.shed)
+            .map(|(c, share)| (id(c.0), share))
+            .collect();
+        let fleet = Fleet::new(Arc::new(Network::new(&network)), &down).shedding(&shares);
         let policy = Policy {
             when_all_dead: self.when_all_dead,
             max_addresses: 16,
@@ -104,26 +193,57 @@ fn said(verdict: &Verdict<'_>) -> String {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+/// How many leading bits two addresses share.
+fn shared(one: IpAddr, other: IpAddr) -> u32 {
+    let ((one, _), (other, _)) = (ranges::bits(one), ranges::bits(other));
+    (one ^ other).leading_zeros()
+}
 
-    /// Every client that shares the scope's bits gets the same answer, whether binding, nearest or fallback decided.
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// Every client that shares the scope's bits gets the same answer, whether binding, nearest, fallback or shedding decided; and
+    /// with one bit less this would not be so.
     #[test]
-    fn the_scope_is_sound(world in world(), asked in 0u32..256, len in 1u8..=8, v6 in any::<bool>()) {
+    fn the_scope_is_sound_and_as_wide_as_the_truth(world in world(), asked in 0u32..256, v6 in any::<bool>()) {
         let (names, fleet, policy) = world.build();
         let kind = if v6 { RecordType::AAAA } else { RecordType::A };
-        let client = |a: u32| ClientPrefix::new(IpAddr::V4(Ipv4Addr::from_bits(a << 24)), len).to_string();
-        let verdict = ask(policy, &names, &fleet, "hello.fn.test", kind, &client(asked));
-        let shared = u32::from(verdict.scope.min(len));
-        for other in 0..256u32 {
-            if (asked ^ other) >> (8 - shared) == 0 {
-                let again = ask(policy, &names, &fleet, "hello.fn.test", kind, &client(other));
-                prop_assert_eq!(said(&again), said(&verdict), "client {} scope {}", client(other), verdict.scope);
+        let answer = |client: IpAddr| {
+            let client = ClientPrefix::host(client).to_string();
+            ask(policy, &names, &fleet, "hello.fn.test", kind, &client)
+        };
+        let everywhere: Vec<_> = world.place.everywhere().into_iter().map(|client| (client, said(&answer(client)))).collect();
+        for asked in [world.place.address(asked), everywhere[256].0, everywhere[257].0] {
+            let verdict = answer(asked);
+            let (here, scope) = (said(&verdict), u32::from(verdict.scope));
+            let differs = |len: u32| everywhere.iter().find(|(other, said)| shared(asked, *other) >= len && *said != here);
+            prop_assert!(differs(scope).is_none(), "{asked}/{scope} is too wide: {:?}", differs(scope));
+            // Handing over is decided for each of many blocks, more than are looked at.
+            if world.shed == [0; 3] {
+                prop_assert!(scope == 0 || differs(scope - 1).is_some(), "{asked}/{scope} is too narrow");
+            }
+            // A negative answer may be used for everybody, so it must be everybody's.
+            if matches!(verdict.body, Body::NoData) {
+                prop_assert_eq!(verdict.scope, 0);
             }
         }
-        // A negative answer may be used for everybody, so it must be everybody's.
-        if matches!(verdict.body, Body::NoData) {
-            prop_assert_eq!(verdict.scope, 0);
+    }
+
+    /// A client known to a prefix: if the scope is within it, all of it is given the same as each of its addresses; if not, its
+    /// addresses are given different answers.
+    #[test]
+    fn a_short_client_is_told_when_more_of_it_would_help(world in world(), asked in 0u32..256, len in 0u8..8) {
+        let (names, fleet, policy) = world.build();
+        let client = world.place.prefix(asked, len);
+        let verdict = ask(policy, &names, &fleet, "hello.fn.test", RecordType::A, &client.to_string());
+        let inside: Vec<_> = (0..256).map(|bits| world.place.address(bits)).filter(|addr| client.contains(*addr)).collect();
+        let each: BTreeSet<_> = inside.iter().map(|addr| {
+            said(&ask(policy, &names, &fleet, "hello.fn.test", RecordType::A, &addr.to_string()))
+        }).collect();
+        if verdict.scope <= client.len() {
+            prop_assert_eq!(each, BTreeSet::from([said(&verdict)]));
+        } else if world.shed == [0; 3] {
+            prop_assert!(each.len() > 1, "{} is as good as any longer prefix, but the scope is {}", client, verdict.scope);
         }
     }
 
@@ -131,7 +251,7 @@ proptest! {
     fn no_dead_gateway_is_named_while_one_lives(world in world(), asked in 0u32..256, v6 in any::<bool>()) {
         let (names, fleet, policy) = world.build();
         let (kind, family) = if v6 { (RecordType::AAAA, Family::V6) } else { (RecordType::A, Family::V4) };
-        let client = ClientPrefix::host(IpAddr::V4(Ipv4Addr::from_bits(asked << 24))).to_string();
+        let client = world.place.address(asked).to_string();
         let verdict = ask(policy, &names, &fleet, "hello.fn.test", kind, &client);
         let live: Vec<IpAddr> = (0..fleet.len()).flat_map(|i| fleet.cluster(i).live(family).to_vec()).collect();
         match &verdict.body {

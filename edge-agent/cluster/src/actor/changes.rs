@@ -10,14 +10,16 @@ use crate::head::{Deed, Election, Epoch};
 use crate::host::Host;
 use crate::identity::{Key, Member, Tag};
 use crate::membership::{Change, Membership, Status};
-use crate::status::{ClusterStatus, MemberStatus};
+use crate::stage::PreSchedulers;
+use crate::status::{ClusterStatus, GlobalStatus, MemberStatus};
 use crate::wire::convert;
 use crate::wire::proto::Body;
 
 impl<H: Host> Actor<H> {
     /// Does what changes of membership and of the head mean, and what follows from that.
     pub(super) fn apply_changes(&mut self) {
-        if !self.changes.is_empty() {
+        let is_news = !self.changes.is_empty();
+        if is_news {
             self.acts_until = self.members.acts_until();
         }
         while !self.changes.is_empty() || !self.deeds.is_empty() {
@@ -43,6 +45,9 @@ impl<H: Host> Actor<H> {
                     Deed::Changed(epoch, head) => self.headed(epoch, head),
                 }
             }
+        }
+        if is_news {
+            self.changed.send_modify(|count| *count += 1);
         }
     }
 
@@ -92,6 +97,7 @@ impl<H: Host> Actor<H> {
         info!(node = %self.directory.slot(index).node, %key, "a node is gone");
         self.schedulers_lose(index);
         self.differing.retain(|tag| *tag != key.tag);
+        self.differences.remove(&key.tag);
         if self.streams.key(key.tag) == Some(key) {
             self.streams.drop_link(key.tag);
         }
@@ -134,22 +140,13 @@ impl<H: Host> Actor<H> {
 
     /// There is another head, or none.
     fn headed(&mut self, epoch: Epoch, head: Option<Key>) {
-        self.global = None;
-        self.global_luggage.clear();
+        self.hand_over();
         let Some(key) = head else {
             return;
         };
         if key == self.me.key {
             info!(node = %self.me.node, epoch = epoch.0, "this node is the head");
-            let slots = self.directory.all();
-            let capacities: Vec<_> = slots.iter().map(|slot| slot.capacity).collect();
-            let mut global = Global::take_over(&capacities, epoch.term(), self.settings.global());
-            for (slot, index) in slots.iter().zip(0..) {
-                if slot.gone.is_some() {
-                    global.lost(NodeIndex(index));
-                }
-            }
-            self.global = Some(global);
+            self.take_over(epoch.term());
         }
         self.node.headed(epoch.term());
         self.origin.headed(
@@ -175,7 +172,7 @@ impl<H: Host> Actor<H> {
         self.members = Membership::new(self.now, self.me.clone(), timing, false);
         self.acts_until = Millis::ZERO;
         self.election.rejoin(self.now, &mut self.deeds);
-        self.global = None;
+        self.hand_over();
         self.streams.drop_all();
         self.renew_hello();
         let issue = self.own.next_issue();
@@ -277,6 +274,15 @@ impl<H: Host> Actor<H> {
             open: self.own.open(),
             placed: self.own.placed(),
             waiting: self.global.as_ref().map_or(0, Global::waiting),
+            held: self.origin.held(),
+            stages: self.metrics.stages(),
+            global: self.global.as_ref().map(|global| GlobalStatus {
+                pre_schedulers: self.pre_schedulers.as_ref().map_or(0, PreSchedulers::count),
+                waiting: global.waiting(),
+                out: global.out(),
+                lists: self.metrics.lists_by_result(),
+                conflicts: self.metrics.conflicts.get(),
+            }),
         }
     }
 
@@ -302,6 +308,10 @@ impl<H: Host> Actor<H> {
         metrics.head.set(self.global.is_some().into());
         metrics.epoch.set(self.election.epoch().0.into());
         metrics.open.set(gauge(self.own.open()));
+        metrics.held_back.set(gauge(self.origin.held()));
+        metrics
+            .out
+            .set(gauge(self.global.as_ref().map_or(0, Global::out)));
         metrics.placed.set(gauge(self.own.placed()));
         metrics.running.set(gauge(self.running.len()));
         metrics

@@ -1,6 +1,6 @@
 //! What the host says to the node's task, and the answers.
 
-use fdn_core::NodeId;
+use fdn_core::{NodeId, Resources};
 use fdn_scheduling::instance::TaskId;
 use tokio::sync::{mpsc, oneshot};
 
@@ -12,6 +12,8 @@ use crate::status::ClusterStatus;
 pub(crate) enum Command {
     /// More instances are wanted; outcomes go there, one per task.
     Scale(Vec<ScalingTask>, mpsc::UnboundedSender<Outcome>),
+    /// Room for an instance that runs already.
+    Hold(Resources, oneshot::Sender<Option<TaskId>>),
     /// Take no more instances, or take some again.
     Drain(bool),
     /// That node is dead, whatever the members think.

@@ -65,6 +65,8 @@ impl<H: Host> Actor<H> {
                 Some(_) | None => Err(Ignored::Because("stranger")),
             }
         };
+        // Before the next message, which may be a repetition of this one: two actions for one task need what travels with it twice.
+        self.do_actions();
         match result {
             Ok(()) => {}
             Err(Ignored::Because(reason)) => {
@@ -99,6 +101,9 @@ impl<H: Host> Actor<H> {
                 let (opinions, head) = convert::opinions_in(&ping.opinions);
                 self.admitted(from, ping.admitted);
                 self.pinged(from, ping.sent, &opinions, head);
+                if let Some(sum) = ping.tally {
+                    self.tallied(from, sum);
+                }
             }
             Body::Ack(ack) => {
                 let (opinions, head) = convert::opinions_in(&ack.opinions);
@@ -160,6 +165,8 @@ impl<H: Host> Actor<H> {
                 self.origin_hears(message, &[]);
             }
             Body::Instance(instance) => self.instance_word(from, &instance)?,
+            Body::Recount(_) => self.recount(from),
+            Body::Running(running) => self.counted(from, &running),
             _ if !self.acts() => return Err(Ignored::Because("no majority")),
             Body::Task(task) => self.task(from, task)?,
             Body::Probe(probe) => self.probe(from, &probe)?,

@@ -14,7 +14,7 @@ impl<H: Host> Actor<H> {
     /// The host says that an instance is gone.
     pub(super) fn ended(&mut self, end: End) {
         let id = end.task.0;
-        let Some(here) = self.running.remove(&id) else {
+        let Some(here) = self.running.remove(id) else {
             return;
         };
         self.node.ended(here.running);
@@ -59,16 +59,15 @@ impl<H: Host> Actor<H> {
                 self.say(tag, id, word);
             }
             Word::Keep => {
-                if let Some(here) = self.running.get_mut(&id).filter(|here| here.origin == tag) {
+                if let Some(here) = self.running.get_mut(id).filter(|here| here.origin == tag) {
                     here.unconfirmed = false;
                 }
             }
             Word::Surplus => {
-                if self
-                    .running
-                    .get(&id)
-                    .is_some_and(|here| here.origin == tag && here.unconfirmed)
-                {
+                let here = self.running.get_mut(id);
+                if let Some(here) = here.filter(|here| here.origin == tag && here.unconfirmed) {
+                    // Who asks twice is told twice: it is ended once.
+                    here.unconfirmed = false;
                     self.metrics.surplus.inc();
                     self.host.end(TaskId(id));
                 }
@@ -89,13 +88,7 @@ impl<H: Host> Actor<H> {
 
     /// One of the two was given up and is a member again: does that process still want what runs here for it?
     pub(super) fn ask_about_instances(&mut self, origin: Tag) {
-        let held = self
-            .running
-            .iter()
-            .filter(|(_, here)| here.origin == origin && here.unconfirmed);
-        let mut ids: Vec<u64> = held.map(|(id, _)| *id).collect();
-        ids.sort_unstable();
-        for id in ids {
+        for id in self.running.ids(origin, |_, here| here.unconfirmed) {
             self.say(origin, id, Word::Held);
         }
     }
@@ -103,24 +96,18 @@ impl<H: Host> Actor<H> {
     /// Hands the instances that run to the scheduler of a new incarnation.
     pub(super) fn adopt_instances(&mut self) {
         self.kept.clear();
-        let mut too_many = Vec::new();
-        let node = &mut self.node;
-        self.running
-            .retain(|id, here| match node.adopt(here.demand) {
-                Some(running) => {
-                    here.running = running;
-                    here.unconfirmed = true;
-                    true
-                }
-                None => {
-                    too_many.push(*id);
-                    false
-                }
-            });
-        too_many.sort_unstable();
-        for id in too_many {
-            warn!(task = id, "an instance has no room any more and is ended");
-            self.host.end(TaskId(id));
+        for id in self.running.all() {
+            let Some(here) = self.running.get_mut(id) else {
+                continue;
+            };
+            if let Some(running) = self.node.adopt(here.demand) {
+                here.running = running;
+                here.unconfirmed = true;
+            } else {
+                self.running.remove(id);
+                warn!(task = id, "an instance has no room any more and is ended");
+                self.host.end(TaskId(id));
+            }
         }
         self.keep_room();
     }

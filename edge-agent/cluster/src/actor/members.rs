@@ -39,7 +39,11 @@ impl<H: Host> Actor<H> {
                 self.apply_changes();
                 if is_new {
                     info!(node = %member.node, %key, "a node has joined");
-                    let rumour = [Rumour::Member(member, false)];
+                    let rumour = [Rumour::Member {
+                        counts: self.members.counts(key),
+                        draining: false,
+                        member,
+                    }];
                     self.streams
                         .send_all(&Body::Members(convert::rumours_out(&rumour)));
                 }
@@ -48,6 +52,8 @@ impl<H: Host> Actor<H> {
                 self.attached(key);
             }
             Err(refusal) => {
+                // The process before it may be known to be over all the same.
+                self.apply_changes();
                 debug!(node = %member.node, %refusal, joined, "a node was not admitted");
                 let rejected = proto::Rejected {
                     reason: refusal.to_string(),
@@ -71,7 +77,7 @@ impl<H: Host> Actor<H> {
     }
 
     /// The number of a member of this incarnation.
-    fn number(&self, key: Key) -> Option<NodeIndex> {
+    pub(super) fn number(&self, key: Key) -> Option<NodeIndex> {
         let index = self.directory.index(key.tag)?;
         (self.directory.slot(index).key == key).then_some(index)
     }
@@ -113,6 +119,7 @@ impl<H: Host> Actor<H> {
             sent: self.now.get(),
             opinions: convert::opinions_out(&opinions, self.election.head()),
             admitted: self.admits(to),
+            tally: Some(self.running.sum(to.tag)),
         };
         self.streams.send(to.tag, Body::Ping(ping));
     }

@@ -15,12 +15,14 @@
 mod changes;
 mod command;
 mod directory;
+mod global;
 mod inbound;
 mod instances;
 mod links;
 mod members;
 mod outbound;
 mod own;
+mod recount;
 mod turn;
 
 use std::collections::VecDeque;
@@ -41,6 +43,8 @@ use crate::link::FromLink;
 use crate::membership::{Change, Membership};
 use crate::metrics::Metrics;
 use crate::settings::ClusterSettings;
+use crate::stage::{Made, PreSchedulers};
+use crate::tally::Tallied;
 use crate::wire::convert::Baggage;
 use crate::wire::proto::Body;
 
@@ -48,6 +52,7 @@ pub(crate) use command::{Command, End};
 use directory::{Directory, Given};
 use links::Streams;
 use own::Own;
+use recount::Differences;
 
 /// What travels with a task that a scheduler here has, and since when it has it.
 #[derive(Clone, Debug)]
@@ -73,6 +78,8 @@ pub(crate) struct Sources {
     pub(crate) frames: mpsc::Receiver<FromLink>,
     pub(crate) commands: mpsc::Receiver<Command>,
     pub(crate) ends: mpsc::UnboundedReceiver<End>,
+    /// Lists of pre-schedulers.
+    pub(crate) made: mpsc::Receiver<Made>,
     pub(crate) lease: watch::Receiver<LeaseView>,
 }
 
@@ -83,7 +90,11 @@ pub(crate) struct Beginning<H> {
     pub(crate) settings: Arc<ClusterSettings>,
     pub(crate) host: H,
     pub(crate) links: Arc<crate::link::Links>,
+    /// Where pre-schedulers send their lists.
+    pub(crate) made: mpsc::Sender<Made>,
     pub(crate) rng: ChaCha8Rng,
+    /// Counts changes of members, for those who follow them.
+    pub(crate) changed: watch::Sender<u64>,
 }
 
 /// The task.
@@ -95,6 +106,7 @@ pub(crate) struct Actor<H> {
     metrics: Metrics,
     host: H,
     rng: ChaCha8Rng,
+    changed: watch::Sender<u64>,
     me: Member,
     index: NodeIndex,
     members: Membership,
@@ -107,9 +119,14 @@ pub(crate) struct Actor<H> {
     node: Node<Resources>,
     /// On the head only.
     global: Option<Global<Resources>>,
+    /// On the head only, if it is to have any.
+    pre_schedulers: Option<PreSchedulers>,
+    made: mpsc::Sender<Made>,
     origin: Origin<Resources>,
     own: Own,
-    running: IdMap<Here>,
+    running: Tallied<Here>,
+    /// What other nodes run for this one and this one does not know of.
+    differences: Differences,
     luggage: IdMap<Luggage>,
     global_luggage: IdMap<Luggage>,
     /// The trace of the instance that was just started.
@@ -145,7 +162,9 @@ impl<H: Host> Actor<H> {
             settings,
             host,
             links,
+            made,
             rng,
+            changed,
         } = beginning;
         let clock = Clock::default();
         let now = clock.now();
@@ -153,8 +172,11 @@ impl<H: Host> Actor<H> {
         let mut directory = Directory::default();
         let (Given::New(index) | Given::Again(index)) = directory.give(&me, Millis::ZERO, 0);
         directory.slot_mut(index).admits_from = Some(0);
-        let node = Node::new(index, 1, me.capacity, settings.node())
+        let mut node = Node::new(index, 1, me.capacity, settings.node())
             .map_err(|error| ClusterError::Settings(error.to_string()))?;
+        node.touch();
+        let mut origin = Origin::new(1, me.key.tag.first_task(), settings.origin());
+        origin.touch();
         let timing = settings.membership();
         Ok(Self {
             clock,
@@ -173,9 +195,12 @@ impl<H: Host> Actor<H> {
             streams: Streams::new(links),
             node,
             global: None,
-            origin: Origin::new(1, me.key.tag.first_task(), settings.origin()),
+            pre_schedulers: None,
+            made,
+            origin,
             own: Own::new(me.key.tag, settings.limits.placed),
-            running: IdMap::default(),
+            running: Tallied::new(|here| here.origin),
+            differences: Differences::new(),
             luggage: IdMap::default(),
             global_luggage: IdMap::default(),
             started: None,
@@ -198,6 +223,7 @@ impl<H: Host> Actor<H> {
             settings,
             host,
             rng,
+            changed,
             me,
             index,
         })

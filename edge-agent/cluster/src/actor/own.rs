@@ -10,6 +10,7 @@ use super::{Actor, Here};
 use crate::host::{Host, InstanceNews, Outcome, Reason, ScalingTask, Settlement, StartOrder};
 use crate::identity::Tag;
 use crate::idmap::IdMap;
+use crate::tally::Tallied;
 use crate::trace::{self, Step};
 use crate::wire::convert::Baggage;
 
@@ -39,7 +40,7 @@ struct Placed {
 #[derive(Debug)]
 pub(super) struct Own {
     open: IdMap<Open>,
-    placed: IdMap<Placed>,
+    placed: Tallied<Placed>,
     /// By age, for forgetting the oldest at the limit.
     order: VecDeque<u64>,
     limit: usize,
@@ -52,7 +53,7 @@ impl Own {
     pub(super) fn new(tag: Tag, limit: usize) -> Self {
         Self {
             open: IdMap::default(),
-            placed: IdMap::default(),
+            placed: Tallied::new(|placed| placed.on),
             order: VecDeque::new(),
             limit,
             next_issue: 0,
@@ -76,6 +77,16 @@ impl Own {
         self.placed.len()
     }
 
+    /// The sum over what it has asked for and believes to run on a node.
+    pub(super) fn running_on(&self, tag: Tag) -> u64 {
+        self.placed.sum(tag)
+    }
+
+    /// What it believes to run on a node, as far as this holds.
+    pub(super) fn believed_on(&self, tag: Tag, holds: impl Fn(u64) -> bool) -> Vec<u64> {
+        self.placed.ids(tag, |id, _| holds(id))
+    }
+
     /// What travels with a task that is sent out, for the first time or again.
     pub(super) fn submitted(&mut self, task: &Task<Resources>) -> Option<Baggage> {
         let open = self.open.get_mut(&task.id.0)?;
@@ -94,7 +105,7 @@ impl Own {
     fn put_placed(&mut self, id: TaskId, placed: Placed) {
         while self.placed.len() >= self.limit {
             match self.order.pop_front() {
-                Some(oldest) => self.placed.remove(&oldest),
+                Some(oldest) => self.placed.remove(oldest),
                 None => break,
             };
         }
@@ -102,7 +113,7 @@ impl Own {
         self.order.push_back(id.0);
         // Most of the oldest are gone already.
         while let Some(oldest) = self.order.front()
-            && !self.placed.contains_key(oldest)
+            && self.placed.get(*oldest).is_none()
         {
             self.order.pop_front();
         }
@@ -169,24 +180,30 @@ impl<H: Host> Actor<H> {
         None
     }
 
+    /// An instance runs here already, without a task: its room is taken.
+    pub(super) fn hold(&mut self, demand: Resources) -> Option<TaskId> {
+        let running = self.node.adopt(demand)?;
+        let id = TaskId(self.own.next_by_itself);
+        self.own.next_by_itself += 1;
+        let here = Here {
+            running,
+            demand,
+            origin: self.me.key.tag,
+            unconfirmed: false,
+        };
+        self.running.insert(id.0, here);
+        Some(id)
+    }
+
     /// Cut off from the others, a node has still its own room, and nobody else gives it away.
     fn start_by_itself(
         &mut self,
         task: &ScalingTask,
         outcomes: Option<&mpsc::UnboundedSender<Outcome>>,
     ) -> Option<TaskId> {
-        let Some(running) = self.node.adopt(task.demand) else {
+        let Some(id) = self.hold(task.demand) else {
             return self.refuse(task, outcomes, Reason::CutOff);
         };
-        let id = TaskId(self.own.next_by_itself);
-        self.own.next_by_itself += 1;
-        let here = Here {
-            running,
-            demand: task.demand,
-            origin: self.me.key.tag,
-            unconfirmed: false,
-        };
-        self.running.insert(id.0, here);
         self.place(id, self.me.key.tag, task);
         self.host.start(StartOrder {
             task: id,
@@ -274,21 +291,14 @@ impl<H: Host> Actor<H> {
 
     /// The instances of a lost node: those declared idempotent are asked for again.
     pub(super) fn instances_lost(&mut self, on: Tag) {
-        let lost = self
-            .own
-            .placed
-            .iter()
-            .filter(|(_, placed)| placed.on == on && !placed.lost);
-        let mut ids: Vec<u64> = lost.map(|(id, _)| *id).collect();
-        ids.sort_unstable();
-        for id in ids {
-            let Some(placed) = self.own.placed.get_mut(&id) else {
+        for id in self.own.placed.ids(on, |_, placed| !placed.lost) {
+            let Some(placed) = self.own.placed.get_mut(id) else {
                 continue;
             };
             placed.lost = true;
             match placed.again.take() {
                 Some(task) => {
-                    self.own.placed.remove(&id);
+                    self.own.placed.remove(id);
                     if let Some(rerun) = self.submit(task, None) {
                         self.metrics.reruns.inc();
                         self.host.news(InstanceNews::Rerun(TaskId(id), rerun));
@@ -303,7 +313,7 @@ impl<H: Host> Actor<H> {
 
     /// An instance that this node has asked for has ended.
     pub(super) fn instance_ended(&mut self, id: u64, failed: bool) {
-        if self.own.placed.remove(&id).is_some() {
+        if self.own.placed.remove(id).is_some() {
             self.host.news(if failed {
                 InstanceNews::Failed(TaskId(id))
             } else {
@@ -325,7 +335,7 @@ impl<H: Host> Actor<H> {
             self.origin_hears(started, &[]);
             return true;
         }
-        match self.own.placed.get_mut(&id) {
+        match self.own.placed.get_mut(id) {
             Some(placed) if placed.on == tag => {
                 if std::mem::take(&mut placed.lost) {
                     let node = self.directory.slot(index).node.clone();

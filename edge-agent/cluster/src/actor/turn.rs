@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use fdn_core::{Millis, Resources};
-use fdn_scheduling::instance::{Load, NodeIndex};
+use fdn_core::Millis;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Actor, Command, End, Sources};
@@ -11,8 +10,6 @@ use crate::clock::millis;
 use crate::host::Host;
 use crate::link::FromLink;
 use crate::settings::Mode;
-use crate::wire::proto;
-use crate::wire::proto::Body;
 
 /// Frames that are handled in one turn at most; then what they led to is sent.
 const FRAMES: usize = 64;
@@ -35,6 +32,7 @@ impl<H: Host> Actor<H> {
                 biased;
                 () = stop.cancelled() => break,
                 _ = sources.frames.recv_many(&mut frames, FRAMES) => {}
+                Some(lists) = sources.made.recv() => self.listed(&lists),
                 _ = sources.ends.recv_many(&mut ends, ENDS) => {}
                 received = sources.commands.recv() => match received {
                     Some(received) => command = Some(received),
@@ -46,6 +44,9 @@ impl<H: Host> Actor<H> {
                 && let Ok(end) = sources.ends.try_recv()
             {
                 ends.push(end);
+            }
+            while let Ok(lists) = sources.made.try_recv() {
+                self.listed(&lists);
             }
             if command.is_none() {
                 command = sources.commands.try_recv().ok();
@@ -75,6 +76,15 @@ impl<H: Host> Actor<H> {
     fn command(&mut self, command: Command) {
         match command {
             Command::Scale(tasks, outcomes) => self.scale(tasks, &outcomes),
+            Command::Hold(demand, answer) => {
+                // Who asked may have gone: then nobody would free it.
+                if let Err(Some(task)) = answer.send(self.hold(demand)) {
+                    self.ended(End {
+                        task,
+                        failed: false,
+                    });
+                }
+            }
             Command::Drain(draining) => {
                 self.members.set_draining(draining, &mut self.changes);
             }
@@ -130,69 +140,13 @@ impl<H: Host> Actor<H> {
         self.settle_all();
     }
 
-    fn run_global(&mut self) {
-        let decision = Millis::new(self.settings.emulate.decision_ms);
-        let Some(global) = &mut self.global else {
-            return;
-        };
-        let is_due = global.next_timer().is_some_and(|at| at <= self.now);
-        while is_due || global.has_work() {
-            if decision > Millis::ZERO {
-                if self.next_decision > self.now {
-                    break;
-                }
-                // Decisions follow one another; idle time is not made up for.
-                let earliest = self.now - decision;
-                self.next_decision = self.next_decision.max(earliest) + decision;
-            }
-            if !global.decide(self.now, &mut self.global_actions) {
-                break;
-            }
-        }
-        if self.settings.mode == Mode::Hints && self.now >= self.next_snapshot {
-            self.next_snapshot =
-                self.now + millis(self.settings.timing.snapshot_every.as_duration());
-            self.tell_loads();
-        }
-    }
-
-    /// The head tells all nodes what it believes to be free.
-    fn tell_loads(&mut self) {
-        let (Some(global), Some((epoch, _))) = (&self.global, self.election.head()) else {
-            return;
-        };
-        let load = |(index, slot): (NodeIndex, &super::directory::Slot)| proto::Load {
-            tag: slot.key.tag.get(),
-            free: global.believed(index).into(),
-        };
-        let loads = proto::Loads {
-            epoch: epoch.0,
-            loads: self.directory.present().map(load).collect(),
-        };
-        self.take_loads(&loads);
-        self.streams.send_all(&Body::Loads(loads));
-    }
-
-    pub(super) fn take_loads(&mut self, loads: &proto::Loads) {
-        let none = |slot: &super::directory::Slot| Load {
-            capacity: slot.capacity,
-            free: Resources::default(),
-        };
-        let mut known: Vec<Load<Resources>> = self.directory.all().iter().map(none).collect();
-        for load in &loads.loads {
-            if let Some(index) = self.directory.index(crate::identity::Tag::new(load.tag)) {
-                known[index.get()].free = load.free.into();
-            }
-        }
-        self.node.snapshot(&known);
-    }
-
     /// When something is due though nothing comes in.
     fn next_wake(&self) -> Millis {
         let acts = self.acts();
         let global = self.global.as_ref().filter(|_| acts);
+        // With pre-schedulers there is nothing to wait for but their lists.
         let decision = global
-            .filter(|global| global.has_work())
+            .filter(|global| global.has_work() && self.pre_schedulers.is_none())
             .map(|_| self.next_decision);
         let snapshot = global.filter(|_| self.settings.mode == Mode::Hints);
         let timers = [

@@ -8,27 +8,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use fdn_core::enrol::{LeaseRequest, LeaseResponse};
 use fdn_core::{ClusterId, NodeId};
-use serde::{Deserialize, Serialize};
-
-/// A candidate asks for the lease, or for more time on it. Also the body of `POST /internal/v1/clusters/{cluster}/head-lease`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LeaseRequest {
-    /// Who asks.
-    pub node: NodeId,
-    /// For how many milliseconds.
-    pub ttl_ms: u64,
-}
-
-/// Who has it now. Also the answer's body.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lease {
-    /// The holder: the one who asked, or another.
-    pub holder: NodeId,
-    /// For how many milliseconds more.
-    pub remaining_ms: u64,
-}
 
 /// The store could not be asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,9 +17,10 @@ pub struct Lease {
 pub struct LeaseError(pub String);
 
 /// An answer on its way.
-pub type Asked<'a> = Pin<Box<dyn Future<Output = Result<Lease, LeaseError>> + Send + 'a>>;
+pub type Asked<'a> = Pin<Box<dyn Future<Output = Result<LeaseResponse, LeaseError>> + Send + 'a>>;
 
-/// Where the lease is kept. One call is one atomic step: free or expired, it goes to who asks; the holder's own is extended.
+/// Where the lease is kept: in production `POST /internal/v1/clusters/{cluster}/head-lease`. One call is one atomic step: free or expired,
+/// it goes to who asks, under the next epoch; the holder who names its epoch keeps it.
 pub trait LeaseStore: Send + Sync + 'static {
     /// Asks for the lease.
     fn ask<'a>(&'a self, cluster: &'a ClusterId, request: &'a LeaseRequest) -> Asked<'a>;
@@ -46,24 +28,46 @@ pub trait LeaseStore: Send + Sync + 'static {
 
 /// A store in this process: for the network in one process, and for tests.
 #[derive(Clone, Debug, Default)]
-pub struct MemoryLeases(Arc<Mutex<BTreeMap<ClusterId, (NodeId, Instant)>>>);
+pub struct MemoryLeases(Arc<Mutex<BTreeMap<ClusterId, Held>>>);
+
+#[derive(Clone, Debug)]
+struct Held {
+    holder: NodeId,
+    epoch: u64,
+    until: Instant,
+}
 
 impl MemoryLeases {
     /// One step at that moment.
     #[must_use]
-    pub fn ask_at(&self, now: Instant, cluster: &ClusterId, request: &LeaseRequest) -> Lease {
+    pub fn ask_at(
+        &self,
+        now: Instant,
+        cluster: &ClusterId,
+        request: &LeaseRequest,
+    ) -> LeaseResponse {
         let mut leases = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let until = now + Duration::from_millis(request.ttl_ms);
-        let held = leases
-            .entry(cluster.clone())
-            .or_insert_with(|| (request.node.clone(), until));
-        if held.0 == request.node || held.1 <= now {
-            *held = (request.node.clone(), until);
+        let held = leases.entry(cluster.clone()).or_insert_with(|| Held {
+            holder: request.node.clone(),
+            epoch: 0,
+            until: now,
+        });
+        let is_holder = held.holder == request.node;
+        if is_holder && request.epoch == Some(held.epoch) {
+            held.until = until;
+        } else if held.until <= now || is_holder && request.epoch.is_none() {
+            *held = Held {
+                holder: request.node.clone(),
+                epoch: held.epoch + 1,
+                until,
+            };
         }
-        let remaining = held.1.saturating_duration_since(now);
-        Lease {
-            holder: held.0.clone(),
-            remaining_ms: u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX),
+        let left = held.until.saturating_duration_since(now);
+        LeaseResponse {
+            holder: held.holder.clone(),
+            epoch: held.epoch,
+            expires_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
         }
     }
 }
@@ -82,25 +86,36 @@ mod tests {
     fn a_lease_has_one_holder_until_it_expires() {
         let store = MemoryLeases::default();
         let cluster: ClusterId = "paris-1".parse().unwrap();
-        let ask = |node: &str| LeaseRequest {
+        let ask = |node: &str, epoch| LeaseRequest {
             node: node.parse().unwrap(),
+            epoch,
             ttl_ms: 1000,
         };
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let holder = |ms, node| {
-            store
-                .ask_at(at(ms), &cluster, &ask(node))
-                .holder
-                .to_string()
+        let asked = |ms, node, epoch| {
+            let answer = store.ask_at(at(ms), &cluster, &ask(node, epoch));
+            (answer.holder.to_string(), answer.epoch, answer.expires_ms)
         };
-        assert_eq!(holder(0, "a"), "a");
-        assert_eq!(holder(500, "b"), "a");
-        assert_eq!(holder(900, "a"), "a", "extended until 1900");
-        assert_eq!(holder(1800, "b"), "a");
-        assert_eq!(holder(1900, "b"), "b");
-        assert_eq!(holder(1901, "a"), "b");
+        let is = |holder: &str, epoch, expires_ms| (holder.to_owned(), epoch, expires_ms);
+        assert_eq!(asked(0, "a", None), is("a", 1, 1000));
+        assert_eq!(asked(500, "b", None), is("a", 1, 500));
+        assert_eq!(asked(900, "a", Some(1)), is("a", 1, 1000), "kept");
+        assert_eq!(asked(1800, "b", None), is("a", 1, 100));
+        assert_eq!(asked(1900, "b", None), is("b", 2, 1000));
+        assert_eq!(
+            asked(1901, "a", Some(1)),
+            is("b", 2, 999),
+            "no longer its own"
+        );
+        assert_eq!(asked(1902, "b", None), is("b", 3, 1000), "begun anew");
+        assert_eq!(
+            asked(1903, "b", Some(2)),
+            is("b", 3, 999),
+            "an old epoch keeps nothing"
+        );
         let other: ClusterId = "paris-2".parse().unwrap();
-        assert_eq!(store.ask_at(at(0), &other, &ask("c")).remaining_ms, 1000);
+        let first = store.ask_at(at(0), &other, &ask("c", None));
+        assert_eq!((first.epoch, first.expires_ms), (1, 1000));
     }
 }

@@ -219,7 +219,7 @@ impl Election {
     fn count(&mut self, members: &Membership, deeds: &mut Vec<Deed>) {
         let is_elected = |round: &Standing| {
             let votes = round.votes.iter();
-            votes.filter(|key| members.get(**key).is_some()).count() >= members.majority()
+            votes.filter(|key| members.counts(**key)).count() >= members.majority()
         };
         if let Some(round) = self.standing.take_if(|round| is_elected(round)) {
             let me = members.me();

@@ -54,7 +54,11 @@ impl Cluster {
             let mut members = Membership::new(ms(0.0), me.clone(), timing, true);
             let rumours: Vec<_> = all
                 .iter()
-                .map(|member| crate::membership::Rumour::Member(member.clone(), false))
+                .map(|member| crate::membership::Rumour::Member {
+                    member: member.clone(),
+                    draining: false,
+                    counts: true,
+                })
                 .collect();
             members.learn(ms(0.0), me.key, &rumours, &mut Vec::new());
             for other in &all {
@@ -211,7 +215,11 @@ fn a_draining_head_gives_way() {
     let mut cluster = Cluster::new(3, 3);
     cluster.run(10);
     let key = Cluster::key(0);
-    let rumour = [crate::membership::Rumour::Member(member(0, true), true)];
+    let rumour = [crate::membership::Rumour::Member {
+        member: member(0, true),
+        draining: true,
+        counts: true,
+    }];
     for voter in &mut cluster.voters[1..] {
         voter
             .members

@@ -22,14 +22,15 @@ use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
 use super::outbox::Drain;
-use super::{Links, WINDOW, tls};
-use crate::identity::PeerIdentity;
+use super::{CONNECTION_WINDOW, Links, WINDOW};
+use crate::peer::{self, PREFIX};
 use crate::wire::codec::{FrameCodec, PATH};
 use crate::wire::proto::Frame;
+use fdn_core::enrol::NodeIdentity;
 
-/// Accepts connections until the node stops. Twice as many as there may be members: an old and a new one of each.
+/// Accepts connections until the node stops. Twice as many as each member may have: old and new ones.
 pub(crate) async fn accept(links: Arc<Links>, listener: TcpListener) {
-    let room = Arc::new(Semaphore::new(links.settings.limits.members * 2));
+    let room = Arc::new(Semaphore::new(links.settings.limits.connections()));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -66,7 +67,7 @@ async fn serve(links: Arc<Links>, stream: TcpStream) {
     };
     let acceptor = TlsAcceptor::from(source.current().server);
     match timeout(links.connect_timeout(), acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => match tls::identity(stream.get_ref().1.peer_certificates()) {
+        Ok(Ok(stream)) => match links.identify(stream.get_ref().1.peer_certificates()) {
             Some(identity) => converse(links, stream, Some(identity)).await,
             None => links.metrics.streams_refused.inc(),
         },
@@ -81,10 +82,10 @@ async fn serve(links: Arc<Links>, stream: TcpStream) {
 async fn converse(
     links: Arc<Links>,
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    identity: Option<PeerIdentity>,
+    identity: Option<NodeIdentity>,
 ) {
     let keep_alive = links.settings.timing.keep_alive.as_duration();
-    let stop = links.stop.clone();
+    let (stop, limits) = (links.stop.clone(), links.settings.limits.clone());
     let service = service_fn(move |request: http::Request<Incoming>| {
         let (links, identity) = (Arc::clone(&links), identity.clone());
         async move { Ok::<_, Infallible>(answer(links, identity, request).await) }
@@ -92,8 +93,8 @@ async fn converse(
     let connection = Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .max_concurrent_streams(4)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(limits.peer_requests)
         .keep_alive_interval(keep_alive)
         .keep_alive_timeout(keep_alive)
         .serve_connection(TokioIo::new(io), service);
@@ -109,13 +110,15 @@ async fn converse(
 
 async fn answer(
     links: Arc<Links>,
-    identity: Option<PeerIdentity>,
+    identity: Option<NodeIdentity>,
     request: http::Request<Incoming>,
 ) -> http::Response<tonic::body::Body> {
-    if request.uri().path() != PATH.path() {
-        let mut response = http::Response::new(tonic::body::Body::empty());
-        *response.status_mut() = StatusCode::NOT_FOUND;
-        return response;
+    let path = request.uri().path();
+    if path.starts_with(PREFIX) {
+        return peer::answer(&links, identity, request).await;
+    }
+    if path != PATH.path() {
+        return peer::refused(StatusCode::NOT_FOUND);
     }
     let frame_size = links.settings.limits.frame_size.as_usize();
     Grpc::new(FrameCodec)
@@ -127,7 +130,7 @@ async fn answer(
 /// The one method.
 struct Peers {
     links: Arc<Links>,
-    identity: Option<PeerIdentity>,
+    identity: Option<NodeIdentity>,
 }
 
 impl StreamingService<Frame> for Peers {

@@ -19,9 +19,9 @@ use tower_service::Service;
 use tracing::debug;
 
 use super::outbox::Drain;
-use super::{FromLink, Links, WINDOW, tls};
-use crate::identity::PeerIdentity;
+use super::{FromLink, Links, WINDOW};
 use crate::wire::codec::{FrameCodec, PATH};
+use fdn_core::enrol::NodeIdentity;
 
 /// Why a node could not be reached.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +56,7 @@ pub(crate) async fn dial(links: Arc<Links>, address: SocketAddr) {
 async fn connect(
     links: &Links,
     address: SocketAddr,
-) -> Result<(SendRequest<Body>, Option<PeerIdentity>), DialError> {
+) -> Result<(SendRequest<Body>, Option<NodeIdentity>), DialError> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let Some(source) = &links.tls else {
@@ -66,7 +66,7 @@ async fn connect(
     let stream = connector
         .connect(ServerName::from(address.ip()), stream)
         .await?;
-    let identity = tls::identity(stream.get_ref().1.peer_certificates());
+    let identity = links.identify(stream.get_ref().1.peer_certificates());
     Ok((handshake(links, stream).await?, identity))
 }
 
@@ -101,7 +101,7 @@ async fn handshake(
 async fn stream(
     links: &Links,
     sender: SendRequest<Body>,
-    identity: Option<PeerIdentity>,
+    identity: Option<NodeIdentity>,
     address: SocketAddr,
 ) -> Result<(), DialError> {
     let refused = |reason: &dyn std::fmt::Display| DialError::Refused(reason.to_string());

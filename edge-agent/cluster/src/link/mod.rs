@@ -17,24 +17,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fdn_core::ClusterId;
+use rustls::pki_types::CertificateDer;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tracing::debug;
 
-use crate::identity::{Member, PeerIdentity};
+use crate::identity::Member;
 use crate::link::cut::Cuts;
 use crate::link::delay::DelayLine;
 use crate::link::outbox::Outbox;
 use crate::link::tls::TlsSource;
 use crate::metrics::Metrics;
+use crate::peer::Peers;
 use crate::settings::ClusterSettings;
 use crate::wire::proto::{Body, Frame, Hello};
 use crate::wire::{self, proto};
+use fdn_core::enrol::NodeIdentity;
 
-/// The window of one stream and of one connection: what may be under way before the receiver has read it.
-const WINDOW: u32 = 1 << 20;
+/// The window of one stream: what may be under way before the receiver has read it.
+pub(crate) const WINDOW: u32 = 1 << 20;
+/// The window of one connection, so that the unread bodies of some calls do not hold up those of others.
+pub(crate) const CONNECTION_WINDOW: u32 = 32 << 20;
 
 /// A stream, unique in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +72,8 @@ pub(crate) enum FromLink {
 /// What all streams of a node share.
 pub(crate) struct Links {
     pub(crate) settings: Arc<ClusterSettings>,
+    /// What answers other requests of other nodes.
+    pub(crate) peers: Option<Arc<dyn Peers>>,
     pub(crate) cluster: ClusterId,
     pub(crate) tls: Option<TlsSource>,
     /// What this node says first.
@@ -94,7 +101,18 @@ impl Links {
         outbox
     }
 
-    fn connect_timeout(&self) -> Duration {
+    /// Who showed these certificates, if that is somebody to talk with.
+    pub(crate) fn identify(&self, chain: Option<&[CertificateDer<'_>]>) -> Option<NodeIdentity> {
+        let first = chain?.first()?;
+        let identity = tls::identity(chain)?;
+        let is_welcome = |peers: &Arc<dyn Peers>| peers.is_welcome(&identity, first);
+        self.peers
+            .as_ref()
+            .is_none_or(is_welcome)
+            .then_some(identity)
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Duration {
         self.settings.timing.connect.as_duration()
     }
 
@@ -103,7 +121,7 @@ impl Links {
         &self,
         mut frames: Streaming<Frame>,
         outbox: Arc<Outbox>,
-        identity: Option<PeerIdentity>,
+        identity: Option<NodeIdentity>,
         dialed: bool,
     ) {
         let session = SessionId(self.sessions.fetch_add(1, Ordering::Relaxed));
@@ -165,7 +183,7 @@ impl Links {
     fn greeted(
         &self,
         mut frame: Frame,
-        identity: Option<&PeerIdentity>,
+        identity: Option<&NodeIdentity>,
     ) -> Result<(Member, bool, Frame), String> {
         if frame.items.is_empty() {
             return Err("the first frame is empty".to_owned());

@@ -20,27 +20,33 @@ use rustls::{
 };
 
 use crate::error::ClusterError;
-use crate::identity::PeerIdentity;
 use crate::settings::TlsSettings;
+use fdn_core::enrol::NodeIdentity;
 
 /// HTTP/2.
 const ALPN: &[u8] = b"h2";
 
 /// Both sides' settings, as read from files.
 #[derive(Clone)]
-pub(crate) struct Tls {
-    pub(crate) client: Arc<ClientConfig>,
-    pub(crate) server: Arc<ServerConfig>,
+pub struct Tls {
+    /// For connecting. Whose certificate the other side shows is to be checked by [`identity`] after the handshake.
+    pub client: Arc<ClientConfig>,
+    /// For being connected to. The same goes for this side.
+    pub server: Arc<ServerConfig>,
 }
 
 /// The files.
-pub(crate) struct TlsSource {
+pub struct TlsSource {
     settings: TlsSettings,
     current: Mutex<(Option<SystemTime>, Tls)>,
 }
 
 impl TlsSource {
-    pub(crate) fn open(settings: &TlsSettings) -> Result<Self, ClusterError> {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// When one of them cannot be used.
+    pub fn open(settings: &TlsSettings) -> Result<Self, ClusterError> {
         let tls = load(settings)?;
         Ok(Self {
             current: Mutex::new((changed(settings), tls)),
@@ -49,7 +55,8 @@ impl TlsSource {
     }
 
     /// What counts now. Files that cannot be read leave what was read before.
-    pub(crate) fn current(&self) -> Tls {
+    #[must_use]
+    pub fn current(&self) -> Tls {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = changed(&self.settings);
         if changed != current.0 {
@@ -132,7 +139,8 @@ fn bad(path: &Path, reason: &dyn std::fmt::Display) -> ClusterError {
 }
 
 /// Who showed these certificates: the one identity in the first.
-pub(crate) fn identity(chain: Option<&[CertificateDer<'_>]>) -> Option<PeerIdentity> {
+#[must_use]
+pub fn identity(chain: Option<&[CertificateDer<'_>]>) -> Option<NodeIdentity> {
     let certificate = webpki::EndEntityCert::try_from(chain?.first()?).ok()?;
     let mut identities = certificate
         .valid_uri_names()

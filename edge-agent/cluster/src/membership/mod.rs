@@ -17,8 +17,18 @@
 //! A condemned node that hears of it gives its incarnation up and joins again under the next. That is what SWIM's incarnation
 //! numbers are for; here an incarnation also stands for the memory of the schedulers, which begins anew.
 //!
-//! **What is assumed.** Clocks of two nodes run equally fast within a tenth. Members join one after the other through a member that has
-//! its majority: a group cut off admits nobody, and two majorities of one list always share a node. Whole sets of nodes joining and
+//! A process that was killed and started again comes back under its name with another tag. Where it asks to join from the address of
+//! the silent one before it, that one is known to be over without any vote, for an address is one process's at a time: so a cluster of two
+//! gets its second node back, which no majority could give up. This costs no safety: every list still holds all members that run, and a
+//! majority of a list that holds them is one of theirs too, so that two of them share a node as before. (To let the new one have the old
+//! one's vote at once would be more, and wrong: it does not know whom that one had condemned.)
+//!
+//! A member is let in by one that has its majority, but that may be the majority of a moment ago: one that has just been cut off still holds its
+//! leases, and could let in as many as outvote those it can no longer hear of. So whoever is new is one of the members at once, and makes
+//! a majority larger, but *counts* (its grants, suspicions, condemnations and votes) only once most of those that count know of it, which they show
+//! by having the same list; as in a change of members of Raft (Ongaro, 2014, section 4.1), the old ones must agree first.
+//!
+//! **What is assumed.** Clocks of two nodes run equally fast within a tenth. Two majorities of one list always share a node. Whole sets of nodes joining and
 //! dying at the same moment on two sides of a partition are not covered; the rule that a node is the last authority over its
 //! room holds even then.
 //!
@@ -31,7 +41,7 @@ mod rumours;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fdn_core::{Millis, NodeId};
 
@@ -74,7 +84,8 @@ pub enum Refusal {
     /// This node has no majority, or is no member itself yet.
     #[error("this node has no majority of the cluster itself")]
     NoQuorum,
-    /// A node of that name is a member and may be alive; it will be given up in time, if it is not.
+    /// A node of that name is a member and may be alive. It will be given up in time if it is not: by the others, if they are a majority,
+    /// or for a process that listens at its address.
     #[error("a node of this name is a member")]
     NameTaken,
     /// Another process has the same tag: draw another.
@@ -110,7 +121,7 @@ impl Membership {
             me: key,
             timing,
             joined: is_founder,
-            records: BTreeMap::from([(key, Record::new(now, me))]),
+            records: BTreeMap::from([(key, Record::new(now, me, is_founder))]),
             gone: VecDeque::new(),
         }
     }
@@ -128,8 +139,9 @@ impl Membership {
     }
 
     /// Nobody is there to join: this node is the first.
-    pub const fn found(&mut self) {
+    pub fn found(&mut self) {
         self.joined = true;
+        self.count();
     }
 
     /// All members that are not gone, this node among them.
@@ -176,6 +188,12 @@ impl Membership {
         self.records.len() / 2 + 1
     }
 
+    /// Whether a member's votes count: most of those that count know of it.
+    #[must_use]
+    pub fn counts(&self, key: Key) -> bool {
+        self.records.get(&key).is_some_and(|record| record.counts)
+    }
+
     /// Whether this node may act: it is not condemned, and most members have granted it that.
     #[must_use]
     pub fn has_quorum(&self, now: Millis) -> bool {
@@ -191,10 +209,10 @@ impl Membership {
         let others = self
             .records
             .iter()
-            .filter(|(key, record)| **key != self.me && !record.is_condemned());
+            .filter(|(key, record)| **key != self.me && record.counts && !record.is_condemned());
         let mut leases: Vec<Millis> = others.map(|(_, record)| record.lease).collect();
         leases.sort_unstable_by(|a, b| b.cmp(a));
-        match self.majority() - 1 {
+        match self.majority() - usize::from(self.counts(self.me)) {
             0 => Millis::INFINITY,
             needed => leases.get(needed - 1).copied().unwrap_or(Millis::ZERO),
         }
@@ -202,7 +220,7 @@ impl Membership {
 
     fn granted(&self, now: Millis) -> usize {
         let holds = |(key, record): (&Key, &Record)| {
-            !record.is_condemned() && (*key == self.me || record.lease > now)
+            record.counts && !record.is_condemned() && (*key == self.me || record.lease > now)
         };
         let me = self.records.get(&self.me).is_some_and(Record::is_condemned);
         if me {
@@ -234,6 +252,7 @@ impl Membership {
             return Err(Refusal::Condemned);
         }
         self.supersede(member, changes);
+        self.succeed(now, member, changes);
         let taken = self.members().find_map(|other| {
             let same_tag = other.key.tag == member.key.tag;
             match (same_tag, other.node == member.node) {
@@ -251,7 +270,7 @@ impl Membership {
         if self.records.len() >= self.timing.members {
             return Err(Refusal::Full);
         }
-        self.add(now, member.clone(), changes);
+        self.add(now, member.clone(), false, changes);
         Ok(true)
     }
 
@@ -271,9 +290,71 @@ impl Membership {
         }
     }
 
-    fn add(&mut self, now: Millis, member: Member, changes: &mut Vec<Change>) {
+    /// A process that listens where a silent one of its name did says that that one is over.
+    fn succeed(&mut self, now: Millis, member: &Member, changes: &mut Vec<Change>) {
+        let before = self.members().find(|other| {
+            other.node == member.node
+                && other.address == member.address
+                && other.key.tag != member.key.tag
+                && other.key != self.me
+        });
+        let Some(key) = before.map(|other| other.key) else {
+            return;
+        };
+        // One that still answers is another process, whatever it says of its address.
+        if self.status(now, key) != Status::Alive {
+            self.bury(key, changes);
+        }
+    }
+
+    fn add(&mut self, now: Millis, member: Member, counts: bool, changes: &mut Vec<Change>) {
         changes.push(Change::Joined(member.clone()));
-        self.records.insert(member.key, Record::new(now, member));
+        self.records
+            .insert(member.key, Record::new(now, member, counts));
+        self.count();
+    }
+
+    /// Those that count.
+    fn counting(&self) -> BTreeSet<Key> {
+        let counting = self.records.iter().filter(|(_, record)| record.counts);
+        counting.map(|(key, _)| *key).collect()
+    }
+
+    /// Counts whom most of those that count know of, until there is nobody new among them.
+    fn count(&mut self) {
+        loop {
+            let counting = self.counting();
+            let me = self.me;
+            let mut is_news = false;
+            for record in self.records.values_mut().filter(|record| !record.counts) {
+                let known = counting
+                    .iter()
+                    .filter(|key| **key == me || record.known_by.contains(key));
+                // If all that counted are gone for good nobody is left who could know better.
+                if counting.is_empty() || known.count() > counting.len() / 2 {
+                    record.counts = true;
+                    is_news = true;
+                }
+            }
+            if !is_news {
+                return;
+            }
+        }
+    }
+
+    /// A member has the same list as this node: it knows of all who are on it.
+    fn agreed(&mut self, from: Key) {
+        let mut pending = self
+            .records
+            .values_mut()
+            .filter(|record| !record.counts)
+            .peekable();
+        if pending.peek().is_some() {
+            for record in pending {
+                record.known_by.insert(from);
+            }
+            self.count();
+        }
     }
 
     fn bury(&mut self, key: Key, changes: &mut Vec<Change>) {
@@ -285,6 +366,7 @@ impl Membership {
             record.condemned_by.remove(&key);
             record.suspected_by.remove(&key);
         }
+        self.count();
         self.gone.push_back(key);
         while self.gone.len() > self.timing.members {
             self.gone.pop_front();

@@ -37,10 +37,14 @@ pub(super) struct Record {
     /// Since when most have.
     pub(super) condemned_since: Option<Millis>,
     pub(super) draining: bool,
+    /// Whether most of those that count know of it. It is one of the members before, but gives no vote.
+    pub(super) counts: bool,
+    /// Until then: who has said that it knows of it.
+    pub(super) known_by: BTreeSet<Key>,
 }
 
 impl Record {
-    pub(super) const fn new(now: Millis, member: Member) -> Self {
+    pub(super) const fn new(now: Millis, member: Member, counts: bool) -> Self {
         Self {
             member,
             heard: now,
@@ -50,6 +54,8 @@ impl Record {
             condemned_by: BTreeSet::new(),
             condemned_since: None,
             draining: false,
+            counts,
+            known_by: BTreeSet::new(),
         }
     }
 

@@ -20,8 +20,15 @@ pub struct Opinions {
 /// What a member passes on of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rumour {
-    /// It is a member, and whether it takes instances.
-    Member(Member, bool),
+    /// It is a member.
+    Member {
+        /// Who.
+        member: Member,
+        /// Whether it takes no more instances.
+        draining: bool,
+        /// Whether most of those that count know of it.
+        counts: bool,
+    },
     /// It is no member any more.
     Gone(Key),
 }
@@ -34,6 +41,12 @@ impl Membership {
         }
     }
 
+    fn compare(&mut self, from: Key, opinions: &Opinions) {
+        if self.records.contains_key(&from) && opinions.digest == self.digest() {
+            self.agreed(from);
+        }
+    }
+
     /// A ping came. Whether it may be answered with a grant.
     pub fn pinged(
         &mut self,
@@ -43,6 +56,7 @@ impl Membership {
         changes: &mut Vec<Change>,
     ) -> bool {
         self.heard(now, from);
+        self.compare(from, opinions);
         self.take_condemned(now, from, &opinions.condemned, changes);
         match self.records.get_mut(&from) {
             Some(record) if !record.is_condemned() => {
@@ -63,6 +77,7 @@ impl Membership {
         changes: &mut Vec<Change>,
     ) {
         self.heard(now, from);
+        self.compare(from, opinions);
         self.take_condemned(now, from, &opinions.condemned, changes);
         let lease = sent + self.timing.lease;
         let is_known = self.records.contains_key(&from);
@@ -103,6 +118,7 @@ impl Membership {
 
     fn condemn(&mut self, now: Millis, key: Key, changes: &mut Vec<Change>) {
         let (me, majority) = (self.me, self.majority());
+        let counting = self.counting();
         let Some(record) = self.records.get_mut(&key) else {
             return;
         };
@@ -113,7 +129,8 @@ impl Membership {
             }
             return;
         }
-        if record.condemned_by.len() >= majority && record.condemned_since.is_none() {
+        let condemning = record.condemned_by.intersection(&counting).count();
+        if condemning >= majority && record.condemned_since.is_none() {
             record.condemned_since = Some(now);
         }
     }
@@ -155,7 +172,11 @@ impl Membership {
     #[must_use]
     pub fn rumours(&self) -> Vec<Rumour> {
         let members = self.records.values();
-        let members = members.map(|record| Rumour::Member(record.member.clone(), record.draining));
+        let members = members.map(|record| Rumour::Member {
+            member: record.member.clone(),
+            draining: record.draining,
+            counts: record.counts,
+        });
         let gone = self.gone.iter().map(|key| Rumour::Gone(*key));
         members.chain(gone).collect()
     }
@@ -166,8 +187,12 @@ impl Membership {
             match rumour {
                 Rumour::Gone(key) if *key == self.me => self.condemn(now, *key, changes),
                 Rumour::Gone(key) => self.bury(*key, changes),
-                Rumour::Member(member, draining) => {
-                    self.learn_member(now, member, changes);
+                Rumour::Member {
+                    member,
+                    draining,
+                    counts,
+                } => {
+                    self.learn_member(now, member, *counts, changes);
                     if member.key == from {
                         self.drained(from, *draining, changes);
                     }
@@ -176,11 +201,25 @@ impl Membership {
         }
     }
 
-    fn learn_member(&mut self, now: Millis, member: &Member, changes: &mut Vec<Change>) {
+    fn learn_member(
+        &mut self,
+        now: Millis,
+        member: &Member,
+        counts: bool,
+        changes: &mut Vec<Change>,
+    ) {
         let key = member.key;
         // Who passes this node on as a member has admitted it, or heard of one who has.
         self.joined |= key == self.me;
-        if self.records.contains_key(&key) || self.is_gone(key) {
+        if let Some(record) = self.records.get_mut(&key) {
+            // What most know stays known to most.
+            if counts && !record.counts {
+                record.counts = true;
+                self.count();
+            }
+            return;
+        }
+        if self.is_gone(key) {
             return;
         }
         self.supersede(member, changes);
@@ -189,12 +228,13 @@ impl Membership {
         if self.members().any(is_outdated) || self.records.len() >= self.timing.members {
             return;
         }
-        self.add(now, member.clone(), changes);
+        self.add(now, member.clone(), counts, changes);
     }
 
     /// Condemns who is silent and suspect to most, and buries who was condemned by most a lease ago.
     pub fn tick(&mut self, now: Millis, changes: &mut Vec<Change>) {
         let majority = self.majority();
+        let counting = self.counting();
         let (timing, me) = (self.timing, self.me);
         let mut to_condemn = Vec::new();
         let mut to_bury = Vec::new();
@@ -208,8 +248,9 @@ impl Membership {
             if !record.is_condemned() && now > record.heard + timing.dead_after && granted_long_ago
             {
                 let fresh = |at: &&Millis| now <= **at + timing.fresh;
-                let suspects = record.suspected_by.values().filter(fresh).count();
-                if suspects + 1 >= majority {
+                let suspects = record.suspected_by.iter();
+                let suspects = suspects.filter(|(who, at)| counting.contains(who) && fresh(at));
+                if suspects.count() + usize::from(counting.contains(&me)) >= majority {
                     to_condemn.push(*key);
                 }
             }

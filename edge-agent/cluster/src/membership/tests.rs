@@ -31,7 +31,7 @@ fn member(at: usize, incarnation: u32) -> Member {
             incarnation,
         },
         node: format!("n{at}").parse().unwrap(),
-        address: SocketAddr::from(([127, 0, 0, 1], 9000)),
+        address: SocketAddr::from(([127, 0, 0, 1], 9000 + at as u16)),
         capacity: Resources::default(),
         candidate: true,
     }
@@ -204,13 +204,28 @@ impl Cluster {
         }
     }
 
-    /// Whether all that live are members of one cluster and may act.
+    /// As when a process is killed and started again: it knows nothing, and listens where the one before it did.
+    fn restart(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        node.me.key = Key {
+            tag: Tag::new(node.me.key.tag.get() + 100),
+            incarnation: 1,
+        };
+        node.members = Membership::new(self.now, node.me.clone(), timing(), false);
+        node.alive = true;
+        self.under_way
+            .retain(|(_, from, to, _, _)| *from != at && *to != at);
+    }
+
+    /// Whether all that live are members of one cluster, count for each other, and may act.
     fn is_whole(&self) -> bool {
         let live: Vec<&Node> = self.nodes.iter().filter(|node| node.alive).collect();
-        let keys: Vec<Key> = live.iter().map(|node| node.me.key).collect();
+        let mut keys: Vec<Key> = live.iter().map(|node| node.me.key).collect();
+        keys.sort_unstable();
         live.iter().all(|node| {
             let known: Vec<Key> = node.members.members().map(|member| member.key).collect();
-            node.members.has_quorum(self.now) && known == keys
+            let all_count = known.iter().all(|key| node.members.counts(*key));
+            node.members.has_quorum(self.now) && known == keys && all_count
         })
     }
 }
@@ -301,6 +316,30 @@ fn who_was_given_up_comes_back_as_the_next_incarnation() {
     assert_eq!(cluster.nodes[4].me.key.incarnation, 2);
 }
 
+/// Found: two that had been given up came back through one that was cut off from the others in that very moment, and outvoted them.
+#[test]
+fn who_joins_through_one_that_was_just_cut_off_does_not_count() {
+    for heal in [50.0, 100.0, 150.0, 200.0, 300.0] {
+        let mut cluster = Cluster::new(5);
+        cluster.run(2000.0);
+        for isolated in [3, 0] {
+            let others = (0..5).filter(|at| *at != isolated);
+            cluster.cut.extend(others.map(|at| (at, isolated)));
+            cluster.run(50.0);
+        }
+        cluster.run(2300.0);
+        assert_eq!(cluster.nodes[4].members.len(), 3, "{heal}");
+        cluster.cut.clear();
+        cluster.run(heal);
+        // 0, 3 and 4 here, 1 and 2 there.
+        cluster.cut = vec![(0, 1), (0, 2), (3, 1), (3, 2), (4, 1), (4, 2)];
+        cluster.run(10_000.0);
+        cluster.cut.clear();
+        cluster.run(5000.0);
+        assert!(cluster.is_whole(), "{heal}");
+    }
+}
+
 #[test]
 fn an_operator_can_say_that_a_node_is_dead() {
     let mut cluster = Cluster::new(2);
@@ -318,6 +357,42 @@ fn an_operator_can_say_that_a_node_is_dead() {
 }
 
 #[test]
+fn one_of_two_lets_the_other_in_again_once_it_was_silent() {
+    let mut cluster = Cluster::new(2);
+    cluster.run(1000.0);
+    let before = cluster.nodes[1].me.key;
+    cluster.restart(1);
+    cluster.run(200.0);
+    assert!(!cluster.nodes[1].members.is_joined(), "it may be another");
+    cluster.run(1500.0);
+    assert!(cluster.is_whole());
+    assert!(cluster.changes.contains(&(0, Change::Gone(before))));
+    // Under another address nobody knows that it is the same machine.
+    cluster.restart(1);
+    cluster.nodes[1].me.address.set_port(1);
+    cluster.run(10_000.0);
+    assert!(!cluster.nodes[1].members.is_joined());
+}
+
+#[test]
+fn of_two_that_were_both_killed_neither_is_let_in_by_one_that_was_not_asked() {
+    let mut cluster = Cluster::new(4);
+    cluster.run(2000.0);
+    // Two and two; on each side one is killed and started again.
+    cluster.cut = vec![(0, 2), (0, 3), (1, 2), (1, 3)];
+    cluster.run(2000.0);
+    cluster.restart(1);
+    cluster.restart(3);
+    cluster.run(10_000.0);
+    for node in &cluster.nodes {
+        assert!(!node.members.has_quorum(cluster.now), "{}", node.me.node);
+    }
+    cluster.cut.clear();
+    cluster.run(5000.0);
+    assert!(cluster.is_whole());
+}
+
+#[test]
 fn a_name_or_tag_is_not_given_twice() {
     let mut cluster = Cluster::new(2);
     cluster.run(1000.0);
@@ -329,7 +404,11 @@ fn a_name_or_tag_is_not_given_twice() {
         key: member(7, 1).key,
         ..member(1, 1)
     };
-    assert_eq!(admit(&namesake), Err(Refusal::NameTaken));
+    assert_eq!(
+        admit(&namesake),
+        Err(Refusal::NameTaken),
+        "the one before it answers"
+    );
     let twin = Member {
         key: member(1, 1).key,
         ..member(7, 1)
@@ -352,6 +431,7 @@ enum Trouble {
     Split(usize),
     Heal,
     Kill(usize),
+    Restart(usize),
 }
 
 fn troubles() -> impl Strategy<Value = Vec<(f64, Trouble)>> {
@@ -361,8 +441,27 @@ fn troubles() -> impl Strategy<Value = Vec<(f64, Trouble)>> {
         (0usize..128).prop_map(Trouble::Split),
         Just(Trouble::Heal),
         (0usize..7).prop_map(Trouble::Kill),
+        (0usize..7).prop_map(Trouble::Restart),
     ];
     prop::collection::vec((50.0..3000.0, trouble), 1..16)
+}
+
+/// Whether those that count without this one outnumber the dead whom they have not given up yet; if they do not, an
+/// operator must say who is dead.
+fn others_suffice(cluster: &Cluster, at: usize) -> bool {
+    let nodes = cluster.nodes.iter().enumerate();
+    let left: Vec<&Node> = nodes
+        .filter(|(other, node)| *other != at && node.alive && node.members.counts(node.me.key))
+        .map(|(_, node)| node)
+        .collect();
+    let is_dead = |member: &&Member| {
+        let mut nodes = cluster.nodes.iter();
+        nodes.any(|node| !node.alive && node.me.node == member.node)
+    };
+    let dead = left
+        .iter()
+        .map(|node| node.members.members().filter(is_dead).count());
+    left.len() > dead.max().unwrap_or(0)
 }
 
 proptest! {
@@ -392,6 +491,13 @@ proptest! {
                     }
                 }
                 Trouble::Heal => cluster.cut.clear(),
+                // Those that are left need not be a majority of all.
+                Trouble::Restart(node) => {
+                    let node = node % count;
+                    if cluster.nodes[node].alive && others_suffice(&cluster, node) {
+                        cluster.restart(node);
+                    }
+                }
                 // A majority stays: without it nobody can be given up, and an operator must say who is dead.
                 Trouble::Kill(node) => {
                     let live = cluster.nodes.iter().filter(|node| node.alive).count();

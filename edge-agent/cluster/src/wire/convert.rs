@@ -231,15 +231,21 @@ pub(crate) fn opinions_in(opinions: &proto::Opinions) -> (Opinions, Option<(Epoc
 
 pub(crate) fn rumours_out(rumours: &[Rumour]) -> proto::Members {
     let out = |rumour: &Rumour| match rumour {
-        Rumour::Member(member, draining) => proto::Rumour {
+        Rumour::Member {
+            member,
+            draining,
+            counts,
+        } => proto::Rumour {
             member: Some(member.into()),
             draining: *draining,
             gone: None,
+            is_new: !counts,
         },
         Rumour::Gone(key) => proto::Rumour {
             member: None,
             draining: false,
             gone: Some((*key).into()),
+            is_new: false,
         },
     };
     proto::Members {
@@ -249,7 +255,11 @@ pub(crate) fn rumours_out(rumours: &[Rumour]) -> proto::Members {
 
 pub(crate) fn rumours_in(members: &proto::Members) -> Result<Vec<Rumour>, Unreadable> {
     let read = |rumour: &proto::Rumour| match (&rumour.member, &rumour.gone) {
-        (Some(member), None) => Ok(Rumour::Member(member.try_into()?, rumour.draining)),
+        (Some(member), None) => Ok(Rumour::Member {
+            member: member.try_into()?,
+            draining: rumour.draining,
+            counts: !rumour.is_new,
+        }),
         (None, Some(key)) => Ok(Rumour::Gone((*key).into())),
         _ => Err(Unreadable("rumour")),
     };

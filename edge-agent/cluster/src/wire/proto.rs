@@ -14,7 +14,8 @@ pub(crate) struct Frame {
 pub(crate) struct Item {
     #[prost(
         oneof = "Body",
-        tags = "1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
+        tags = "1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, \
+                21, 22"
     )]
     pub(crate) body: Option<Body>,
 }
@@ -70,6 +71,32 @@ pub(crate) enum Body {
     /// The sender leaves: it has stopped acting.
     #[prost(message, tag = "20")]
     Leave(Key),
+    /// The receiver should list what runs there for the sender.
+    #[prost(message, tag = "21")]
+    Recount(Recount),
+    #[prost(message, tag = "22")]
+    Running(Running),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct Recount {}
+
+/// A piece of a list of what runs at the sender for the receiver.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(crate) struct Running {
+    /// The number of the piece, from 0.
+    #[prost(uint32, tag = "1")]
+    pub(crate) at: u32,
+    /// The tasks from this one to `last` that are not in the list do not run.
+    #[prost(fixed64, tag = "2")]
+    pub(crate) first: u64,
+    #[prost(fixed64, tag = "3")]
+    pub(crate) last: u64,
+    #[prost(fixed64, repeated, tag = "4")]
+    pub(crate) ids: Vec<u64>,
+    /// With the last piece: the sum over all.
+    #[prost(fixed64, optional, tag = "5")]
+    pub(crate) sum: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
@@ -325,6 +352,9 @@ pub(crate) struct Ping {
     /// The sender's attempts from this number on may start at the receiver; none before the sender knows it as a member.
     #[prost(uint64, optional, tag = "3")]
     pub(crate) admitted: Option<u64>,
+    /// The sum over what runs at the sender for the receiver.
+    #[prost(fixed64, optional, tag = "4")]
+    pub(crate) tally: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -352,6 +382,9 @@ pub(crate) struct Rumour {
     pub(crate) draining: bool,
     #[prost(message, optional, tag = "3")]
     pub(crate) gone: Option<Key>,
+    /// Of a member of which most do not know yet.
+    #[prost(bool, tag = "4")]
+    pub(crate) is_new: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

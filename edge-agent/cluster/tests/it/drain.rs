@@ -1,4 +1,4 @@
-//! A node is drained, filled again, and leaves.
+//! A node is drained, filled again, leaves, and comes back.
 
 use serde_json::json;
 
@@ -33,7 +33,7 @@ fn a_draining_node_takes_nothing_and_one_that_leaves_is_gone_at_once() {
     wait("the others have heard that it left", || {
         (0..2).all(|at| nodes[at].status()["members"].as_array().map(Vec::len) == Some(2))
     });
-    let record = journal::read(&cluster, CAPACITY);
+    let record = journal::read(&cluster);
     assert_eq!(record.started(), 30);
     let lost = record.news.iter().filter(|news| news.contains("Lost"));
     assert_eq!(
@@ -57,11 +57,29 @@ fn instances_declared_idempotent_are_started_again_elsewhere() {
         let live = [0, 1, 3].map(|at| nodes[at].status()["running"].as_u64().unwrap());
         live.iter().sum::<u64>() == 20
     });
-    let record = journal::read(&cluster, CAPACITY);
+    let record = journal::read(&cluster);
     let reruns = record
         .news
         .iter()
         .filter(|news| news.contains("Rerun"))
         .count();
     assert_eq!(reruns as u64, on_two);
+}
+
+/// Of two nodes one is no majority that could give the other up; but whoever listens at its address knows that it is over.
+#[test]
+fn either_of_two_nodes_may_be_killed_and_started_again() {
+    for killed in [1, 0] {
+        let mut cluster = Nodes::start(2, CAPACITY, &json!({}));
+        for _ in 0..2 {
+            cluster.nodes[killed].kill();
+            cluster.again(killed);
+            cluster.wait_until_together(2);
+        }
+        // One alone has room for ten.
+        cluster.nodes[1 - killed].order(&burst(20, 0));
+        let settled = cluster.nodes[1 - killed].answer("settled");
+        assert_eq!(settled["started"], 20);
+        assert_eq!(cluster.nodes[killed].status()["running"], 10);
+    }
 }

@@ -26,9 +26,10 @@ pub(crate) struct Record {
 }
 
 /// Reads all journals, line by line in their order, and checks each node's room after every line.
-pub(crate) fn read(nodes: &Nodes, capacity: (u64, u64)) -> Record {
+pub(crate) fn read(nodes: &Nodes) -> Record {
     let mut record = Record::default();
     for (at, node) in nodes.nodes.iter().enumerate() {
+        let capacity = nodes.rooms[at];
         let text = std::fs::read_to_string(nodes.journal(at)).unwrap_or_default();
         let mut running: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         let mut used = (0, 0);
@@ -55,6 +56,7 @@ pub(crate) fn read(nodes: &Nodes, capacity: (u64, u64)) -> Record {
                     used = (used.0 - size.0, used.1 - size.1);
                 }
                 "surplus" => record.surplus += 1,
+                "bare" => panic!("{}: {line}: what it is to be was lost", node.name),
                 "outcome" => {
                     let outcome = match words[3] {
                         "started" => {

@@ -5,5 +5,7 @@
 mod burst;
 mod drain;
 mod journal;
+mod links;
 mod nodes;
+mod process;
 mod tls;

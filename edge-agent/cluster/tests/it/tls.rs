@@ -71,6 +71,7 @@ async fn start(node: &str, tls: TlsSettings, seed: Option<SocketAddr>) -> Cluste
         capacity: Resources::new(MilliCpu(1000), MebiBytes(1000)),
         settings,
         host: Idle,
+        peers: None,
         leases: None,
         registry: Registry::new(),
     })
@@ -85,7 +86,7 @@ async fn wait<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() 
             look.tick().await;
         }
     };
-    let waited = tokio::time::timeout(crate::nodes::PATIENCE, waiting).await;
+    let waited = tokio::time::timeout(crate::process::PATIENCE, waiting).await;
     waited.unwrap_or_else(|_| panic!("in time: {what}"));
 }
 

@@ -209,6 +209,41 @@ impl Book {
         })
     }
 
+    /// Which of these instances would have to end for a request to be bound: empty when there is room, nothing when there would be none
+    /// without all of them, or never. Those that come first go first, and none goes without whom there would be no room either.
+    ///
+    /// Complexity: O(n + k²) changes of copies of the book, n instances, k of them in the way or before one that is.
+    #[must_use]
+    pub fn in_the_way(&self, request: &GpuRequest, idle: &[InstanceId]) -> Option<Vec<InstanceId>> {
+        let has_room = |book: &Self| match book.choose(request) {
+            Ok(_) => Some(true),
+            Err(BindError::NoRoom { .. }) => Some(false),
+            Err(_) => None,
+        };
+        let (mut book, mut going, mut idle) = (self.clone(), Vec::new(), idle.iter());
+        while !has_room(&book)? {
+            let next = *idle.next()?;
+            // One that holds nothing gives nothing.
+            if book.unbind(next).is_ok() {
+                going.push(next);
+            }
+        }
+        // The last has made room. Of those before, who was let go for nothing stays.
+        let mut at = going.len().saturating_sub(1);
+        while at > 0 {
+            at -= 1;
+            let mut book = self.clone();
+            let stays = going.remove(at);
+            for instance in &going {
+                book.unbind(*instance).ok()?;
+            }
+            if !has_room(&book)? {
+                going.insert(at, stays);
+            }
+        }
+        Some(going)
+    }
+
     /// The devices of a bank that are in service and of which no lost instance still holds something.
     fn usable(&self, bank: &Bank) -> DeviceSet {
         let in_service = |id: &DeviceId| {

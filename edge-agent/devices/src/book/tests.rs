@@ -64,6 +64,65 @@ fn slices_fill_one_device_before_the_next() {
 }
 
 #[test]
+fn as_few_as_it_takes_are_in_the_way_and_the_first_go_first() {
+    let mut book = book(gpus(2, 16 * GIB));
+    // SIM-0: 6 and 10; SIM-1: 8, and 8 free.
+    for (n, mib) in [(1, 6 * GIB), (2, 10 * GIB), (3, 8 * GIB)] {
+        book.bind(id(n), &app(), &ask(mib)).expect("room");
+    }
+    let all = [id(1), id(2), id(3)];
+    let of = |mib, idle: &[InstanceId]| book.in_the_way(&ask(mib), idle);
+    assert_eq!(of(8 * GIB, &all), Some(vec![]), "there is room");
+    assert_eq!(
+        of(10 * GIB, &all),
+        Some(vec![id(2)]),
+        "6 GiB of the first are of no use"
+    );
+    assert_eq!(of(9 * GIB, &[id(3), id(2)]), Some(vec![id(3)]));
+    assert_eq!(of(16 * GIB, &[id(1), id(2)]), Some(vec![id(1), id(2)]));
+    assert_eq!(of(16 * GIB, &[id(1)]), None, "the rest is in use");
+    assert_eq!(of(17 * GIB, &all), None, "never");
+    assert_eq!(of(10 * GIB, &[id(9), id(2)]), Some(vec![id(2)]));
+}
+
+proptest! {
+    #[test]
+    fn without_those_in_the_way_there_is_room_and_with_any_of_them_there_is_none(
+        sizes in proptest::collection::vec(1_u64..16, 1..24),
+        idle in proptest::collection::vec(0_u128..24, 0..24),
+        wanted in 1_u64..17,
+        count in 1_u32..4,
+    ) {
+        let mut book = book(gpus(3, 16 * GIB));
+        for (n, gib) in (0..).zip(sizes) {
+            // Those that find no room are not there.
+            drop(book.bind(id(n), &app(), &ask(gib * GIB)));
+        }
+        let request = GpuRequest { count, ..ask(wanted * GIB) };
+        let idle: Vec<InstanceId> = idle.into_iter().map(id).collect();
+        let without = |gone: &[InstanceId]| {
+            let mut book = book.clone();
+            for instance in gone {
+                drop(book.unbind(*instance));
+            }
+            book.bind(id(99), &app(), &request).is_ok()
+        };
+        match book.in_the_way(&request, &idle) {
+            Some(going) => {
+                prop_assert!(without(&going));
+                prop_assert!(going.iter().all(|one| idle.contains(one)));
+                for at in 0..going.len() {
+                    let mut fewer = going.clone();
+                    fewer.remove(at);
+                    prop_assert!(!without(&fewer));
+                }
+            }
+            None => prop_assert!(!without(&idle)),
+        }
+    }
+}
+
+#[test]
 fn several_devices_are_several_and_of_one_model() {
     let mut devices = gpus(2, 16 * GIB);
     devices[1].model = "NVIDIA H200".into();

@@ -74,7 +74,11 @@ pub fn from_settings(settings: &DevicesSettings) -> Arc<dyn Discovery> {
             model = settings.simulated.model,
             "GPU devices are simulated"
         );
-        return Arc::new(SimulatedDiscovery::new(settings.simulated.devices()));
+        let devices = SimulatedDiscovery::new(settings.simulated.devices());
+        return Arc::new(match &settings.simulated.faults {
+            Some(file) => devices.with_faults(file.clone()),
+            None => devices,
+        });
     }
     if !settings.enabled {
         return Arc::new(Nothing);

@@ -1,22 +1,30 @@
 //! Devices that are made up: whatever a test or an operator without a GPU says.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use fdn_core::DeviceId;
+
 use super::{Device, Discovery};
 use crate::error::DiscoveryError;
-use crate::health::HealthEvent;
+use crate::health::{Health, HealthEvent};
 
 /// How long one wait for events takes.
 const TICK: Duration = Duration::from_millis(100);
+
+/// Lines of the file of faults that are read.
+const LINES_MAX: usize = 1024;
 
 /// Devices and events as they are told.
 pub struct SimulatedDiscovery {
     devices: Mutex<Vec<Device>>,
     sender: Sender<HealthEvent>,
     events: Mutex<Receiver<HealthEvent>>,
+    faults: Option<PathBuf>,
 }
 
 impl SimulatedDiscovery {
@@ -28,7 +36,23 @@ impl SimulatedDiscovery {
             devices: Mutex::new(devices),
             sender,
             events: Mutex::new(events),
+            faults: None,
         }
+    }
+
+    /// With devices that have failed while this file names them, one a line. A file that is not there names none.
+    #[must_use]
+    pub fn with_faults(mut self, file: PathBuf) -> Self {
+        self.faults = Some(file);
+        self
+    }
+
+    /// The devices that have failed.
+    fn failed(&self) -> BTreeSet<DeviceId> {
+        let text = self.faults.as_ref().map(std::fs::read_to_string);
+        let text = text.and_then(Result::ok).unwrap_or_default();
+        let lines = text.lines().take(LINES_MAX);
+        lines.filter_map(|line| line.trim().parse().ok()).collect()
     }
 
     /// Other devices from now on: found at the next scan.
@@ -55,7 +79,20 @@ impl Discovery for SimulatedDiscovery {
         report: &mut dyn FnMut(HealthEvent),
     ) -> Result<(), DiscoveryError> {
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = BTreeSet::new();
         while !stop.load(Ordering::Relaxed) {
+            let failed = self.failed();
+            let event = |device: &DeviceId, what| HealthEvent {
+                device: device.clone(),
+                what,
+            };
+            for device in failed.difference(&before) {
+                report(event(device, Health::Lost));
+            }
+            for device in before.difference(&failed) {
+                report(event(device, Health::Recovered));
+            }
+            before = failed;
             if let Ok(event) = events.recv_timeout(TICK) {
                 report(event);
             }

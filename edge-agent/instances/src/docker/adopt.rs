@@ -6,6 +6,7 @@ use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
 use bollard::query_parameters::RemoveContainerOptionsBuilder;
 use fdn_core::InstanceId;
 
+use super::cgroup::Cgroup;
 use super::events::{self, Past};
 use super::instance::DockerInstance;
 use super::{Shared, create, failure};
@@ -34,7 +35,11 @@ impl Shared {
         if self.book().ids.contains(&description.id) {
             return None;
         }
-        let link = self.link_of(id).await.ok()?;
+        let ways = self.ways_to(id).await.ok()?;
+        // One that an agent of this node froze; asked for is enough, it may be half-way.
+        let frozen = |group: &Cgroup| group.freezing().unwrap_or(false);
+        let paused = container.state == Some(ContainerSummaryStateEnum::PAUSED)
+            || ways.group.as_ref().is_some_and(frozen);
         let instance = Arc::new(DockerInstance::new(
             description,
             id.to_owned(),
@@ -43,8 +48,8 @@ impl Shared {
             self.options.sink.clone(),
             self.options.engine_timeout,
         ));
-        let link = instance.connect(link);
-        let state = if container.state == Some(ContainerSummaryStateEnum::PAUSED) {
+        let link = instance.connect(ways);
+        let state = if paused {
             InstanceState::Paused
         } else {
             let readiness = &instance.description.readiness;
@@ -60,6 +65,11 @@ impl Shared {
         let past = Past::Tail(LogLimits::default().lines);
         tokio::spawn(events::capture(instance.clone(), past));
         self.watch_over(&instance);
+        // The agent that started it may have ended before it had done so.
+        if !instance.limit_cpu_by_group() {
+            let limited = instance.clone();
+            tokio::spawn(async move { limited.limit_cpu().await });
+        }
         Some(instance)
     }
 
@@ -76,6 +86,7 @@ impl Shared {
         if mine {
             return;
         }
+        self.let_go(engine_id).await;
         let options = RemoveContainerOptionsBuilder::default()
             .force(true)
             .v(true)
@@ -88,6 +99,20 @@ impl Shared {
                 let error = failure::engine("remove the container", &error);
                 collected.failed.push((id, error.to_string()));
             }
+        }
+    }
+}
+
+impl Shared {
+    /// Lets the processes of a container that is to be removed go on, or on older kernels not even SIGKILL would reach them.
+    async fn let_go(&self, container: &str) {
+        let Some(root) = self.options.cgroups.as_deref() else {
+            return;
+        };
+        let found = self.docker.inspect_container(container, None).await;
+        let group = found.ok().and_then(|found| Cgroup::of(&found, root));
+        if let Some(group) = group {
+            drop(group.thaw());
         }
     }
 }

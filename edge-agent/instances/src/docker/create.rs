@@ -1,6 +1,9 @@
-//! A specification as the engine wants to hear it. Pure.
+//! A specification as the engine wants to hear it. Pure, but for the one file that containers read.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use bollard::models::{
     ContainerCreateBody, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountType,
@@ -70,9 +73,34 @@ pub(super) fn body(
         hostname: Some(spec.description.function.to_string()),
         attach_stdout: Some(false),
         attach_stderr: Some(false),
+        // The engine's own set-up of a network runs a process for each container, also where there is nothing to set up.
+        network_disabled: own_hosts(network, options).is_some().then_some(true),
         host_config: Some(host_config(spec, image, network, options)),
         ..ContainerCreateBody::default()
     }
+}
+
+/// The CPU that a container may use while the engine starts it, in billionths of a core.
+///
+/// The engine's own process that sets a container up counts towards the container's quota and takes some ten milliseconds, which with a tenth
+/// of a core is a tenth of a second.
+const STARTUP_CPU: i64 = 1_000_000_000;
+
+fn nano_cpus(description: &Description) -> i64 {
+    as_i64(
+        description
+            .resources
+            .cpu_milli
+            .get()
+            .saturating_mul(1_000_000),
+    )
+}
+
+/// What is to be set once the engine's part of a start is over, if that is less than during it; in billionths of a core.
+pub(super) fn cpu_once_started(description: &Description) -> Option<i64> {
+    let nano_cpus = nano_cpus(description);
+    // Nothing means that there is no quota.
+    (1..STARTUP_CPU).contains(&nano_cpus).then_some(nano_cpus)
 }
 
 fn host_config(
@@ -87,7 +115,10 @@ fn host_config(
         memory: Some(memory),
         // Memory and swap together: no swap, or a limit on memory is none.
         memory_swap: Some(memory),
-        nano_cpus: Some(as_i64(resources.cpu_milli.get().saturating_mul(1_000_000))),
+        nano_cpus: Some(match cpu_once_started(&spec.description) {
+            Some(_) => STARTUP_CPU,
+            None => nano_cpus(&spec.description),
+        }),
         pids_limit: Some(i64::from(spec.pids)),
         network_mode: Some(network.to_owned()),
         readonly_rootfs: Some(true),
@@ -114,7 +145,7 @@ fn host_config(
         // A function's process goes before the node's own when memory is short.
         oom_score_adj: Some(500),
         device_requests: device_requests(spec),
-        mounts: folders(spec),
+        mounts: mounts(spec, own_hosts(network, options)),
         ..HostConfig::default()
     }
 }
@@ -142,7 +173,60 @@ fn device_requests(spec: &StartSpec) -> Option<Vec<DeviceRequest>> {
     })
 }
 
-fn folders(spec: &StartSpec) -> Option<Vec<Mount>> {
+/// The file of [`DockerOptions::folder`] that says what `localhost` is; made by [`write_hosts`].
+fn hosts(folder: &Path) -> PathBuf {
+    folder.join("hosts")
+}
+
+/// What containers without a network know of names.
+const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n";
+
+/// Writes the files that containers read.
+///
+/// A file that is right stays the file it is: while the engine starts a container, it opens the place where the file is mounted a second time,
+/// and takes a file that was replaced in between for an attack.
+pub(super) fn write_hosts(folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let place = hosts(folder);
+    if std::fs::read_to_string(&place).is_ok_and(|text| text == HOSTS) {
+        return Ok(());
+    }
+    let whole = folder.join(format!("hosts.{}", uuid::Uuid::now_v7().simple()));
+    std::fs::write(&whole, HOSTS)?;
+    // Whoever the program in the container runs as.
+    std::fs::set_permissions(&whole, Permissions::from_mode(0o644))?;
+    // Whole or not at all, and the first of two who write at the same time.
+    match std::fs::hard_link(&whole, &place) {
+        Ok(()) => std::fs::remove_file(&whole),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            if std::fs::read_to_string(&place).is_ok_and(|text| text == HOSTS) {
+                return std::fs::remove_file(&whole);
+            }
+            std::fs::rename(&whole, &place)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The hosts file for a container that gets none from the engine.
+fn own_hosts(network: &str, options: &DockerOptions) -> Option<PathBuf> {
+    let folder = options.folder.as_ref()?;
+    (network == "none").then(|| hosts(folder))
+}
+
+fn mounts(spec: &StartSpec, hosts: Option<PathBuf>) -> Option<Vec<Mount>> {
+    let hosts = hosts.map(|path| Mount {
+        target: Some("/etc/hosts".to_owned()),
+        source: Some(path.display().to_string()),
+        typ: Some(MountType::BIND),
+        read_only: Some(true),
+        ..Mount::default()
+    });
+    let mounts: Vec<Mount> = folders(spec).chain(hosts).collect();
+    (!mounts.is_empty()).then_some(mounts)
+}
+
+fn folders(spec: &StartSpec) -> impl Iterator<Item = Mount> {
     let folders: BTreeMap<String, ()> = spec
         .description
         .devices
@@ -150,16 +234,11 @@ fn folders(spec: &StartSpec) -> Option<Vec<Mount>> {
         .flat_map(|d| &d.folders)
         .map(|path| (path.display().to_string(), ()))
         .collect();
-    (!folders.is_empty()).then(|| {
-        folders
-            .into_keys()
-            .map(|path| Mount {
-                target: Some(path.clone()),
-                source: Some(path),
-                typ: Some(MountType::BIND),
-                ..Mount::default()
-            })
-            .collect()
+    folders.into_keys().map(|path| Mount {
+        target: Some(path.clone()),
+        source: Some(path),
+        typ: Some(MountType::BIND),
+        ..Mount::default()
     })
 }
 

@@ -94,6 +94,8 @@ pub(super) fn image(operation: &'static str, image: &str, error: &Error) -> Star
         "no such host",
         "denied",
         "unauthorized",
+        "authentication required",
+        "no basic auth credentials",
         "connection refused",
         "timeout",
         "deadline exceeded",
@@ -156,9 +158,14 @@ mod tests {
                 "{error}"
             );
         }
-        let stream = Error::DockerStreamError {
-            error: "manifest for x not found: manifest unknown".to_owned(),
-        };
-        assert_eq!(image("pull", "x", &stream).code(), ErrorCode::ImageMissing);
+        for error in [
+            "manifest for x not found: manifest unknown",
+            "Head \"http://127.0.0.1:5000/v2/x\": no basic auth credentials",
+        ] {
+            let stream = Error::DockerStreamError {
+                error: error.to_owned(),
+            };
+            assert_eq!(image("pull", "x", &stream).code(), ErrorCode::ImageMissing);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bollard::Docker;
@@ -33,7 +33,12 @@ pub(super) struct LocalImage {
 #[derive(Debug, Default)]
 pub(super) struct Images {
     fetching: Mutex<BTreeMap<Digest, Arc<AsyncMutex<()>>>>,
+    /// Those that were seen on the engine, by reference: a start need not ask for them. Bounded by [`KNOWN`].
+    known: Mutex<BTreeMap<String, LocalImage>>,
 }
+
+/// Images that are remembered; with one more, all are looked for again.
+const KNOWN: usize = 1024;
 
 /// The repository under which archives are kept on the engine. `.invalid` is nobody's (RFC 2606, section 2): an engine will
 /// never pull it.
@@ -50,8 +55,40 @@ fn reference(image: &Image) -> Result<String, StartError> {
 }
 
 impl Images {
+    fn remembered(&self) -> MutexGuard<'_, BTreeMap<String, LocalImage>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An image that was on the engine when it was last looked for.
+    pub(super) fn known(&self, image: &Image) -> Option<LocalImage> {
+        let reference = reference(image).ok()?;
+        self.remembered().get(&reference).cloned()
+    }
+
+    /// An image turned out not to be there.
+    pub(super) fn forget_known(&self, image: &Image) {
+        if let Ok(reference) = reference(image) {
+            self.remembered().remove(&reference);
+        }
+    }
+
     /// Has the image on the engine.
     pub(super) async fn prepare(
+        &self,
+        docker: &Docker,
+        image: &Image,
+        timeout: Duration,
+    ) -> Result<LocalImage, StartError> {
+        let local = self.have(docker, image, timeout).await?;
+        let mut known = self.remembered();
+        if known.len() >= KNOWN {
+            known.clear();
+        }
+        known.insert(local.reference.clone(), local.clone());
+        Ok(local)
+    }
+
+    async fn have(
         &self,
         docker: &Docker,
         image: &Image,

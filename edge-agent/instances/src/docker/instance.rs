@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bollard::Docker;
+use bollard::models::ContainerUpdateBody;
 use bollard::query_parameters::{KillContainerOptionsBuilder, RemoveContainerOptionsBuilder};
 use tokio::sync::{Mutex, watch};
 
-use super::failure;
+use super::cgroup::Cgroup;
+use super::freeze::{self, Refused, Wish};
+use super::{create, failure};
 use crate::body::{Request, Response};
 use crate::call::CallFailure;
 use crate::error::{InstanceError, RuntimeError};
@@ -20,6 +23,14 @@ use crate::log::{LogLine, LogSink, LogTail};
 use crate::runtime::Kind;
 use crate::spec::Description;
 use crate::state::{Exit, ExitReason, InstanceState, StateCell};
+
+/// How a running container is reached.
+pub(super) struct Ways {
+    /// With calls.
+    pub(super) link: HttpLink,
+    /// With the kernel's freezer, unless only the engine can.
+    pub(super) group: Option<Cgroup>,
+}
 
 /// A container of ours. Its end is noticed and written down by [`super::events`].
 pub(super) struct DockerInstance {
@@ -32,6 +43,8 @@ pub(super) struct DockerInstance {
     pub(super) sink: Arc<dyn LogSink>,
     /// Known once the container runs.
     link: std::sync::OnceLock<HttpLink>,
+    /// The group of its processes, if the agent may freeze it; known with the link.
+    group: std::sync::OnceLock<Cgroup>,
     /// Whether its end was our wish.
     pub(super) stopping: AtomicBool,
     /// True once the log stream has ended.
@@ -72,6 +85,7 @@ impl DockerInstance {
             log: LogTail::new(logs),
             sink,
             link: std::sync::OnceLock::new(),
+            group: std::sync::OnceLock::new(),
             stopping: AtomicBool::new(false),
             log_ended: watch::Sender::new(false),
             removed: watch::Sender::new(false),
@@ -82,8 +96,16 @@ impl DockerInstance {
     }
 
     /// The way to it. The first one given stays.
-    pub(super) fn connect(&self, link: HttpLink) -> &HttpLink {
-        self.link.get_or_init(|| link)
+    pub(super) fn connect(&self, ways: Ways) -> &HttpLink {
+        if let Some(group) = ways.group {
+            self.group.get_or_init(|| group);
+        }
+        self.link.get_or_init(|| ways.link)
+    }
+
+    /// The group of its processes, if the agent may freeze it.
+    pub(super) fn group(&self) -> Option<&Cgroup> {
+        self.group.get()
     }
 
     pub(super) fn link(&self) -> Option<&HttpLink> {
@@ -96,6 +118,10 @@ impl DockerInstance {
         let _turn = self.removing.lock().await;
         if *self.removed.borrow() {
             return Ok(());
+        }
+        // On older kernels not even SIGKILL reaches a process that stands still.
+        if let Some(group) = self.group() {
+            drop(group.thaw());
         }
         let options = RemoveContainerOptionsBuilder::default()
             .force(true)
@@ -112,6 +138,44 @@ impl DockerInstance {
         Ok(())
     }
 
+    /// As [`DockerInstance::limit_cpu`], by its control group: one write, where the engine runs a process beside the first call. False if the
+    /// engine has to be asked. The engine goes on naming the limit that it was started with.
+    pub(super) fn limit_cpu_by_group(&self) -> bool {
+        let Some(nano_cpus) = create::cpu_once_started(&self.description) else {
+            return true;
+        };
+        let limited = self.group().map(|group| group.limit_cpu(nano_cpus));
+        matches!(limited, Some(Ok(())))
+    }
+
+    /// Brings its CPU down to what it may use, once the engine's part of its start is over. Nobody waits for that, it takes the engine as
+    /// long as a pause; but without its limit none runs on.
+    pub(super) async fn limit_cpu(&self) {
+        let Some(nano_cpus) = create::cpu_once_started(&self.description) else {
+            return;
+        };
+        let _order = self.order.lock().await;
+        if self.living().is_err() {
+            return;
+        }
+        let limits = ContainerUpdateBody {
+            nano_cpus: Some(nano_cpus),
+            ..ContainerUpdateBody::default()
+        };
+        let limited = self.docker.update_container(&self.container, limits).await;
+        let Err(error) = limited else { return };
+        // It has ended, which the stream of events tells.
+        let has_ended = matches!(failure::status(&error), Some(404 | 409))
+            || failure::says(&error, "stopped container")
+            || self.living().is_err();
+        if has_ended {
+            return;
+        }
+        let error = failure::engine("limit the container's CPU", &error);
+        tracing::warn!(instance = %self.description.id, %error, "it is removed");
+        drop(self.remove().await);
+    }
+
     async fn signal(&self, signal: &str) -> Result<(), RuntimeError> {
         let options = KillContainerOptionsBuilder::default()
             .signal(signal)
@@ -124,24 +188,22 @@ impl DockerInstance {
             Ok(()) => Ok(()),
             // It has ended already, which the stream of events tells.
             Err(error) if matches!(failure::status(&error), Some(404 | 409)) => Ok(()),
+            // The signal was sent; the engine took the container for a paused one.
+            Err(error) if failure::says(&error, "cannot unpause") => Ok(()),
             Err(error) => Err(failure::engine("signal the container", &error)),
         }
+    }
+
+    /// What is said of one that the engine says has ended, before its event tells how.
+    fn gone(&self) -> InstanceError {
+        let exit = self.state.get().exit().cloned();
+        InstanceError::Ended(exit.unwrap_or_else(Exit::lost))
     }
 
     fn living(&self) -> Result<(), InstanceError> {
         match self.state.get() {
             InstanceState::Exited(exit) => Err(InstanceError::Ended(exit)),
             _ => Ok(()),
-        }
-    }
-
-    async fn thaw(&self) -> Result<(), RuntimeError> {
-        match self.docker.unpause_container(&self.container).await {
-            Ok(()) => Ok(()),
-            // Not paused, or gone.
-            Err(error) if matches!(failure::status(&error), Some(404 | 409)) => Ok(()),
-            Err(error) if failure::says(&error, "is not paused") => Ok(()),
-            Err(error) => Err(failure::engine("unpause the container", &error)),
         }
     }
 }
@@ -178,14 +240,11 @@ impl Instance for DockerInstance {
         }
         // Calls are turned away before the processes are frozen, or one could be handed to them and hang.
         self.state.set(InstanceState::Paused);
-        match self.docker.pause_container(&self.container).await {
+        match freeze::order(self, Wish::Freeze).await {
             Ok(()) => Ok(()),
-            Err(error) if failure::says(&error, "is already paused") => Ok(()),
-            Err(error) => {
-                self.state.set(InstanceState::Ready);
-                self.living()?;
-                Err(failure::engine("pause the container", &error).into())
-            }
+            Err(Refused::Gone) => Err(self.gone()),
+            // Nobody knows whether it is frozen now; a resume will tell.
+            Err(Refused::Because(error)) => Err(error.into()),
         }
     }
 
@@ -193,8 +252,11 @@ impl Instance for DockerInstance {
         let _order = self.order.lock().await;
         self.living()?;
         if self.state.get() == InstanceState::Paused {
-            self.thaw().await?;
-            self.state.set(InstanceState::Ready);
+            match freeze::order(self, Wish::Thaw).await {
+                Ok(()) => drop(self.state.set(InstanceState::Ready)),
+                Err(Refused::Gone) => return Err(self.gone()),
+                Err(Refused::Because(error)) => return Err(error.into()),
+            }
             self.living()?;
         }
         Ok(())
@@ -205,8 +267,8 @@ impl Instance for DockerInstance {
         if self.state.get().exit().is_none() {
             self.stopping.store(true, Ordering::SeqCst);
             if self.state.get() == InstanceState::Paused {
-                // A frozen process cannot end.
-                self.thaw().await?;
+                // A frozen process cannot end. If it cannot be thawed, the engine's force below is all that is left.
+                drop(freeze::order(self, Wish::Thaw).await);
             }
             self.signal("SIGTERM").await?;
             let ended = tokio::time::timeout(grace, self.state.ended()).await;

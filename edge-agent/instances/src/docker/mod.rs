@@ -8,13 +8,17 @@
 //! again takes it over. The engine restarts nothing by itself.
 //!
 //! Who does what: `create` says what is wanted (pure), `image` has the image there, `network` finds the way in,
-//! `events` follows output and ends, `instance` is the handle, `start` and `adopt` do what their names say.
+//! `events` follows output and ends, `instance` is the handle, `freeze` and `cgroup` pause it, `ahead` keeps created ones, `start` and `adopt` do
+//! what their names say.
 
 mod adopt;
-mod archive;
+mod ahead;
+pub(crate) mod archive;
+mod cgroup;
 mod create;
 mod events;
 mod failure;
+mod freeze;
 mod image;
 mod instance;
 mod network;
@@ -38,8 +42,10 @@ pub use options::{DockerOptions, Network};
 use crate::error::{RuntimeError, StartError};
 use crate::instance::Instance;
 use crate::link::health;
-use crate::runtime::{Capabilities, Collected, Kind, Owner, Runtime};
+use crate::runtime::{Capabilities, Collected, Expectation, Kind, Owner, Runtime};
 use crate::spec::{Image, StartSpec};
+use crate::startup;
+use ahead::Stock;
 use image::Images;
 use instance::DockerInstance;
 use network::Networks;
@@ -62,6 +68,7 @@ struct Shared {
     images: Images,
     networks: Networks,
     starts: Semaphore,
+    stock: Stock,
     book: Mutex<Book>,
     /// One adoption at a time, or two would each make a handle of one container.
     adopting: AsyncMutex<()>,
@@ -152,10 +159,17 @@ impl DockerRuntime {
             .negotiate_version()
             .await
             .map_err(|e| failure::engine("agree on a version", &e))?;
+        if let Some(folder) = &options.folder {
+            create::write_hosts(folder).map_err(|error| RuntimeError::Unusable {
+                kind: Kind::Docker,
+                reason: format!("{} cannot be written: {error}", folder.display()),
+            })?;
+        }
         let shared = Arc::new(Shared {
             networks: Networks::new(owner.clone(), options.network)?,
             images: Images::default(),
             starts: Semaphore::new(options.parallel_starts.max(1)),
+            stock: Stock::default(),
             book: Mutex::default(),
             adopting: AsyncMutex::new(()),
             alive: watch::Sender::new(()),
@@ -205,10 +219,24 @@ impl Runtime for DockerRuntime {
 
     async fn start(&self, spec: StartSpec) -> Result<Arc<dyn Instance>, StartError> {
         let began = Instant::now();
-        let started = self.shared.clone().start(spec).await;
+        let started = startup::start(self.shared.clone(), spec).await;
+        self.shared.refill();
         let outcome = started.as_ref().map(|_| began.elapsed());
         self.shared.options.metrics.started(Kind::Docker, outcome);
         started.map(|instance| instance as Arc<dyn Instance>)
+    }
+
+    fn expect(&self, spec: &StartSpec) -> Expectation {
+        let expected = self.shared.expect(spec)?;
+        Some(Box::new(expected))
+    }
+
+    fn ahead(&self, spec: &StartSpec) -> Option<InstanceId> {
+        let found = self.shared.stock.take(spec)?;
+        let metrics = &self.shared.options.metrics;
+        metrics.started_ahead(if found.is_some() { "used" } else { "none" });
+        self.shared.show_stock();
+        found
     }
 
     async fn adopt(&self) -> Result<Vec<Arc<dyn Instance>>, RuntimeError> {

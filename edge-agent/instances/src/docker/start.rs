@@ -1,56 +1,60 @@
-//! Starting a container: create, start, wait until it answers; or take everything back.
+//! Starting a container: create or take one that was, start, wait until it answers; or take everything back.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bollard::query_parameters::CreateContainerOptionsBuilder;
 use fdn_core::InstanceId;
-use tokio::sync::oneshot;
 
+use super::ahead::Created;
+use super::cgroup::Cgroup;
 use super::events::{self, Past};
-use super::instance::DockerInstance;
+use super::image::LocalImage;
+use super::instance::{DockerInstance, Ways};
+use super::network::Attachment;
 use super::{Shared, create, failure};
 use crate::error::{RuntimeError, StartError};
-use crate::link::{HttpLink, health};
+use crate::link::HttpLink;
 use crate::runtime::Kind;
 use crate::spec::StartSpec;
+use crate::startup::{self, Starter, Wanted};
 use crate::state::{Exit, InstanceState};
 
-/// Where the outcome of a start goes; closed when nobody waits for it any more.
-type Reply = oneshot::Sender<Result<Arc<DockerInstance>, StartError>>;
+/// What has to be there before a container can be created.
+struct Ground {
+    image: LocalImage,
+    attachment: Attachment,
+}
 
-impl Shared {
-    /// Starts an instance on a task of its own, so that no order to the engine is ever cut in the middle: a container whose
-    /// creation nobody waited for would be known to nobody. A start that was dropped is undone when it next waits.
-    pub(super) async fn start(
-        self: Arc<Self>,
-        spec: StartSpec,
-    ) -> Result<Arc<DockerInstance>, StartError> {
-        let id = spec.description.id;
-        if !self.book().ids.insert(id) {
-            return Err(StartError::Exists { id });
-        }
-        let (mut reply, answer) = oneshot::channel();
-        tokio::spawn(async move {
-            let mut made = None;
-            let started = self.bring_up(&spec, &mut made, &mut reply).await;
-            let failed = started.is_err();
-            if failed {
-                self.take_back(id, made.as_deref()).await;
-            }
-            if reply.send(started).is_err() && !failed {
-                self.take_back(id, made.as_deref()).await;
-            }
-        });
-        answer.await.unwrap_or_else(|_| {
-            Err(StartError::Engine(RuntimeError::Unusable {
-                kind: Kind::Docker,
-                reason: "the start failed in itself".to_owned(),
-            }))
-        })
+impl Starter for Shared {
+    type Instance = DockerInstance;
+    const KIND: Kind = Kind::Docker;
+
+    fn begin(&self, spec: &StartSpec) -> bool {
+        // The id of one that was created ahead is noted since then.
+        self.stock.begin(spec) || self.book().ids.insert(spec.description.id)
     }
 
-    /// Undoes a start.
+    async fn bring_up(
+        self: &Arc<Self>,
+        spec: &StartSpec,
+        made: &mut Option<Arc<DockerInstance>>,
+        wanted: &mut Wanted<Arc<DockerInstance>>,
+    ) -> Result<Arc<DockerInstance>, StartError> {
+        let started = match self.stock.claim(spec.description.id) {
+            Some(container) => self.start_ahead(spec, container, made).await,
+            None => None,
+        };
+        let instance = match started {
+            Some(instance) => instance,
+            None => self.start_anew(spec, made, wanted).await?,
+        };
+        tokio::spawn(events::capture(instance.clone(), Past::FromTheStart));
+        wanted.while_still(self.ready(&instance)).await?;
+        self.watch_over(&instance);
+        Ok(instance)
+    }
+
     async fn take_back(&self, id: InstanceId, made: Option<&DockerInstance>) {
         if let Some(instance) = made {
             instance.stopping.store(true, Ordering::SeqCst);
@@ -62,109 +66,175 @@ impl Shared {
         }
         self.book().ids.remove(&id);
     }
+}
 
-    async fn bring_up(
+impl Shared {
+    /// Starts a container that was created ahead. One that does not start is removed: it may be gone, or what it needs may be.
+    async fn start_ahead(
+        self: &Arc<Self>,
+        spec: &StartSpec,
+        container: String,
+        made: &mut Option<Arc<DockerInstance>>,
+    ) -> Option<Arc<DockerInstance>> {
+        let permit = self.starts.acquire().await;
+        let id = spec.description.id;
+        let instance = self.handle(spec, container.clone());
+        let Err(error) = self.order_start(&instance, spec).await else {
+            *made = Some(instance.clone());
+            return Some(instance);
+        };
+        drop(permit);
+        tracing::debug!(instance = %id, %error, "a container that was created ahead is made anew");
+        self.options.metrics.started_ahead("failed");
+        self.forget(&container);
+        self.discard(Created { id, container }).await;
+        self.book().ids.insert(id);
+        None
+    }
+
+    async fn start_anew(
         self: &Arc<Self>,
         spec: &StartSpec,
         made: &mut Option<Arc<DockerInstance>>,
-        reply: &mut Reply,
+        wanted: &Wanted<Arc<DockerInstance>>,
     ) -> Result<Arc<DockerInstance>, StartError> {
-        let timeout = self.options.image_timeout;
-        let image = self
-            .images
-            .prepare(&self.docker, &spec.image, timeout)
-            .await?;
-        let attachment = self.networks.attach(&self.docker, spec).await?;
+        let ground = self.ground(spec).await?;
         let permit = self.starts.acquire().await;
-        if reply.is_closed() {
-            return Err(unwanted());
+        wanted.still()?;
+        let container = self.order_create(spec, ground).await?;
+        let instance = self.handle(spec, container);
+        *made = Some(instance.clone());
+        self.order_start(&instance, spec).await?;
+        drop(permit);
+        Ok(instance)
+    }
+
+    /// Creates a container that is not started.
+    pub(super) async fn create(&self, spec: &StartSpec) -> Result<String, StartError> {
+        let ground = self.ground(spec).await?;
+        let _permit = self.starts.acquire().await;
+        self.order_create(spec, ground).await
+    }
+
+    async fn ground(&self, spec: &StartSpec) -> Result<Ground, StartError> {
+        let image = match self.images.known(&spec.image) {
+            Some(image) => image,
+            None => self.image(spec).await?,
+        };
+        let attachment = self.networks.attach(&self.docker, spec).await?;
+        Ok(Ground { image, attachment })
+    }
+
+    async fn image(&self, spec: &StartSpec) -> Result<LocalImage, StartError> {
+        let timeout = self.options.image_timeout;
+        self.images
+            .prepare(&self.docker, &spec.image, timeout)
+            .await
+    }
+
+    async fn order_create(
+        &self,
+        spec: &StartSpec,
+        mut ground: Ground,
+    ) -> Result<String, StartError> {
+        match self.try_create(spec, &ground).await {
+            // Somebody removed the image from the engine since it was looked for.
+            Err(error) if failure::status(&error) == Some(404) => {}
+            created => return created.map_err(|error| create_failure(spec, &error)),
         }
+        self.images.forget_known(&spec.image);
+        ground.image = self.image(spec).await?;
+        let created = self.try_create(spec, &ground).await;
+        created.map_err(|error| create_failure(spec, &error))
+    }
+
+    async fn try_create(
+        &self,
+        spec: &StartSpec,
+        ground: &Ground,
+    ) -> Result<String, bollard::errors::Error> {
+        let Ground { image, attachment } = ground;
         let name = create::name(&spec.description);
         let body = create::body(
             spec,
             &self.owner,
-            &image,
+            image,
             &attachment.mode,
             attachment.port,
             &self.options,
         );
         let options = CreateContainerOptionsBuilder::default().name(&name).build();
-        let text = spec.image.to_string();
-        let created = self.docker.create_container(Some(options), body).await;
-        let created = created.map_err(|error| match failure::status(&error) {
-            Some(409) if failure::says(&error, "already in use") => StartError::Exists {
-                id: spec.description.id,
-            },
-            _ => failure::start("create the container", &text, &error),
-        })?;
+        let created = self.docker.create_container(Some(options), body).await?;
+        Ok(created.id)
+    }
+
+    /// The handle on a container that is about to be started; its news are heard from now on.
+    fn handle(&self, spec: &StartSpec, container: String) -> Arc<DockerInstance> {
         let instance = Arc::new(DockerInstance::new(
             spec.description.clone(),
-            created.id,
+            container,
             self.docker.clone(),
             spec.logs,
             self.options.sink.clone(),
             self.options.engine_timeout,
         ));
         self.hold(&instance);
-        *made = Some(instance.clone());
-        self.docker
-            .start_container(&instance.container, None)
-            .await
-            .map_err(|e| failure::start("start the container", &text, &e))?;
-        drop(permit);
-        tokio::spawn(events::capture(instance.clone(), Past::FromTheStart));
-        tokio::select! {
-            ready = self.ready(&instance) => ready?,
-            () = reply.closed() => return Err(unwanted()),
-        }
-        self.watch_over(&instance);
-        Ok(instance)
+        instance
+    }
+
+    async fn order_start(
+        &self,
+        instance: &DockerInstance,
+        spec: &StartSpec,
+    ) -> Result<(), StartError> {
+        let started = self.docker.start_container(&instance.container, None).await;
+        let text = || spec.image.to_string();
+        started.map_err(|e| failure::start("start the container", &text(), &e))
     }
 
     /// Waits until a started container answers.
     async fn ready(&self, instance: &Arc<DockerInstance>) -> Result<(), StartError> {
-        let exited = |exit: Exit| StartError::Exited {
-            exit,
-            log: instance.log.lines(),
-        };
-        let link = match self.link_of(&instance.container).await {
-            Ok(link) => instance.connect(link),
+        let link = match self.ways_to(&instance.container).await {
+            Ok(ways) => {
+                let link = instance.connect(ways);
+                if !instance.limit_cpu_by_group() {
+                    let limited = instance.clone();
+                    tokio::spawn(async move { limited.limit_cpu().await });
+                }
+                link
+            }
             Err(error) => {
                 // It had ended before it could be looked at, or the engine failed. Only the first brings an event.
                 // The event itself waits for the last lines.
                 let end = tokio::time::timeout(events::LAST_LINES * 2, instance.state.ended());
+                let exited = |exit| startup::exited(exit, &instance.log);
                 return Err(end.await.map_or_else(|_| error.into(), exited));
             }
         };
         let readiness = &instance.description.readiness;
-        let outcome = tokio::select! {
-            biased;
-            exit = instance.state.ended() => return Err(exited(exit)),
-            outcome = health::until_ready(link, readiness) => outcome,
-        };
-        match outcome {
-            Ok(()) if instance.state.set(InstanceState::Ready) => Ok(()),
-            Ok(()) => Err(exited(instance.state.ended().await)),
-            Err(reason) => Err(StartError::NotReady {
-                after: readiness.timeout,
-                reason,
-                log: instance.log.lines(),
-            }),
-        }
+        startup::answers(&instance.state, &instance.log, link, readiness).await
     }
 
-    pub(super) async fn link_of(&self, container: &str) -> Result<HttpLink, RuntimeError> {
+    pub(super) async fn ways_to(&self, container: &str) -> Result<Ways, RuntimeError> {
         let found = self.docker.inspect_container(container, None).await;
         let found = found.map_err(|e| failure::engine("inspect the container", &e))?;
         let endpoint = self.networks.endpoint(&found)?;
-        Ok(HttpLink::new(endpoint, self.options.link))
+        // Whom the engine paused, the engine lets go on.
+        let paused = found.state.as_ref().and_then(|state| state.paused);
+        let root = self.options.cgroups.as_deref();
+        let root = root.filter(|_| paused != Some(true));
+        Ok(Ways {
+            link: HttpLink::new(endpoint, self.options.link),
+            group: root.and_then(|root| Cgroup::of(&found, root)),
+        })
     }
 }
 
-/// The outcome of a start that nobody waits for any more.
-const fn unwanted() -> StartError {
-    StartError::Exited {
-        exit: Exit::lost(),
-        log: Vec::new(),
+fn create_failure(spec: &StartSpec, error: &bollard::errors::Error) -> StartError {
+    match failure::status(error) {
+        Some(409) if failure::says(error, "already in use") => StartError::Exists {
+            id: spec.description.id,
+        },
+        _ => failure::start("create the container", &spec.image.to_string(), error),
     }
 }

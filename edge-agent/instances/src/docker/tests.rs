@@ -1,6 +1,7 @@
 //! What the engine is asked for.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use fdn_core::{Digest, MebiBytes, MilliCpu, Resources};
@@ -52,11 +53,70 @@ fn body(spec: &StartSpec) -> bollard::models::ContainerCreateBody {
 }
 
 #[test]
+fn without_a_network_the_engine_sets_none_up_and_localhost_is_known() {
+    let image = LocalImage {
+        reference: "image".to_owned(),
+        volumes: Vec::new(),
+    };
+    let owner = Owner {
+        cluster: "eu-west-1".parse().unwrap(),
+        node: "node-1".parse().unwrap(),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    create::write_hosts(folder.path()).unwrap();
+    let options = DockerOptions {
+        folder: Some(folder.path().to_owned()),
+        ..DockerOptions::default()
+    };
+    let body = |network| create::body(&spec(), &owner, &image, network, 8080, &options);
+    let alone = body("none");
+    assert_eq!(alone.network_disabled, Some(true));
+    let mounts = alone.host_config.unwrap().mounts.unwrap();
+    assert_eq!(mounts.len(), 1);
+    assert_eq!(mounts[0].target.as_deref(), Some("/etc/hosts"));
+    assert_eq!(mounts[0].read_only, Some(true));
+    let text = std::fs::read_to_string(mounts[0].source.as_ref().unwrap()).unwrap();
+    assert!(text.lines().any(|line| line == "127.0.0.1 localhost"));
+    let bridged = body("fdn-node-1");
+    assert_eq!(bridged.network_disabled, None, "the engine sets it up");
+    assert_eq!(bridged.host_config.unwrap().mounts, None);
+}
+
+#[test]
+fn the_file_that_containers_read_is_not_replaced_under_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("hosts");
+    let made = || std::fs::metadata(&place).unwrap().ino();
+    let writers: Vec<_> = (0..8)
+        .map(|_| {
+            let folder = folder.path().to_owned();
+            std::thread::spawn(move || {
+                create::write_hosts(&folder).unwrap();
+                std::fs::metadata(folder.join("hosts")).unwrap().ino()
+            })
+        })
+        .collect();
+    for writer in writers {
+        assert_eq!(writer.join().unwrap(), made(), "all see the first one's");
+    }
+    std::fs::write(&place, "127.0.0.1 elsewhere\n").unwrap();
+    create::write_hosts(folder.path()).unwrap();
+    let text = std::fs::read_to_string(&place).unwrap();
+    assert!(text.contains("localhost"), "what is wrong is put right");
+    let left = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(left, 1, "nothing else is left");
+}
+
+#[test]
 fn every_limit_and_every_lock_is_asked_for() {
     let host = body(&spec()).host_config.unwrap();
     assert_eq!(host.memory, Some(128 << 20));
     assert_eq!(host.memory_swap, host.memory, "no swap");
-    assert_eq!(host.nano_cpus, Some(250_000_000));
+    assert_eq!(host.nano_cpus, Some(1_000_000_000), "while it is started");
+    assert_eq!(
+        create::cpu_once_started(&spec().description),
+        Some(250_000_000)
+    );
     assert_eq!(host.pids_limit, Some(64));
     assert_eq!(host.readonly_rootfs, Some(true));
     assert_eq!(host.cap_drop.unwrap(), ["ALL"]);

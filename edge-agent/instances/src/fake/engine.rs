@@ -21,6 +21,8 @@ use crate::state::{Exit, InstanceState};
 pub struct FakeEngine {
     state: Mutex<State>,
     held: watch::Sender<bool>,
+    /// Paused instances stay so.
+    frozen: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +33,8 @@ struct State {
     delay: Duration,
     unreachable: bool,
     starts: u64,
+    /// The next orders to wake an instance that fail.
+    deaf: u32,
 }
 
 impl FakeEngine {
@@ -40,6 +44,7 @@ impl FakeEngine {
         Arc::new(Self {
             state: Mutex::default(),
             held: watch::Sender::new(false),
+            frozen: watch::Sender::new(false),
         })
     }
 
@@ -74,6 +79,46 @@ impl FakeEngine {
     /// Lets held starts go on.
     pub fn release_starts(&self) {
         self.held.send_replace(false);
+    }
+
+    /// The next orders to resume an instance fail, so many of them.
+    pub fn fail_resumes(&self, count: u32) {
+        self.lock().deaf = count;
+    }
+
+    /// Orders to resume an instance wait until [`FakeEngine::release_resumes`].
+    pub fn hold_resumes(&self) {
+        self.frozen.send_replace(true);
+    }
+
+    /// Lets held orders to resume go on.
+    pub fn release_resumes(&self) {
+        self.frozen.send_replace(false);
+    }
+
+    /// How many instances are paused.
+    #[must_use]
+    pub fn paused(&self) -> usize {
+        let state = self.lock();
+        let all = state.instances.values();
+        all.filter(|i| i.current() == InstanceState::Paused).count()
+    }
+
+    /// An order to resume an instance.
+    pub(crate) async fn resume(&self) -> Result<(), RuntimeError> {
+        let mut frozen = self.frozen.subscribe();
+        // The sender lives as long as the engine.
+        drop(frozen.wait_for(|frozen| !frozen).await);
+        let mut state = self.lock();
+        if state.deaf == 0 {
+            return Ok(());
+        }
+        state.deaf -= 1;
+        Err(RuntimeError::Refused {
+            kind: Kind::Fake,
+            operation: "resume the instance",
+            reason: "told to fail".to_owned(),
+        })
     }
 
     /// Whether the engine does not answer at all.

@@ -146,6 +146,13 @@ impl Instance for Arc<FakeInstance> {
 
     async fn resume(&self) -> Result<(), InstanceError> {
         self.living()?;
+        if self.current() != InstanceState::Paused {
+            return Ok(());
+        }
+        if let Some(engine) = self.engine.upgrade() {
+            engine.resume().await?;
+        }
+        self.living()?;
         self.set(InstanceState::Ready);
         Ok(())
     }

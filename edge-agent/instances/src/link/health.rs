@@ -125,6 +125,8 @@ pub(crate) async fn watch(
                 state.set_health(InstanceState::Ready);
             }
             Err(failed) if busy && !failed.refused => {}
+            // It was paused under the check.
+            Err(_) if state.get() == InstanceState::Paused => {}
             Err(failed) => {
                 failures += 1;
                 if failures >= checks.failures {

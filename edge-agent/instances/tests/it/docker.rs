@@ -1,6 +1,8 @@
 //! Containers of a real Docker engine.
 
+mod ahead;
 mod own;
+mod registry;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -25,6 +27,13 @@ use crate::subject::{Program, Subject};
 pub(crate) struct Engine {
     socket: PathBuf,
     network: Network,
+}
+
+/// Where runtimes put files for containers; the same for all, as with agents that are started again.
+fn folder() -> PathBuf {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let made = || tempfile::tempdir().expect("a folder for temporary files");
+    FOLDER.get_or_init(made).path().to_owned()
 }
 
 /// The probe's archive as an image.
@@ -64,6 +73,7 @@ impl Engine {
         let mut options = DockerOptions {
             socket: self.socket.clone(),
             network: self.network,
+            folder: Some(folder()),
             ..DockerOptions::default()
         };
         change(&mut options);

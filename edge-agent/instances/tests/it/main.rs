@@ -3,5 +3,6 @@
 mod contract;
 mod docker;
 mod fake;
+mod kubernetes;
 mod subject;
 mod wasm;

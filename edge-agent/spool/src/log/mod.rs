@@ -51,6 +51,8 @@ pub struct Log<D: Disk> {
     active: Option<Open<D::File>>,
     /// No longer written, to be synced and sealed.
     closing: Vec<Open<D::File>>,
+    /// Segments and octets of them that a sync has taken along and not given back: on the disk all the while.
+    syncing: (usize, u64),
     /// Sealed, with their sizes; the oldest first, because ids grow with time.
     sealed: BTreeMap<BatchId, u64>,
     /// Octets of files that were set aside.
@@ -77,13 +79,14 @@ impl<D: Disk> Log<D> {
     pub fn used(&self) -> u64 {
         let open = self.active.iter().chain(&self.closing);
         let open: u64 = open.map(|open| open.size).sum();
-        open + self.sealed.values().sum::<u64>() + self.aside
+        open + self.syncing.1 + self.sealed.values().sum::<u64>() + self.aside
     }
 
     /// Whether nothing waits to be handed over.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.active.is_none() && self.closing.is_empty() && self.sealed.is_empty()
+        let (syncing, _) = self.syncing;
+        self.active.is_none() && self.closing.is_empty() && syncing == 0 && self.sealed.is_empty()
     }
 
     /// Whether a segment is being written.

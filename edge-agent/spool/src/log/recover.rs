@@ -35,6 +35,7 @@ impl<D: Disk> Log<D> {
             active: None,
             closing: Vec::new(),
             sealed: BTreeMap::new(),
+            syncing: (0, 0),
             aside: 0,
             new_name: false,
         };

@@ -19,6 +19,7 @@ impl<D: Disk> Log<D> {
     /// Everything that was written until now. One job at a time.
     pub fn begin_sync(&mut self) -> SyncJob<D> {
         let closing = std::mem::take(&mut self.closing);
+        self.syncing = (closing.len(), closing.iter().map(|open| open.size).sum());
         SyncJob {
             disk: Arc::clone(&self.disk),
             active: self.active.as_ref().map(|open| Arc::clone(&open.file)),
@@ -35,6 +36,7 @@ impl<D: Disk> Log<D> {
 
     /// Takes note of a job that was run.
     pub fn end_sync(&mut self, job: SyncJob<D>, went_well: bool) {
+        self.syncing = (0, 0);
         if went_well {
             for open in job.closing {
                 self.sealed.insert(open.id, open.size);

@@ -382,6 +382,24 @@ proptest! {
 }
 
 #[test]
+fn what_is_being_synced_takes_its_room_all_the_while() {
+    for went_well in [true, false] {
+        let mut world = World::new();
+        for _ in 0..40 {
+            world.write();
+        }
+        world.log.close();
+        let used = world.log.used();
+        let mut job = world.log.begin_sync();
+        assert_eq!(world.log.used(), used, "during the sync");
+        assert!(!world.log.is_empty());
+        job.run().expect("the disk works");
+        world.log.end_sync(job, went_well);
+        assert_eq!(world.log.used(), used, "after it");
+    }
+}
+
+#[test]
 fn a_full_segment_makes_room_for_the_next_and_keeps_its_id() {
     let mut world = World::new();
     for _ in 0..40 {

@@ -25,6 +25,8 @@ fn spec(n: u8, content: u8) -> AppSpec {
             secrets: BTreeMap::new(),
         }],
         primary: BTreeSet::new(),
+        run: None,
+        gateway: Box::default(),
     }
 }
 
@@ -185,6 +187,7 @@ fn a_snapshot_repairs_what_was_missed_and_takes_away_what_is_gone() {
         revision: Revision(8),
         apps: vec![desired(2, 7), desired(4, 4)],
         fleet: None,
+        used: Vec::new(),
     }));
     assert_eq!(
         prepares(&actions),
@@ -209,11 +212,13 @@ fn an_old_snapshot_brings_nothing_back() {
         revision: Revision(10),
         apps: vec![desired(1, 9)],
         fleet: None,
+        used: Vec::new(),
     })));
     let actions = state.apply(Event::Snapshot(AppsSnapshot {
         revision: Revision(5),
         apps: vec![desired(2, 4)],
         fleet: None,
+        used: Vec::new(),
     }));
     assert!(actions.is_empty(), "{actions:?}");
     assert_eq!(state.views().len(), 1);
@@ -333,7 +338,7 @@ proptest! {
             let i = index.index(writes.len());
             if is_snapshot {
                 let apps = truth(&writes, i + 1).into_values().collect();
-                drop(state.apply(Event::Snapshot(AppsSnapshot { revision: Revision(i as u64 + 1), apps, fleet: None })));
+                drop(state.apply(Event::Snapshot(AppsSnapshot { revision: Revision(i as u64 + 1), apps, fleet: None, used: Vec::new() })));
             } else {
                 let (n, exists) = writes[i];
                 let message = if exists { desired(n, i as u64 + 1) } else { gone(n, i as u64 + 1) };
@@ -349,6 +354,7 @@ proptest! {
             revision: Revision(writes.len() as u64),
             apps: apps.values().cloned().collect(),
             fleet: None,
+            used: Vec::new(),
         })));
         let held: BTreeMap<_, _> = state.views().into_iter().map(|v| (v.app, v.revision)).collect();
         let expected: BTreeMap<_, _> = apps.into_iter().map(|(n, d)| (n, d.revision)).collect();

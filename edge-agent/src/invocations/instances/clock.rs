@@ -23,6 +23,7 @@ impl Inner {
             let freed = self.ledger.freed();
             tokio::pin!(freed);
             freed.as_mut().enable();
+            self.placer.make_way();
             let due = self.with(|state, now| {
                 state.pool.tick(now);
                 self.show(state);
@@ -57,13 +58,16 @@ impl Inner {
             all.starting += of.starting;
             all.open += of.open;
             all.idle += of.idle;
+            all.waking += of.waking;
+            all.paused += of.paused;
             all.running += of.running;
             all.waiting += of.waiting;
         }
         let instances = [
             ("starting", all.starting),
             ("open", all.open),
-            ("idle", all.idle),
+            ("idle", all.idle + all.waking - all.paused),
+            ("paused", all.paused),
         ];
         for (state, count) in instances {
             let gauge = self.metrics.instances.with_label_values(&[state]);

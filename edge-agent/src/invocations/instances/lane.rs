@@ -1,6 +1,6 @@
 //! A function version as its deployment holds it.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use fdn_instances::StartSpec;
@@ -8,12 +8,15 @@ use fdn_scheduling::invocation::FunctionIndex;
 
 use super::Inner;
 use super::watch::{Trouble, TroubleCell};
+use crate::invocations::placer::Registration;
 use crate::invocations::pool::Counts;
 
 /// What is kept of a function.
 pub(super) struct FunctionLane {
     pub(super) spec: StartSpec,
     pub(super) trouble: TroubleCell,
+    /// Instances that were started.
+    pub(super) starts: AtomicU64,
 }
 
 /// A function version whose calls are served by instances; its instances are stopped when this is dropped.
@@ -21,6 +24,7 @@ pub struct InstanceLane {
     pub(super) inner: Weak<Inner>,
     pub(super) index: FunctionIndex,
     pub(super) lane: Arc<FunctionLane>,
+    pub(super) _registration: Registration,
 }
 
 impl InstanceLane {
@@ -37,6 +41,12 @@ impl InstanceLane {
         inner.map_or_else(Counts::default, |inner| {
             inner.lock().pool.counts(self.index)
         })
+    }
+
+    /// Instances that were started for it.
+    #[must_use]
+    pub fn starts(&self) -> u64 {
+        self.lane.starts.load(Ordering::Relaxed)
     }
 
     /// What one instance holds of a node.

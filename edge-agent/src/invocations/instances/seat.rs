@@ -8,7 +8,9 @@ use fdn_instances::{CallFailure, Instance, InstanceState, Request, Response};
 use fdn_scheduling::invocation::ContainerId;
 use tokio::time::{Instant, timeout};
 
+use super::watch::STOPPED;
 use super::{Inner, take};
+use crate::peers::Way;
 
 /// How long the end of an instance may take to be noticed after it has cut a call.
 const NOTICE: Duration = Duration::from_millis(20);
@@ -20,6 +22,7 @@ pub struct Seat {
     instance: Arc<dyn Instance>,
     taken: Instant,
     executed: Option<Duration>,
+    way: Option<Arc<Way>>,
 }
 
 impl std::fmt::Debug for Seat {
@@ -35,6 +38,7 @@ impl Seat {
         inner: Arc<Inner>,
         container: ContainerId,
         instance: Arc<dyn Instance>,
+        way: Option<Arc<Way>>,
     ) -> Self {
         Self {
             inner,
@@ -42,6 +46,7 @@ impl Seat {
             instance,
             taken: Instant::now(),
             executed: None,
+            way,
         }
     }
 
@@ -49,6 +54,12 @@ impl Seat {
     #[must_use]
     pub fn instance(&self) -> InstanceId {
         self.instance.id()
+    }
+
+    /// How the instance came to be where it is, if it was placed by the cluster and this call is its first.
+    #[must_use]
+    pub fn way(&self) -> Option<Arc<Way>> {
+        self.way.clone()
     }
 
     /// When the call got it.
@@ -113,7 +124,12 @@ impl Inner {
             let index = state.pool.function_of(container);
             let lane = index.and_then(|index| state.functions.get(index.get()).cloned().flatten());
             let failures = index.map_or(0, |index| state.pool.failures(index));
-            match self.pause_after(live.since.elapsed(), failures) {
+            // That the engine does not wake it says nothing about the function.
+            let pause = match how {
+                "resume" => None,
+                _ => self.pause_after(live.since.elapsed(), failures),
+            };
+            match pause {
                 Some(pause) => {
                     let again = now + Millis::from(pause);
                     state.pool.start_failed(now, container, again);
@@ -124,7 +140,7 @@ impl Inner {
         });
         if let Some((live, lane)) = lost {
             self.metrics.lost.with_label_values(&[how]).inc();
-            if let Some(lane) = lane {
+            if let Some(lane) = lane.filter(|_| how != STOPPED) {
                 lane.trouble
                     .note(&lane.spec, reason, &live.instance.log_tail());
             }

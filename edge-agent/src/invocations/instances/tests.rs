@@ -1,3 +1,5 @@
+mod rest;
+
 use fdn_core::{MebiBytes, MilliCpu, Resources};
 use fdn_instances::fake::{AtStart, FakeEngine, FakeProgram};
 use fdn_instances::{Exit, StartSpec, empty_body};

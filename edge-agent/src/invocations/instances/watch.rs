@@ -1,22 +1,27 @@
 //! Instances that start, do not start, or end by themselves.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fdn_core::{Coded, ErrorCode, Millis, Timestamp};
-use fdn_instances::{Instance, InstanceState, LogLine, StartSpec};
+use fdn_instances::{ExitReason, Instance, InstanceState, LogLine, StartSpec};
 use fdn_scheduling::invocation::ContainerId;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 use tracing::warn;
 
 use super::{FunctionLane, Inner};
 use crate::apps::backoff::pause;
-use crate::invocations::placer::PlaceError;
+use crate::invocations::placer::{Need, PlaceError};
 
 /// An instance that ends sooner than this after its start would likely do so again.
 const SOON: Duration = Duration::from_secs(5);
 /// Instances that end within this count as one failure.
 const TOGETHER: Duration = Duration::from_millis(20);
+/// How an instance was lost that somebody ended in order.
+pub(super) const STOPPED: &str = "stopped";
 /// Lines of output kept with the reason.
 const LINES: usize = 20;
 
@@ -35,25 +40,34 @@ pub struct Trouble {
 
 /// What is wrong with a function, until an instance of it serves again.
 #[derive(Debug, Default)]
-pub(super) struct TroubleCell(Mutex<Option<Trouble>>);
+pub(super) struct TroubleCell {
+    last: Mutex<Option<Trouble>>,
+    /// Rung with every failure.
+    bell: Notify,
+}
 
 impl TroubleCell {
     pub(super) fn get(&self) -> Option<Trouble> {
-        self.0
+        self.last
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
+    /// Waits for the next failure.
+    pub(super) fn next(&self) -> Notified<'_> {
+        self.bell.notified()
+    }
+
     pub(super) fn clear(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     pub(super) fn note(&self, spec: &StartSpec, reason: &str, log: &[LogLine]) {
         let description = &spec.description;
         warn!(app = %description.app, version = %description.version, %reason, "an instance failed");
         let log = log.iter().rev().take(LINES).rev();
-        let mut cell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cell = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let times = cell.as_ref().map_or(0, |trouble| trouble.times);
         *cell = Some(Trouble {
             reason: reason.to_owned(),
@@ -61,6 +75,8 @@ impl TroubleCell {
             at: fdn_service::now(),
             times: times.saturating_add(1),
         });
+        drop(cell);
+        self.bell.notify_waiters();
     }
 }
 
@@ -70,9 +86,10 @@ impl Inner {
         self: Arc<Self>,
         container: ContainerId,
         lane: Arc<FunctionLane>,
+        need: Need,
     ) {
         let began = Instant::now();
-        let placed = self.placer.place(lane.spec.clone()).await;
+        let placed = self.placer.place(lane.spec.clone(), need).await;
         match placed {
             Ok(placed) => {
                 self.metrics.starts.with_label_values(&["ok"]).inc();
@@ -80,6 +97,7 @@ impl Inner {
                     .cold_start
                     .observe(began.elapsed().as_secs_f64());
                 lane.trouble.clear();
+                lane.starts.fetch_add(1, Ordering::Relaxed);
                 let unwanted = self.with(|state, now| {
                     // Before the pool hands calls to it.
                     self.insert(state, container, placed);
@@ -151,6 +169,10 @@ impl Inner {
             })
             .await;
         let (how, reason) = match ended.as_deref() {
+            // Its node ended it in order: nothing is wrong with the function.
+            Ok(InstanceState::Exited(exit)) if exit.reason == ExitReason::Stopped => {
+                (STOPPED, exit.to_string())
+            }
             Ok(InstanceState::Exited(exit)) => ("exited", exit.to_string()),
             Ok(InstanceState::Unresponsive { reason }) => {
                 ("unresponsive", format!("it stopped answering: {reason}"))

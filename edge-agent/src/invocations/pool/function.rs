@@ -17,10 +17,23 @@ pub(super) enum Doing {
     Loading,
     /// It is started ahead of calls.
     Warming,
+    /// It was paused and is woken for calls that wait.
+    Waking,
     /// It runs so many calls.
     Open(u32),
     /// It is warm and free; the scheduler may take it away.
     Idle,
+}
+
+/// Whether an instance gets any CPU. Only one that is idle or waking is anything but awake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// It runs.
+    Awake,
+    /// It was ordered to be paused.
+    Pausing,
+    /// It is frozen, or is being woken.
+    Paused,
 }
 
 /// One instance.
@@ -31,6 +44,9 @@ pub(super) struct Row {
     pub(super) doing: Doing,
     /// When its start was ordered.
     pub(super) ordered: Millis,
+    pub(super) rest: Rest,
+    /// When it is paused if it stays idle, as in the pool's naps.
+    pub(super) nap: Option<Millis>,
 }
 
 /// One function.
@@ -45,6 +61,9 @@ pub(super) struct Function {
     pub(super) loading: u32,
     pub(super) warming: u32,
     pub(super) idle: u32,
+    pub(super) waking: u32,
+    /// Of those that are idle or waking.
+    pub(super) paused: u32,
     /// Instances that run calls, and how many.
     pub(super) open: Vec<(ContainerId, u32)>,
     pub(super) wanted: u32,
@@ -80,6 +99,8 @@ impl Function {
             loading: 0,
             warming: 0,
             idle: 0,
+            waking: 0,
+            paused: 0,
             open: Vec::new(),
             wanted: 0,
             failures: 0,
@@ -103,15 +124,19 @@ impl Function {
 
     /// All instances, started or not.
     pub(super) fn instances(&self) -> u32 {
-        self.loading + self.warming + self.idle + self.open.len() as u32
+        self.loading + self.warming + self.idle + self.waking + self.open.len() as u32
     }
 
-    /// How many instances the waiting calls need beside those that are started for them; and those that are warm by now, which serve
-    /// sooner.
+    /// How many instances the waiting calls need beside those that are woken or started for them; and those that are warm by now, which
+    /// serve sooner than one that is started.
     pub(super) fn tokens_needed(&self) -> usize {
         let seats = self.concurrency as usize;
-        let granted = self.waiting.len().min(self.loading as usize * seats);
-        let cold = (self.waiting.len() - granted).div_ceil(seats);
+        let waiting = self
+            .waiting
+            .len()
+            .saturating_sub(self.waking as usize * seats);
+        let granted = waiting.min(self.loading as usize * seats);
+        let cold = (waiting - granted).div_ceil(seats);
         let warm = granted.div_ceil(seats).min(self.idle as usize);
         cold + warm
     }
@@ -138,6 +163,8 @@ impl Function {
             starting: self.loading + self.warming,
             open: self.open.len() as u32,
             idle: self.idle,
+            waking: self.waking,
+            paused: self.paused,
             running: self.running,
             waiting: self.waiting.len() as u32,
             wanted: self.wanted,

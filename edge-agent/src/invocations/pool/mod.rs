@@ -17,6 +17,7 @@
 //! but for those that were there before it wanted fewer.
 
 mod function;
+mod rest;
 mod scaling;
 mod serving;
 #[cfg(test)]
@@ -31,7 +32,7 @@ use fdn_scheduling::invocation::{
 };
 use fdn_scheduling::scale;
 
-use function::{Function, Row};
+use function::{Doing, Function, Rest, Row};
 
 /// A call that waits or runs, as the shell calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,8 +56,20 @@ pub enum Effect {
         function: FunctionIndex,
         /// On which worker.
         worker: WorkerIndex,
+        /// No call waits for it yet.
+        is_ahead: bool,
     },
-    /// Stop an idle instance.
+    /// Freeze an idle instance; to be reported by [`Pool::paused`].
+    Pause {
+        /// The instance.
+        container: ContainerId,
+    },
+    /// Wake a paused instance, for which calls wait; to be reported by [`Pool::resumed`] or [`Pool::gone`].
+    Resume {
+        /// The instance.
+        container: ContainerId,
+    },
+    /// Stop an idle instance, which may be paused.
     Stop {
         /// The instance.
         container: ContainerId,
@@ -76,6 +89,8 @@ pub struct PoolSettings {
     pub interval: Millis,
     /// For how long an instance that was started for the load is kept at least.
     pub ahead: Millis,
+    /// Instances that are idle for so long are paused; `None` where they never are.
+    pub pause_after: Option<Millis>,
 }
 
 /// What the pool is told of a function.
@@ -96,8 +111,12 @@ pub struct Counts {
     pub starting: u32,
     /// Instances that run calls.
     pub open: u32,
-    /// Instances that are warm and free.
+    /// Instances that are warm and free, paused ones included.
     pub idle: u32,
+    /// Instances that are woken for calls that wait.
+    pub waking: u32,
+    /// Instances that are paused, those that are being woken included.
+    pub paused: u32,
     /// Calls that run.
     pub running: u32,
     /// Calls that wait.
@@ -127,6 +146,8 @@ pub struct Pool {
     stranded: Vec<FunctionIndex>,
     /// When functions are looked at again.
     timers: BTreeSet<(Millis, FunctionIndex)>,
+    /// When idle instances are paused.
+    naps: BTreeSet<(Millis, ContainerId)>,
     effects: Vec<Effect>,
 }
 
@@ -157,6 +178,7 @@ impl Pool {
             stranded: Vec::new(),
             memory: MebiBytes(0),
             timers: BTreeSet::new(),
+            naps: BTreeSet::new(),
             effects: Vec::new(),
         })
     }
@@ -301,13 +323,15 @@ impl Pool {
         }
         self.scheduler.tick(now, &mut self.actions);
         self.settle(now);
+        self.doze(now);
     }
 
     /// When [`Pool::tick`] must be called next, if nothing else happens before.
     #[must_use]
     pub fn next_tick(&self) -> Option<Millis> {
         let timer = self.timers.first().map(|(at, _)| *at);
-        [timer, self.scheduler.next_tick()]
+        let nap = self.naps.first().map(|(at, _)| *at);
+        [timer, nap, self.scheduler.next_tick()]
             .into_iter()
             .flatten()
             .min()
@@ -319,6 +343,13 @@ impl Pool {
         self.function(index)
             .map(Function::counts)
             .unwrap_or_default()
+    }
+
+    /// Whether an instance runs nothing, paused or not, but for one that is just being paused.
+    #[must_use]
+    pub fn is_idle(&self, container: ContainerId) -> bool {
+        self.row(container)
+            .is_some_and(|row| row.doing == Doing::Idle && row.rest != Rest::Pausing)
     }
 
     /// The profile of a function as it was measured.

@@ -4,7 +4,7 @@ use fdn_core::Millis;
 use fdn_scheduling::invocation::{Action, ContainerId, FunctionIndex, WorkerIndex};
 use fdn_scheduling::scale;
 
-use super::function::{Doing, Row};
+use super::function::{Doing, Rest, Row};
 use super::{CallId, Effect, Pool};
 
 impl Pool {
@@ -28,8 +28,7 @@ impl Pool {
             .expect("an instance's function is known");
         if row.doing == Doing::Warming {
             function.warming -= 1;
-            function.idle += 1;
-            self.set(container, Doing::Idle);
+            self.turn_idle(now, container);
         } else {
             function.loading -= 1;
             self.open(now, container);
@@ -117,13 +116,14 @@ impl Pool {
         match row.doing {
             Doing::Loading => function.loading -= 1,
             Doing::Warming => function.warming -= 1,
-            Doing::Idle => function.idle -= 1,
+            Doing::Waking => function.waking -= 1,
+            Doing::Idle => self.leave_idle(container),
             Doing::Open(running) => {
                 function.running -= running;
                 function.open.retain(|(open, _)| *open != container);
             }
         }
-        self.rows[container.slot()] = None;
+        self.forget(container);
         // First, so that a function whose starts fail gets no other one in its place.
         self.apply_limit(now, row.function);
         let was_known = self.scheduler.failed(now, container, &mut self.actions);
@@ -133,14 +133,22 @@ impl Pool {
         self.settle(now);
     }
 
-    /// An instance that runs already is taken in. `None` if there is no room for it: it is to be stopped.
-    pub fn adopt(&mut self, now: Millis, index: FunctionIndex) -> Option<ContainerId> {
+    /// An instance that runs already, or is paused, is taken in. `None` if there is no room for it: it is to be stopped.
+    pub fn adopt(
+        &mut self,
+        now: Millis,
+        index: FunctionIndex,
+        is_paused: bool,
+    ) -> Option<ContainerId> {
         let adopted = self
             .scheduler
             .adopt(now, index, self.worker, &mut self.actions);
         let container = adopted.ok().flatten()?;
         // Noted before what the scheduler does with it at once.
+        let rest = if is_paused { Rest::Paused } else { Rest::Awake };
         self.insert(now, index, container, Doing::Idle);
+        self.set_rest(container, rest);
+        self.turn_idle(now, container);
         self.settle(now);
         self.row(container).map(|row| row.id)
     }
@@ -155,10 +163,7 @@ impl Pool {
                     return;
                 };
                 self.granted(row.function, request.0);
-                if let Some(function) = self.function_mut(row.function) {
-                    function.idle -= 1;
-                }
-                self.open(now, container);
+                self.serve(now, container);
                 self.touched.push(row.function);
             }
             Action::StartCold {
@@ -180,10 +185,8 @@ impl Pool {
                 let Some(row) = self.row(container).copied() else {
                     return;
                 };
-                if let Some(function) = self.function_mut(row.function) {
-                    function.idle -= 1;
-                }
-                self.rows[container.slot()] = None;
+                self.leave_idle(container);
+                self.forget(container);
                 self.effects.push(Effect::Stop { container, why });
                 self.watch(now, row.function);
             }
@@ -211,6 +214,7 @@ impl Pool {
             container,
             function,
             worker,
+            is_ahead: doing == Doing::Warming,
         });
     }
 
@@ -222,19 +226,21 @@ impl Pool {
             function: index,
             doing,
             ordered: now,
+            rest: Rest::Awake,
+            nap: None,
         });
         if let Some(function) = self.function_mut(index) {
             match doing {
                 Doing::Loading => function.loading += 1,
                 Doing::Warming => function.warming += 1,
-                Doing::Idle => function.idle += 1,
-                Doing::Open(_) => {}
+                // Counted when it turns so.
+                Doing::Idle | Doing::Waking | Doing::Open(_) => {}
             }
         }
         self.watch(now, index);
     }
 
-    fn set(&mut self, container: ContainerId, doing: Doing) {
+    pub(super) fn set(&mut self, container: ContainerId, doing: Doing) {
         let Some(row) = self.rows[container.slot()].as_mut() else {
             return;
         };
@@ -255,7 +261,7 @@ impl Pool {
     }
 
     /// Opens an instance for as many waiting calls as it runs at once. One that nobody waits for is idle at once.
-    fn open(&mut self, now: Millis, container: ContainerId) {
+    pub(super) fn open(&mut self, now: Millis, container: ContainerId) {
         self.set(container, Doing::Open(0));
         let Some(index) = self.row(container).map(|row| row.function) else {
             return;
@@ -298,9 +304,8 @@ impl Pool {
         }
         if let Some(function) = self.function_mut(row.function) {
             function.open.retain(|(open, _)| *open != container);
-            function.idle += 1;
         }
-        self.set(container, Doing::Idle);
+        self.turn_idle(now, container);
         let finished = self.scheduler.finished(now, container, &mut self.actions);
         debug_assert!(finished.is_ok(), "{finished:?}");
     }

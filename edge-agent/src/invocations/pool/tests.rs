@@ -2,6 +2,7 @@
 
 mod examples;
 mod properties;
+mod rest;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,11 +18,22 @@ fn ms(value: f64) -> Millis {
     Millis::new(value)
 }
 
+/// What was ordered of an instance's rest, and done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Resting {
+    #[default]
+    Awake,
+    Pausing,
+    Paused,
+    Waking,
+}
+
 /// What was seen of one instance.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     function: Option<FunctionIndex>,
     ready: bool,
+    rest: Resting,
     calls: BTreeSet<CallId>,
 }
 
@@ -61,6 +73,7 @@ fn settings(order: Order) -> PoolSettings {
         reaction: ms(5.0),
         interval: ms(1000.0),
         ahead: ms(60_000.0),
+        pause_after: Some(ms(2000.0)),
     }
 }
 
@@ -170,6 +183,29 @@ impl World {
         }
     }
 
+    /// An order to pause is over.
+    fn pause(&mut self, container: ContainerId, is_paused: bool) {
+        let seen = self.live.get_mut(&container).expect("alive");
+        seen.rest = if is_paused {
+            Resting::Paused
+        } else {
+            Resting::Awake
+        };
+        self.pool.paused(self.at(), container, is_paused);
+        self.look();
+    }
+
+    fn wake(&mut self, container: ContainerId) {
+        self.live.get_mut(&container).expect("alive").rest = Resting::Awake;
+        self.pool.resumed(self.at(), container);
+        self.look();
+    }
+
+    fn resting(&self, wanted: Resting) -> Vec<ContainerId> {
+        let such = self.live.iter().filter(|(_, seen)| seen.rest == wanted);
+        such.map(|(container, _)| *container).collect()
+    }
+
     fn leave(&mut self, call: CallId) {
         assert!(self.pool.leave(self.at(), call), "it waits");
         self.waiting.remove(&call);
@@ -205,9 +241,23 @@ impl World {
                 Effect::Assign { call, container } => {
                     assert!(self.waiting.remove(&call), "{call:?} is served once");
                     let seen = self.live.get_mut(&container).expect("alive");
-                    assert!(seen.ready, "calls are handed to instances that answer");
+                    assert!(
+                        seen.ready && seen.rest == Resting::Awake,
+                        "calls are handed to instances that answer"
+                    );
                     seen.calls.insert(call);
                     self.served.push(call);
+                }
+                Effect::Pause { container } => {
+                    let seen = self.live.get_mut(&container).expect("alive");
+                    assert!(seen.ready && seen.calls.is_empty(), "only idle ones rest");
+                    assert_eq!(seen.rest, Resting::Awake, "one order at a time");
+                    seen.rest = Resting::Pausing;
+                }
+                Effect::Resume { container } => {
+                    let seen = self.live.get_mut(&container).expect("alive");
+                    assert_eq!(seen.rest, Resting::Paused, "one order at a time");
+                    seen.rest = Resting::Waking;
                 }
                 Effect::Stop { container, why } => {
                     let seen = self.live.remove(&container).expect("alive");
@@ -228,7 +278,7 @@ impl World {
             let of = |seen: &&Seen| seen.function == Some(*index);
             let all: Vec<&Seen> = self.live.values().filter(of).collect();
             let counts = self.pool.counts(*index);
-            let instances = counts.starting + counts.open + counts.idle;
+            let instances = counts.starting + counts.open + counts.idle + counts.waking;
             assert_eq!(instances as usize, all.len());
             let running: usize = all.iter().map(|seen| seen.calls.len()).sum();
             assert_eq!(counts.running as usize, running);
@@ -238,6 +288,9 @@ impl World {
             );
             let open = all.iter().filter(|seen| !seen.calls.is_empty()).count();
             assert_eq!(counts.open as usize, open);
+            let is_paused = |seen: &&&Seen| matches!(seen.rest, Resting::Paused | Resting::Waking);
+            let paused = all.iter().filter(is_paused).count();
+            assert_eq!(counts.paused as usize, paused);
             held += memory * all.len() as u64;
         }
         assert_eq!(self.pool.waiting(), self.waiting.len());
@@ -250,6 +303,12 @@ impl World {
         for _ in 0..100_000 {
             if self.waiting.is_empty() && self.starting.is_empty() {
                 return;
+            }
+            for container in self.resting(Resting::Pausing) {
+                self.pause(container, true);
+            }
+            for container in self.resting(Resting::Waking) {
+                self.wake(container);
             }
             while !self.starting.is_empty() {
                 self.start(0);

@@ -1,5 +1,5 @@
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fdn_core::device::GpuRequest;
@@ -10,7 +10,7 @@ use fdn_instances::fake::{FakeEngine, FakeProgram};
 
 use super::*;
 use crate::invocations::ledger::Ledger;
-use crate::invocations::placer::{LocalPlacer, Placed, Placer};
+use crate::invocations::placer::{LocalPlacer, Need, Placed, Placer};
 
 /// A node with one simulated device of 8 GiB.
 struct Node {
@@ -79,7 +79,7 @@ fn free(devices: &Devices) -> u64 {
 }
 
 async fn place(placer: &LocalPlacer, node: &Node) -> Result<Placed, PlaceError> {
-    placer.place(node.spec(4096)).await
+    placer.place(node.spec(4096), Need::Call).await
 }
 
 /// Slices are given back on a thread of their own.
@@ -119,7 +119,7 @@ async fn a_start_that_fails_gives_its_slices_back() {
     spec.image.digest = fdn_core::Digest::of(b"nothing");
     spec.description.digest = spec.image.digest;
     placer
-        .place(spec)
+        .place(spec, Need::Call)
         .await
         .expect_err("there is no such image");
     given_back(&devices, 8192).await;
@@ -148,4 +148,72 @@ async fn after_a_restart_what_runs_keeps_its_slices_and_the_rest_is_free() {
     placer.end(&[id].into()).await;
     drop(found);
     given_back(&devices, 8192).await;
+}
+
+/// Instances that are idle until they are ended; the last of them is always busy again by then.
+struct Idle {
+    placed: Mutex<Vec<Placed>>,
+    all_end: bool,
+}
+
+impl Idle {
+    fn of(placed: Vec<Placed>, all_end: bool) -> Arc<Self> {
+        let placed = Mutex::new(placed);
+        Arc::new(Self { placed, all_end })
+    }
+}
+
+impl Idlers for Idle {
+    fn idle(&self, _: &Description) -> Vec<InstanceId> {
+        let placed = self.placed.lock().expect("lock");
+        placed.iter().map(|placed| placed.instance.id()).collect()
+    }
+
+    fn end(&self, instance: InstanceId) -> bool {
+        let mut placed = self.placed.lock().expect("lock");
+        let found = placed.iter().position(|one| one.instance.id() == instance);
+        let may = |at: &usize| self.all_end || at + 1 < placed.len();
+        let found = found.filter(may);
+        drop(found.map(|at| placed.remove(at)));
+        found.is_some()
+    }
+}
+
+#[tokio::test]
+async fn what_is_idle_gives_way_to_a_call_and_not_to_what_is_started_ahead() {
+    let node = Node::new();
+    let (placer, devices) = node.placer();
+    let busy = place(&placer, &node).await.expect("room");
+    let idle = place(&placer, &node).await.expect("room");
+    placer.idle_from(Idle::of(vec![idle], true));
+    let full = |error| matches!(error, PlaceError::Devices(BindError::NoRoom { .. }));
+    let refused = placer.place(node.spec(4096), Need::Ahead).await;
+    assert!(full(refused.expect_err("nobody needs it yet")));
+    let refused = placer.place(node.spec(8192), Need::Call).await;
+    assert!(full(refused.expect_err("half of it is in use")));
+    assert_eq!(free(&devices), 0, "nobody has ended for nothing");
+    let placed = place(&placer, &node).await.expect("the idle one gives way");
+    assert_eq!(free(&devices), 0);
+    drop((busy, placed));
+    given_back(&devices, 8192).await;
+}
+
+#[tokio::test]
+async fn one_that_is_busy_again_is_not_waited_for() {
+    let node = Node::new();
+    let (placer, devices) = node.placer();
+    let mut idle = Vec::new();
+    for _ in 0..2 {
+        idle.push(place(&placer, &node).await.expect("room"));
+    }
+    placer.idle_from(Idle::of(idle, false));
+    // As long as a start may take would be a minute.
+    let whole = placer.place(node.spec(8192), Need::Call);
+    let refused = tokio::time::timeout(Duration::from_secs(20), whole).await;
+    let refused = refused.expect("told at once").expect_err("one stays");
+    assert!(matches!(
+        refused,
+        PlaceError::Devices(BindError::NoRoom { .. })
+    ));
+    given_back(&devices, 4096).await;
 }

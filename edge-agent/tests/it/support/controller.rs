@@ -9,11 +9,14 @@ use actix_web::dev::ServerHandle;
 use actix_web::http::header;
 use actix_web::web::{self, Bytes};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
+use fdn_cluster::head::lease::MemoryLeases;
 use fdn_core::api::AppsSnapshot;
+use fdn_core::enrol::{LeaseRequest, LeaseResponse};
 use fdn_core::fleet::FleetDesired;
 use fdn_core::message::AppDesired;
+use fdn_core::policy::quota::AppUsed;
 use fdn_core::usage::{UsageBatch, UsageReceipt, UsageRecord};
-use fdn_core::{AppName, BatchId, Digest, InvocationId, Revision};
+use fdn_core::{AppName, BatchId, ClusterId, Digest, InvocationId, NodeId, Revision};
 use fdn_service::secret::Secret;
 use futures::{StreamExt, stream};
 
@@ -23,6 +26,8 @@ struct State {
     apps: Mutex<BTreeMap<AppName, AppDesired>>,
     revision: Mutex<Revision>,
     fleet: Mutex<Option<FleetDesired>>,
+    /// Calls counted towards quotas, told with the next snapshot.
+    used: Mutex<Vec<AppUsed>>,
     /// Artifact requests that are answered with other octets of the same length.
     corrupt: AtomicUsize,
     /// Artifact requests that break off in the middle.
@@ -43,6 +48,10 @@ struct State {
     /// Artifact requests are not answered while this is set.
     stalled: AtomicBool,
     token: Option<Secret>,
+    leases: MemoryLeases,
+    /// The only node that may have the lease on being the head.
+    head: Mutex<Option<NodeId>>,
+    lease_requests: AtomicUsize,
 }
 
 pub(crate) struct FakeController {
@@ -67,6 +76,10 @@ impl FakeController {
                 .route("/agent/v1/artifacts/{digest}", web::get().to(artifact))
                 .app_data(web::JsonConfig::default().limit(4 << 20))
                 .route("/agent/v1/usage", web::post().to(usage))
+                .route(
+                    "/internal/v1/clusters/{cluster}/head-lease",
+                    web::post().to(head_lease),
+                )
         })
         .workers(1)
         .disable_signals()
@@ -161,6 +174,11 @@ impl FakeController {
         *self.state.fleet.lock().expect("lock") = Some(fleet);
     }
 
+    /// Calls counted towards quotas, told with the next snapshot.
+    pub(crate) fn set_used(&self, used: Vec<AppUsed>) {
+        *self.state.used.lock().expect("lock") = used;
+    }
+
     pub(crate) fn corrupt_next(&self, requests: usize) {
         self.state.corrupt.store(requests, Ordering::SeqCst);
     }
@@ -179,6 +197,16 @@ impl FakeController {
             self.state.requests.load(Ordering::SeqCst),
             self.state.ranges.load(Ordering::SeqCst),
         )
+    }
+
+    /// Only this node gets the lease on being the head from now on.
+    pub(crate) fn lease_for(&self, node: &str) {
+        *self.state.head.lock().expect("lock") = Some(node.parse().expect("node"));
+    }
+
+    /// How often the lease was asked for.
+    pub(crate) fn lease_requests(&self) -> usize {
+        self.state.lease_requests.load(Ordering::SeqCst)
     }
 
     pub(crate) fn snapshots(&self) -> usize {
@@ -211,6 +239,7 @@ async fn apps(request: HttpRequest, state: web::Data<State>) -> HttpResponse {
         revision: *state.revision.lock().expect("lock"),
         apps: state.apps.lock().expect("lock").values().cloned().collect(),
         fleet: state.fleet.lock().expect("lock").clone(),
+        used: state.used.lock().expect("lock").clone(),
     };
     state.snapshots.fetch_add(1, Ordering::SeqCst);
     HttpResponse::Ok().json(snapshot)
@@ -311,4 +340,29 @@ async fn usage(
         return HttpResponse::BadGateway().finish();
     }
     HttpResponse::Ok().json(UsageReceipt { stored, duplicate })
+}
+
+async fn head_lease(
+    request: HttpRequest,
+    cluster: web::Path<ClusterId>,
+    asked: web::Json<LeaseRequest>,
+    state: web::Data<State>,
+) -> HttpResponse {
+    if !state.allows(&request) {
+        return HttpResponse::Unauthorized().finish();
+    }
+    if state.away.load(Ordering::SeqCst) {
+        return HttpResponse::ServiceUnavailable().finish();
+    }
+    state.lease_requests.fetch_add(1, Ordering::SeqCst);
+    let head = state.head.lock().expect("lock").clone();
+    if let Some(holder) = head.filter(|head| *head != asked.node) {
+        return HttpResponse::Ok().json(LeaseResponse {
+            holder,
+            epoch: 1,
+            expires_ms: 5000,
+        });
+    }
+    let now = std::time::Instant::now();
+    HttpResponse::Ok().json(state.leases.ask_at(now, &cluster, &asked))
 }

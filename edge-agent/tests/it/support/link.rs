@@ -106,11 +106,15 @@ impl Instance for FarInstance {
     }
 
     async fn pause(&self) -> Result<(), InstanceError> {
+        sleep(self.delay).await;
         self.near.pause().await
     }
 
     async fn resume(&self) -> Result<(), InstanceError> {
-        self.near.resume().await
+        sleep(self.delay).await;
+        let resumed = self.near.resume().await;
+        sleep(self.delay).await;
+        resumed
     }
 
     async fn stop(&self, grace: Duration) -> Result<Exit, InstanceError> {

@@ -1,7 +1,10 @@
 //! A network of one controller, one broker and the agents that a test starts.
 
 mod controller;
+pub(crate) mod identity;
 pub(crate) mod link;
+pub(crate) mod peers;
+pub(crate) mod workflows;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,6 +16,7 @@ use std::time::Duration;
 use fdn_bus::{Limits, MemoryBroker, SharedBroker};
 use fdn_core::manifest::Manifest;
 use fdn_core::message::{AppDesired, AppPhase, AppSpec, Envelope, FunctionSpec, Message};
+use fdn_core::policy::GatewaySpec;
 use fdn_core::workflow::Workflow;
 use fdn_core::{
     AppName, ByteSize, Digest, DurationMs, FunctionName, MessageId, NodeId, Revision, VersionNumber,
@@ -114,6 +118,17 @@ impl Network {
             .expect("the agent starts")
     }
 
+    /// What is deployed from now on has to be known to this node as well before a test goes on.
+    pub(crate) fn knows(&self, node: NodeId) {
+        self.nodes.lock().expect("lock").insert(node);
+    }
+
+    /// A node is gone.
+    pub(crate) fn forgets(&self, node: &str) {
+        let node: NodeId = node.parse().expect("node");
+        self.nodes.lock().expect("lock").remove(&node);
+    }
+
     pub(crate) fn next_revision(&self) -> Revision {
         Revision(self.revision.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -184,9 +199,29 @@ impl Network {
                     manifest,
                 }],
                 primary,
+                run: None,
+                gateway: Box::default(),
             }),
             app,
         }
+    }
+
+    /// Gives an app that is deployed another policy, and waits until the nodes know it.
+    pub(crate) async fn regulate(&self, app: &str, gateway: GatewaySpec) {
+        let mut desired = self.controller.desired(app).expect("a deployed app");
+        desired.revision = self.next_revision();
+        if let Some(spec) = &mut desired.spec {
+            *spec.gateway = gateway;
+        }
+        self.demand(desired).await;
+    }
+
+    /// Tells what an app should be, and waits until the nodes know it.
+    pub(crate) async fn demand(&self, desired: AppDesired) {
+        let (app, revision) = (desired.app.clone(), desired.revision);
+        self.controller.set(desired.clone());
+        self.tell(desired).await;
+        self.until_known(app.as_str(), revision).await;
     }
 
     /// Takes an app away.

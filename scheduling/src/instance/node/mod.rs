@@ -142,6 +142,11 @@ impl<D: Demand> Node<D> {
         })
     }
 
+    /// Takes the memory of its tables from the system now, rather than during the first burst.
+    pub fn touch(&mut self) {
+        self.memory.touch();
+    }
+
     /// Which node this is.
     #[must_use]
     pub const fn index(&self) -> NodeIndex {

@@ -26,6 +26,8 @@ prop_compose! {
         losses in prop::collection::vec((0.0..80.0, 1u32..6), 0..3),
         heads in prop::collection::vec(0.0..90.0, 0..3),
         deposed in any::<bool>(),
+        pre_schedulers in 0usize..3,
+        window in prop_oneof![Just(1024), 1usize..5],
         seed in any::<u64>(),
     ) -> Plan {
         let nodes = u32::try_from(capacities.len()).expect("few");
@@ -43,6 +45,8 @@ prop_compose! {
             capacities,
             heads,
             deposed,
+            pre_schedulers,
+            window,
             wanted: 20_000.0,
             seed,
         }

@@ -22,7 +22,8 @@ pub(crate) struct Loopback {
     busy: usize,
     next: u64,
     started: u64,
-    loads: Vec<Load<Slots>>,
+    /// What hints go by; nobody gathers it for other policies.
+    loads: Option<Vec<Load<Slots>>>,
 }
 
 /// Twice as many as arrive at one of so many nodes while a task is remembered: some pass through several, or through one
@@ -66,7 +67,7 @@ impl Loopback {
             busy: (nodes * slots) as usize * 95 / 100,
             next: 0,
             started: 0,
-            loads: Vec::with_capacity(nodes as usize),
+            loads: (policy == Policy::Hints).then(|| Vec::with_capacity(nodes as usize)),
         }
     }
 
@@ -106,10 +107,13 @@ impl Loopback {
             capacity: node.capacity(),
             free: node.free(),
         };
-        self.loads.clear();
-        self.loads.extend(self.nodes.iter().map(load));
+        let Some(loads) = &mut self.loads else {
+            return;
+        };
+        loads.clear();
+        loads.extend(self.nodes.iter().map(load));
         for node in &mut self.nodes {
-            node.snapshot(&self.loads);
+            node.snapshot(loads);
         }
     }
 

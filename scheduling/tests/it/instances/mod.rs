@@ -4,5 +4,8 @@ mod adversary;
 mod cluster;
 mod global;
 mod heads;
+mod lists;
+mod lists_late;
 mod oracle;
+mod origin;
 mod protocol;

@@ -195,3 +195,45 @@ fn what_was_found_warm_serves_and_is_kept_by_the_policy() {
         }]
     ));
 }
+
+#[test]
+fn an_idle_container_is_evicted_when_told_so_and_a_busy_one_is_not() {
+    let mut rig = Rig::new(10, Settings::default());
+    let functions = [(), (), ()].map(|()| {
+        let profile = profile(1.0, 1.0, 3);
+        rig.scheduler.register(profile).expect("room")
+    });
+    for (request, function) in (0..).zip(functions) {
+        rig.arrive(request as f64, request, function);
+    }
+    let started = rig.cold();
+    for (_, container) in &started {
+        let ready = rig.scheduler.ready(ms(3.0), *container, &mut rig.actions);
+        ready.expect("loading");
+    }
+    // The last one is busy; of the others the second was free first.
+    for at in [1, 0] {
+        let container = started[at].1;
+        let scheduler = &mut rig.scheduler;
+        let finished = scheduler.finished(ms(5.0 - at as f64), container, &mut rig.actions);
+        finished.expect("running");
+    }
+    let [first, second, busy] = [0, 1, 2].map(|at| started[at].1);
+    assert_eq!(rig.scheduler.idle_by_standing(), [first, second], "by use");
+    assert!(!rig.scheduler.evict(ms(6.0), busy, &mut rig.actions));
+    assert!(rig.actions.is_empty(), "{:?}", rig.actions);
+    assert!(rig.scheduler.evict(ms(6.0), second, &mut rig.actions));
+    let [
+        Action::Release {
+            container,
+            why: Why::Evicted,
+            ..
+        },
+    ] = rig.actions[..]
+    else {
+        panic!("{:?}", rig.actions);
+    };
+    assert_eq!(container, second);
+    assert!(!rig.scheduler.evict(ms(6.0), second, &mut rig.actions));
+    assert_eq!(rig.scheduler.idle_by_standing(), [first]);
+}

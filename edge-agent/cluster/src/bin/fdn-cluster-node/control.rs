@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use fdn_cluster::Cluster;
 use fdn_core::NodeId;
+use prometheus::{Registry, TextEncoder};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -24,6 +25,8 @@ enum Order {
     Load(Load),
     /// Answered with the latencies of starts here since the last such order.
     Measured,
+    /// Answered with the metrics as Prometheus reads them.
+    Metrics,
     /// Answered at once.
     Cut(Vec<NodeId>),
     /// Answered at once.
@@ -40,6 +43,7 @@ enum Answer {
     Done(()),
     Settled(Result),
     Measured(Histogram),
+    Metrics(String),
     Failed(String),
 }
 
@@ -51,15 +55,26 @@ fn answer(answer: &Answer) {
 }
 
 /// Takes orders until the input ends. Bursts and loads run beside others.
-pub(crate) async fn run(cluster: Cluster, journal: Arc<Journal>, measured: Measured) {
+pub(crate) async fn run(
+    cluster: Cluster,
+    journal: Arc<Journal>,
+    measured: Measured,
+    registry: Registry,
+) {
     answer(&Answer::Listening(cluster.address()));
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         match serde_json::from_str(&line) {
+            Ok(Order::Metrics) => answer(&metrics(&registry)),
             Ok(order) => carry_out(order, &cluster, &journal, &measured).await,
             Err(error) => answer(&Answer::Failed(error.to_string())),
         }
     }
+}
+
+fn metrics(registry: &Registry) -> Answer {
+    let text = TextEncoder::new().encode_to_string(&registry.gather());
+    text.map_or_else(|error| Answer::Failed(error.to_string()), Answer::Metrics)
 }
 
 async fn carry_out(order: Order, cluster: &Cluster, journal: &Arc<Journal>, measured: &Measured) {
@@ -88,6 +103,8 @@ async fn carry_out(order: Order, cluster: &Cluster, journal: &Arc<Journal>, meas
             let mut measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
             answer(&Answer::Measured(std::mem::take(&mut *measured)));
         }
+        // Answered before.
+        Order::Metrics => {}
         Order::Cut(nodes) => done(cluster.cut(nodes).await),
         Order::Drain(draining) => done(cluster.drain(draining).await),
         Order::Leave => {

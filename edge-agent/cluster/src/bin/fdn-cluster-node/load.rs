@@ -74,7 +74,11 @@ impl Maker {
             label,
             demand: Resources::new(MilliCpu(cpu), MebiBytes(memory)),
             expected: Millis::new(life),
-            payload: payload((life * 1000.0) as u64, micros()),
+            // Below one microsecond would be without end.
+            payload: payload(
+                ((life * 1000.0) as u64).max((self.life_ms > 0.0).into()),
+                micros(),
+            ),
             idempotent: self.idempotent,
         }
     }

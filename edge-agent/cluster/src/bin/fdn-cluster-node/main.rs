@@ -62,17 +62,19 @@ async fn run(config: Config) -> Result<(), Box<dyn std::error::Error>> {
     let journal = Arc::new(Journal::open(config.journal.as_deref())?);
     let (host, lives) = Synthetic::new(Arc::clone(&journal));
     let measured = host.measured();
+    let registry = prometheus::Registry::new();
     let cluster = Cluster::start(ClusterParts {
         cluster: config.cluster,
         node: config.node,
         capacity: config.capacity,
         settings: config.settings,
         host,
+        peers: None,
         leases: None,
-        registry: prometheus::Registry::new(),
+        registry: registry.clone(),
     })
     .await?;
     tokio::spawn(lives.run(cluster.clone()));
-    control::run(cluster, journal, measured).await;
+    control::run(cluster, journal, measured, registry).await;
     Ok(())
 }

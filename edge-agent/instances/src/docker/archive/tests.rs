@@ -1,8 +1,9 @@
-use std::io::Write;
+use std::io::{Read as _, Write as _};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
+use tar::Archive;
 use tempfile::NamedTempFile;
 
 use super::*;

@@ -30,8 +30,8 @@ pub(crate) async fn calls_run_at_the_same_time(subject: &dyn Subject) {
     .await;
     let began = tokio::time::Instant::now();
     join_all((0..16).map(|_| ask(&*running.instance, "/sleep/1000"))).await;
-    // One after another they would take sixteen seconds; the bound is no measurement.
-    assert!(began.elapsed() < Duration::from_secs(12));
+    // One after another they would take sixteen seconds at least; the bound is no measurement.
+    assert!(began.elapsed() < Duration::from_secs(16));
     running.end().await;
 }
 
@@ -105,7 +105,7 @@ pub(crate) async fn variables_and_secrets_reach_it(subject: &dyn Subject) {
 
 pub(crate) async fn a_dropped_call_leaves_the_instance_usable(subject: &dyn Subject) {
     let running = Running::start(subject, Program::Sleep).await;
-    let call = running.instance.call(get("/sleep/600"));
+    let call = running.instance.call(get("/sleep/3000"));
     let dropped = tokio::time::timeout(Duration::from_millis(50), call).await;
     assert!(dropped.is_err(), "it was dropped while it ran");
     ask(&*running.instance, "/sleep/1").await;

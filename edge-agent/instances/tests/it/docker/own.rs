@@ -1,11 +1,14 @@
 //! What containers promise beyond the list: the sandbox, archives, the engine's absence.
 
+use std::path::PathBuf;
+
 use fdn_core::{Coded, ErrorCode, MilliCpu};
 use fdn_instances::docker::Network;
-use fdn_instances::{ExitReason, Outbound, StartError};
+use fdn_instances::{ExitReason, InstanceState, Outbound, Runtime, StartError};
+use fdn_testkit::wait;
 
 use super::{Engine, GRACE, image_of};
-use crate::subject::{Program, Running, Subject, ask, get, owner, spec, until};
+use crate::subject::{PATIENCE, Program, Running, Subject, ask, get, owner, spec, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sandbox_is_closed() {
@@ -53,10 +56,15 @@ async fn the_sandbox_is_closed() {
     let threads: usize = asked("/threads/100").await.parse().expect("a number");
     assert!((1..20).contains(&threads), "{threads} threads of 20");
 
-    let quota = asked("/read/sys/fs/cgroup/cpu/cpu.cfs_quota_us").await;
-    let share = asked("/read/sys/fs/cgroup/cpu.max").await;
-    let limited = quota.trim() == "25000" || share.starts_with("25000 100000");
-    assert!(limited, "a quarter of a core: {quota:?}, {share:?}");
+    wait::until("a quarter of a core", async || {
+        let quota = asked("/read/sys/fs/cgroup/cpu/cpu.cfs_quota_us").await;
+        let share = asked("/read/sys/fs/cgroup/cpu.max").await;
+        let limited = quota.trim() == "25000" || share.starts_with("25000 100000");
+        limited
+            .then_some(())
+            .ok_or_else(|| format!("{quota:?}, {share:?}"))
+    })
+    .await;
 
     let interfaces = asked("/read/proc/net/dev").await;
     let names: Vec<&str> = interfaces
@@ -147,4 +155,77 @@ async fn an_engine_that_is_not_there_is_told() {
     let connecting = fdn_instances::docker::DockerRuntime::connect(owner(), options).await;
     let error = connecting.expect_err("nothing listens");
     assert_eq!(error.code(), ErrorCode::EngineFailed, "{error}");
+}
+
+/// By the control group, and by the engine where the agent may not write there.
+#[tokio::test(flavor = "multi_thread")]
+async fn pausing_is_true_also_back_to_back_and_never_in_the_way_of_an_end() {
+    for cgroups in [Some(PathBuf::from("/sys/fs/cgroup")), None] {
+        pause_back_to_back(cgroups).await;
+    }
+}
+
+async fn pause_back_to_back(cgroups: Option<PathBuf>) {
+    let engine = Engine::with(Network::Isolated).await;
+    let owner = owner();
+    let by_group = cgroups.is_some();
+    let runtime = engine.runtime_with(owner.clone(), |options| options.cgroups = cgroups);
+    let runtime = runtime.await;
+    let starts = (0..3).map(|_| runtime.start(spec(engine.image(Program::Hello), Program::Hello)));
+    let started = futures::future::join_all(starts).await;
+    let instances: Vec<_> = started.into_iter().map(|s| s.expect("it starts")).collect();
+    // Together, because the engine's note of who is paused is behind when it is busy.
+    let rounds = instances.iter().map(async |instance| {
+        for round in 0..17 {
+            instance.pause().await.expect("it pauses");
+            instance.resume().await.expect("it goes on");
+            let asking = tokio::time::timeout(PATIENCE, ask(&**instance, "/hello"));
+            let answer = asking.await;
+            assert_eq!(answer.as_deref(), Ok("hello"), "round {round}");
+        }
+        instance.pause().await.expect("it pauses");
+        let name = format!("fdn-{}", instance.id());
+        // Events of the rounds before may still overwrite what the engine has noted; the last of them is true.
+        fdn_testkit::wait::until("the engine to know of its own alone", async || {
+            let found = engine.client().inspect_container(&name, None).await;
+            let noted = found.expect("it is there").state.and_then(|s| s.paused);
+            match noted {
+                Some(noted) if noted != by_group => Ok(()),
+                noted => Err(format!("it notes {noted:?}")),
+            }
+        })
+        .await;
+        let exit = instance.stop(GRACE).await.expect("it stops");
+        // By its own hand, so the signal found it thawed.
+        assert_eq!((exit.code, exit.reason), (Some(0), ExitReason::Stopped));
+    });
+    futures::future::join_all(rounds).await;
+    assert_eq!(engine.leftovers(&owner).await, 0);
+}
+
+/// An agent that is started again knows who stands still, whoever froze it, and what is in the way is removed also from a frozen state.
+#[tokio::test(flavor = "multi_thread")]
+async fn paused_instances_are_adopted_as_paused() {
+    for cgroups in [Some(PathBuf::from("/sys/fs/cgroup")), None] {
+        let engine = Engine::with(Network::Isolated).await;
+        let owner = owner();
+        let old = engine.runtime_with(owner.clone(), |options| options.cgroups = cgroups);
+        let old = old.await;
+        let started = old.start(spec(engine.image(Program::Hello), Program::Hello));
+        let instance = started.await.expect("it starts");
+        instance.pause().await.expect("it pauses");
+        // The old one's life ends before the new one's begins.
+        drop((instance, old));
+        let new = engine.runtime(owner.clone()).await;
+        let adopted = new.adopt().await.expect("the engine answers");
+        let [adopted] = adopted.as_slice() else {
+            panic!("one was adopted, not {}", adopted.len());
+        };
+        assert_eq!(*adopted.state().borrow(), InstanceState::Paused);
+        adopted.resume().await.expect("it goes on");
+        assert_eq!(ask(&**adopted, "/hello").await, "hello");
+        adopted.pause().await.expect("it pauses");
+        adopted.stop(GRACE).await.expect("it stops");
+        assert_eq!(engine.leftovers(&owner).await, 0);
+    }
 }

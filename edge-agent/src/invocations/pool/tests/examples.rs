@@ -238,7 +238,7 @@ fn bounds_are_of_calls_and_do_not_hold_for_those_that_come_back() {
 fn what_runs_already_is_taken_in_and_serves() {
     let mut world = World::new(10, &[one(1)]);
     let index = world.functions[0].0;
-    let adopted = world.pool.adopt(world.at(), index).expect("it fits");
+    let adopted = world.pool.adopt(world.at(), index, false).expect("it fits");
     let seen = Seen {
         function: Some(index),
         ready: true,
@@ -246,7 +246,7 @@ fn what_runs_already_is_taken_in_and_serves() {
     };
     world.live.insert(adopted, seen);
     world.look();
-    assert_eq!(world.pool.adopt(world.at(), index), None, "no room");
+    assert_eq!(world.pool.adopt(world.at(), index, false), None, "no room");
     world.arrive(0);
     assert_eq!(world.served.len(), 1);
 }

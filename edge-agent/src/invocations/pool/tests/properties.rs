@@ -14,6 +14,9 @@ enum Step {
     Crash(usize),
     CrashAll,
     Leave(usize),
+    Paused(usize, bool),
+    Woken(usize),
+    NotWoken(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -27,6 +30,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<usize>().prop_map(Step::Crash),
         1 => Just(Step::CrashAll),
         1 => any::<usize>().prop_map(Step::Leave),
+        3 => (any::<usize>(), any::<bool>()).prop_map(|(w, p)| Step::Paused(w, p)),
+        3 => any::<usize>().prop_map(Step::Woken),
+        1 => any::<usize>().prop_map(Step::NotWoken),
     ]
 }
 
@@ -104,6 +110,24 @@ impl World {
                     if self.live.contains_key(&container) {
                         self.crash(container);
                     }
+                }
+            }
+            Step::Paused(at, is_paused) => {
+                let pausing = self.resting(Resting::Pausing);
+                if let Some(which) = pick(pausing.len(), at) {
+                    self.pause(pausing[which], is_paused);
+                }
+            }
+            Step::Woken(at) => {
+                let waking = self.resting(Resting::Waking);
+                if let Some(which) = pick(waking.len(), at) {
+                    self.wake(waking[which]);
+                }
+            }
+            Step::NotWoken(at) => {
+                let waking = self.resting(Resting::Waking);
+                if let Some(which) = pick(waking.len(), at) {
+                    self.crash(waking[which]);
                 }
             }
             Step::Leave(at) => {

@@ -1,0 +1,153 @@
+//! An agent in this process with one app, whose image is in its cache already.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use fdn_bus::{Limits, MemoryBroker, SharedBroker};
+use fdn_core::manifest::{Manifest, RuntimeKind};
+use fdn_core::message::{AppDesired, AppSpec, Envelope, FunctionSpec, Message};
+use fdn_core::workflow::Workflow;
+use fdn_core::{Digest, DurationMs, MessageId, MilliCpu, Revision, VersionNumber};
+use fdn_edge_agent::artifacts::Machine;
+use fdn_edge_agent::{Agent, Settings};
+use fdn_instances::Runtime;
+use fdn_service::secret;
+
+/// The app's host name.
+pub(crate) const HOST: &str = "bench.fn.test";
+
+pub(crate) struct Rig {
+    agent: Agent,
+    client: reqwest::Client,
+    _folder: tempfile::TempDir,
+}
+
+/// The manifest of an image.
+pub(crate) fn image_manifest() -> Manifest {
+    Manifest {
+        runtime: RuntimeKind::Docker,
+        timeout: DurationMs::from_secs(60),
+        ..Manifest::default()
+    }
+}
+
+impl Rig {
+    /// Starts an agent with these settings but for its files and addresses, on `runtime` if one is given, and deploys the image.
+    pub(crate) async fn start(
+        mut settings: Settings,
+        runtime: Option<Arc<dyn Runtime>>,
+        image: &[u8],
+        manifest: Manifest,
+    ) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        settings.data = folder.path().join("agent");
+        settings.gateway.listen = any;
+        settings.gateway.workers = 1;
+        settings.admin.listen = any;
+        settings.controller.url = "http://127.0.0.1:9".to_owned();
+        settings.network.token_file = folder.path().join("token");
+        settings.network.key_file = folder.path().join("key");
+        settings.capacity.cpu_milli = MilliCpu(100_000);
+        settings.devices.enabled = false;
+        settings.stop.drain = DurationMs::from_millis(0);
+        secret::read_or_create(&settings.network.token_file)?;
+        secret::read_or_create(&settings.network.key_file)?;
+        // The image is here already: nobody fetches it.
+        let components = settings.data.join("cache/components");
+        std::fs::create_dir_all(&components)?;
+        let name = format!("{}.wasm", Digest::of(image).hex());
+        std::fs::write(components.join(name), image)?;
+        let broker: SharedBroker = Arc::new(MemoryBroker::new(Limits::default()));
+        let machine = Machine::new(&settings.runtime)?;
+        let agent = Agent::start_with(settings, Arc::clone(&broker), machine, runtime).await?;
+        let rig = Self {
+            agent,
+            client: fdn_service::http_client::build(Duration::from_secs(60))?,
+            _folder: folder,
+        };
+        broker.publish(&desired(image, manifest)?).await?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while rig.call("/").await? == 404 {
+            ensure!(Instant::now() < deadline, "the app is not taken");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(rig)
+    }
+
+    /// Where other nodes of its cluster reach it.
+    pub(crate) fn peer_address(&self) -> Result<SocketAddr> {
+        let cluster = self.agent.peers().and_then(|peers| peers.cluster());
+        Ok(cluster.context("it takes part in a cluster")?.address())
+    }
+
+    /// A call through the gateway; its status.
+    pub(crate) async fn call(&self, path: &str) -> Result<u16> {
+        let url = format!("http://{}{path}", self.agent.gateway_address());
+        self.get(&url).await
+    }
+
+    /// A call from the same client to anywhere.
+    pub(crate) async fn get(&self, url: &str) -> Result<u16> {
+        let answer = self.client.get(url).header("host", HOST).send().await?;
+        let status = answer.status().as_u16();
+        answer.bytes().await?;
+        Ok(status)
+    }
+
+    /// How long a call that must end 200 takes until its head is here.
+    pub(crate) async fn first_byte(&self) -> Result<Duration> {
+        let url = format!("http://{}/", self.agent.gateway_address());
+        let begin = Instant::now();
+        let answer = self.client.get(url).header("host", HOST).send().await?;
+        let took = begin.elapsed();
+        ensure!(answer.status() == 200, "it ended {}", answer.status());
+        answer.bytes().await?;
+        Ok(took)
+    }
+
+    /// The value of a metric, by the beginning of its line.
+    pub(crate) async fn metric(&self, line: &str) -> Result<f64> {
+        let url = format!("http://{}/metrics", self.agent.admin_address());
+        let text = self.client.get(url).send().await?.text().await?;
+        let found = text.lines().find(|l| l.starts_with(line));
+        let value = found.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+        Ok(value.unwrap_or(0.0))
+    }
+
+    pub(crate) async fn stop(self) {
+        self.agent.stop().await;
+    }
+}
+
+fn desired(image: &[u8], manifest: Manifest) -> Result<Envelope> {
+    let function: fdn_core::FunctionName = "bench".parse()?;
+    let spec = AppSpec {
+        host: HOST.parse()?,
+        workflow: Workflow::single(function.clone(), VersionNumber::FIRST),
+        functions: vec![FunctionSpec {
+            function,
+            version: VersionNumber::FIRST,
+            digest: Digest::of(image),
+            size: image.len() as u64,
+            manifest,
+            secrets: std::collections::BTreeMap::new(),
+        }],
+        primary: std::collections::BTreeSet::new(),
+        run: None,
+        gateway: Box::default(),
+    };
+    let desired = AppDesired {
+        app: "bench".parse()?,
+        revision: Revision(1),
+        spec: Some(spec),
+    };
+    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
+    Ok(Envelope::new(
+        id,
+        fdn_service::now(),
+        Message::AppDesired(desired),
+    ))
+}

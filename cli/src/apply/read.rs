@@ -1,0 +1,485 @@
+//! Reading declared files: every mistake of every file, each with its file, line and path, before anything is asked or changed.
+
+mod parts;
+mod records;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use fdn_core::account::TenantRef;
+use fdn_core::app::PutAppDns;
+use fdn_core::billing::{BudgetName, SetBudget};
+use fdn_core::job::PutSchedule;
+use fdn_core::label::Labels;
+use fdn_core::policy::{Policy, Traffic};
+use fdn_core::rollout::Objective;
+use fdn_core::workflow::{Declaration, Found};
+use fdn_core::{
+    AppName, HostName, ImageReference, RecordName, ScheduleName, SecretName, TenantRole, UserName,
+    VersionNumber,
+};
+use fdn_service::secret::Secret;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_saphyr::Spanned;
+
+pub use records::Txt;
+
+use super::SetName;
+use crate::environment::Environment;
+
+/// A file that was read.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Its name, as people know it; `-` is standard input.
+    pub name: String,
+    /// The folder that paths in it begin at.
+    pub folder: PathBuf,
+    /// What it says.
+    pub text: String,
+}
+
+/// What an app runs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Runs {
+    /// A component or an image's archive in a file, or an image of a registry.
+    Function {
+        /// The file, or the image's name.
+        artifact: PathBuf,
+        /// The manifest; without, the one beside the file.
+        manifest: Option<PathBuf>,
+    },
+    /// Several functions.
+    Workflow(Declaration),
+}
+
+/// The value of a secret, read from where a file says that it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Given {
+    /// The value.
+    pub value: Secret,
+    /// Where it is from, for people.
+    pub from: String,
+}
+
+/// An app as it is declared. What is absent is left as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct App {
+    /// What it runs.
+    pub runs: Option<Runs>,
+    /// Who may call it.
+    pub policy: Option<Policy>,
+    /// Which versions answer.
+    pub traffic: Option<Traffic>,
+    /// Values of secrets; of others nothing is said.
+    pub secrets: BTreeMap<SecretName, Given>,
+    /// Schedules; of others nothing is said.
+    pub schedules: BTreeMap<ScheduleName, PutSchedule>,
+    /// Host names beside its own; of others nothing is said.
+    pub domains: BTreeSet<HostName>,
+    /// What new versions must keep to; `Some(None)` is nothing.
+    pub objective: Option<Option<Objective>>,
+    /// All labels of the function itself.
+    pub labels: Option<Labels>,
+    /// All labels of the current version.
+    pub version_labels: Option<Labels>,
+    /// For how long DNS answers live.
+    pub dns: Option<PutAppDns>,
+}
+
+/// Everything that files declare.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Declared {
+    /// The tenant that it is declared for.
+    pub tenant: Option<TenantRef>,
+    /// The name under which what was applied is remembered.
+    pub set: Option<SetName>,
+    /// Apps.
+    pub apps: BTreeMap<AppName, App>,
+    /// Budgets.
+    pub budgets: BTreeMap<BudgetName, SetBudget>,
+    /// Members.
+    pub members: BTreeMap<UserName, TenantRole>,
+    /// Text records by their name; of other names nothing is said.
+    pub txt: BTreeMap<RecordName, Txt>,
+}
+
+/// Something that is wrong in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The file.
+    pub file: String,
+    /// The line, from 1 up.
+    pub line: u64,
+    /// Where in the document, such as `apps.hello.policy.rate`; empty for the whole of it.
+    pub path: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: ", self.file, self.line)?;
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+/// A file as it is written; its parts are read one by one, so that a mistake in one hides none in another.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(default)]
+    tenant: Option<Spanned<String>>,
+    #[serde(default)]
+    set: Option<Spanned<String>>,
+    #[serde(default)]
+    apps: BTreeMap<String, Spanned<BTreeMap<String, Spanned<Value>>>>,
+    #[serde(default)]
+    budgets: BTreeMap<String, Spanned<Value>>,
+    #[serde(default)]
+    members: BTreeMap<String, Spanned<Value>>,
+    #[serde(default)]
+    txt: BTreeMap<String, Spanned<Value>>,
+}
+
+/// Reads all files, and the values of the secrets that they name.
+///
+/// # Errors
+/// All that is wrong in them.
+pub fn declared(sources: &[Source], env: &Environment) -> Result<Declared, Vec<Mistake>> {
+    let mut reader = Reader {
+        env,
+        declared: Declared::default(),
+        mistakes: Vec::new(),
+        places: BTreeMap::new(),
+        // Standard input is read once.
+        input_used: sources.iter().any(|source| source.name == "-"),
+    };
+    for source in sources {
+        reader.file(source);
+    }
+    if reader.mistakes.is_empty() {
+        Ok(reader.declared)
+    } else {
+        Err(reader.mistakes)
+    }
+}
+
+struct Reader<'a> {
+    env: &'a Environment,
+    declared: Declared,
+    mistakes: Vec<Mistake>,
+    /// Where each thing was declared first.
+    places: BTreeMap<String, String>,
+    input_used: bool,
+}
+
+/// A place in a file.
+struct Spot<'a> {
+    source: &'a Source,
+    line: u64,
+    path: String,
+}
+
+impl<'a> Spot<'a> {
+    fn new<T>(source: &'a Source, value: &Spanned<T>, path: String) -> Self {
+        Self {
+            source,
+            line: value.referenced.line(),
+            path,
+        }
+    }
+
+    fn mistake(&self, what: impl Into<String>) -> Mistake {
+        Mistake {
+            file: self.source.name.clone(),
+            line: self.line,
+            path: self.path.clone(),
+            what: what.into(),
+        }
+    }
+}
+
+impl Reader<'_> {
+    fn file(&mut self, source: &Source) {
+        let document: Document = match serde_saphyr::from_str(&source.text) {
+            Ok(document) => document,
+            Err(error) => {
+                let line = error.location().map_or(1, |place| place.line());
+                self.mistakes.push(Mistake {
+                    file: source.name.clone(),
+                    line,
+                    path: String::new(),
+                    what: plain(&error.without_snippet().to_string()),
+                });
+                return;
+            }
+        };
+        if let Some(text) = &document.tenant {
+            let spot = Spot::new(source, text, "tenant".to_owned());
+            if let Some(tenant) = self.parse(&spot, &text.value) {
+                let old = self.declared.tenant.replace(tenant);
+                self.agree(&spot, old.as_ref(), self.declared.tenant.clone().as_ref());
+            }
+        }
+        if let Some(text) = &document.set {
+            let spot = Spot::new(source, text, "set".to_owned());
+            if let Some(set) = self.parse(&spot, &text.value) {
+                let old = self.declared.set.replace(set);
+                self.agree(&spot, old.as_ref(), self.declared.set.clone().as_ref());
+            }
+        }
+        for (name, app) in &document.apps {
+            self.app(source, name, app);
+        }
+        for (name, budget) in &document.budgets {
+            self.budget(source, name, budget);
+        }
+        for (name, member) in &document.members {
+            let spot = Spot::new(source, member, format!("members.{name}"));
+            let (user, role) = (self.parse(&spot, name), self.value(&spot, &member.value));
+            if let (Some(user), Some(role)) = (user, role)
+                && self.first(&spot)
+            {
+                self.declared.members.insert(user, role);
+            }
+        }
+        for (name, records) in &document.txt {
+            self.txt(source, name, records);
+        }
+    }
+
+    fn app(
+        &mut self,
+        source: &Source,
+        name: &str,
+        fields: &Spanned<BTreeMap<String, Spanned<Value>>>,
+    ) {
+        let whole = Spot::new(source, fields, format!("apps.{name}"));
+        let Some(app_name) = self.parse::<AppName>(&whole, name) else {
+            return;
+        };
+        let mut app = App::default();
+        let (mut runs, mut manifest): (Vec<Runs>, Option<PathBuf>) = (Vec::new(), None);
+        for (field, value) in &fields.value {
+            let spot = Spot::new(source, value, format!("apps.{name}.{field}"));
+            match field.as_str() {
+                "component" => runs.extend(self.component(&spot, &value.value)),
+                "image" => runs.extend(self.image(&spot, &value.value)),
+                "workflow" => runs.extend(self.workflow(&spot, &value.value)),
+                "manifest" => manifest = self.path(&spot, &value.value),
+                "policy" => {
+                    app.policy = self.value(&spot, &value.value);
+                    let wrong = app.policy.as_ref().and_then(|policy| policy.check().err());
+                    self.note(&spot, wrong);
+                }
+                "traffic" => {
+                    app.traffic = self.value(&spot, &value.value);
+                    let wrong = app.traffic.as_ref().and_then(|split| split.check().err());
+                    self.note(&spot, wrong);
+                }
+                other => self.part(&spot, (other, &value.value), &mut app),
+            }
+        }
+        if runs.len() > 1 {
+            self.mistakes
+                .push(whole.mistake("an app runs one of component, image and workflow"));
+        }
+        app.runs = match (runs.pop(), manifest) {
+            (Some(Runs::Function { artifact, .. }), manifest) => {
+                Some(Runs::Function { artifact, manifest })
+            }
+            (other, None) => other,
+            (_, Some(_)) => {
+                self.mistakes
+                    .push(whole.mistake("manifest: it goes with component or image"));
+                None
+            }
+        };
+        self.fitting(&whole, &app);
+        if self.first(&whole) {
+            self.declared.apps.insert(app_name, app);
+        }
+    }
+
+    fn component(&mut self, spot: &Spot<'_>, value: &Value) -> Option<Runs> {
+        let artifact = self.path(spot, value)?;
+        Some(Runs::Function {
+            artifact,
+            manifest: None,
+        })
+    }
+
+    /// A file that is there.
+    fn path(&mut self, spot: &Spot<'_>, value: &Value) -> Option<PathBuf> {
+        let text: String = self.value(spot, value)?;
+        let path = spot.source.folder.join(&text);
+        if path.is_file() {
+            return Some(path);
+        }
+        let what = format!("there is no file {}", path.display());
+        self.mistakes.push(spot.mistake(what));
+        None
+    }
+
+    fn image(&mut self, spot: &Spot<'_>, value: &Value) -> Option<Runs> {
+        let text: String = self.value(spot, value)?;
+        let image: ImageReference = self.parse(spot, &text)?;
+        Some(Runs::Function {
+            artifact: PathBuf::from(image.to_string()),
+            manifest: None,
+        })
+    }
+
+    /// A workflow, in place or in a file of its own. Which functions there are is the controller's to know; all else is judged here.
+    fn workflow(&mut self, spot: &Spot<'_>, value: &Value) -> Option<Runs> {
+        let declaration: Declaration = match value {
+            Value::String(_) => {
+                let path = self.path(spot, value)?;
+                let read = std::fs::read_to_string(&path);
+                let parsed = read
+                    .map_err(|e| vec![e.to_string()])
+                    .and_then(|text| Declaration::parse(&text).map_err(|e| e.mistakes().to_vec()));
+                match parsed {
+                    Ok(declaration) => declaration,
+                    Err(wrong) => {
+                        let told = wrong.iter().map(|e| format!("{}: {e}", path.display()));
+                        let told: Vec<Mistake> = told.map(|e| spot.mistake(e)).collect();
+                        self.mistakes.extend(told);
+                        return None;
+                    }
+                }
+            }
+            inline => self.value(spot, inline)?,
+        };
+        if let Err(error) = declaration.resolve(|_, _| Found::Version(VersionNumber::FIRST)) {
+            let told = error.mistakes().iter().map(|e| spot.mistake(e));
+            self.mistakes.extend(told);
+            return None;
+        }
+        Some(Runs::Workflow(declaration))
+    }
+
+    fn budget(&mut self, source: &Source, name: &str, value: &Spanned<Value>) {
+        let spot = Spot::new(source, value, format!("budgets.{name}"));
+        let parsed: Option<BudgetName> = self.parse(&spot, name);
+        let (Some(name), Some(wish)) = (parsed, self.value::<SetBudget>(&spot, &value.value))
+        else {
+            return;
+        };
+        // The currency is the network's; whether the amount is one does not depend on it.
+        let wrong =
+            fdn_core::billing::Budget::new(name.clone(), &wish, fdn_core::billing::Currency::EUR)
+                .err();
+        self.note(&spot, wrong);
+        if self.first(&spot) {
+            self.declared.budgets.insert(name, wish);
+        }
+    }
+
+    fn note(&mut self, spot: &Spot<'_>, wrong: Option<impl fmt::Display>) {
+        self.mistakes
+            .extend(wrong.map(|error| spot.mistake(error.to_string())));
+    }
+
+    fn parse<T: std::str::FromStr<Err: fmt::Display>>(
+        &mut self,
+        spot: &Spot<'_>,
+        text: &str,
+    ) -> Option<T> {
+        match text.parse() {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.mistakes.push(spot.mistake(error.to_string()));
+                None
+            }
+        }
+    }
+
+    fn value<T: DeserializeOwned>(&mut self, spot: &Spot<'_>, value: &Value) -> Option<T> {
+        match serde_path_to_error::deserialize(value.clone()) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let inner = error.path().to_string();
+                let path = match inner.as_str() {
+                    "." => spot.path.clone(),
+                    inner => format!("{}.{inner}", spot.path),
+                };
+                let what = error.into_inner().to_string();
+                self.mistakes.push(Mistake {
+                    path,
+                    ..spot.mistake(what)
+                });
+                None
+            }
+        }
+    }
+
+    /// Whether this is the only place where a thing is declared.
+    fn first(&mut self, spot: &Spot<'_>) -> bool {
+        let here = format!("{}:{}", spot.source.name, spot.line);
+        match self.places.insert(spot.path.clone(), here) {
+            None => true,
+            Some(there) => {
+                let what = format!("it is declared already, at {there}");
+                self.mistakes.push(spot.mistake(what));
+                false
+            }
+        }
+    }
+
+    fn agree<T: PartialEq + fmt::Display>(
+        &mut self,
+        spot: &Spot<'_>,
+        before: Option<&T>,
+        now: Option<&T>,
+    ) {
+        if let (Some(before), Some(now)) = (before, now)
+            && before != now
+        {
+            let what =
+                format!("{now}, but another file says {before}; all files are applied as one");
+            self.mistakes.push(spot.mistake(what));
+        }
+    }
+}
+
+/// The parser's message without its own words for the place.
+fn plain(told: &str) -> String {
+    let line = told.lines().next().unwrap_or_default();
+    let line = line.split(" at line ").next().unwrap_or_default();
+    line.trim_start_matches("error: ").to_owned()
+}
+
+/// The files that an argument names: itself, or every `.yaml` and `.yml` in the folder, by name.
+///
+/// # Errors
+/// When the folder cannot be read or has none.
+pub fn files(argument: &Path) -> Result<Vec<PathBuf>, String> {
+    if !argument.is_dir() {
+        return Ok(vec![argument.to_owned()]);
+    }
+    let entries = std::fs::read_dir(argument).map_err(|e| e.to_string())?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|e| e.to_string())?.path();
+        let yaml = path
+            .extension()
+            .is_some_and(|extension| extension == "yaml" || extension == "yml");
+        if yaml && path.is_file() {
+            found.push(path);
+        }
+    }
+    found.sort();
+    match found.is_empty() {
+        true => Err("there is no .yaml file in it".to_owned()),
+        false => Ok(found),
+    }
+}

@@ -1,0 +1,119 @@
+//! What DNS is to answer: text records of names, and for how long answers for an app live.
+
+use serde_json::Value;
+use serde_saphyr::Spanned;
+
+use fdn_core::RecordName;
+use fdn_core::app::{PutAppDns, app_ttl_problem};
+use fdn_core::txt::{self, SetTxt};
+
+use super::parts::is_empty;
+use super::{App, Mistake, Reader, Source, Spot};
+
+/// The text records of a name as they are declared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Txt {
+    /// What they are to be, whole.
+    pub wish: SetTxt,
+    /// The file that says so.
+    pub file: String,
+    /// Where in it, from 1 up.
+    pub line: u64,
+}
+
+impl Txt {
+    /// What is wrong with records of this name, found out when the network was known.
+    #[must_use]
+    pub fn mistake(&self, name: &RecordName, what: String) -> Mistake {
+        Mistake {
+            file: self.file.clone(),
+            line: self.line,
+            path: format!("txt.{name}"),
+            what,
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// The text records of a name. Whether the name is this tenant's is the network's to know; all else is judged here.
+    pub(super) fn txt(&mut self, source: &Source, name: &str, value: &Spanned<Value>) {
+        let written = Spot::new(source, value, format!("txt.{name}"));
+        let name = match RecordName::parse_lenient(name) {
+            Ok(name) => name,
+            Err(error) => {
+                self.note(&written, Some(error));
+                return;
+            }
+        };
+        // However it is written, a name is declared once.
+        let spot = Spot::new(source, value, format!("txt.{name}"));
+        if txt::is_challenge(&name) {
+            let what = format!(
+                "names with {0} in them are those of clients of certificate authorities, whose values come and go; leave it out, and let the \
+                 client set them: fdn dns txt add {name} VALUE",
+                txt::CHALLENGE_LABEL
+            );
+            self.mistakes.push(spot.mistake(what));
+            return;
+        }
+        let Some(wish) = self.value::<SetTxt>(&spot, &value.value) else {
+            return;
+        };
+        let wrong = problems(&wish);
+        let told = wrong.into_iter().map(|what| spot.mistake(what));
+        self.mistakes.extend(told);
+        if self.first(&spot) {
+            let records = Txt {
+                wish,
+                file: source.name.clone(),
+                line: spot.line,
+            };
+            self.declared.txt.insert(name, records);
+        }
+    }
+
+    /// For how long DNS answers for an app live; nothing is the network's time.
+    pub(super) fn dns(&mut self, spot: &Spot<'_>, value: &Value, app: &mut App) {
+        app.dns = match is_empty(value) {
+            true => Some(PutAppDns::default()),
+            false => self.value(spot, value),
+        };
+        let ttl = app.dns.and_then(|wish| wish.ttl);
+        self.note(spot, ttl.and_then(app_ttl_problem));
+    }
+}
+
+/// All that is wrong with text records, whatever their name is.
+fn problems(wish: &SetTxt) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if wish.values.is_empty() {
+        wrong.push(
+            "values: at least one; a name that is left out loses its records with --prune"
+                .to_owned(),
+        );
+    }
+    if wish.values.len() > txt::VALUES_MAX {
+        let (count, most) = (wish.values.len(), txt::VALUES_MAX);
+        wrong.push(format!(
+            "values: {count}, more than {most} are not allowed; leave some out"
+        ));
+    }
+    for (index, value) in wish.values.iter().enumerate() {
+        if let Some(problem) = txt::value_problem(value, txt::VALUE_MAX) {
+            wrong.push(format!("values[{index}]: {problem}"));
+        }
+        if wish.values[..index].contains(value) {
+            wrong.push(format!(
+                "values[{index}]: it is there already; each value stands once"
+            ));
+        }
+    }
+    wrong.extend(wish.ttl.and_then(txt::ttl_problem));
+    if wish.expires_in.is_some() {
+        wrong.push(
+            "expires_in: what files declare has no end; leave it out, or set such records with fdn dns txt set NAME VALUE --expires-in DURATION"
+                .to_owned(),
+        );
+    }
+    wrong
+}

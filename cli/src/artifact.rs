@@ -1,0 +1,134 @@
+//! What `fdn deploy` uploads: a file, or the name of an image in a registry.
+
+use std::path::{Path, PathBuf};
+
+use fdn_core::ImageReference;
+use futures::StreamExt as _;
+use indicatif::ProgressBar;
+use reqwest::Body;
+use reqwest::multipart::Part;
+use tokio_util::io::ReaderStream;
+
+use crate::error::CliError;
+use crate::{input, progress};
+
+/// How a file is read from disk.
+const CHUNK: usize = 64 << 10;
+
+/// What is uploaded.
+#[derive(Debug)]
+pub enum Artifact {
+    /// A file: a component, or the archive of an image.
+    File {
+        /// Open to be read.
+        file: std::fs::File,
+        /// Its octets.
+        octets: u64,
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// An image that the nodes pull.
+    Image(ImageReference),
+}
+
+impl Artifact {
+    /// What an argument names: the file, if there is one of that name or it cannot be meant as the name of an image.
+    ///
+    /// # Errors
+    /// When the file is not usable, or the image is not named by its digest.
+    pub fn of(argument: &Path) -> Result<Self, CliError> {
+        let text = argument.to_str().filter(|_| !argument.exists());
+        if let Some(text) = text
+            && let Some(image) = image(text)
+        {
+            let image = image.map_err(|error| CliError::Usage(error.to_string()))?;
+            return Ok(Self::Image(image));
+        }
+        let (file, octets) = input::upload(argument)?;
+        let path = argument.to_owned();
+        Ok(Self::File { file, octets, path })
+    }
+
+    /// How many octets are sent of it.
+    #[must_use]
+    pub fn octets(&self) -> u64 {
+        match self {
+            Self::File { octets, .. } => *octets,
+            Self::Image(reference) => reference.to_string().len() as u64,
+        }
+    }
+
+    /// The file beside which a manifest is looked for; an image has none, so that it is the present folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::File { path, .. } => path,
+            Self::Image(_) => Path::new(""),
+        }
+    }
+
+    /// The part of the upload. `bar` follows what is sent.
+    #[must_use]
+    pub fn part(self, bar: &ProgressBar) -> Part {
+        let (file, octets, path) = match self {
+            Self::File { file, octets, path } => (file, octets, path),
+            Self::Image(reference) => {
+                progress::validating(bar);
+                return Part::text(reference.to_string()).file_name("image");
+            }
+        };
+        let bar = bar.clone();
+        // Exactly the length announced, even if the file grows meanwhile; if it shrinks, the controller notices.
+        let reader = tokio::io::AsyncReadExt::take(tokio::fs::File::from_std(file), octets);
+        let stream = ReaderStream::with_capacity(reader, CHUNK).inspect(move |chunk| {
+            if let Ok(chunk) = chunk {
+                bar.inc(chunk.len() as u64);
+                if bar.position() >= octets {
+                    progress::validating(&bar);
+                }
+            }
+        });
+        let name = path.file_name().map_or_else(
+            || "component.wasm".into(),
+            |name| name.to_string_lossy().into_owned(),
+        );
+        Part::stream_with_length(Body::wrap_stream(stream), octets).file_name(name)
+    }
+}
+
+/// The image that a text names, if it can be meant as one: with a digest, or a path below a registry and a tag.
+fn image(text: &str) -> Option<Result<ImageReference, fdn_core::ParseError>> {
+    let last = text.rsplit('/').next().unwrap_or_default();
+    let looks_like_one = text.contains("@sha256:")
+        || text.contains('/') && !text.starts_with(['/', '.']) && last.contains(':');
+    looks_like_one.then(|| text.parse())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_images_are_told_from_files() {
+        let digest = fdn_core::Digest::of(b"manifest");
+        let name = format!("ghcr.io/acme/thumbs@{digest}");
+        let artifact = Artifact::of(Path::new(&name)).expect("an image");
+        assert_eq!(artifact.octets(), name.len() as u64);
+        assert!(matches!(artifact, Artifact::Image(_)));
+        for (argument, says) in [
+            ("ghcr.io/acme/thumbs:latest", "by its digest"),
+            ("thumbs@sha256:00", "64 hexadecimal"),
+            ("ghcr.io/acme/thumbs", "there is no such file"),
+            ("./a:b", "there is no such file"),
+            ("missing.wasm", "there is no such file"),
+        ] {
+            let error = Artifact::of(Path::new(argument)).expect_err(argument);
+            assert!(error.to_string().contains(says), "{argument}: {error}");
+        }
+        let folder = tempfile::tempdir().expect("folder");
+        let odd = folder.path().join("x@sha256:y");
+        std::fs::write(&odd, "octets").expect("written");
+        let artifact = Artifact::of(&odd).expect("a file");
+        assert!(matches!(artifact, Artifact::File { octets: 6, .. }));
+    }
+}

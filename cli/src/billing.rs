@@ -1,0 +1,162 @@
+//! The billing centre's part of the controller's API as typed calls.
+
+use fdn_core::billing::{
+    Budget, BudgetAlert, BudgetName, BudgetSet, Month, PriceList, PriceListName, Statement,
+    UsageView, View,
+};
+use reqwest::Method;
+
+use crate::client::{Client, collect, read, read_part, send};
+use crate::error::CliError;
+
+/// A page without rows, or the same again, would go on for ever.
+fn ends(next: &Option<String>, before: &Option<String>, rows: usize) -> Result<(), CliError> {
+    if next.is_some() && (rows == 0 || next == before) {
+        return Err(CliError::Answer {
+            url: "the billing centre".to_owned(),
+            reason: "its pages do not end".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+fn named(month: Option<Month>) -> String {
+    month.map_or_else(|| "current".to_owned(), |month| month.to_string())
+}
+
+impl Client {
+    /// A month's statement with all its lines; the running month's if none is named.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn statement(&self, month: Option<Month>) -> Result<Statement, CliError> {
+        let (mut whole, mut cursor): (Option<Statement>, Option<String>) = (None, None);
+        loop {
+            // The running month may end between two pages.
+            let month = whole.as_ref().map(|whole| whole.month).or(month);
+            let path = ["v1", "billing", "statements", &named(month)];
+            let mut request = self.request(Method::GET, &path)?;
+            if let Some(cursor) = &cursor {
+                request = request.query(&[("cursor", cursor)]);
+            }
+            let (page, next): (Statement, _) = read_part(request).await?;
+            ends(&next, &cursor, page.lines.len())?;
+            let all = match whole {
+                Some(mut whole) => {
+                    whole.lines.extend(page.lines);
+                    whole
+                }
+                None => page,
+            };
+            if next.is_none() {
+                return Ok(all);
+            }
+            (whole, cursor) = (Some(all), next);
+        }
+    }
+
+    /// The lines of a month's statement as comma-separated values.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn statement_csv(&self, month: Option<Month>) -> Result<String, CliError> {
+        let path = ["v1", "billing", "statements", &named(month), "csv"];
+        let response = send(self.request(Method::GET, &path)?).await?;
+        let url = response.url().to_string();
+        let octets = collect(response).await?;
+        String::from_utf8(octets).map_err(|e| CliError::Answer {
+            url,
+            reason: e.to_string(),
+        })
+    }
+
+    /// Usage of a month by one kind of thing.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn usage(&self, month: Option<Month>, by: View) -> Result<UsageView, CliError> {
+        let mut rows = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let request = self.request(Method::GET, &["v1", "billing", "usage"])?;
+            let mut request = request.query(&[("month", named(month)), ("by", by.to_string())]);
+            if let Some(cursor) = &cursor {
+                request = request.query(&[("cursor", cursor)]);
+            }
+            let (mut page, next): (UsageView, _) = read_part(request).await?;
+            ends(&next, &cursor, page.rows.len())?;
+            rows.append(&mut page.rows);
+            if next.is_none() {
+                return Ok(UsageView { rows, ..page });
+            }
+            cursor = next;
+        }
+    }
+
+    /// All price lists.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn price_lists(&self) -> Result<Vec<PriceList>, CliError> {
+        read(self.request(Method::GET, &["v1", "billing", "prices"])?).await
+    }
+
+    /// Adds or replaces a price list.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn apply_price_list(&self, list: &PriceList) -> Result<PriceList, CliError> {
+        read(
+            self.request(Method::POST, &["v1", "billing", "prices"])?
+                .json(list),
+        )
+        .await
+    }
+
+    /// Removes a price list.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn remove_price_list(&self, name: &PriceListName) -> Result<(), CliError> {
+        let path = ["v1", "billing", "prices", name.as_str()];
+        send(self.request(Method::DELETE, &path)?).await.map(drop)
+    }
+
+    /// All budgets.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn budgets(&self) -> Result<Vec<Budget>, CliError> {
+        read(self.request(Method::GET, &["v1", "billing", "budgets"])?).await
+    }
+
+    /// Sets a budget.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn set_budget(
+        &self,
+        name: &BudgetName,
+        wish: &serde_json::Value,
+    ) -> Result<BudgetSet, CliError> {
+        let path = ["v1", "billing", "budgets", name.as_str()];
+        read(self.request(Method::PUT, &path)?.json(wish)).await
+    }
+
+    /// Removes a budget.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn remove_budget(&self, name: &BudgetName) -> Result<(), CliError> {
+        let path = ["v1", "billing", "budgets", name.as_str()];
+        send(self.request(Method::DELETE, &path)?).await.map(drop)
+    }
+
+    /// All alerts, newest first.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn budget_alerts(&self) -> Result<Vec<BudgetAlert>, CliError> {
+        self.list(&["v1", "billing", "alerts"], &[]).await
+    }
+}

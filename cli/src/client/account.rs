@@ -1,0 +1,178 @@
+//! Tenants, members, users, API tokens and the audit log as typed calls. All fail as [`Client::network`] does.
+
+use fdn_core::account::{
+    ApiTokenInfo, AuditRecord, ChangePassword, CreateApiToken, CreateTenant, CreateUser,
+    CreatedApiToken, MemberInfo, PutMember, SetPassword, TenantInfo, TenantRef, UpdateTenant,
+    UpdateUser, UserInfo, WhoAmI,
+};
+use fdn_core::{ApiTokenId, UserName};
+use reqwest::Method;
+
+use super::{Client, read, send};
+use crate::error::CliError;
+
+impl Client {
+    /// Who asks.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn who(&self) -> Result<WhoAmI, CliError> {
+        read(self.request(Method::GET, &["v1", "session"])?).await
+    }
+
+    /// Makes a tenant.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn create_tenant(&self, wish: &CreateTenant) -> Result<TenantInfo, CliError> {
+        read(self.request(Method::POST, &["v1", "tenants"])?.json(wish)).await
+    }
+
+    /// The caller's tenants.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn tenants(&self) -> Result<Vec<TenantInfo>, CliError> {
+        self.list(&["v1", "tenants"], &[]).await
+    }
+
+    /// One tenant.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn tenant(&self, tenant: &TenantRef) -> Result<TenantInfo, CliError> {
+        read(self.request(Method::GET, &["v1", "tenants", &tenant.to_string()])?).await
+    }
+
+    /// Renames, suspends or resumes a tenant.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn update_tenant(
+        &self,
+        tenant: &TenantRef,
+        wish: &UpdateTenant,
+    ) -> Result<TenantInfo, CliError> {
+        let request = self.request(Method::PATCH, &["v1", "tenants", &tenant.to_string()])?;
+        read(request.json(wish)).await
+    }
+
+    /// A tenant's members.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn members(&self, tenant: &TenantRef) -> Result<Vec<MemberInfo>, CliError> {
+        let path = ["v1", "tenants", &tenant.to_string(), "members"];
+        self.list(&path, &[]).await
+    }
+
+    /// Adds a member or changes one's role.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn put_member(
+        &self,
+        tenant: &TenantRef,
+        user: &UserName,
+        wish: &PutMember,
+    ) -> Result<MemberInfo, CliError> {
+        let tenant = tenant.to_string();
+        let path = ["v1", "tenants", &tenant, "members", user.as_str()];
+        read(self.request(Method::PUT, &path)?.json(wish)).await
+    }
+
+    /// Removes a member.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn remove_member(&self, tenant: &TenantRef, user: &UserName) -> Result<(), CliError> {
+        let tenant = tenant.to_string();
+        let path = ["v1", "tenants", &tenant, "members", user.as_str()];
+        send(self.request(Method::DELETE, &path)?).await.map(drop)
+    }
+
+    /// Makes a user.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn create_user(&self, wish: &CreateUser) -> Result<UserInfo, CliError> {
+        read(self.request(Method::POST, &["v1", "users"])?.json(wish)).await
+    }
+
+    /// All users.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn users(&self) -> Result<Vec<UserInfo>, CliError> {
+        self.list(&["v1", "users"], &[]).await
+    }
+
+    /// Disables, enables, or gives a role.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn update_user(
+        &self,
+        user: &UserName,
+        wish: &UpdateUser,
+    ) -> Result<UserInfo, CliError> {
+        let request = self.request(Method::PATCH, &["v1", "users", user.as_str()])?;
+        read(request.json(wish)).await
+    }
+
+    /// Sets somebody's password.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn set_password(&self, user: &UserName, wish: &SetPassword) -> Result<(), CliError> {
+        let path = ["v1", "users", user.as_str(), "password"];
+        send(self.request(Method::PUT, &path)?.json(wish))
+            .await
+            .map(drop)
+    }
+
+    /// Changes one's own password.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn change_password(&self, wish: &ChangePassword) -> Result<(), CliError> {
+        let request = self.request(Method::POST, &["v1", "password"])?;
+        send(request.json(wish)).await.map(drop)
+    }
+
+    /// Makes an API token.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn create_api_token(
+        &self,
+        wish: &CreateApiToken,
+    ) -> Result<CreatedApiToken, CliError> {
+        read(self.request(Method::POST, &["v1", "tokens"])?.json(wish)).await
+    }
+
+    /// One's own API tokens.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn api_tokens(&self) -> Result<Vec<ApiTokenInfo>, CliError> {
+        self.list(&["v1", "tokens"], &[]).await
+    }
+
+    /// Takes an API token back.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn revoke_api_token(&self, id: ApiTokenId) -> Result<(), CliError> {
+        let path = ["v1", "tokens", &id.to_string()];
+        send(self.request(Method::DELETE, &path)?).await.map(drop)
+    }
+
+    /// The newest entries of the audit log that fit.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn audit(&self, query: &[(&str, String)]) -> Result<Vec<AuditRecord>, CliError> {
+        read(self.request(Method::GET, &["v1", "audit"])?.query(query)).await
+    }
+}

@@ -1,0 +1,171 @@
+//! What `fdn apply` and `fdn plan` ask of a tenant that is named in each call.
+
+use std::collections::BTreeSet;
+
+use fdn_core::account::TenantRef;
+use fdn_core::api::WorkflowDetail;
+use fdn_core::applied::{AppliedSet, Item, SetName};
+use fdn_core::billing::{Budget, BudgetName, BudgetSet, SetBudget};
+use fdn_core::preview::{PlanPreview, PlanRequest};
+use fdn_core::txt::{SetTxt, TxtInfo};
+use fdn_core::{AppName, RecordName};
+use reqwest::{Method, RequestBuilder};
+
+use super::{Client, read, send};
+use crate::error::CliError;
+
+impl Client {
+    fn of(
+        &self,
+        tenant: &TenantRef,
+        method: Method,
+        path: &[&str],
+    ) -> Result<RequestBuilder, CliError> {
+        let request = self.request(method, path)?;
+        Ok(request.query(&[("tenant", tenant.to_string())]))
+    }
+
+    async fn workflow_of(
+        &self,
+        app: &AppName,
+        tenant: &TenantRef,
+        text: String,
+        dry_run: bool,
+    ) -> Result<WorkflowDetail, CliError> {
+        let path = ["v1", "apps", app.as_str(), "workflow"];
+        let request = self.of(tenant, Method::PUT, &path)?;
+        let request = request.query(&[("dry_run", dry_run)]);
+        let request = request.header("content-type", "application/yaml");
+        read(request.body(text)).await
+    }
+
+    /// What a workflow would be.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn judge_workflow(
+        &self,
+        app: &AppName,
+        tenant: &TenantRef,
+        text: String,
+    ) -> Result<WorkflowDetail, CliError> {
+        self.workflow_of(app, tenant, text, true).await
+    }
+
+    /// Makes a workflow current.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn set_workflow(
+        &self,
+        app: &AppName,
+        tenant: &TenantRef,
+        text: String,
+    ) -> Result<WorkflowDetail, CliError> {
+        self.workflow_of(app, tenant, text, false).await
+    }
+
+    /// The budgets of a tenant.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn budgets_of(&self, tenant: &TenantRef) -> Result<Vec<Budget>, CliError> {
+        read(self.of(tenant, Method::GET, &["v1", "billing", "budgets"])?).await
+    }
+
+    /// Sets a budget of a tenant.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn set_budget_of(
+        &self,
+        tenant: &TenantRef,
+        name: &BudgetName,
+        wish: &SetBudget,
+    ) -> Result<BudgetSet, CliError> {
+        let path = ["v1", "billing", "budgets", name.as_str()];
+        read(self.of(tenant, Method::PUT, &path)?.json(wish)).await
+    }
+
+    /// Removes a budget of a tenant.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn remove_budget_of(
+        &self,
+        tenant: &TenantRef,
+        name: &BudgetName,
+    ) -> Result<(), CliError> {
+        let path = ["v1", "billing", "budgets", name.as_str()];
+        send(self.of(tenant, Method::DELETE, &path)?)
+            .await
+            .map(drop)
+    }
+
+    /// Sets the text records of a name below an app of a tenant, whole.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn set_txt_of(
+        &self,
+        tenant: &TenantRef,
+        name: &RecordName,
+        wish: &SetTxt,
+    ) -> Result<TxtInfo, CliError> {
+        let path = ["v1", "dns", "txt", name.as_str()];
+        read(self.of(tenant, Method::PUT, &path)?.json(wish)).await
+    }
+
+    /// Takes all text records of a name below an app of a tenant away.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn remove_txt_of(
+        &self,
+        tenant: &TenantRef,
+        name: &RecordName,
+    ) -> Result<(), CliError> {
+        let path = ["v1", "dns", "txt", name.as_str()];
+        send(self.of(tenant, Method::DELETE, &path)?)
+            .await
+            .map(drop)
+    }
+
+    /// What would be planned.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn plan(
+        &self,
+        wish: &PlanRequest,
+        tenant: Option<&TenantRef>,
+    ) -> Result<PlanPreview, CliError> {
+        let request = match tenant {
+            Some(tenant) => self.of(tenant, Method::POST, &["v1", "plan"])?,
+            None => self.request(Method::POST, &["v1", "plan"])?,
+        };
+        read(request.json(wish)).await
+    }
+
+    /// What was applied under a name.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn applied(&self, set: &SetName, tenant: &TenantRef) -> Result<AppliedSet, CliError> {
+        read(self.of(tenant, Method::GET, &["v1", "sets", set.as_str()])?).await
+    }
+
+    /// Remembers what was applied under a name.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn remember_applied(
+        &self,
+        set: &SetName,
+        tenant: &TenantRef,
+        items: &BTreeSet<Item>,
+    ) -> Result<AppliedSet, CliError> {
+        let request = self.of(tenant, Method::PUT, &["v1", "sets", set.as_str()])?;
+        read(request.json(items)).await
+    }
+}

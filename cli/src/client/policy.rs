@@ -1,0 +1,89 @@
+//! Policies of apps and keys of their callers.
+
+use fdn_core::policy::api::{CreateKey, CreatedKey, KeyInfo, PolicyInfo, TrafficInfo};
+use fdn_core::policy::{Policy, Traffic};
+use fdn_core::{AppName, KeyId};
+use reqwest::Method;
+
+use super::{Client, read, send};
+use crate::error::CliError;
+
+impl Client {
+    /// The policy of an app.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn policy(&self, app: &AppName) -> Result<PolicyInfo, CliError> {
+        read(self.request(Method::GET, &["v1", "apps", app.as_str(), "policy"])?).await
+    }
+
+    /// Sets the policy of an app.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn set_policy(&self, app: &AppName, policy: &Policy) -> Result<PolicyInfo, CliError> {
+        let request = self.request(Method::PUT, &["v1", "apps", app.as_str(), "policy"])?;
+        read(request.json(policy)).await
+    }
+
+    /// Takes the policy of an app away.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn clear_policy(&self, app: &AppName) -> Result<(), CliError> {
+        let request = self.request(Method::DELETE, &["v1", "apps", app.as_str(), "policy"])?;
+        send(request).await.map(drop)
+    }
+
+    /// Makes a key for a caller of an app.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn create_key(
+        &self,
+        app: &AppName,
+        wish: &CreateKey,
+    ) -> Result<CreatedKey, CliError> {
+        let request = self.request(Method::POST, &["v1", "apps", app.as_str(), "keys"])?;
+        read(request.json(wish)).await
+    }
+
+    /// The keys of an app.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn keys(&self, app: &AppName) -> Result<Vec<KeyInfo>, CliError> {
+        read(self.request(Method::GET, &["v1", "apps", app.as_str(), "keys"])?).await
+    }
+
+    /// Takes a key back.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn revoke_key(&self, app: &AppName, key: KeyId) -> Result<(), CliError> {
+        let key = key.to_string();
+        let path = ["v1", "apps", app.as_str(), "keys", &key];
+        send(self.request(Method::DELETE, &path)?).await.map(drop)
+    }
+
+    /// Which versions an app's calls go to.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn traffic(&self, app: &AppName) -> Result<TrafficInfo, CliError> {
+        read(self.request(Method::GET, &["v1", "apps", app.as_str(), "traffic"])?).await
+    }
+
+    /// Splits an app's calls between versions.
+    ///
+    /// # Errors
+    /// As [`Client::network`].
+    pub async fn set_traffic(
+        &self,
+        app: &AppName,
+        traffic: &Traffic,
+    ) -> Result<TrafficInfo, CliError> {
+        let request = self.request(Method::PUT, &["v1", "apps", app.as_str(), "traffic"])?;
+        read(request.json(traffic)).await
+    }
+}

@@ -1,0 +1,145 @@
+//! The code repository as typed calls, and what ends tenants and users. All fail as [`Client::network`] does.
+
+use fdn_core::account::{TenantInfo, TenantRef};
+use fdn_core::api::DeployResponse;
+use fdn_core::label::Labels;
+use fdn_core::repository::{
+    CatalogueEntry, DeployCatalogue, PutSigningKey, SetSignaturePolicy, SigningKeyInfo,
+};
+use fdn_core::{AppName, FunctionName, SigningKeyName, UserName, VersionNumber};
+use reqwest::Method;
+
+use super::{Client, read, send};
+use crate::error::CliError;
+
+impl Client {
+    /// Labels of an app's function, or of one of its versions, and their tag.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn labels(
+        &self,
+        app: &AppName,
+        version: Option<VersionNumber>,
+    ) -> Result<(Labels, Option<String>), CliError> {
+        let request = self.request(Method::GET, &["v1", "apps", app.as_str(), "labels"])?;
+        let query = version.map(|version| ("version", version.get()));
+        let response = send(request.query(query.as_slice())).await?;
+        let tag = response.headers().get("etag");
+        let tag = tag.and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+        Ok((super::body(response).await?, tag))
+    }
+
+    /// Replaces labels, if they are still those of `tag`.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn set_labels(
+        &self,
+        app: &AppName,
+        version: Option<VersionNumber>,
+        labels: &Labels,
+        tag: Option<String>,
+    ) -> Result<Labels, CliError> {
+        let request = self.request(Method::PUT, &["v1", "apps", app.as_str(), "labels"])?;
+        let query = version.map(|version| ("version", version.get()));
+        let mut request = request.query(query.as_slice()).json(labels);
+        if let Some(tag) = tag {
+            request = request.header("if-match", tag);
+        }
+        read(request).await
+    }
+
+    /// A tenant's signing keys.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn signing_keys(&self, tenant: &TenantRef) -> Result<Vec<SigningKeyInfo>, CliError> {
+        let path = ["v1", "tenants", &tenant.to_string(), "signing-keys"];
+        self.list(&path, &[]).await
+    }
+
+    /// Adds a signing key.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn put_signing_key(
+        &self,
+        tenant: &TenantRef,
+        name: &SigningKeyName,
+        wish: &PutSigningKey,
+    ) -> Result<SigningKeyInfo, CliError> {
+        let tenant = tenant.to_string();
+        let path = ["v1", "tenants", &tenant, "signing-keys", name.as_str()];
+        read(self.request(Method::PUT, &path)?.json(wish)).await
+    }
+
+    /// Removes a signing key.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn remove_signing_key(
+        &self,
+        tenant: &TenantRef,
+        name: &SigningKeyName,
+    ) -> Result<(), CliError> {
+        let tenant = tenant.to_string();
+        let path = ["v1", "tenants", &tenant, "signing-keys", name.as_str()];
+        send(self.request(Method::DELETE, &path)?).await.map(drop)
+    }
+
+    /// Sets whether uploads must be signed.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn set_signature_policy(
+        &self,
+        tenant: &TenantRef,
+        wish: &SetSignaturePolicy,
+    ) -> Result<TenantInfo, CliError> {
+        let path = ["v1", "tenants", &tenant.to_string(), "signature-policy"];
+        read(self.request(Method::PUT, &path)?.json(wish)).await
+    }
+
+    /// The catalogue.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn catalogue(&self) -> Result<Vec<CatalogueEntry>, CliError> {
+        self.list(&["v1", "catalogue"], &[]).await
+    }
+
+    /// Deploys a function of the catalogue.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn deploy_catalogue(
+        &self,
+        name: &FunctionName,
+        tenant: Option<&TenantRef>,
+        wish: &DeployCatalogue,
+    ) -> Result<DeployResponse, CliError> {
+        let request = self.request(Method::POST, &["v1", "catalogue", name.as_str(), "deploy"])?;
+        let query = tenant.map(|tenant| ("tenant", tenant.to_string()));
+        read(request.query(query.as_slice()).json(wish)).await
+    }
+
+    /// Deletes a tenant.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn delete_tenant(&self, tenant: &TenantRef, force: bool) -> Result<(), CliError> {
+        let request = self.request(Method::DELETE, &["v1", "tenants", &tenant.to_string()])?;
+        send(request.query(&[("force", force)])).await.map(drop)
+    }
+
+    /// Deletes a user.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn delete_user(&self, user: &UserName) -> Result<(), CliError> {
+        send(self.request(Method::DELETE, &["v1", "users", user.as_str()])?)
+            .await
+            .map(drop)
+    }
+}

@@ -1,0 +1,212 @@
+//! `fdn apply`: a tenant as files.
+
+use std::path::{Path, PathBuf};
+
+use fdn_core::ErrorCode;
+use fdn_core::account::TenantRef;
+use fdn_core::applied::ITEMS_MAX;
+
+use super::client;
+use crate::apply::belongings::is_named;
+use crate::apply::carry::carry;
+use crate::apply::present::{Scope, changes, items, orphans};
+use crate::apply::read::{Declared, Source, declared, files};
+use crate::apply::{Action, Change, Changes, Item, SetName, Step, texts};
+use crate::args::ApplyArgs;
+use crate::client::Client;
+use crate::console::Console;
+use crate::environment::Environment;
+use crate::error::CliError;
+use crate::output::Format;
+
+/// The largest file that is read, in octets.
+const FILE_MAX: u64 = 4 << 20;
+
+/// Runs the command.
+///
+/// # Errors
+/// When a file is not valid (then nothing is asked), or the controller refuses or cannot be asked. What was changed before stays, and the same
+/// command again goes on from there.
+pub async fn run(
+    args: &ApplyArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    let declared = read(&args.files, env)?;
+    let client = client(&args.connect, env)?;
+    let scope = scope(&client, args, &declared).await?;
+    let mut left = orphans(&client, &scope, &declared).await?;
+    let named = take_named(&client, &mut left).await?;
+    let going = if args.prune { left.as_slice() } else { &[] };
+    texts::check(&client, &scope, &declared, going).await?;
+    let mut found = changes(&client, &scope, &declared).await?;
+    if args.prune {
+        found.extend(pruned(std::mem::take(&mut left)));
+    }
+    let report = Changes {
+        dry_run: args.dry_run,
+        changes: found,
+        left,
+        named,
+    };
+    let mut remembered = items(&declared);
+    remembered.extend(report.left.iter().chain(&report.named).cloned());
+    bounded(remembered.len())?;
+    if args.dry_run {
+        return console.report(args.output.output, &report);
+    }
+    let people = matches!(args.output.output, Format::Table | Format::Wide);
+    for (done, change) in report.changes.iter().enumerate() {
+        let todo = match carry(&client, &scope, change).await {
+            Ok(todo) => todo,
+            Err(error) => {
+                let count = report.changes.len();
+                console.note(&format!(
+                    "fdn: {}{} could not be changed; {done} of {count} changes were made",
+                    change.item,
+                    place(&declared, change)
+                ));
+                return Err(error);
+            }
+        };
+        if people {
+            console.note(&format!("fdn: {}", change.item));
+            for line in todo {
+                console.note(&format!("fdn:   {line}"));
+            }
+        }
+    }
+    client
+        .remember_applied(&scope.set, &scope.tenant, &remembered)
+        .await?;
+    console.report(args.output.output, &report)
+}
+
+/// Refuses more things than can be remembered, before any is made.
+fn bounded(count: usize) -> Result<(), CliError> {
+    if count <= ITEMS_MAX {
+        return Ok(());
+    }
+    Err(CliError::Declared(format!(
+        "{count} things would be remembered, more than {ITEMS_MAX} cannot be in one set; apply these files in parts, each with a --set of its own"
+    )))
+}
+
+/// Where the text records are declared that a change is about: how many a name may have and how long they may be is the controller's to know.
+fn place(declared: &Declared, change: &Change) -> String {
+    match &change.step {
+        Step::Txt(name, _) => declared
+            .txt
+            .get(name)
+            .map(|txt| format!(" ({}:{})", txt.file, txt.line))
+            .unwrap_or_default(),
+        _ => String::new(),
+    }
+}
+
+/// Takes out what cannot be taken away: secrets that versions name, unless the app goes with all of them.
+async fn take_named(client: &Client, left: &mut Vec<Item>) -> Result<Vec<Item>, CliError> {
+    let mut named = Vec::new();
+    for item in left.clone() {
+        let goes = item
+            .part_of()
+            .is_some_and(|app| left.contains(&Item::App(app.clone())));
+        if !goes && is_named(client, &item).await? {
+            left.retain(|other| *other != item);
+            named.push(item);
+        }
+    }
+    Ok(named)
+}
+
+/// What takes these away; what belongs to an app goes with it.
+fn pruned(left: Vec<Item>) -> Vec<Change> {
+    let apps: Vec<&Item> = left
+        .iter()
+        .filter(|item| matches!(item, Item::App(_)))
+        .collect();
+    let own = |item: &&Item| match item.part_of() {
+        Some(app) => !apps.contains(&&Item::App(app.clone())),
+        None => true,
+    };
+    left.iter().filter(own).cloned().map(gone).collect()
+}
+
+fn gone(item: Item) -> Change {
+    Change {
+        action: Action::Delete,
+        item: item.to_string(),
+        diff: Vec::new(),
+        step: Step::Delete(item),
+    }
+}
+
+/// Reads all files; all that is wrong in them is told at once.
+fn read(arguments: &[PathBuf], env: &Environment) -> Result<Declared, CliError> {
+    let mut sources = Vec::new();
+    for argument in arguments {
+        if argument == Path::new("-") {
+            sources.push(Source {
+                name: "-".to_owned(),
+                folder: PathBuf::from("."),
+                text: crate::input::text(argument, FILE_MAX)?,
+            });
+            continue;
+        }
+        let failed = |reason: String| CliError::File {
+            path: argument.clone(),
+            reason,
+            code: ErrorCode::BadRequest,
+        };
+        for path in files(argument).map_err(failed)? {
+            sources.push(Source {
+                text: crate::input::text(&path, FILE_MAX)?,
+                name: path.display().to_string(),
+                folder: path.parent().map(Path::to_owned).unwrap_or_default(),
+            });
+        }
+    }
+    declared(&sources, env).map_err(|wrong| {
+        let lines: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+        CliError::Declared(lines.join("\n"))
+    })
+}
+
+async fn scope(client: &Client, args: &ApplyArgs, declared: &Declared) -> Result<Scope, CliError> {
+    let tenant = match args.tenant.clone().or_else(|| declared.tenant.clone()) {
+        Some(named) => named,
+        None => only_tenant(client).await?,
+    };
+    let set = args.set.clone().or_else(|| declared.set.clone());
+    let set = match set {
+        Some(set) => set,
+        None => "default".parse::<SetName>()?,
+    };
+    Ok(Scope { tenant, set })
+}
+
+async fn only_tenant(client: &Client) -> Result<TenantRef, CliError> {
+    let session = client.who().await?;
+    match session.tenants.as_slice() {
+        [only] => Ok(TenantRef::Id(only.id)),
+        _ => Err(CliError::Usage(format!(
+            "you are a member of {} tenants; say which one is meant: --tenant NAME, or `tenant: NAME` in a file",
+            session.tenants.len()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_can_be_remembered_is_refused() {
+        assert!(bounded(ITEMS_MAX).is_ok());
+        let told = bounded(ITEMS_MAX + 1).expect_err("too many").to_string();
+        assert!(
+            told.contains("10001 things") && told.contains("--set"),
+            "{told}"
+        );
+    }
+}

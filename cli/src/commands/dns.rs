@@ -1,0 +1,259 @@
+//! `fdn dns`: what DNS servers answer a client and why, where an app's clients are sent, and text records.
+
+use fdn_core::app::{AppDns, PutAppDns};
+use fdn_core::observe::{BindingDetail, ClusterDistance, DnsLookup};
+use fdn_core::{HostName, Timestamp};
+use hickory_proto::dnssec::rdata::CDS;
+use serde::Serialize;
+
+use super::{client, txt};
+use crate::args::{DnsCommand, DnsDsArgs, DnsDumpArgs, DnsLookupArgs, DnsTtlArgs, TtlArg};
+use crate::console::Console;
+use crate::environment::Environment;
+use crate::error::CliError;
+use crate::output::{Listing, Report, Row, age, indented, millis, table};
+use crate::resolver::{ResolveError, Resolver};
+
+/// Runs the command.
+///
+/// # Errors
+/// When the controller refuses or cannot be asked.
+pub async fn run(
+    command: &DnsCommand,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    match command {
+        DnsCommand::Lookup(args) => lookup(args, env, console).await,
+        DnsCommand::Dump(args) => dump(args, env, console).await,
+        DnsCommand::Ds(args) => ds(args, env, console).await,
+        DnsCommand::Ttl(args) => ttl(args, env, console).await,
+        DnsCommand::Txt(args) => txt::run(&args.command, env, console).await,
+    }
+}
+
+async fn lookup(
+    args: &DnsLookupArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    let client = client(&args.connect, env)?;
+    let found = client.dns_lookup(&args.name, args.client, args.kind.into());
+    console.report(args.output.output, &LookedUp(&found.await?))
+}
+
+async fn dump(
+    args: &DnsDumpArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    let bindings = client(&args.connect, env)?.bindings(&args.app).await?;
+    console.report(
+        args.output.output,
+        &Listing {
+            rows: &bindings,
+            nothing: "no client of the app is bound; each is sent to the nearest living cluster",
+            now: fdn_service::now(),
+        },
+    )
+}
+
+async fn ttl(args: &DnsTtlArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+    let client = client(&args.connect, env)?;
+    let info = match args.ttl {
+        Some(TtlArg(ttl)) => client.set_app_dns(&args.app, PutAppDns { ttl }).await?,
+        None => client.app_dns(&args.app).await?,
+    };
+    console.report(
+        args.output.output,
+        &Listing {
+            rows: &[info],
+            nothing: "no app",
+            now: fdn_service::now(),
+        },
+    )
+}
+
+impl Row for AppDns {
+    const COLUMNS: &'static [&'static str] = &["APP", "TTL", "OF", "REVISION"];
+    const NARROW: usize = 3;
+
+    fn cells(&self, _: Timestamp) -> Vec<String> {
+        let of = if self.default {
+            "the network"
+        } else {
+            "the app"
+        };
+        vec![
+            self.app.to_string(),
+            self.ttl.to_string(),
+            of.to_owned(),
+            self.revision.to_string(),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.app.to_string()
+    }
+}
+
+async fn ds(args: &DnsDsArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+    let network = client(&args.connect, env)?.network().await?;
+    let Some(server) = args.dns.or(network.dns) else {
+        let reason = "the controller names none; say --dns ADDR:PORT".to_owned();
+        return Err(ResolveError::NoServer(reason).into());
+    };
+    let zone = network.zone;
+    let found = Resolver::new(server).delegation(&zone).await?;
+    let records: Vec<DsRecord> = found.iter().map(|cds| DsRecord::of(&zone, cds)).collect();
+    console.report(
+        args.output.output,
+        &Listing {
+            rows: &records,
+            nothing: "the zone is not signed; docs/dns.md#dnssec says how it can be",
+            now: fdn_service::now(),
+        },
+    )?;
+    if records.iter().any(|record| record.algorithm == 0) {
+        console.note("the zone asks its parent to delete its DS records (RFC 8078, section 4)");
+    }
+    Ok(())
+}
+
+/// A DS record (RFC 4034, section 5).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DsRecord {
+    zone: HostName,
+    key_tag: u16,
+    algorithm: u8,
+    digest_type: u8,
+    digest: String,
+}
+
+impl DsRecord {
+    /// The one that a zone's CDS record stands for.
+    #[must_use]
+    pub fn of(zone: &HostName, cds: &CDS) -> Self {
+        Self {
+            zone: zone.clone(),
+            key_tag: cds.key_tag(),
+            algorithm: cds.algorithm().map_or(0, u8::from),
+            digest_type: cds.digest_type().into(),
+            digest: hex::encode_upper(cds.digest()),
+        }
+    }
+}
+
+impl Row for DsRecord {
+    const COLUMNS: &'static [&'static str] =
+        &["ZONE", "CLASS", "TYPE", "TAG", "ALG", "KIND", "DIGEST"];
+    const NARROW: usize = 7;
+
+    fn cells(&self, _: Timestamp) -> Vec<String> {
+        let number = |number: u16| number.to_string();
+        vec![
+            format!("{}.", self.zone),
+            "IN".to_owned(),
+            "DS".to_owned(),
+            number(self.key_tag),
+            number(self.algorithm.into()),
+            number(self.digest_type.into()),
+            self.digest.clone(),
+        ]
+    }
+
+    /// As it stands in the parent's zone file.
+    fn name(&self) -> String {
+        self.cells(Timestamp(0)).join(" ")
+    }
+}
+
+/// What was looked up, as a page.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(transparent)]
+pub struct LookedUp<'a>(pub &'a DnsLookup);
+
+const COLUMNS: [&str; 4] = ["CLUSTER", "RTT", "FROM", "GATEWAYS"];
+
+impl Report for LookedUp<'_> {
+    fn text(&self, _: bool) -> String {
+        let found = self.0;
+        let none = || "none".to_owned();
+        let addresses: Vec<String> = found.addresses.iter().map(ToString::to_string).collect();
+        let answer = if addresses.is_empty() {
+            none()
+        } else {
+            addresses.join(", ")
+        };
+        let bound = match (&found.matched, &found.bound) {
+            (Some(prefix), Some(cluster)) => {
+                let revision = found
+                    .revision
+                    .map(|revision| format!(" (revision {revision})"));
+                format!("{prefix} to {cluster}{}", revision.unwrap_or_default())
+            }
+            _ => none(),
+        };
+        let cluster = found
+            .cluster
+            .as_ref()
+            .map_or_else(none, ToString::to_string);
+        let head = [
+            ("name", found.name.to_string()),
+            ("app", found.app.to_string()),
+            ("client", found.client.to_string()),
+            ("answer", answer),
+            ("ttl", format!("{} s", found.ttl_s)),
+            ("holds for", format!("/{} of the client", found.scope)),
+            ("cluster", format!("{cluster}: {}", found.reason)),
+            ("bound", bound),
+        ];
+        let head = head.map(|(name, value)| vec![name.to_owned(), value]);
+        let mut text = table(&[], head);
+        text.push('\n');
+        text.push_str(&indented(
+            &table(&COLUMNS, found.clusters.iter().map(cells)),
+            2,
+        ));
+        text
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.0.addresses.iter().map(ToString::to_string).collect()
+    }
+}
+
+fn cells(distance: &ClusterDistance) -> Vec<String> {
+    let gateways = match (distance.gateways_live, distance.gateways) {
+        (Some(live), Some(all)) => format!("{live}/{all}"),
+        _ => "-".to_owned(),
+    };
+    vec![
+        distance.cluster.to_string(),
+        millis(distance.rtt_ms),
+        distance.source.as_str().to_owned(),
+        gateways,
+    ]
+}
+
+impl Row for BindingDetail {
+    const COLUMNS: &'static [&'static str] =
+        &["PREFIX", "CLUSTER", "GROUP", "REVISION", "QUERIES", "SEEN"];
+    const NARROW: usize = 5;
+
+    fn cells(&self, now: Timestamp) -> Vec<String> {
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        vec![
+            self.prefix.to_string(),
+            self.cluster.to_string(),
+            self.group.clone(),
+            self.revision.to_string(),
+            or_none(self.queries.map(|queries| queries.to_string())),
+            or_none(self.last_seen.map(|seen| age(seen, now))),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.prefix.to_string()
+    }
+}

@@ -1,0 +1,244 @@
+//! What the billing centre does by itself, over and over: books records that a controller of before has stored, closes months, issues statements, gives
+//! alerts and notes who is to be told of them.
+//!
+//! Each step does what is still to be done and nothing twice, whoever else does the same: any number of controllers may run this loop.
+
+use std::sync::Arc;
+
+use fdn_core::billing::{BudgetAlert, Month};
+use fdn_core::{MessageId, TenantId, Timestamp};
+use fdn_service::CancellationToken;
+use tracing::{info, warn};
+
+use super::bill::{Terms, compute};
+use crate::Error;
+use crate::app::actor::Actor;
+use crate::error::chain;
+use crate::state::State;
+use crate::store::audit::{AuditEntry, audit_insert};
+use crate::store::billing::budget::{alert_insert, budget_list, budget_tenants};
+use crate::store::billing::clock::{
+    clock_begin, clock_close, clock_get, clock_issued, clock_to_issue, usage_oldest,
+};
+use crate::store::billing::owner::NOBODY;
+use crate::store::billing::statement::{statement_insert, statement_missing};
+use crate::store::billing::sums::{By, Span, sums_list};
+use crate::store::in_transaction;
+use crate::store::usage::usage_book;
+use crate::store::webhook::{Origin, WebhookRow, webhook_insert};
+
+/// Records booked in one transaction.
+const BOOK: u32 = 500;
+/// Transactions of one round that book, or close a month: what is left waits for the next round.
+const STEPS: u32 = 100;
+
+/// Does rounds until `stop` is cancelled.
+pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
+    let mut timer = tokio::time::interval(state.settings.billing.interval.as_duration());
+    timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = timer.tick() => {}
+        }
+        if let Err(failure) = round(&state, fdn_service::now()).await {
+            state.metrics.billing.failures.inc();
+            warn!(
+                error = chain(&failure),
+                "a round of the billing centre failed; the next one goes on"
+            );
+        }
+    }
+}
+
+/// One round.
+///
+/// # Errors
+/// When the store fails; what was done until then stays.
+pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
+    if book(state, now).await? {
+        close(state, now).await?;
+    }
+    issue(state, now).await?;
+    alert(state, now).await?;
+    unowned(state).await
+}
+
+/// Books what is not booked; whether nothing is left.
+async fn book(state: &State, now: Timestamp) -> Result<bool, Error> {
+    for _ in 0..STEPS {
+        let booked: Result<u64, Error> = in_transaction!(state.store, tx => {
+            Ok(usage_book(&mut tx, BOOK, now).await?)
+        });
+        let booked = booked?;
+        if booked == 0 {
+            return Ok(true);
+        }
+        info!(booked, "records of before were booked");
+    }
+    Ok(false)
+}
+
+/// Closes months that are over for long enough.
+async fn close(state: &State, now: Timestamp) -> Result<(), Error> {
+    let grace = state.settings.billing.close_after.as_millis();
+    for _ in 0..STEPS {
+        let open = clock_get(&mut *state.store.read().await?).await?;
+        let Some(open) = open else {
+            begin(state, now).await?;
+            continue;
+        };
+        if open.end().get().saturating_add(grace) > now.get() {
+            return Ok(());
+        }
+        let closed: Result<bool, Error> = in_transaction!(state.store, tx => {
+            Ok(clock_close(&mut tx, open).await?)
+        });
+        if closed? {
+            info!(month = %open, "the month is closed");
+        }
+    }
+    Ok(())
+}
+
+/// The first open month is that of the oldest usage.
+async fn begin(state: &State, now: Timestamp) -> Result<(), Error> {
+    in_transaction!(state.store, tx => {
+        let oldest = usage_oldest(&mut tx).await?;
+        let first = Month::of(oldest.map_or(now, |oldest| oldest.min(now)));
+        Ok::<_, Error>(clock_begin(&mut tx, first).await?)
+    })
+}
+
+/// Issues statements of closed months. Their sums never change, so it does not matter when, or by whom.
+async fn issue(state: &State, now: Timestamp) -> Result<(), Error> {
+    for _ in 0..STEPS {
+        let mut connection = state.store.read().await?;
+        let Some(month) = clock_to_issue(&mut connection).await? else {
+            return Ok(());
+        };
+        let missing = statement_missing(&mut connection, month).await?;
+        drop(connection);
+        for tenant in missing {
+            let terms = Terms {
+                now,
+                ..Terms::of(state)
+            };
+            let new: bool = in_transaction!(state.store, tx => {
+                let statement = compute(&mut tx, tenant, month, terms).await?;
+                Ok::<_, Error>(statement_insert(&mut tx, &statement).await?)
+            })?;
+            if new {
+                state.metrics.billing.statements.inc();
+                info!(%tenant, %month, "a statement was issued");
+            }
+        }
+        in_transaction!(state.store, tx => Ok::<_, Error>(clock_issued(&mut tx, month).await?))?;
+    }
+    Ok(())
+}
+
+/// Gives the alerts of budgets whose thresholds this month's statement has reached, each once.
+async fn alert(state: &State, now: Timestamp) -> Result<(), Error> {
+    let tenants = budget_tenants(&mut *state.store.read().await?).await?;
+    let (month, terms) = (
+        Month::of(now),
+        Terms {
+            now,
+            ..Terms::of(state)
+        },
+    );
+    for tenant in tenants {
+        let mut snapshot = state.store.snapshot().await?;
+        let spent = compute(&mut snapshot, tenant, month, terms).await?.total;
+        let budgets = budget_list(&mut snapshot, tenant).await?;
+        drop(snapshot);
+        for budget in budgets {
+            for threshold in budget.reached(spent) {
+                let webhook = budget.webhook.as_ref();
+                let (budget, limit) = (budget.name.clone(), budget.limit);
+                let alert = BudgetAlert {
+                    budget,
+                    month,
+                    threshold,
+                    spent,
+                    limit,
+                    at: now,
+                };
+                let new: bool = in_transaction!(state.store, tx => {
+                    let new = alert_insert(&mut tx, tenant, &alert).await?;
+                    if new {
+                        // What stands in the audit log is an event, which readers of those hear of.
+                        audit_insert(&mut tx, &told(tenant, &alert)).await?;
+                        if let Some(url) = webhook {
+                            webhook_insert(&mut tx, &request(tenant, &alert, url)).await?;
+                        }
+                    }
+                    Ok::<_, Error>(new)
+                })?;
+                if new {
+                    state.metrics.billing.alerts.inc();
+                    state.webhook_wake.notify_one();
+                    warn!(%tenant, budget = %alert.budget, %month, threshold, %spent, limit = %alert.limit, "a budget's threshold was reached");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What whoever the budget names is told.
+fn request(tenant: TenantId, alert: &BudgetAlert, url: &str) -> WebhookRow {
+    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
+    let body =
+        serde_json::json!({ "id": id, "event": "budget.alert", "tenant": tenant, "alert": alert });
+    WebhookRow {
+        id,
+        origin: Origin::Budget(alert.budget.clone()),
+        tenant,
+        url: url.to_owned(),
+        body: body.to_string(),
+        due_at: alert.at,
+        failures: 0,
+    }
+}
+
+fn told(tenant: TenantId, alert: &BudgetAlert) -> AuditEntry {
+    AuditEntry {
+        at: alert.at,
+        actor: Actor::network(),
+        tenant: Some(tenant),
+        action: "budget.alert",
+        subject: format!("budget/{}", alert.budget),
+        before: None,
+        after: serde_json::to_string(alert).ok(),
+    }
+}
+
+/// Tells how many calls are of apps that nobody is known to have owned.
+async fn unowned(state: &State) -> Result<(), Error> {
+    let mut connection = state.store.read().await?;
+    let (first, last) = (Month::of(Timestamp(0)), Month::of(Timestamp(u64::MAX)));
+    let span = Span {
+        tenant: NOBODY,
+        first,
+        last,
+        from: Timestamp(0),
+        to: last.end(),
+    };
+    let sums = sums_list(&mut connection, span, By::All).await?;
+    let calls: i128 = sums
+        .iter()
+        .map(|sum| {
+            sum.used
+                .quantities
+                .get(fdn_core::billing::Meter::Invocations)
+        })
+        .sum();
+    state
+        .metrics
+        .billing
+        .unowned
+        .set(i64::try_from(calls).unwrap_or(i64::MAX));
+    Ok(())
+}

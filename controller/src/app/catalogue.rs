@@ -1,0 +1,303 @@
+//! The catalogue: ready functions that are deployed by name.
+//!
+//! Those whose components are in the repository are inside this program, so that it offers them wherever it runs. More can lie in a folder
+//! (`repository.catalogue`), which is read anew at every look: `catalogue.toml` says what each function does, `CHECKSUMS` what its
+//! component must be, octet by octet. A function without a checksum is not offered. What is deployed goes through every check that an upload
+//! goes through, the tenant's signature policy included.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fdn_core::api::DeployResponse;
+use fdn_core::manifest::RuntimeKind;
+use fdn_core::repository::{CatalogueEntry, DeployCatalogue};
+use fdn_core::{Digest, FunctionName, TenantId};
+use serde::Deserialize;
+
+use super::actor::Actor;
+use super::deploy::{Upload, deploy};
+use super::repository::RepositoryError;
+use crate::Error;
+use crate::state::State;
+use crate::upload::signature::Signature;
+
+/// The largest of the catalogue's own files.
+const TEXT_MAX: u64 = 1 << 20;
+/// Entries of the catalogue's file that are read.
+const ENTRIES_MAX: usize = 1000;
+
+/// A function inside this program: name, manifest, component.
+type Inside = (&'static str, &'static str, &'static [u8]);
+
+macro_rules! inside {
+    ($($name:literal),* $(,)?) => {
+        &[$((
+            $name,
+            include_str!(concat!("../../../functions/", $name, "/fdn.toml")),
+            include_bytes!(concat!("../../../functions/", $name, "/", $name, ".wasm")),
+        )),*]
+    };
+}
+
+const INSIDE: &[Inside] = inside!("hello", "image", "sheet");
+const WORDS: &str = include_str!("../../../functions/catalogue.toml");
+
+/// What the catalogue's file says of a function.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Words {
+    summary: String,
+    language: String,
+}
+
+/// A function that can be deployed.
+struct Ready {
+    entry: CatalogueEntry,
+    manifest: String,
+    component: Component,
+}
+
+/// Where a component is.
+enum Component {
+    Inside(&'static [u8]),
+    File(PathBuf),
+}
+
+/// All functions, by name. One in the folder takes the place of one of its name inside the program.
+///
+/// # Errors
+/// When the folder's own files cannot be read.
+pub async fn list(state: &State) -> Result<Vec<CatalogueEntry>, Error> {
+    let all = all(state).await?;
+    Ok(all.into_values().map(|ready| ready.entry).collect())
+}
+
+async fn all(state: &State) -> Result<BTreeMap<FunctionName, Ready>, Error> {
+    let mut all = inside()?;
+    if let Some(folder) = state.settings.repository.catalogue.clone() {
+        let read = tokio::task::spawn_blocking(move || in_folder(&folder));
+        let read = read.await;
+        all.extend(
+            read.map_err(|e| Error::Internal(format!("reading the catalogue broke: {e}")))??,
+        );
+    }
+    Ok(all)
+}
+
+fn inside() -> Result<BTreeMap<FunctionName, Ready>, Error> {
+    let mut words = words(WORDS)?;
+    let ready = INSIDE.iter().filter_map(|(name, manifest, component)| {
+        let (name, words) = words.remove_entry(&name.parse().ok()?)?;
+        Some(Ready {
+            entry: entry(name, words, Digest::of(component), component.len() as u64),
+            manifest: (*manifest).to_owned(),
+            component: Component::Inside(component),
+        })
+    });
+    Ok(ready
+        .map(|ready| (ready.entry.name.clone(), ready))
+        .collect())
+}
+
+fn words(text: &str) -> Result<BTreeMap<FunctionName, Words>, Error> {
+    let words: BTreeMap<FunctionName, Words> = toml::from_str(text)
+        .map_err(|e| Error::config(format!("repository.catalogue: catalogue.toml: {e}")))?;
+    if words.len() > ENTRIES_MAX {
+        return Err(Error::config(format!(
+            "repository.catalogue: {ENTRIES_MAX} functions at most"
+        )));
+    }
+    Ok(words)
+}
+
+fn entry(name: FunctionName, words: Words, digest: Digest, size: u64) -> CatalogueEntry {
+    CatalogueEntry {
+        name,
+        summary: words.summary,
+        language: words.language,
+        digest,
+        size,
+    }
+}
+
+/// The functions of a folder. Blocking.
+fn in_folder(folder: &Path) -> Result<BTreeMap<FunctionName, Ready>, Error> {
+    let words = words(&text(&folder.join("catalogue.toml"))?)?;
+    let sums = checksums(&text(&folder.join("CHECKSUMS"))?);
+    let mut all = BTreeMap::new();
+    for (name, words) in words {
+        let path = format!("{name}/{name}.wasm");
+        let (Some(digest), Ok(meta)) = (sums.get(&path), folder.join(&path).metadata()) else {
+            continue;
+        };
+        let ready = Ready {
+            manifest: text(&folder.join(name.as_str()).join("fdn.toml"))?,
+            component: Component::File(folder.join(&path)),
+            entry: entry(name.clone(), words, *digest, meta.len()),
+        };
+        all.insert(name, ready);
+    }
+    Ok(all)
+}
+
+fn text(path: &Path) -> Result<String, Error> {
+    let failed = |reason: String| {
+        Error::config(format!(
+            "repository.catalogue: {}: {reason}",
+            path.display()
+        ))
+    };
+    let size = path.metadata().map_err(|e| failed(e.to_string()))?.len();
+    if size > TEXT_MAX {
+        return Err(failed(format!("it is larger than {TEXT_MAX} octets")));
+    }
+    std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))
+}
+
+/// Digests by path, as `sha256sum` writes them; other lines are skipped.
+fn checksums(text: &str) -> BTreeMap<String, Digest> {
+    let line = |line: &str| {
+        let (digest, path) = line.split_once("  ")?;
+        Some((path.trim().to_owned(), digest.parse().ok()?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// Deploys a function of the catalogue as an app.
+///
+/// # Errors
+/// When there is no such function, it is not what its checksum says, or as deploying an upload.
+pub async fn deploy_entry(
+    state: Arc<State>,
+    actor: Actor,
+    tenant: TenantId,
+    name: &FunctionName,
+    wish: DeployCatalogue,
+) -> Result<DeployResponse, Error> {
+    let ready = all(&state).await?.remove(name);
+    let ready = ready.ok_or_else(|| Error::NotFound {
+        what: format!("function {name} of the catalogue"),
+        hint: "`fdn catalogue list` shows what there is",
+    })?;
+    let place = state.uploads.admit()?;
+    let octets: Cow<'static, [u8]> = match ready.component {
+        Component::Inside(octets) => Cow::Borrowed(octets),
+        Component::File(path) => Cow::Owned(read(name, &path, ready.entry.size).await?),
+    };
+    let mut spool = state.uploads.spool(RuntimeKind::Wasm)?;
+    for piece in octets.chunks(256 << 10) {
+        spool.write(piece).await?;
+    }
+    let component = spool.finish().await?;
+    if component.digest() != ready.entry.digest {
+        return Err(RepositoryError::Damaged {
+            name: name.clone(),
+            reason: format!(
+                "its component is {}, and its checksum {}",
+                component.digest(),
+                ready.entry.digest
+            ),
+        }
+        .into());
+    }
+    let upload = Upload {
+        manifest: Some(ready.manifest),
+        secrets: BTreeMap::new(),
+        labels: (!wish.labels.is_empty()).then_some(wish.labels),
+        signature: wish.signature.map(|text| Signature {
+            text,
+            payload: None,
+        }),
+        component,
+        place,
+    };
+    let app = wish.app.unwrap_or_else(|| name.clone().into());
+    deploy(state, actor, tenant, app, upload).await
+}
+
+async fn read(name: &FunctionName, path: &Path, size: u64) -> Result<Vec<u8>, Error> {
+    let damaged = |reason: String| RepositoryError::Damaged {
+        name: name.clone(),
+        reason,
+    };
+    let octets = tokio::fs::read(path).await;
+    let octets = octets.map_err(|e| damaged(format!("its component cannot be read: {e}")))?;
+    // It was looked at a moment ago; a file that grows is being written.
+    if octets.len() as u64 != size {
+        return Err(damaged("its component is being changed".to_owned()).into());
+    }
+    Ok(octets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The list that the build of the components wrote.
+    const ARTIFACTS: &str = include_str!("../../../functions/ARTIFACTS");
+
+    #[test]
+    fn what_is_inside_is_what_was_built() {
+        let all = inside().expect("valid");
+        let names: Vec<&str> = all.keys().map(FunctionName::as_str).collect();
+        assert_eq!(names, ["hello", "image", "sheet"]);
+        let sums = checksums(ARTIFACTS);
+        for (name, ready) in &all {
+            assert_eq!(
+                sums.get(&format!("{name}/{name}.wasm")),
+                Some(&ready.entry.digest)
+            );
+            assert!(!ready.entry.summary.is_empty() && ready.entry.size > 0);
+        }
+    }
+
+    #[test]
+    fn every_function_that_is_built_has_its_words() {
+        let words = words(WORDS).expect("valid");
+        let sums = checksums(ARTIFACTS);
+        for path in sums.keys().filter(|path| path.ends_with(".wasm")) {
+            let name = path.split('/').next().expect("a folder");
+            let key: FunctionName = name.parse().expect("a name");
+            assert!(
+                words.contains_key(&key),
+                "{name} is missing in catalogue.toml"
+            );
+            assert!(
+                INSIDE.iter().any(|(inside, ..)| *inside == name),
+                "{name} is not offered"
+            );
+        }
+    }
+
+    #[test]
+    fn a_folder_offers_what_has_a_checksum() {
+        let folder = tempfile::tempdir().expect("folder");
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            std::fs::write(path, text).expect("written");
+        };
+        let words = "summary = \"x\"\nlanguage = \"C\"\n";
+        write(
+            "catalogue.toml",
+            &format!("[one]\n{words}[two]\n{words}[three]\n{words}"),
+        );
+        for name in ["one", "two"] {
+            write(&format!("{name}/{name}.wasm"), "octets");
+            write(&format!("{name}/fdn.toml"), "");
+        }
+        let digest = Digest::of(b"octets").hex();
+        write(
+            "CHECKSUMS",
+            &format!("# a comment\n{digest}  one/one.wasm\n{digest}  three/three.wasm\n"),
+        );
+        let all = in_folder(folder.path()).expect("read");
+        let names: Vec<&str> = all.keys().map(FunctionName::as_str).collect();
+        assert_eq!(names, ["one"], "two has no checksum, three no component");
+        let one: FunctionName = "one".parse().expect("a name");
+        assert_eq!(all[&one].entry.size, 6);
+        assert!(in_folder(&folder.path().join("absent")).is_err());
+    }
+}

@@ -1,0 +1,286 @@
+//! Host names of apps beside their own: asked for, proven by a record in the DNS, looked at again from time to time, and let go.
+//!
+//! A claim keeps nobody else from a name; a proof does. The nodes are told the names that are proven as part of an app's desired state.
+
+mod decide;
+pub mod watch;
+
+use fdn_core::domain::{self, AddDomain, DomainInfo, DomainState};
+use fdn_core::{AppName, HostName, Revision, TenantId, Timestamp};
+use fdn_service::secret::Secret;
+use sqlx::AnyConnection;
+use tracing::info;
+
+use super::actor::Actor;
+use super::policy::{audit, existing, push};
+use crate::Error;
+use crate::proofs::Seen;
+use crate::state::State;
+use crate::store::app::{AppRow, app_get};
+use crate::store::audit::{AuditEntry, audit_insert};
+use crate::store::domain::{
+    DomainRow, domain_delete, domain_get, domain_list, domain_owner, domain_upsert,
+};
+use crate::store::in_transaction;
+use crate::store::revision::revision_next;
+use decide::{Holder, settled};
+
+/// Hexadecimal digits of a token.
+const TOKEN: usize = 32;
+
+/// The names of an app, proven or not.
+///
+/// # Errors
+/// When there is no such app or the store fails.
+pub async fn list(
+    state: &State,
+    tenant: TenantId,
+    app: &AppName,
+) -> Result<Vec<DomainInfo>, Error> {
+    let mut connection = state.store.read().await?;
+    let row = existing(&mut connection, tenant, app).await?;
+    let rows = domain_list(&mut connection, app).await?;
+    Ok(rows
+        .into_iter()
+        .map(|domain| told(state, &row, domain))
+        .collect())
+}
+
+fn told(state: &State, app: &AppRow, row: DomainRow) -> DomainInfo {
+    let grace = state.settings.domains.grace.as_millis();
+    DomainInfo {
+        state: match (row.proven, row.failing_since) {
+            (false, _) => DomainState::Pending,
+            (true, None) => DomainState::Verified,
+            (true, Some(_)) => DomainState::Failing,
+        },
+        records: DomainInfo::records(&row.host, &app.host, &row.token),
+        host: row.host,
+        app: row.app,
+        created_at: row.created_at,
+        created_by: row.created_by,
+        verified_at: row.verified_at,
+        checked_at: row.checked_at,
+        ends_at: row
+            .failing_since
+            .map(|at| Timestamp(at.get().saturating_add(grace))),
+        problem: row.problem,
+    }
+}
+
+/// Asks for a name. Asked for again, it is as it was.
+///
+/// # Errors
+/// When the name cannot be an app's, the app has as many as it may, there is no such app, or the store fails.
+pub async fn add(
+    state: &State,
+    tenant: TenantId,
+    actor: &Actor,
+    app: &AppName,
+    wish: &AddDomain,
+) -> Result<DomainInfo, Error> {
+    domain::check(&wish.host, &state.settings.zone)?;
+    let now = fdn_service::now();
+    let mut token = Secret::random()?.expose().to_owned();
+    token.truncate(TOKEN);
+    let _alone = state.changes.lock().await;
+    let done: Result<(AppRow, DomainRow), Error> = in_transaction!(state.store, tx => {
+        let old = existing(&mut tx, tenant, app).await?;
+        let rows = domain_list(&mut tx, app).await?;
+        if let Some(there) = rows.iter().find(|row| row.host == wish.host) {
+            return Ok((old, there.clone()));
+        }
+        if rows.len() >= state.settings.domains.per_app {
+            return Err(Error::Conflict(format!(
+                "app {app} has {} domains, more are not allowed; remove one: fdn domain remove {app} HOST", rows.len()
+            )));
+        }
+        let row = DomainRow {
+            app: app.clone(),
+            host: wish.host.clone(),
+            tenant,
+            token: token.clone(),
+            proven: false,
+            created_at: now,
+            created_by: actor.to_string(),
+            verified_at: None,
+            checked_at: None,
+            failing_since: None,
+            problem: None,
+        };
+        domain_upsert(&mut tx, &row).await?;
+        audit_insert(&mut tx, &entry(actor, (None, &row), "domain.add", now)).await?;
+        Ok((old, row))
+    });
+    let (old, row) = done?;
+    Ok(told(state, &old, row))
+}
+
+/// What the audit log holds of a domain.
+fn state_of(row: &DomainRow) -> String {
+    serde_json::json!({ "host": row.host, "proven": row.proven }).to_string()
+}
+
+/// A change of a domain that goes on.
+fn entry(
+    actor: &Actor,
+    (before, after): (Option<&DomainRow>, &DomainRow),
+    action: &'static str,
+    now: Timestamp,
+) -> AuditEntry {
+    AuditEntry {
+        before: before.map(state_of),
+        after: Some(state_of(after)),
+        ..audit(actor, after.tenant, action, &after.app, now)
+    }
+}
+
+/// Looks for the proof of a name now.
+///
+/// # Errors
+/// When it is not there, another app has the name, nobody could say, there is no such name, or the store fails.
+pub async fn verify(
+    state: &State,
+    tenant: TenantId,
+    actor: &Actor,
+    (app, host): (&AppName, &HostName),
+) -> Result<DomainInfo, Error> {
+    let mut connection = state.store.read().await?;
+    let old = existing(&mut connection, tenant, app).await?;
+    let row = domain_get(&mut connection, app, host).await?;
+    let row = row.ok_or_else(|| no_domain(app, host))?;
+    drop(connection);
+    let seen = state.proofs.look(host, &row.token).await;
+    let now = fdn_service::now();
+    let next = settle(state, actor, &row, &seen, now).await?;
+    match (&seen, next.proven) {
+        (Seen::Proof, true) => Ok(told(state, &old, next)),
+        (Seen::Proof, false) => Err(Error::DomainTaken(host.clone())),
+        (Seen::Missing(problem), _) => Err(Error::DomainUnproven(problem.clone())),
+        (Seen::Unknown(problem), _) => Err(Error::Resolver(problem.clone())),
+    }
+}
+
+/// Takes what was seen of a proof into account.
+///
+/// # Errors
+/// When the store fails.
+async fn settle(
+    state: &State,
+    actor: &Actor,
+    before: &DomainRow,
+    seen: &Seen,
+    now: Timestamp,
+) -> Result<DomainRow, Error> {
+    let grace = state.settings.domains.grace;
+    let _alone = state.changes.lock().await;
+    let done: Result<(DomainRow, bool), Error> = in_transaction!(state.store, tx => {
+        let revision = revision_next(&mut tx).await?;
+        // It may have been let go while the DNS was asked.
+        let there = domain_get(&mut tx, &before.app, &before.host).await?;
+        let row = there.ok_or_else(|| no_domain(&before.app, &before.host))?;
+        let (holder, other) = holder(&mut tx, &row).await?;
+        let next = settled(&row, seen, holder, now, grace);
+        let mut changed = next.proven != row.proven;
+        if next.proven && let Some(had) = other {
+            let mut other = had.clone();
+            other.proven = false;
+            (other.verified_at, other.failing_since) = (None, None);
+            other.problem = Some("another app has proven this name".to_owned());
+            domain_upsert(&mut tx, &other).await?;
+            tell(&mut tx, &other.app, revision, now).await?;
+            audit_insert(&mut tx, &entry(actor, (Some(&had), &other), "domain.lost", now)).await?;
+            changed = true;
+        }
+        domain_upsert(&mut tx, &next).await?;
+        if next.proven != row.proven {
+            tell(&mut tx, &next.app, revision, now).await?;
+        }
+        let asked = *actor != Actor::network();
+        if next.proven && (asked || !row.proven) {
+            audit_insert(&mut tx, &entry(actor, (Some(&row), &next), "domain.verify", now)).await?;
+        } else if row.proven && !next.proven {
+            audit_insert(&mut tx, &entry(actor, (Some(&row), &next), "domain.lost", now)).await?;
+        }
+        Ok((next, changed))
+    });
+    let (next, changed) = done?;
+    if changed {
+        state.outbox_wake.notify_one();
+        info!(app = %next.app, host = %next.host, proven = next.proven, %actor, "a domain of an app was looked at");
+    }
+    Ok(next)
+}
+
+/// Who else has the name, and its row.
+async fn holder(
+    connection: &mut AnyConnection,
+    row: &DomainRow,
+) -> Result<(Holder, Option<DomainRow>), Error> {
+    let owner = domain_owner(&mut *connection, &row.host).await?;
+    let Some(owner) = owner.filter(|owner| *owner != row.app) else {
+        return Ok((Holder::Nobody, None));
+    };
+    let other = domain_get(connection, &owner, &row.host).await?;
+    let failing = other
+        .as_ref()
+        .is_some_and(|other| other.failing_since.is_some());
+    Ok((
+        if failing {
+            Holder::Failing
+        } else {
+            Holder::Other
+        },
+        other,
+    ))
+}
+
+/// Tells nodes which names an app answers to.
+async fn tell(
+    connection: &mut AnyConnection,
+    app: &AppName,
+    revision: Revision,
+    now: Timestamp,
+) -> Result<(), Error> {
+    match app_get(&mut *connection, app).await? {
+        Some(row) => push(connection, row, revision, now).await,
+        None => Ok(()),
+    }
+}
+
+fn no_domain(app: &AppName, host: &HostName) -> Error {
+    Error::NotFound {
+        what: format!("domain {host} of app {app}"),
+        hint: "`fdn domain list APP` shows what there is",
+    }
+}
+
+/// Lets a name go: the app does not answer to it any more.
+///
+/// # Errors
+/// When there is no such app or name, or the store fails.
+pub async fn remove(
+    state: &State,
+    tenant: TenantId,
+    actor: &Actor,
+    (app, host): (&AppName, &HostName),
+    now: Timestamp,
+) -> Result<(), Error> {
+    let _alone = state.changes.lock().await;
+    let done: Result<(), Error> = in_transaction!(state.store, tx => {
+        let revision = revision_next(&mut tx).await?;
+        let old = existing(&mut tx, tenant, app).await?;
+        let row = domain_get(&mut tx, app, host).await?.ok_or_else(|| no_domain(app, host))?;
+        domain_delete(&mut tx, app, host).await?;
+        if row.proven {
+            push(&mut tx, old, revision, now).await?;
+        }
+        let entry = AuditEntry { before: Some(state_of(&row)), ..audit(actor, tenant, "domain.remove", app, now) };
+        audit_insert(&mut tx, &entry).await?;
+        Ok(())
+    });
+    done?;
+    state.outbox_wake.notify_one();
+    info!(%app, %host, %actor, "a domain was removed");
+    Ok(())
+}

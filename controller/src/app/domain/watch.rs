@@ -1,0 +1,78 @@
+//! The loop that looks at proofs again: those that were found now and then, those that were not more often. A claim that nobody proves is
+//! forgotten in the end. It runs where the planner does.
+
+use std::sync::Arc;
+
+use fdn_core::Timestamp;
+use fdn_service::CancellationToken;
+use futures::StreamExt;
+use tracing::warn;
+
+use super::settle;
+use crate::Error;
+use crate::app::actor::Actor;
+use crate::error::chain;
+use crate::singleton::Work;
+use crate::state::State;
+use crate::store::domain::{DomainRow, domain_delete, domain_list_due};
+
+/// Names that are looked up at the same time.
+const PARALLEL: usize = 8;
+
+/// Looks at proofs until `stop` is cancelled.
+pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
+    let mut timer = tokio::time::interval(state.settings.domains.interval.as_duration());
+    timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = timer.tick() => {}
+        }
+        if !state.singletons.has(Work::Planner) {
+            continue;
+        }
+        if let Err(error) = round(&state, fdn_service::now()).await {
+            warn!(error = chain(&error), "domains cannot be looked at now");
+        }
+    }
+}
+
+/// Looks at every name that is due.
+///
+/// # Errors
+/// When the store fails; what was seen before counts.
+pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
+    let settings = &state.settings.domains;
+    let ago = |span: fdn_core::DurationMs| Timestamp(now.get().saturating_sub(span.as_millis()));
+    let cuts = (ago(settings.recheck), ago(settings.retry));
+    let mut connection = state.store.read().await?;
+    let due = domain_list_due(&mut connection, cuts, settings.batch).await?;
+    drop(connection);
+    let stale = ago(settings.pending_for);
+    let looks = due.into_iter().map(|row| one(state, row, stale, now));
+    let mut looks = futures::stream::iter(looks).buffer_unordered(PARALLEL);
+    while let Some(done) = looks.next().await {
+        done?;
+    }
+    Ok(())
+}
+
+async fn one(state: &State, row: DomainRow, stale: Timestamp, now: Timestamp) -> Result<(), Error> {
+    if !row.proven && row.created_at < stale {
+        let mut connection = state.store.read().await?;
+        domain_delete(&mut connection, &row.app, &row.host).await?;
+        return Ok(());
+    }
+    let seen = state.proofs.look(&row.host, &row.token).await;
+    state
+        .metrics
+        .apps
+        .domain_checks
+        .with_label_values(&[seen.as_str()])
+        .inc();
+    match settle(state, &Actor::network(), &row, &seen, now).await {
+        // It was let go meanwhile.
+        Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,319 @@
+//! What happened since the last look, from what the database and the nodes say.
+//!
+//! Entries of the audit log may be committed later than others that were made after them, so those of the last minute are looked at again; an
+//! event is made of each once, by its source. Revisions are committed in their order, so plans are read on from the last one. Of nodes and
+//! of apps it is kept what was last said of them, beside the events and in the same transaction.
+
+use std::collections::BTreeMap;
+
+use fdn_core::event::EventKind;
+use fdn_core::fleet::NodeState;
+use fdn_core::{AppName, NodeId, Revision, TenantId, Timestamp, VersionNumber};
+
+use crate::Error;
+use crate::app::describe::readiness;
+use crate::app::fleet;
+use crate::state::{State, lock};
+use crate::store::app::{AppRow, app_list};
+use crate::store::event::{
+    NewEvent, Replanned, Unseen, audit_unseen, event_append, event_mark, event_marks, event_trim,
+    plans_after,
+};
+use crate::store::{StoreError, in_transaction};
+
+/// For how long an entry of the audit log may come after later ones, in milliseconds: transactions are shorter, clocks closer together.
+const LATE_MS: u64 = 60_000;
+/// What one look takes in; the next one goes on.
+const BATCH: u32 = 500;
+
+/// How far the audit log was read.
+const AUDIT: &str = "read/audit";
+/// How far plans were read.
+const PLANS: &str = "read/plans";
+
+/// What is seen of nodes and apps at one moment.
+#[derive(Debug, Default, PartialEq)]
+struct Sight {
+    nodes: BTreeMap<NodeId, NodeState>,
+    /// Apps that all living nodes serve, and what they serve.
+    ready: BTreeMap<AppName, Ready>,
+    /// All apps.
+    apps: Vec<AppName>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Ready {
+    tenant: TenantId,
+    version: VersionNumber,
+    deployed_at: Timestamp,
+    nodes: u32,
+}
+
+/// An event, and what is to be noted with it.
+#[derive(Debug, Default, PartialEq)]
+struct News {
+    events: Vec<NewEvent>,
+    marks: Vec<(String, Option<String>)>,
+}
+
+/// Looks what happened and adds it.
+///
+/// # Errors
+/// When the store fails. The next look goes on from there.
+pub(super) async fn collect(state: &State, now: Timestamp) -> Result<(), Error> {
+    let mut connection = state.store.read().await?;
+    let marks = event_marks(&mut connection).await?;
+    let since = read_from(&marks, now);
+    let changes = audit_unseen(&mut connection, since, BATCH).await?;
+    let planned = marks.get(PLANS).and_then(|text| text.parse().ok());
+    let planned = Revision(planned.unwrap_or(0));
+    let plans = plans_after(&mut connection, planned, BATCH).await?;
+    let apps = app_list(&mut connection).await?;
+    drop(connection);
+    let sight = sight(state, &apps, now).await?;
+    let mut news = News::default();
+    news.of_changes(&changes, &marks, since);
+    news.of_plans(&plans);
+    news.of_sight(sight.as_ref(), &marks, now);
+    if news == News::default() {
+        return Ok(());
+    }
+    let keep = state.settings.events.keep;
+    let kept = Timestamp(since.get().min(now.get().saturating_sub(LATE_MS)));
+    let written: Result<(), StoreError> = in_transaction!(state.store, tx => {
+        event_append(&mut tx, &news.events).await?;
+        for (subject, value) in &news.marks {
+            event_mark(&mut tx, subject, value.as_deref()).await?;
+        }
+        event_trim(&mut tx, keep, kept).await
+    });
+    Ok(written?)
+}
+
+/// From when on the audit log is looked at: what happened before events were first made is no news.
+fn read_from(marks: &BTreeMap<String, String>, now: Timestamp) -> Timestamp {
+    let read = marks.get(AUDIT).and_then(|text| text.parse::<u64>().ok());
+    Timestamp(read.unwrap_or(now.get()).saturating_sub(LATE_MS))
+}
+
+/// What is seen now; nothing while too little was heard of the nodes.
+async fn sight(state: &State, apps: &[AppRow], now: Timestamp) -> Result<Option<Sight>, Error> {
+    if !lock(&state.live).settled(now) {
+        return Ok(None);
+    }
+    let nodes = fleet::nodes(state, now).await?;
+    let live = lock(&state.live);
+    let ready = apps.iter().filter_map(|app| {
+        let (nodes, of) = readiness(app, &live, now);
+        let ready = Ready {
+            tenant: app.tenant,
+            version: app.version,
+            deployed_at: app.deployed_at,
+            nodes,
+        };
+        (of > 0 && nodes == of).then(|| (app.name.clone(), ready))
+    });
+    Ok(Some(Sight {
+        ready: ready.collect(),
+        nodes: nodes
+            .into_iter()
+            .map(|node| (node.node, node.state))
+            .collect(),
+        apps: apps.iter().map(|app| app.name.clone()).collect(),
+    }))
+}
+
+impl News {
+    fn of_changes(
+        &mut self,
+        changes: &[Unseen],
+        marks: &BTreeMap<String, String>,
+        since: Timestamp,
+    ) {
+        for change in changes {
+            let Some(kind) = EventKind::of_change(&change.action, &change.subject) else {
+                continue;
+            };
+            let app = change.subject.strip_prefix("app/");
+            self.events.push(NewEvent {
+                at: change.at,
+                kind,
+                action: change.action.clone(),
+                subject: change.subject.clone(),
+                tenant: change.tenant,
+                app: app.and_then(|app| app.parse().ok()),
+                detail: None,
+                source: change.id.clone(),
+            });
+        }
+        let read = since.get() + LATE_MS;
+        let last = changes.iter().map(|change| change.at.get()).max();
+        let last = last.map_or(read, |last| last.max(read));
+        if last > read || !marks.contains_key(AUDIT) {
+            self.marks.push((AUDIT.to_owned(), Some(last.to_string())));
+        }
+    }
+
+    fn of_plans(&mut self, plans: &[Replanned]) {
+        for plan in plans {
+            let groups = match plan.groups {
+                1 => "1 group of clients".to_owned(),
+                n => format!("{n} groups of clients"),
+            };
+            self.events.push(NewEvent {
+                at: plan.at,
+                kind: EventKind::Plan,
+                action: "plan".to_owned(),
+                subject: format!("app/{}", plan.app),
+                tenant: Some(plan.tenant),
+                app: Some(plan.app.clone()),
+                detail: Some(format!("{groups} at revision {}", plan.revision)),
+                source: format!("plan/{}/{}", plan.app, plan.revision),
+            });
+        }
+        if let Some(last) = plans.iter().map(|plan| plan.revision).max() {
+            self.marks.push((PLANS.to_owned(), Some(last.to_string())));
+        }
+    }
+
+    fn of_sight(
+        &mut self,
+        sight: Option<&Sight>,
+        marks: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) {
+        let Some(sight) = sight else { return };
+        for (node, state) in &sight.nodes {
+            let mark = format!("node/{node}");
+            if marks.get(&mark).map(String::as_str) != Some(state.as_str()) {
+                self.events.push(NewEvent {
+                    at: now,
+                    kind: EventKind::Node,
+                    action: format!("node.{}", state.as_str()),
+                    subject: mark.clone(),
+                    tenant: None,
+                    app: None,
+                    detail: None,
+                    source: format!("{mark}/{}/{}", state.as_str(), now.get()),
+                });
+                self.marks.push((mark, Some(state.as_str().to_owned())));
+            }
+        }
+        for (app, ready) in &sight.ready {
+            let mark = format!("ready/{app}");
+            let value = format!("{} {}", ready.version, ready.deployed_at.get());
+            if marks.get(&mark) != Some(&value) {
+                self.events.push(NewEvent {
+                    at: now,
+                    kind: EventKind::Ready,
+                    action: "ready".to_owned(),
+                    subject: format!("app/{app}"),
+                    tenant: Some(ready.tenant),
+                    app: Some(app.clone()),
+                    detail: Some(format!(
+                        "version {} on {} nodes",
+                        ready.version, ready.nodes
+                    )),
+                    source: format!("{mark}/{value}"),
+                });
+                self.marks.push((mark, Some(value)));
+            }
+        }
+        self.forget(sight, marks);
+    }
+
+    /// Nothing is kept of what is gone.
+    fn forget(&mut self, sight: &Sight, marks: &BTreeMap<String, String>) {
+        let there = |mark: &str| match mark.split_once('/') {
+            Some(("node", name)) => sight.nodes.keys().any(|node| node.as_str() == name),
+            Some(("ready", name)) => sight.apps.iter().any(|app| app.as_str() == name),
+            _ => true,
+        };
+        let gone = marks.keys().filter(|mark| !there(mark));
+        self.marks.extend(gone.map(|mark| (mark.clone(), None)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(id: &str, at: u64, subject: &str) -> Unseen {
+        Unseen {
+            id: id.to_owned(),
+            at: Timestamp(at),
+            action: "deploy".to_owned(),
+            subject: subject.to_owned(),
+            tenant: None,
+        }
+    }
+
+    fn marks(of: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        of.iter().map(owned).collect()
+    }
+
+    #[test]
+    fn the_log_is_read_again_for_as_long_as_entries_may_be_late() {
+        let now = Timestamp(10_000_000);
+        assert_eq!(read_from(&marks(&[]), now), Timestamp(9_940_000));
+        let marks = marks(&[(AUDIT, "5000000")]);
+        let since = read_from(&marks, now);
+        assert_eq!(since, Timestamp(4_940_000));
+        let mut news = News::default();
+        news.of_changes(&[change("a", 4_950_000, "app/hello")], &marks, since);
+        assert_eq!(news.events.len(), 1);
+        assert!(
+            news.marks.is_empty(),
+            "a late one does not turn the log back"
+        );
+        news.of_changes(&[change("b", 5_000_001, "app/hello")], &marks, since);
+        assert_eq!(news.marks, [(AUDIT.to_owned(), Some("5000001".to_owned()))]);
+    }
+
+    #[test]
+    fn nodes_and_apps_are_told_of_when_they_change() {
+        let node = |state| Sight {
+            nodes: BTreeMap::from([("eu-1".parse().expect("node"), state)]),
+            ..Sight::default()
+        };
+        let look = |sight: &Sight, marks: &BTreeMap<String, String>| {
+            let mut news = News::default();
+            news.of_sight(Some(sight), marks, Timestamp(5));
+            let actions = news.events.iter().map(|event| event.action.clone());
+            (actions.collect::<Vec<_>>(), news.marks)
+        };
+        let alive = node(NodeState::Alive);
+        let (actions, noted) = look(&alive, &marks(&[]));
+        assert_eq!(actions, ["node.alive"]);
+        assert_eq!(noted, [("node/eu-1".to_owned(), Some("alive".to_owned()))]);
+        let known = marks(&[("node/eu-1", "alive")]);
+        assert_eq!(look(&alive, &known), (Vec::new(), Vec::new()));
+        assert_eq!(look(&node(NodeState::Lost), &known).0, ["node.lost"]);
+        let (actions, noted) = look(&Sight::default(), &known);
+        assert!(actions.is_empty());
+        assert_eq!(noted, [("node/eu-1".to_owned(), None)], "it is gone");
+    }
+
+    #[test]
+    fn an_app_is_ready_once_for_each_deploy() {
+        let app: AppName = "hello".parse().expect("app");
+        let ready = |deployed_at| Ready {
+            tenant: TenantId::from_uuid(uuid::Uuid::from_u128(1)),
+            version: 1.try_into().expect("version"),
+            deployed_at: Timestamp(deployed_at),
+            nodes: 2,
+        };
+        let sight = |deployed_at| Sight {
+            ready: BTreeMap::from([(app.clone(), ready(deployed_at))]),
+            apps: vec![app.clone()],
+            ..Sight::default()
+        };
+        let known = marks(&[("ready/hello", "v1 5")]);
+        for (deployed_at, told) in [(5, 0), (6, 1)] {
+            let mut news = News::default();
+            news.of_sight(Some(&sight(deployed_at)), &known, Timestamp(9));
+            assert_eq!(news.events.len(), told);
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Events: what happened, told to readers as it happens.
+//!
+//! Nothing that changes state has to think of them. The controller that plans also looks, twice a second, at what the database says happened
+//! (entries of the audit log, plans of a new revision) and at what nodes say (their states, apps that all of them serve), and adds what is new
+//! to the table of events ([`collect`]). Every controller reads that table and tells its own readers ([`hub`]), so it does not matter which
+//! one a reader has found, and a reader who comes back to another one goes on where it was.
+
+pub mod collect;
+pub mod hub;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fdn_core::event::{Event, EventKind, MISSED, Missed};
+use fdn_core::figures::Window;
+use fdn_core::{AppName, Right, TenantId};
+use futures::Stream;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::{Instant, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tracing::debug;
+
+use super::access::{Caller, Verdict};
+use crate::Error;
+use crate::error::chain;
+use crate::state::State;
+use hub::Next;
+
+/// The event that says that a step of the figures has ended. It is none of those that are kept, and has no number.
+const FIGURES: &str = "figures";
+/// Events that are read from the store at a time.
+const BATCH: u32 = 200;
+
+/// What a reader wants.
+#[derive(Clone, Debug, Default)]
+pub struct Wish {
+    /// Of this tenant only.
+    pub tenant: Option<TenantId>,
+    /// Of this app only.
+    pub app: Option<AppName>,
+    /// Of these kinds only; of all, if empty.
+    pub kinds: BTreeSet<EventKind>,
+    /// After this one; without, from now on, or all that are kept if `follow` is not set.
+    pub after: Option<u64>,
+    /// Whether to go on when there are no more.
+    pub follow: bool,
+    /// Whether to say each time that a step of the figures has ended.
+    pub figures: bool,
+}
+
+impl Wish {
+    /// Whether an event is wanted by a reader, and may be seen by the caller.
+    fn takes(&self, caller: &Caller, event: &Event) -> bool {
+        let may = match event.tenant {
+            Some(tenant) => caller.allowed(Right::Look, Some(tenant)) == Verdict::Allowed,
+            // Of machines and prices, which are nobody's, those are told who run them.
+            None => caller.allowed(Right::LookMachines, None) == Verdict::Allowed,
+        };
+        may && (self.tenant.is_none() || self.tenant == event.tenant)
+            && (self.app.is_none() || self.app == event.app)
+            && (self.kinds.is_empty() || self.kinds.contains(&event.kind))
+    }
+}
+
+/// Tells `caller` what happens, as server-sent events.
+///
+/// # Errors
+/// When there are too many readers, or the store fails.
+pub async fn stream(
+    state: Arc<State>,
+    caller: Caller,
+    wish: Wish,
+) -> Result<impl Stream<Item = Bytes> + 'static, Error> {
+    let place = state.events.admit()?;
+    let cursor = match (wish.after, wish.follow) {
+        (Some(after), _) => after,
+        (None, false) => 0,
+        (None, true) => state.events.ends(&state).await?.1,
+    };
+    let (sender, receiver) = mpsc::channel(state.settings.events.buffer);
+    let figures = wish.figures;
+    let reader = Reader {
+        state,
+        caller,
+        wish,
+        cursor,
+        step: wish_step(figures),
+        out: sender,
+        _place: place,
+    };
+    tokio::spawn(reader.run());
+    Ok(ReceiverStream::new(receiver))
+}
+
+/// Why a reader is served no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It has everything it asked for.
+    Done,
+    /// It went away.
+    Gone,
+    /// It took nothing for too long.
+    Slow,
+    /// It was served for as long as one may be at a time.
+    Lifetime,
+    /// This controller stops.
+    Stopping,
+    /// The store does not answer.
+    Store,
+}
+
+impl End {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Gone => "gone",
+            Self::Slow => "slow",
+            Self::Lifetime => "lifetime",
+            Self::Stopping => "stopping",
+            Self::Store => "store",
+        }
+    }
+}
+
+/// One reader.
+struct Reader {
+    state: Arc<State>,
+    caller: Caller,
+    wish: Wish,
+    /// The last event that was looked at for it.
+    cursor: u64,
+    out: mpsc::Sender<Bytes>,
+    /// When the present step of the figures ends, for a reader who wants to know.
+    step: Option<Instant>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// When the present step of the figures ends.
+fn wish_step(wanted: bool) -> Option<Instant> {
+    let step = Window::Quarter.step_ms();
+    let left = step - fdn_service::now().get() % step;
+    wanted.then(|| Instant::now() + Duration::from_millis(left))
+}
+
+/// Ends at a moment, or never.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Reader {
+    async fn run(mut self) {
+        let metrics = self.state.metrics.events.clone();
+        metrics.readers.inc();
+        let end = self.serve().await;
+        metrics.readers.dec();
+        metrics.ended.with_label_values(&[end.as_str()]).inc();
+    }
+
+    async fn serve(&mut self) -> End {
+        let ends = Instant::now() + self.state.settings.events.lifetime.as_duration();
+        // What a browser waits before it comes again, in milliseconds. It also opens the way through buffers that hold an empty answer back.
+        if let Err(end) = self.send(Bytes::from_static(b"retry: 2000\n\n")).await {
+            return end;
+        }
+        if let Err(end) = self.tell_missed().await {
+            return end;
+        }
+        let mut news = self.state.events.watch();
+        loop {
+            match self.catch_up().await {
+                Ok(()) => {}
+                Err(end) => return end,
+            }
+            if !self.wish.follow {
+                return End::Done;
+            }
+            if let Err(end) = self.wait(&mut news, ends).await {
+                return end;
+            }
+        }
+    }
+
+    /// Waits until something happened, saying now and then that nothing did.
+    async fn wait(
+        &mut self,
+        news: &mut tokio::sync::watch::Receiver<u64>,
+        ends: Instant,
+    ) -> Result<(), End> {
+        let heartbeat = self.state.settings.events.heartbeat.as_duration();
+        let state = Arc::clone(&self.state);
+        while *news.borrow_and_update() <= self.cursor {
+            tokio::select! {
+                // The hub lives as long as the state.
+                _ = news.changed() => {}
+                () = self.out.closed() => return Err(End::Gone),
+                () = state.events.closed() => return Err(End::Stopping),
+                () = tokio::time::sleep_until(ends) => return Err(End::Lifetime),
+                () = until(self.step) => self.tell_step().await?,
+                () = tokio::time::sleep(heartbeat) => self.send(Bytes::from_static(b":\n\n")).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that a step of the figures has ended: there is something new to be read.
+    async fn tell_step(&mut self) -> Result<(), End> {
+        self.step = wish_step(true);
+        let step = Window::Quarter.step_ms();
+        // A timer may wake a little early; the step that is told of is the one that ended at the nearest boundary.
+        let ended = (fdn_service::now().get() + step / 2) / step;
+        let at = ended.saturating_sub(1).saturating_mul(step);
+        let text = format!("event: {FIGURES}\ndata: {{\"at\":{at}}}\n\n");
+        self.send(Bytes::from(text)).await
+    }
+
+    /// Tells a reader that comes back whether some of what it missed is gone.
+    async fn tell_missed(&mut self) -> Result<(), End> {
+        let Some(after) = self.wish.after else {
+            return Ok(());
+        };
+        let ends = self.state.events.ends(&self.state).await;
+        let (oldest, newest) = ends.map_err(|error| self.store(&error))?;
+        if (oldest..=newest.saturating_add(1)).contains(&after.saturating_add(1)) {
+            return Ok(());
+        }
+        // A number that was not given yet comes from a database that is no longer there: everything is new to this reader.
+        if after > newest {
+            self.cursor = 0;
+        }
+        let missed = Missed { after, oldest };
+        let data = serde_json::to_string(&missed).unwrap_or_default();
+        let text = format!("event: {MISSED}\ndata: {data}\n\n");
+        self.send(Bytes::from(text)).await
+    }
+
+    /// Sends everything up to now.
+    async fn catch_up(&mut self) -> Result<(), End> {
+        loop {
+            let next = self.state.events.after(&self.state, self.cursor, BATCH);
+            let next = next.await.map_err(|error| self.store(&error))?;
+            let Next { events, more } = next;
+            for event in events {
+                self.cursor = event.id;
+                if self.wish.takes(&self.caller, &event) {
+                    self.send(frame(&event)).await?;
+                    self.state.metrics.events.sent.inc();
+                }
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn store(&self, error: &Error) -> End {
+        debug!(error = chain(error), "events cannot be read");
+        End::Store
+    }
+
+    async fn send(&self, octets: Bytes) -> Result<(), End> {
+        let patience: Duration = self.state.settings.events.patience.as_duration();
+        let state = &self.state;
+        tokio::select! {
+            sent = timeout(patience, self.out.send(octets)) => match sent {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(_)) => Err(End::Gone),
+                Err(_) => Err(End::Slow),
+            },
+            () = state.events.closed() => Err(End::Stopping),
+        }
+    }
+}
+
+/// An event as it travels (WHATWG HTML, section 9.2). JSON has no line ends outside of strings, where they are escaped.
+fn frame(event: &Event) -> Bytes {
+    let data = serde_json::to_string(event).unwrap_or_default();
+    Bytes::from(format!(
+        "id: {}\nevent: {}\ndata: {data}\n\n",
+        event.id, event.kind
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::Timestamp;
+
+    use super::*;
+
+    fn event(tenant: Option<TenantId>, app: Option<&str>, kind: EventKind) -> Event {
+        Event {
+            id: 7,
+            at: Timestamp(1),
+            kind,
+            action: "deploy".to_owned(),
+            subject: "app/a\nb".to_owned(),
+            tenant,
+            app: app.map(|app| app.parse().expect("app")),
+            detail: None,
+        }
+    }
+
+    #[test]
+    fn a_frame_has_one_line_of_data() {
+        let text = frame(&event(None, None, EventKind::Node));
+        let text = std::str::from_utf8(&text).expect("text");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        assert_eq!((lines[0], lines[1], lines[3]), ("id: 7", "event: node", ""));
+        assert!(lines[2].starts_with("data: {") && lines[2].contains("a\\nb"));
+    }
+
+    #[test]
+    fn machines_see_nothing_of_tenants() {
+        let tenant = TenantId::from_uuid(uuid::Uuid::from_u128(1));
+        let wish = Wish::default();
+        for seen in [
+            event(Some(tenant), Some("a"), EventKind::App),
+            event(None, None, EventKind::Node),
+        ] {
+            assert!(!wish.takes(&Caller::Network, &seen));
+        }
+    }
+}

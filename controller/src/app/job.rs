@@ -1,0 +1,439 @@
+//! Jobs as people use them: submit, look, cancel, redrive, fetch what came out.
+//!
+//! A submission is a row in the state `submitted`, the large input in the object store, a ticket that the broker confirms, and the step to `queued`,
+//! in this order. Whoever is answered 202 has a job that ends, once. When the broker does not confirm, the row is taken away again, unless a
+//! dispatcher has got the ticket all the same and accepted the job. A controller that dies in between leaves a row that no ticket
+//! wakes; it is swept away after `jobs.accept_within`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use fdn_core::job::{Course, Event, JobPriority, JobReceipt, JobState, is_target};
+use fdn_core::message::{Envelope, JobTicket, Message};
+use fdn_core::{
+    AppName, ByteSize, Coded, DurationMs, ErrorCode, JobId, MessageId, TenantId, Timestamp,
+};
+use tracing::{debug, warn};
+
+use super::actor::Actor;
+use super::idempotency::Refusal;
+use crate::Error;
+use crate::artifacts::JobObject;
+use crate::error::chain;
+use crate::jobs::change::{Told, step};
+use crate::jobs::webhooks;
+use crate::state::State;
+use crate::store::job::{
+    JobFilter, JobRow, job_by_key, job_get, job_insert, job_list, job_octets, job_page,
+    job_unsubmit,
+};
+use crate::store::job_look::lane_count;
+use crate::store::{Constraint, StoreError, in_transaction};
+
+/// Why a job or schedule cannot be had as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JobError {
+    /// It has not ended.
+    #[error("job {0} has not ended: it is {1}; ask again later")]
+    NotEnded(JobId, JobState),
+    /// It has ended, in a state that this cannot change.
+    #[error("job {0} is {1}; this changes nothing")]
+    Ended(JobId, JobState),
+    /// No answer of the app is kept.
+    #[error("job {job} is {state} and has no result{}", .reason.as_ref().map(|r| format!(": {r}")).unwrap_or_default())]
+    NoResult {
+        /// The job.
+        job: JobId,
+        /// Where it stands.
+        state: JobState,
+        /// Why.
+        reason: Option<String>,
+    },
+    /// Too many wait.
+    #[error("{0} jobs of {1} wait, as many as may; send it again when some have ended")]
+    Full(u32, AppName),
+    /// The input is too large.
+    #[error("the input is larger than {0}; send less, or a reference to it")]
+    TooLarge(ByteSize),
+    /// A parameter is not valid.
+    #[error("{0}")]
+    Invalid(String),
+    /// The broker did not take it.
+    #[error("the broker did not confirm the job, and nothing was stored; send it again later")]
+    NotAccepted,
+    /// A schedule is not valid.
+    #[error("{0}")]
+    Schedule(String),
+    /// An address that may not be told.
+    #[error("the webhook {0}")]
+    Webhook(&'static str),
+}
+
+impl Coded for JobError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotEnded(..) => ErrorCode::JobNotFinal,
+            Self::Ended(..) => ErrorCode::JobEnded,
+            Self::NoResult { .. } => ErrorCode::JobNoResult,
+            Self::Full(..) => ErrorCode::JobsFull,
+            Self::TooLarge(_) => ErrorCode::JobTooLarge,
+            Self::Invalid(_) => ErrorCode::JobInvalid,
+            Self::NotAccepted => ErrorCode::JobNotAccepted,
+            Self::Schedule(_) => ErrorCode::ScheduleInvalid,
+            Self::Webhook(_) => ErrorCode::WebhookRefused,
+        }
+    }
+}
+
+/// A job that somebody wants to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// How urgent it is.
+    pub priority: JobPriority,
+    /// How long it may wait.
+    pub max_age: Option<DurationMs>,
+    /// When it must have ended, from now.
+    pub deadline: Option<DurationMs>,
+    /// Who is told of the end.
+    pub webhook: Option<String>,
+    /// The path and query it is sent to.
+    pub target: Option<String>,
+    /// The media type of the input.
+    pub content_type: Option<String>,
+    /// The input.
+    pub input: Bytes,
+}
+
+/// Checks a wish and makes its row.
+pub(crate) fn judged(
+    state: &State,
+    (tenant, app): (TenantId, &AppName),
+    by: &str,
+    wish: &Wish,
+    now: Timestamp,
+) -> Result<JobRow, JobError> {
+    let settings = &state.settings.jobs;
+    if wish.input.len() as u64 > settings.input_limit.as_bytes() {
+        return Err(JobError::TooLarge(settings.input_limit));
+    }
+    let target = wish.target.clone().unwrap_or_else(|| "/".to_owned());
+    if !is_target(&target) {
+        let text = "target: a path with or without a query, such as /resize?width=200";
+        return Err(JobError::Invalid(text.to_owned()));
+    }
+    let max_age = wish.max_age.unwrap_or(settings.max_age);
+    if max_age.as_millis() == 0 || max_age > settings.max_age_limit {
+        return Err(JobError::Invalid(format!(
+            "max_age: above 0 and at most {}",
+            settings.max_age_limit
+        )));
+    }
+    if wish
+        .deadline
+        .is_some_and(|deadline| deadline.as_millis() == 0)
+    {
+        return Err(JobError::Invalid("deadline: above 0".to_owned()));
+    }
+    if let Some(url) = &wish.webhook {
+        webhooks::check(url, settings.webhooks.private).map_err(JobError::Webhook)?;
+    }
+    let later = |span: DurationMs| Timestamp(now.get().saturating_add(span.as_millis()));
+    let deadline = wish.deadline.map(later);
+    let expires_at = deadline.map_or(later(max_age), |end| end.min(later(max_age)));
+    Ok(JobRow {
+        id: JobId::from_uuid(uuid::Uuid::now_v7()),
+        tenant,
+        app: app.clone(),
+        course: Course::submitted(now, expires_at),
+        generation: 1,
+        priority: wish.priority,
+        deadline,
+        submitted_at: now,
+        submitted_by: by.to_owned(),
+        started_at: None,
+        ended_at: None,
+        kept_until: None,
+        cluster: None,
+        reason: None,
+        target,
+        content_type: wish.content_type.clone(),
+        input_size: wish.input.len() as u64,
+        status: None,
+        result_type: None,
+        result_size: None,
+        result_attempt: None,
+        webhook: wish.webhook.clone(),
+        request: None,
+        history: Vec::new(),
+    })
+}
+
+/// The hash of what a submission with a key says. Keyed: an input may be guessed.
+fn request_hash(state: &State, app: &AppName, wish: &Wish) -> String {
+    let input = fdn_core::Digest::of(&wish.input);
+    let text = format!(
+        "fdn-job\n{app}\n{:?}\n{input}",
+        (
+            wish.priority,
+            wish.max_age,
+            wish.deadline,
+            &wish.webhook,
+            &wish.target,
+            &wish.content_type,
+        )
+    );
+    state.token.derive(&text).expose().to_owned()
+}
+
+/// A job was accepted, by this request or, with its key, by an earlier one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// What is answered.
+    pub receipt: JobReceipt,
+    /// Whether an earlier request submitted it.
+    pub replayed: bool,
+}
+
+/// Accepts a job.
+///
+/// # Errors
+/// When it is not valid, too many wait, the broker does not confirm it, or a store fails.
+pub async fn submit(
+    state: &State,
+    actor: &Actor,
+    (tenant, app): (TenantId, &AppName),
+    key: Option<&str>,
+    wish: Wish,
+) -> Result<Accepted, Error> {
+    let now = fdn_service::now();
+    let mut row = judged(state, (tenant, app), &actor.name, &wish, now)?;
+    row.request = key.map(|_| request_hash(state, app, &wish));
+    if let Some(before) = earlier(
+        state,
+        (tenant, app),
+        &actor.name,
+        key,
+        row.request.as_deref(),
+    )
+    .await?
+    {
+        return Ok(before);
+    }
+    let most = state.settings.jobs.waiting_per_app;
+    let mut connection = state.store.read().await?;
+    let waiting = lane_count(&mut connection, app, JobState::Queued, most).await?;
+    drop(connection);
+    if waiting >= u64::from(most) {
+        return Err(JobError::Full(most, app.clone()).into());
+    }
+    let large = row.input_size > state.settings.jobs.inline_limit.as_bytes();
+    let inline = (!large).then(|| STANDARD.encode(&wish.input));
+    let inserted: Result<(), StoreError> = in_transaction!(state.store, tx => {
+        job_insert(&mut tx, &row, inline.as_deref(), key).await
+    });
+    match inserted {
+        Ok(()) => {}
+        // Another request with the same key was faster.
+        Err(StoreError::Refused {
+            constraint: Constraint::Unique,
+            ..
+        }) if key.is_some() => {
+            let found = earlier(
+                state,
+                (tenant, app),
+                &actor.name,
+                key,
+                row.request.as_deref(),
+            )
+            .await?;
+            return found.ok_or_else(|| Refusal::Running.into());
+        }
+        Err(error) => return Err(error.into()),
+    }
+    if large
+        && let Err(error) = state
+            .artifacts
+            .object_put(row.id, JobObject::Input, wish.input)
+            .await
+    {
+        if let Err(error) = take_back(state, row.id).await {
+            warn!(job = %row.id, error = chain(&error), "a job that was not accepted waits for the sweep");
+        }
+        return Err(error.into());
+    }
+    announce(state, &row).await?;
+    state.metrics.jobs.submitted.inc();
+    debug!(job = %row.id, %app, %actor, "accepted");
+    Ok(Accepted {
+        receipt: receipt(state, &row),
+        replayed: false,
+    })
+}
+
+/// Sends the ticket and accepts the job.
+async fn announce(state: &State, row: &JobRow) -> Result<(), Error> {
+    match publish(state, row.id).await {
+        Ok(()) => {
+            step(state, row.id, Event::Confirmed, &Told::default()).await?;
+            // Dispatched, ended or cancelled by now: all the same, it was accepted.
+            let there = job_get(&mut *state.store.read().await?, row.id).await?;
+            there.map(drop).ok_or_else(|| JobError::NotAccepted.into())
+        }
+        Err(error) => {
+            warn!(job = %row.id, error = chain(&error), "a job's ticket was not confirmed");
+            // If the store does not answer either, the caller hears of that: then nobody knows yet whether anything is stored.
+            if take_back(state, row.id).await? {
+                return Err(JobError::NotAccepted.into());
+            }
+            // The ticket had arrived, and a dispatcher has accepted the job.
+            let there = job_get(&mut *state.store.read().await?, row.id).await?;
+            match there {
+                Some(job) if job.course.state != JobState::Submitted => Ok(()),
+                _ => Err(JobError::NotAccepted.into()),
+            }
+        }
+    }
+}
+
+/// Sends the ticket of a job to the dispatchers.
+///
+/// # Errors
+/// When the broker did not confirm it in time; it may have it all the same.
+pub(crate) async fn publish(state: &State, job: JobId) -> Result<(), fdn_bus::BusError> {
+    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
+    let message = Message::JobTicket(JobTicket { job });
+    let envelope = Envelope::new(id, fdn_service::now(), message);
+    let limit = state.settings.dispatch.confirm_timeout.as_duration();
+    match tokio::time::timeout(limit, state.broker.publish(&envelope)).await {
+        Ok(confirmed) => confirmed,
+        Err(_) => Err(fdn_bus::BusError::NotConfirmed { id }),
+    }
+}
+
+/// Takes a submission away that was not accepted; whether it was still there. What cannot be taken away now is swept away later.
+///
+/// # Errors
+/// When the store fails.
+pub(crate) async fn take_back(state: &State, job: JobId) -> Result<bool, Error> {
+    let gone: bool = in_transaction!(state.store, tx => {
+        Ok::<_, Error>(job_unsubmit(&mut tx, job).await?)
+    })?;
+    if gone && let Err(error) = state.artifacts.objects_delete(job).await {
+        warn!(%job, error = chain(&error), "the input of a job that was not accepted stays");
+    }
+    Ok(gone)
+}
+
+/// The job that an earlier request with this key submitted.
+async fn earlier(
+    state: &State,
+    (tenant, app): (TenantId, &AppName),
+    by: &str,
+    key: Option<&str>,
+    request: Option<&str>,
+) -> Result<Option<Accepted>, Error> {
+    let Some(key) = key else { return Ok(None) };
+    let found = job_by_key(&mut *state.store.read().await?, (tenant, app), by, key).await?;
+    let Some(row) = found else { return Ok(None) };
+    if row.request.as_deref() != request {
+        return Err(Refusal::Mismatch.into());
+    }
+    if row.course.state == JobState::Submitted {
+        return Err(Refusal::Running.into());
+    }
+    Ok(Some(Accepted {
+        receipt: receipt(state, &row),
+        replayed: true,
+    }))
+}
+
+fn receipt(state: &State, row: &JobRow) -> JobReceipt {
+    let secret = || webhooks::secret(state, row.tenant, &row.app);
+    JobReceipt {
+        id: row.id,
+        app: row.app.clone(),
+        state: match row.course.state {
+            JobState::Submitted => JobState::Queued,
+            other => other,
+        },
+        webhook_secret: row.webhook.as_ref().map(|_| secret().expose().to_owned()),
+    }
+}
+
+/// A job of a tenant. One that was not accepted does not exist yet.
+///
+/// # Errors
+/// When there is none, or the store fails.
+pub async fn get(state: &State, tenant: TenantId, job: JobId) -> Result<JobRow, Error> {
+    let found = job_get(&mut *state.store.read().await?, job).await?;
+    found
+        .filter(|row| row.tenant == tenant && row.course.state != JobState::Submitted)
+        .ok_or_else(|| Error::no_job(job))
+}
+
+/// A page of an app's jobs, newest first.
+///
+/// # Errors
+/// When the store fails.
+pub async fn list(
+    state: &State,
+    app: (TenantId, &AppName),
+    of: Option<JobState>,
+    before: Option<JobId>,
+    rows: u32,
+) -> Result<Vec<JobRow>, Error> {
+    Ok(job_list(&mut *state.store.read().await?, app, of, before, rows).await?)
+}
+
+/// A page of the jobs of all apps that the filter lets through, newest first.
+///
+/// # Errors
+/// When the store fails.
+pub async fn all(
+    state: &State,
+    filter: &JobFilter,
+    before: Option<JobId>,
+    rows: u32,
+) -> Result<Vec<JobRow>, Error> {
+    Ok(job_page(&mut *state.store.read().await?, filter, before, rows).await?)
+}
+
+/// What the app answered: the media type and the octets.
+///
+/// # Errors
+/// When the job has not ended, has no answer, or a store fails.
+pub async fn result(
+    state: &State,
+    tenant: TenantId,
+    job: JobId,
+) -> Result<(Option<String>, Bytes), Error> {
+    let row = get(state, tenant, job).await?;
+    if !row.course.state.is_final() {
+        return Err(JobError::NotEnded(job, row.course.state).into());
+    }
+    let missing = || JobError::NoResult {
+        job,
+        state: row.course.state,
+        reason: row.reason.clone(),
+    };
+    row.result_size.ok_or_else(missing)?;
+    let octets = match row.result_attempt {
+        Some(attempt) => {
+            let object = JobObject::Result(attempt);
+            state.artifacts.object_get(job, object).await?
+        }
+        None => {
+            let (_, text) = job_octets(&mut *state.store.read().await?, job).await?;
+            decoded(text.ok_or_else(missing)?, "jobs.result")?
+        }
+    };
+    Ok((row.result_type.clone(), octets))
+}
+
+/// What a column of octets holds.
+pub(crate) fn decoded(text: String, column: &str) -> Result<Bytes, StoreError> {
+    let octets = STANDARD.decode(text);
+    octets
+        .map(Bytes::from)
+        .map_err(|e| StoreError::corrupt(column, e))
+}

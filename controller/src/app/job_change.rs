@@ -1,0 +1,144 @@
+//! What people do with jobs that they have submitted: cancel and redrive.
+
+use std::time::Duration;
+
+use fdn_core::job::{Event, JobState, Redriven, Step, Terms};
+use fdn_core::{AppName, JobId, TenantId, Timestamp};
+use tracing::{debug, info};
+
+use super::actor::Actor;
+use super::job::{JobError, get, publish};
+use crate::Error;
+use crate::jobs::change::{Told, step};
+use crate::state::State;
+use crate::store::audit::{AuditEntry, audit_insert};
+use crate::store::in_transaction;
+use crate::store::job::{Beside, JobRow, job_list, job_step};
+
+/// Dead letters that one request sends again.
+const REDRIVE_MAX: u32 = 200;
+
+/// Ends a job that has not ended. An attempt that runs is cut short as soon as its dispatcher learns of it; whatever it answers counts no more.
+///
+/// # Errors
+/// When the job has ended, there is none, or the store fails.
+pub async fn cancel(
+    state: &State,
+    actor: &Actor,
+    tenant: TenantId,
+    job: JobId,
+) -> Result<JobRow, Error> {
+    let row = get(state, tenant, job).await?;
+    let reason = format!("cancelled by {actor}");
+    let told = Told {
+        reason: Some(reason),
+        audit: Some(audit(actor, &row, "job.cancel")),
+        ..Told::default()
+    };
+    if step(state, job, Event::Cancelled, &told).await?.is_none() {
+        let row = get(state, tenant, job).await?;
+        return Err(JobError::Ended(job, row.course.state).into());
+    }
+    info!(%job, app = %row.app, %actor, "cancelled");
+    get(state, tenant, job).await
+}
+
+/// Runs a job again that ended without success.
+///
+/// # Errors
+/// When the job has not ended, succeeded or was cancelled; when the store fails.
+pub async fn redrive(
+    state: &State,
+    actor: &Actor,
+    tenant: TenantId,
+    job: JobId,
+) -> Result<JobRow, Error> {
+    let row = get(state, tenant, job).await?;
+    let told = Told {
+        audit: Some(audit(actor, &row, "job.redrive")),
+        ..Told::default()
+    };
+    if step(state, job, redriven(state), &told).await?.is_none() {
+        let row = get(state, tenant, job).await?;
+        return Err(if row.course.state.is_final() {
+            JobError::Ended(job, row.course.state).into()
+        } else {
+            JobError::NotEnded(job, row.course.state).into()
+        });
+    }
+    wake(state, job).await;
+    get(state, tenant, job).await
+}
+
+fn redriven(state: &State) -> Event {
+    let age = state.settings.jobs.max_age.as_millis();
+    let expires_at = Timestamp(fdn_service::now().get().saturating_add(age));
+    Event::Redriven { expires_at }
+}
+
+/// Runs the dead letters of an app again, some at a time.
+///
+/// # Errors
+/// When the store fails; what was sent until then is sent.
+pub async fn redrive_all(
+    state: &State,
+    actor: &Actor,
+    (tenant, app): (TenantId, &AppName),
+) -> Result<Redriven, Error> {
+    let (now, event) = (fdn_service::now(), redriven(state));
+    let terms = Terms {
+        retry: state.settings.jobs.retry(),
+        idempotent: false,
+    };
+    let sent: Vec<JobId> = in_transaction!(state.store, tx => {
+        let dead = job_list(&mut tx, (tenant, app), Some(JobState::Dead), None, REDRIVE_MAX).await?;
+        let mut sent = Vec::new();
+        for row in &dead {
+            if let Step::To(course) = row.course.step(&terms, event, now, 0.0)
+                && job_step(&mut tx, row, &course, &Beside::default()).await?
+            {
+                sent.push(row.id);
+            }
+        }
+        let entry = AuditEntry {
+            after: Some(format!("{{\"state\":\"{}\",\"jobs\":{}}}", JobState::Queued, sent.len())),
+            at: now,
+            actor: actor.clone(),
+            tenant: Some(tenant),
+            action: "job.redrive",
+            subject: format!("app/{app}"),
+            before: Some(format!("{{\"state\":\"{}\",\"jobs\":{}}}", JobState::Dead, dead.len())),
+        };
+        audit_insert(&mut tx, &entry).await?;
+        Ok::<_, Error>(sent)
+    })?;
+    for job in &sent {
+        wake(state, *job).await;
+    }
+    let jobs = u32::try_from(sent.len()).unwrap_or(u32::MAX);
+    Ok(Redriven {
+        jobs,
+        more: jobs == REDRIVE_MAX,
+    })
+}
+
+/// Tells dispatchers of a job that waits. They would find it without.
+async fn wake(state: &State, job: JobId) {
+    let patience = Duration::from_secs(1);
+    let told = tokio::time::timeout(patience, publish(state, job)).await;
+    if !matches!(told, Ok(Ok(()))) {
+        debug!(%job, "no ticket for a job that was redriven; dispatchers look for it");
+    }
+}
+
+fn audit(actor: &Actor, row: &JobRow, action: &'static str) -> AuditEntry {
+    AuditEntry {
+        at: fdn_service::now(),
+        actor: actor.clone(),
+        tenant: Some(row.tenant),
+        action,
+        subject: format!("job/{}", row.id),
+        before: Some(format!("{{\"state\":\"{}\"}}", row.course.state)),
+        after: None,
+    }
+}

@@ -1,0 +1,192 @@
+//! Logging in and out, and the first user.
+
+mod password;
+mod throttle;
+
+use std::net::IpAddr;
+
+use fdn_core::account::SessionKind;
+use fdn_core::api::LoginRequest;
+use fdn_core::{NetworkRole, SessionId, TenantRole, Timestamp, UserName};
+use fdn_service::secret::{self, Secret};
+use tracing::{info, warn};
+
+pub use password::{hash_chosen, hash_password};
+pub use throttle::Logins;
+
+use super::access::token_hash;
+use super::actor::Actor;
+use super::authority::later;
+use crate::Error;
+use crate::state::State;
+use crate::store::audit::{AuditEntry, audit_insert};
+use crate::store::session::{SessionRow, session_insert, session_trim};
+use crate::store::tenant::member_upsert;
+use crate::store::user::{UserRow, user_count, user_get, user_insert};
+use crate::store::{DEFAULT_TENANT, in_transaction};
+pub(super) use password::random_password;
+use password::{INPUT_MAX, check};
+
+/// A session that was begun.
+pub struct Begun {
+    /// What it is known by.
+    pub secret: Secret,
+    /// What is kept of it.
+    pub session: SessionRow,
+}
+
+/// Checks name and password. Failures are counted.
+///
+/// # Errors
+/// When they do not fit, there were too many failures, or the store fails.
+pub(super) async fn prove(
+    state: &State,
+    request: LoginRequest,
+    address: IpAddr,
+    now: Timestamp,
+) -> Result<UserRow, Error> {
+    let LoginRequest {
+        user: name,
+        password,
+    } = request;
+    let count = |result| state.metrics.logins.with_label_values(&[result]).inc();
+    if name.len() > INPUT_MAX || password.len() > INPUT_MAX {
+        return Err(Error::BadRequest(format!(
+            "user and password have {INPUT_MAX} octets at most"
+        )));
+    }
+    let wait = state.logins.wait(&name, address, now);
+    if !wait.is_zero() {
+        count("throttled");
+        return Err(Error::TooMany {
+            what: "too many failed logins",
+            after: wait,
+        });
+    }
+    let mut connection = state.store.read().await?;
+    let found = user_get(&mut connection, &name).await?;
+    drop(connection);
+    // Of a disabled user nobody learns whether the password was right.
+    let found = found.filter(|user| user.info.disabled_at.is_none());
+    let Some(user) = check(state, found, password).await? else {
+        state.logins.failed(&name, address, now);
+        count("wrong");
+        warn!(%address, "a login failed");
+        return Err(Error::Unauthenticated("user or password is wrong"));
+    };
+    state.logins.succeeded(&name, address);
+    count("ok");
+    Ok(user)
+}
+
+/// Exchanges name and password for a session.
+///
+/// # Errors
+/// When they do not fit, there were too many failures, or the store fails.
+pub async fn login(
+    state: &State,
+    request: LoginRequest,
+    kind: SessionKind,
+    actor: &Actor,
+) -> Result<Begun, Error> {
+    let now = fdn_service::now();
+    // A connection without an address is one that this process made to itself.
+    let address = actor.address.unwrap_or(IpAddr::from([127, 0, 0, 1]));
+    let user = prove(state, request, address, now).await?;
+    begin_session(state, &user.info.name, kind, actor, now).await
+}
+
+/// Begins a session of somebody who has proven who it is.
+///
+/// # Errors
+/// When the user was disabled meanwhile, or the store fails.
+pub(super) async fn begin_session(
+    state: &State,
+    user: &UserName,
+    kind: SessionKind,
+    actor: &Actor,
+    now: Timestamp,
+) -> Result<Begun, Error> {
+    let settings = &state.settings.accounts;
+    let lifetime = match kind {
+        SessionKind::Bearer => settings.token_lifetime,
+        SessionKind::Cookie => settings.console_lifetime,
+    };
+    let secret = Secret::random()?;
+    let session = SessionRow {
+        id: SessionId::from_uuid(uuid::Uuid::now_v7()),
+        hash: token_hash(secret.expose()),
+        user: user.clone(),
+        kind,
+        created_at: now,
+        expires_at: later(now, lifetime.as_millis()),
+        last_used_at: now,
+        address: actor.address.map(|address| address.to_string()),
+    };
+    let entry = AuditEntry {
+        at: now,
+        actor: actor.known_as(session.user.as_str()),
+        tenant: None,
+        action: "login",
+        subject: format!("session/{}", session.id),
+        before: None,
+        after: Some(
+            serde_json::json!({ "kind": kind, "expires_at": session.expires_at }).to_string(),
+        ),
+    };
+    let keep = settings.tokens_per_user.saturating_sub(1);
+    in_transaction!(state.store, tx => {
+        session_trim(&mut tx, &session.user, keep, now).await?;
+        // Not if the user was disabled meanwhile.
+        match user_get(&mut tx, session.user.as_str()).await? {
+            Some(user) if user.info.disabled_at.is_none() => {}
+            _ => return Err(Error::Unauthenticated("user or password is wrong")),
+        }
+        session_insert(&mut tx, &session).await?;
+        Ok::<_, Error>(audit_insert(&mut tx, &entry).await?)
+    })?;
+    Ok(Begun { secret, session })
+}
+
+/// Makes the first user if there is none: an admin of the network who owns the default tenant. Returns the password if it was made here.
+///
+/// # Errors
+/// When the store or the password's file fails.
+pub async fn first_user(state: &State) -> Result<Option<Secret>, Error> {
+    let mut connection = state.store.read().await?;
+    if user_count(&mut connection).await? > 0 {
+        return Ok(None);
+    }
+    drop(connection);
+    let settings = &state.settings.accounts;
+    let made = random_password()?;
+    let (password, given) = match &settings.initial_password_file {
+        Some(path) if !secret::write_new(path, &made)? => (secret::read(path)?, true),
+        _ => (made, false),
+    };
+    let hash = hash_password(password.expose())?;
+    let now = fdn_service::now();
+    let user = UserRow::new(settings.admin.parse()?, Some(NetworkRole::Admin), hash, now);
+    let name = &user.info.name;
+    let actor = Actor::network();
+    let entry = AuditEntry {
+        at: now,
+        actor: actor.clone(),
+        tenant: None,
+        action: "user.create",
+        subject: format!("user/{name}"),
+        before: None,
+        after: Some(serde_json::json!({ "network_role": NetworkRole::Admin }).to_string()),
+    };
+    let inserted: bool = in_transaction!(state.store, tx => {
+        let inserted = user_insert(&mut tx, &user).await?;
+        if inserted {
+            member_upsert(&mut tx, DEFAULT_TENANT, name, TenantRole::Owner, (&actor.name, now)).await?;
+            audit_insert(&mut tx, &entry).await?;
+        }
+        Ok::<_, Error>(inserted)
+    })?;
+    info!(user = %name, "the first user was made");
+    // Another controller may have been faster; then this password is nobody's.
+    Ok((inserted && !given).then_some(password))
+}

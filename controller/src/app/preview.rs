@@ -1,0 +1,235 @@
+//! What would be planned for an app before it is deployed, and what it would cost.
+
+use std::collections::BTreeMap;
+
+use fdn_core::billing::{Day, Meter, Money, Month, Prices, Quantities, Segment, cost};
+use fdn_core::manifest::Manifest;
+use fdn_core::preview::{
+    CLIENTS_MAX, PlanPreview, PlanRequest, PlannedGroup, PlannedPrice, RATE_MAX,
+};
+use fdn_core::usage::{UsageOutcome, UsageRecord};
+use fdn_core::workflow::{Stage, Workflow};
+use fdn_core::{
+    AppName, ClientPrefix, InvocationId, Millis, StageName, TenantId, Timestamp, VersionNumber,
+};
+use fdn_scheduling::workflow::Profile;
+
+use super::workflow;
+use crate::Error;
+use crate::reconcile::place::Placed;
+use crate::reconcile::preview::{Preview, Wish, preview};
+use crate::reconcile::profile;
+use crate::reconcile::world::Profiles;
+use crate::state::State;
+use crate::store::app::app_get;
+use crate::store::billing::price::price_list_all;
+
+/// Calls that a price is told for.
+const MILLION: i128 = 1_000_000;
+/// Thirty days, in seconds.
+const MONTH_S: f64 = 30.0 * 86_400.0;
+
+/// Says what would be planned.
+///
+/// # Errors
+/// When the request makes no sense, names what does not exist, or the store fails.
+pub async fn plan(
+    state: &State,
+    tenant: TenantId,
+    request: &PlanRequest,
+    now: Timestamp,
+) -> Result<PlanPreview, Error> {
+    check(request)?;
+    let manifest = match &request.manifest {
+        Some(text) => Some(Manifest::from_toml(text, &state.settings.bounds)?),
+        None => None,
+    };
+    let (app, workflow) = what_runs(state, tenant, request, manifest.is_some()).await?;
+    let expected = |_: &Stage| manifest.as_ref().map(profile);
+    let wish = Wish {
+        app: app.as_ref(),
+        workflow: workflow.clone(),
+        replaces: request.manifest.is_some() || request.workflow.is_some(),
+        expected: &expected,
+        over: &|profile| over(request, profile),
+        clients: request.clients.clone(),
+        rate: request.rate,
+    };
+    let Preview {
+        placed,
+        rate,
+        profiles,
+        times,
+    } = preview(state, &wish, now).await?;
+    let prices = price_list_all(
+        &mut *state.store.read().await?,
+        state.settings.billing.currency,
+    )
+    .await?;
+    Ok(PlanPreview {
+        app: request.app.clone(),
+        rate,
+        price: price(
+            &prices,
+            of_one_call(&profiles, &times, request)?,
+            (rate, now),
+        )?,
+        unplaced: placed.unplaced.clone(),
+        groups: groups(&workflow, placed),
+    })
+}
+
+fn check(request: &PlanRequest) -> Result<(), Error> {
+    let bad = |text: String| Err(Error::BadRequest(text));
+    if request.clients.len() > CLIENTS_MAX {
+        let count = request.clients.len();
+        return bad(format!("clients: at most {CLIENTS_MAX}, not {count}"));
+    }
+    if let Some(rate) = request.rate
+        && !(0.0..=RATE_MAX).contains(&rate)
+    {
+        return bad(format!(
+            "rate: from 0 to {RATE_MAX} calls per second, not {rate}"
+        ));
+    }
+    if request.manifest.is_some() && request.workflow.is_some() {
+        return bad("manifest is of a function, workflow of several; send one of them".to_owned());
+    }
+    Ok(())
+}
+
+/// The app, if it exists and its own past is to be looked at, and what it runs.
+async fn what_runs(
+    state: &State,
+    tenant: TenantId,
+    request: &PlanRequest,
+    function: bool,
+) -> Result<(Option<AppName>, Workflow), Error> {
+    let mut connection = state.store.read().await?;
+    let row = match &request.app {
+        Some(app) => app_get(&mut connection, app).await?,
+        None => None,
+    };
+    let row = row.filter(|row| row.tenant == tenant);
+    let app = row.as_ref().map(|row| row.name.clone());
+    if let Some(declared) = &request.workflow {
+        let definition = workflow::resolve(&mut connection, tenant, declared).await?;
+        return Ok((app, definition.workflow));
+    }
+    match (row, function, &request.app) {
+        (Some(row), false, _) => Ok((app, row.workflow)),
+        (_, true, named) => {
+            let name = match named {
+                Some(name) => name.clone(),
+                None => "function".parse()?,
+            };
+            let workflow = Workflow::single(name.into(), VersionNumber::FIRST);
+            Ok((app, workflow))
+        }
+        (None, false, Some(named)) => Err(Error::no_app(named)),
+        (None, false, None) => Err(Error::BadRequest(
+            "name an app, or send the manifest of a function or a workflow".to_owned(),
+        )),
+    }
+}
+
+/// What was asked for beside that.
+fn over(request: &PlanRequest, mut profile: Profile) -> Profile {
+    if let Some(duration) = request.duration {
+        profile.work = Millis::from(duration.as_duration());
+    }
+    if let Some(memory) = request.memory {
+        profile.demand.memory_mib = memory.to_mebibytes();
+    }
+    profile
+}
+
+fn groups(workflow: &Workflow, placed: Placed) -> Vec<PlannedGroup> {
+    let mut clients: BTreeMap<&str, Vec<ClientPrefix>> = BTreeMap::new();
+    for (prefix, (_, group)) in &placed.bindings {
+        clients.entry(group).or_default().push(*prefix);
+    }
+    let entry: &StageName = &workflow.entry().name;
+    let group = |(name, plan): (&String, &crate::reconcile::place::GroupPlan)| {
+        let cluster = plan.stages.get(entry)?.clone();
+        let said = plan.explanation.clone();
+        let (reason, candidates) =
+            said.map_or_else(Default::default, |said| (said.reason, said.candidates));
+        Some(PlannedGroup {
+            clients: clients.get(name.as_str()).cloned().unwrap_or_default(),
+            latency: plan.latency.filter(|latency| latency.is_finite()),
+            stages: plan.stages.clone(),
+            cluster,
+            reason,
+            candidates,
+        })
+    };
+    placed.plans.iter().filter_map(group).collect()
+}
+
+/// What one call counts for, as the records of its stages will say: the time that each takes where it runs.
+fn of_one_call(
+    profiles: &Profiles,
+    times: &BTreeMap<StageName, Millis>,
+    request: &PlanRequest,
+) -> Result<Quantities, Error> {
+    let mut sum = Quantities::default();
+    for (stage, profile) in profiles {
+        let time = times.get(stage).copied().unwrap_or(profile.work);
+        let micros = (time.get() * 1e3).round().clamp(0.0, 1e15) as u64;
+        let record = UsageRecord {
+            invocation: InvocationId::from_uuid(uuid::Uuid::nil()),
+            app: "a".parse()?,
+            function: "a".parse()?,
+            version: VersionNumber::FIRST,
+            started_at: Timestamp(0),
+            duration_us: micros,
+            cpu_us: micros,
+            memory_mib: profile.demand.memory_mib,
+            gpu_memory_mib: profile.demand.gpu_memory_mib,
+            egress_bytes: 0,
+            outcome: UsageOutcome::Ok,
+        };
+        sum.add(&Quantities::of(&record)?)?;
+    }
+    let answer = request.answer.map_or(0, |size| size.as_bytes());
+    sum.add(&Quantities::one(Meter::EgressGib, i128::from(answer)))?;
+    Ok(sum)
+}
+
+/// What calls cost at the price list of today.
+fn price(
+    prices: &Prices,
+    one: Quantities,
+    (rate, now): (f64, Timestamp),
+) -> Result<PlannedPrice, Error> {
+    let today = Day::of(now);
+    let segments = prices.segments(Month::of(now));
+    let segment = segments
+        .iter()
+        .find(|part| part.from <= today && today < part.to);
+    let money = |calls: i128| -> Result<Money, Error> {
+        let micros = match segment {
+            Some(segment) => micros(segment, &one, calls)?,
+            None => 0,
+        };
+        Ok(Money::new(micros, prices.currency()))
+    };
+    let month = (rate * MONTH_S).round().clamp(0.0, 1e16);
+    let list = segment.and_then(|segment| segment.list);
+    Ok(PlannedPrice {
+        price_list: list.map(|list| list.name.clone()),
+        million: money(MILLION)?,
+        month: money(month as i128)?,
+    })
+}
+
+fn micros(segment: &Segment<'_>, one: &Quantities, calls: i128) -> Result<i64, Error> {
+    let mut all = Quantities::default();
+    for meter in Meter::ALL {
+        let quantity = one.get(meter).checked_mul(calls);
+        let quantity = quantity.ok_or(fdn_core::billing::BillingError::Overflow("usage"))?;
+        all.add(&Quantities::one(meter, quantity))?;
+    }
+    Ok(cost(segment, &all)?)
+}

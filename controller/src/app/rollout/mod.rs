@@ -1,0 +1,238 @@
+//! Objectives of apps, and the versions that are held to them: begun and ended with every change of what an app's calls go to.
+//!
+//! A version is watched while calls are split between it and another one. A plain deploy of an app with an objective makes such a split: all
+//! calls to the new version, none to the one before, which nodes so keep ready. [`watch`] decides what becomes of it.
+
+pub mod watch;
+
+use fdn_core::policy::Traffic;
+use fdn_core::policy::traffic::Share;
+use fdn_core::rollout::{Objective, ObjectiveInfo, RolloutInfo, RolloutState};
+use fdn_core::{AppName, FunctionName, Revision, TenantId, Timestamp, VersionNumber};
+use fdn_scheduling::rollout::candidate;
+use sqlx::AnyConnection;
+use tracing::info;
+
+use super::actor::Actor;
+use super::policy::{audit, existing};
+use super::precondition::{Precondition, tag_of};
+use crate::Error;
+use crate::state::State;
+use crate::store::app::AppRow;
+use crate::store::audit::{AuditEntry, audit_insert};
+use crate::store::in_transaction;
+use crate::store::rollout::{
+    ObjectiveRow, RolloutRow, bad_version_clear, bad_version_list, counts_delete, objective_delete,
+    objective_get, objective_upsert, rollout_delete, rollout_get, rollout_upsert,
+};
+use crate::store::traffic::{TrafficRow, traffic_delete, traffic_get, traffic_upsert};
+
+/// The objective of an app and how its newest version keeps to it.
+///
+/// # Errors
+/// When there is no such app or the store fails.
+pub async fn get(state: &State, tenant: TenantId, app: &AppName) -> Result<ObjectiveInfo, Error> {
+    let mut connection = state.store.read().await?;
+    existing(&mut connection, tenant, app).await?;
+    let row = objective_get(&mut connection, app).await?;
+    let rollout = shown(&mut connection, app).await?;
+    Ok(ObjectiveInfo {
+        app: app.clone(),
+        updated_at: row.as_ref().map(|row| row.updated_at),
+        updated_by: row.as_ref().map(|row| row.updated_by.clone()),
+        objective: row.map(|row| row.objective),
+        rollout,
+    })
+}
+
+/// The version that is or was watched last, for people.
+///
+/// # Errors
+/// When the store fails.
+pub(super) async fn shown(
+    connection: &mut AnyConnection,
+    app: &AppName,
+) -> Result<Option<RolloutInfo>, Error> {
+    let row = rollout_get(connection, app).await?;
+    Ok(row.map(|row| RolloutInfo {
+        version: row.candidate,
+        baseline: row.baseline,
+        state: row.state,
+        since: row.since,
+        calls: row.calls,
+        failures: row.failures,
+        reason: row.reason,
+    }))
+}
+
+/// Sets the objective of an app, or takes it away. A version that is watched is held to the new one from a new window on.
+///
+/// # Errors
+/// When the objective cannot work, the app is a workflow or does not exist, its objective has changed, or the store fails.
+pub async fn set(
+    state: &State,
+    tenant: TenantId,
+    actor: &Actor,
+    app: &AppName,
+    (wanted, expected): (Option<&Objective>, &Precondition),
+) -> Result<ObjectiveInfo, Error> {
+    if let Some(objective) = wanted {
+        objective.check()?;
+    }
+    let now = fdn_service::now();
+    let _alone = state.changes.lock().await;
+    let done: Result<bool, Error> = in_transaction!(state.store, tx => {
+        let old = existing(&mut tx, tenant, app).await?;
+        if wanted.is_some() && old.definition.is_some() {
+            return Err(Error::Conflict(format!(
+                "app {app} is a workflow, whose calls are not split; set objectives of the functions that it runs"
+            )));
+        }
+        let before = objective_get(&mut tx, app).await?.map(|row| row.objective);
+        expected.holds(&tag_of(&before)?)?;
+        if before.as_ref() == wanted {
+            return Ok(false);
+        }
+        match wanted {
+            Some(objective) => {
+                let row = ObjectiveRow {
+                    app: app.clone(),
+                    objective: objective.clone(),
+                    updated_at: now,
+                    updated_by: actor.to_string(),
+                };
+                objective_upsert(&mut tx, tenant, &row).await?;
+            }
+            None => {
+                objective_delete(&mut tx, app).await?;
+            }
+        }
+        split_changed(&mut tx, tenant, app, now).await?;
+        let text = |objective: &Objective| serde_json::to_string(objective).ok();
+        let entry = AuditEntry {
+            before: before.as_ref().and_then(text),
+            after: wanted.and_then(text),
+            ..audit(actor, tenant, if wanted.is_some() { "objective.set" } else { "objective.clear" }, app, now)
+        };
+        audit_insert(&mut tx, &entry).await?;
+        Ok(true)
+    });
+    if done? {
+        info!(%app, %actor, "the objective of an app was set");
+    }
+    get(state, tenant, app).await
+}
+
+/// Begins, changes or ends the watch after a person changed an app's split or objective. Calls to a version that is marked as bad mean that its
+/// mark no longer counts.
+///
+/// # Errors
+/// When the store fails.
+pub(super) async fn split_changed(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+    app: &AppName,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let function: FunctionName = app.clone().into();
+    let split = traffic_get(&mut *connection, app).await?;
+    let split = split.map(|row| row.traffic).unwrap_or_default();
+    for share in split.split.iter().filter(|share| share.weight > 0) {
+        bad_version_clear(&mut *connection, (tenant, &function, share.version)).await?;
+    }
+    let bad = bad_version_list(&mut *connection, tenant, &function).await?;
+    let bad: Vec<VersionNumber> = bad.into_keys().collect();
+    let objective = objective_get(&mut *connection, app).await?;
+    let watched = objective.and_then(|_| candidate(&split, &bad));
+    let before = rollout_get(&mut *connection, app).await?;
+    let by_deploy = before.as_ref().is_some_and(|row| {
+        row.by_deploy
+            && row.state == RolloutState::Watching
+            && watched == Some((row.candidate, row.baseline))
+    });
+    match watched {
+        Some(pair) => begin(connection, app, pair, (by_deploy, false), now).await,
+        // A verdict of before stays to be seen; what was only watched is no more.
+        None if before.is_some_and(|row| row.state != RolloutState::Watching) => Ok(()),
+        None => Ok(rollout_delete(connection, app).await?),
+    }
+}
+
+async fn begin(
+    connection: &mut AnyConnection,
+    app: &AppName,
+    (candidate, baseline): (VersionNumber, VersionNumber),
+    (by_deploy, fresh): (bool, bool),
+    now: Timestamp,
+) -> Result<(), Error> {
+    let row = RolloutRow {
+        app: app.clone(),
+        id: uuid::Uuid::now_v7().simple().to_string(),
+        candidate,
+        baseline,
+        by_deploy,
+        fresh,
+        state: RolloutState::Watching,
+        since: now,
+        calls: 0,
+        failures: 0,
+        reason: "no calls yet".to_owned(),
+    };
+    counts_delete(&mut *connection, app).await?;
+    Ok(rollout_upsert(connection, &row).await?)
+}
+
+/// Begins to watch a version that a deploy makes current, if the app has an objective: before the app's desired state is told. A split that a
+/// person made stays as it is, and the new version gets no calls.
+///
+/// # Errors
+/// When the store fails.
+pub(super) async fn deployed(
+    connection: &mut AnyConnection,
+    old: &AppRow,
+    version: VersionNumber,
+    (actor, revision, now): (&str, Revision, Timestamp),
+) -> Result<(), Error> {
+    let app = &old.name;
+    if objective_get(&mut *connection, app).await?.is_none() {
+        return Ok(());
+    }
+    let watched = rollout_get(&mut *connection, app).await?;
+    let watched = watched.filter(|row| row.by_deploy && row.state == RolloutState::Watching);
+    let split = traffic_get(&mut *connection, app).await?;
+    let baseline = match (split, watched) {
+        (None, _) => old.version,
+        // The version before was not found good yet: what is known to be good stays the one to go back to.
+        (Some(_), Some(row)) => row.baseline,
+        (Some(_), None) => return Ok(()),
+    };
+    let share = |version, weight| Share { version, weight };
+    let row = TrafficRow {
+        app: app.clone(),
+        traffic: Traffic {
+            split: vec![share(version, 1), share(baseline, 0)],
+            ..Traffic::default()
+        },
+        revision,
+        updated_at: now,
+        updated_by: actor.to_owned(),
+    };
+    traffic_upsert(&mut *connection, old.tenant, &row).await?;
+    begin(connection, app, (version, baseline), (true, true), now).await
+}
+
+/// Ends the watch after a person went back to a version, which is so no longer a bad one.
+///
+/// # Errors
+/// When the store fails.
+pub(super) async fn rolled_back(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+    app: &AppName,
+    to: VersionNumber,
+) -> Result<(), Error> {
+    traffic_delete(&mut *connection, app).await?;
+    rollout_delete(&mut *connection, app).await?;
+    let function = app.clone().into();
+    Ok(bad_version_clear(connection, (tenant, &function, to)).await?)
+}

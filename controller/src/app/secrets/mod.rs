@@ -1,0 +1,233 @@
+//! Values of secrets: which ones a version has, how they are kept, and how they travel.
+//!
+//! At rest they lie in envelopes ([`crate::vault`]), under the function and not under one of its versions. They are sealed for nodes, for
+//! exactly one function and name under the network key, only when a message is about to leave or a snapshot is read ([`fill`]): neither
+//! the outbox nor a row of a version holds any.
+
+pub mod manage;
+pub mod migrate;
+
+use std::collections::BTreeMap;
+
+use fdn_core::manifest::{Manifest, ManifestError};
+use fdn_core::message::{AppDesired, FunctionSpec, Sealed};
+use fdn_core::{AppName, FunctionName, Revision, SecretName, TenantId, Timestamp};
+use fdn_service::ServiceError;
+use fdn_service::secret::Secret;
+use sqlx::AnyConnection;
+use tracing::error;
+
+use super::actor::Actor;
+use crate::Error;
+use crate::error::chain;
+use crate::reconcile::desired::tell_nodes;
+use crate::state::State;
+use crate::store::app::{AppRow, app_get, app_list, app_upsert};
+use crate::store::secret::{SecretRow, secret_list, secret_upsert};
+use crate::store::version::VersionRow;
+
+/// What a secret is sealed for on its way to nodes.
+fn context(function: &FunctionName, name: &SecretName) -> String {
+    format!("{function}/{name}")
+}
+
+/// All values of a function's secrets, and of `version` those that were never moved into the vault.
+///
+/// # Errors
+/// When one cannot be opened or the store fails.
+pub(super) async fn current(
+    state: &State,
+    connection: &mut AnyConnection,
+    version: &VersionRow,
+) -> Result<BTreeMap<SecretName, Secret>, Error> {
+    let mut values = BTreeMap::new();
+    for (name, sealed) in &version.secrets {
+        let value = state.key.open(&context(&version.function, name), sealed)?;
+        values.insert(name.clone(), Secret::new(value));
+    }
+    for row in secret_list(connection, version.tenant, &version.function).await? {
+        values.insert(row.name.clone(), state.vault.open_value(&row)?);
+    }
+    Ok(values)
+}
+
+/// Keeps values of a function's secrets.
+///
+/// # Errors
+/// When the function does not exist or the store fails.
+pub(super) async fn write(
+    state: &State,
+    connection: &mut AnyConnection,
+    (tenant, function): (TenantId, &FunctionName),
+    values: &BTreeMap<SecretName, Secret>,
+    (actor, revision, now): (&Actor, Revision, Timestamp),
+) -> Result<(), Error> {
+    if values.is_empty() {
+        return Ok(());
+    }
+    let key = state.vault.key_of(&mut *connection, tenant, now).await?;
+    for (name, value) in values {
+        let row = SecretRow {
+            function: function.clone(),
+            name: name.clone(),
+            sealed: state.vault.seal(&key, (function, name), value)?,
+            key: key.clone(),
+            revision,
+            updated_at: now,
+            updated_by: actor.to_string(),
+        };
+        secret_upsert(&mut *connection, tenant, &row).await?;
+    }
+    Ok(())
+}
+
+/// Makes the desired state anew of every app that runs a function, but for `except`.
+///
+/// # Errors
+/// When the store fails.
+pub(super) async fn push_users(
+    connection: &mut AnyConnection,
+    (tenant, function): (TenantId, &FunctionName),
+    except: Option<&AppName>,
+    (revision, now): (Revision, Timestamp),
+) -> Result<(), Error> {
+    for app in app_list(&mut *connection).await? {
+        let runs = app.tenant == tenant
+            && app
+                .workflow
+                .stages()
+                .iter()
+                .any(|stage| stage.function == *function);
+        if runs && Some(&app.name) != except {
+            let row = AppRow { revision, ..app };
+            app_upsert(&mut *connection, &row).await?;
+            tell_nodes(&mut *connection, &row, now).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts the values into what nodes are told, sealed for them. A value that cannot be opened because its row was changed is left out and said
+/// loudly: the nodes name it, and other apps go on.
+///
+/// # Errors
+/// When a master key is not there or the store fails: what is told waits until it is.
+pub async fn fill(
+    state: &State,
+    connection: &mut AnyConnection,
+    desired: &mut AppDesired,
+) -> Result<(), Error> {
+    let Some(spec) = &mut desired.spec else {
+        return Ok(());
+    };
+    let names_some = |function: &FunctionSpec| !function.manifest.secrets.is_empty();
+    if !spec.functions.iter().any(names_some) {
+        return Ok(());
+    }
+    let Some(app) = app_get(&mut *connection, &desired.app).await? else {
+        // It is gone; the message that says so comes next.
+        return Ok(());
+    };
+    for function in &mut spec.functions {
+        if function.manifest.secrets.is_empty() {
+            continue;
+        }
+        for row in secret_list(&mut *connection, app.tenant, &function.function).await? {
+            if !function.manifest.secrets.contains(&row.name) {
+                continue;
+            }
+            match sealed_for_nodes(state, &row) {
+                Ok(sealed) => {
+                    function.secrets.insert(row.name, sealed);
+                }
+                Err(failure @ Error::Service(ServiceError::Sealed)) => {
+                    state.metrics.apps.secrets_unreadable.inc();
+                    error!(app = %desired.app, secret = %row.name, error = chain(&failure), "a secret cannot be opened");
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sealed_for_nodes(state: &State, row: &SecretRow) -> Result<Sealed, Error> {
+    let value = state.vault.open_value(row)?;
+    let context = context(&row.function, &row.name);
+    Ok(state.key.seal(&context, value.expose())?)
+}
+
+/// Refuses what no variable of an environment can hold, without quoting it.
+///
+/// # Errors
+/// Says what is wrong.
+pub(super) fn check(name: &SecretName, value: &Secret) -> Result<(), ManifestError> {
+    if value.expose().contains('\0') {
+        return Err(ManifestError(format!(
+            "the secret {name} must be free of NUL characters"
+        )));
+    }
+    Ok(())
+}
+
+/// The values of the manifest's secrets: those that were sent, else those that are current.
+pub(super) fn values(
+    manifest: &Manifest,
+    mut sent: BTreeMap<SecretName, Secret>,
+    current: Option<&BTreeMap<SecretName, Secret>>,
+) -> Result<BTreeMap<SecretName, Secret>, ManifestError> {
+    let mut values = BTreeMap::new();
+    for name in &manifest.secrets {
+        let kept = || current.and_then(|current| current.get(name).cloned());
+        let value = sent.remove(name).or_else(kept).ok_or_else(|| {
+            ManifestError(format!(
+                "the secret {name} has no value; send one with `fdn deploy --secret {name}=-`"
+            ))
+        })?;
+        check(name, &value)?;
+        values.insert(name.clone(), value);
+    }
+    match sent.keys().next() {
+        Some(name) => Err(ManifestError(format!(
+            "a value was sent for the secret {name}, which `secrets` does not name; add it there"
+        ))),
+        None => Ok(values),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(secrets: &[&str]) -> Manifest {
+        Manifest {
+            secrets: secrets.iter().map(|s| s.parse().expect("name")).collect(),
+            ..Manifest::default()
+        }
+    }
+
+    fn sent(pairs: &[(&str, &str)]) -> BTreeMap<SecretName, Secret> {
+        pairs
+            .iter()
+            .map(|(name, value)| (name.parse().expect("name"), Secret::new(*value)))
+            .collect()
+    }
+
+    #[test]
+    fn every_secret_has_a_value_and_every_value_a_secret() {
+        let given = values(&manifest(&["A"]), sent(&[("A", "1")]), None).expect("complete");
+        assert_eq!(given, sent(&[("A", "1")]));
+        let missing = values(&manifest(&["A", "B"]), sent(&[("A", "1")]), None)
+            .expect_err("missing")
+            .to_string();
+        assert!(missing.contains("secret B has no value"), "{missing}");
+        let foreign = values(&manifest(&[]), sent(&[("A", "1")]), None)
+            .expect_err("foreign")
+            .to_string();
+        assert!(
+            foreign.contains("secret A, which `secrets` does not name"),
+            "{foreign}"
+        );
+        assert!(values(&manifest(&["A"]), sent(&[("A", "a\0b")]), None).is_err());
+    }
+}

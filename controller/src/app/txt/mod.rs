@@ -1,0 +1,549 @@
+//! Text records of names in the zone, set through the API: by which a certificate authority sees who a name belongs to (ACME DNS-01).
+//!
+//! Whoever may set records in a tenant sets them below the host names of its apps, where the label next to the app begins with an underscore
+//! (RFC 8552): nothing that clients are sent to. Those with a role in the network set them anywhere in the zone but at an app's own name.
+//! Every change is a revision of its own on its way to all DNS servers in the same transaction.
+
+pub mod watch;
+
+use fdn_core::message::{Message, TxtDesired};
+use fdn_core::txt::{self, AddTxt, SetTxt, TxtInfo};
+use fdn_core::{
+    AppName, Coded, DurationMs, ErrorCode, HostName, RecordName, Revision, Right, TenantId,
+    Timestamp,
+};
+use sqlx::AnyConnection;
+use tracing::info;
+
+use super::access::{Caller, Verdict};
+use super::actor::Actor;
+use crate::Error;
+use crate::settings::RecordSettings;
+use crate::state::State;
+use crate::store::app::app_get;
+use crate::store::audit::{AuditEntry, audit_insert};
+use crate::store::in_transaction;
+use crate::store::look::app_of_host;
+use crate::store::outbox::outbox_push;
+use crate::store::revision::revision_next;
+use crate::store::txt::{TxtRow, TxtSight, txt_count, txt_delete, txt_get, txt_page, txt_upsert};
+
+/// Text records that cannot be had as they are asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TxtError {
+    /// The name or a value makes no sense.
+    #[error("text records of {name}: {problem}")]
+    Invalid {
+        /// The name.
+        name: RecordName,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The name is somebody else's.
+    #[error(
+        "{0} is not yours to set: it must lie below the host name of an app of yours, with an underscore before the label next to it, such \
+         as _acme-challenge.APP.ZONE"
+    )]
+    Refused(RecordName),
+    /// A bound is reached.
+    #[error("{0}")]
+    Full(String),
+}
+
+impl Coded for TxtError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::Invalid { .. } => ErrorCode::RecordInvalid,
+            Self::Refused(_) => ErrorCode::RecordRefused,
+            Self::Full(_) => ErrorCode::RecordsFull,
+        }
+    }
+}
+
+fn invalid(name: &RecordName, problem: impl Into<String>) -> Error {
+    TxtError::Invalid {
+        name: name.clone(),
+        problem: problem.into(),
+    }
+    .into()
+}
+
+fn none(name: &RecordName) -> Error {
+    Error::NotFound {
+        what: format!("a text record of {name} with this value"),
+        hint: "`fdn dns txt list` shows what there is",
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'a> {
+    /// With which rights.
+    pub caller: &'a Caller,
+    /// The tenant that the request names.
+    pub tenant: Option<TenantId>,
+    /// For the audit log.
+    pub actor: &'a Actor,
+}
+
+/// Whose a name is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Owner {
+    /// The app whose host name it is or lies below, with its tenant; otherwise it is the network's.
+    app: Option<(AppName, TenantId)>,
+    /// Whether it is that host name itself.
+    is_host: bool,
+}
+
+impl Owner {
+    fn tenant(&self) -> Option<TenantId> {
+        self.app.as_ref().map(|(_, tenant)| *tenant)
+    }
+}
+
+/// The label next to the zone, and the one before it, of what stands before the zone.
+fn last_labels(below: &str) -> (&str, Option<&str>) {
+    let mut labels = below.rsplit('.');
+    (labels.next().unwrap_or_default(), labels.next())
+}
+
+/// Whose a name is, if the asker may set its records.
+async fn owner(
+    zone: &HostName,
+    connection: &mut AnyConnection,
+    asker: Asker<'_>,
+    name: &RecordName,
+) -> Result<Owner, Error> {
+    let Some(below) = name.below(zone) else {
+        return Err(invalid(name, format!("the name is not in the zone {zone}")));
+    };
+    let everywhere = asker
+        .caller
+        .person()
+        .is_some_and(|person| person.has_everywhere(Right::ManageRecords));
+    let refused = || Error::from(TxtError::Refused(name.clone()));
+    let (label, next) = last_labels(below);
+    let app = match format!("{label}.{zone}").parse::<HostName>() {
+        Ok(host) => app_of_host(&mut *connection, &host).await?,
+        // No app has such a label.
+        Err(_) => None,
+    };
+    let row = match app {
+        Some(app) => app_get(connection, &app).await?,
+        None => None,
+    };
+    let Some(row) = row else {
+        return if everywhere {
+            Ok(Owner {
+                app: None,
+                is_host: false,
+            })
+        } else {
+            Err(refused())
+        };
+    };
+    if asker.tenant.is_some_and(|named| named != row.tenant) {
+        return Err(refused());
+    }
+    match asker.caller.allowed(Right::ManageRecords, Some(row.tenant)) {
+        Verdict::Allowed => {}
+        Verdict::Suspended => return Err(Error::Suspended),
+        // Whether the app is another tenant's or none at all is answered alike.
+        Verdict::Refused | Verdict::Hidden => return Err(refused()),
+    }
+    if !everywhere && next.is_some_and(|next| !next.starts_with('_')) {
+        return Err(refused());
+    }
+    Ok(Owner {
+        app: Some((row.name, row.tenant)),
+        is_host: next.is_none(),
+    })
+}
+
+/// What the records of a name are to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    values: Vec<String>,
+    ttl: DurationMs,
+    expires_at: Option<Timestamp>,
+}
+
+impl Wanted {
+    /// What comes of one more value.
+    fn with(before: Option<&TxtRow>, wish: &AddTxt, now: Timestamp) -> Self {
+        let end = end(wish.expires_in, now);
+        let Some(row) = before else {
+            return Self {
+                values: vec![wish.value.clone()],
+                ttl: wish.ttl.unwrap_or(txt::TTL_DEFAULT),
+                expires_at: end,
+            };
+        };
+        let mut values = row.values.clone();
+        if !values.contains(&wish.value) {
+            values.push(wish.value.clone());
+        }
+        Self {
+            values,
+            ttl: wish.ttl.unwrap_or(row.ttl),
+            // Whoever set the others counts on them: nothing ends sooner because of this one.
+            expires_at: row
+                .expires_at
+                .map(|old| end.map_or(old, |new| old.max(new))),
+        }
+    }
+}
+
+fn end(expires_in: Option<DurationMs>, now: Timestamp) -> Option<Timestamp> {
+    expires_in.map(|span| Timestamp(now.get().saturating_add(span.as_millis())))
+}
+
+/// Refuses times out of their bounds.
+fn check_times(
+    name: &RecordName,
+    ttl: Option<DurationMs>,
+    expires_in: Option<DurationMs>,
+) -> Result<(), Error> {
+    let problem = ttl
+        .and_then(txt::ttl_problem)
+        .or_else(|| expires_in.and_then(txt::expiry_problem));
+    problem.map_or(Ok(()), |problem| Err(invalid(name, problem)))
+}
+
+/// Refuses values that no record can have, and more of them than a name may.
+fn check_values(
+    settings: &RecordSettings,
+    name: &RecordName,
+    values: &[String],
+) -> Result<(), Error> {
+    if values.is_empty() {
+        return Err(invalid(
+            name,
+            "values: at least one; `fdn dns txt remove` takes all away",
+        ));
+    }
+    if values.len() > settings.values_per_name {
+        return Err(TxtError::Full(format!(
+            "{name} would have {} text records, more than {} are not allowed; take some away: fdn dns txt remove {name} VALUE",
+            values.len(),
+            settings.values_per_name
+        ))
+        .into());
+    }
+    let limit = usize::from(settings.value_octets);
+    for (index, value) in values.iter().enumerate() {
+        if let Some(problem) = txt::value_problem(value, limit) {
+            return Err(invalid(name, problem));
+        }
+        if values[..index].contains(value) {
+            return Err(invalid(name, "values: each once"));
+        }
+    }
+    Ok(())
+}
+
+/// The names that are seen, by name, beginning after `after`, at most `limit`.
+///
+/// # Errors
+/// When the store fails.
+pub async fn list(
+    state: &State,
+    sight: &TxtSight,
+    after: &str,
+    limit: u32,
+) -> Result<Vec<TxtInfo>, Error> {
+    let mut connection = state.store.read().await?;
+    let rows = txt_page(&mut connection, sight, fdn_service::now(), after, limit).await?;
+    Ok(rows.into_iter().map(TxtRow::info).collect())
+}
+
+/// Sets the records of a name, whole. What there is already changes nothing.
+///
+/// # Errors
+/// When the name is not the asker's to set, the wish makes no sense, a bound is reached, or the store fails.
+pub async fn set(
+    state: &State,
+    asker: Asker<'_>,
+    name: &RecordName,
+    wish: &SetTxt,
+    now: Timestamp,
+) -> Result<TxtInfo, Error> {
+    check_times(name, wish.ttl, wish.expires_in)?;
+    let wanted = Wanted {
+        values: wish.values.clone(),
+        ttl: wish.ttl.unwrap_or(txt::TTL_DEFAULT),
+        expires_at: end(wish.expires_in, now),
+    };
+    change(state, asker, name, ("txt.set", "set"), now, |_| {
+        wanted.clone()
+    })
+    .await
+}
+
+/// Adds a value to those of a name. One that is there changes nothing.
+///
+/// # Errors
+/// As [`set`].
+pub async fn add(
+    state: &State,
+    asker: Asker<'_>,
+    name: &RecordName,
+    wish: &AddTxt,
+    now: Timestamp,
+) -> Result<TxtInfo, Error> {
+    check_times(name, wish.ttl, wish.expires_in)?;
+    change(state, asker, name, ("txt.add", "added"), now, |before| {
+        Wanted::with(before, wish, now)
+    })
+    .await
+}
+
+async fn change(
+    state: &State,
+    asker: Asker<'_>,
+    name: &RecordName,
+    (action, result): (&'static str, &'static str),
+    now: Timestamp,
+    wanted: impl Fn(Option<&TxtRow>) -> Wanted,
+) -> Result<TxtInfo, Error> {
+    let settings = &state.settings;
+    let _alone = state.changes.lock().await;
+    let done: Result<(TxtRow, bool), Error> = in_transaction!(state.store, tx => {
+        let revision = revision_next(&mut tx).await?;
+        let owner = owner(&settings.zone, &mut tx, asker, name).await?;
+        if owner.is_host {
+            return Err(invalid(name, "it is an app's own name, whose answers are the network's; take a name below it"));
+        }
+        let before = txt_get(&mut tx, name).await?.filter(|row| row.is_there(now));
+        let wanted = wanted(before.as_ref());
+        check_values(&settings.records, name, &wanted.values)?;
+        let row = TxtRow {
+            name: name.clone(),
+            tenant: owner.tenant(),
+            app: owner.app.map(|(app, _)| app),
+            values: wanted.values,
+            ttl: wanted.ttl,
+            expires_at: wanted.expires_at,
+            revision,
+            updated_at: now,
+            updated_by: asker.actor.to_string(),
+        };
+        if let Some(before) = before.as_ref().filter(|before| says_the_same(before, &row)) {
+            return Ok((before.clone(), false));
+        }
+        if before.as_ref().is_none_or(|before| before.tenant != row.tenant) {
+            room(&settings.records, &mut tx, row.tenant, now).await?;
+        }
+        txt_upsert(&mut tx, &row).await?;
+        outbox_push(&mut tx, revision, Message::TxtDesired(row.desired()), now).await?;
+        let entry = entry(asker.actor, action, (before.as_ref(), Some(&row)), now);
+        audit_insert(&mut tx, &entry).await?;
+        Ok((row, true))
+    });
+    let counted = |result: &str| {
+        let changes = &state.metrics.apps.txt_changes;
+        changes.with_label_values(&[result]).inc();
+    };
+    if let Err(Error::Txt(TxtError::Full(_))) = &done {
+        counted("full");
+    }
+    let (row, changed) = done?;
+    if changed {
+        counted(result);
+        state.outbox_wake.notify_one();
+        info!(%name, revision = %row.revision, actor = %asker.actor, "text records of a name were set");
+    }
+    Ok(row.info())
+}
+
+/// Whether two say the same but for when and by whom it was said.
+fn says_the_same(one: &TxtRow, other: &TxtRow) -> bool {
+    (&one.app, one.tenant) == (&other.app, other.tenant)
+        && one.values == other.values
+        && (one.ttl, one.expires_at) == (other.ttl, other.expires_at)
+}
+
+/// Refuses one more name if there are as many as may be.
+async fn room(
+    settings: &RecordSettings,
+    connection: &mut AnyConnection,
+    tenant: Option<TenantId>,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let (whose, most) = match tenant {
+        Some(_) => ("the tenant", settings.names_per_tenant),
+        None => ("the network itself", settings.names_of_network),
+    };
+    if txt_count(connection, tenant, now).await? < u64::from(most) {
+        return Ok(());
+    }
+    Err(TxtError::Full(format!(
+        "{whose} has text records at {most} names, more are not allowed; take some away: fdn dns txt remove NAME"
+    ))
+    .into())
+}
+
+/// What the audit log holds of a change.
+fn entry(
+    actor: &Actor,
+    action: &'static str,
+    (before, after): (Option<&TxtRow>, Option<&TxtRow>),
+    now: Timestamp,
+) -> AuditEntry {
+    let state = |row: &TxtRow| {
+        let state = serde_json::json!({ "values": row.values, "ttl": row.ttl, "expires_at": row.expires_at });
+        state.to_string()
+    };
+    let any = after.or(before);
+    AuditEntry {
+        at: now,
+        actor: actor.clone(),
+        tenant: any.and_then(|row| row.tenant),
+        action,
+        subject: any.map_or_else(|| "txt/".to_owned(), |row| format!("txt/{}", row.name)),
+        before: before.map(state),
+        after: after.map(state),
+    }
+}
+
+/// Tells DNS servers that a name has no text records any more.
+fn gone(name: &RecordName, revision: Revision) -> Message {
+    Message::TxtDesired(TxtDesired {
+        name: name.clone(),
+        revision,
+        state: None,
+    })
+}
+
+/// Takes a value of a name away, or all.
+///
+/// # Errors
+/// When the name is not the asker's to set, there is no such record, or the store fails.
+pub async fn remove(
+    state: &State,
+    asker: Asker<'_>,
+    name: &RecordName,
+    value: Option<&str>,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let zone = &state.settings.zone;
+    let _alone = state.changes.lock().await;
+    let done: Result<(), Error> = in_transaction!(state.store, tx => {
+        let revision = revision_next(&mut tx).await?;
+        owner(zone, &mut tx, asker, name).await?;
+        let before = txt_get(&mut tx, name).await?.filter(|row| row.is_there(now));
+        let before = before.ok_or_else(|| none(name))?;
+        let left: Vec<String> = match value {
+            None => Vec::new(),
+            Some(value) => before.values.iter().filter(|one| *one != value).cloned().collect(),
+        };
+        if left.len() == before.values.len() {
+            return Err(none(name));
+        }
+        let after = (!left.is_empty()).then(|| TxtRow {
+            values: left,
+            revision,
+            updated_at: now,
+            updated_by: asker.actor.to_string(),
+            ..before.clone()
+        });
+        let told = match &after {
+            Some(row) => {
+                txt_upsert(&mut tx, row).await?;
+                Message::TxtDesired(row.desired())
+            }
+            None => {
+                txt_delete(&mut tx, name).await?;
+                gone(name, revision)
+            }
+        };
+        outbox_push(&mut tx, revision, told, now).await?;
+        let entry = entry(asker.actor, "txt.remove", (Some(&before), after.as_ref()), now);
+        audit_insert(&mut tx, &entry).await?;
+        Ok(())
+    });
+    done?;
+    let changes = &state.metrics.apps.txt_changes;
+    changes.with_label_values(&["removed"]).inc();
+    state.outbox_wake.notify_one();
+    info!(%name, actor = %asker.actor, "text records of a name were removed");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(values: &[&str], expires_at: Option<u64>) -> TxtRow {
+        TxtRow {
+            name: "_a.hello.fn.test".parse().expect("a name"),
+            app: None,
+            tenant: None,
+            values: values.iter().map(|value| (*value).to_owned()).collect(),
+            ttl: DurationMs::from_secs(30),
+            expires_at: expires_at.map(Timestamp),
+            revision: Revision(1),
+            updated_at: Timestamp(1),
+            updated_by: "ann".to_owned(),
+        }
+    }
+
+    fn adding(value: &str, expires_in: Option<u64>) -> AddTxt {
+        AddTxt {
+            value: value.to_owned(),
+            ttl: None,
+            expires_in: expires_in.map(DurationMs::from_millis),
+        }
+    }
+
+    #[test]
+    fn a_value_joins_those_that_are_there() {
+        let now = Timestamp(1000);
+        let first = Wanted::with(None, &adding("one", Some(500)), now);
+        assert_eq!(first.values, ["one"]);
+        assert_eq!(
+            (first.ttl, first.expires_at),
+            (txt::TTL_DEFAULT, Some(Timestamp(1500)))
+        );
+        let held = row(&["one"], Some(1200));
+        let more = Wanted::with(Some(&held), &adding("two", Some(500)), now);
+        assert_eq!(more.values, ["one", "two"]);
+        assert_eq!(
+            (more.ttl, more.expires_at),
+            (held.ttl, Some(Timestamp(1500)))
+        );
+        let same = Wanted::with(Some(&held), &adding("one", None), now);
+        assert_eq!(same.values, ["one"]);
+        assert_eq!(same.expires_at, held.expires_at);
+        let endless = row(&["one"], None);
+        let more = Wanted::with(Some(&endless), &adding("two", Some(500)), now);
+        assert_eq!(more.expires_at, None);
+    }
+
+    #[test]
+    fn labels_next_to_the_zone_are_found() {
+        assert_eq!(last_labels(""), ("", None));
+        assert_eq!(last_labels("hello"), ("hello", None));
+        assert_eq!(last_labels("x._a.hello"), ("hello", Some("_a")));
+    }
+
+    #[test]
+    fn values_are_bounded() {
+        let name = "_a.hello.fn.test".parse().expect("a name");
+        let settings = RecordSettings {
+            values_per_name: 2,
+            ..RecordSettings::default()
+        };
+        let code = |values: &[&str]| {
+            let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+            check_values(&settings, &name, &values)
+                .err()
+                .map(|e| e.code())
+        };
+        assert_eq!(code(&["a", "b"]), None);
+        assert_eq!(code(&[]), Some(ErrorCode::RecordInvalid));
+        assert_eq!(code(&["a", "a"]), Some(ErrorCode::RecordInvalid));
+        assert_eq!(code(&["a\n"]), Some(ErrorCode::RecordInvalid));
+        assert_eq!(code(&["a", "b", "c"]), Some(ErrorCode::RecordsFull));
+    }
+}

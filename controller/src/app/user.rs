@@ -1,0 +1,250 @@
+//! Users, as admins manage them, and what users change of their own account.
+
+use fdn_core::account::{
+    ChangePassword, CreateUser, SessionInfo, SetPassword, UpdateUser, UserInfo,
+};
+use fdn_core::api::LoginRequest;
+use fdn_core::{SessionId, Timestamp, UserName};
+use serde_json::json;
+use sqlx::AnyConnection;
+use std::net::IpAddr;
+use tracing::info;
+
+use super::access::Person;
+use super::actor::Actor;
+use super::login::{hash_chosen, prove, random_password};
+use super::precondition::{Precondition, tag};
+use crate::Error;
+use crate::state::State;
+use crate::store::api_token::api_token_revoke;
+use crate::store::audit::{AuditEntry, audit_insert};
+use crate::store::in_transaction;
+use crate::store::oidc::user_invite;
+use crate::store::revision::revision_lock;
+use crate::store::session::{session_delete, session_delete_others, session_list};
+use crate::store::user::{
+    UserRow, user_count_admins, user_get, user_insert, user_list, user_set_password, user_update,
+};
+
+pub(super) fn audit(
+    actor: &Actor,
+    user: &UserName,
+    action: &'static str,
+    now: Timestamp,
+) -> AuditEntry {
+    AuditEntry {
+        at: now,
+        actor: actor.clone(),
+        tenant: None,
+        action,
+        subject: format!("user/{user}"),
+        before: None,
+        after: None,
+    }
+}
+
+pub(super) async fn present(
+    connection: &mut AnyConnection,
+    user: &UserName,
+) -> Result<UserRow, Error> {
+    let found = user_get(connection, user.as_str()).await?;
+    found.ok_or_else(|| Error::no_user(user))
+}
+
+/// Makes a user.
+///
+/// # Errors
+/// When the name is taken, the password is not accepted, or the store fails.
+pub async fn create(state: &State, actor: &Actor, wish: &CreateUser) -> Result<UserInfo, Error> {
+    let now = fdn_service::now();
+    let password = match wish.oidc && wish.password.is_empty() {
+        true => random_password()?.expose().to_owned(),
+        false => wish.password.clone(),
+    };
+    let hash = hash_chosen(state, password).await?;
+    let row = UserRow::new(wish.name.clone(), wish.network_role, hash, now);
+    in_transaction!(state.store, tx => {
+        if !user_insert(&mut tx, &row).await? {
+            return Err(Error::Conflict(format!("there is a user {} already", wish.name)));
+        }
+        if wish.oidc {
+            user_invite(&mut tx, &wish.name).await?;
+        }
+        let after = json!({ "network_role": wish.network_role, "oidc": wish.oidc }).to_string();
+        let entry = AuditEntry { after: Some(after), ..audit(actor, &wish.name, "user.create", now) };
+        Ok(audit_insert(&mut tx, &entry).await?)
+    })?;
+    info!(user = %wish.name, %actor, "a user was made");
+    Ok(row.info)
+}
+
+/// Users by name after `after`.
+///
+/// # Errors
+/// When the store fails.
+pub async fn list(state: &State, after: &str, limit: u32) -> Result<Vec<UserInfo>, Error> {
+    let rows = user_list(&mut *state.store.read().await?, after, limit).await?;
+    Ok(rows.into_iter().map(|row| row.info).collect())
+}
+
+/// One user.
+///
+/// # Errors
+/// When there is none or the store fails.
+pub async fn get(state: &State, user: &UserName) -> Result<UserInfo, Error> {
+    let row = present(&mut *state.store.read().await?, user).await?;
+    Ok(row.info)
+}
+
+/// Disables or enables a user, or changes the network role. A disabled user's sessions and API tokens end in the same step.
+///
+/// # Errors
+/// When there is none, the user has changed, no admin would be left, or the store fails.
+pub async fn update(
+    state: &State,
+    actor: &Actor,
+    user: &UserName,
+    wish: &UpdateUser,
+    expected: &Precondition,
+) -> Result<UserInfo, Error> {
+    let now = fdn_service::now();
+    let updated: UserInfo = in_transaction!(state.store, tx => {
+        // Counting admins and changing one are one step for all controllers.
+        revision_lock(&mut tx).await?;
+        let old = present(&mut tx, user).await?.info;
+        expected.holds(&tag(old.generation))?;
+        let disabled_at = match wish.disabled {
+            Some(true) => old.disabled_at.or(Some(now)),
+            Some(false) => None,
+            None => old.disabled_at,
+        };
+        let network_role = wish.network_role.map_or(old.network_role, |role| role.role());
+        let new = UserInfo { disabled_at, network_role, ..old.clone() };
+        if new == old {
+            return Ok(old);
+        }
+        user_update(&mut tx, &new).await?;
+        if user_count_admins(&mut tx).await? == 0 {
+            return Err(Error::LastOfItsKind(
+                "this is the network's last admin; make somebody else an admin first".to_owned(),
+            ));
+        }
+        if disabled_at.is_some() {
+            session_delete_others(&mut tx, user, None).await?;
+            api_token_revoke(&mut tx, user, None, now).await?;
+        }
+        let state = |info: &UserInfo| {
+            json!({ "network_role": info.network_role, "disabled_at": info.disabled_at }).to_string()
+        };
+        let entry = AuditEntry {
+            before: Some(state(&old)),
+            after: Some(state(&new)),
+            ..audit(actor, user, "user.update", now)
+        };
+        audit_insert(&mut tx, &entry).await?;
+        Ok(present(&mut tx, user).await?.info)
+    })?;
+    info!(%user, disabled = updated.disabled_at.is_some(), %actor, "a user was changed");
+    Ok(updated)
+}
+
+/// Sets somebody's password. Their sessions end; their API tokens go on.
+///
+/// # Errors
+/// When there is no such user, the password is not accepted, or the store fails.
+pub async fn set_password(
+    state: &State,
+    actor: &Actor,
+    user: &UserName,
+    wish: SetPassword,
+) -> Result<(), Error> {
+    write_password(state, actor, user, wish.password, None).await
+}
+
+/// Changes one's own password. One's other sessions end.
+///
+/// # Errors
+/// When the present password is not right, the new one is not accepted, there were too many failures, or the store fails.
+pub async fn change_password(
+    state: &State,
+    actor: &Actor,
+    person: &Person,
+    wish: ChangePassword,
+) -> Result<(), Error> {
+    let request = LoginRequest {
+        user: person.name.to_string(),
+        password: wish.current,
+    };
+    let address = actor.address.unwrap_or(IpAddr::from([127, 0, 0, 1]));
+    prove(state, request, address, fdn_service::now()).await?;
+    let session = person.credential.session();
+    write_password(state, actor, &person.name, wish.password, session).await
+}
+
+async fn write_password(
+    state: &State,
+    actor: &Actor,
+    user: &UserName,
+    password: String,
+    stays: Option<SessionId>,
+) -> Result<(), Error> {
+    let now = fdn_service::now();
+    let hash = hash_chosen(state, password).await?;
+    in_transaction!(state.store, tx => {
+        present(&mut tx, user).await?;
+        user_set_password(&mut tx, user, &hash, now).await?;
+        session_delete_others(&mut tx, user, stays).await?;
+        Ok::<_, Error>(audit_insert(&mut tx, &audit(actor, user, "user.password", now)).await?)
+    })?;
+    info!(%user, %actor, "a password was set");
+    Ok(())
+}
+
+/// One's own sessions, the last used first.
+///
+/// # Errors
+/// When the store fails.
+pub async fn sessions(state: &State, person: &Person) -> Result<Vec<SessionInfo>, Error> {
+    let now = fdn_service::now();
+    let rows = session_list(&mut *state.store.read().await?, &person.name, now).await?;
+    let own = person.credential.session();
+    let info = |row: crate::store::session::SessionRow| SessionInfo {
+        id: row.id,
+        kind: row.kind,
+        created_at: row.created_at,
+        expires_at: row.expires_at,
+        last_used_at: row.last_used_at,
+        address: row.address,
+        current: own == Some(row.id),
+    };
+    Ok(rows.into_iter().map(info).collect())
+}
+
+/// Ends one of one's own sessions.
+///
+/// # Errors
+/// When there is none or the store fails.
+pub async fn end_session(
+    state: &State,
+    actor: &Actor,
+    person: &Person,
+    id: SessionId,
+) -> Result<(), Error> {
+    let now = fdn_service::now();
+    in_transaction!(state.store, tx => {
+        let rows = session_list(&mut tx, &person.name, now).await?;
+        let old = rows.iter().find(|row| row.id == id);
+        if !session_delete(&mut tx, &person.name, id).await? {
+            return Err(Error::NotFound {
+                what: format!("session {id}"),
+                hint: "GET /v1/sessions shows yours",
+            });
+        }
+        let entry = AuditEntry {
+            subject: format!("session/{id}"),
+            before: old.map(|row| json!({ "kind": row.kind, "expires_at": row.expires_at }).to_string()),
+            ..audit(actor, &person.name, "logout", now)
+        };
+        Ok(audit_insert(&mut tx, &entry).await?)
+    })
+}

@@ -1,0 +1,362 @@
+//! Workflows: judged, deployed as new versions, shown.
+//!
+//! A workflow that brings what is current already changes nothing. What a deploy writes is written in one transaction, as with functions.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use fdn_core::api::{StagePlace, WorkflowDetail};
+use fdn_core::manifest::Manifest;
+use fdn_core::workflow::{Declaration, Definition, Found, Wanted};
+use fdn_core::{
+    AppName, ClusterId, Digest, FunctionName, HostName, StageName, TenantId, Timestamp,
+    VersionNumber,
+};
+use sqlx::AnyConnection;
+use tracing::info;
+
+use super::actor::Actor;
+use super::change::app_tag;
+use super::deploy::{audit, first_write};
+use super::precondition::Precondition;
+use crate::Error;
+use crate::reconcile::desired::{placement_of, tell_nodes, versions_of_workflow};
+use crate::reconcile::expected;
+use crate::reconcile::place::{Before, Placed, place};
+use crate::state::State;
+use crate::store::app::{AppRow, app_get, app_upsert};
+use crate::store::audit::audit_insert;
+use crate::store::revision::revision_next;
+use crate::store::version::{
+    VersionRow, function_version_next, version_get, version_insert, version_list,
+};
+use crate::store::workflow::workflow_insert;
+use crate::store::{StoreError, in_transaction};
+
+/// A workflow that a developer sends.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Who sends it.
+    pub actor: &'a Actor,
+    /// The app.
+    pub app: &'a AppName,
+    /// YAML or JSON.
+    pub text: &'a str,
+}
+
+/// Judges a workflow, and makes it the app's current version unless it is a `dry_run`; with the tag that the app has then, if it is there.
+///
+/// # Errors
+/// When it is not valid, the app is a plain function or has changed, or the store fails. Nothing is stored then.
+pub async fn deploy(
+    state: &State,
+    request: &Request<'_>,
+    (dry_run, expected): (bool, &Precondition),
+) -> Result<(WorkflowDetail, Option<String>), Error> {
+    let host = HostName::of_app(request.app, &state.settings.zone)?;
+    let declared = Declaration::parse(request.text)?;
+    let _alone = state.changes.lock().await;
+    let mut connection = state.store.read().await?;
+    let definition = resolve(&mut connection, request.tenant, &declared).await?;
+    let old = current(&mut connection, request.tenant, request.app).await?;
+    holds(expected, old.as_ref())?;
+    let versions =
+        versions_of_workflow(&mut connection, request.tenant, &definition.workflow).await?;
+    drop(connection);
+    let unchanged = old
+        .as_ref()
+        .is_some_and(|old| old.definition.as_ref() == Some(&definition));
+    let placed = first_plan(state, request.app, &definition, &versions)?;
+    let next = old.as_ref().map_or(VersionNumber::FIRST, |old| old.version);
+    let mut detail = WorkflowDetail {
+        app: request.app.clone(),
+        host: host.clone(),
+        version: next,
+        revision: old.as_ref().filter(|_| unchanged).map(|old| old.revision),
+        unchanged,
+        placement: shown(&definition, placed.stage_maps(&definition.workflow)),
+        definition,
+    };
+    if dry_run || unchanged {
+        return Ok((detail, old.as_ref().map(tag_of_app)));
+    }
+    let wish = (&detail.definition, expected);
+    let row = store(state, request, &host, wish, &placed).await?;
+    (detail.version, detail.revision) = (row.version, Some(row.revision));
+    Ok((detail, Some(tag_of_app(&row))))
+}
+
+fn tag_of_app(row: &AppRow) -> String {
+    app_tag(row.version, row.deployed_at)
+}
+
+/// Whether an app is still as the caller has read it.
+fn holds(expected: &Precondition, present: Option<&AppRow>) -> Result<(), Error> {
+    match present {
+        Some(row) => expected.holds(&tag_of_app(row)),
+        None => expected.holds_for_nothing(),
+    }
+}
+
+/// The app as it is, if it may become a workflow.
+async fn current(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+    app: &AppName,
+) -> Result<Option<AppRow>, Error> {
+    let old = app_get(connection, app).await?;
+    match old {
+        Some(old) if old.tenant != tenant => Err(Error::name_taken(app)),
+        Some(old) if old.definition.is_none() => Err(Error::Conflict(format!(
+            "app {app} is a function; give the workflow another name, or delete the app first"
+        ))),
+        old => Ok(old),
+    }
+}
+
+/// Looks up every function that is named.
+pub(super) async fn resolve(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+    declared: &Declaration,
+) -> Result<Definition, Error> {
+    let mut known: BTreeMap<(FunctionName, Option<VersionNumber>), Found> = BTreeMap::new();
+    for stage in &declared.stages {
+        let number = number(stage.version);
+        let key = (stage.function.clone(), number);
+        if let Entry::Vacant(place) = known.entry(key) {
+            place.insert(look_up(connection, tenant, &stage.function, number).await?);
+        }
+    }
+    Ok(declared.resolve(|function, wanted| {
+        let key = (function.clone(), number(wanted));
+        known.get(&key).copied().unwrap_or(Found::NoFunction)
+    })?)
+}
+
+const fn number(wanted: Wanted) -> Option<VersionNumber> {
+    match wanted {
+        Wanted::Current => None,
+        Wanted::Number(number) => Some(number),
+    }
+}
+
+async fn look_up(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+    function: &FunctionName,
+    number: Option<VersionNumber>,
+) -> Result<Found, StoreError> {
+    let app = function.as_str().parse::<AppName>();
+    let app = match app {
+        // Functions of other tenants are not there.
+        Ok(app) => app_get(connection, &app)
+            .await?
+            .filter(|app| app.tenant == tenant),
+        Err(_) => None,
+    };
+    Ok(match (app, number) {
+        (None, _) => Found::NoFunction,
+        (Some(app), _) if app.definition.is_some() => Found::IsWorkflow,
+        (Some(app), None) => Found::Version(app.version),
+        (Some(_), Some(number)) => match version_get(connection, tenant, function, number).await? {
+            Some(_) => Found::Version(number),
+            None => Found::NoVersion,
+        },
+    })
+}
+
+fn first_plan(
+    state: &State,
+    app: &AppName,
+    definition: &Definition,
+    versions: &[VersionRow],
+) -> Result<Placed, Error> {
+    let world = state.world(fdn_service::now());
+    let workflow = world.learned(app, &definition.workflow);
+    let profiles = world.profiles(app, &workflow, |stage| expected(stage, versions));
+    let limit = state.settings.planner.bindings_per_app as usize;
+    let placed = place(&world, &workflow, &profiles, &Before::default(), [], limit)?;
+    Ok(placed)
+}
+
+async fn store(
+    state: &State,
+    request: &Request<'_>,
+    host: &HostName,
+    (definition, expected): (&Definition, &Precondition),
+    placed: &Placed,
+) -> Result<AppRow, Error> {
+    let (now, ttl) = (fdn_service::now(), state.ttl_s());
+    let row: AppRow = in_transaction!(state.store, tx => {
+        let revision = revision_next(&mut tx).await?;
+        let old = app_get(&mut tx, request.app).await?;
+        holds(expected, old.as_ref())?;
+        let version = version_write(&mut tx, request, definition, now).await?;
+        let previous = old.as_ref().map(|old| old.version);
+        let row = AppRow {
+            name: request.app.clone(),
+            tenant: request.tenant,
+            host: host.clone(),
+            workflow: definition.workflow.clone(),
+            definition: Some(definition.clone()),
+            version,
+            previous,
+            primaries: old.as_ref().map_or_else(|| placed.primaries(), |old| old.primaries.clone()),
+            revision,
+            bindings_revision: old.as_ref().map_or(revision, |old| old.bindings_revision),
+            deployed_at: now,
+            ttl: old.as_ref().and_then(|old| old.ttl),
+        };
+        match old {
+            Some(_) => {
+                app_upsert(&mut tx, &row).await?;
+                tell_nodes(&mut tx, &row, now).await?;
+            }
+            None => first_write(&mut tx, &row, placed, ttl, now).await?,
+        }
+        audit_insert(&mut tx, &audit(request.actor, "deploy", &row, previous, Some(version), now)).await?;
+        Ok::<_, Error>(row)
+    })?;
+    state.outbox_wake.notify_one();
+    state.planner_wake.notify_one();
+    info!(app = %row.name, version = %row.version, revision = %row.revision, actor = %request.actor, "a workflow was deployed");
+    Ok(row)
+}
+
+/// A version whose artifact is the definition.
+async fn version_write(
+    connection: &mut AnyConnection,
+    request: &Request<'_>,
+    definition: &Definition,
+    now: Timestamp,
+) -> Result<VersionNumber, Error> {
+    let function = request.app.clone().into();
+    let octets = serde_json::to_vec(definition)
+        .map_err(|e| Error::Internal(format!("a workflow's definition: {e}")))?;
+    let number = function_version_next(connection, request.tenant, &function, now).await?;
+    let row = VersionRow {
+        tenant: request.tenant,
+        function,
+        number,
+        digest: Digest::of(&octets),
+        size: octets.len() as u64,
+        manifest: Manifest::default(),
+        secrets: BTreeMap::new(),
+        created_at: now,
+        created_by: request.actor.to_string(),
+        validation: Vec::new(),
+    };
+    version_insert(connection, &row).await?;
+    workflow_insert(connection, request.tenant, request.app, number, definition).await?;
+    Ok(number)
+}
+
+/// An app's workflow as it is now, with the app's tag.
+///
+/// # Errors
+/// When there is no such app, it is a plain function, or the store fails.
+pub async fn get(
+    state: &State,
+    tenant: TenantId,
+    app: &AppName,
+) -> Result<(WorkflowDetail, String), Error> {
+    let mut tx = state.store.snapshot().await?;
+    let row = app_get(&mut tx, app)
+        .await?
+        .filter(|row| row.tenant == tenant)
+        .ok_or_else(|| Error::no_app(app))?;
+    let tag = tag_of_app(&row);
+    let placement = placement_of(&mut tx, &row).await?;
+    tx.commit().await.map_err(StoreError::from)?;
+    let definition = row.definition.ok_or_else(|| Error::NotFound {
+        what: format!("a workflow of app {app}"),
+        hint: "the app is a plain function: `fdn describe` shows it",
+    })?;
+    let whole = placement.into_iter().map(|(entry, elsewhere)| {
+        let stages = definition.workflow.stages().iter();
+        let map = stages.map(|stage| {
+            let cluster = elsewhere.get(&stage.name).unwrap_or(&entry).clone();
+            (stage.name.clone(), cluster)
+        });
+        let map = map.collect();
+        (entry, map)
+    });
+    let whole = whole.collect();
+    let detail = WorkflowDetail {
+        app: row.name,
+        host: row.host,
+        version: row.version,
+        revision: Some(row.revision),
+        unchanged: true,
+        placement: shown(&definition, whole),
+        definition,
+    };
+    Ok((detail, tag))
+}
+
+/// Stage maps with all that a reader wants to know, in the order of the stages.
+fn shown(
+    definition: &Definition,
+    maps: BTreeMap<ClusterId, BTreeMap<StageName, ClusterId>>,
+) -> BTreeMap<ClusterId, Vec<StagePlace>> {
+    let places = |map: BTreeMap<StageName, ClusterId>| {
+        let stages = definition.workflow.stages().iter();
+        let place = |stage: &fdn_core::workflow::Stage| {
+            Some(StagePlace {
+                stage: stage.name.clone(),
+                function: stage.function.clone(),
+                version: stage.version,
+                cluster: map.get(&stage.name)?.clone(),
+            })
+        };
+        stages.filter_map(place).collect()
+    };
+    maps.into_iter()
+        .map(|(entry, map)| (entry, places(map)))
+        .collect()
+}
+
+/// Refuses to delete a function that workflows run.
+///
+/// # Errors
+/// When one does, or the store fails.
+pub(super) async fn check_unused(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+    app: &AppName,
+) -> Result<(), Error> {
+    let function = app.clone().into();
+    let users = crate::store::workflow::workflow_list_using(connection, tenant, &function).await?;
+    let Some(user) = users.first() else {
+        return Ok(());
+    };
+    let count = version_list(connection, tenant, &user.clone().into())
+        .await?
+        .len();
+    Err(Error::Conflict(format!(
+        "function {app} is run by workflow {user} ({count} versions); delete that first"
+    )))
+}
+
+/// What an earlier version of an app is: a workflow, or the function of the app's name.
+///
+/// # Errors
+/// When the store fails.
+pub(super) async fn version_of(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+    app: &AppName,
+    version: VersionNumber,
+) -> Result<(fdn_core::workflow::Workflow, Option<Definition>), StoreError> {
+    let found = crate::store::workflow::workflow_get(connection, tenant, app, version).await?;
+    Ok(match found {
+        Some(definition) => (definition.workflow.clone(), Some(definition)),
+        None => (
+            fdn_core::workflow::Workflow::single(app.clone().into(), version),
+            None,
+        ),
+    })
+}

@@ -1,0 +1,120 @@
+//! Large inputs and results of jobs, in the artifact store beside the components: not by digest but below the job's id, so that they belong to one
+//! job alone and go with it.
+
+use bytes::Bytes;
+use fdn_core::{Coded, ErrorCode, JobId};
+use futures::TryStreamExt;
+use object_store::path::Path as Key;
+use object_store::{ObjectStoreExt, PutPayload};
+
+use super::Artifacts;
+
+/// What a job keeps in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobObject {
+    /// What it was submitted with.
+    Input,
+    /// What the app answered to an attempt.
+    Result(u32),
+}
+
+/// The store failed with an object of a job.
+#[derive(Debug, thiserror::Error)]
+#[error("the artifact store failed to {action} an object of {job}")]
+pub struct ObjectError {
+    action: &'static str,
+    job: JobId,
+    #[source]
+    source: object_store::Error,
+}
+
+impl ObjectError {
+    /// Whether the object is simply not there.
+    #[must_use]
+    pub const fn is_missing(&self) -> bool {
+        matches!(self.source, object_store::Error::NotFound { .. })
+    }
+}
+
+impl Coded for ObjectError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::ArtifactStoreFailed
+    }
+}
+
+impl Artifacts {
+    fn folder(&self, job: JobId) -> Key {
+        Key::from(format!("{}/jobs/{job}", self.prefix))
+    }
+
+    fn object(&self, job: JobId, object: JobObject) -> Key {
+        match object {
+            JobObject::Input => self.folder(job).join("input"),
+            JobObject::Result(attempt) => self.folder(job).join(format!("result-{attempt}")),
+        }
+    }
+
+    /// Writes an object; one that is there is replaced.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn object_put(
+        &self,
+        job: JobId,
+        object: JobObject,
+        octets: Bytes,
+    ) -> Result<(), ObjectError> {
+        let key = self.object(job, object);
+        let put = self.store.put(&key, PutPayload::from_bytes(octets)).await;
+        put.map(drop).map_err(|source| ObjectError {
+            action: "write",
+            job,
+            source,
+        })
+    }
+
+    /// Reads an object whole.
+    ///
+    /// # Errors
+    /// When it is not there or the store fails.
+    pub async fn object_get(&self, job: JobId, object: JobObject) -> Result<Bytes, ObjectError> {
+        let read = async {
+            self.store
+                .get(&self.object(job, object))
+                .await?
+                .bytes()
+                .await
+        };
+        read.await.map_err(|source| ObjectError {
+            action: "read",
+            job,
+            source,
+        })
+    }
+
+    /// Removes everything that a job keeps here; nothing is no error.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn objects_delete(&self, job: JobId) -> Result<(), ObjectError> {
+        let failed = |source| ObjectError {
+            action: "remove",
+            job,
+            source,
+        };
+        let folder = self.folder(job);
+        let found: Vec<_> = self
+            .store
+            .list(Some(&folder))
+            .try_collect()
+            .await
+            .map_err(failed)?;
+        for object in found {
+            match self.store.delete(&object.location).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(source) => return Err(failed(source)),
+            }
+        }
+        Ok(())
+    }
+}

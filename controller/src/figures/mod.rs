@@ -1,0 +1,207 @@
+//! What callers saw, as series in memory: by app and cluster, in steps of ten seconds for a quarter of an hour and of five minutes for a day.
+//!
+//! Nodes count since they started and say so in every status; what came between two statuses goes into the steps between them. Every controller
+//! hears of every status, itself or from the store, so all of them show the same. The series begin with the controller: what nodes counted before
+//! it knew them is not in them.
+
+mod show;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use fdn_core::figures::{Tally, Window};
+use fdn_core::message::NodeStatus;
+use fdn_core::{AppName, ClusterId, RegionName, Timestamp};
+
+pub use show::{Line, show};
+
+/// Steps over which what came between two statuses is spread at most: a node that was silent for longer says nothing of when it was.
+const SPREAD: u64 = 6;
+
+/// Series of one app in one cluster.
+#[derive(Clone, Debug)]
+struct Series {
+    region: RegionName,
+    short: Steps,
+    long: Steps,
+}
+
+/// The steps of a window that have something in them, in the order of time.
+#[derive(Clone, Debug, Default)]
+struct Steps(VecDeque<(u64, Tally)>);
+
+impl Steps {
+    fn add(&mut self, step: u64, tally: &Tally) {
+        // Of several nodes one may be heard later of the same time.
+        let at = self.0.partition_point(|(other, _)| *other < step);
+        match self.0.get_mut(at) {
+            Some((other, sum)) if *other == step => *sum = sum.plus(tally),
+            _ => self.0.insert(at, (step, tally.clone())),
+        }
+    }
+
+    fn trim(&mut self, window: Window, now: Timestamp) {
+        let first = first_step(window, now);
+        while self.0.front().is_some_and(|(step, _)| *step < first) {
+            self.0.pop_front();
+        }
+    }
+
+    fn last(&self) -> Option<u64> {
+        self.0.back().map(|(step, _)| *step)
+    }
+}
+
+/// The step in which a moment is.
+const fn step_of(window: Window, at: Timestamp) -> u64 {
+    at.get() / window.step_ms()
+}
+
+/// The first step of the window that ends now.
+const fn first_step(window: Window, now: Timestamp) -> u64 {
+    (step_of(window, now) + 1).saturating_sub(window.steps())
+}
+
+/// All series.
+#[derive(Debug)]
+pub struct Board {
+    series: BTreeMap<(AppName, ClusterId), Series>,
+    most: usize,
+    dropped: u64,
+}
+
+impl Board {
+    /// Keeps up to `most` series.
+    #[must_use]
+    pub const fn new(most: usize) -> Self {
+        Self {
+            series: BTreeMap::new(),
+            most,
+            dropped: 0,
+        }
+    }
+
+    /// How many series there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.series.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.series.is_empty()
+    }
+
+    /// Counts that belong to no series because there were too many.
+    #[must_use]
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// A node said `after` at `now`, and `before` at `then`.
+    pub fn observe(
+        &mut self,
+        (before, then): (&NodeStatus, Timestamp),
+        (after, now): (&NodeStatus, Timestamp),
+    ) {
+        let counted = before.apps.iter().filter(|_| before.boot == after.boot);
+        let counted: BTreeMap<&AppName, &Tally> = counted
+            .filter_map(|app| Some((&app.app, app.figures.as_deref()?)))
+            .collect();
+        for app in &after.apps {
+            let Some(tally) = app.figures.as_deref() else {
+                continue;
+            };
+            // Of an app that was not there all calls are new.
+            let new = match counted.get(&app.app) {
+                Some(known) => tally.since(known),
+                None => tally.clone(),
+            };
+            if !new.is_empty() {
+                self.add((&app.app, after), &new, (then, now));
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        (app, node): (&AppName, &NodeStatus),
+        tally: &Tally,
+        (then, now): (Timestamp, Timestamp),
+    ) {
+        let key = (app.clone(), node.cluster.clone());
+        if !self.series.contains_key(&key) && !self.has_room(now) {
+            self.dropped += 1;
+            return;
+        }
+        let series = self.series.entry(key).or_insert_with(|| Series {
+            region: node.region.clone(),
+            short: Steps::default(),
+            long: Steps::default(),
+        });
+        series.region.clone_from(&node.region);
+        let last = step_of(Window::Quarter, now);
+        let first =
+            (step_of(Window::Quarter, then) + 1).clamp(last.saturating_sub(SPREAD - 1), last);
+        let parts = last - first + 1;
+        for part in 0..parts {
+            let share = tally.part(part, parts);
+            if !share.is_empty() {
+                series.short.add(first + part, &share);
+            }
+        }
+        series.long.add(step_of(Window::Day, now), tally);
+        series.short.trim(Window::Quarter, now);
+        series.long.trim(Window::Day, now);
+    }
+
+    /// Makes room for another series: the one that was silent for longest goes, if it was for a quarter of an hour.
+    fn has_room(&mut self, now: Timestamp) -> bool {
+        if self.series.len() < self.most {
+            return true;
+        }
+        let silent = step_of(Window::Day, now).saturating_sub(3);
+        let oldest = self
+            .series
+            .iter()
+            .map(|(key, series)| (series.long.last().unwrap_or(0), key))
+            .min();
+        let Some((_, key)) = oldest.filter(|(last, _)| *last < silent) else {
+            return false;
+        };
+        let key = key.clone();
+        self.series.remove(&key);
+        true
+    }
+
+    /// The series of the apps that `wanted` says, as they are at `now`.
+    pub fn lines(
+        &self,
+        window: Window,
+        now: Timestamp,
+        wanted: impl Fn(&AppName) -> bool,
+    ) -> Vec<Line> {
+        let first = first_step(window, now);
+        let wanted = self.series.iter().filter(|((app, _), _)| wanted(app));
+        let line = |((app, cluster), series): (&(AppName, ClusterId), &Series)| {
+            let steps = match window {
+                Window::Quarter => &series.short,
+                Window::Day => &series.long,
+            };
+            let steps = steps.0.iter().filter(|(step, _)| *step >= first);
+            Line {
+                app: app.clone(),
+                cluster: cluster.clone(),
+                region: series.region.clone(),
+                steps: steps.cloned().collect(),
+            }
+        };
+        wanted
+            .map(line)
+            .filter(|line| !line.steps.is_empty())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! The files of the console in memory, as they are sent: by path, with their tags, compressed where that helps.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use rust_embed::{Embed, EmbeddedFile};
+
+/// The page itself.
+const PAGE: &str = "index.html";
+/// Files whose names tell their contents: they never change.
+const HASHED: &str = "assets/";
+/// Smaller ones fit in a packet as they are.
+const WORTH_ZIPPING: usize = 1_000;
+/// Paths of the API and of those who watch the controller. What is not there is not there, also for a browser.
+const NO_PAGES: [&str; 9] = [
+    "/v1",
+    "/api",
+    "/agent",
+    "/dns/v1",
+    "/internal",
+    "/metrics",
+    "/healthz",
+    "/readyz",
+    "/assets",
+];
+
+/// A file as it is sent.
+#[derive(Debug)]
+pub(super) struct File {
+    octets: Bytes,
+    zipped: Option<Bytes>,
+    digest: String,
+    /// Its media type.
+    pub(super) kind: &'static str,
+    /// Whether its name tells its contents.
+    pub(super) is_hashed: bool,
+}
+
+/// What was found for a request.
+#[derive(Debug)]
+pub(super) struct Found<'a> {
+    /// The file.
+    pub(super) file: &'a File,
+    zipped: bool,
+}
+
+/// What of a request decides what it gets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    /// The method.
+    pub(super) method: &'a str,
+    /// The path, as it was sent.
+    pub(super) path: &'a str,
+    /// Whether a page is wanted, as browsers want that follow a link.
+    pub(super) wants_page: bool,
+    /// Whether the client can unzip.
+    pub(super) takes_gzip: bool,
+}
+
+/// The files by their paths, without the slash at the beginning.
+#[derive(Debug, Default)]
+pub(super) struct Site {
+    files: BTreeMap<String, File>,
+}
+
+impl Asked<'_> {
+    /// Whether it changes nothing.
+    pub(super) fn only_reads(&self) -> bool {
+        matches!(self.method, "GET" | "HEAD")
+    }
+}
+
+impl Site {
+    /// What was embedded. Without a page there is nothing: other files make no sense then.
+    pub(super) fn of<E: Embed>() -> Self {
+        if E::get(PAGE).is_none() {
+            return Self::default();
+        }
+        let named = E::iter().filter_map(|name| Some((name.to_string(), E::get(&name)?)));
+        let files = named.map(|(name, file)| {
+            let file = File::new(&name, file);
+            (name, file)
+        });
+        Self {
+            files: files.collect(),
+        }
+    }
+
+    /// The file for a request: the one of its path, else the page for browsers, whose paths the page itself understands.
+    pub(super) fn find(&self, asked: Asked<'_>) -> Option<Found<'_>> {
+        if !asked.only_reads() {
+            return None;
+        }
+        let own = asked.path.trim_start_matches('/');
+        let file = match self.files.get(if own.is_empty() { PAGE } else { own }) {
+            Some(file) => file,
+            None if asked.wants_page && !is_reserved(asked.path) => self.files.get(PAGE)?,
+            None => return None,
+        };
+        Some(Found {
+            file,
+            zipped: asked.takes_gzip && file.zipped.is_some(),
+        })
+    }
+}
+
+fn is_reserved(path: &str) -> bool {
+    NO_PAGES.iter().any(|prefix| {
+        path.strip_prefix(prefix)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}
+
+impl File {
+    fn new(name: &str, file: EmbeddedFile) -> Self {
+        let digest = hex::encode(&file.metadata.sha256_hash()[..16]);
+        let octets = match file.data {
+            std::borrow::Cow::Borrowed(octets) => Bytes::from_static(octets),
+            std::borrow::Cow::Owned(octets) => Bytes::from(octets),
+        };
+        let (kind, is_text) = kind(name);
+        let zipped = (is_text && octets.len() >= WORTH_ZIPPING)
+            .then(|| zip(&octets))
+            .flatten();
+        Self {
+            zipped: zipped.filter(|zipped| zipped.len() < octets.len()),
+            octets,
+            digest,
+            kind,
+            is_hashed: name.starts_with(HASHED),
+        }
+    }
+}
+
+/// Zipped once, as well as it can be: it is sent many times.
+fn zip(octets: &[u8]) -> Option<Bytes> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(octets).ok()?;
+    encoder.finish().ok().map(Bytes::from)
+}
+
+/// The media type by the end of a name, and whether it is text that can be made smaller.
+fn kind(name: &str) -> (&'static str, bool) {
+    match name.rsplit_once('.').map_or("", |(_, end)| end) {
+        "html" => ("text/html; charset=utf-8", true),
+        "js" | "mjs" => ("text/javascript; charset=utf-8", true),
+        "css" => ("text/css; charset=utf-8", true),
+        "json" | "map" => ("application/json", true),
+        "webmanifest" => ("application/manifest+json", true),
+        "svg" => ("image/svg+xml", true),
+        "txt" => ("text/plain; charset=utf-8", true),
+        "wasm" => ("application/wasm", true),
+        "png" => ("image/png", false),
+        "jpg" | "jpeg" => ("image/jpeg", false),
+        "webp" => ("image/webp", false),
+        "ico" => ("image/x-icon", false),
+        "woff2" => ("font/woff2", false),
+        _ => ("application/octet-stream", false),
+    }
+}
+
+impl Found<'_> {
+    /// What it is sent as.
+    pub(super) fn octets(&self) -> Bytes {
+        match (&self.file.zipped, self.zipped) {
+            (Some(zipped), true) => zipped.clone(),
+            _ => self.file.octets.clone(),
+        }
+    }
+
+    /// How it is sent.
+    pub(super) const fn encoding(&self) -> &'static str {
+        if self.zipped { "gzip" } else { "identity" }
+    }
+
+    /// The tag of what is sent: another one if it is compressed (RFC 9110, section 8.8.3.3).
+    pub(super) fn tag(&self) -> String {
+        let end = if self.zipped { "-gzip" } else { "" };
+        format!("\"{}{end}\"", self.file.digest)
+    }
+}

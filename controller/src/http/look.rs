@@ -1,0 +1,235 @@
+//! What the console shows beside the network's state: figures, client traffic, latencies, what DNS answers, and a call to try an app with.
+
+use actix_web::{HttpRequest, HttpResponse, get, post, web};
+use fdn_core::figures::{Figures, FiguresBy, Window};
+use fdn_core::observe::{
+    AddressKind, BindingDetail, DnsLookup, LatencyRow, TrafficMap, TryAnswer, TryRequest,
+};
+use fdn_core::{AppName, ByteSize, HostName, Problem, Right, Timestamp};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::auth::{Authorized, Deploy, Look, LookMachines, address};
+use super::error::ApiError;
+use super::network::read;
+use super::page::PageParams;
+use super::tenants::moment;
+use crate::Error;
+use crate::app::{explain, look, try_call};
+use crate::state::State;
+use crate::store::look::Sight;
+
+type Answer<T> = Result<web::Json<T>, ApiError>;
+type Shared = web::Data<State>;
+type App = web::Path<AppName>;
+
+/// Octets of a request to try an app beside the body: header fields and the path.
+const AROUND: u64 = 64 << 10;
+/// Series at most in one answer.
+const SERIES_MAX: usize = 200;
+
+/// Which figures are wanted.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct FigureParams {
+    /// Of the apps of this tenant (name or id).
+    #[serde(rename = "tenant")]
+    _tenant: Option<String>,
+    /// Of this app only.
+    app: Option<AppName>,
+    /// How far back: `15m` in steps of 10 s, or `24h` in steps of 5 min.
+    #[serde(default)]
+    #[param(value_type = Option<Window>, inline)]
+    window: Window,
+    /// What one series is of.
+    #[serde(default)]
+    #[param(value_type = Option<FiguresBy>, inline)]
+    by: FiguresBy,
+    /// Only points that begin later than this: the `at` of the last point that the client has and that had ended.
+    #[param(value_type = Option<u64>)]
+    after: Option<Timestamp>,
+    /// The most series, the busiest first.
+    #[serde(default = "series")]
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
+    limit: usize,
+}
+
+const fn series() -> usize {
+    20
+}
+
+/// The apps that a caller sees, narrowed down by what is asked for.
+fn sight<T>(call: &Authorized<Look, T>, app: Option<AppName>) -> Result<Sight, Error> {
+    Ok(Sight {
+        tenant: call.named_tenant(),
+        member: call.person()?.list_filter(Right::Look),
+        app,
+    })
+}
+
+/// What callers of apps saw lately: calls, errors, cold starts and how long calls took, as nodes counted them. Of the caller's tenants, an admin's are
+/// all. A step without calls has no point.
+#[utoipa::path(
+    tag = "network",
+    security(("session" = [])),
+    params(FigureParams),
+    responses((status = 200, body = Figures), (status = "default", body = Problem, content_type = "application/problem+json"))
+)]
+#[get("/v1/metrics")]
+pub(crate) async fn figures_get(
+    call: Authorized<Look, web::Query<FigureParams>>,
+    state: Shared,
+) -> Answer<Figures> {
+    let params = &call.input;
+    if !(1..=SERIES_MAX).contains(&params.limit) {
+        let text = format!("limit: from 1 to {SERIES_MAX}, not {}", params.limit);
+        return Err(Error::BadRequest(text).into());
+    }
+    let sight = sight(&call, params.app.clone())?;
+    let what = (params.window, params.by);
+    let after = moment("after", params.after)?;
+    Ok(web::Json(
+        look::figures(&state, &sight, what, after, params.limit).await?,
+    ))
+}
+
+/// Which traffic is wanted.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct TrafficParams {
+    /// Of the apps of this tenant (name or id).
+    #[serde(rename = "tenant")]
+    _tenant: Option<String>,
+    /// Of this app only.
+    app: Option<AppName>,
+}
+
+/// Where clusters are and how they are, where the clients of the caller's apps are, and which cluster DNS sends them to.
+#[utoipa::path(
+    tag = "network",
+    security(("session" = [])),
+    params(TrafficParams),
+    responses((status = 200, body = TrafficMap), (status = "default", body = Problem, content_type = "application/problem+json"))
+)]
+#[get("/v1/traffic")]
+pub(crate) async fn traffic_map(
+    call: Authorized<Look, web::Query<TrafficParams>>,
+    state: Shared,
+) -> Answer<TrafficMap> {
+    let sight = sight(&call, call.input.app.clone())?;
+    Ok(web::Json(look::traffic(&state, &sight).await?))
+}
+
+/// How far clusters are from clients, by the client prefixes that something is known of: where they are, or round trips that gateways measured.
+#[utoipa::path(
+    tag = "network",
+    security(("session" = [])),
+    params(PageParams),
+    responses((status = 200, body = [LatencyRow]), (status = "default", body = Problem, content_type = "application/problem+json"))
+)]
+#[get("/v1/latencies")]
+pub(crate) async fn latency_list(
+    call: Authorized<LookMachines, web::Query<PageParams>>,
+    state: Shared,
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
+    let wanted = call.input.wanted(&state.settings.api)?;
+    let rows = look::latencies(&state, &wanted.after, wanted.rows() as usize);
+    Ok(wanted.answer(&request, rows, |row| row.prefix.to_string()))
+}
+
+/// What is looked up.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LookupParams {
+    /// Of the apps of this tenant (name or id).
+    #[serde(rename = "tenant")]
+    _tenant: Option<String>,
+    /// The name of an app, or a domain of one.
+    #[param(value_type = String, example = "hello.fn.test")]
+    name: HostName,
+    /// The client's address or prefix; the caller's own if absent.
+    #[param(example = "192.0.2.7")]
+    client: Option<String>,
+    /// The kind of addresses.
+    #[serde(default, rename = "type")]
+    #[param(value_type = Option<AddressKind>, inline)]
+    kind: AddressKind,
+}
+
+/// What DNS answers a client, and why: decided from what DNS servers are told, with the nodes that the controller hears for the health that they
+/// look after themselves.
+#[utoipa::path(
+    tag = "network",
+    security(("session" = [])),
+    params(LookupParams),
+    responses((status = 200, body = DnsLookup), (status = "default", body = Problem, content_type = "application/problem+json"))
+)]
+#[get("/v1/dns/lookup")]
+pub(crate) async fn dns_lookup(
+    call: Authorized<Look, web::Query<LookupParams>>,
+    state: Shared,
+    request: HttpRequest,
+) -> Answer<DnsLookup> {
+    let params = &call.input;
+    let client = explain::client(params.client.as_deref(), address(&request, &state))?;
+    let found = look::dns(&state, &call.caller, &params.name, client, params.kind).await?;
+    Ok(web::Json(found))
+}
+
+/// Where DNS sends the clients of an app: the bound prefixes, by their text.
+#[utoipa::path(
+    tag = "apps",
+    security(("session" = [])),
+    params(("app" = String, Path, description = "The app's name"), PageParams),
+    responses((status = 200, body = [BindingDetail]), (status = "default", body = Problem, content_type = "application/problem+json"))
+)]
+#[get("/v1/apps/{app}/bindings")]
+pub(crate) async fn binding_list(
+    call: Authorized<Look, (App, web::Query<PageParams>)>,
+    state: Shared,
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
+    let tenant = call.tenant()?;
+    let (app, page) = &call.input;
+    let wanted = page.wanted(&state.settings.api)?;
+    let rows = look::bindings(&state, tenant, app, &wanted.after, wanted.rows()).await?;
+    Ok(wanted.answer(&request, rows, |row| row.prefix.to_string()))
+}
+
+/// Call an app as a client would, by one of the network's gateways, and tell how that went. The app's answer, whatever its status, is the body of
+/// this one. The call counts and costs as any other.
+#[utoipa::path(
+    tag = "apps",
+    security(("session" = [])),
+    params(("app" = String, Path, description = "The app's name")),
+    request_body = TryRequest,
+    responses(
+        (status = 200, description = "The app or its gateway answered", body = TryAnswer),
+        (status = 422, description = "FDN-2065: the call cannot be made", body = Problem, content_type = "application/problem+json"),
+        (status = 502, description = "FDN-2067: the gateway did not answer", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "FDN-2066: no gateway is alive", body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+#[post("/v1/apps/{app}/try")]
+pub(crate) async fn app_try(
+    call: Authorized<Deploy, (App, web::Payload)>,
+    state: Shared,
+    request: HttpRequest,
+) -> Answer<TryAnswer> {
+    let tenant = call.tenant()?;
+    let (app, payload) = call.input;
+    // As base64 a body is a third longer; what is around it is small.
+    let most = state.settings.console.try_body.as_bytes();
+    let most = ByteSize::from_bytes(most + most / 2 + AROUND);
+    let octets = read(payload, most).await?;
+    let wish: TryRequest =
+        serde_json::from_slice(&octets).map_err(|e| Error::BadRequest(e.to_string()))?;
+    let client = explain::client(wish.client.as_deref(), address(&request, &state))?;
+    let answer = try_call::try_call(&state, (tenant, &app), client, &wish).await?;
+    Ok(web::Json(answer))
+}

@@ -1,0 +1,360 @@
+//! One attempt at a job: claimed, sent to a gateway, judged, written down.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use fdn_core::api::header;
+use fdn_core::job::{Ending, Event, JobPass};
+use fdn_core::{AppName, ByteSize, ClusterId, ErrorCode, Fault, HostName, JobId, Retry, Timestamp};
+use fdn_service::CancellationToken;
+use fdn_service::secret::Secret;
+use http::StatusCode;
+use tracing::warn;
+
+use super::change::{Claim, Claimant, Told, claim, step};
+use crate::Error;
+use crate::app::job::decoded;
+use crate::artifacts::JobObject;
+use crate::error::chain;
+use crate::state::State;
+use crate::store::app::app_get;
+use crate::store::job::{AnswerRow, JobRow, job_octets};
+use crate::store::version::version_get;
+
+/// How long before it begins a call's pass may be looked at: clocks differ.
+const PASS_LIFE: Duration = Duration::from_secs(120);
+/// The longest pause before an attempt's end is written down again, while the store is away.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// What is to be tried.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    /// The job.
+    pub(crate) job: JobId,
+    /// Its app.
+    pub(crate) app: AppName,
+    /// The cluster that was chosen.
+    pub(crate) cluster: ClusterId,
+    /// One of its gateways.
+    pub(crate) gateway: SocketAddr,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tried {
+    /// It is written down how it ended.
+    Settled,
+    /// As many attempts of the app run as may, or of a function that it calls; of the app, this many at most.
+    Busy(u32),
+    /// Somebody else has the job, or it has ended.
+    Gone,
+    /// The store did not answer; nothing is known to have happened.
+    StoreAway,
+}
+
+/// What a call came to.
+struct Outcome {
+    ending: Ending,
+    repeatable: bool,
+    reason: Option<String>,
+    answer: Option<(u16, Option<String>, Bytes)>,
+}
+
+impl Outcome {
+    fn of(ending: Ending, reason: impl Into<String>) -> Self {
+        Self {
+            ending,
+            repeatable: false,
+            reason: Some(reason.into()),
+            answer: None,
+        }
+    }
+}
+
+/// Tries. `claimed` is told the number of the attempt once it is ours; `stop` cuts the call short.
+pub(crate) async fn attempt(
+    state: &Arc<State>,
+    order: &Order,
+    claimed: impl FnOnce(u32),
+    stop: &CancellationToken,
+) -> Tried {
+    let lease = state.settings.jobs.lease.as_millis();
+    let claimant = Claimant {
+        holder: state.singletons.holder(),
+        cluster: &order.cluster,
+        lease_until: Timestamp(fdn_service::now().get().saturating_add(lease)),
+    };
+    let row = match claim(state, (order.job, &order.app), &claimant).await {
+        Ok(Claim::Given(row)) => row,
+        Ok(Claim::Busy(most)) => return Tried::Busy(most),
+        Ok(Claim::Gone) => return Tried::Gone,
+        Err(error) => {
+            warn!(job = %order.job, error = chain(&error), "a job cannot be claimed now");
+            return Tried::StoreAway;
+        }
+    };
+    claimed(row.course.attempt);
+    let outcome = tokio::select! {
+        outcome = run(state, &row, order) => outcome,
+        () = stop.cancelled() => return Tried::Gone,
+    };
+    let attempts = &state.metrics.jobs.attempts;
+    attempts.with_label_values(&[label(outcome.ending)]).inc();
+    tokio::select! {
+        () = settle(state, &row, outcome) => Tried::Settled,
+        () = stop.cancelled() => Tried::Gone,
+    }
+}
+
+const fn label(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Succeeded => "succeeded",
+        Ending::Refused => "refused",
+        Ending::NeverBegun => "never_begun",
+        Ending::CutShort => "cut_short",
+    }
+}
+
+/// Writes down how the attempt ended, however long the store is away: if it takes too long the lease ends, and this one's end is past.
+async fn settle(state: &State, row: &JobRow, outcome: Outcome) {
+    let mut pause = Duration::from_millis(50);
+    loop {
+        match write_down(state, row, &outcome).await {
+            Ok(()) => return,
+            Err(error) => {
+                warn!(job = %row.id, error = chain(&error), "the end of an attempt cannot be written down; trying again");
+            }
+        }
+        tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn write_down(state: &State, row: &JobRow, outcome: &Outcome) -> Result<(), Error> {
+    let attempt = row.course.attempt;
+    let mut answer = None;
+    if let Some((status, content_type, octets)) = &outcome.answer {
+        let large = octets.len() as u64 > state.settings.jobs.inline_limit.as_bytes();
+        if large {
+            let object = JobObject::Result(attempt);
+            state
+                .artifacts
+                .object_put(row.id, object, octets.clone())
+                .await?;
+        }
+        answer = Some(AnswerRow {
+            status: *status,
+            content_type: content_type.clone(),
+            size: octets.len() as u64,
+            inline: (!large).then(|| STANDARD.encode(octets)),
+            attempt: large.then_some(attempt),
+        });
+    }
+    let told = Told {
+        reason: outcome.reason.clone(),
+        answer,
+        repeatable: outcome.repeatable,
+        audit: None,
+    };
+    let event = Event::Ended {
+        attempt,
+        ending: outcome.ending,
+    };
+    // Past: somebody cancelled the job, or the lease ended before. Objects of such an attempt go with the job.
+    step(state, row.id, event, &told).await.map(drop)
+}
+
+/// Makes the call.
+async fn run(state: &State, row: &JobRow, order: &Order) -> Outcome {
+    let input = match input(state, row).await {
+        Ok(input) => input,
+        Err(error) => return Outcome::of(Ending::NeverBegun, format!("its input: {error}")),
+    };
+    let (host, limit) = match app(state, row).await {
+        Ok(Some(found)) => found,
+        Ok(None) => {
+            let reason = format!("the app {} does not exist any more", row.app);
+            return Outcome::of(Ending::Refused, reason);
+        }
+        Err(error) => return Outcome::of(Ending::NeverBegun, error.to_string()),
+    };
+    let limit = limit + state.settings.jobs.answer_slack.as_duration();
+    let limit = row
+        .deadline
+        .map_or(limit, |end| limit.min(end.since(fdn_service::now())));
+    let request = request(state, (row, &host, order.gateway), input);
+    match tokio::time::timeout(limit, call(request, state.settings.jobs.result_limit)).await {
+        Ok(outcome) => outcome,
+        Err(_) => Outcome::of(
+            Ending::CutShort,
+            format!("no answer of cluster {} within {limit:?}", order.cluster),
+        ),
+    }
+}
+
+async fn input(state: &State, row: &JobRow) -> Result<Bytes, Error> {
+    let (inline, _) = job_octets(&mut *state.store.read().await?, row.id).await?;
+    match inline {
+        Some(text) => Ok(decoded(text, "jobs.input")?),
+        None => Ok(state.artifacts.object_get(row.id, JobObject::Input).await?),
+    }
+}
+
+/// The app's host name, and how long it may take by itself.
+async fn app(state: &State, row: &JobRow) -> Result<Option<(HostName, Duration)>, Error> {
+    let mut connection = state.store.read().await?;
+    let found = app_get(&mut connection, &row.app).await?;
+    let Some(found) = found.filter(|found| found.tenant == row.tenant) else {
+        return Ok(None);
+    };
+    let mut limit = Duration::ZERO;
+    for stage in found.workflow.stages() {
+        let version =
+            version_get(&mut connection, row.tenant, &stage.function, stage.version).await?;
+        let stage = version.map_or(Duration::ZERO, |v| v.manifest.timeout.as_duration());
+        // Stages may run one after the other.
+        limit += stage;
+    }
+    if let Some(definition) = &found.definition {
+        limit = limit.max(definition.timeout.as_duration());
+    }
+    Ok(Some((found.host, limit)))
+}
+
+/// The pass of a call.
+fn pass(key: &Secret, host: &HostName, row: &JobRow) -> JobPass {
+    let expires_at = fdn_service::now().get() + PASS_LIFE.as_millis() as u64;
+    let expires_at = Timestamp(expires_at);
+    let claim = JobPass::claim(host, row.id, row.course.attempt, expires_at);
+    JobPass {
+        job: row.id,
+        attempt: row.course.attempt,
+        expires_at,
+        proof: key.derive(&claim).expose().to_owned(),
+    }
+}
+
+fn request(
+    state: &State,
+    (row, host, gateway): (&JobRow, &HostName, SocketAddr),
+    input: Bytes,
+) -> reqwest::RequestBuilder {
+    let pass = pass(&state.job_key, host, row);
+    let request = state
+        .http
+        .post(format!("http://{gateway}{}", row.target))
+        .header("host", host.as_str())
+        .header(header::JOB, pass.to_string())
+        .header(
+            header::REQUEST_ID,
+            format!("{}.{}", row.id, row.course.attempt),
+        )
+        .body(input);
+    match &row.content_type {
+        Some(kind) => request.header("content-type", kind),
+        None => request,
+    }
+}
+
+async fn call(request: reqwest::RequestBuilder, most: ByteSize) -> Outcome {
+    let response = match request.send().await {
+        Ok(response) => response,
+        Err(error) => {
+            let ending = if error.is_connect() || error.is_builder() {
+                Ending::NeverBegun
+            } else {
+                Ending::CutShort
+            };
+            let reason = format!("the gateway: {}", chain(&error.without_url()));
+            return Outcome::of(ending, reason);
+        }
+    };
+    let status = response.status();
+    let text = |name: &str| {
+        let value = response.headers().get(name)?;
+        value.to_str().ok().map(str::to_owned)
+    };
+    let (kind, code) = (text("content-type"), text(header::ERROR));
+    let octets = match read(response, most).await {
+        Ok(Some(octets)) => octets,
+        Ok(None) => {
+            let reason = format!("the answer is larger than {most}");
+            return Outcome::of(Ending::Refused, reason);
+        }
+        Err(error) => {
+            let reason = format!("the answer broke off: {}", chain(&error.without_url()));
+            return Outcome::of(Ending::CutShort, reason);
+        }
+    };
+    judge(status, code.as_deref(), kind, octets)
+}
+
+/// An answer's body, up to a size.
+async fn read(
+    mut response: reqwest::Response,
+    most: ByteSize,
+) -> Result<Option<Bytes>, reqwest::Error> {
+    let mut octets = BytesMut::new();
+    while let Some(piece) = response.chunk().await? {
+        if (octets.len() + piece.len()) as u64 > most.as_bytes() {
+            return Ok(None);
+        }
+        octets.extend_from_slice(&piece);
+    }
+    Ok(Some(octets.freeze()))
+}
+
+/// What an answer means for the job.
+fn judge(
+    status: StatusCode,
+    gateway: Option<&str>,
+    kind: Option<String>,
+    octets: Bytes,
+) -> Outcome {
+    let code = gateway.and_then(|code| ErrorCode::try_from(code.to_owned()).ok());
+    let (ending, repeatable) = match code {
+        Some(code) => of_code(code),
+        None if status.is_success() || status.is_redirection() => (Ending::Succeeded, false),
+        // The function itself asks to come later: it has not done it.
+        None if matches!(status.as_u16(), 425 | 429) => (Ending::CutShort, true),
+        None if status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT => {
+            (Ending::Refused, false)
+        }
+        None => (Ending::CutShort, false),
+    };
+    let reason = match (code, ending) {
+        (_, Ending::Succeeded) => None,
+        (Some(code), _) => Some(format!("{code}: {}", code.title())),
+        (None, _) => Some(format!("the app answered {status}")),
+    };
+    Outcome {
+        ending,
+        repeatable,
+        reason,
+        answer: (ending != Ending::NeverBegun).then(|| (status.as_u16(), kind, octets)),
+    }
+}
+
+/// What a gateway's own answer means: the ending, and whether the function certainly did nothing.
+fn of_code(code: ErrorCode) -> (Ending, bool) {
+    match code {
+        // The call was not let in, or not here: another time or place may do. A job is let past the app's policy.
+        ErrorCode::Overloaded
+        | ErrorCode::NotReady
+        | ErrorCode::UnknownHost
+        | ErrorCode::NoClusterFits
+        | ErrorCode::EngineFailed
+        | ErrorCode::ImageMissing => (Ending::NeverBegun, true),
+        // No instance came up: nothing ran, but it will not go on for ever.
+        ErrorCode::InstanceNotStarted => (Ending::CutShort, true),
+        other if other.fault() == Fault::Caller && other.retry() == Retry::Never => {
+            (Ending::Refused, false)
+        }
+        other if other.fault() == Fault::Caller => (Ending::NeverBegun, true),
+        _ => (Ending::CutShort, false),
+    }
+}

@@ -1,0 +1,310 @@
+//! The only way in which a job changes: read it, ask [`fdn_core::job::Course`] for the step, and write that from exactly what was read.
+
+use fdn_core::job::attempt::{Circumstances, recorded};
+use fdn_core::job::{Course, Event, JobState, Step, Terms};
+use fdn_core::{AppName, ClusterId, JobId, MessageId, TenantId, Timestamp};
+use sqlx::AnyConnection;
+
+use super::bounds::Bounds;
+use crate::Error;
+use crate::settings::JobSettings;
+use crate::state::State;
+use crate::store::app::app_get;
+use crate::store::audit::{AuditEntry, audit_insert};
+use crate::store::job::{AnswerRow, Beside, JobRow, job_get, job_step};
+use crate::store::version::version_get;
+use crate::store::webhook::{Origin, WebhookRow, webhook_insert};
+use crate::store::{StoreError, in_transaction};
+
+/// How often a step is computed anew when the job has changed meanwhile.
+const TRIES: u32 = 8;
+
+/// What comes with an event.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// Why it happened, for people.
+    pub reason: Option<String>,
+    /// What the app answered; kept if the job ends with it.
+    pub answer: Option<AnswerRow>,
+    /// Whether the attempt may be repeated whatever the function says: it certainly did nothing.
+    pub repeatable: bool,
+    /// Who wants it.
+    pub audit: Option<AuditEntry>,
+}
+
+/// Who claims a job.
+#[derive(Clone, Debug)]
+pub struct Claimant<'a> {
+    /// The dispatcher.
+    pub holder: &'a str,
+    /// Where the attempt goes.
+    pub cluster: &'a ClusterId,
+    /// When the attempt counts as lost.
+    pub lease_until: Timestamp,
+}
+
+/// What became of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The attempt is the claimant's.
+    Given(Box<JobRow>),
+    /// As many attempts of the app run as may, or of a function that it calls; of the app, this many at most.
+    Busy(u32),
+    /// The job is not to be claimed: it has ended, is not due, or another one has it.
+    Gone,
+}
+
+/// Whether calling all functions of an app twice is the same as once.
+async fn idempotent(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+    app: &AppName,
+) -> Result<bool, StoreError> {
+    let Some(row) = app_get(connection, app).await? else {
+        return Ok(false);
+    };
+    for stage in row.workflow.stages() {
+        let version = version_get(connection, tenant, &stage.function, stage.version).await?;
+        if !version.is_some_and(|version| version.manifest.idempotent) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Why a job stands where it does, where nobody said so.
+fn reason(row: &JobRow, event: Event, to: &Course, told: &Told) -> Option<String> {
+    let said = told.reason.clone();
+    match to.state {
+        JobState::Submitted | JobState::Running | JobState::Succeeded => None,
+        JobState::Dropped => Some(match said.or_else(|| row.reason.clone()) {
+            Some(last) => format!("no attempt could begin before it was too old: {last}"),
+            None => "it waited until it was too old, or its deadline had come, and never ran".to_owned(),
+        }),
+        JobState::Failed if matches!(event, Event::LeaseLost { .. }) => Some(
+            "its dispatcher was lost while it ran; it may have run, and its function does not say that it is idempotent"
+                .to_owned(),
+        ),
+        JobState::Dead if matches!(event, Event::LeaseLost { .. }) => {
+            Some("its dispatcher was lost while it ran, and no attempt is left".to_owned())
+        }
+        JobState::Queued | JobState::Cancelled | JobState::Failed | JobState::Dead => said,
+    }
+}
+
+/// What is written beside a step to `to`.
+fn beside(
+    settings: &JobSettings,
+    (row, to, event): (&JobRow, &Course, Event),
+    told: &Told,
+    now: Timestamp,
+) -> Beside {
+    let keep = match to.state {
+        JobState::Dead => settings.dead_keep,
+        JobState::Submitted
+        | JobState::Queued
+        | JobState::Running
+        | JobState::Succeeded
+        | JobState::Failed
+        | JobState::Cancelled
+        | JobState::Dropped => settings.keep,
+    };
+    let ended = to.state.is_final();
+    let reason = reason(row, event, to, told);
+    let about = Circumstances {
+        cluster: None,
+        status: told.answer.as_ref().map(|answer| answer.status),
+        reason: reason.clone(),
+    };
+    Beside {
+        history: recorded(&row.history, (&row.course, to), event, &about, now),
+        reason,
+        ended_at: ended.then_some(now),
+        kept_until: ended.then(|| Timestamp(now.get().saturating_add(keep.as_millis()))),
+        answer: told.answer.clone().filter(|_| ended),
+        started_at: row.started_at,
+        ..Beside::default()
+    }
+}
+
+/// Lets an event happen to a job; the job as it is then, or nothing if the event is past.
+///
+/// # Errors
+/// When the store fails, or the job changes all the time.
+pub async fn step(
+    state: &State,
+    job: JobId,
+    event: Event,
+    told: &Told,
+) -> Result<Option<JobRow>, Error> {
+    for _ in 0..TRIES {
+        let now = fdn_service::now();
+        let jitter = rand::random_range(0.0..1.0);
+        let tried: Tried = in_transaction!(state.store, tx => {
+            try_step(&mut tx, &state.settings.jobs, (job, event), told, (now, jitter)).await
+        })?;
+        match tried {
+            Tried::Done(row) => {
+                note(state, &row);
+                return Ok(Some(*row));
+            }
+            Tried::Stale => return Ok(None),
+            Tried::Changed => {}
+        }
+    }
+    Err(Error::Internal(format!(
+        "job {job} changed {TRIES} times while it was to be changed"
+    )))
+}
+
+/// What became of one try.
+enum Tried {
+    Done(Box<JobRow>),
+    Stale,
+    Changed,
+}
+
+async fn try_step(
+    tx: &mut AnyConnection,
+    settings: &JobSettings,
+    (job, event): (JobId, Event),
+    told: &Told,
+    (now, jitter): (Timestamp, f64),
+) -> Result<Tried, Error> {
+    let Some(row) = job_get(tx, job).await? else {
+        return Ok(Tried::Stale);
+    };
+    let asks = matches!(event, Event::Ended { .. } | Event::LeaseLost { .. });
+    let terms = Terms {
+        retry: settings.retry(),
+        idempotent: asks && (told.repeatable || idempotent(tx, row.tenant, &row.app).await?),
+    };
+    let Step::To(to) = row.course.step(&terms, event, now, jitter) else {
+        return Ok(Tried::Stale);
+    };
+    let beside = beside(settings, (&row, &to, event), told, now);
+    if !job_step(tx, &row, &to, &beside).await? {
+        return Ok(Tried::Changed);
+    }
+    if let Some(entry) = &told.audit {
+        let after = Some(format!("{{\"state\":\"{}\"}}", to.state));
+        let entry = AuditEntry {
+            after,
+            ..entry.clone()
+        };
+        audit_insert(tx, &entry).await?;
+    }
+    let row = JobRow {
+        generation: row.generation + 1,
+        reason: beside.reason,
+        ended_at: beside.ended_at,
+        kept_until: beside.kept_until,
+        status: beside.answer.as_ref().map(|answer| answer.status),
+        result_size: beside.answer.as_ref().map(|answer| answer.size),
+        course: to,
+        history: beside.history.unwrap_or(row.history),
+        ..row
+    };
+    tell(tx, &row, now).await?;
+    Ok(Tried::Done(Box::new(row)))
+}
+
+/// Notes that somebody is to be told, in the transaction that ends the job.
+async fn tell(tx: &mut AnyConnection, row: &JobRow, now: Timestamp) -> Result<(), Error> {
+    let Some(url) = row.webhook.as_ref().filter(|_| row.course.state.is_final()) else {
+        return Ok(());
+    };
+    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
+    let body = serde_json::json!({ "id": id, "event": "job.ended", "job": row.info() });
+    let webhook = WebhookRow {
+        id,
+        origin: Origin::Job {
+            job: row.id,
+            app: row.app.clone(),
+        },
+        tenant: row.tenant,
+        url: url.clone(),
+        body: body.to_string(),
+        due_at: now,
+        failures: 0,
+    };
+    Ok(webhook_insert(tx, &webhook).await?)
+}
+
+/// Counts ends.
+fn note(state: &State, row: &JobRow) {
+    if row.course.state.is_final() {
+        let name = row.course.state.as_str();
+        state.metrics.jobs.ended.with_label_values(&[name]).inc();
+        if row.webhook.is_some() {
+            state.webhook_wake.notify_one();
+        }
+    }
+}
+
+/// Claims a job for an attempt, within the limits of the app and of the functions that it calls, over all dispatchers.
+///
+/// # Errors
+/// When the store fails.
+pub async fn claim(
+    state: &State,
+    (job, app): (JobId, &AppName),
+    claimant: &Claimant<'_>,
+) -> Result<Claim, Error> {
+    let settings = &state.settings.jobs;
+    let now = fdn_service::now();
+    let terms = Terms {
+        retry: settings.retry(),
+        idempotent: false,
+    };
+    let event = Event::Claimed {
+        lease_until: claimant.lease_until,
+    };
+    let (claim, dropped): (Claim, Option<JobRow>) = in_transaction!(state.store, tx => {
+        let bounds = Bounds::of(&mut tx, app, settings.running_per_app).await?;
+        bounds.lock(&mut tx, now).await?;
+        if bounds.reached(&mut tx).await? {
+            return Ok((Claim::Busy(bounds.most()), None));
+        }
+        let Some(row) = job_get(&mut tx, job).await? else {
+            return Ok((Claim::Gone, None));
+        };
+        let Step::To(to) = row.course.step(&terms, event, now, 0.0) else {
+            return Ok((Claim::Gone, None));
+        };
+        let mut beside = beside(settings, (&row, &to, event), &Told::default(), now);
+        if to.state == JobState::Running {
+            beside.holder = Some(claimant.holder.to_owned());
+            beside.cluster = Some(claimant.cluster.clone());
+            beside.started_at = Some(now);
+            beside.functions = Some(bounds.functions());
+            let about = Circumstances {
+                cluster: Some(claimant.cluster.clone()),
+                ..Circumstances::default()
+            };
+            beside.history = recorded(&row.history, (&row.course, &to), event, &about, now);
+        }
+        if !job_step(&mut tx, &row, &to, &beside).await? {
+            return Ok((Claim::Gone, None));
+        }
+        let row = JobRow {
+            generation: row.generation + 1,
+            started_at: beside.started_at,
+            ended_at: beside.ended_at,
+            kept_until: beside.kept_until,
+            reason: beside.reason,
+            history: beside.history.unwrap_or(row.history),
+            course: to,
+            ..row
+        };
+        if row.course.state == JobState::Running {
+            return Ok((Claim::Given(Box::new(row)), None));
+        }
+        tell(&mut tx, &row, now).await?;
+        Ok::<_, Error>((Claim::Gone, Some(row)))
+    })?;
+    if let Some(row) = dropped {
+        note(state, &row);
+    }
+    Ok(claim)
+}

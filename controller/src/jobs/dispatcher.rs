@@ -1,0 +1,503 @@
+//! Takes jobs, shares turns out between tenants, and starts attempts where the network has room.
+//!
+//! One task owns everything here; database and network calls that take long run in tasks of their own and report back. Jobs come in as tickets from
+//! the broker and from looks into the store; a job that there is no room for stays in the store, where a later look finds it. What waits
+//! here is bounded by `jobs.buffer` and `tenant_buffer`, what runs by `jobs.parallel`, by the slots of the clusters, per app by
+//! `jobs.running_per_app` or what its policy says, and per function by what its own app's policy says; the store counts over all dispatchers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fdn_bus::{Deliveries, Delivery, Subscription};
+use fdn_core::job::{Event, JobState};
+use fdn_core::message::{Channel, Message};
+use fdn_core::{AppName, ClusterId, JobId, Millis, TenantId, Timestamp};
+use fdn_scheduling::dag::Dag;
+use fdn_scheduling::fair::{Entry, Limits, Pool};
+use fdn_service::CancellationToken;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tracing::{debug, warn};
+
+use super::attempt::{Order, Tried, attempt};
+use super::change::{Told, step};
+use super::expected::Expected;
+use super::plan::{Ground, Own, Place, free, place};
+use crate::Error;
+use crate::error::chain;
+use crate::state::State;
+use crate::store::job::{JobRow, job_get};
+use crate::store::job_look::{held_jobs, lease_extend, waiting_jobs, waiting_tenants};
+
+/// How long a picture of the network is used.
+const GROUND_LIFE: Duration = Duration::from_millis(50);
+/// How long an app whose attempts run as often as they may, or that no cluster takes, is passed over.
+const BLOCKED: Duration = Duration::from_millis(250);
+/// How long what the store said of an app's limit is believed; a policy that allows more shows no later.
+const LIMIT_LIFE: Duration = Duration::from_secs(5);
+/// The pause before a ticket that could not be looked up is given back.
+const AWAY: Duration = Duration::from_millis(500);
+/// How long attempts may go on while the controller stops.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// A job that waits here.
+struct Waiting {
+    job: JobId,
+    app: AppName,
+    dag: Arc<Dag>,
+    /// The ticket, if one brought it; given back to the broker when it is dropped.
+    ticket: Option<Delivery>,
+}
+
+/// An attempt that runs here.
+struct Running {
+    app: AppName,
+    cluster: ClusterId,
+    /// Its number, once it is claimed.
+    attempt: Option<u32>,
+    stop: CancellationToken,
+    ticket: Option<Delivery>,
+}
+
+/// What tasks report.
+enum Report {
+    /// A job is ours.
+    Claimed(JobId, u32),
+    /// An attempt has ended.
+    Ended(JobId, Tried),
+    /// Leases were extended; this is what the store says we run.
+    Held(BTreeMap<JobId, u32>, Instant),
+}
+
+struct Dispatcher {
+    state: Arc<State>,
+    pool: Pool<TenantId, Waiting>,
+    waiting: BTreeMap<JobId, ()>,
+    running: BTreeMap<JobId, Running>,
+    claimed_at: BTreeMap<JobId, Instant>,
+    blocked: BTreeMap<AppName, Instant>,
+    /// How many of an app may run, as the store last said, and until when that is believed.
+    limits: BTreeMap<AppName, (u32, Instant)>,
+    expected: Expected,
+    own: Own,
+    ground: Option<(Instant, Ground)>,
+    /// Whether the store has more that waits than there was room for.
+    more: bool,
+    reports: mpsc::Sender<Report>,
+    tasks: JoinSet<()>,
+}
+
+/// Dispatches until shutdown.
+pub(crate) async fn run(state: Arc<State>, shutdown: CancellationToken) {
+    if !state.settings.jobs.dispatch {
+        return;
+    }
+    let settings = state.settings.jobs.clone();
+    // Each attempt reports twice, each look at leases once.
+    let (reports, mut heard) = mpsc::channel(2 * settings.parallel + 16);
+    let limits = Limits {
+        total: settings.buffer,
+        tenant: settings.tenant_buffer,
+    };
+    let mut dispatcher = Dispatcher {
+        pool: Pool::new(limits),
+        waiting: BTreeMap::new(),
+        running: BTreeMap::new(),
+        claimed_at: BTreeMap::new(),
+        blocked: BTreeMap::new(),
+        limits: BTreeMap::new(),
+        expected: Expected::default(),
+        own: Own::default(),
+        ground: None,
+        more: false,
+        reports,
+        tasks: JoinSet::new(),
+        state: Arc::clone(&state),
+    };
+    let mut tickets = subscribe(&state, &shutdown).await;
+    let mut looks = interval(settings.interval.as_duration());
+    let mut leases = interval(settings.lease.as_duration() / 3);
+    let mut rounds = interval(Duration::from_millis(100));
+    for timer in [&mut looks, &mut leases, &mut rounds] {
+        timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    }
+    loop {
+        let room = dispatcher.pool.len() < settings.buffer;
+        tokio::select! {
+            () = shutdown.cancelled() => break,
+            ticket = next(&mut tickets), if room => match ticket {
+                Some(ticket) => dispatcher.ticket(ticket).await,
+                None => tickets = subscribe(&state, &shutdown).await,
+            },
+            Some(report) = heard.recv() => {
+                dispatcher.report(report);
+                while let Ok(report) = heard.try_recv() {
+                    dispatcher.report(report);
+                }
+            }
+            _ = looks.tick() => dispatcher.look().await,
+            _ = leases.tick() => dispatcher.extend(),
+            _ = rounds.tick() => {}
+        }
+        if dispatcher.more && dispatcher.pool.len() < settings.tenant_buffer / 2 {
+            dispatcher.look().await;
+        }
+        dispatcher.start();
+        while dispatcher.tasks.try_join_next().is_some() {}
+    }
+    drop(tickets);
+    dispatcher.finish(heard).await;
+}
+
+async fn next(tickets: &mut Option<Deliveries>) -> Option<Delivery> {
+    match tickets {
+        Some(tickets) => tickets.next().await,
+        None => None,
+    }
+}
+
+async fn subscribe(state: &State, shutdown: &CancellationToken) -> Option<Deliveries> {
+    loop {
+        let subscription = Subscription {
+            channel: Channel::Jobs,
+            consumer: format!("dispatcher-{}", state.singletons.holder()),
+            prefetch: state.settings.jobs.prefetch,
+        };
+        match state.broker.subscribe(subscription).await {
+            Ok(deliveries) => return Some(deliveries),
+            Err(error) => warn!(error = chain(&error), "no tickets of jobs; trying again"),
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return None,
+            () = sleep(AWAY) => {}
+        }
+    }
+}
+
+impl Dispatcher {
+    fn count(&self, result: &str) {
+        let tickets = &self.state.metrics.jobs.tickets;
+        tickets.with_label_values(&[result]).inc();
+    }
+
+    fn knows(&self, job: JobId) -> bool {
+        self.waiting.contains_key(&job) || self.running.contains_key(&job)
+    }
+
+    /// Takes a ticket in. It is acknowledged at once unless the job stays here: nothing depends on it.
+    async fn ticket(&mut self, ticket: Delivery) {
+        let Message::JobTicket(told) = &ticket.envelope().message else {
+            warn!("a message that is no ticket goes to the dead letters");
+            return ticket.reject();
+        };
+        let job = told.job;
+        if self.knows(job) {
+            self.count("known");
+            return ticket.ack();
+        }
+        match self.accepted(job).await {
+            Ok(Some(row)) => match self.take_in(&row, Some(ticket)).await {
+                Ok(true) => self.count("kept"),
+                Ok(false) => {
+                    self.more = true;
+                    self.count("left");
+                }
+                Err(error) => {
+                    self.count("failed");
+                    warn!(%job, error = chain(&error), "a job's app cannot be looked up; it stays in the store");
+                }
+            },
+            Ok(None) => {
+                self.count("past");
+                ticket.ack();
+            }
+            Err(error) => {
+                self.count("failed");
+                warn!(%job, error = chain(&error), "a ticket cannot be looked up");
+                sleep(AWAY).await;
+                ticket.retry();
+            }
+        }
+    }
+
+    /// The job of a ticket, if it waits. The ticket itself shows that the broker has it: a submission that is not confirmed yet is so now.
+    async fn accepted(&self, job: JobId) -> Result<Option<JobRow>, Error> {
+        let found = job_get(&mut *self.state.store.read().await?, job).await?;
+        let row = match found {
+            Some(row) if row.course.state == JobState::Submitted => {
+                step(&self.state, job, Event::Confirmed, &Told::default()).await?;
+                job_get(&mut *self.state.store.read().await?, job).await?
+            }
+            other => other,
+        };
+        let now = fdn_service::now();
+        Ok(row.filter(|row| row.course.state == JobState::Queued && row.course.due_at <= now))
+    }
+
+    /// Keeps a job here, if there is room. A ticket that is not kept is acknowledged.
+    async fn take_in(&mut self, row: &JobRow, ticket: Option<Delivery>) -> Result<bool, Error> {
+        if self.pool.room(&row.tenant) == 0 || self.knows(row.id) {
+            if let Some(ticket) = ticket {
+                ticket.ack();
+            }
+            return Ok(false);
+        }
+        let dag = self.expected.of(&self.state, row).await?;
+        let work: f64 = dag.indices().map(|task| dag.task(task).work.get()).sum();
+        let entry = Entry {
+            priority: row.priority.get(),
+            order: row.submitted_at.get(),
+            cost: Millis::new(work),
+            item: Waiting {
+                job: row.id,
+                app: row.app.clone(),
+                dag,
+                ticket,
+            },
+        };
+        let job = row.id;
+        let kept = self.pool.push(row.tenant, entry).is_ok();
+        if kept {
+            self.waiting.insert(job, ());
+        }
+        Ok(kept)
+    }
+
+    /// Looks into the store for jobs that no ticket told of: tenant by tenant, so that no queue is too long for anybody.
+    async fn look(&mut self) {
+        self.more = false;
+        if let Err(error) = self.look_inner().await {
+            debug!(error = chain(&error), "the store cannot be looked into now");
+        }
+    }
+
+    async fn look_inner(&mut self) -> Result<(), Error> {
+        let (now, batch) = (fdn_service::now(), self.state.settings.jobs.batch);
+        let mut connection = self.state.store.read().await?;
+        let tenants = waiting_tenants(&mut connection, now, batch).await?;
+        let mut rows = Vec::new();
+        for tenant in tenants {
+            let room = self.pool.room(&tenant);
+            if room == 0 {
+                self.more = true;
+                continue;
+            }
+            // Those that are known stand among the first: look beyond them.
+            let most = room
+                + self
+                    .waiting
+                    .len()
+                    .min(self.state.settings.jobs.tenant_buffer);
+            let most = most + self.running.len();
+            let limit = u32::try_from(most).unwrap_or(u32::MAX);
+            let found = waiting_jobs(&mut connection, tenant, now, limit).await?;
+            self.more |= found.len() >= most;
+            let new: Vec<JobId> = found.into_iter().filter(|job| !self.knows(*job)).collect();
+            for job in new.into_iter().take(room) {
+                let row = job_get(&mut connection, job).await?;
+                rows.extend(row.filter(|row| row.course.state == JobState::Queued));
+            }
+        }
+        drop(connection);
+        for row in rows {
+            self.take_in(&row, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Extends the leases of what runs here, and hears what the store says of it.
+    fn extend(&mut self) {
+        if self.running.is_empty() {
+            return;
+        }
+        let (state, reports, asked) = (
+            Arc::clone(&self.state),
+            self.reports.clone(),
+            Instant::now(),
+        );
+        self.tasks.spawn(async move {
+            match extend(&state).await {
+                Ok(held) => drop(reports.send(Report::Held(held, asked)).await),
+                Err(error) => warn!(error = chain(&error), "leases of jobs cannot be extended"),
+            }
+        });
+    }
+
+    fn report(&mut self, report: Report) {
+        match report {
+            Report::Claimed(job, attempt) => {
+                if let Some(running) = self.running.get_mut(&job) {
+                    running.attempt = Some(attempt);
+                    self.claimed_at.insert(job, Instant::now());
+                }
+            }
+            Report::Ended(job, tried) => self.ended(job, tried),
+            Report::Held(held, asked) => {
+                for (job, running) in &self.running {
+                    let before = self.claimed_at.get(job).is_some_and(|at| *at < asked);
+                    if before && running.attempt != held.get(job).copied() {
+                        // Cancelled, or our lease had ended.
+                        running.stop.cancel();
+                    }
+                }
+            }
+        }
+    }
+
+    fn ended(&mut self, job: JobId, tried: Tried) {
+        let Some(mut running) = self.running.remove(&job) else {
+            return;
+        };
+        self.claimed_at.remove(&job);
+        self.own.ended(&running.cluster);
+        match tried {
+            Tried::Busy(_) | Tried::StoreAway => {
+                let now = Instant::now();
+                if let Tried::Busy(most) = tried {
+                    let limit = (most, now + LIMIT_LIFE);
+                    self.limits.insert(running.app.clone(), limit);
+                }
+                self.blocked.insert(running.app, now + BLOCKED);
+                self.more = true;
+            }
+            // There is room for another one.
+            Tried::Settled | Tried::Gone => drop(self.blocked.remove(&running.app)),
+        }
+        // Whatever became of it stands in the store.
+        if let Some(ticket) = running.ticket.take() {
+            ticket.ack();
+        }
+    }
+
+    /// Starts what there is room for.
+    fn start(&mut self) {
+        let metrics = &self.state.metrics.jobs;
+        let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+        metrics.buffered.set(gauge(self.pool.len()));
+        metrics.running.set(gauge(self.running.len()));
+        let now = Instant::now();
+        self.blocked.retain(|_, until| *until > now);
+        self.limits.retain(|_, (_, until)| *until > now);
+        let most = self.state.settings.jobs.parallel;
+        if self.pool.is_empty() || self.running.len() >= most {
+            return;
+        }
+        let ground = match self.ground.take() {
+            Some((at, ground)) if now.duration_since(at) < GROUND_LIFE => ground,
+            _ => Ground::of(&self.state, fdn_service::now()),
+        };
+        self.own.look(&ground);
+        let room = free(&ground, &self.own).min(most - self.running.len());
+        let chosen = self.choose(room);
+        let dags: Vec<Arc<Dag>> = chosen.iter().map(|w| Arc::clone(&w.dag)).collect();
+        let places = place(&ground, &self.own, &dags);
+        for (waiting, place) in chosen.into_iter().zip(places) {
+            self.waiting.remove(&waiting.job);
+            self.send(&ground, waiting, place);
+        }
+        self.ground = Some((now, ground));
+    }
+
+    /// The next jobs, by fair turns; none of an app that runs as often here as it may altogether.
+    fn choose(&mut self, room: usize) -> Vec<Waiting> {
+        let most = self.state.settings.jobs.running_per_app as usize;
+        let mut counts: BTreeMap<AppName, usize> = BTreeMap::new();
+        for running in self.running.values() {
+            *counts.entry(running.app.clone()).or_default() += 1;
+        }
+        let mut chosen: Vec<Waiting> = Vec::new();
+        while chosen.len() < room {
+            let (blocked, limits) = (&self.blocked, &self.limits);
+            let may = |waiting: &Waiting| {
+                let running = counts.get(&waiting.app).copied().unwrap_or(0);
+                let own = limits
+                    .get(&waiting.app)
+                    .map_or(most, |(own, _)| *own as usize);
+                running < most.min(own) && !blocked.contains_key(&waiting.app)
+            };
+            let Some((_, waiting)) = self.pool.take(may) else {
+                break;
+            };
+            *counts.entry(waiting.app.clone()).or_default() += 1;
+            chosen.push(waiting);
+        }
+        chosen
+    }
+
+    fn send(&mut self, ground: &Ground, waiting: Waiting, place: Place) {
+        let gateway = match &place {
+            Place::At(cluster) => ground
+                .gateway(cluster, &waiting.app)
+                .map(|gateway| (cluster.clone(), gateway)),
+            Place::Nowhere(why) => {
+                debug!(job = %waiting.job, why, "no cluster takes a job now");
+                None
+            }
+            Place::Later => None,
+        };
+        let Some((cluster, gateway)) = gateway else {
+            // It stays in the store, where the next look finds it.
+            self.blocked
+                .insert(waiting.app.clone(), Instant::now() + BLOCKED);
+            self.more = true;
+            if let Some(ticket) = waiting.ticket {
+                ticket.ack();
+            }
+            return;
+        };
+        let order = Order {
+            job: waiting.job,
+            app: waiting.app.clone(),
+            cluster: cluster.clone(),
+            gateway,
+        };
+        let stop = CancellationToken::new();
+        self.own.started(&cluster);
+        let running = Running {
+            app: waiting.app,
+            cluster,
+            attempt: None,
+            stop: stop.clone(),
+            ticket: waiting.ticket,
+        };
+        self.running.insert(order.job, running);
+        let (state, reports) = (Arc::clone(&self.state), self.reports.clone());
+        self.tasks.spawn(async move {
+            let job = order.job;
+            let told = reports.clone();
+            // There is room for two reports of each attempt; a number that is lost only means that a cancelled call runs to its end.
+            let claimed = move |number| drop(told.try_send(Report::Claimed(job, number)));
+            let tried = Box::pin(attempt(&state, &order, claimed, &stop)).await;
+            drop(reports.send(Report::Ended(job, tried)).await);
+        });
+    }
+
+    /// Lets attempts end; those that do not in time are left to their leases.
+    async fn finish(mut self, mut heard: mpsc::Receiver<Report>) {
+        self.pool.retain(|_| false);
+        let ended = async {
+            let mut leases = interval(self.state.settings.jobs.lease.as_duration() / 3);
+            while !self.running.is_empty() {
+                tokio::select! {
+                    Some(report) = heard.recv() => self.report(report),
+                    _ = leases.tick() => self.extend(),
+                }
+            }
+        };
+        if timeout(PATIENCE, ended).await.is_err() {
+            warn!("attempts at jobs were cut short; their leases end by themselves");
+        }
+        self.tasks.shutdown().await;
+    }
+}
+
+async fn extend(state: &State) -> Result<BTreeMap<JobId, u32>, Error> {
+    let lease = state.settings.jobs.lease.as_millis();
+    let until = Timestamp(fdn_service::now().get().saturating_add(lease));
+    let mut connection = state.store.read().await?;
+    lease_extend(&mut connection, state.singletons.holder(), until).await?;
+    let held = held_jobs(&mut connection, state.singletons.holder()).await?;
+    Ok(held.into_iter().collect())
+}

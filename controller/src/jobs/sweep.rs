@@ -1,0 +1,124 @@
+//! What nobody was told of: leases that ended, jobs that are too old, submissions that broke, jobs that need not be kept, schedules that are due.
+//!
+//! Every controller sweeps; each step is written from what was read, so it does not matter how many do the same.
+
+use std::sync::Arc;
+
+use fdn_core::job::{Event, JobState};
+use fdn_core::{JobId, Timestamp};
+use fdn_service::CancellationToken;
+use tracing::{info, warn};
+
+use super::change::{Told, step};
+use crate::Error;
+use crate::app::job::take_back;
+use crate::app::schedule;
+use crate::error::chain;
+use crate::state::State;
+use crate::store::in_transaction;
+use crate::store::job::{job_delete, job_get};
+use crate::store::job_look::{abandoned_jobs, job_counts, outlived_jobs, overdue_jobs};
+
+/// Sweeps until `stop` is cancelled.
+pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
+    let mut timer = tokio::time::interval(state.settings.jobs.interval.as_duration());
+    timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut failing = false;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = timer.tick() => {}
+        }
+        match round(&state, fdn_service::now()).await {
+            Ok(()) => failing = false,
+            Err(error) => {
+                state.metrics.jobs.failures.inc();
+                if !std::mem::replace(&mut failing, true) {
+                    warn!(
+                        error = chain(&error),
+                        "a sweep over jobs failed; the next one goes on"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// One sweep. A part that fails does not keep the others from their work.
+///
+/// # Errors
+/// The first failure; what was done stays.
+pub async fn round(state: &State, now: Timestamp) -> Result<(), Error> {
+    let parts = [
+        overdue(state, now).await,
+        abandoned(state, now).await,
+        schedule::submit_due(state, now).await,
+        outlived(state, now).await,
+        count(state).await,
+    ];
+    parts.into_iter().collect()
+}
+
+/// Shows how many jobs there are by state.
+async fn count(state: &State) -> Result<(), Error> {
+    let counts = job_counts(&mut *state.store.read().await?).await?;
+    for known in JobState::ALL {
+        let count = counts.iter().find(|(state, _)| state == known);
+        let count = count.map_or(0, |(_, n)| i64::try_from(*n).unwrap_or(i64::MAX));
+        let states = &state.metrics.jobs.states;
+        states.with_label_values(&[known.as_str()]).set(count);
+    }
+    Ok(())
+}
+
+async fn overdue(state: &State, now: Timestamp) -> Result<(), Error> {
+    let batch = state.settings.jobs.batch;
+    let found = overdue_jobs(&mut *state.store.read().await?, now, batch).await?;
+    for job in found {
+        let row = job_get(&mut *state.store.read().await?, job).await?;
+        let Some(row) = row else { continue };
+        let event = match row.course.state {
+            JobState::Running => Event::LeaseLost {
+                attempt: row.course.attempt,
+            },
+            _ => Event::Looked,
+        };
+        if let Some(row) = step(state, job, event, &Told::default()).await? {
+            info!(%job, app = %row.app, state = %row.course.state, "a job went on without its dispatcher");
+        }
+    }
+    Ok(())
+}
+
+async fn abandoned(state: &State, now: Timestamp) -> Result<(), Error> {
+    let settings = &state.settings.jobs;
+    let before = now.get().saturating_sub(settings.accept_within.as_millis());
+    let mut connection = state.store.read().await?;
+    let found = abandoned_jobs(&mut connection, Timestamp(before), settings.batch).await?;
+    drop(connection);
+    for job in found {
+        if take_back(state, job).await? {
+            info!(%job, "a submission that was never accepted was swept away");
+        }
+    }
+    Ok(())
+}
+
+async fn outlived(state: &State, now: Timestamp) -> Result<(), Error> {
+    let batch = state.settings.jobs.batch;
+    let found = outlived_jobs(&mut *state.store.read().await?, now, batch).await?;
+    let mut failed = None;
+    for job in found {
+        // One whose objects cannot be removed does not keep others.
+        if let Err(error) = remove(state, job).await {
+            failed.get_or_insert(error);
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+/// Objects first: what is left of a removal that broke off is a row that the next sweep finds.
+async fn remove(state: &State, job: JobId) -> Result<(), Error> {
+    state.artifacts.objects_delete(job).await?;
+    in_transaction!(state.store, tx => Ok::<_, Error>(job_delete(&mut tx, job).await?))
+}

@@ -1,0 +1,255 @@
+//! Telling others that a job has ended or a budget gave an alert: a signed request, repeated until it is answered well or given up.
+//!
+//! The address comes from whoever submits jobs or sets budgets, so it may not lead into networks that only the controller can reach: a number
+//! is judged when it is handed in, a name each time it is looked up, by the very addresses that are connected to. Redirects are not followed.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use fdn_core::job::RetryPolicy;
+use fdn_core::job::webhook::{
+    ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, URL_MAX, is_public, signed,
+};
+use fdn_core::{AppName, TenantId, Timestamp};
+use fdn_service::secret::Secret;
+use fdn_service::{CancellationToken, http_client};
+use futures::StreamExt;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use tracing::{debug, warn};
+use url::{Host, Url};
+
+use crate::Error;
+use crate::error::chain;
+use crate::state::State;
+use crate::store::in_transaction;
+use crate::store::webhook::{
+    Origin, WebhookRow, webhook_again, webhook_done, webhook_due, webhook_take,
+};
+
+/// Requests looked up at a time.
+const BATCH: u32 = 200;
+/// How much longer than a request may take somebody else waits before making it too.
+const LEASE_SLACK_MS: u64 = 30_000;
+
+/// Whether an address may be told.
+///
+/// # Errors
+/// Why not: the rest of a sentence.
+pub fn check(url: &str, private: bool) -> Result<(), &'static str> {
+    if url.len() > URL_MAX {
+        return Err("is longer than 2048 characters");
+    }
+    let url = Url::parse(url).map_err(|_| "is no address")?;
+    if !matches!(url.scheme(), "https" | "http") {
+        return Err("must begin with https:// or http://");
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("must not hold a user or a password; it is signed instead");
+    }
+    let number = match url.host() {
+        Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
+        Some(Host::Ipv6(address)) => Some(IpAddr::V6(address)),
+        Some(Host::Domain(_)) => None,
+        None => return Err("names no host"),
+    };
+    if !private && number.is_some_and(|address| !is_public(address)) {
+        return Err("is not on the public internet");
+    }
+    Ok(())
+}
+
+/// The key that signs what is told of an app's jobs.
+#[must_use]
+pub fn secret(state: &State, tenant: TenantId, app: &AppName) -> Secret {
+    state.job_key.derive(&format!("webhook\n{tenant}\n{app}"))
+}
+
+/// The key that signs what is told of a tenant's budgets.
+#[must_use]
+pub fn budget_secret(state: &State, tenant: TenantId) -> Secret {
+    state
+        .job_key
+        .derive(&format!("webhook of budgets\n{tenant}"))
+}
+
+/// Looks names up, and forgets addresses that may not be told.
+struct PublicOnly;
+
+impl Resolve for PublicOnly {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let public: Vec<SocketAddr> = found.filter(|at| is_public(at.ip())).collect();
+            if public.is_empty() {
+                return Err("it has no address on the public internet".into());
+            }
+            Ok(Box::new(public.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// The client for these requests.
+///
+/// # Errors
+/// When it cannot be made.
+pub(crate) fn client(private: bool) -> Result<reqwest::Client, Error> {
+    let builder = http_client::builder()?.redirect(reqwest::redirect::Policy::none());
+    let builder = match private {
+        true => builder,
+        false => builder.dns_resolver(Arc::new(PublicOnly)),
+    };
+    let built = builder.build();
+    built.map_err(|e| Error::Internal(format!("the client of webhooks: {e}")))
+}
+
+/// Makes requests until `stop` is cancelled.
+pub(crate) async fn run(state: Arc<State>, stop: CancellationToken) {
+    let client = match client(state.settings.jobs.webhooks.private) {
+        Ok(client) => client,
+        Err(error) => return warn!(error = chain(&error), "nobody is told of jobs"),
+    };
+    let pause = state.settings.jobs.interval.as_duration();
+    loop {
+        let made = tokio::select! {
+            () = stop.cancelled() => return,
+            made = round(&state, &client) => made,
+        };
+        match made {
+            Ok(made) if made >= BATCH as usize => continue,
+            Ok(_) => {}
+            Err(error) => debug!(error = chain(&error), "webhooks cannot be looked up now"),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = state.webhook_wake.notified() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Makes the requests that are due; how many there were.
+async fn round(state: &State, client: &reqwest::Client) -> Result<usize, Error> {
+    let now = fdn_service::now();
+    let due = webhook_due(&mut *state.store.read().await?, now, BATCH).await?;
+    let count = due.len();
+    let parallel = state.settings.jobs.webhooks.parallel;
+    futures::stream::iter(due)
+        .for_each_concurrent(parallel, async |row| {
+            if let Err(error) = one(state, client, &row).await {
+                debug!(id = %row.id, error = chain(&error), "a webhook's row cannot be written now");
+            }
+        })
+        .await;
+    Ok(count)
+}
+
+async fn one(state: &State, client: &reqwest::Client, row: &WebhookRow) -> Result<(), Error> {
+    let settings = &state.settings.jobs.webhooks;
+    let now = fdn_service::now();
+    let lease = settings.timeout.as_millis() + LEASE_SLACK_MS;
+    let until = Timestamp(now.get().saturating_add(lease));
+    let ours: bool = in_transaction!(state.store, tx => {
+        Ok::<_, Error>(webhook_take(&mut tx, row, now, until).await?)
+    })?;
+    if !ours {
+        return Ok(());
+    }
+    let failure = send(state, client, row).await.err();
+    let given_up = failure.is_some() && row.failures + 1 >= settings.attempts;
+    let result = match (&failure, given_up) {
+        (None, _) => "ok",
+        (Some(_), false) => "failed",
+        (Some(_), true) => "given_up",
+    };
+    let webhooks = match &row.origin {
+        Origin::Job { .. } => &state.metrics.jobs.webhooks,
+        Origin::Budget(_) => &state.metrics.billing.webhooks,
+    };
+    webhooks.with_label_values(&[result]).inc();
+    if let Some(failure) = &failure {
+        debug!(id = %row.id, failure, given_up, "a webhook was not answered well");
+    }
+    let retry = RetryPolicy {
+        attempts: settings.attempts,
+        first: settings.retry_first,
+        longest: settings.retry_longest,
+    };
+    let pause = retry.pause(row.failures + 1, rand::random_range(0.0..1.0));
+    let again = Timestamp(fdn_service::now().get() + pause.as_millis());
+    in_transaction!(state.store, tx => {
+        match failure.is_some() && !given_up {
+            true => webhook_again(&mut tx, row, again).await?,
+            false => webhook_done(&mut tx, row).await?,
+        }
+        Ok::<_, Error>(())
+    })
+}
+
+async fn send(state: &State, client: &reqwest::Client, row: &WebhookRow) -> Result<(), String> {
+    let settings = &state.settings.jobs.webhooks;
+    // The rules may have become stricter since the address was given.
+    check(&row.url, settings.private).map_err(str::to_owned)?;
+    let seconds = fdn_service::now().get() / 1000;
+    let key = match &row.origin {
+        Origin::Job { app, .. } => secret(state, row.tenant, app),
+        Origin::Budget(_) => budget_secret(state, row.tenant),
+    };
+    let signature = key.derive(&signed(seconds, &row.body));
+    let answer = client
+        .post(&row.url)
+        .timeout(settings.timeout.as_duration())
+        .header("content-type", "application/json")
+        .header(ID_HEADER, row.id.to_string())
+        .header(TIMESTAMP_HEADER, seconds.to_string())
+        .header(SIGNATURE_HEADER, format!("v1={}", signature.expose()))
+        .body(row.body.clone())
+        .send()
+        .await;
+    match answer {
+        Ok(answer) if answer.status().is_success() => Ok(()),
+        Ok(answer) => Err(format!("it answered {}", answer.status())),
+        Err(error) => Err(chain(&error.without_url())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_judged_by_what_they_are() {
+        for good in ["https://example.org/done?x=1", "http://93.184.216.34:8080/"] {
+            assert_eq!(check(good, false), Ok(()), "{good}");
+        }
+        for bad in [
+            "ftp://example.org/",
+            "https://user:secret@example.org/",
+            "http://127.0.0.1/",
+            "http://2130706433/",
+            "http://0x7f.1/",
+            "http://[::1]/",
+            "http://[::ffff:10.0.0.1]/",
+            "http://169.254.169.254/latest",
+            "not an address",
+            &format!("https://example.org/{}", "x".repeat(3000)),
+        ] {
+            assert!(check(bad, false).is_err(), "{bad}");
+        }
+        assert_eq!(check("http://127.0.0.1/", true), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_name_that_leads_home_is_not_connected_to() {
+        let client = client(false).expect("a client");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let port = listener.local_addr().expect("address").port();
+        let sent = client
+            .post(format!("http://localhost:{port}/"))
+            .send()
+            .await;
+        let error = sent.expect_err("localhost is refused");
+        assert!(chain(&error).contains("public internet"), "{error:?}");
+        listener.set_nonblocking(true).expect("set");
+        assert!(listener.accept().is_err(), "nobody connected");
+    }
+}

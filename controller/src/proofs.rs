@@ -1,0 +1,112 @@
+//! Looking for the proofs of host names in the DNS: always asked anew, nothing is kept between two looks.
+
+use std::net::SocketAddr;
+
+use fdn_core::HostName;
+use fdn_core::domain::{challenge, proof};
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig};
+use hickory_resolver::net::NetError;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::rr::RData;
+
+use crate::settings::DomainSettings;
+
+/// Most records of a name that are looked at.
+const RECORDS_MAX: usize = 64;
+
+/// What was seen of a proof.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It is there.
+    Proof,
+    /// It is not there, in words.
+    Missing(String),
+    /// Nobody could say, in words.
+    Unknown(String),
+}
+
+impl Seen {
+    /// In one word, for metrics.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Proof => "proof",
+            Self::Missing(_) => "missing",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+}
+
+/// Asks the resolvers of the settings, or those of the machine.
+pub struct Proofs {
+    /// Or why there is none: a machine without a resolver can run a controller, it only cannot verify domains.
+    resolver: Result<TokioResolver, String>,
+}
+
+impl Proofs {
+    /// What the settings say.
+    #[must_use]
+    pub fn open(settings: &DomainSettings) -> Self {
+        let resolver = resolver(settings)
+            .map_err(|error| format!("there is no resolver, set domains.resolvers: {error}"));
+        Self { resolver }
+    }
+
+    /// Looks for the proof of a host that holds this token.
+    pub async fn look(&self, host: &HostName, token: &str) -> Seen {
+        let name = challenge(host);
+        let wanted = proof(token);
+        // With the final dot: the machine's search list has no say in it.
+        let resolver = match &self.resolver {
+            Ok(resolver) => resolver,
+            Err(problem) => return Seen::Unknown(problem.clone()),
+        };
+        match resolver.txt_lookup(format!("{name}.")).await {
+            Ok(found) => {
+                let texts = found.answers().iter().take(RECORDS_MAX);
+                let texts = texts.filter_map(|record| match &record.data {
+                    RData::TXT(text) => Some(text.txt_data.concat()),
+                    _ => None,
+                });
+                let there = texts.clone().any(|text| text == wanted.as_bytes());
+                if there {
+                    return Seen::Proof;
+                }
+                let count = texts.count();
+                Seen::Missing(format!(
+                    "{name} has {count} TXT records and none is {wanted}"
+                ))
+            }
+            Err(error) if error.is_no_records_found() => {
+                Seen::Missing(format!("{name} has no TXT record"))
+            }
+            Err(error) => Seen::Unknown(format!("{name} cannot be looked up now: {error}")),
+        }
+    }
+}
+
+fn resolver(settings: &DomainSettings) -> Result<TokioResolver, NetError> {
+    let mut builder = if settings.resolvers.is_empty() {
+        TokioResolver::builder_tokio()?
+    } else {
+        let servers = settings.resolvers.iter().map(|server| name_server(*server));
+        let config = ResolverConfig::from_name_servers(servers.collect());
+        TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
+    };
+    let options = builder.options_mut();
+    options.cache_size = 0;
+    options.use_hosts_file = ResolveHosts::Never;
+    options.timeout = settings.timeout.as_duration();
+    options.attempts = 2;
+    builder.build()
+}
+
+fn name_server(server: SocketAddr) -> NameServerConfig {
+    let at = |mut connection: ConnectionConfig| {
+        connection.port = server.port();
+        connection
+    };
+    let connections = vec![at(ConnectionConfig::udp()), at(ConnectionConfig::tcp())];
+    NameServerConfig::new(server.ip(), true, connections)
+}

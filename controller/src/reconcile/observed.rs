@@ -1,0 +1,164 @@
+//! What controllers hear is written down and read by the others: each hears a part of all reports, one of them plans.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use fdn_core::{AppName, ClusterId, Timestamp};
+use fdn_scheduling::compete::Load;
+use fdn_scheduling::place::Memory;
+
+use super::Planner;
+use super::network::since;
+use super::world::Asked;
+use crate::Error;
+use crate::app::fleet::standing;
+use crate::state::lock;
+use crate::store::asked::{AskedRow, asked_get, asked_set};
+use crate::store::demand::{demand_add, demand_list, demand_trim};
+use crate::store::node::{node_observe, node_status_list};
+use crate::store::rtt::{link_delete, link_list, link_upsert, rtt_delete, rtt_list, rtt_upsert};
+use crate::store::{StoreError, in_transaction};
+
+/// Clocks of controllers differ by less; what others wrote within it is read again.
+const CLOCKS: Duration = Duration::from_secs(15);
+
+impl Planner {
+    /// What is left to do while another controller plans: to store what this one heard, and to know what the others did.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn follow(&mut self) -> Result<(), Error> {
+        let now = fdn_service::now();
+        self.store_observed(now).await?;
+        self.hear_others(now).await?;
+        let mut connection = self.state.store.read().await?;
+        let statuses = node_status_list(&mut connection).await?;
+        let standing = standing(&mut connection).await?;
+        let known = demand_list(&mut connection).await?;
+        let asked = asked_get(&mut connection).await?;
+        drop(connection);
+        let mut live = lock(&self.state.live);
+        live.set_standing(standing);
+        for row in statuses {
+            live.merge(row);
+        }
+        drop(live);
+        let known = known.into_iter().map(|row| (row.app, row.prefix)).collect();
+        lock(&self.state.demand).set_known(known);
+        *lock(&self.state.asked) = asked.into_iter().map(asks).collect();
+        Ok(())
+    }
+
+    /// Stores what was heard since the last pass.
+    pub(super) async fn store_observed(&self, now: Timestamp) -> Result<(), Error> {
+        let state = &self.state;
+        let statuses =
+            lock(&state.live).take_unwritten(now, state.settings.planner.status_write_interval);
+        let demand = lock(&state.demand).take(now);
+        let (rtts, rtts_gone) = lock(&state.rtt).take_unwritten();
+        let (links, links_gone) = lock(&state.links).take_unwritten();
+        let trips = rtts.len() + rtts_gone.len() + links.len() + links_gone.len();
+        if statuses.is_empty() && demand.is_empty() && trips == 0 {
+            return Ok(());
+        }
+        let keep = state.settings.planner.bindings_per_app;
+        let memory = state.settings.planner.demand_memory;
+        let apps: BTreeSet<&AppName> = demand.iter().map(|row| &row.app).collect();
+        let written: Result<(), StoreError> = in_transaction!(state.store, tx => {
+            for row in &statuses {
+                node_observe(&mut tx, row).await?;
+            }
+            for row in &demand {
+                demand_add(&mut tx, row, memory).await?;
+            }
+            for app in &apps {
+                demand_trim(&mut tx, app, keep).await?;
+            }
+            for row in &rtts {
+                rtt_upsert(&mut tx, row).await?;
+            }
+            for key in &rtts_gone {
+                rtt_delete(&mut tx, key).await?;
+            }
+            for row in &links {
+                link_upsert(&mut tx, row).await?;
+            }
+            for key in &links_gone {
+                link_delete(&mut tx, key).await?;
+            }
+            Ok(())
+        });
+        if written.is_err() {
+            // Round trips are written again when they are measured again.
+            lock(&state.live).put_back(&statuses);
+            lock(&state.demand).put_back(demand);
+        }
+        Ok(written?)
+    }
+
+    /// Takes in what other controllers made of the round trips that they heard, now and then.
+    pub(super) async fn hear_others(&mut self, now: Timestamp) -> Result<(), Error> {
+        let state = &self.state;
+        if since(self.heard_at, now) < state.settings.geo.rtt_interval.as_duration() {
+            return Ok(());
+        }
+        let margin = u64::try_from(CLOCKS.as_millis()).unwrap_or(u64::MAX);
+        let from = |newest: Timestamp| Timestamp(newest.get().saturating_sub(margin));
+        let (rtts, links) = {
+            let rtts = lock(&state.rtt).newest();
+            (from(rtts), from(lock(&state.links).newest()))
+        };
+        let mut connection = state.store.read().await?;
+        let rtts = rtt_list(&mut connection, rtts).await?;
+        let links = link_list(&mut connection, links).await?;
+        drop(connection);
+        lock(&state.rtt).merge(rtts);
+        let mut known = lock(&state.links);
+        known.merge(links);
+        state
+            .metrics
+            .links
+            .set(i64::try_from(known.len()).unwrap_or(i64::MAX));
+        drop(known);
+        self.heard_at = Some(now);
+        Ok(())
+    }
+
+    /// Keeps what the plans ask of the clusters for controllers that do not plan, now and then.
+    pub(super) async fn store_asked(
+        &mut self,
+        asked: &BTreeMap<ClusterId, Asked>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let pause = self.state.settings.planner.status_write_interval;
+        if since(self.asked_at, now) < pause.as_duration() {
+            return Ok(());
+        }
+        let rows: Vec<AskedRow> = asked.iter().map(row).collect();
+        in_transaction!(self.state.store, tx => asked_set(&mut tx, &rows, now).await)?;
+        self.asked_at = Some(now);
+        Ok(())
+    }
+}
+
+fn row((cluster, asked): (&ClusterId, &Asked)) -> AskedRow {
+    AskedRow {
+        cluster: cluster.clone(),
+        runs: asked.load.runs(),
+        erlangs: asked.load.erlangs(),
+        memory_mib: asked.memory.main,
+        gpu_memory_mib: asked.memory.gpu,
+    }
+}
+
+/// A world counts it by the slots that its clusters have.
+fn asks(row: AskedRow) -> (ClusterId, Asked) {
+    let asked = Asked {
+        load: Load::of_slots(0).asking(row.erlangs, row.runs),
+        memory: Memory {
+            main: row.memory_mib,
+            gpu: row.gpu_memory_mib,
+        },
+    };
+    (row.cluster, asked)
+}

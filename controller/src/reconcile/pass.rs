@@ -1,0 +1,155 @@
+//! What a pass computes: from the rows that were read to what should be, and how that differs. No clock, no I/O; it is what `fdn-bench plan`
+//! measures.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fdn_core::workflow::Workflow;
+use fdn_core::{AppName, ClientPrefix, ClusterId, DurationMs, Timestamp};
+use fdn_scheduling::compete::{Moves, Rate};
+
+use super::place::{Before, Difference, Placed, Planning, difference, place_all};
+use super::world::{Asked, Profiles, World};
+use super::{Versions, by_app};
+use crate::store::app::AppRow;
+use crate::store::binding::BindingRow;
+use crate::store::demand::DemandRow;
+use crate::store::plan::PlanRow;
+use crate::store::version::VersionRow;
+
+/// What a pass reads of apps. Rows of one app stand together.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    /// The apps.
+    pub apps: &'a [AppRow],
+    /// The versions that they run.
+    pub versions: &'a [VersionRow],
+    /// Their plans.
+    pub plans: &'a [PlanRow],
+    /// Where their clients are sent.
+    pub bindings: &'a [BindingRow],
+    /// Who asked for them.
+    pub demand: &'a [DemandRow],
+}
+
+/// By what a pass goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Course {
+    /// Bindings of one app at most.
+    pub limit: usize,
+    /// What asked so long ago counts half.
+    pub memory: DurationMs,
+    /// Whether who is silent may be taken for dead: if not, what has a plan keeps it.
+    pub settled: bool,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// An app as it was and as it should be.
+#[derive(Debug)]
+pub struct Decided<'a> {
+    /// The app.
+    pub app: &'a AppRow,
+    /// What was, by group and prefix.
+    pub before: Before<'a>,
+    /// Its bindings as they are stored.
+    pub stored: &'a [BindingRow],
+    /// What should be.
+    pub placed: Placed,
+    /// How the two differ.
+    pub difference: Difference,
+}
+
+/// What a pass came to.
+#[derive(Debug)]
+pub struct Passed<'a> {
+    /// The apps that were planned.
+    pub apps: Vec<Decided<'a>>,
+    /// The prefixes that asked, whatever became of them.
+    pub known: BTreeSet<(AppName, ClientPrefix)>,
+    /// What is asked of each cluster now.
+    pub asked: BTreeMap<ClusterId, Asked>,
+    /// Groups that would move for a gain but for the bound on moves.
+    pub deferred: usize,
+    /// Groups that no cluster can take.
+    pub unplaced: usize,
+}
+
+/// Plans every app. `rate` says how often one is called a second.
+///
+/// # Errors
+/// When a profile or a distance is no length of time.
+pub fn pass<'a>(
+    world: &World,
+    rows: Rows<'a>,
+    rate: impl Fn(&AppName) -> f64,
+    course: &Course,
+    moves: &mut Moves,
+) -> Result<Passed<'a>, fdn_scheduling::Error> {
+    let (plans, bindings, demand) = (
+        by_app(rows.plans, |p| &p.app),
+        by_app(rows.bindings, |b| &b.app),
+        by_app(rows.demand, |d| &d.app),
+    );
+    let asked = |app: &AppRow| demand.get(&app.name).copied().unwrap_or_default();
+    let bound = |app: &AppRow| bindings.get(&app.name).copied().unwrap_or_default();
+    let befores: Vec<Before<'a>> = rows
+        .apps
+        .iter()
+        .map(|app| {
+            let plans = plans.get(&app.name).copied().unwrap_or_default();
+            Before::new(plans, bound(app))
+        })
+        .collect();
+    let versions = Versions::new(rows.versions);
+    let known: Vec<(Workflow, Profiles)> = rows
+        .apps
+        .iter()
+        .map(|app| {
+            let workflow = world.learned(&app.name, &app.workflow);
+            let profiles = world.profiles(&app.name, &workflow, |stage| versions.expected(stage));
+            (workflow, profiles)
+        })
+        .collect();
+    let plannings: Vec<Planning<'_>> = rows
+        .apps
+        .iter()
+        .zip(&known)
+        .zip(&befores)
+        .map(|((app, (workflow, profiles)), before)| Planning {
+            workflow,
+            profiles,
+            before,
+            demand: asked(app)
+                .iter()
+                .map(|row| (row.prefix, row.recent_at(course.now, course.memory)))
+                .collect(),
+            rate: Rate::per_second(rate(&app.name)),
+            fixed: !course.settled && !before.is_empty(),
+        })
+        .collect();
+    let placed = place_all(world, &plannings, course.limit, moves)?;
+    drop(plannings);
+    let apps = rows.apps.iter().zip(befores).zip(placed.apps);
+    Ok(Passed {
+        apps: apps
+            .filter_map(|((app, before), placed)| {
+                let placed = placed?;
+                Some(Decided {
+                    app,
+                    stored: bound(app),
+                    difference: difference(&before, &placed),
+                    before,
+                    placed,
+                })
+            })
+            .collect(),
+        known: rows
+            .demand
+            .iter()
+            .map(|row| (row.app.clone(), row.prefix))
+            .collect(),
+        asked: placed.asked,
+        deferred: placed.deferred,
+        unplaced: placed.unplaced,
+    })
+}

@@ -1,0 +1,219 @@
+//! What a pass would plan for an app that is not there yet, or is to become another: the same code over the same rows, and nothing is written.
+//!
+//! All other apps stay where they are and take what they ask for from the clusters; the app in question is placed against them.
+
+use std::collections::BTreeMap;
+
+use fdn_core::workflow::{Stage, Workflow};
+use fdn_core::{AppName, ClientPrefix, Millis, StageName, Timestamp};
+use fdn_scheduling::compete::{Moves, Rate};
+use fdn_scheduling::workflow::Profile;
+
+use super::place::{Before, Placed, Planning, place_all};
+use super::world::{Profiles, World};
+use super::{Inputs, Versions, by_app, load};
+use crate::Error;
+use crate::state::{State, lock};
+use crate::store::app::AppRow;
+
+/// What is to be placed.
+pub struct Wish<'a> {
+    /// Its name, if it has one: its own row, measurements and demand are looked at then.
+    pub app: Option<&'a AppName>,
+    /// What it runs.
+    pub workflow: Workflow,
+    /// Whether that is something else than what it runs now.
+    pub replaces: bool,
+    /// What is expected of running a stage; nothing where the stage's deployed version knows.
+    pub expected: &'a dyn Fn(&Stage) -> Option<Profile>,
+    /// What was asked for instead of what is expected or was measured.
+    pub over: &'a dyn Fn(Profile) -> Profile,
+    /// Its clients; those that asked lately, if empty.
+    pub clients: Vec<ClientPrefix>,
+    /// Calls per second; as many as there are now, if absent.
+    pub rate: Option<f64>,
+}
+
+/// What was found.
+pub struct Preview {
+    /// Plans and bindings.
+    pub placed: Placed,
+    /// Calls per second that were counted with.
+    pub rate: f64,
+    /// What was known of running the stages.
+    pub profiles: Profiles,
+    /// The time of a call of each stage where calls of it would run: a mean over the clients, by how much they ask. Of a stage that nobody's
+    /// calls come to, as on a node of speed 1.
+    pub times: BTreeMap<StageName, Millis>,
+}
+
+/// Places an app as the next pass would.
+///
+/// # Errors
+/// When the store fails, or a length of time is none.
+pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<Preview, Error> {
+    let inputs = load(state).await?;
+    let world = state.world(now);
+    let others: Vec<&AppRow> = inputs
+        .apps
+        .iter()
+        .filter(|app| Some(&app.name) != wish.app)
+        .collect();
+    let versions = Versions::new(&inputs.versions);
+    let workflow = match wish.app {
+        Some(app) => world.learned(app, &wish.workflow),
+        None => wish.workflow.clone(),
+    };
+    let known = |stage: &Stage| (wish.expected)(stage).unwrap_or_else(|| versions.expected(stage));
+    // Another function under the name of an app that is there takes another time.
+    let measured = match wish.app {
+        Some(app) if !wish.replaces => world.profiles(app, &workflow, known),
+        _ => {
+            let stages = workflow.stages().iter();
+            stages
+                .map(|stage| (stage.name.clone(), known(stage)))
+                .collect()
+        }
+    };
+    let profiles: Profiles = measured
+        .into_iter()
+        .map(|(stage, profile)| (stage, (wish.over)(profile)))
+        .collect();
+    let rate = wish.rate.unwrap_or_else(|| match wish.app {
+        Some(app) => lock(&state.live).rate(app, now),
+        None => 0.0,
+    });
+    let memory = state.settings.planner.demand_memory;
+    let demand: Vec<(ClientPrefix, f64)> = match wish.clients.as_slice() {
+        [] => {
+            let own = inputs
+                .demand
+                .iter()
+                .filter(|row| Some(&row.app) == wish.app);
+            own.map(|row| (row.prefix, row.recent_at(now, memory)))
+                .collect()
+        }
+        named => named.iter().map(|prefix| (*prefix, 1.0)).collect(),
+    };
+    let weights: BTreeMap<ClientPrefix, f64> = demand.iter().copied().collect();
+    let own = Planning {
+        workflow: &workflow,
+        profiles: &profiles,
+        before: &Before::default(),
+        demand,
+        rate: Rate::per_second(rate),
+        fixed: false,
+    };
+    // Clients that are named are all that is asked about; places that are known would be planned for besides.
+    let limit = match wish.clients.len() {
+        0 => state.settings.planner.bindings_per_app as usize,
+        named => named,
+    };
+    let placed = place_beside(state, (&world, &inputs, &others), own, limit, now)?;
+    Ok(Preview {
+        times: times(&world, &profiles, &placed, &weights),
+        placed,
+        rate,
+        profiles,
+    })
+}
+
+/// How long calls of each stage take where they would run.
+fn times(
+    world: &World,
+    profiles: &Profiles,
+    placed: &Placed,
+    weights: &BTreeMap<ClientPrefix, f64>,
+) -> BTreeMap<StageName, Millis> {
+    let weight = |prefix: &ClientPrefix| weights.get(prefix).copied().unwrap_or(0.0);
+    // Without any demand all clients count alike.
+    let whole: f64 = placed.bindings.keys().map(weight).sum();
+    let mut parts: BTreeMap<&str, f64> = BTreeMap::new();
+    for (prefix, (_, group)) in &placed.bindings {
+        let part = if whole > 0.0 { weight(prefix) } else { 1.0 };
+        *parts.entry(group).or_default() += part;
+    }
+    let mean = |stage: &StageName, work: Millis| {
+        let (mut sum, mut whole) = (0.0, 0.0);
+        for (group, plan) in &placed.plans {
+            // A plan for a client nobody knows has no binding, and is then the only one.
+            let part = parts.get(group.as_str()).copied().unwrap_or(0.0);
+            let part = if parts.is_empty() { 1.0 } else { part };
+            let cluster = plan.stages.get(stage).map(|id| world.index_of(id));
+            let cluster = cluster.and_then(|at| world.clusters().get(at.get()));
+            if let Some(cluster) = cluster.filter(|cluster| cluster.speed.get() > 0.0) {
+                sum += part * cluster.speed.time(work).get();
+                whole += part;
+            }
+        }
+        if whole > 0.0 {
+            Millis::new(sum / whole)
+        } else {
+            work
+        }
+    };
+    profiles
+        .iter()
+        .map(|(stage, profile)| (stage.clone(), mean(stage, profile.work)))
+        .collect()
+}
+
+/// Places an app against all others, which stay where they are.
+fn place_beside<'a>(
+    state: &State,
+    (world, inputs, others): (&World, &'a Inputs, &[&'a AppRow]),
+    own: Planning<'a>,
+    limit: usize,
+    now: Timestamp,
+) -> Result<Placed, Error> {
+    let planner = &state.settings.planner;
+    let (plans, bindings, demand) = (
+        by_app(&inputs.plans, |p| &p.app),
+        by_app(&inputs.bindings, |b| &b.app),
+        by_app(&inputs.demand, |d| &d.app),
+    );
+    let versions = Versions::new(&inputs.versions);
+    let befores: Vec<Before<'_>> = others
+        .iter()
+        .map(|app| {
+            Before::new(
+                plans.get(&app.name).copied().unwrap_or_default(),
+                bindings.get(&app.name).copied().unwrap_or_default(),
+            )
+        })
+        .collect();
+    let known: Vec<(Workflow, Profiles)> = others
+        .iter()
+        .map(|app| {
+            let workflow = world.learned(&app.name, &app.workflow);
+            let profiles = world.profiles(&app.name, &workflow, |stage| versions.expected(stage));
+            (workflow, profiles)
+        })
+        .collect();
+    let rates: BTreeMap<&AppName, f64> = {
+        let live = lock(&state.live);
+        let rate = |app: &&AppRow| live.rate(&app.name, now);
+        others.iter().map(|app| (&app.name, rate(app))).collect()
+    };
+    let mut plannings: Vec<Planning<'_>> = others
+        .iter()
+        .enumerate()
+        .map(|(at, app)| Planning {
+            workflow: &known[at].0,
+            profiles: &known[at].1,
+            before: &befores[at],
+            demand: demand
+                .get(&app.name)
+                .copied()
+                .unwrap_or_default()
+                .iter()
+                .map(|row| (row.prefix, row.recent_at(now, planner.demand_memory)))
+                .collect(),
+            rate: Rate::per_second(rates.get(&app.name).copied().unwrap_or(0.0)),
+            fixed: !befores[at].is_empty(),
+        })
+        .collect();
+    plannings.push(own);
+    let mut placed = place_all(world, &plannings, limit, &mut Moves::unlimited())?;
+    Ok(placed.apps.pop().flatten().unwrap_or_default())
+}

@@ -1,0 +1,128 @@
+//! How often each app is called on a node, from the counts in its statuses.
+
+use std::collections::BTreeMap;
+
+use fdn_core::message::AppObserved;
+use fdn_core::{AppName, Timestamp};
+
+/// The time in which a change of the rate is believed by more than half, in seconds. Long enough that a status more or less moves nobody, short
+/// enough that a rush is planned for within a minute.
+const MEMORY: f64 = 30.0;
+
+/// Calls per second of each app on one node, smoothed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Rates {
+    rates: BTreeMap<AppName, f64>,
+}
+
+impl Rates {
+    /// A status came `now`, after the one of `then`, in the same life of the node.
+    pub(super) fn observe(
+        &mut self,
+        before: &[AppObserved],
+        then: Timestamp,
+        after: &[AppObserved],
+        now: Timestamp,
+    ) {
+        let elapsed = now.since(then).as_secs_f64();
+        if elapsed <= 0.0 {
+            return;
+        }
+        let counts: BTreeMap<&AppName, u64> = before
+            .iter()
+            .map(|app| (&app.app, app.invocations))
+            .collect();
+        let weight = elapsed / (elapsed + MEMORY);
+        let mut rates = BTreeMap::new();
+        for app in after {
+            // One that was not there before has all its calls from the time between.
+            let calls = app
+                .invocations
+                .saturating_sub(counts.get(&app.app).copied().unwrap_or(0));
+            let present = calls as f64 / elapsed;
+            let old = self.rates.get(&app.app).copied().unwrap_or(0.0);
+            rates.insert(app.app.clone(), old + (present - old) * weight);
+        }
+        self.rates = rates;
+    }
+
+    /// Calls per second of an app.
+    #[must_use]
+    pub(super) fn of(&self, app: &AppName) -> f64 {
+        self.rates.get(app).copied().unwrap_or(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::message::AppPhase;
+    use fdn_core::{Millis, Revision};
+
+    use super::*;
+
+    fn observed(app: &str, invocations: u64) -> AppObserved {
+        AppObserved {
+            app: app.parse().expect("app"),
+            revision: Revision(1),
+            phase: AppPhase::Ready,
+            invocations,
+            errors: 0,
+            execution_mean: Millis::ZERO,
+            instances: 0,
+            degraded: None,
+            versions: Vec::new(),
+            stages: Vec::new(),
+            figures: None,
+        }
+    }
+
+    fn name(app: &str) -> AppName {
+        app.parse().expect("app")
+    }
+
+    #[test]
+    fn a_steady_rate_is_learnt_and_forgotten_again() {
+        let mut rates = Rates::default();
+        let mut calls = 0;
+        for second in 0..60u64 {
+            let (before, after) = (observed("a", calls), observed("a", calls + 500));
+            rates.observe(
+                &[before],
+                Timestamp(second * 5_000),
+                &[after],
+                Timestamp((second + 1) * 5_000),
+            );
+            calls += 500;
+        }
+        assert!((rates.of(&name("a")) - 100.0).abs() < 1.0, "{rates:?}");
+        let silent = [observed("a", calls)];
+        for second in 60..120u64 {
+            rates.observe(
+                &silent,
+                Timestamp(second * 5_000),
+                &silent,
+                Timestamp((second + 1) * 5_000),
+            );
+        }
+        assert!(rates.of(&name("a")) < 1.0);
+    }
+
+    #[test]
+    fn what_cannot_be_counted_is_none() {
+        let mut rates = Rates::default();
+        // No time between, a count that went back, an app that left.
+        rates.observe(&[], Timestamp(5), &[observed("a", 9)], Timestamp(5));
+        assert_eq!(rates, Rates::default());
+        rates.observe(
+            &[observed("a", 9)],
+            Timestamp(0),
+            &[observed("a", 3)],
+            Timestamp(1_000),
+        );
+        assert_eq!(rates.of(&name("a")), 0.0);
+        rates.observe(&[], Timestamp(0), &[observed("b", 60)], Timestamp(30_000));
+        assert_eq!(rates.of(&name("b")), 1.0);
+        rates.observe(&[observed("b", 60)], Timestamp(0), &[], Timestamp(1_000));
+        assert_eq!(rates.of(&name("b")), 0.0);
+    }
+}

@@ -1,0 +1,51 @@
+//! Settings of the code repository.
+
+use std::path::PathBuf;
+
+use fdn_core::ByteSize;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// The code repository.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RepositorySettings {
+    /// The most octets that the versions of a tenant may have together, unless the tenant has a limit of its own.
+    pub tenant_octets: ByteSize,
+    /// The most versions of a tenant, likewise.
+    pub tenant_versions: u64,
+    /// The most signing keys of a tenant.
+    pub signing_keys_max: usize,
+    /// A folder with more functions for the catalogue: `catalogue.toml`, `CHECKSUMS` (as `sha256sum` writes it), and a folder for each function. Those
+    /// inside the program are offered without it.
+    pub catalogue: Option<PathBuf>,
+}
+
+impl RepositorySettings {
+    /// Checks what the types alone cannot.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.tenant_versions == 0 || self.tenant_octets.as_bytes() == 0 {
+            return Err(Error::config(
+                "repository.tenant_octets and tenant_versions must be positive",
+            ));
+        }
+        if self.signing_keys_max == 0 {
+            return Err(Error::config(
+                "repository.signing_keys_max must be at least 1",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Default for RepositorySettings {
+    fn default() -> Self {
+        Self {
+            tenant_octets: ByteSize::from_mib(50 << 10),
+            tenant_versions: 10_000,
+            signing_keys_max: 20,
+            catalogue: None,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! API tokens: what users make for their tools.
+
+use fdn_core::account::ApiTokenInfo;
+use fdn_core::{ApiTokenId, Timestamp, UserName};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row};
+
+use super::StoreError;
+use super::row::{json, number, parsed, parsed_or_none, stored, time_or_none, to_json};
+use super::session::{Holder, holder};
+
+/// A token as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiTokenRow {
+    /// What may be shown.
+    pub info: ApiTokenInfo,
+    /// The SHA-256 of its secret.
+    pub hash: String,
+}
+
+fn api_token(row: &AnyRow) -> Result<ApiTokenRow, StoreError> {
+    Ok(ApiTokenRow {
+        info: ApiTokenInfo {
+            id: parsed(row, "id")?,
+            name: row.try_get("name")?,
+            user: parsed(row, "user_name")?,
+            scopes: json(row, "scopes")?,
+            tenant: parsed_or_none(row, "tenant")?,
+            created_at: Timestamp(number(row, "created_at")?),
+            expires_at: Timestamp(number(row, "expires_at")?),
+            last_used_at: time_or_none(row, "last_used_at")?,
+            revoked_at: time_or_none(row, "revoked_at")?,
+        },
+        hash: row.try_get("hash")?,
+    })
+}
+
+/// Keeps a new token.
+///
+/// # Errors
+/// When the database fails.
+pub async fn api_token_insert(
+    connection: &mut AnyConnection,
+    row: &ApiTokenRow,
+) -> Result<(), StoreError> {
+    let info = &row.info;
+    sqlx::query(
+        "INSERT INTO api_tokens (id, hash, user_name, name, scopes, tenant, created_at, expires_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(info.id.to_string())
+    .bind(&row.hash)
+    .bind(info.user.as_str())
+    .bind(&info.name)
+    .bind(to_json(&info.scopes, "api_tokens.scopes")?)
+    .bind(info.tenant.map(|tenant| tenant.to_string()))
+    .bind(stored(info.created_at.get()))
+    .bind(stored(info.expires_at.get()))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// The token of this id and its user.
+///
+/// # Errors
+/// When the database fails.
+pub async fn api_token_find(
+    connection: &mut AnyConnection,
+    id: ApiTokenId,
+) -> Result<Option<(ApiTokenRow, Holder)>, StoreError> {
+    let row = sqlx::query(
+        "SELECT t.*, u.network_role, u.disabled_at FROM api_tokens t JOIN users u ON u.name = t.user_name WHERE t.id = $1",
+    )
+    .bind(id.to_string())
+    .fetch_optional(connection)
+    .await?;
+    row.map(|row| Ok((api_token(&row)?, holder(&row)?)))
+        .transpose()
+}
+
+/// A user's tokens by id, newest first, beginning after `after` (empty: at the newest), at most `limit`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn api_token_list(
+    connection: &mut AnyConnection,
+    user: &UserName,
+    after: &str,
+    limit: u32,
+) -> Result<Vec<ApiTokenRow>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT * FROM api_tokens WHERE user_name = $1 AND ($2 = '' OR id < $2) ORDER BY id DESC LIMIT $3",
+    )
+    .bind(user.as_str())
+    .bind(after)
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
+    rows.iter().map(api_token).collect()
+}
+
+/// How many tokens of a user still count.
+///
+/// # Errors
+/// When the database fails.
+pub async fn api_token_count(
+    connection: &mut AnyConnection,
+    user: &UserName,
+    now: Timestamp,
+) -> Result<u64, StoreError> {
+    let row = sqlx::query(
+        "SELECT COUNT(*) AS n FROM api_tokens WHERE user_name = $1 AND expires_at > $2 AND revoked_at IS NULL",
+    )
+    .bind(user.as_str())
+    .bind(stored(now.get()))
+    .fetch_one(connection)
+    .await?;
+    number(&row, "n")
+}
+
+/// Notes that a token was seen.
+///
+/// # Errors
+/// When the database fails.
+pub async fn api_token_touch(
+    connection: &mut AnyConnection,
+    id: ApiTokenId,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE api_tokens SET last_used_at = $2 WHERE id = $1")
+        .bind(id.to_string())
+        .bind(stored(now.get()))
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Takes back one token of a user, or all of them; how many.
+///
+/// # Errors
+/// When the database fails.
+pub async fn api_token_revoke(
+    connection: &mut AnyConnection,
+    user: &UserName,
+    id: Option<ApiTokenId>,
+    now: Timestamp,
+) -> Result<u64, StoreError> {
+    let done = sqlx::query(
+        "UPDATE api_tokens SET revoked_at = $3 WHERE user_name = $1 AND ($2 = '' OR id = $2) AND revoked_at IS NULL",
+    )
+    .bind(user.as_str())
+    .bind(id.map(|id| id.to_string()).unwrap_or_default())
+    .bind(stored(now.get()))
+    .execute(connection)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// Forgets tokens that ended, by time or by hand, before `before`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn api_token_trim(
+    connection: &mut AnyConnection,
+    before: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM api_tokens WHERE expires_at < $1 OR revoked_at < $1")
+        .bind(stored(before.get()))
+        .execute(connection)
+        .await?;
+    Ok(())
+}

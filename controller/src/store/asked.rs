@@ -1,0 +1,55 @@
+//! What the plans ask of the clusters, as it was counted last.
+
+use fdn_core::{ClusterId, Timestamp};
+use serde::{Deserialize, Serialize};
+use sqlx::AnyConnection;
+
+use super::StoreError;
+use super::row::{json, stored, to_json};
+
+/// What is asked of one cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AskedRow {
+    /// Which.
+    pub cluster: ClusterId,
+    /// Runs per second.
+    pub runs: f64,
+    /// Slots that are busy on average.
+    pub erlangs: f64,
+    /// Memory of its nodes, in MiB.
+    pub memory_mib: f64,
+    /// Memory of their GPU devices, in MiB.
+    pub gpu_memory_mib: f64,
+}
+
+/// What was kept last; nothing before the first time.
+///
+/// # Errors
+/// When the database fails.
+pub async fn asked_get(connection: &mut AnyConnection) -> Result<Vec<AskedRow>, StoreError> {
+    let row = sqlx::query("SELECT state FROM asked WHERE id = 1")
+        .fetch_optional(connection)
+        .await?;
+    let read = row.map(|row| json(&row, "state")).transpose()?;
+    Ok(read.unwrap_or_default())
+}
+
+/// Keeps what is asked now.
+///
+/// # Errors
+/// When the database fails.
+pub async fn asked_set(
+    connection: &mut AnyConnection,
+    asked: &[AskedRow],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO asked (id, state, updated_at) VALUES (1, $1, $2) \
+         ON CONFLICT (id) DO UPDATE SET state = excluded.state, updated_at = excluded.updated_at",
+    )
+    .bind(to_json(asked, "asked.state")?)
+    .bind(stored(now.get()))
+    .execute(connection)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! From when to when artifacts were kept. Each version counts, also where two are the same octets.
+
+use fdn_core::{FunctionName, TenantId, Timestamp, VersionNumber};
+use sqlx::AnyConnection;
+
+use super::StoreError;
+use crate::store::row::{number, parsed, stored};
+
+/// Notes that a version's artifact is kept from now on. The version is in its table already.
+///
+/// # Errors
+/// When the database fails.
+pub async fn artifact_note(
+    connection: &mut AnyConnection,
+    function: &FunctionName,
+    version: VersionNumber,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO stored_artifacts (tenant, function, version, size, stored_at) \
+         SELECT tenant, function, number, size, created_at FROM versions WHERE function = $1 AND number = $2 \
+         ON CONFLICT (tenant, function, version) DO NOTHING",
+    )
+    .bind(function.as_str())
+    .bind(i64::from(version.get()))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Notes that artifacts of a tenant's function whose versions are gone are kept no more.
+///
+/// # Errors
+/// When the database fails.
+pub async fn artifact_end(
+    connection: &mut AnyConnection,
+    tenant: &str,
+    function: &FunctionName,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE stored_artifacts SET gone_at = CASE WHEN stored_at > $3 THEN stored_at ELSE $3 END \
+         WHERE tenant = $1 AND function = $2 AND gone_at IS NULL AND NOT EXISTS (SELECT 1 FROM versions v \
+         WHERE v.tenant = stored_artifacts.tenant AND v.function = stored_artifacts.function AND v.number = stored_artifacts.version)",
+    )
+    .bind(tenant)
+    .bind(function.as_str())
+    .bind(stored(now.get()))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Octets kept for some time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The function.
+    pub function: FunctionName,
+    /// Octets.
+    pub size: u64,
+    /// From when on, within the span asked for.
+    pub from: Timestamp,
+    /// Until when.
+    pub to: Timestamp,
+}
+
+/// What a tenant kept between two moments.
+///
+/// # Errors
+/// When the database fails.
+pub async fn artifact_list_kept(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+    from: Timestamp,
+    to: Timestamp,
+) -> Result<Vec<Kept>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT function, size, CASE WHEN stored_at > $2 THEN stored_at ELSE $2 END AS kept_from, \
+         CASE WHEN gone_at IS NOT NULL AND gone_at < $3 THEN gone_at ELSE $3 END AS kept_to \
+         FROM stored_artifacts WHERE tenant = $1 AND stored_at < $3 AND (gone_at IS NULL OR gone_at > $2) \
+         ORDER BY function, version",
+    )
+    .bind(tenant.to_string())
+    .bind(stored(from.get()))
+    .bind(stored(to.get()))
+    .fetch_all(connection)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Kept {
+                function: parsed(row, "function")?,
+                size: number(row, "size")?,
+                from: Timestamp(number(row, "kept_from")?),
+                to: Timestamp(number(row, "kept_to")?),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,250 @@
+//! Sums of usage by hour and by day, changed in the transaction that stores the records they are of.
+
+use fdn_core::billing::{BillingError, Deltas, Meter, Month, Place, Quantities, Slot, Used};
+use fdn_core::{TenantId, Timestamp};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, AssertSqlSafe, Row};
+
+use super::StoreError;
+use crate::store::row::stored;
+use crate::store::usage::ROWS;
+
+/// Columns with sums, and their meters.
+const METERS: [(&str, Meter); 5] = [
+    ("invocations", Meter::Invocations),
+    ("memory", Meter::GibSeconds),
+    ("cpu", Meter::VcpuSeconds),
+    ("gpu", Meter::GpuGibSeconds),
+    ("egress", Meter::EgressGib),
+];
+/// Columns of a row.
+const COLUMNS: usize = 13;
+
+/// Changes the sums of hours and of days.
+///
+/// # Errors
+/// When the database fails, or a sum does not fit.
+pub async fn sums_apply(connection: &mut AnyConnection, deltas: &Deltas) -> Result<(), StoreError> {
+    apply(connection, "usage_hours", deltas).await?;
+    apply(connection, "usage_days", &deltas.by_day()?).await
+}
+
+/// Rows are changed in the order of their keys, so that two transactions cannot wait for each other.
+async fn apply(
+    connection: &mut AnyConnection,
+    table: &'static str,
+    deltas: &Deltas,
+) -> Result<(), StoreError> {
+    let all: Vec<(&Slot, &Quantities)> = deltas.iter().collect();
+    for rows in all.chunks(ROWS) {
+        // The text is made of our own names and of numbers; values are bound.
+        let mut query = sqlx::query(AssertSqlSafe(apply_text(table, rows.len())));
+        for (slot, quantities) in rows {
+            let account = &slot.account;
+            query = query
+                .bind(account.tenant.to_string())
+                .bind(i64::from(slot.period.index()))
+                .bind(stored(slot.at.get()))
+                .bind(account.app.to_string())
+                .bind(account.function.to_string())
+                .bind(i64::from(account.version.get()))
+                .bind(account.cluster.to_string())
+                .bind(account.region.to_string());
+            for (_, meter) in METERS {
+                let change = i64::try_from(quantities.get(meter));
+                query = query.bind(change.map_err(|_| BillingError::Overflow("a sum of usage"))?);
+            }
+        }
+        query.execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+fn apply_text(table: &str, rows: usize) -> String {
+    let names = METERS.map(|(name, _)| name);
+    let values = crate::store::usage::rows_text(rows, COLUMNS);
+    let added = names.map(|name| format!("{name} = {table}.{name} + excluded.{name}"));
+    format!(
+        "INSERT INTO {table} (tenant, period, at, app, function, version, cluster, region, {}) VALUES {values} \
+         ON CONFLICT (tenant, period, at, app, function, version, cluster, region) DO UPDATE SET {}",
+        names.join(", "),
+        added.join(", ")
+    )
+}
+
+/// What there is a sum for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// App, function, region and cluster together.
+    Place,
+    /// One column.
+    Column(&'static str),
+    /// Nothing: one sum of all.
+    All,
+}
+
+/// Which usage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Whose.
+    pub tenant: TenantId,
+    /// The first month on whose statement it may stand.
+    pub first: Month,
+    /// The last one.
+    pub last: Month,
+    /// Used from this moment on, the first of a day.
+    pub from: Timestamp,
+    /// Used before this moment, the first of a day.
+    pub to: Timestamp,
+}
+
+/// A sum and what it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sum {
+    /// The place, if asked for by place.
+    pub used: Used,
+    /// The column's text, if asked for by a column.
+    pub name: String,
+}
+
+/// Sums of usage.
+///
+/// # Errors
+/// When the database fails.
+pub async fn sums_list(
+    connection: &mut AnyConnection,
+    span: Span,
+    by: By,
+) -> Result<Vec<Sum>, StoreError> {
+    // The text is made of our own names; values are bound.
+    let rows = sqlx::query(AssertSqlSafe(sums_text(by)))
+        .bind(span.tenant.to_string())
+        .bind(i64::from(span.first.index()))
+        .bind(i64::from(span.last.index()))
+        .bind(stored(span.from.get()))
+        .bind(stored(span.to.get()))
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(|row| sum(row, by)).collect()
+}
+
+/// A sum of many sums may pass 64 bits, so upper and lower halves are added apart.
+fn halves(name: &str, expression: &str) -> String {
+    format!(
+        "CAST(COALESCE(SUM({expression} / 4294967296), 0) AS BIGINT) AS {name}_high, \
+         CAST(COALESCE(SUM({expression} % 4294967296), 0) AS BIGINT) AS {name}_low"
+    )
+}
+
+fn sums_text(by: By) -> String {
+    let sums = METERS.map(|(name, _)| halves(name, name)).join(", ");
+    let filter = "tenant = $1 AND period BETWEEN $2 AND $3 AND at >= $4 AND at < $5";
+    let columns = match by {
+        By::Place => "app, function, region, cluster",
+        By::Column(name) => name,
+        By::All => return format!("SELECT {sums} FROM usage_days WHERE {filter}"),
+    };
+    format!(
+        "SELECT {columns}, {sums} FROM usage_days WHERE {filter} GROUP BY {columns} ORDER BY {columns}"
+    )
+}
+
+fn joined(row: &AnyRow, name: &str) -> Result<i128, StoreError> {
+    let half = |which: &str| -> Result<i64, StoreError> {
+        Ok(row.try_get(format!("{name}_{which}").as_str())?)
+    };
+    Ok((i128::from(half("high")?) << 32) + i128::from(half("low")?))
+}
+
+fn quantities(row: &AnyRow) -> Result<Quantities, StoreError> {
+    let mut all = Quantities::default();
+    for (name, meter) in METERS {
+        all.add(&Quantities::one(meter, joined(row, name)?))?;
+    }
+    Ok(all)
+}
+
+fn sum(row: &AnyRow, by: By) -> Result<Sum, StoreError> {
+    use crate::store::row::parsed;
+    let place = match by {
+        By::Place => Place {
+            app: Some(parsed(row, "app")?),
+            function: Some(parsed(row, "function")?),
+            region: Some(parsed(row, "region")?),
+            cluster: Some(parsed(row, "cluster")?),
+        },
+        By::Column(_) | By::All => Place::default(),
+    };
+    let name = match by {
+        By::Column("at") => row.try_get::<i64, _>("at")?.to_string(),
+        By::Column(column) => row.try_get(column)?,
+        By::Place | By::All => String::new(),
+    };
+    Ok(Sum {
+        used: Used {
+            place,
+            quantities: quantities(row)?,
+        },
+        name,
+    })
+}
+
+/// Months of use before `period` of which usage stands on the statement of `period`, because it came late.
+///
+/// # Errors
+/// When the database fails.
+pub async fn late_months(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+    period: Month,
+) -> Result<Vec<Month>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT DISTINCT at FROM usage_days WHERE tenant = $1 AND period = $2 AND at < $3 ORDER BY at",
+    )
+    .bind(tenant.to_string())
+    .bind(i64::from(period.index()))
+    .bind(stored(period.start().get()))
+    .fetch_all(connection)
+    .await?;
+    let mut months = Vec::new();
+    for row in &rows {
+        months.push(Month::of(Timestamp(crate::store::row::number(row, "at")?)));
+    }
+    months.dedup();
+    Ok(months)
+}
+
+/// Everything that was ever used: the sum of all records that are kept, of the sums of hours, and of those of days. The three are the same while no record is so old
+/// that it was removed.
+///
+/// # Errors
+/// When the database fails.
+pub async fn sums_check(connection: &mut AnyConnection) -> Result<[Quantities; 3], StoreError> {
+    let records = [
+        halves("invocations", "1"),
+        halves("memory", "(memory_mib * duration_us)"),
+        halves("cpu", "cpu_us"),
+        halves("gpu", "(gpu_memory_mib * duration_us)"),
+        halves("egress", "egress_bytes"),
+    ];
+    // One call each: the halves of a 1 are all in the lower one.
+    let all = METERS.map(|(name, _)| halves(name, name)).join(", ");
+    let mut found = Vec::with_capacity(3);
+    for text in [
+        format!(
+            "SELECT {} FROM usage_records WHERE booked_at IS NOT NULL",
+            records.join(", ")
+        ),
+        format!("SELECT {all} FROM usage_hours"),
+        format!("SELECT {all} FROM usage_days"),
+    ] {
+        // The text is made of our own names.
+        let row = sqlx::query(AssertSqlSafe(text))
+            .fetch_one(&mut *connection)
+            .await?;
+        found.push(quantities(&row)?);
+    }
+    found
+        .try_into()
+        .map_err(|_| StoreError::corrupt("usage_days", "three sums were asked for"))
+}

@@ -1,0 +1,263 @@
+//! What happened, numbered for readers; and what it is made from.
+//!
+//! One controller at a time adds rows (see `app::events`), so their numbers are in the order of their commits, and whoever has read up to a
+//! number has missed none below it.
+
+use std::collections::BTreeMap;
+
+use fdn_core::event::{Event, EventKind};
+use fdn_core::{AppName, Revision, TenantId, Timestamp};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row};
+
+use super::StoreError;
+use super::row::{number, parsed, parsed_or_none, stored};
+
+/// An event that is to be added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewEvent {
+    /// When it happened.
+    pub at: Timestamp,
+    /// What it is about.
+    pub kind: EventKind,
+    /// What was done.
+    pub action: String,
+    /// To what.
+    pub subject: String,
+    /// In which tenant.
+    pub tenant: Option<TenantId>,
+    /// To which app.
+    pub app: Option<AppName>,
+    /// What else there is to say.
+    pub detail: Option<String>,
+    /// What it is made from: of two with the same source there is one.
+    pub source: String,
+}
+
+/// A change in the audit log that is no event yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unseen {
+    /// The entry.
+    pub id: String,
+    /// When.
+    pub at: Timestamp,
+    /// What was done.
+    pub action: String,
+    /// To what.
+    pub subject: String,
+    /// In which tenant.
+    pub tenant: Option<TenantId>,
+}
+
+/// Plans of an app that were made at a revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replanned {
+    /// The app.
+    pub app: AppName,
+    /// Its tenant.
+    pub tenant: TenantId,
+    /// The revision.
+    pub revision: Revision,
+    /// When.
+    pub at: Timestamp,
+    /// How many groups of clients.
+    pub groups: u64,
+}
+
+/// Adds events behind all others, in this order.
+///
+/// # Errors
+/// When the database fails.
+pub async fn event_append(
+    connection: &mut AnyConnection,
+    events: &[NewEvent],
+) -> Result<(), StoreError> {
+    let row = sqlx::query("SELECT COALESCE(MAX(id), 0) AS last FROM events")
+        .fetch_one(&mut *connection)
+        .await?;
+    let mut last = number(&row, "last")?;
+    for event in events {
+        let added = sqlx::query(
+            "INSERT INTO events (id, at, kind, action, subject, tenant, app, detail, source) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (source) DO NOTHING",
+        )
+        .bind(stored(last + 1))
+        .bind(stored(event.at.get()))
+        .bind(event.kind.as_str())
+        .bind(&event.action)
+        .bind(&event.subject)
+        .bind(event.tenant.map(|tenant| tenant.to_string()))
+        .bind(event.app.as_ref().map(ToString::to_string))
+        .bind(event.detail.clone())
+        .bind(&event.source)
+        .execute(&mut *connection)
+        .await?;
+        last += added.rows_affected();
+    }
+    Ok(())
+}
+
+fn event(row: &AnyRow) -> Result<Event, StoreError> {
+    Ok(Event {
+        id: number(row, "id")?,
+        at: Timestamp(number(row, "at")?),
+        kind: parsed(row, "kind")?,
+        action: row.try_get("action")?,
+        subject: row.try_get("subject")?,
+        tenant: parsed_or_none(row, "tenant")?,
+        app: parsed_or_none(row, "app")?,
+        detail: row.try_get("detail")?,
+    })
+}
+
+/// Events after `after`, in their order, at most `limit`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn event_list(
+    connection: &mut AnyConnection,
+    after: u64,
+    limit: u32,
+) -> Result<Vec<Event>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT id, at, kind, action, subject, tenant, app, detail FROM events WHERE id > $1 ORDER BY id LIMIT $2",
+    )
+    .bind(stored(after))
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
+    rows.iter().map(event).collect()
+}
+
+/// The numbers of the oldest and the newest event; zeros if there is none.
+///
+/// # Errors
+/// When the database fails.
+pub async fn event_ends(connection: &mut AnyConnection) -> Result<(u64, u64), StoreError> {
+    let row = sqlx::query(
+        "SELECT COALESCE(MIN(id), 0) AS oldest, COALESCE(MAX(id), 0) AS newest FROM events",
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok((number(&row, "oldest")?, number(&row, "newest")?))
+}
+
+/// Removes events beyond the newest `keep`. Those that are not older than `since` stay: what they were made from is still looked at.
+///
+/// # Errors
+/// When the database fails.
+pub async fn event_trim(
+    connection: &mut AnyConnection,
+    keep: u32,
+    since: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "DELETE FROM events WHERE at < $2 AND id <= (SELECT COALESCE(MAX(id), 0) FROM events) - $1",
+    )
+    .bind(i64::from(keep))
+    .bind(stored(since.get()))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Changes in the audit log at `since` or later that are no events yet, oldest first. People's own things are not looked at.
+///
+/// # Errors
+/// When the database fails.
+pub async fn audit_unseen(
+    connection: &mut AnyConnection,
+    since: Timestamp,
+    limit: u32,
+) -> Result<Vec<Unseen>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT id, at, action, subject, tenant FROM audit WHERE at >= $1 \
+         AND subject NOT LIKE 'session/%' AND subject NOT LIKE 'user/%' AND subject NOT LIKE 'token/%' \
+         AND NOT EXISTS (SELECT 1 FROM events WHERE events.source = audit.id) ORDER BY at, id LIMIT $2",
+    )
+    .bind(stored(since.get()))
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Unseen {
+                id: row.try_get("id")?,
+                at: Timestamp(number(row, "at")?),
+                action: row.try_get("action")?,
+                subject: row.try_get("subject")?,
+                tenant: parsed_or_none(row, "tenant")?,
+            })
+        })
+        .collect()
+}
+
+/// Plans made after a revision, by revision and app. Revisions are committed in their order, so none below the last one comes later.
+///
+/// # Errors
+/// When the database fails.
+pub async fn plans_after(
+    connection: &mut AnyConnection,
+    after: Revision,
+    limit: u32,
+) -> Result<Vec<Replanned>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT plans.app AS app, apps.tenant AS tenant, plans.revision AS revision, MAX(plans.planned_at) AS at, COUNT(*) AS client_groups \
+         FROM plans JOIN apps ON apps.name = plans.app WHERE plans.revision > $1 \
+         GROUP BY plans.app, apps.tenant, plans.revision ORDER BY plans.revision, plans.app LIMIT $2",
+    )
+    .bind(stored(after.get()))
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Replanned {
+                app: parsed(row, "app")?,
+                tenant: parsed(row, "tenant")?,
+                revision: Revision(number(row, "revision")?),
+                at: Timestamp(number(row, "at")?),
+                groups: number(row, "client_groups")?,
+            })
+        })
+        .collect()
+}
+
+/// What was last said of each thing, and how far sources were read.
+///
+/// # Errors
+/// When the database fails.
+pub async fn event_marks(
+    connection: &mut AnyConnection,
+) -> Result<BTreeMap<String, String>, StoreError> {
+    let rows = sqlx::query("SELECT subject, value FROM event_marks")
+        .fetch_all(connection)
+        .await?;
+    rows.iter()
+        .map(|row| Ok((row.try_get("subject")?, row.try_get("value")?)))
+        .collect()
+}
+
+/// Notes what is said of a thing; nothing any more, without a value.
+///
+/// # Errors
+/// When the database fails.
+pub async fn event_mark(
+    connection: &mut AnyConnection,
+    subject: &str,
+    value: Option<&str>,
+) -> Result<(), StoreError> {
+    let statement = match value {
+        Some(_) => sqlx::query(
+            "INSERT INTO event_marks (subject, value) VALUES ($1, $2) ON CONFLICT (subject) DO UPDATE SET value = excluded.value",
+        ),
+        None => sqlx::query("DELETE FROM event_marks WHERE subject = $1"),
+    };
+    let statement = statement.bind(subject);
+    let statement = match value {
+        Some(value) => statement.bind(value),
+        None => statement,
+    };
+    statement.execute(connection).await?;
+    Ok(())
+}

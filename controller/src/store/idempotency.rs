@@ -1,0 +1,156 @@
+//! Requests that may be sent again: by whom, under which key, whether carried out, and the sealed answer.
+
+use fdn_core::Timestamp;
+use fdn_core::message::Sealed;
+use sqlx::{AnyConnection, Row};
+
+use super::StoreError;
+use super::row::{number, stored, time_or_none};
+
+/// A request that was sent with a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdempotencyRow {
+    /// The keyed hash of operation and body.
+    pub request: String,
+    /// When it came, or was last begun.
+    pub created_at: Timestamp,
+    /// When it was carried out, if it was.
+    pub done_at: Option<Timestamp>,
+    /// The answer, if it is kept.
+    pub answer: Option<Sealed>,
+}
+
+/// The request of a caller under a key.
+///
+/// # Errors
+/// When the database fails.
+pub async fn idempotency_get(
+    connection: &mut AnyConnection,
+    caller: &str,
+    key: &str,
+) -> Result<Option<IdempotencyRow>, StoreError> {
+    let row = sqlx::query("SELECT * FROM idempotency WHERE caller = $1 AND id = $2")
+        .bind(caller)
+        .bind(key)
+        .fetch_optional(connection)
+        .await?;
+    row.map(|row| {
+        Ok(IdempotencyRow {
+            request: row.try_get("request")?,
+            created_at: Timestamp(number(&row, "created_at")?),
+            done_at: time_or_none(&row, "done_at")?,
+            answer: row.try_get::<Option<String>, _>("answer")?.map(Sealed),
+        })
+    })
+    .transpose()
+}
+
+/// Notes that a request begins: `false` if one with this key is there and began after `stale`, or was carried out.
+///
+/// # Errors
+/// When the database fails.
+pub async fn idempotency_begin(
+    connection: &mut AnyConnection,
+    caller: &str,
+    key: &str,
+    request: &str,
+    (now, stale): (Timestamp, Timestamp),
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "INSERT INTO idempotency (caller, id, request, created_at) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (caller, id) DO UPDATE SET created_at = excluded.created_at \
+         WHERE idempotency.request = excluded.request AND idempotency.done_at IS NULL AND idempotency.created_at <= $5",
+    )
+    .bind(caller)
+    .bind(key)
+    .bind(request)
+    .bind(stored(now.get()))
+    .bind(stored(stale.get()))
+    .execute(connection)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Notes that a request is carried out. Called in the transaction that does so.
+///
+/// # Errors
+/// When the database fails.
+pub async fn idempotency_done(
+    connection: &mut AnyConnection,
+    caller: &str,
+    key: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE idempotency SET done_at = $3 WHERE caller = $1 AND id = $2")
+        .bind(caller)
+        .bind(key)
+        .bind(stored(now.get()))
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Keeps the answer of a request.
+///
+/// # Errors
+/// When the database fails.
+pub async fn idempotency_answer(
+    connection: &mut AnyConnection,
+    caller: &str,
+    key: &str,
+    answer: &Sealed,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE idempotency SET answer = $3, done_at = COALESCE(done_at, $4) WHERE caller = $1 AND id = $2",
+    )
+    .bind(caller)
+    .bind(key)
+    .bind(&answer.0)
+    .bind(stored(now.get()))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Forgets a request that was refused, so that it may be sent again.
+///
+/// # Errors
+/// When the database fails.
+pub async fn idempotency_forget(
+    connection: &mut AnyConnection,
+    caller: &str,
+    key: &str,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM idempotency WHERE caller = $1 AND id = $2 AND done_at IS NULL")
+        .bind(caller)
+        .bind(key)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Forgets requests before `before`, and the oldest of `caller` beyond `keep`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn idempotency_trim(
+    connection: &mut AnyConnection,
+    caller: &str,
+    keep: u32,
+    before: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM idempotency WHERE created_at < $1")
+        .bind(stored(before.get()))
+        .execute(&mut *connection)
+        .await?;
+    sqlx::query(
+        "DELETE FROM idempotency WHERE caller = $1 AND id NOT IN \
+         (SELECT id FROM idempotency WHERE caller = $1 ORDER BY created_at DESC, id LIMIT $2)",
+    )
+    .bind(caller)
+    .bind(i64::from(keep))
+    .execute(connection)
+    .await?;
+    Ok(())
+}

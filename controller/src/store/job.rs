@@ -1,0 +1,456 @@
+//! Jobs: their records, and the steps that change them.
+
+use fdn_core::job::{Course, JobAttempt, JobInfo, JobPriority, JobState};
+use fdn_core::{AppName, ByteSize, ClusterId, JobId, TenantId, Timestamp};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row};
+
+use super::StoreError;
+use super::row::{json_or_none, number, parsed, parsed_or_none, stored, time_or_none, to_json};
+
+/// One job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobRow {
+    /// The job.
+    pub id: JobId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The app.
+    pub app: AppName,
+    /// Where it stands.
+    pub course: Course,
+    /// Counts every change.
+    pub generation: u64,
+    /// How urgent it is.
+    pub priority: JobPriority,
+    /// When it must have ended.
+    pub deadline: Option<Timestamp>,
+    /// When it was submitted.
+    pub submitted_at: Timestamp,
+    /// By whom.
+    pub submitted_by: String,
+    /// When the last attempt began.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// Until when it is kept.
+    pub kept_until: Option<Timestamp>,
+    /// Where the last attempt ran.
+    pub cluster: Option<ClusterId>,
+    /// Why it stands there.
+    pub reason: Option<String>,
+    /// The path and query it is sent to.
+    pub target: String,
+    /// The media type of the input.
+    pub content_type: Option<String>,
+    /// The size of the input in octets.
+    pub input_size: u64,
+    /// The status that the app answered with last.
+    pub status: Option<u16>,
+    /// The media type of the result.
+    pub result_type: Option<String>,
+    /// The size of the result in octets.
+    pub result_size: Option<u64>,
+    /// Whose result lies in the object store.
+    pub result_attempt: Option<u32>,
+    /// Who is told of the end.
+    pub webhook: Option<String>,
+    /// The hash of the request, where it came with a key.
+    pub request: Option<String>,
+    /// The last attempts.
+    pub history: Vec<JobAttempt>,
+}
+
+/// What is written beside a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// Why the job stands there now.
+    pub reason: Option<String>,
+    /// Who runs it.
+    pub holder: Option<String>,
+    /// Where it runs; absent: as before.
+    pub cluster: Option<ClusterId>,
+    /// When the attempt began; absent: as before.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// Until when it is kept.
+    pub kept_until: Option<Timestamp>,
+    /// What the app answered.
+    pub answer: Option<AnswerRow>,
+    /// While it runs: the functions that it calls, as `function_count` looks for them.
+    pub functions: Option<String>,
+    /// The last attempts; absent: as before.
+    pub history: Option<Vec<JobAttempt>>,
+}
+
+/// What the app answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnswerRow {
+    /// The HTTP status.
+    pub status: u16,
+    /// The media type.
+    pub content_type: Option<String>,
+    /// The size in octets.
+    pub size: u64,
+    /// Base64 of a small one.
+    pub inline: Option<String>,
+    /// The attempt under whose number a large one lies in the object store.
+    pub attempt: Option<u32>,
+}
+
+/// All columns but those with the octets.
+const COLUMNS: &str = "id, tenant, app, state, generation, attempt, failures, misses, priority, due_at, expires_at, deadline, submitted_at, \
+    submitted_by, started_at, ended_at, kept_until, lease_until, cluster, reason, target, content_type, input_size, status, result_type, \
+    result_size, result_attempt, webhook, request, history";
+
+fn small(row: &AnyRow, column: &str) -> Result<u32, StoreError> {
+    u32::try_from(number(row, column)?).map_err(|e| StoreError::corrupt(column, e))
+}
+
+fn number_or_none(row: &AnyRow, column: &str) -> Result<Option<u64>, StoreError> {
+    let value: Option<i64> = row.try_get(column)?;
+    value
+        .map(|value| u64::try_from(value).map_err(|e| StoreError::corrupt(column, e)))
+        .transpose()
+}
+
+fn job_row(row: &AnyRow) -> Result<JobRow, StoreError> {
+    let priority = u8::try_from(number(row, "priority")?)
+        .map_err(|e| StoreError::corrupt("priority", e))
+        .and_then(|p| JobPriority::try_from(p).map_err(|e| StoreError::corrupt("priority", e)))?;
+    let cut = |column: &str| -> Result<Option<u32>, StoreError> {
+        let value = number_or_none(row, column)?;
+        value
+            .map(|value| u32::try_from(value).map_err(|e| StoreError::corrupt(column, e)))
+            .transpose()
+    };
+    let status = cut("status")?.map(u16::try_from).transpose();
+    Ok(JobRow {
+        id: parsed(row, "id")?,
+        tenant: parsed(row, "tenant")?,
+        app: parsed(row, "app")?,
+        course: Course {
+            state: parsed(row, "state")?,
+            attempt: small(row, "attempt")?,
+            failures: small(row, "failures")?,
+            misses: small(row, "misses")?,
+            due_at: Timestamp(number(row, "due_at")?),
+            expires_at: Timestamp(number(row, "expires_at")?),
+            lease_until: time_or_none(row, "lease_until")?,
+        },
+        generation: number(row, "generation")?,
+        priority,
+        deadline: time_or_none(row, "deadline")?,
+        submitted_at: Timestamp(number(row, "submitted_at")?),
+        submitted_by: row.try_get("submitted_by")?,
+        started_at: time_or_none(row, "started_at")?,
+        ended_at: time_or_none(row, "ended_at")?,
+        kept_until: time_or_none(row, "kept_until")?,
+        cluster: parsed_or_none(row, "cluster")?,
+        reason: row.try_get("reason")?,
+        target: row.try_get("target")?,
+        content_type: row.try_get("content_type")?,
+        input_size: number(row, "input_size")?,
+        status: status.map_err(|e| StoreError::corrupt("status", e))?,
+        result_type: row.try_get("result_type")?,
+        result_size: number_or_none(row, "result_size")?,
+        result_attempt: cut("result_attempt")?,
+        webhook: row.try_get("webhook")?,
+        request: row.try_get("request")?,
+        history: json_or_none(row, "history")?.unwrap_or_default(),
+    })
+}
+
+impl JobRow {
+    /// The job as people see it who ask for this one: with its attempts.
+    #[must_use]
+    pub fn detail(&self) -> JobInfo {
+        JobInfo {
+            history: self.history.clone(),
+            ..self.info()
+        }
+    }
+
+    /// The job as people see it among others.
+    #[must_use]
+    pub fn info(&self) -> JobInfo {
+        JobInfo {
+            id: self.id,
+            app: self.app.clone(),
+            state: self.course.state,
+            reason: self.reason.clone(),
+            priority: self.priority,
+            attempts: self.course.attempt,
+            failures: self.course.failures,
+            cluster: self.cluster.clone(),
+            target: self.target.clone(),
+            submitted_at: self.submitted_at,
+            submitted_by: self.submitted_by.clone(),
+            due_at: self.course.due_at,
+            expires_at: self.course.expires_at,
+            started_at: self.started_at,
+            ended_at: self.ended_at,
+            input_size: ByteSize::from_bytes(self.input_size),
+            status: self.status,
+            result_size: self.result_size.map(ByteSize::from_bytes),
+            kept_until: self.kept_until,
+            history: Vec::new(),
+        }
+    }
+}
+
+/// Writes a new job; `input` is base64, absent where it lies in the object store; `key` is the idempotency key of the submission.
+///
+/// # Errors
+/// When the database fails, or a job was submitted with this key before.
+pub async fn job_insert(
+    connection: &mut AnyConnection,
+    job: &JobRow,
+    input: Option<&str>,
+    key: Option<&str>,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO jobs (id, tenant, app, state, generation, attempt, failures, misses, priority, due_at, expires_at, deadline, \
+         submitted_at, submitted_by, target, content_type, input_size, input, webhook, idempotency, request) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)",
+    )
+    .bind(job.id.to_string())
+    .bind(job.tenant.to_string())
+    .bind(job.app.as_str())
+    .bind(job.course.state.as_str())
+    .bind(stored(job.generation))
+    .bind(i64::from(job.course.attempt))
+    .bind(i64::from(job.course.failures))
+    .bind(i64::from(job.course.misses))
+    .bind(i64::from(job.priority.get()))
+    .bind(stored(job.course.due_at.get()))
+    .bind(stored(job.course.expires_at.get()))
+    .bind(job.deadline.map(|at| stored(at.get())))
+    .bind(stored(job.submitted_at.get()))
+    .bind(&job.submitted_by)
+    .bind(&job.target)
+    .bind(job.content_type.clone())
+    .bind(stored(job.input_size))
+    .bind(input.map(str::to_owned))
+    .bind(job.webhook.clone())
+    .bind(key.map(str::to_owned))
+    .bind(job.request.clone())
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// A job.
+///
+/// # Errors
+/// When the database fails.
+pub async fn job_get(
+    connection: &mut AnyConnection,
+    job: JobId,
+) -> Result<Option<JobRow>, StoreError> {
+    let text = format!("SELECT {COLUMNS} FROM jobs WHERE id = $1");
+    let row = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(job.to_string())
+        .fetch_optional(connection)
+        .await?;
+    row.as_ref().map(job_row).transpose()
+}
+
+/// The job that somebody submitted to an app with a key.
+///
+/// # Errors
+/// When the database fails.
+pub async fn job_by_key(
+    connection: &mut AnyConnection,
+    (tenant, app): (TenantId, &AppName),
+    by: &str,
+    key: &str,
+) -> Result<Option<JobRow>, StoreError> {
+    let text = format!(
+        "SELECT {COLUMNS} FROM jobs WHERE app = $1 AND submitted_by = $2 AND idempotency = $3 AND tenant = $4"
+    );
+    let row = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(app.as_str())
+        .bind(by)
+        .bind(key)
+        .bind(tenant.to_string())
+        .fetch_optional(connection)
+        .await?;
+    row.as_ref().map(job_row).transpose()
+}
+
+/// The octets of a small input or result, as base64: the columns `input` and `result`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn job_octets(
+    connection: &mut AnyConnection,
+    job: JobId,
+) -> Result<(Option<String>, Option<String>), StoreError> {
+    let row = sqlx::query("SELECT input, result FROM jobs WHERE id = $1")
+        .bind(job.to_string())
+        .fetch_optional(connection)
+        .await?;
+    row.map_or(Ok((None, None)), |row| {
+        Ok((row.try_get("input")?, row.try_get("result")?))
+    })
+}
+
+/// A page of an app's jobs, newest first: those before the job `before`, in one state or all. Jobs of a tenant that had an app of this name before are
+/// not among them.
+///
+/// # Errors
+/// When the database fails.
+pub async fn job_list(
+    connection: &mut AnyConnection,
+    (tenant, app): (TenantId, &AppName),
+    state: Option<JobState>,
+    before: Option<JobId>,
+    rows: u32,
+) -> Result<Vec<JobRow>, StoreError> {
+    // Ids are of one length and lower case, so every database orders them alike; `~` comes after all of them.
+    let before = before.map_or_else(|| "~".to_owned(), |job| job.to_string());
+    let text = match state {
+        Some(_) => format!(
+            "SELECT {COLUMNS} FROM jobs WHERE app = $1 AND id < $2 AND tenant = $4 AND state = $5 ORDER BY id DESC LIMIT $3"
+        ),
+        None => format!(
+            "SELECT {COLUMNS} FROM jobs WHERE app = $1 AND id < $2 AND tenant = $4 ORDER BY id DESC LIMIT $3"
+        ),
+    };
+    let query = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(app.as_str())
+        .bind(before)
+        .bind(i64::from(rows))
+        .bind(tenant.to_string());
+    let query = match state {
+        Some(state) => query.bind(state.as_str()),
+        None => query,
+    };
+    let rows = query.fetch_all(connection).await?;
+    rows.iter().map(job_row).collect()
+}
+
+/// Which jobs of several apps are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobFilter {
+    /// Those of this tenant; of all if absent.
+    pub tenant: Option<TenantId>,
+    /// Those of the tenants that this user is a member of; of all if absent.
+    pub member: Option<String>,
+    /// Those in this state; in every if absent.
+    pub state: Option<JobState>,
+}
+
+/// A page of the jobs of all apps, newest first: those before the job `before`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn job_page(
+    connection: &mut AnyConnection,
+    filter: &JobFilter,
+    before: Option<JobId>,
+    rows: u32,
+) -> Result<Vec<JobRow>, StoreError> {
+    let before = before.map_or_else(|| "~".to_owned(), |job| job.to_string());
+    // Only the conditions that count, so that each of them finds its index.
+    let tenant = filter.tenant.map(|tenant| tenant.to_string());
+    let wanted = [
+        tenant.map(|tenant| ("tenant =", tenant, "")),
+        filter.member.clone().map(|member| {
+            let of = "tenant IN (SELECT m.tenant FROM members m WHERE m.user_name =";
+            (of, member, ")")
+        }),
+        filter
+            .state
+            .map(|state| ("state =", state.as_str().to_owned(), "")),
+    ];
+    let wanted: Vec<_> = wanted.into_iter().flatten().collect();
+    let conditions: String = wanted
+        .iter()
+        .zip(3..)
+        .map(|((left, _, right), n)| format!(" AND {left} ${n}{right}"))
+        .collect();
+    let text =
+        format!("SELECT {COLUMNS} FROM jobs WHERE id < $1{conditions} ORDER BY id DESC LIMIT $2");
+    let mut query = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(before)
+        .bind(i64::from(rows));
+    for (_, value, _) in wanted {
+        query = query.bind(value);
+    }
+    let rows = query.fetch_all(connection).await?;
+    rows.iter().map(job_row).collect()
+}
+
+/// Writes a step: from exactly the job as it was read. `false` if it has changed since; then nothing is written.
+///
+/// # Errors
+/// When the database fails.
+pub async fn job_step(
+    connection: &mut AnyConnection,
+    from: &JobRow,
+    to: &Course,
+    beside: &Beside,
+) -> Result<bool, StoreError> {
+    let answer = beside.answer.as_ref();
+    let history = beside.history.as_ref();
+    let history = history.map(|attempts| to_json(attempts, "jobs.history"));
+    let done = sqlx::query(
+        "UPDATE jobs SET generation = generation + 1, state = $3, attempt = $4, failures = $5, misses = $6, due_at = $7, expires_at = $8, \
+         lease_until = $9, reason = $10, holder = $11, cluster = COALESCE($12, cluster), started_at = COALESCE($13, started_at), \
+         ended_at = $14, kept_until = $15, status = $16, result_type = $17, result_size = $18, result = $19, result_attempt = $20, functions = $21, \
+         history = COALESCE($22, history) \
+         WHERE id = $1 AND generation = $2",
+    )
+    .bind(from.id.to_string())
+    .bind(stored(from.generation))
+    .bind(to.state.as_str())
+    .bind(i64::from(to.attempt))
+    .bind(i64::from(to.failures))
+    .bind(i64::from(to.misses))
+    .bind(stored(to.due_at.get()))
+    .bind(stored(to.expires_at.get()))
+    .bind(to.lease_until.map(|at| stored(at.get())))
+    .bind(beside.reason.clone())
+    .bind(beside.holder.clone())
+    .bind(beside.cluster.as_ref().map(ToString::to_string))
+    .bind(beside.started_at.map(|at| stored(at.get())))
+    .bind(beside.ended_at.map(|at| stored(at.get())))
+    .bind(beside.kept_until.map(|at| stored(at.get())))
+    .bind(answer.map(|a| i64::from(a.status)))
+    .bind(answer.and_then(|a| a.content_type.clone()))
+    .bind(answer.map(|a| stored(a.size)))
+    .bind(answer.and_then(|a| a.inline.clone()))
+    .bind(answer.and_then(|a| a.attempt.map(i64::from)))
+    .bind(beside.functions.clone())
+    .bind(history.transpose()?)
+    .execute(connection)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Removes a job that was never accepted; `false` if it has been meanwhile, or is gone.
+///
+/// # Errors
+/// When the database fails.
+pub async fn job_unsubmit(connection: &mut AnyConnection, job: JobId) -> Result<bool, StoreError> {
+    let done = sqlx::query("DELETE FROM jobs WHERE id = $1 AND state = 'submitted'")
+        .bind(job.to_string())
+        .execute(connection)
+        .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Removes jobs that need not be kept any longer.
+///
+/// # Errors
+/// When the database fails.
+pub async fn job_delete(connection: &mut AnyConnection, job: JobId) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM jobs WHERE id = $1")
+        .bind(job.to_string())
+        .execute(connection)
+        .await?;
+    Ok(())
+}

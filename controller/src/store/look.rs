@@ -1,0 +1,149 @@
+//! What the console asks for across apps: names that a caller sees, recent demand with where it is sent, bindings in pages.
+
+use std::collections::BTreeSet;
+
+use fdn_core::{AppName, ClusterId, HostName, TenantId, Timestamp};
+use sqlx::AnyConnection;
+use sqlx::any::AnyRow;
+
+use super::StoreError;
+use super::binding::{BindingRow, binding_row};
+use super::demand::{DemandRow, demand_row};
+use super::row::{number_or_none, parsed, parsed_or_none};
+
+/// Which apps a caller sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sight {
+    /// Those of this tenant; of all if absent.
+    pub tenant: Option<TenantId>,
+    /// Those of the tenants that this user is a member of; of all if absent.
+    pub member: Option<String>,
+    /// This one only; all if absent.
+    pub app: Option<AppName>,
+}
+
+/// The condition on apps `a` by the first three values that are bound.
+const SEEN: &str = "($1 = '' OR a.tenant = $1) \
+     AND ($2 = '' OR a.tenant IN (SELECT m.tenant FROM members m WHERE m.user_name = $2)) AND ($3 = '' OR a.name = $3)";
+
+/// The names of the apps that are seen.
+///
+/// # Errors
+/// When the database fails.
+pub async fn app_names(
+    connection: &mut AnyConnection,
+    sight: &Sight,
+) -> Result<BTreeSet<AppName>, StoreError> {
+    let text = format!("SELECT a.name FROM apps a WHERE {SEEN}");
+    let rows = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(
+            sight
+                .tenant
+                .map(|tenant| tenant.to_string())
+                .unwrap_or_default(),
+        )
+        .bind(sight.member.clone().unwrap_or_default())
+        .bind(
+            sight
+                .app
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+        )
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(|row| parsed(row, "name")).collect()
+}
+
+/// Demand for the apps that are seen and the cluster that its prefix is bound to, the newest first, at most `limit`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn demand_bound(
+    connection: &mut AnyConnection,
+    sight: &Sight,
+    limit: u32,
+) -> Result<Vec<(DemandRow, Option<ClusterId>)>, StoreError> {
+    let text = format!(
+        "SELECT d.app, d.prefix, d.queries, d.recent, d.last_seen, b.cluster FROM demand d JOIN apps a ON a.name = d.app \
+         LEFT JOIN bindings b ON b.app = d.app AND b.prefix = d.prefix \
+         WHERE {SEEN} ORDER BY d.last_seen DESC, d.app, d.prefix LIMIT $4"
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(
+            sight
+                .tenant
+                .map(|tenant| tenant.to_string())
+                .unwrap_or_default(),
+        )
+        .bind(sight.member.clone().unwrap_or_default())
+        .bind(
+            sight
+                .app
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+        )
+        .bind(i64::from(limit))
+        .fetch_all(connection)
+        .await?;
+    let read = |row: &AnyRow| Ok((demand_row(row)?, parsed_or_none(row, "cluster")?));
+    rows.iter().map(read).collect()
+}
+
+/// A binding and how often it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedBinding {
+    /// The binding.
+    pub binding: BindingRow,
+    /// How often its prefix asked.
+    pub queries: Option<u64>,
+    /// When last.
+    pub last_seen: Option<Timestamp>,
+}
+
+/// Bindings of an app by the text of their prefix, beginning after `after`, at most `limit`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn binding_page(
+    connection: &mut AnyConnection,
+    app: &AppName,
+    after: &str,
+    limit: u32,
+) -> Result<Vec<AskedBinding>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT b.*, d.queries, d.last_seen FROM bindings b LEFT JOIN demand d ON d.app = b.app AND d.prefix = b.prefix \
+         WHERE b.app = $1 AND b.prefix > $2 ORDER BY b.prefix LIMIT $3",
+    )
+    .bind(app.as_str())
+    .bind(after)
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
+    let read = |row: &AnyRow| {
+        Ok(AskedBinding {
+            binding: binding_row(row)?,
+            queries: number_or_none(row, "queries")?,
+            last_seen: number_or_none(row, "last_seen")?.map(Timestamp),
+        })
+    };
+    rows.iter().map(read).collect()
+}
+
+/// The app that answers to a host name: its own, or a domain whose proof was found.
+///
+/// # Errors
+/// When the database fails.
+pub async fn app_of_host(
+    connection: &mut AnyConnection,
+    host: &HostName,
+) -> Result<Option<AppName>, StoreError> {
+    let row = sqlx::query(
+        "SELECT name FROM apps WHERE host = $1 UNION ALL SELECT app FROM app_domains WHERE proven = $1 LIMIT 1",
+    )
+    .bind(host.as_str())
+    .fetch_optional(connection)
+    .await?;
+    row.as_ref().map(|row| parsed(row, "name")).transpose()
+}

@@ -1,0 +1,66 @@
+//! Work that one controller at a time does for all.
+
+use fdn_core::Timestamp;
+use sqlx::{AnyConnection, Row};
+
+use super::StoreError;
+use super::row::stored;
+
+/// Takes or keeps the work `name` until `until`, if nobody else has it; whether `holder` has it now. One statement: of several that ask at once
+/// one gets it.
+///
+/// # Errors
+/// When the database fails.
+pub async fn singleton_ask(
+    connection: &mut AnyConnection,
+    name: &str,
+    holder: &str,
+    until: Timestamp,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "INSERT INTO singletons (name, holder, expires_at) VALUES ($1, $2, $3) \
+         ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at \
+         WHERE singletons.holder = excluded.holder OR singletons.expires_at <= $4",
+    )
+    .bind(name)
+    .bind(holder)
+    .bind(stored(until.get()))
+    .bind(stored(now.get()))
+    .execute(connection)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Gives all work of a holder back.
+///
+/// # Errors
+/// When the database fails.
+pub async fn singleton_end(connection: &mut AnyConnection, holder: &str) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM singletons WHERE holder = $1")
+        .bind(holder)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Who has which work, and until when.
+///
+/// # Errors
+/// When the database fails.
+pub async fn singleton_list(
+    connection: &mut AnyConnection,
+) -> Result<Vec<(String, String, Timestamp)>, StoreError> {
+    let rows = sqlx::query("SELECT name, holder, expires_at FROM singletons ORDER BY name")
+        .fetch_all(connection)
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok((
+                row.try_get("name")?,
+                row.try_get("holder")?,
+                Timestamp(super::row::number(row, "expires_at")?),
+            ))
+        })
+        .collect()
+}

@@ -1,0 +1,242 @@
+//! Text records that were set through the API.
+
+use fdn_core::message::{TxtDesired, TxtRecords};
+use fdn_core::txt::TxtInfo;
+use fdn_core::{AppName, DurationMs, RecordName, Revision, TenantId, Timestamp};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row};
+
+use super::StoreError;
+use super::row::{json, number, parsed, parsed_or_none, stored, time_or_none, to_json};
+
+/// The text records of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxtRow {
+    /// The name.
+    pub name: RecordName,
+    /// The app whose name it is below.
+    pub app: Option<AppName>,
+    /// Whose app that is.
+    pub tenant: Option<TenantId>,
+    /// The values.
+    pub values: Vec<String>,
+    /// Their time to live.
+    pub ttl: DurationMs,
+    /// When they go by themselves.
+    pub expires_at: Option<Timestamp>,
+    /// What DNS servers are told.
+    pub revision: Revision,
+    /// When they were changed last.
+    pub updated_at: Timestamp,
+    /// By whom.
+    pub updated_by: String,
+}
+
+impl TxtRow {
+    /// Whether they are there at `now`.
+    #[must_use]
+    pub fn is_there(&self, now: Timestamp) -> bool {
+        self.expires_at.is_none_or(|end| end > now)
+    }
+
+    /// What DNS servers are told.
+    #[must_use]
+    pub fn desired(&self) -> TxtDesired {
+        TxtDesired {
+            name: self.name.clone(),
+            revision: self.revision,
+            state: Some(TxtRecords {
+                ttl_s: u32::try_from(self.ttl.as_millis() / 1000).unwrap_or(u32::MAX),
+                values: self.values.clone(),
+                expires_at: self.expires_at,
+            }),
+        }
+    }
+
+    /// What people are told.
+    #[must_use]
+    pub fn info(self) -> TxtInfo {
+        TxtInfo {
+            name: self.name,
+            values: self.values,
+            ttl: self.ttl,
+            app: self.app,
+            revision: self.revision,
+            updated_at: self.updated_at,
+            updated_by: self.updated_by,
+            expires_at: self.expires_at,
+        }
+    }
+}
+
+fn txt_row(row: &AnyRow) -> Result<TxtRow, StoreError> {
+    Ok(TxtRow {
+        name: parsed(row, "name")?,
+        app: parsed_or_none(row, "app")?,
+        tenant: parsed_or_none(row, "tenant")?,
+        values: json(row, "texts")?,
+        ttl: DurationMs::from_millis(number(row, "ttl_ms")?),
+        expires_at: time_or_none(row, "expires_at")?,
+        revision: Revision(number(row, "revision")?),
+        updated_at: Timestamp(number(row, "updated_at")?),
+        updated_by: row.try_get("updated_by")?,
+    })
+}
+
+/// The records of a name, also those whose time is over.
+///
+/// # Errors
+/// When the database fails.
+pub async fn txt_get(
+    connection: &mut AnyConnection,
+    name: &RecordName,
+) -> Result<Option<TxtRow>, StoreError> {
+    let row = sqlx::query("SELECT * FROM dns_txt WHERE name = $1")
+        .bind(name.as_str())
+        .fetch_optional(connection)
+        .await?;
+    row.as_ref().map(txt_row).transpose()
+}
+
+/// Which names a caller sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TxtSight {
+    /// Those of this tenant; of all if absent.
+    pub tenant: Option<TenantId>,
+    /// Those of the tenants that this user is a member of; all if absent.
+    pub member: Option<String>,
+}
+
+/// The names that are seen and have records at `now`, by name, beginning after `after`, at most `limit`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn txt_page(
+    connection: &mut AnyConnection,
+    sight: &TxtSight,
+    now: Timestamp,
+    after: &str,
+    limit: u32,
+) -> Result<Vec<TxtRow>, StoreError> {
+    let tenant = sight.tenant.map(|tenant| tenant.to_string());
+    let rows = sqlx::query(
+        "SELECT * FROM dns_txt WHERE ($1 = '' OR tenant = $1) \
+         AND ($2 = '' OR tenant IN (SELECT m.tenant FROM members m WHERE m.user_name = $2)) \
+         AND (expires_at IS NULL OR expires_at > $3) AND name > $4 ORDER BY name LIMIT $5",
+    )
+    .bind(tenant.unwrap_or_default())
+    .bind(sight.member.clone().unwrap_or_default())
+    .bind(stored(now.get()))
+    .bind(after)
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
+    rows.iter().map(txt_row).collect()
+}
+
+/// All names with records at `now`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn txt_list_all(
+    connection: &mut AnyConnection,
+    now: Timestamp,
+) -> Result<Vec<TxtRow>, StoreError> {
+    txt_page(connection, &TxtSight::default(), now, "", u32::MAX).await
+}
+
+/// How many names of a tenant, or of the network itself, have records at `now`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn txt_count(
+    connection: &mut AnyConnection,
+    tenant: Option<TenantId>,
+    now: Timestamp,
+) -> Result<u64, StoreError> {
+    let tenant = tenant.map(|tenant| tenant.to_string());
+    let row = sqlx::query(
+        "SELECT COUNT(*) AS names FROM dns_txt WHERE COALESCE(tenant, '') = $1 \
+         AND (expires_at IS NULL OR expires_at > $2)",
+    )
+    .bind(tenant.unwrap_or_default())
+    .bind(stored(now.get()))
+    .fetch_one(connection)
+    .await?;
+    number(&row, "names")
+}
+
+/// The records of an app.
+///
+/// # Errors
+/// When the database fails.
+pub async fn txt_list_of_app(
+    connection: &mut AnyConnection,
+    app: &AppName,
+) -> Result<Vec<TxtRow>, StoreError> {
+    let rows = sqlx::query("SELECT * FROM dns_txt WHERE app = $1 ORDER BY name")
+        .bind(app.as_str())
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(txt_row).collect()
+}
+
+/// Records whose time is over at `now`, at most `limit`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn txt_list_over(
+    connection: &mut AnyConnection,
+    now: Timestamp,
+    limit: u32,
+) -> Result<Vec<TxtRow>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT * FROM dns_txt WHERE expires_at <= $1 ORDER BY expires_at, name LIMIT $2",
+    )
+    .bind(stored(now.get()))
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
+    rows.iter().map(txt_row).collect()
+}
+
+/// Writes the records of a name.
+///
+/// # Errors
+/// When the database fails.
+pub async fn txt_upsert(connection: &mut AnyConnection, row: &TxtRow) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO dns_txt (name, app, tenant, texts, ttl_ms, expires_at, revision, updated_at, updated_by) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+         ON CONFLICT (name) DO UPDATE SET app = excluded.app, tenant = excluded.tenant, texts = excluded.texts, \
+         ttl_ms = excluded.ttl_ms, expires_at = excluded.expires_at, revision = excluded.revision, \
+         updated_at = excluded.updated_at, updated_by = excluded.updated_by",
+    )
+    .bind(row.name.as_str())
+    .bind(row.app.as_ref().map(|app| app.as_str().to_owned()))
+    .bind(row.tenant.map(|tenant| tenant.to_string()))
+    .bind(to_json(&row.values, "dns_txt.texts")?)
+    .bind(stored(row.ttl.as_millis()))
+    .bind(row.expires_at.map(|at| stored(at.get())))
+    .bind(stored(row.revision.get()))
+    .bind(stored(row.updated_at.get()))
+    .bind(&row.updated_by)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Removes the records of a name; whether there were any.
+///
+/// # Errors
+/// When the database fails.
+pub async fn txt_delete(
+    connection: &mut AnyConnection,
+    name: &RecordName,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query("DELETE FROM dns_txt WHERE name = $1")
+        .bind(name.as_str())
+        .execute(connection)
+        .await?;
+    Ok(done.rows_affected() > 0)
+}

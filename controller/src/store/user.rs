@@ -1,0 +1,201 @@
+//! Users and their passwords.
+
+use fdn_core::account::UserInfo;
+use fdn_core::{NetworkRole, Timestamp, UserName};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row};
+
+use super::StoreError;
+use super::row::{number, parsed, parsed_or_none, stored, time_or_none};
+
+/// A user as it is kept.
+#[derive(Clone)]
+pub struct UserRow {
+    /// What may be shown.
+    pub info: UserInfo,
+    /// The argon2id hash of the password, as a PHC string.
+    pub password_hash: String,
+}
+
+impl UserRow {
+    /// A new user.
+    #[must_use]
+    pub const fn new(
+        name: UserName,
+        network_role: Option<NetworkRole>,
+        password_hash: String,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            info: UserInfo {
+                name,
+                network_role,
+                created_at: now,
+                disabled_at: None,
+                password_changed_at: now,
+                generation: 1,
+            },
+            password_hash,
+        }
+    }
+}
+
+fn user(row: &AnyRow) -> Result<UserRow, StoreError> {
+    Ok(UserRow {
+        info: UserInfo {
+            name: parsed(row, "name")?,
+            network_role: parsed_or_none(row, "network_role")?,
+            created_at: Timestamp(number(row, "created_at")?),
+            disabled_at: time_or_none(row, "disabled_at")?,
+            password_changed_at: Timestamp(number(row, "password_changed_at")?),
+            generation: number(row, "generation")?,
+        },
+        password_hash: row.try_get("password_hash")?,
+    })
+}
+
+/// How many users there are.
+///
+/// # Errors
+/// When the database fails.
+pub async fn user_count(connection: &mut AnyConnection) -> Result<u64, StoreError> {
+    let row = sqlx::query("SELECT COUNT(*) AS n FROM users")
+        .fetch_one(connection)
+        .await?;
+    number(&row, "n")
+}
+
+/// How many admins of the network are not disabled.
+///
+/// # Errors
+/// When the database fails.
+pub async fn user_count_admins(connection: &mut AnyConnection) -> Result<u64, StoreError> {
+    let row = sqlx::query(
+        "SELECT COUNT(*) AS n FROM users WHERE network_role = 'admin' AND disabled_at IS NULL",
+    )
+    .fetch_one(connection)
+    .await?;
+    number(&row, "n")
+}
+
+/// Adds a user; `false` if the name is taken.
+///
+/// # Errors
+/// When the database fails.
+pub async fn user_insert(
+    connection: &mut AnyConnection,
+    user: &UserRow,
+) -> Result<bool, StoreError> {
+    let info = &user.info;
+    let done = sqlx::query(
+        "INSERT INTO users (name, network_role, password_hash, created_at, password_changed_at, generation) \
+         VALUES ($1, $2, $3, $4, $4, $5) ON CONFLICT (name) DO NOTHING",
+    )
+    .bind(info.name.as_str())
+    .bind(info.network_role.map(NetworkRole::as_str))
+    .bind(&user.password_hash)
+    .bind(stored(info.created_at.get()))
+    .bind(stored(info.generation))
+    .execute(connection)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// The user of this name.
+///
+/// # Errors
+/// When the database fails.
+pub async fn user_get(
+    connection: &mut AnyConnection,
+    name: &str,
+) -> Result<Option<UserRow>, StoreError> {
+    let row = sqlx::query("SELECT * FROM users WHERE name = $1")
+        .bind(name)
+        .fetch_optional(connection)
+        .await?;
+    row.as_ref().map(user).transpose()
+}
+
+/// Users by name, beginning after `after`, at most `limit`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn user_list(
+    connection: &mut AnyConnection,
+    after: &str,
+    limit: u32,
+) -> Result<Vec<UserRow>, StoreError> {
+    let rows = sqlx::query("SELECT * FROM users WHERE name > $1 ORDER BY name LIMIT $2")
+        .bind(after)
+        .bind(i64::from(limit))
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(user).collect()
+}
+
+/// Writes a user's role and whether the user is disabled, if nobody else has changed the user since `user.info.generation`; `false` if
+/// somebody has.
+///
+/// # Errors
+/// When the database fails.
+pub async fn user_update(
+    connection: &mut AnyConnection,
+    user: &UserInfo,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "UPDATE users SET network_role = $2, disabled_at = $3, generation = generation + 1 \
+         WHERE name = $1 AND generation = $4",
+    )
+    .bind(user.name.as_str())
+    .bind(user.network_role.map(NetworkRole::as_str))
+    .bind(user.disabled_at.map(|at| stored(at.get())))
+    .bind(stored(user.generation))
+    .execute(connection)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Sets a user's password by its hash.
+///
+/// # Errors
+/// When the database fails.
+pub async fn user_set_password(
+    connection: &mut AnyConnection,
+    name: &UserName,
+    hash: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE users SET password_hash = $2, password_changed_at = $3, generation = generation + 1 WHERE name = $1",
+    )
+    .bind(name.as_str())
+    .bind(hash)
+    .bind(stored(now.get()))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Deletes a user with sessions and API tokens; memberships are gone already. Answers that were kept for the user go too: the name may
+/// become somebody else's.
+///
+/// # Errors
+/// When the database fails or the user is still a member.
+pub async fn user_delete(
+    connection: &mut AnyConnection,
+    name: &UserName,
+) -> Result<(), StoreError> {
+    for query in [
+        "DELETE FROM idempotency WHERE caller = $1",
+        "DELETE FROM oidc_identities WHERE user_name = $1",
+        "DELETE FROM sessions WHERE user_name = $1",
+        "DELETE FROM api_tokens WHERE user_name = $1",
+        "DELETE FROM users WHERE name = $1",
+    ] {
+        sqlx::query(query)
+            .bind(name.as_str())
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+use std::io::Write;
+
+use fdn_core::Digest;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+use tar::{Builder, Header};
+
+use super::*;
+
+fn archive(entries: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    for (name, octets) in entries {
+        let mut header = Header::new_gnu();
+        header.set_size(octets.len() as u64);
+        header.set_mode(0o644);
+        header.set_cksum();
+        builder
+            .append_data(&mut header, name, octets.as_slice())
+            .expect("memory");
+    }
+    builder.into_inner().expect("memory")
+}
+
+fn gzip(octets: &[u8]) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(octets).expect("memory");
+    gzip.finish().expect("memory")
+}
+
+const LAYER: &[u8] = b"what a layer holds";
+
+/// A configuration of an image of one layer.
+fn config(architecture: &str) -> Value {
+    let diff_ids = [Digest::of(LAYER).to_string()];
+    json!({ "architecture": architecture, "os": "linux", "rootfs": { "type": "layers", "diff_ids": diff_ids } })
+}
+
+fn octets(value: &Value) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
+
+/// What `docker save` writes.
+fn saved(config: &[u8], layer: &[u8]) -> Vec<u8> {
+    let manifest = json!([{ "Config": "c.json", "RepoTags": [], "Layers": ["l/layer.tar"] }]);
+    archive(&[
+        ("c.json".to_owned(), config.to_vec()),
+        ("l/layer.tar".to_owned(), layer.to_vec()),
+        ("manifest.json".to_owned(), octets(&manifest)),
+    ])
+}
+
+/// An OCI layout with an image for each of these processors, each of one compressed layer.
+fn layout(architectures: &[&str]) -> Vec<(String, Vec<u8>)> {
+    let mut entries = vec![("./oci-layout".to_owned(), b"{}".to_vec())];
+    let mut blob = |octets: Vec<u8>| {
+        let digest = Digest::of(&octets);
+        entries.push((format!("./blobs/sha256/{}", digest.hex()), octets));
+        digest.to_string()
+    };
+    let layer = blob(gzip(LAYER));
+    let manifests = architectures.iter().map(|architecture| {
+        let config = blob(octets(&config(architecture)));
+        let manifest =
+            json!({ "config": { "digest": config }, "layers": [{ "digest": layer.as_str() }] });
+        let platform = json!({ "os": "linux", "architecture": architecture });
+        json!({ "digest": blob(octets(&manifest)), "platform": platform })
+    });
+    let index = json!({ "manifests": manifests.collect::<Vec<_>>() });
+    entries.push(("./index.json".to_owned(), octets(&index)));
+    entries
+}
+
+fn judged(octets: &[u8]) -> Result<Vec<(String, String)>, ImageError> {
+    let mut file = tempfile::NamedTempFile::new().expect("file");
+    file.write_all(octets).expect("written");
+    let steps = judge(file.path())?;
+    Ok(steps
+        .into_iter()
+        .map(|step| (step.step, step.result))
+        .collect())
+}
+
+fn said(steps: &[(String, String)]) -> Vec<(&str, &str)> {
+    steps
+        .iter()
+        .map(|(step, result)| (step.as_str(), result.as_str()))
+        .collect()
+}
+
+#[test]
+fn both_formats_are_known_plain_and_compressed() {
+    let docker = saved(&octets(&config("arm64")), LAYER);
+    let oci = archive(&layout(&["s390x", "amd64"]));
+    for (octets, format, compared, platform) in [
+        (docker, "docker archive", "1 file as said", "linux/arm64"),
+        (
+            gzip(&oci),
+            "OCI image layout",
+            "5 files as said",
+            "linux/amd64",
+        ),
+        (oci, "OCI image layout", "5 files as said", "linux/amd64"),
+    ] {
+        let steps = judged(&octets).expect("an image");
+        let expected = [
+            ("format", format),
+            ("config", "1 layer"),
+            ("digest", compared),
+            ("platform", platform),
+        ];
+        assert_eq!(said(&steps), expected);
+    }
+}
+
+#[test]
+fn an_image_without_what_it_names_is_refused() {
+    let whole = layout(&["amd64"]);
+    for gone in 1..whole.len() - 1 {
+        let mut entries = whole.clone();
+        let (name, _) = entries.remove(gone);
+        let error = judged(&archive(&entries)).expect_err("refused").to_string();
+        let name = name.trim_start_matches("./");
+        assert!(
+            error.contains(&format!("{name}, which is not in it")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn contents_are_compared_with_their_digests() {
+    let mut entries = layout(&["amd64"]);
+    entries[1].1[12] ^= 1;
+    let name = entries[1].0.trim_start_matches("./").to_owned();
+    let damaged = [
+        (archive(&entries), name.as_str()),
+        (
+            saved(&octets(&config("amd64")), b"something else"),
+            "l/layer.tar",
+        ),
+    ];
+    for (octets, name) in damaged {
+        let error = judged(&octets).expect_err("refused");
+        assert!(matches!(error, ImageError::Damaged(_)), "{error}");
+        assert_eq!(error.step(), Some("digest"));
+        assert_eq!(error.code(), ErrorCode::ImageInvalid);
+        let text = error.to_string();
+        assert!(
+            text.contains("the image is damaged") && text.contains(name),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_configuration_that_is_none_is_refused() {
+    let none = json!({ "architecture": "amd64", "os": "linux" });
+    let mut two = config("amd64");
+    two["rootfs"]["diff_ids"] = json!(["sha256:1", "sha256:2"]);
+    for (config, words) in [
+        (b"{}".to_vec(), "missing field"),
+        (b"text".to_vec(), "is not an image configuration"),
+        (octets(&none), "of 0 layers, and there are 1"),
+        (octets(&two), "of 2 layers, and there are 1"),
+    ] {
+        let error = judged(&saved(&config, LAYER)).expect_err("refused");
+        assert!(matches!(error, ImageError::Config(_)), "{error}");
+        assert_eq!(error.step(), Some("config"));
+        assert!(error.to_string().contains(words), "{words}: {error}");
+    }
+}
+
+#[test]
+fn an_image_that_no_node_can_run_is_refused() {
+    let mut windows = config("amd64");
+    windows["os"] = json!("windows");
+    for (octets, words) in [
+        (
+            saved(&octets(&config("s390x")), LAYER),
+            "it is for linux/s390x",
+        ),
+        (saved(&octets(&windows), LAYER), "it is for windows/amd64"),
+        (archive(&layout(&["s390x"])), "it is for linux/s390x"),
+        (
+            archive(&layout(&["s390x", "riscv64"])),
+            "none of its images is for linux/amd64 or linux/arm64",
+        ),
+    ] {
+        let error = judged(&octets).expect_err("refused");
+        assert!(matches!(error, ImageError::Platform(_)), "{error}");
+        assert_eq!(error.step(), Some("platform"));
+        assert_eq!(error.code(), ErrorCode::ImageInvalid);
+        let text = error.to_string();
+        assert!(
+            text.contains(words) && text.contains("no node can run the image"),
+            "{words}: {text}"
+        );
+    }
+}
+
+#[test]
+fn the_name_of_an_image_is_one_if_it_has_a_digest() {
+    let digest = Digest::of(b"manifest");
+    let named = judged(format!("ghcr.io/acme/thumbs@{digest}\n").as_bytes());
+    let named = named.expect("an image");
+    assert_eq!(
+        said(&named),
+        [("format", "pulled by the nodes from ghcr.io")]
+    );
+    let error = judged(b"ghcr.io/acme/thumbs:latest").expect_err("refused");
+    assert_eq!(error.code(), ErrorCode::ImageInvalid);
+    assert!(error.to_string().contains("a tag can be moved"), "{error}");
+}
+
+#[test]
+fn anything_else_is_refused_with_its_code() {
+    let holds = |name: &str| archive(&[(name.to_owned(), b"{}".to_vec())]);
+    let docker = saved(&octets(&config("amd64")), LAYER);
+    for (octets, code) in [
+        (Vec::new(), ErrorCode::UploadEmpty),
+        (b"\0asm".to_vec(), ErrorCode::ImageInvalid),
+        (vec![0x1f, 0x8b, 1, 2, 3], ErrorCode::ImageInvalid),
+        (holds("oci-layout"), ErrorCode::ImageInvalid),
+        (holds("etc/manifest.json"), ErrorCode::ImageInvalid),
+        (holds("manifest.json"), ErrorCode::ImageInvalid),
+        (docker[..1536].to_vec(), ErrorCode::ImageInvalid),
+        // It unfolds to far more than its size.
+        (gzip(&vec![0; 8 << 20]), ErrorCode::ImageInvalid),
+    ] {
+        let error = judged(&octets).expect_err("refused");
+        assert_eq!(error.code(), code, "{error}");
+    }
+}

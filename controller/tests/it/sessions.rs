@@ -1,0 +1,218 @@
+//! Sessions of browsers: cookies, what protects them, and how they end.
+
+use fdn_core::DurationMs;
+use fdn_core::account::{SessionInfo, SessionKind, WhoAmI};
+use fdn_core::api::LoginInfo;
+use fdn_testkit::wait;
+use reqwest::Method;
+use serde_json::json;
+
+use crate::accounts::{PASSWORD, user};
+use crate::rig::{Backend, Rig, on_both};
+
+on_both!(
+    a_browser_logs_in_changes_and_logs_out,
+    one_cannot_end_anothers_session,
+    a_session_that_is_left_alone_ends,
+    a_new_password_ends_the_other_sessions,
+    unknown_tokens_are_throttled_and_logins_are_not,
+);
+
+/// A session of a browser: the cookie and what changes must bring along.
+struct Browser {
+    cookie: String,
+    csrf: String,
+}
+
+async fn browser(rig: &Rig, user: &str, password: &str) -> Browser {
+    let request = rig
+        .anonymous(Method::POST, "/v1/session")
+        .json(&json!({ "user": user, "password": password }));
+    let answer = request.send().await.expect("an answer");
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.headers()["cache-control"], "no-store");
+    let set = answer.headers()["set-cookie"]
+        .to_str()
+        .expect("text")
+        .to_owned();
+    for part in ["HttpOnly", "SameSite=Strict", "Path=/", "Max-Age="] {
+        assert!(set.contains(part), "{set}");
+    }
+    assert!(!set.contains("Secure"), "plain HTTP on this machine: {set}");
+    let who: WhoAmI = answer.json().await.expect("who it is");
+    assert_eq!(who.user.as_str(), user);
+    Browser {
+        cookie: set.split(';').next().expect("a pair").to_owned(),
+        csrf: who.csrf.expect("a token against foreign pages"),
+    }
+}
+
+impl Browser {
+    fn ask(&self, rig: &Rig, method: Method, path: &str) -> reqwest::RequestBuilder {
+        rig.anonymous(method, path).header("cookie", &self.cookie)
+    }
+
+    fn change(&self, rig: &Rig, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.ask(rig, method, path).header("x-fdn-csrf", &self.csrf)
+    }
+}
+
+async fn a_browser_logs_in_changes_and_logs_out(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let one = browser(&rig, "admin", &rig.password).await;
+    let other = browser(&rig, "admin", &rig.password).await;
+    let who: WhoAmI = rig.json(one.ask(&rig, Method::GET, "/v1/session")).await;
+    assert_eq!(
+        who.csrf.as_deref(),
+        Some(one.csrf.as_str()),
+        "a page that is loaded again learns it"
+    );
+    let asked: LoginInfo = rig.json(one.ask(&rig, Method::GET, "/v1/login")).await;
+    assert_eq!((asked.oidc, asked.session), (false, Some(who)));
+    let wish = json!({ "cluster": "eu", "region": "eu", "location": { "lat": 1.0, "lon": 2.0 } });
+    // A foreign page makes the browser send the cookie, and can read nothing.
+    for foreign in [
+        one.ask(&rig, Method::POST, "/v1/clusters"),
+        one.ask(&rig, Method::POST, "/v1/clusters")
+            .header("x-fdn-csrf", ""),
+        one.ask(&rig, Method::POST, "/v1/clusters")
+            .header("x-fdn-csrf", &other.csrf),
+    ] {
+        let (_, problem) = rig.refused(foreign.json(&wish)).await;
+        assert_eq!(problem.code.as_str(), "FDN-2012");
+    }
+    let _: serde_json::Value = rig
+        .json(one.change(&rig, Method::POST, "/v1/clusters").json(&wish))
+        .await;
+    // What the cookie holds is no bearer token.
+    let value = one.cookie.split_once('=').expect("a pair").1;
+    let request = rig.anonymous(Method::GET, "/v1/apps").bearer_auth(value);
+    assert_eq!(rig.refused(request).await.1.code.as_str(), "FDN-2001");
+
+    let rows: Vec<SessionInfo> = rig.json(one.ask(&rig, Method::GET, "/v1/sessions")).await;
+    let kinds = rows
+        .iter()
+        .filter(|row| row.kind == SessionKind::Cookie)
+        .count();
+    assert_eq!((rows.len(), kinds), (3, 2));
+    assert_eq!(rows.iter().filter(|row| row.current).count(), 1);
+    assert_eq!(rows[0].address.as_deref(), Some("127.0.0.1"));
+    let out = one.change(&rig, Method::DELETE, "/v1/session");
+    let answer = out.send().await.expect("an answer");
+    assert_eq!(answer.status(), 204);
+    assert!(
+        answer.headers()["set-cookie"]
+            .to_str()
+            .expect("text")
+            .contains("Max-Age=0")
+    );
+    let gone = one.ask(&rig, Method::GET, "/v1/session");
+    assert_eq!(rig.refused(gone).await.1.code.as_str(), "FDN-2001");
+    // Nobody is there, which is no error for a page that only wants to know.
+    let asked: LoginInfo = rig.json(one.ask(&rig, Method::GET, "/v1/login")).await;
+    assert_eq!(asked.session, None);
+
+    let rows: Vec<SessionInfo> = rig.json(other.ask(&rig, Method::GET, "/v1/sessions")).await;
+    let own = rows.iter().find(|row| row.current).expect("its own");
+    let end = rig.request(Method::DELETE, &format!("/v1/sessions/{}", own.id));
+    assert_eq!(end.send().await.expect("an answer").status(), 204);
+    let gone = other.ask(&rig, Method::GET, "/v1/session");
+    assert_eq!(rig.refused(gone).await.1.code.as_str(), "FDN-2001");
+}
+
+async fn one_cannot_end_anothers_session(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let ann = user(&rig, "ann", None).await;
+    let rows: Vec<SessionInfo> = rig.get("/v1/sessions").await;
+    let path = format!("/v1/sessions/{}", rows[0].id);
+    let request = rig.anonymous(Method::DELETE, &path).bearer_auth(&ann);
+    assert_eq!(rig.refused(request).await.1.code.as_str(), "FDN-2003");
+}
+
+async fn a_session_that_is_left_alone_ends(backend: Backend) {
+    let rig = Rig::start_with(backend, |settings| {
+        settings.accounts.console_idle = DurationMs::from_millis(1);
+    })
+    .await;
+    let request = rig
+        .anonymous(Method::POST, "/v1/login")
+        .json(&json!({ "user": "admin", "password": rig.password }));
+    let _: serde_json::Value = rig.json(request).await;
+    let request = rig
+        .anonymous(Method::POST, "/v1/session")
+        .json(&json!({ "user": "admin", "password": rig.password }));
+    let answer = request.send().await.expect("an answer");
+    // It may end before its own answer is made.
+    let Some(cookie) = answer.headers().get("set-cookie") else {
+        assert_eq!(answer.status(), 401);
+        return;
+    };
+    let cookie = cookie
+        .to_str()
+        .expect("text")
+        .split(';')
+        .next()
+        .expect("a pair");
+    wait::until("the session to end", async || {
+        let request = rig
+            .anonymous(Method::GET, "/v1/apps")
+            .header("cookie", cookie);
+        match request
+            .send()
+            .await
+            .map_err(|e| e.to_string())?
+            .status()
+            .as_u16()
+        {
+            401 => Ok(()),
+            other => Err(other.to_string()),
+        }
+    })
+    .await;
+    let own: Vec<SessionInfo> = rig.get("/v1/sessions").await;
+    assert!(!own.is_empty(), "the command line's may rest");
+}
+
+async fn a_new_password_ends_the_other_sessions(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let old = user(&rig, "ann", None).await;
+    let page = browser(&rig, "ann", PASSWORD).await;
+    let change = |current: &str, password: &str| {
+        page.change(&rig, Method::POST, "/v1/password")
+            .json(&json!({ "current": current, "password": password }))
+    };
+    let (_, problem) = rig.refused(change("wrong", "a much better one")).await;
+    assert_eq!(problem.code.as_str(), "FDN-2001");
+    let (_, problem) = rig.refused(change(PASSWORD, "short")).await;
+    assert_eq!(problem.code.as_str(), "FDN-2017");
+    let answer = change(PASSWORD, "a much better one").send().await;
+    assert_eq!(answer.expect("an answer").status(), 204);
+    let request = rig.anonymous(Method::GET, "/v1/session").bearer_auth(&old);
+    assert_eq!(rig.refused(request).await.1.code.as_str(), "FDN-2001");
+    let _: WhoAmI = rig.json(page.ask(&rig, Method::GET, "/v1/session")).await;
+    rig.login("ann", "a much better one").await;
+    let set = json!({ "password": "set by an admin" });
+    let request = rig
+        .request(Method::PUT, "/v1/users/ann/password")
+        .json(&set);
+    assert_eq!(request.send().await.expect("an answer").status(), 204);
+    let gone = page.ask(&rig, Method::GET, "/v1/session");
+    assert_eq!(rig.refused(gone).await.1.code.as_str(), "FDN-2001");
+    rig.login("ann", "set by an admin").await;
+}
+
+async fn unknown_tokens_are_throttled_and_logins_are_not(backend: Backend) {
+    let rig = Rig::start_with(backend, |settings| settings.accounts.token_attempts = 3).await;
+    for n in 0..3 {
+        let token = format!("fdn_{}_{n}", "0".repeat(32));
+        let request = rig.anonymous(Method::GET, "/v1/apps").bearer_auth(token);
+        assert_eq!(rig.refused(request).await.1.code.as_str(), "FDN-2001");
+    }
+    let request = rig
+        .anonymous(Method::GET, "/v1/apps")
+        .bearer_auth("fdn_x_y");
+    let answer = request.send().await.expect("an answer");
+    assert_eq!(answer.status(), 429);
+    assert!(answer.headers().contains_key("retry-after"));
+    rig.login("admin", &rig.password).await;
+}

@@ -1,0 +1,425 @@
+//! A walk over the API document: every operation, asked by everybody, lets in whoever has its right and nobody else.
+//!
+//! A request whose `if-match` makes no sense is refused with FDN-2005 after the caller was let in and before anything is done, so the walk
+//! sees who is let in without changing anything.
+
+use std::collections::BTreeSet;
+
+use fdn_controller::openapi_json;
+use fdn_core::job::{JobInfo, JobReceipt};
+use fdn_core::rights::Scope;
+use fdn_core::{NetworkRole, Right, TenantRole};
+use fdn_testkit::components;
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::Value;
+
+use crate::accounts::{People, member, people};
+use crate::rig::{Backend, Rig, on_both};
+
+on_both!(
+    strangers_are_refused,
+    members_are_let_in_by_their_roles,
+    another_tenants_owner_sees_nothing,
+    a_role_elsewhere_opens_nothing_here,
+    a_tag_that_nothing_compares_is_refused,
+    hidden_is_as_absent,
+    api_tokens_do_what_their_scopes_say,
+    the_two_kinds_of_credentials_do_not_open_each_others_doors,
+);
+
+/// An operation of the document.
+pub(crate) struct Operation {
+    pub(crate) method: Method,
+    /// With its parameters in braces.
+    pub(crate) path: String,
+    /// The kind of credentials; none if it is open to everybody.
+    scheme: Option<String>,
+    right: Option<Right>,
+    /// Whether it compares the tag that a caller sends.
+    pub(crate) compares: bool,
+}
+
+/// All of them.
+pub(crate) fn operations() -> Vec<Operation> {
+    let document: Value =
+        serde_json::from_str(&openapi_json().expect("the document")).expect("JSON");
+    let mut all = Vec::new();
+    for (path, item) in document["paths"].as_object().expect("paths") {
+        for (method, operation) in item.as_object().expect("operations") {
+            let schemes = operation["security"][0].as_object();
+            let schemes = schemes.expect("every operation says what it needs");
+            let right = operation["x-fdn-right"].as_str();
+            let mut parameters = operation["parameters"].as_array().into_iter().flatten();
+            all.push(Operation {
+                method: method.to_uppercase().parse().expect("a method"),
+                path: path.clone(),
+                scheme: schemes.keys().next().cloned(),
+                right: right.map(|right| right.parse().expect("a right")),
+                compares: parameters.any(|one| one["name"] == "if-match"),
+            });
+        }
+    }
+    all
+}
+
+impl Operation {
+    /// The path, about things of the tenant `default`, one of whose jobs is `job`.
+    fn filled(&self, job: &str) -> String {
+        let zeros = "0".repeat(32);
+        let path = self
+            .path
+            .replace("{app}", "hello")
+            .replace("{tenant}", "default")
+            .replace("{user}", "viewer")
+            .replace("{digest}", &format!("sha256:{zeros}{zeros}"))
+            .replace("{cluster}", "eu-west")
+            .replace("{node}", "eu-west-1")
+            .replace("{token}", &format!("jtk_{zeros}"))
+            .replace("{api_token}", &format!("fdn_{zeros}"))
+            .replace("{session}", &format!("ses_{zeros}"))
+            .replace("{job}", job)
+            .replace("{run}", &format!("run_{zeros}"))
+            .replace("{key}", &format!("key_{zeros}"))
+            .replace("{month}", "current")
+            .replace("{set}", "default")
+            .replace("{secret}", "KEY")
+            .replace("{version}", "7")
+            .replace("{host}", "shop.example.org")
+            .replace("{name}", "first");
+        assert!(!path.contains('{'), "the walk knows no value for {path}");
+        path
+    }
+
+    /// Whether the path says which tenant it is about.
+    fn names_tenant(&self) -> bool {
+        ["{app}", "{tenant}", "{job}"]
+            .iter()
+            .any(|place| self.path.contains(place))
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.method, self.path)
+    }
+
+    fn right(&self) -> Right {
+        self.right
+            .unwrap_or_else(|| panic!("{} has a right", self.name()))
+    }
+}
+
+/// A job that is nobody's.
+fn no_job() -> String {
+    format!("job_{}", "0".repeat(32))
+}
+
+/// An app of the tenant `default`, and a job of it that waits, since there is no cluster.
+async fn job(rig: &Rig) -> String {
+    rig.deploy("hello", components::hello("hello")).await;
+    let submit = rig.request(Method::POST, "/v1/apps/hello/jobs").body("x");
+    let receipt: JobReceipt = rig.json(submit).await;
+    receipt.id.to_string()
+}
+
+/// How a request was answered: the status and the code.
+async fn answered(rig: &Rig, request: RequestBuilder) -> (StatusCode, String) {
+    let (status, problem) = rig.refused(request.header("if-match", "nonsense")).await;
+    (status, problem.code.to_string())
+}
+
+const LET_IN: (StatusCode, &str) = (StatusCode::BAD_REQUEST, "FDN-2005");
+const REFUSED: (StatusCode, &str) = (StatusCode::FORBIDDEN, "FDN-2002");
+const HIDDEN: (StatusCode, &str) = (StatusCode::NOT_FOUND, "FDN-2003");
+const NAME_TAKEN: (StatusCode, &str) = (StatusCode::CONFLICT, "FDN-2004");
+
+#[test]
+fn every_operation_says_its_right() {
+    let all = operations();
+    assert!(all.len() >= 50, "the walk found {}", all.len());
+    let mut open = Vec::new();
+    for operation in &all {
+        let machines = operation
+            .right
+            .map(|right| right.scope() == Scope::Machines);
+        match operation.scheme.as_deref() {
+            // Whoever logs in, joins or renews brings what shows who they are in the body; how one logs in is told to everybody.
+            None => {
+                assert_eq!(operation.right, None, "{}", operation.name());
+                open.push(operation.name());
+            }
+            Some("session") => assert_eq!(machines, Some(false), "{}", operation.name()),
+            Some("network") => assert_eq!(machines, Some(true), "{}", operation.name()),
+            Some(other) => panic!("{}: {other}", operation.name()),
+        }
+    }
+    assert_eq!(
+        open,
+        [
+            "GET /v1/login",
+            "POST /v1/login",
+            "POST /v1/nodes/enrol",
+            "POST /v1/nodes/renew",
+            "GET /v1/oidc/callback",
+            "GET /v1/oidc/login",
+            "POST /v1/session"
+        ]
+    );
+}
+
+async fn strangers_are_refused(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let job = job(&rig).await;
+    for operation in operations().iter().filter(|o| o.scheme.is_some()) {
+        let request = || rig.anonymous(operation.method.clone(), &operation.filled(&job));
+        for stranger in [
+            request(),
+            request().bearer_auth("0".repeat(64)),
+            request().bearer_auth(format!("fdn_{}_{}", "0".repeat(32), "0".repeat(64))),
+            request().basic_auth("admin", Some(&rig.password)),
+            request().header("cookie", format!("fdn-session={}", "0".repeat(64))),
+            // A session of the command line is no cookie.
+            request().header("cookie", format!("fdn-session={}", rig.token)),
+        ] {
+            let answer = stranger.send().await.expect("an answer");
+            assert_eq!(answer.status(), 401, "{}", operation.name());
+            assert_eq!(answer.headers()["www-authenticate"], "Bearer");
+        }
+    }
+}
+
+async fn members_are_let_in_by_their_roles(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let job = job(&rig).await;
+    let people = people(&rig).await;
+    for operation in operations().iter().filter(|o| o.scheme.is_some()) {
+        let right = operation.right();
+        for role in TenantRole::ALL {
+            let token = people.member(*role);
+            let request = rig
+                .anonymous(operation.method.clone(), &operation.filled(&job))
+                .bearer_auth(token);
+            let expected = match right.scope() == Scope::Everyone || role.has(right) {
+                true => LET_IN,
+                false => REFUSED,
+            };
+            let (status, code) = answered(&rig, request).await;
+            assert_eq!(
+                (status, code.as_str()),
+                expected,
+                "{role}: {}",
+                operation.name()
+            );
+        }
+        for (role, token) in [
+            (NetworkRole::Operator, &people.operator),
+            (NetworkRole::Admin, &rig.token),
+        ] {
+            let request = rig
+                .anonymous(operation.method.clone(), &operation.filled(&job))
+                .bearer_auth(token);
+            let expected = match (role.has(right), right) {
+                (true, _) => LET_IN,
+                // An operator is no member: of a tenant's things there is nothing to be seen.
+                (false, Right::Look) if operation.names_tenant() => HIDDEN,
+                (false, Right::Look) => LET_IN,
+                (false, _) => REFUSED,
+            };
+            let (status, code) = answered(&rig, request).await;
+            assert_eq!(
+                (status, code.as_str()),
+                expected,
+                "{role}: {}",
+                operation.name()
+            );
+        }
+    }
+}
+
+async fn another_tenants_owner_sees_nothing(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let job = job(&rig).await;
+    let people = people(&rig).await;
+    let mut seen = 0;
+    for operation in operations().iter().filter(|o| o.scheme.is_some()) {
+        let right = operation.right();
+        if right.scope() != Scope::Tenant {
+            continue;
+        }
+        seen += 1;
+        let path = match operation.names_tenant() {
+            true => operation.filled(&job),
+            false => format!("{}?tenant=default", operation.filled(&job)),
+        };
+        let request = rig
+            .anonymous(operation.method.clone(), &path)
+            .bearer_auth(&people.outsider);
+        let expected = match (operation.method.as_str(), operation.path.as_str()) {
+            // Names are unique in the network: whoever wants this one must be told.
+            ("POST", "/v1/apps/{app}/versions") | ("PUT", "/v1/apps/{app}/workflow") => NAME_TAKEN,
+            _ => HIDDEN,
+        };
+        let (status, code) = answered(&rig, request).await;
+        assert_eq!((status, code.as_str()), expected, "{}", operation.name());
+    }
+    assert!(seen >= 12, "{seen}");
+}
+
+/// What somebody may do is decided where the thing is: rights in a tenant of one's own open nothing in another.
+async fn a_role_elsewhere_opens_nothing_here(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let job = job(&rig).await;
+    let people = people(&rig).await;
+    // The owner of another tenant, who only looks here.
+    member(&rig, "default", "outsider", "viewer").await;
+    let mut refused = BTreeSet::new();
+    for operation in operations().iter().filter(|o| o.scheme.is_some()) {
+        let right = operation.right();
+        if right.scope() != Scope::Tenant {
+            continue;
+        }
+        let path = match operation.names_tenant() {
+            true => operation.filled(&job),
+            false => format!("{}?tenant=default", operation.filled(&job)),
+        };
+        let request = rig
+            .anonymous(operation.method.clone(), &path)
+            .bearer_auth(&people.outsider);
+        let expected = match TenantRole::Viewer.has(right) {
+            true => LET_IN,
+            false => REFUSED,
+        };
+        let (status, code) = answered(&rig, request).await;
+        assert_eq!((status, code.as_str()), expected, "{}", operation.name());
+        if expected == REFUSED {
+            refused.insert(operation.name());
+        }
+    }
+    for name in ["DELETE /v1/jobs/{job}", "POST /v1/jobs/{job}/redrive"] {
+        assert!(refused.contains(name), "{name} of a job that is there");
+    }
+    let info: JobInfo = rig.get(&format!("/v1/jobs/{job}")).await;
+    assert!(!info.state.is_final(), "nothing was done: {info:?}");
+}
+
+/// An operation that compares no tags refuses to be told one, so that nobody believes that it was looked at.
+async fn a_tag_that_nothing_compares_is_refused(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let job = job(&rig).await;
+    let network = std::fs::read_to_string(&rig.settings.network.token_file).expect("token");
+    let mut seen = 0;
+    for operation in operations().iter().filter(|o| o.scheme.is_some()) {
+        if operation.compares {
+            continue;
+        }
+        seen += 1;
+        let token = match operation.right().scope() {
+            Scope::Machines => &network,
+            Scope::Everyone | Scope::Network | Scope::Tenant => &rig.token,
+        };
+        for tag in ["\"1\"", "*"] {
+            let request = rig
+                .anonymous(operation.method.clone(), &operation.filled(&job))
+                .bearer_auth(token)
+                .header("if-match", tag);
+            let (status, problem) = rig.refused(request).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{}", operation.name());
+            assert_eq!(problem.code.as_str(), "FDN-2005", "{}", operation.name());
+            assert!(
+                problem.detail.contains("compares no tags"),
+                "{}: {}",
+                operation.name(),
+                problem.detail
+            );
+        }
+    }
+    assert!(seen >= 50, "{seen}");
+}
+
+/// What is hidden is answered exactly as what does not exist.
+async fn hidden_is_as_absent(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let job = job(&rig).await;
+    let people = people(&rig).await;
+    let said = async |path: &str| {
+        let request = rig
+            .anonymous(Method::GET, path)
+            .bearer_auth(&people.outsider);
+        rig.refused(request).await.1.detail
+    };
+    for (there, absent, what) in [
+        ("/v1/apps/hello", "/v1/apps/absent", ["hello", "absent"]),
+        (
+            "/v1/tenants/default",
+            "/v1/tenants/absent",
+            ["default", "absent"],
+        ),
+        (
+            &format!("/v1/jobs/{job}"),
+            &format!("/v1/jobs/{}", no_job()),
+            [job.as_str(), &no_job()],
+        ),
+    ] {
+        let (there, absent) = (said(there).await, said(absent).await);
+        assert_eq!(there.replace(what[0], "X"), absent.replace(what[1], "X"));
+    }
+}
+
+async fn api_tokens_do_what_their_scopes_say(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let job = job(&rig).await;
+    let People { .. } = people(&rig).await;
+    let all: Vec<Right> = Right::ALL
+        .iter()
+        .copied()
+        .filter(|r| r.for_tokens())
+        .collect();
+    for right in Right::ALL {
+        let others: Vec<Right> = all.iter().copied().filter(|r| r != right).collect();
+        let without = crate::accounts::api_token(&rig, &rig.token, &others).await;
+        let with = match right.for_tokens() {
+            true => Some(crate::accounts::api_token(&rig, &rig.token, &[*right]).await),
+            false => None,
+        };
+        for operation in operations().iter().filter(|o| o.right == Some(*right)) {
+            let ask = async |token: &str| {
+                let request = rig.anonymous(operation.method.clone(), &operation.filled(&job));
+                let (status, code) = answered(&rig, request.bearer_auth(token)).await;
+                (status, code)
+            };
+            let name = operation.name();
+            // Every token may see what every user may.
+            let expected = match right {
+                Right::LookNetwork => LET_IN,
+                _ => REFUSED,
+            };
+            let (status, code) = ask(&without).await;
+            assert_eq!((status, code.as_str()), expected, "without {right}: {name}");
+            if let Some(with) = &with {
+                let (status, code) = ask(with).await;
+                assert_eq!((status, code.as_str()), LET_IN, "with {right}: {name}");
+            }
+        }
+    }
+}
+
+async fn the_two_kinds_of_credentials_do_not_open_each_others_doors(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let job = no_job();
+    let network = std::fs::read_to_string(&rig.settings.network.token_file).expect("token");
+    for operation in operations().iter().filter(|o| o.scheme.is_some()) {
+        let request = |token: &str| {
+            rig.anonymous(operation.method.clone(), &operation.filled(&job))
+                .bearer_auth(token)
+        };
+        let machines = operation.right().scope() == Scope::Machines;
+        let (wrong, right) = match machines {
+            true => (&rig.token, Some(&network)),
+            false => (&network, None),
+        };
+        let (status, code) = answered(&rig, request(wrong)).await;
+        assert_eq!((status, code.as_str()), REFUSED, "{}", operation.name());
+        if let Some(right) = right {
+            let (status, code) = answered(&rig, request(right)).await;
+            assert_eq!((status, code.as_str()), LET_IN, "{}", operation.name());
+        }
+    }
+}

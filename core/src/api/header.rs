@@ -1,0 +1,30 @@
+//! Headers by which a gateway tells where a call ran and how long each part took.
+
+/// The request id, taken from the client if it sent a sane one.
+pub const REQUEST_ID: &str = "x-request-id";
+/// The cluster that served the call.
+pub const CLUSTER: &str = "x-fdn-cluster";
+/// The node that served the call.
+pub const NODE: &str = "x-fdn-node";
+/// The function version that served the call.
+pub const VERSION: &str = "x-fdn-version";
+/// The error code, on answers the gateway made itself.
+pub const ERROR: &str = "x-fdn-error";
+/// The stage of a workflow: on calls of functions that run as one, and on answers of gateways to stage calls.
+pub const STAGE: &str = "x-fdn-stage";
+/// Which attempt of the stage it is, from 1 up.
+pub const ATTEMPT: &str = "x-fdn-attempt";
+/// How the parents of the stage ended: `resize=done, text=failed, face=skipped`.
+pub const PARENTS: &str = "x-fdn-parents";
+/// The milliseconds that are left to the call.
+pub const DEADLINE: &str = "x-fdn-deadline";
+/// Who called, as the gateway proved it: `key:NAME` or `jwt:SUBJECT`. Only ever set by a gateway.
+pub const IDENTITY: &str = "x-fdn-identity";
+/// The pass of a job's call from the dispatcher ([`crate::job::JobPass`]); functions see the job in `x-fdn-identity`.
+pub const JOB: &str = "x-fdn-job";
+/// The version that a call is to go to, where the app's split allows to say so.
+pub const PIN: &str = "x-fdn-pin";
+/// The key of an app's caller.
+pub const API_KEY: &str = "x-api-key";
+/// RFC 9110-style timing list of the Server-Timing draft: `start;dur=0.01, exec;dur=1.2`.
+pub const TIMING: &str = "server-timing";

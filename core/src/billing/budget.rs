@@ -1,0 +1,164 @@
+//! Budgets: a limit for a month, and from which shares of it on somebody wants to know.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{BillingError, Currency, Money, Month, money};
+pub use crate::id::BudgetName;
+use crate::unit::Timestamp;
+
+/// The most thresholds of a budget.
+const THRESHOLDS_MAX: usize = 10;
+
+/// A budget as people set it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetBudget {
+    /// What a month may cost, as a decimal number such as `100` or `99.50`.
+    pub limit: String,
+    /// Percent of the limit at which an alert is given; 50, 80 and 100 if absent.
+    #[serde(default = "default_thresholds")]
+    pub thresholds: BTreeSet<u16>,
+    /// Who is told of alerts by a signed request; nobody if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<String>,
+}
+
+fn default_thresholds() -> BTreeSet<u16> {
+    BTreeSet::from([50, 80, 100])
+}
+
+/// A budget.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Budget {
+    /// Its name.
+    pub name: BudgetName,
+    /// What a month may cost.
+    pub limit: Money,
+    /// Percent of the limit at which an alert is given.
+    pub thresholds: BTreeSet<u16>,
+    /// Who is told of alerts by a signed request; nobody if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<String>,
+}
+
+/// A budget as it was set, and what only whoever sets it is told.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BudgetSet {
+    /// The budget.
+    #[serde(flatten)]
+    pub budget: Budget,
+    /// The key of the signature of what the webhook gets, the same for all budgets of the tenant; only where a webhook was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook_secret: Option<String>,
+}
+
+impl Budget {
+    /// Checks what was sent; whether the webhook's address may be told is the controller's to know.
+    ///
+    /// # Errors
+    /// When the limit is no positive amount, or a threshold is none.
+    pub fn new(
+        name: BudgetName,
+        set: &SetBudget,
+        currency: Currency,
+    ) -> Result<Self, BillingError> {
+        let bad = |text: String| BillingError::Budget(text);
+        let micros = money::parse_decimal(&set.limit)
+            .filter(|micros| *micros > 0)
+            .ok_or_else(|| {
+                bad(format!(
+                    "limit {:?}: a positive amount with at most six decimals",
+                    set.limit
+                ))
+            })?;
+        if set.thresholds.is_empty() || set.thresholds.len() > THRESHOLDS_MAX {
+            return Err(bad(format!(
+                "from 1 to {THRESHOLDS_MAX} thresholds are possible"
+            )));
+        }
+        if let Some(threshold) = set.thresholds.iter().find(|t| !(1..=1000).contains(*t)) {
+            return Err(bad(format!(
+                "threshold {threshold}: from 1 to 1000 percent"
+            )));
+        }
+        Ok(Self {
+            name,
+            limit: Money::new(micros, currency),
+            thresholds: set.thresholds.clone(),
+            webhook: set.webhook.clone(),
+        })
+    }
+
+    /// The thresholds that spending this much has reached, smallest first.
+    #[must_use]
+    pub fn reached(&self, spent: Money) -> Vec<u16> {
+        let share = |threshold: &u16| {
+            i128::from(spent.micros) * 100 >= i128::from(self.limit.micros) * i128::from(*threshold)
+        };
+        let same = spent.currency == self.limit.currency;
+        self.thresholds
+            .iter()
+            .copied()
+            .filter(|t| same && share(t))
+            .collect()
+    }
+}
+
+/// A threshold of a budget that was reached. There is one for each threshold and month.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BudgetAlert {
+    /// The budget.
+    pub budget: BudgetName,
+    /// The month.
+    pub month: Month,
+    /// Percent of the limit.
+    pub threshold: u16,
+    /// What had been spent when it was noticed.
+    pub spent: Money,
+    /// The limit then.
+    pub limit: Money,
+    /// When it was noticed.
+    pub at: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_are_reached_at_their_share_and_not_before() {
+        let set = SetBudget {
+            limit: "10".to_owned(),
+            thresholds: default_thresholds(),
+            webhook: None,
+        };
+        let budget = Budget::new("b".parse().expect("name"), &set, Currency::EUR).expect("valid");
+        let at = |micros| budget.reached(Money::new(micros, Currency::EUR));
+        assert!(at(4_999_999).is_empty());
+        assert_eq!(at(5_000_000), [50]);
+        assert_eq!(at(9_999_999), [50, 80]);
+        assert_eq!(at(i64::MAX), [50, 80, 100]);
+        assert!(at(-1).is_empty());
+    }
+
+    #[test]
+    fn budgets_that_make_no_sense_are_refused() {
+        for (limit, thresholds) in [
+            ("0", vec![50]),
+            ("x", vec![50]),
+            ("1", vec![]),
+            ("1", vec![0]),
+        ] {
+            let set = SetBudget {
+                limit: limit.to_owned(),
+                thresholds: thresholds.into_iter().collect(),
+                webhook: None,
+            };
+            let made = Budget::new("b".parse().expect("name"), &set, Currency::EUR);
+            assert!(matches!(made, Err(BillingError::Budget(_))), "{limit}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! From sums to lines: each line priced once.
+
+use std::collections::BTreeMap;
+
+use super::{BillingError, Currency, Day, Meter, Money, Month, PriceListName, Quantities, Segment};
+use crate::id::{AppName, ClusterId, FunctionName, RegionName};
+
+/// What a line is for, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The app.
+    pub app: Option<AppName>,
+    /// The function.
+    pub function: Option<FunctionName>,
+    /// The region.
+    pub region: Option<RegionName>,
+    /// The cluster.
+    pub cluster: Option<ClusterId>,
+}
+
+/// Usage of one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// Of what, where.
+    pub place: Place,
+    /// How much.
+    pub quantities: Quantities,
+}
+
+/// What kind of line it is.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    serde::Serialize,
+    serde::Deserialize,
+    utoipa::ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = StatementLineKind)]
+pub enum Kind {
+    /// What was used.
+    Usage,
+    /// What of it is free, below zero.
+    FreeTier,
+}
+
+/// Which line it is. Lines stand on a statement in this order.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// The month in which it was used.
+    pub month: Month,
+    /// Usage, or what of it is free.
+    pub kind: Kind,
+    /// Of what, where.
+    pub place: Place,
+    /// The meter.
+    pub meter: Meter,
+    /// The first day of the part of the month that has this price list.
+    pub from: Day,
+    /// The day after its last one.
+    pub to: Day,
+    /// The price list, if there was one.
+    pub list: Option<PriceListName>,
+}
+
+/// A line's quantity and money.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Smallest units of the meter.
+    pub quantity: i128,
+    /// Micro-units of the currency.
+    pub micros: i64,
+}
+
+impl Amount {
+    /// The sum of both.
+    ///
+    /// # Errors
+    /// When it does not fit.
+    pub fn plus(self, other: Self) -> Result<Self, BillingError> {
+        let quantity = self.quantity.checked_add(other.quantity);
+        let micros = self.micros.checked_add(other.micros);
+        quantity
+            .zip(micros)
+            .map(|(quantity, micros)| Self { quantity, micros })
+            .ok_or(BillingError::Overflow("a sum of lines"))
+    }
+
+    fn minus(self, other: Self) -> Result<Self, BillingError> {
+        let quantity = self.quantity.checked_sub(other.quantity);
+        let micros = self.micros.checked_sub(other.micros);
+        quantity
+            .zip(micros)
+            .map(|(quantity, micros)| Self { quantity, micros })
+            .ok_or(BillingError::Overflow("a difference of lines"))
+    }
+}
+
+/// Lines by their keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rated(pub BTreeMap<Key, Amount>);
+
+impl Rated {
+    /// The sum of all lines.
+    ///
+    /// # Errors
+    /// When it does not fit.
+    pub fn total(&self, currency: Currency) -> Result<Money, BillingError> {
+        let micros = self
+            .0
+            .values()
+            .try_fold(0i64, |sum, line| sum.checked_add(line.micros));
+        let micros = micros.ok_or(BillingError::Overflow("a sum of money"))?;
+        Ok(Money::new(micros, currency))
+    }
+
+    /// Puts the lines of another one to these.
+    ///
+    /// # Errors
+    /// When a sum does not fit.
+    pub fn append(&mut self, other: Self) -> Result<(), BillingError> {
+        for (key, amount) in other.0 {
+            let line = self.0.entry(key).or_default();
+            *line = line.plus(amount)?;
+        }
+        Ok(())
+    }
+}
+
+/// Prices the usage of a month, part by part. What is free in a month is taken from its earliest usage, and a meter never costs less than nothing.
+///
+/// # Errors
+/// When an amount does not fit.
+pub fn rate(month: Month, parts: &[(Segment<'_>, Vec<Used>)]) -> Result<Rated, BillingError> {
+    let mut lines = Rated::default();
+    for (segment, used) in parts {
+        for meter in Meter::ALL {
+            let mut sums: BTreeMap<&Place, i128> = BTreeMap::new();
+            for used in used {
+                let sum = sums.entry(&used.place).or_default();
+                let next = sum.checked_add(used.quantities.get(meter));
+                *sum = next.ok_or(BillingError::Overflow("a sum of usage"))?;
+            }
+            for (place, quantity) in sums.into_iter().filter(|(_, quantity)| *quantity != 0) {
+                let key = key(month, Kind::Usage, place.clone(), meter, segment);
+                let micros = price(segment, meter, quantity)?;
+                lines.0.insert(key, Amount { quantity, micros });
+            }
+        }
+    }
+    let free = parts.iter().find_map(|(segment, _)| segment.list);
+    for (meter, units) in free.iter().flat_map(|list| &list.free) {
+        let mut left = i128::from(*units)
+            .checked_mul(meter.scale())
+            .ok_or(BillingError::Overflow("what is free"))?;
+        for (segment, _) in parts.iter().filter(|(segment, _)| segment.list.is_some()) {
+            left -= credit(month, *meter, segment, left, &mut lines)?;
+        }
+    }
+    Ok(lines)
+}
+
+fn key(month: Month, kind: Kind, place: Place, meter: Meter, segment: &Segment<'_>) -> Key {
+    Key {
+        month,
+        kind,
+        place,
+        meter,
+        from: segment.from,
+        to: segment.to,
+        list: segment.list.map(|list| list.name.clone()),
+    }
+}
+
+fn price(segment: &Segment<'_>, meter: Meter, quantity: i128) -> Result<i64, BillingError> {
+    let price = segment.list.and_then(|list| list.prices.get(&meter));
+    price.map_or(Ok(0), |price| price.of(meter, quantity))
+}
+
+/// What usage of a part of a month costs before anything is free, in micro-units.
+///
+/// # Errors
+/// When an amount does not fit.
+pub fn cost(segment: &Segment<'_>, used: &Quantities) -> Result<i64, BillingError> {
+    Meter::ALL.into_iter().try_fold(0i64, |sum, meter| {
+        let micros = price(segment, meter, used.get(meter))?;
+        sum.checked_add(micros)
+            .ok_or(BillingError::Overflow("a sum of money"))
+    })
+}
+
+/// Takes from what is free what a part of the month has used; how much it was. When all of it is free the credit is what its lines cost, so that their
+/// roundings leave nothing over.
+fn credit(
+    month: Month,
+    meter: Meter,
+    segment: &Segment<'_>,
+    left: i128,
+    lines: &mut Rated,
+) -> Result<i128, BillingError> {
+    let mut used = Amount::default();
+    let of_part =
+        |key: &Key| key.kind == Kind::Usage && key.meter == meter && key.from == segment.from;
+    for (_, line) in lines.0.iter().filter(|(key, _)| of_part(key)) {
+        used = used.plus(*line)?;
+    }
+    let quantity = left.min(used.quantity).max(0);
+    if quantity == 0 {
+        return Ok(0);
+    }
+    let micros = if quantity == used.quantity {
+        used.micros
+    } else {
+        price(segment, meter, quantity)?.min(used.micros)
+    };
+    let key = key(month, Kind::FreeTier, Place::default(), meter, segment);
+    lines.0.insert(
+        key,
+        Amount {
+            quantity: -quantity,
+            micros: -micros,
+        },
+    );
+    Ok(quantity)
+}
+
+/// What late usage changes of a month that has been billed: the lines as they would be now, less those as they were. So all statements together
+/// say what one would have said, had everything been in time.
+///
+/// # Errors
+/// When a difference does not fit.
+pub fn adjustment(before: &Rated, after: &Rated) -> Result<Rated, BillingError> {
+    let mut changes = BTreeMap::new();
+    for key in before.0.keys().chain(after.0.keys()) {
+        let of = |lines: &Rated| lines.0.get(key).copied().unwrap_or_default();
+        let change = of(after).minus(of(before))?;
+        if change != Amount::default() {
+            changes.insert(key.clone(), change);
+        }
+    }
+    Ok(Rated(changes))
+}
+
+/// Usage of a month that was closed when some of it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Late<'a> {
+    /// The month in which it was used.
+    pub month: Month,
+    /// What statements before this one know of it.
+    pub before: Vec<(Segment<'a>, Vec<Used>)>,
+    /// What this one knows.
+    pub after: Vec<(Segment<'a>, Vec<Used>)>,
+}
+
+/// The lines of a month's statement: its usage, and what late usage changes of earlier months.
+///
+/// # Errors
+/// When an amount does not fit.
+pub fn bill(
+    month: Month,
+    parts: &[(Segment<'_>, Vec<Used>)],
+    late: &[Late<'_>],
+) -> Result<Rated, BillingError> {
+    let mut lines = rate(month, parts)?;
+    for late in late {
+        let (before, after) = (
+            rate(late.month, &late.before)?,
+            rate(late.month, &late.after)?,
+        );
+        lines.append(adjustment(&before, &after)?)?;
+    }
+    Ok(lines)
+}

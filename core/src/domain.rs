@@ -1,0 +1,227 @@
+//! Host names that an app answers to beside its own: bodies of `/v1/apps/{app}/domains`, and what of them is decided without a look at the
+//! DNS.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::error::{Coded, ErrorCode};
+use crate::id::{AppName, HostName};
+use crate::unit::Timestamp;
+
+/// The label under which the proof stands.
+pub const CHALLENGE: &str = "_fdn-challenge";
+/// What the text of the proof begins with.
+pub const PROOF: &str = "fdn-domain=";
+
+/// A host name that cannot be an app's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{host} cannot be a domain of an app: {problem}")]
+pub struct DomainError {
+    host: HostName,
+    problem: &'static str,
+}
+
+impl Coded for DomainError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::DomainInvalid
+    }
+}
+
+/// Refuses names that no owner can prove, or that are not the owner's to give.
+///
+/// # Errors
+/// Says why.
+pub fn check(host: &HostName, zone: &HostName) -> Result<(), DomainError> {
+    let wrong = |problem| {
+        Err(DomainError {
+            host: host.clone(),
+            problem,
+        })
+    };
+    let name = host.as_str();
+    let under = name == zone.as_str()
+        || name
+            .strip_suffix(zone.as_str())
+            .is_some_and(|left| left.ends_with('.'));
+    if under {
+        return wrong("names under the network's own zone are given with the names of apps");
+    }
+    if !name.contains('.') {
+        return wrong("it must have two labels at least");
+    }
+    if name
+        .rsplit('.')
+        .next()
+        .is_some_and(|last| last.bytes().all(|b| b.is_ascii_digit()))
+    {
+        return wrong("it must not be an address");
+    }
+    if CHALLENGE.len() + 1 + name.len() > 253 {
+        return wrong("it leaves no room for the record that proves it");
+    }
+    Ok(())
+}
+
+/// The name of the record that proves a host.
+#[must_use]
+pub fn challenge(host: &HostName) -> String {
+    format!("{CHALLENGE}.{host}")
+}
+
+/// The text of the record that proves it for whoever was given the token.
+#[must_use]
+pub fn proof(token: &str) -> String {
+    format!("{PROOF}{token}")
+}
+
+/// A host name that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddDomain {
+    /// The name, such as `shop.example.org`, not under the network's zone.
+    #[schema(value_type = String)]
+    pub host: HostName,
+}
+
+/// How far a host name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DomainState {
+    /// Its owner has not proven it yet, or not any more: the app does not answer to it.
+    Pending,
+    /// The app answers to it.
+    Verified,
+    /// The app answers to it, but its proof was not found when it was looked for last.
+    Failing,
+}
+
+impl DomainState {
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Verified => "verified",
+            Self::Failing => "failing",
+        }
+    }
+}
+
+/// A record that the owner of a host name has to set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DnsRecord {
+    /// Its name.
+    pub name: String,
+    /// Its type: `TXT`, `CNAME`.
+    pub kind: String,
+    /// Its value.
+    pub value: String,
+    /// What it is for.
+    pub purpose: String,
+}
+
+/// A host name of an app.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DomainInfo {
+    /// The name.
+    #[schema(value_type = String)]
+    pub host: HostName,
+    /// The app.
+    pub app: AppName,
+    /// How far it is.
+    pub state: DomainState,
+    /// What its owner has to set in the DNS.
+    pub records: Vec<DnsRecord>,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// Who asked for it.
+    pub created_by: String,
+    /// When it was proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified_at: Option<Timestamp>,
+    /// When the proof was looked for last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_at: Option<Timestamp>,
+    /// When the app stops answering to it unless the proof is found before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_at: Option<Timestamp>,
+    /// What was wrong then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl DomainInfo {
+    /// The records that prove `host` and bring its calls to the app at `target`.
+    #[must_use]
+    pub fn records(host: &HostName, target: &HostName, token: &str) -> Vec<DnsRecord> {
+        let record = |name: String, kind: &str, value: String, purpose: &str| DnsRecord {
+            name,
+            kind: kind.to_owned(),
+            value,
+            purpose: purpose.to_owned(),
+        };
+        vec![
+            record(
+                challenge(host),
+                "TXT",
+                proof(token),
+                "proves that the name is yours; leave it there",
+            ),
+            record(
+                host.to_string(),
+                "CNAME",
+                target.to_string(),
+                "brings calls to the app",
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_cannot_be_an_apps_are_refused() {
+        let zone: HostName = "fn.test".parse().expect("zone");
+        let host = |text: &str| text.parse::<HostName>().expect("a name");
+        for good in [
+            "shop.example.org",
+            "example.org",
+            "xfn.test",
+            "fn.test.example.org",
+        ] {
+            check(&host(good), &zone).expect(good);
+        }
+        let long = format!("{0}.{0}.{0}.{1}", "a".repeat(63), "b".repeat(60));
+        for (bad, word) in [
+            ("fn.test", "own zone"),
+            ("hello.fn.test", "own zone"),
+            ("a.b.fn.test", "own zone"),
+            ("localhost", "two labels"),
+            ("192.0.2.1", "address"),
+            (long.as_str(), "room"),
+        ] {
+            let error = check(&host(bad), &zone).expect_err(bad).to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_owner_is_told_two_records() {
+        let (host, target) = (
+            "shop.example.org".parse().expect("name"),
+            "shop.fn.test".parse().expect("name"),
+        );
+        let records = DomainInfo::records(&host, &target, "0123");
+        assert_eq!(records[0].name, "_fdn-challenge.shop.example.org");
+        assert_eq!(
+            (records[0].kind.as_str(), records[0].value.as_str()),
+            ("TXT", "fdn-domain=0123")
+        );
+        assert_eq!(
+            (records[1].kind.as_str(), records[1].value.as_str()),
+            ("CNAME", "shop.fn.test")
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! What happens in the network, told as it happens to whoever may see it (`GET /v1/events`).
+//!
+//! Events say that something changed and where, not how it is now: whoever needs that reads it. They are numbered in the order in which they
+//! were noted, whichever controller noted them, so that a reader who was away goes on after the last number it saw.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::error::ParseError;
+use crate::id::{AppName, TenantId};
+use crate::unit::Timestamp;
+
+/// What an event is about.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// An app: deployed, rolled back, deleted.
+    App,
+    /// All living nodes serve what is current of an app.
+    Ready,
+    /// Where an app's clients are sent.
+    Plan,
+    /// Who may call an app, and how often.
+    Policy,
+    /// Which versions an app's calls go to.
+    Traffic,
+    /// A tenant or its members.
+    Tenant,
+    /// A budget or a price list.
+    Billing,
+    /// A node, a cluster or a join token.
+    Node,
+    /// Anything else that is written down in the audit log.
+    Other,
+}
+
+impl EventKind {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::App,
+        Self::Ready,
+        Self::Plan,
+        Self::Policy,
+        Self::Traffic,
+        Self::Tenant,
+        Self::Billing,
+        Self::Node,
+        Self::Other,
+    ];
+
+    /// The word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::App => "app",
+            Self::Ready => "ready",
+            Self::Plan => "plan",
+            Self::Policy => "policy",
+            Self::Traffic => "traffic",
+            Self::Tenant => "tenant",
+            Self::Billing => "billing",
+            Self::Node => "node",
+            Self::Other => "other",
+        }
+    }
+
+    /// The kind of a change that the audit log has as `action` on `subject`; nothing for people's sessions, tokens and accounts, which are
+    /// their own.
+    #[must_use]
+    pub fn of_change(action: &str, subject: &str) -> Option<Self> {
+        let (what, _) = subject.split_once('/').unwrap_or((subject, ""));
+        let (family, _) = action.split_once('.').unwrap_or((action, ""));
+        Some(match (what, family) {
+            ("session" | "token" | "user", _) => return None,
+            ("app", "policy" | "key") => Self::Policy,
+            ("app", "traffic") => Self::Traffic,
+            ("app", _) => Self::App,
+            ("tenant" | "member", _) => Self::Tenant,
+            ("budget" | "price", _) => Self::Billing,
+            ("node" | "cluster" | "join-token", _) => Self::Node,
+            _ => Self::Other,
+        })
+    }
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for EventKind {
+    type Err = ParseError;
+
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        let found = Self::ALL.into_iter().find(|kind| kind.as_str() == s);
+        found.ok_or_else(|| {
+            ParseError::new(
+                "kind of event",
+                s,
+                "app, ready, plan, policy, traffic, tenant, billing, node or other",
+            )
+        })
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Its number: a later one is greater.
+    pub id: u64,
+    /// When it happened, by the clock of the controller that wrote it down.
+    pub at: Timestamp,
+    /// What it is about.
+    pub kind: EventKind,
+    /// What was done or came to be, such as `deploy`, `policy.set`, `node.lost`.
+    pub action: String,
+    /// To what, such as `app/hello`.
+    pub subject: String,
+    /// The tenant whose it is; absent for the network's own things.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
+    /// The app, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app: Option<AppName>,
+    /// In a few words, what is not in the rest: the version that is ready, the clusters of a plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// The name of the event that tells a reader who was away for too long that some are no longer kept; its data are a [`Missed`].
+pub const MISSED: &str = "missed";
+
+/// Events that a reader asked for and that are no longer kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Missed {
+    /// The last one the reader has.
+    pub after: u64,
+    /// The oldest one there is.
+    pub oldest: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_have_one_word_everywhere() {
+        for kind in EventKind::ALL {
+            assert_eq!(kind.as_str().parse::<EventKind>().expect("known"), kind);
+            let json = serde_json::to_string(&kind).expect("JSON");
+            assert_eq!(json, format!("{:?}", kind.as_str()));
+        }
+        assert!("apps".parse::<EventKind>().is_err());
+    }
+
+    #[test]
+    fn what_is_in_the_audit_log_becomes_an_event_of_its_kind() {
+        let kind = EventKind::of_change;
+        assert_eq!(kind("deploy", "app/hello"), Some(EventKind::App));
+        assert_eq!(kind("key.create", "app/hello"), Some(EventKind::Policy));
+        assert_eq!(kind("traffic.set", "app/hello"), Some(EventKind::Traffic));
+        assert_eq!(kind("member.put", "member/ann"), Some(EventKind::Tenant));
+        assert_eq!(kind("price.apply", "price/first"), Some(EventKind::Billing));
+        assert_eq!(kind("node.enrol", "node/eu-1"), Some(EventKind::Node));
+        assert_eq!(kind("anything", "else/x"), Some(EventKind::Other));
+        for own in ["session/1", "token/1", "user/ann"] {
+            assert_eq!(kind("login", own), None, "{own} is a person's own");
+        }
+    }
+}

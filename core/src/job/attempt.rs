@@ -1,0 +1,370 @@
+//! What is kept of a job's attempts: where each ran, from when to when, and how it ended.
+//!
+//! One pure function from what was kept and a step of [`super::course`] to what is to be kept. It is written with the step itself, so the two never
+//! disagree. Only the last [`ATTEMPTS_KEPT`] are kept: a job may be tried any number of times while nothing can take it.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::course::{Course, Ending, Event};
+use super::state::JobState;
+use crate::id::ClusterId;
+use crate::unit::Timestamp;
+
+/// How many attempts of a job are kept.
+pub const ATTEMPTS_KEPT: usize = 32;
+/// The longest reason that is kept of an attempt, in octets.
+const REASON_MAX: usize = 300;
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptEnd {
+    /// The app answered well.
+    Succeeded,
+    /// The app refused it, and would again.
+    Refused,
+    /// It certainly never reached a function.
+    NeverBegun,
+    /// It may have run, as a whole or in part.
+    CutShort,
+    /// The owner took the job back.
+    Cancelled,
+}
+
+/// One attempt at a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobAttempt {
+    /// Which: the first is 1.
+    pub number: u32,
+    /// Where it ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterId>,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it ended; absent while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+    /// How; absent while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<AttemptEnd>,
+    /// The HTTP status that the app answered with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Why it ended so, where that does not follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What is known of an attempt beside the step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Circumstances {
+    /// Where it goes, when it begins.
+    pub cluster: Option<ClusterId>,
+    /// What the app answered, when it ends.
+    pub status: Option<u16>,
+    /// Why it ends so.
+    pub reason: Option<String>,
+}
+
+impl AttemptEnd {
+    /// What an event that ends an attempt says of it.
+    const fn of(event: Event) -> Option<Self> {
+        match event {
+            Event::Ended { ending, .. } => Some(match ending {
+                Ending::Succeeded => Self::Succeeded,
+                Ending::Refused => Self::Refused,
+                Ending::NeverBegun => Self::NeverBegun,
+                Ending::CutShort => Self::CutShort,
+            }),
+            Event::LeaseLost { .. } => Some(Self::CutShort),
+            Event::Cancelled => Some(Self::Cancelled),
+            Event::Confirmed | Event::Claimed { .. } | Event::Looked | Event::Redriven { .. } => {
+                None
+            }
+        }
+    }
+}
+
+/// What is to be kept once `event` has led a job from one course to the next at `now`; nothing if the step is not about an attempt.
+#[must_use]
+pub fn recorded(
+    kept: &[JobAttempt],
+    (from, to): (&Course, &Course),
+    event: Event,
+    about: &Circumstances,
+    now: Timestamp,
+) -> Option<Vec<JobAttempt>> {
+    match (
+        from.state == JobState::Running,
+        to.state == JobState::Running,
+    ) {
+        (false, true) => {
+            let skip = (kept.len() + 1).saturating_sub(ATTEMPTS_KEPT);
+            let begun = JobAttempt {
+                number: to.attempt,
+                cluster: about.cluster.clone(),
+                started_at: now,
+                ended_at: None,
+                end: None,
+                status: None,
+                reason: None,
+            };
+            let before = kept.iter().skip(skip).cloned();
+            let before = before.map(|attempt| attempt.over_by(now));
+            Some(before.chain([begun]).collect())
+        }
+        (true, false) => {
+            let mut attempts = kept.to_vec();
+            // A job that a release before this one began has no record of the attempt that ends.
+            let last = attempts
+                .last_mut()
+                .filter(|last| last.number == from.attempt && last.ended_at.is_none())?;
+            last.ended_at = Some(now);
+            last.end = AttemptEnd::of(event);
+            last.status = about.status;
+            last.reason = about.reason.as_deref().map(shortened);
+            Some(attempts)
+        }
+        (false, false) | (true, true) => None,
+    }
+}
+
+impl JobAttempt {
+    /// The attempt once the next one begins at `now`. A controller of a release that kept no record may have ended it: then nothing is known but
+    /// that it is over.
+    fn over_by(self, now: Timestamp) -> Self {
+        if self.ended_at.is_some() {
+            return self;
+        }
+        Self {
+            ended_at: Some(now),
+            end: Some(AttemptEnd::CutShort),
+            reason: Some(
+                "it ended before the next attempt began; how was not written down".to_owned(),
+            ),
+            ..self
+        }
+    }
+}
+
+fn shortened(reason: &str) -> String {
+    if reason.len() <= REASON_MAX {
+        return reason.to_owned();
+    }
+    let end = (0..=REASON_MAX)
+        .rev()
+        .find(|at| reason.is_char_boundary(*at));
+    format!("{}…", &reason[..end.unwrap_or(0)])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::job::{RetryPolicy, Step, Terms};
+    use crate::unit::DurationMs;
+
+    const TERMS: Terms = Terms {
+        retry: RetryPolicy {
+            attempts: 3,
+            first: DurationMs::from_millis(10),
+            longest: DurationMs::from_millis(100),
+        },
+        idempotent: true,
+    };
+
+    fn at(cluster: &str) -> Circumstances {
+        Circumstances {
+            cluster: Some(cluster.parse().expect("a cluster")),
+            ..Circumstances::default()
+        }
+    }
+
+    /// Lets an event happen and keeps the record as the store does.
+    fn happen(
+        (course, kept): (&mut Course, &mut Vec<JobAttempt>),
+        event: Event,
+        about: &Circumstances,
+        now: u64,
+    ) {
+        let Step::To(to) = course.step(&TERMS, event, Timestamp(now), 0.0) else {
+            return;
+        };
+        if let Some(next) = recorded(kept, (course, &to), event, about, Timestamp(now)) {
+            *kept = next;
+        }
+        *course = to;
+    }
+
+    const fn claimed(now: u64) -> Event {
+        Event::Claimed {
+            lease_until: Timestamp(now + 50),
+        }
+    }
+
+    const fn ended(attempt: u32, ending: Ending) -> Event {
+        Event::Ended { attempt, ending }
+    }
+
+    #[test]
+    fn each_attempt_has_its_place_its_times_and_its_end() {
+        let mut course = Course::submitted(Timestamp(0), Timestamp(10_000));
+        let mut kept = Vec::new();
+        let none = Circumstances::default();
+        let cut = Circumstances {
+            reason: Some("no answer".to_owned()),
+            ..Circumstances::default()
+        };
+        let well = Circumstances {
+            status: Some(200),
+            ..Circumstances::default()
+        };
+        happen((&mut course, &mut kept), Event::Confirmed, &none, 1);
+        assert!(kept.is_empty(), "nothing has been tried");
+        happen((&mut course, &mut kept), claimed(5), &at("eu-west"), 5);
+        happen(
+            (&mut course, &mut kept),
+            ended(1, Ending::CutShort),
+            &cut,
+            40,
+        );
+        happen((&mut course, &mut kept), claimed(200), &at("us-east"), 200);
+        assert_eq!(kept[1].ended_at, None, "it runs");
+        happen(
+            (&mut course, &mut kept),
+            ended(1, Ending::Refused),
+            &none,
+            210,
+        );
+        assert_eq!(kept[1].ended_at, None, "the end of an attempt that is past");
+        happen(
+            (&mut course, &mut kept),
+            ended(2, Ending::Succeeded),
+            &well,
+            260,
+        );
+
+        let shown: Vec<_> = kept
+            .iter()
+            .map(|one| {
+                (
+                    one.number,
+                    one.started_at.get(),
+                    one.ended_at.map(Timestamp::get),
+                    one.end,
+                )
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                (1, 5, Some(40), Some(AttemptEnd::CutShort)),
+                (2, 200, Some(260), Some(AttemptEnd::Succeeded)),
+            ]
+        );
+        assert_eq!(kept[0].cluster, at("eu-west").cluster);
+        assert_eq!(kept[0].reason.as_deref(), Some("no answer"));
+        assert_eq!(
+            (kept[1].status, kept[1].reason.as_deref()),
+            (Some(200), None)
+        );
+    }
+
+    #[test]
+    fn a_job_taken_back_while_it_runs_says_so() {
+        let mut course = Course::submitted(Timestamp(0), Timestamp(10_000));
+        let mut kept = Vec::new();
+        happen((&mut course, &mut kept), Event::Confirmed, &at("a"), 1);
+        happen((&mut course, &mut kept), claimed(2), &at("a"), 2);
+        happen((&mut course, &mut kept), Event::Cancelled, &at("a"), 9);
+        assert_eq!(kept[0].end, Some(AttemptEnd::Cancelled));
+        assert_eq!(kept[0].ended_at, Some(Timestamp(9)));
+    }
+
+    #[test]
+    fn an_attempt_that_an_earlier_release_began_is_not_made_up() {
+        let running = Course {
+            state: JobState::Running,
+            attempt: 4,
+            ..Course::submitted(Timestamp(0), Timestamp(10_000))
+        };
+        let done = Course {
+            state: JobState::Succeeded,
+            ..running.clone()
+        };
+        let event = ended(4, Ending::Succeeded);
+        let none = Circumstances::default();
+        let kept = recorded(&[], (&running, &done), event, &none, Timestamp(7));
+        assert_eq!(kept, None);
+    }
+
+    #[test]
+    fn an_attempt_that_an_earlier_release_ended_is_over_when_the_next_begins() {
+        let waiting = Course {
+            state: JobState::Queued,
+            attempt: 1,
+            ..Course::submitted(Timestamp(0), Timestamp(10_000))
+        };
+        let running = Course {
+            state: JobState::Running,
+            attempt: 2,
+            ..waiting.clone()
+        };
+        let open = JobAttempt {
+            number: 1,
+            cluster: at("a").cluster,
+            started_at: Timestamp(3),
+            ended_at: None,
+            end: None,
+            status: None,
+            reason: None,
+        };
+        let step = (&waiting, &running);
+        let kept = recorded(&[open], step, claimed(9), &at("b"), Timestamp(9)).expect("a step");
+        assert_eq!(
+            (kept[0].ended_at, kept[0].end),
+            (Some(Timestamp(9)), Some(AttemptEnd::CutShort))
+        );
+        assert_eq!((kept[1].number, kept[1].ended_at), (2, None));
+    }
+
+    proptest! {
+        #[test]
+        fn the_record_is_bounded_and_its_last_entry_runs_only_while_the_job_does(
+            events in proptest::collection::vec((0_u8..6, 0_u32..3), 0..200),
+        ) {
+            let mut course = Course::submitted(Timestamp(0), Timestamp(u64::MAX));
+            let mut kept = Vec::new();
+            let mut now = 0;
+            for (kind, back) in events {
+                now += 1000;
+                let attempt = course.attempt.saturating_sub(back);
+                let event = match kind {
+                    0 => Event::Confirmed,
+                    1 | 2 => claimed(now),
+                    3 => ended(attempt, Ending::NeverBegun),
+                    4 => ended(attempt, Ending::CutShort),
+                    _ => Event::LeaseLost { attempt },
+                };
+                happen((&mut course, &mut kept), event, &at("a"), now);
+                prop_assert!(kept.len() <= ATTEMPTS_KEPT);
+                prop_assert!(kept.is_sorted_by_key(|one| one.number));
+                let open = kept.iter().filter(|one| one.ended_at.is_none()).count();
+                prop_assert_eq!(open, usize::from(course.state == JobState::Running));
+                prop_assert!(kept.iter().all(|one| one.end.is_some() == one.ended_at.is_some()));
+                if course.state == JobState::Running {
+                    prop_assert_eq!(kept.last().map(|one| one.number), Some(course.attempt));
+                }
+            }
+        }
+
+        #[test]
+        fn reasons_are_cut_at_a_character(text in "\\PC{0,400}") {
+            let short = shortened(&text);
+            prop_assert!(short.len() <= REASON_MAX + '…'.len_utf8());
+            prop_assert!(text.starts_with(short.trim_end_matches('…')) || text.starts_with(&short));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Where a job stands, and how urgent it is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::error::ParseError;
+
+/// Where a job stands. [`super::course`] has the table of what leads where.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// Written down, not accepted: the broker has not confirmed it yet.
+    Submitted,
+    /// Accepted; waits for its first attempt or the next one.
+    Queued,
+    /// An attempt runs.
+    Running,
+    /// The app answered well.
+    Succeeded,
+    /// The app refused it, or it was cut short and must not be tried again.
+    Failed,
+    /// Taken back by its owner.
+    Cancelled,
+    /// Too old, or past its deadline, before an attempt could begin.
+    Dropped,
+    /// Every attempt failed: a dead letter, which can be sent again.
+    Dead,
+}
+
+impl JobState {
+    /// All of them, in order.
+    pub const ALL: &'static [Self] = &[
+        Self::Submitted,
+        Self::Queued,
+        Self::Running,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Dropped,
+        Self::Dead,
+    ];
+
+    /// The name, in JSON, the store and metrics alike.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Submitted => "submitted",
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Dropped => "dropped",
+            Self::Dead => "dead",
+        }
+    }
+
+    /// Whether the job has ended. Only a dead letter that is sent again leaves such a state.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        match self {
+            Self::Submitted | Self::Queued | Self::Running => false,
+            Self::Succeeded | Self::Failed | Self::Cancelled | Self::Dropped | Self::Dead => true,
+        }
+    }
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for JobState {
+    type Err = ParseError;
+
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        let found = Self::ALL.iter().copied().find(|state| state.as_str() == s);
+        found.ok_or_else(|| {
+            ParseError::new(
+                "job state",
+                s,
+                "submitted, queued, running, succeeded, failed, cancelled, dropped or dead",
+            )
+        })
+    }
+}
+
+/// How urgent a job is among those of its tenant: 0 to 9, higher first.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(try_from = "u8", into = "u8")]
+#[schema(value_type = u8)]
+pub struct JobPriority(u8);
+
+impl JobPriority {
+    /// The most urgent.
+    pub const HIGHEST: Self = Self(9);
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for JobPriority {
+    fn default() -> Self {
+        Self(5)
+    }
+}
+
+impl TryFrom<u8> for JobPriority {
+    type Error = ParseError;
+
+    fn try_from(value: u8) -> Result<Self, ParseError> {
+        if value <= Self::HIGHEST.0 {
+            Ok(Self(value))
+        } else {
+            Err(ParseError::new("priority", value.to_string(), "0 to 9"))
+        }
+    }
+}
+
+impl From<JobPriority> for u8 {
+    fn from(value: JobPriority) -> Self {
+        value.0
+    }
+}
+
+impl FromStr for JobPriority {
+    type Err = ParseError;
+
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        let number = s.parse::<u8>();
+        number
+            .map_err(|_| ParseError::new("priority", s, "0 to 9"))
+            .and_then(Self::try_from)
+    }
+}
+
+impl fmt::Display for JobPriority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip_and_agree_with_json() {
+        for state in JobState::ALL {
+            assert_eq!(
+                state.as_str().parse::<JobState>().expect("own name"),
+                *state
+            );
+            let json = serde_json::to_string(state).expect("json");
+            assert_eq!(json, format!("\"{state}\""));
+        }
+        assert!("".parse::<JobState>().is_err());
+    }
+
+    #[test]
+    fn a_priority_is_one_digit() {
+        assert_eq!(
+            "9".parse::<JobPriority>().expect("valid"),
+            JobPriority::HIGHEST
+        );
+        for bad in ["10", "-1", "", "high"] {
+            assert!(bad.parse::<JobPriority>().is_err(), "{bad}");
+        }
+        assert!(JobPriority::HIGHEST > JobPriority::default());
+    }
+}

@@ -1,0 +1,250 @@
+//! What the API says of the code repository: how much a tenant may store, whose signatures count, and the catalogue of ready functions.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::digest::Digest;
+use crate::error::ParseError;
+use crate::id::{AppName, FunctionName, SigningKeyName};
+use crate::label::Labels;
+use crate::unit::{ByteSize, Timestamp};
+
+/// What a tenant stores, and what it may store. Every version counts with its own size, also where two are the same octets, as it does on
+/// the bill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StorageUse {
+    /// Octets of all versions.
+    pub octets: u64,
+    /// The most octets.
+    pub octets_limit: u64,
+    /// Versions.
+    pub versions: u64,
+    /// The most versions.
+    pub versions_limit: u64,
+    /// Whether the limits are the tenant's own, and not those of the network's settings.
+    pub own_limit: bool,
+}
+
+impl StorageUse {
+    /// Whether one more version of this size would be too much; if so, of what: used, limit.
+    ///
+    /// # Errors
+    /// The limit that would be passed, in words.
+    pub fn admit(&self, size: u64) -> Result<(), String> {
+        let octets = self.octets.saturating_add(size);
+        if octets > self.octets_limit {
+            return Err(format!(
+                "{size} octets more than the {} that are stored would be above the tenant's limit of {} octets",
+                self.octets, self.octets_limit
+            ));
+        }
+        if self.versions >= self.versions_limit {
+            return Err(format!(
+                "{} versions are stored and the tenant's limit is {}",
+                self.versions, self.versions_limit
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Limits of one tenant in place of the network's. What is absent stays the network's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StorageLimit {
+    /// The most octets of all versions, such as `20GiB`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub octets: Option<ByteSize>,
+    /// The most versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<u64>,
+}
+
+impl StorageLimit {
+    /// Whether it says nothing.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.octets.is_none() && self.versions.is_none()
+    }
+}
+
+/// Whether uploads must be signed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SignaturePolicy {
+    /// They need not be; a signature that comes must be good.
+    #[default]
+    Optional,
+    /// Uploads without a good signature by one of the tenant's keys are refused.
+    Required,
+}
+
+impl SignaturePolicy {
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Optional => "optional",
+            Self::Required => "required",
+        }
+    }
+}
+
+impl std::str::FromStr for SignaturePolicy {
+    type Err = ParseError;
+
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        match s {
+            "optional" => Ok(Self::Optional),
+            "required" => Ok(Self::Required),
+            _ => Err(ParseError::new(
+                "signature policy",
+                s,
+                "optional or required",
+            )),
+        }
+    }
+}
+
+/// Sets a tenant's signature policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetSignaturePolicy {
+    /// The policy.
+    pub policy: SignaturePolicy,
+}
+
+/// Adds a public key, or replaces the one of the same name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PutSigningKey {
+    /// The key as PEM (`-----BEGIN PUBLIC KEY-----`): ECDSA on P-256, as `cosign generate-key-pair` makes it, or Ed25519.
+    pub public_key: String,
+}
+
+/// The kind of a signing key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum SigningAlgorithm {
+    /// ECDSA on P-256 with SHA-256 (FIPS 186-5).
+    #[serde(rename = "ecdsa-p256")]
+    EcdsaP256,
+    /// Ed25519 (RFC 8032), plain or of the message's SHA-512 (Ed25519ph).
+    #[serde(rename = "ed25519")]
+    Ed25519,
+}
+
+impl SigningAlgorithm {
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::EcdsaP256 => "ecdsa-p256",
+            Self::Ed25519 => "ed25519",
+        }
+    }
+}
+
+impl std::str::FromStr for SigningAlgorithm {
+    type Err = ParseError;
+
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        match s {
+            "ecdsa-p256" => Ok(Self::EcdsaP256),
+            "ed25519" => Ok(Self::Ed25519),
+            _ => Err(ParseError::new(
+                "signing algorithm",
+                s,
+                "ecdsa-p256 or ed25519",
+            )),
+        }
+    }
+}
+
+/// A public key whose signatures count in a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SigningKeyInfo {
+    /// Its name in the tenant.
+    pub name: SigningKeyName,
+    /// Its kind.
+    pub algorithm: SigningAlgorithm,
+    /// The SHA-256 of its `SubjectPublicKeyInfo` in DER.
+    pub fingerprint: Digest,
+    /// The key as PEM.
+    pub public_key: String,
+    /// When it was added.
+    pub created_at: Timestamp,
+    /// By whom.
+    pub created_by: String,
+}
+
+/// A ready function of the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CatalogueEntry {
+    /// Its name.
+    pub name: FunctionName,
+    /// What it does, in a line.
+    pub summary: String,
+    /// The language it was written in.
+    pub language: String,
+    /// The component's digest.
+    pub digest: Digest,
+    /// Its size in octets.
+    pub size: u64,
+}
+
+/// Deploys a function of the catalogue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeployCatalogue {
+    /// The app; the function's own name if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app: Option<AppName>,
+    /// Labels of the new version.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// A signature over the component, in base64, where the tenant's policy asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_may_be_reached_and_not_passed() {
+        let used = StorageUse {
+            octets: 60,
+            octets_limit: 100,
+            versions: 1,
+            versions_limit: 2,
+            own_limit: false,
+        };
+        assert_eq!(used.admit(40), Ok(()));
+        let refusal = used.admit(41).expect_err("one octet too many");
+        assert!(
+            refusal.contains("60") && refusal.contains("limit of 100"),
+            "{refusal}"
+        );
+        let full = StorageUse {
+            versions: 2,
+            ..used
+        };
+        let refusal = full.admit(1).expect_err("one version too many");
+        assert!(
+            refusal.contains("2 versions") && refusal.contains("limit is 2"),
+            "{refusal}"
+        );
+        assert!(used.admit(u64::MAX).is_err(), "nothing overflows");
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for policy in [SignaturePolicy::Optional, SignaturePolicy::Required] {
+            assert_eq!(policy.as_str().parse(), Ok(policy));
+        }
+        for algorithm in [SigningAlgorithm::EcdsaP256, SigningAlgorithm::Ed25519] {
+            assert_eq!(algorithm.as_str().parse(), Ok(algorithm));
+        }
+    }
+}

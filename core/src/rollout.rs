@@ -1,0 +1,351 @@
+//! Objectives of new versions and what is counted of them: bodies of `/v1/apps/{app}/objective`, and what nodes report of versions whose
+//! calls are split. What follows from both is decided in `fdn_scheduling::rollout`.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::error::{Coded, ErrorCode};
+use crate::id::{AppName, VersionNumber};
+use crate::unit::{DurationMs, Timestamp};
+
+/// What a new version must keep to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Objective {
+    /// The most calls that may fail by the version's fault, in percent, from 0 to below 100; unbounded if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_percent: Option<f64>,
+    /// What 99 of 100 calls may take to the head of their answer, in milliseconds, from 1 to 600000; unbounded if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_ms: Option<u64>,
+    /// How long it must hold, from 1s to 24h.
+    #[serde(default = "Objective::default_window")]
+    pub window: DurationMs,
+    /// Calls that there must have been before anything is decided, from 1 to 1000000.
+    #[serde(default = "Objective::default_calls")]
+    pub minimum_calls: u64,
+}
+
+/// An objective that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("objective.{field}: {problem}")]
+pub struct ObjectiveError {
+    field: &'static str,
+    problem: &'static str,
+}
+
+impl Coded for ObjectiveError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::ObjectiveInvalid
+    }
+}
+
+impl Objective {
+    const fn default_window() -> DurationMs {
+        DurationMs::from_secs(300)
+    }
+
+    const fn default_calls() -> u64 {
+        100
+    }
+
+    /// Refuses what cannot work.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub fn check(&self) -> Result<(), ObjectiveError> {
+        let wrong = |field, problem| Err(ObjectiveError { field, problem });
+        if self.error_percent.is_none() && self.p99_ms.is_none() {
+            return wrong("error_percent", "it or p99_ms must be set");
+        }
+        if self
+            .error_percent
+            .is_some_and(|percent| !(0.0..100.0).contains(&percent))
+        {
+            return wrong("error_percent", "it must be from 0 to below 100");
+        }
+        if self.p99_ms.is_some_and(|ms| !(1..=600_000).contains(&ms)) {
+            return wrong("p99_ms", "it must be from 1 to 600000");
+        }
+        if !(1000..=86_400_000).contains(&self.window.as_millis()) {
+            return wrong("window", "it must be from 1s to 24h");
+        }
+        if !(1..=1_000_000).contains(&self.minimum_calls) {
+            return wrong("minimum_calls", "it must be from 1 to 1000000");
+        }
+        Ok(())
+    }
+}
+
+/// Buckets of a latency histogram. Each ends at the fourth root of 2 times the one before, the first at 1 ms, the last but one at about
+/// 9 min; the last has no end.
+pub const BUCKETS: usize = 78;
+
+/// Which bucket a call falls into that took this long.
+#[must_use]
+pub fn bucket_of(ms: f64) -> usize {
+    if ms <= 1.0 {
+        return 0;
+    }
+    let at = (ms.log2() * 4.0).ceil();
+    // A float above 0 and at most the number of buckets.
+    if at >= (BUCKETS - 1) as f64 {
+        BUCKETS - 1
+    } else {
+        at as usize
+    }
+}
+
+/// Where a bucket ends, in milliseconds.
+#[must_use]
+pub fn bucket_end(bucket: usize) -> f64 {
+    if bucket >= BUCKETS - 1 {
+        f64::INFINITY
+    } else {
+        (bucket as f64 / 4.0).exp2()
+    }
+}
+
+/// Calls of a version, counted. Calls that did not end by the version's doing (given up by the client, no room) are not among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CallCounts {
+    /// Calls that the version answered or failed to.
+    pub calls: u64,
+    /// Of these, failures of its making: 5xx, traps, limits, instances that do not start.
+    pub failures: u64,
+    /// Pairs of bucket and calls: how long it took to the head of the answer. In the order of buckets, without empty ones.
+    pub latency: Vec<(u8, u64)>,
+}
+
+impl CallCounts {
+    /// Whether these can be counted on from `before`: no number is smaller.
+    #[must_use]
+    pub fn continues(&self, before: &Self) -> bool {
+        self.calls >= before.calls && self.failures >= before.failures
+    }
+
+    /// What came since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let old = |bucket| {
+            let known = before.latency.iter().find(|(b, _)| *b == bucket);
+            known.map_or(0, |(_, calls)| *calls)
+        };
+        let latency = self.latency.iter();
+        let latency = latency.map(|(bucket, calls)| (*bucket, calls.saturating_sub(old(*bucket))));
+        Self {
+            calls: self.calls.saturating_sub(before.calls),
+            failures: self.failures.saturating_sub(before.failures),
+            latency: latency.filter(|(_, calls)| *calls > 0).collect(),
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        let mut sums = [0u64; BUCKETS];
+        for (bucket, calls) in self.latency.iter().chain(&other.latency) {
+            let bucket = usize::from(*bucket).min(BUCKETS - 1);
+            sums[bucket] = sums[bucket].saturating_add(*calls);
+        }
+        Self {
+            calls: self.calls.saturating_add(other.calls),
+            failures: self.failures.saturating_add(other.failures),
+            latency: sparse(&sums),
+        }
+    }
+
+    /// Calls that took longer than this for certain: those of buckets that begin there or later.
+    #[must_use]
+    pub fn slower_than(&self, ms: f64) -> u64 {
+        let begins = |bucket: u8| match usize::from(bucket) {
+            0 => 0.0,
+            bucket => bucket_end(bucket - 1),
+        };
+        let slow = self
+            .latency
+            .iter()
+            .filter(|(bucket, _)| begins(*bucket) >= ms);
+        slow.map(|(_, calls)| *calls).sum()
+    }
+}
+
+/// The buckets that are not empty.
+#[must_use]
+pub fn sparse(buckets: &[u64; BUCKETS]) -> Vec<(u8, u64)> {
+    let numbered = (0u8..).zip(buckets.iter().copied());
+    numbered.filter(|(_, calls)| *calls > 0).collect()
+}
+
+/// What a node counted of a version since the agent started. Told only of apps whose calls are split.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VersionObserved {
+    /// The version.
+    pub version: VersionNumber,
+    /// Its calls.
+    #[serde(flatten)]
+    pub counts: CallCounts,
+}
+
+/// How far a rollout is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RolloutState {
+    /// The version is watched.
+    Watching,
+    /// It kept to its objective for the window.
+    Held,
+    /// It broke its objective and gets no calls any more.
+    Broken,
+}
+
+impl RolloutState {
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Watching => "watching",
+            Self::Held => "held",
+            Self::Broken => "broken",
+        }
+    }
+}
+
+/// A new version under its objective.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RolloutInfo {
+    /// The version that is watched.
+    pub version: VersionNumber,
+    /// The version that gets its calls if it breaks the objective.
+    pub baseline: VersionNumber,
+    /// How far it is.
+    pub state: RolloutState,
+    /// When the present window began.
+    pub since: Timestamp,
+    /// Calls counted in it.
+    pub calls: u64,
+    /// Of these, failures.
+    pub failures: u64,
+    /// Why it broke, or what it is waited for.
+    pub reason: String,
+}
+
+/// The objective of an app and how its new version keeps to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ObjectiveInfo {
+    /// The app.
+    pub app: AppName,
+    /// What new versions must keep to; nothing if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objective: Option<Objective>,
+    /// When it was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated_at: Option<Timestamp>,
+    /// Who set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated_by: Option<String>,
+    /// The newest version that was or is watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutInfo>,
+}
+
+/// Why a version must not be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BadMark {
+    /// Why.
+    pub reason: String,
+    /// Since when.
+    pub at: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn objective() -> Objective {
+        Objective {
+            error_percent: Some(1.0),
+            p99_ms: Some(300),
+            window: DurationMs::from_secs(60),
+            minimum_calls: 50,
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_is_named() {
+        objective().check().expect("fine");
+        let changed = |change: fn(&mut Objective)| {
+            let mut wrong = objective();
+            change(&mut wrong);
+            wrong.check().expect_err("wrong").to_string()
+        };
+        for (error, word) in [
+            (
+                changed(|o| (o.error_percent, o.p99_ms) = (None, None)),
+                "p99_ms must be set",
+            ),
+            (changed(|o| o.error_percent = Some(100.0)), "error_percent"),
+            (
+                changed(|o| o.error_percent = Some(f64::NAN)),
+                "error_percent",
+            ),
+            (changed(|o| o.p99_ms = Some(0)), "p99_ms"),
+            (
+                changed(|o| o.window = DurationMs::from_millis(999)),
+                "window",
+            ),
+            (changed(|o| o.minimum_calls = 0), "minimum_calls"),
+        ] {
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn buckets_cover_everything_once() {
+        assert_eq!((bucket_of(0.0), bucket_of(1.0)), (0, 0));
+        assert_eq!(bucket_of(2.0), 4);
+        assert_eq!(bucket_of(f64::INFINITY), BUCKETS - 1);
+        assert!(bucket_end(BUCKETS - 2) > 500_000.0);
+        let text = serde_json::to_string(&CallCounts::default()).expect("JSON");
+        assert_eq!(text, r#"{"calls":0,"failures":0,"latency":[]}"#);
+    }
+
+    proptest! {
+        #[test]
+        fn a_call_lies_in_its_bucket(ms in 0.0f64..1e7) {
+            let bucket = bucket_of(ms);
+            prop_assert!(ms <= bucket_end(bucket) * (1.0 + 1e-9));
+            prop_assert!(bucket == 0 || ms > bucket_end(bucket - 1) * (1.0 - 1e-9));
+        }
+
+        /// What is said to be slower than a limit is, and what is more than a fifth slower is said to be.
+        #[test]
+        fn slow_calls_are_told_from_others(ms in 1.0f64..400_000.0, limit in 1.0f64..400_000.0) {
+            let bucket = u8::try_from(bucket_of(ms)).expect("few buckets");
+            let counts = CallCounts { calls: 1, failures: 0, latency: vec![(bucket, 1)] };
+            if counts.slower_than(limit) == 1 {
+                prop_assert!(ms >= limit * (1.0 - 1e-9));
+            } else {
+                prop_assert!(ms <= limit * 1.2);
+            }
+        }
+
+        /// Sums and differences go back and forth.
+        #[test]
+        fn counts_add_up(a in any::<[u8; 4]>(), b in any::<[u8; 4]>()) {
+            let counts = |n: [u8; 4]| {
+                let mut buckets = [0; BUCKETS];
+                for (at, n) in n.into_iter().enumerate() {
+                    buckets[at * 7] = u64::from(n);
+                }
+                CallCounts { calls: buckets.iter().sum(), failures: u64::from(n[0]), latency: sparse(&buckets) }
+            };
+            let (a, b) = (counts(a), counts(b));
+            let sum = a.plus(&b);
+            prop_assert!(sum.continues(&a));
+            prop_assert_eq!(sum.since(&a), b);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Runs of workflows: bodies of `/v1/apps/{app}/runs`, and what the gateways that lead them tell the controllers.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::id::{AppName, ClusterId, NodeId, RunId, StageName};
+use crate::unit::{Revision, Timestamp};
+
+/// How a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStatus {
+    /// It has not ended.
+    Running,
+    /// Its caller got the outputs of its exits.
+    Answered,
+    /// A stage that was needed failed.
+    Failed,
+    /// Its time was over.
+    Late,
+    /// Its caller went away.
+    Abandoned,
+    /// The gateway that led it is gone and did not tell how it ended.
+    Lost,
+}
+
+/// How an attempt at a stage is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptOutcome {
+    /// It has not ended.
+    Running,
+    /// Its output was taken.
+    Done,
+    /// It certainly did not begin.
+    NotStarted,
+    /// Nobody knows how far it came.
+    Lost,
+    /// The function answered that it failed.
+    Answered,
+    /// The function answered that it never will do it.
+    Refused,
+    /// It was not wanted any more.
+    Cancelled,
+}
+
+/// A run of a workflow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RunInfo {
+    /// Its id; later runs have greater ones.
+    pub run: RunId,
+    /// The id of the call that it answers: lines of its log have the same.
+    pub request: String,
+    /// The app.
+    pub app: AppName,
+    /// The revision of the app that was run.
+    pub revision: Revision,
+    /// The gateway that led it.
+    pub node: NodeId,
+    /// That gateway's cluster.
+    pub cluster: ClusterId,
+    /// When the call arrived.
+    pub started_at: Timestamp,
+    /// When it ended; absent while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+    /// How it is.
+    pub status: RunStatus,
+    /// All stages, in the workflow's order.
+    pub stages: Vec<RunStage>,
+    /// How often this was told before: of two records of a run the one with more counts.
+    #[serde(default)]
+    pub changes: u32,
+}
+
+/// A stage in a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RunStage {
+    /// The stage.
+    pub stage: StageName,
+    /// Attempts at it, in the order in which they began. Nothing of a stage that was not begun.
+    pub attempts: Vec<RunAttempt>,
+}
+
+/// One attempt at a stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RunAttempt {
+    /// Its number, from 1 up.
+    pub attempt: u32,
+    /// Where it ran.
+    pub cluster: ClusterId,
+    /// On which node, if that was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    /// When it was sent there.
+    pub started_at: Timestamp,
+    /// When it ended; absent while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+    /// How it is.
+    pub outcome: AttemptOutcome,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Octets of its output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_bytes: Option<u64>,
+}
+
+/// Runs whose course a gateway tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunReport {
+    /// As they are now, by their ids.
+    pub runs: Vec<RunInfo>,
+}
+
+/// Octets of the reason why an attempt failed that are kept.
+pub const REASON_MAX: usize = 500;
+
+impl RunInfo {
+    /// An attempt at a stage began.
+    pub fn begin(&mut self, stage: usize, attempt: u32, cluster: ClusterId, now: Timestamp) {
+        if let Some(stage) = self.stages.get_mut(stage) {
+            stage.attempts.push(RunAttempt {
+                attempt,
+                cluster,
+                node: None,
+                started_at: now,
+                ended_at: None,
+                outcome: AttemptOutcome::Running,
+                reason: None,
+                output_bytes: None,
+            });
+        }
+    }
+
+    /// An attempt that runs, to be completed.
+    pub fn attempt_mut(&mut self, stage: usize, attempt: u32) -> Option<&mut RunAttempt> {
+        let attempts = &mut self.stages.get_mut(stage)?.attempts;
+        attempts.iter_mut().find(|one| one.attempt == attempt)
+    }
+
+    /// The run has ended; attempts that still ran are wanted no more.
+    pub fn end(&mut self, status: RunStatus, now: Timestamp) {
+        self.status = status;
+        self.ended_at = Some(now);
+        let attempts = self.stages.iter_mut().flat_map(|stage| &mut stage.attempts);
+        for attempt in attempts.filter(|attempt| attempt.outcome == AttemptOutcome::Running) {
+            attempt.end(AttemptOutcome::Cancelled, now);
+        }
+    }
+}
+
+impl RunAttempt {
+    /// It has ended.
+    pub fn end(&mut self, outcome: AttemptOutcome, now: Timestamp) {
+        self.outcome = outcome;
+        self.ended_at = Some(now);
+    }
+
+    /// It failed for this reason, of which as much is kept as is worth it.
+    pub fn fail(&mut self, outcome: AttemptOutcome, reason: &str, now: Timestamp) {
+        self.end(outcome, now);
+        let end = (0..=REASON_MAX.min(reason.len()))
+            .rev()
+            .find(|at| reason.is_char_boundary(*at));
+        self.reason = Some(reason[..end.unwrap_or(0)].to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> RunInfo {
+        RunInfo {
+            run: RunId::from_uuid(uuid::Uuid::from_u128(7)),
+            request: "r-1".to_owned(),
+            app: "shop".parse().expect("app"),
+            revision: Revision(3),
+            node: "eu-1".parse().expect("node"),
+            cluster: "eu".parse().expect("cluster"),
+            started_at: Timestamp(10),
+            ended_at: None,
+            status: RunStatus::Running,
+            stages: vec![RunStage {
+                stage: "resize".parse().expect("stage"),
+                attempts: Vec::new(),
+            }],
+            changes: 0,
+        }
+    }
+
+    #[test]
+    fn what_still_ran_when_the_run_ended_was_cancelled() {
+        let mut run = run();
+        run.begin(0, 1, "us".parse().expect("cluster"), Timestamp(11));
+        run.begin(0, 2, "eu".parse().expect("cluster"), Timestamp(12));
+        run.begin(9, 1, "eu".parse().expect("cluster"), Timestamp(12));
+        let reason = "ü".repeat(REASON_MAX);
+        let first = run.attempt_mut(0, 1).expect("began");
+        first.fail(AttemptOutcome::Lost, &reason, Timestamp(13));
+        run.end(RunStatus::Late, Timestamp(14));
+        let attempts = &run.stages[0].attempts;
+        assert_eq!(attempts[0].outcome, AttemptOutcome::Lost);
+        assert_eq!(attempts[0].reason.as_ref().expect("told").len(), REASON_MAX);
+        assert_eq!(
+            (attempts[1].outcome, attempts[1].ended_at),
+            (AttemptOutcome::Cancelled, Some(Timestamp(14)))
+        );
+        let json = serde_json::to_string(&run).expect("JSON");
+        assert_eq!(
+            serde_json::from_str::<RunInfo>(&json).expect("own JSON"),
+            run
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! Text records that are set through the API, such as those by which a certificate authority sees who a name belongs to (ACME DNS-01, RFC
+//! 8555, section 8.4): bodies of `/v1/dns/txt`, and what of them is decided without a look at anything.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::id::{AppName, RecordName};
+use crate::unit::{DurationMs, Revision, Timestamp};
+
+/// Values of one name that a DNS server takes, whatever it is told: what a controller can be set to allow.
+pub const VALUES_MAX: usize = 32;
+/// Octets of one value at most: one character string (RFC 1035, section 3.3).
+pub const VALUE_MAX: usize = 255;
+/// The shortest time to live.
+pub const TTL_MIN: DurationMs = DurationMs::from_secs(10);
+/// The longest time to live.
+pub const TTL_MAX: DurationMs = DurationMs::from_secs(3600);
+/// The time to live of records that say none.
+pub const TTL_DEFAULT: DurationMs = DurationMs::from_secs(60);
+/// The shortest life of records with an end.
+pub const EXPIRES_MIN: DurationMs = DurationMs::from_secs(10);
+/// The longest life of records with an end: 30 days.
+pub const EXPIRES_MAX: DurationMs = DurationMs::from_secs(30 * 86_400);
+
+/// The text records of a name as they are wanted, whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetTxt {
+    /// The values, each a record of its own, each once: 1 to 255 octets without control characters.
+    pub values: Vec<String>,
+    /// For how long resolvers may keep them, 10 s to 1 h; 60 s if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<DurationMs>,
+    /// After what time they go by themselves, 10 s to 720 h; never if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in: Option<DurationMs>,
+}
+
+/// One more value of a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddTxt {
+    /// The value: 1 to 255 octets without control characters.
+    pub value: String,
+    /// For how long resolvers may keep all values of the name, 10 s to 1 h; if absent as it is, and 60 s for the first value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<DurationMs>,
+    /// After what time all values of the name go by themselves, 10 s to 720 h. The later of two ends counts, and what has none gets none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in: Option<DurationMs>,
+}
+
+/// The text records of a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TxtInfo {
+    /// The name.
+    pub name: RecordName,
+    /// The values, in the order in which they were given.
+    pub values: Vec<String>,
+    /// For how long resolvers may keep them.
+    pub ttl: DurationMs,
+    /// The app whose name it is below; absent of a record of the network's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app: Option<AppName>,
+    /// The revision that DNS servers are told.
+    pub revision: Revision,
+    /// When they were changed last.
+    pub updated_at: Timestamp,
+    /// By whom.
+    pub updated_by: String,
+    /// When they go by themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+}
+
+/// The label below which clients of certificate authorities put values for a moment (RFC 8555, section 8.4).
+pub const CHALLENGE_LABEL: &str = "_acme-challenge";
+
+/// Whether a certificate authority's client sets the records of this name: one of its labels is [`CHALLENGE_LABEL`]. Often it is the first, but an
+/// account's own label may stand before it.
+#[must_use]
+pub fn is_challenge(name: &RecordName) -> bool {
+    name.as_str()
+        .split('.')
+        .any(|label| label == CHALLENGE_LABEL)
+}
+
+/// What is wrong with a value, if anything is. `limit` is in octets.
+#[must_use]
+pub fn value_problem(value: &str, limit: usize) -> Option<String> {
+    if value.is_empty() {
+        Some("a value must not be empty".to_owned())
+    } else if value.len() > limit {
+        Some(format!(
+            "a value has {} octets, more than {limit} are not allowed",
+            value.len()
+        ))
+    } else if value.chars().any(char::is_control) {
+        Some("a value must not hold control characters".to_owned())
+    } else {
+        None
+    }
+}
+
+/// What is wrong with a time to live, if anything is.
+#[must_use]
+pub fn ttl_problem(ttl: DurationMs) -> Option<String> {
+    let whole = ttl.as_millis().is_multiple_of(1000);
+    (!whole || !(TTL_MIN..=TTL_MAX).contains(&ttl))
+        .then(|| format!("ttl: whole seconds from {TTL_MIN} to {TTL_MAX}, not {ttl}"))
+}
+
+/// What is wrong with a life, if anything is.
+#[must_use]
+pub fn expiry_problem(expires_in: DurationMs) -> Option<String> {
+    (!(EXPIRES_MIN..=EXPIRES_MAX).contains(&expires_in))
+        .then(|| format!("expires_in: from {EXPIRES_MIN} to {EXPIRES_MAX}, not {expires_in}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_challenges_are_known() {
+        let is = |name: &str| is_challenge(&name.parse().expect("a name"));
+        assert!(is("_acme-challenge.hello.fn.test"));
+        assert!(is("_ujmmovf2vn55tgye._acme-challenge.hello.fn.test"));
+        assert!(!is("_acme-challenges.hello.fn.test") && !is("_dmarc.hello.fn.test"));
+    }
+
+    #[test]
+    fn values_and_times_have_bounds() {
+        assert_eq!(value_problem("a b", VALUE_MAX), None);
+        assert_eq!(value_problem(&"x".repeat(255), VALUE_MAX), None);
+        let (long, wide) = ("x".repeat(256), "ä".repeat(128));
+        for wrong in ["", "a\nb", "\u{7f}", long.as_str(), wide.as_str()] {
+            assert!(value_problem(wrong, VALUE_MAX).is_some(), "{wrong:?}");
+        }
+        let millis = DurationMs::from_millis;
+        for good in [TTL_MIN, TTL_DEFAULT, TTL_MAX] {
+            assert_eq!(ttl_problem(good), None);
+        }
+        for wrong in [millis(0), millis(9_000), millis(10_500), millis(3_601_000)] {
+            assert!(ttl_problem(wrong).is_some(), "{wrong}");
+        }
+        assert_eq!(expiry_problem(EXPIRES_MAX), None);
+        assert!(expiry_problem(millis(9_999)).is_some());
+        assert!(expiry_problem(millis(EXPIRES_MAX.as_millis() + 1)).is_some());
+    }
+}

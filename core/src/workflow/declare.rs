@@ -1,0 +1,454 @@
+//! What a developer writes: a workflow as YAML or JSON, and what becomes of it.
+//!
+//! ```yaml
+//! timeout: 30s
+//! stages:
+//!   - name: in
+//!     function: image
+//!     path: /?w=640
+//!   - name: text
+//!     function: text-stats
+//!     version: 3
+//!     needs: [{ stage: in, size: 200KiB }]
+//!     retries: { count: 2, backoff: 200ms }
+//! ```
+//!
+//! Reading and judging are two steps. [`Declaration::parse`] fails with the line at which the text is not what it should be;
+//! [`Declaration::resolve`] looks functions up, and tells all that is wrong at once, each mistake by its stage.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use utoipa::ToSchema;
+
+use super::rules::{BACKOFF, Condition, Definition, StageRules, TIMEOUT};
+use super::{Edge, STAGES_MAX, Stage, Workflow, WorkflowError};
+use crate::error::{Coded, ErrorCode};
+use crate::id::{FunctionName, StageName, VersionNumber};
+use crate::unit::{ByteSize, DurationMs};
+
+/// The longest declaration, in octets.
+pub const TEXT_MAX: usize = 256 << 10;
+/// The most edges one workflow may have.
+pub const EDGES_MAX: usize = 1024;
+/// The largest size that an edge can be expected to have.
+pub const SIZE_MAX: ByteSize = ByteSize::from_mib(1024);
+/// The longest time that a workflow or a stage may be given.
+pub const TIMEOUT_MAX: DurationMs = DurationMs::from_secs(3600);
+/// How often a stage may be tried again.
+pub const RETRIES_MAX: u32 = 10;
+/// The longest pause before the first repetition.
+pub const BACKOFF_MAX: DurationMs = DurationMs::from_secs(60);
+/// The size that an edge is expected to have when nobody said anything and nothing was measured.
+pub const SIZE_UNKNOWN: ByteSize = ByteSize::from_bytes(64 << 10);
+
+/// Which version of a function a stage runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// The one that is current when the workflow is deployed.
+    #[default]
+    Current,
+    /// This one.
+    Number(VersionNumber),
+}
+
+impl Serialize for Wanted {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Current => serializer.serialize_str("current"),
+            Self::Number(number) => serializer.serialize_u32(number.get()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Wanted {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Wanted;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the number of a version, or `current`")
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Wanted, E> {
+                self.visit_str(&value.to_string())
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Wanted, E> {
+                if value == "current" {
+                    return Ok(Wanted::Current);
+                }
+                let number = value.parse::<VersionNumber>();
+                number
+                    .map(Wanted::Number)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Str(value), &self))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// A parent of a stage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Need {
+    /// The stage whose output is taken in.
+    pub stage: StageName,
+    /// How large that is expected to be; measured later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<ByteSize>,
+}
+
+impl<'de> Deserialize<'de> for Need {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Need;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a stage, or `{ stage: NAME, size: 64KiB }`")
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Need, E> {
+                let stage = value.parse().map_err(E::custom)?;
+                Ok(Need { stage, size: None })
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Need, A::Error> {
+                #[derive(Deserialize)]
+                #[serde(deny_unknown_fields)]
+                struct Whole {
+                    stage: StageName,
+                    #[serde(default)]
+                    size: Option<ByteSize>,
+                }
+                let Whole { stage, size } =
+                    Whole::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(Need { stage, size })
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// How often a stage is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Retries {
+    /// How often, where that is safe.
+    pub count: u32,
+    /// The pause before the first time; it doubles with each.
+    #[serde(default = "backoff")]
+    pub backoff: DurationMs,
+}
+
+const fn backoff() -> DurationMs {
+    BACKOFF
+}
+
+/// A stage as it is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeclaredStage {
+    /// Its name within the workflow.
+    pub name: StageName,
+    /// The function it runs.
+    pub function: FunctionName,
+    /// The version of that function: a number, or `current`, which is looked up when the workflow is deployed.
+    #[serde(default)]
+    #[schema(value_type = String)]
+    pub version: Wanted,
+    /// The stages whose outputs it takes in: names, or `{ stage: NAME, size: 64KiB }`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub needs: Vec<Need>,
+    /// The path and query that the function is called with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The time of one attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<DurationMs>,
+    /// How often it is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<Retries>,
+    /// Upon which ending of its parents it runs.
+    #[serde(default)]
+    pub when: Condition,
+}
+
+/// A workflow as it is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Declaration {
+    /// The stage that takes the request; the one without parents if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<StageName>,
+    /// The time the whole of it may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<DurationMs>,
+    /// The stages.
+    pub stages: Vec<DeclaredStage>,
+}
+
+/// What a function that a stage names turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A version of a function.
+    Version(VersionNumber),
+    /// There is no such function.
+    NoFunction,
+    /// The function has no such version.
+    NoVersion,
+    /// It is a workflow, which cannot be a stage.
+    IsWorkflow,
+}
+
+/// Why a text is no workflow: one line for each mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclarationError(Vec<String>);
+
+impl DeclarationError {
+    /// The mistakes, in the order of the stages.
+    #[must_use]
+    pub fn mistakes(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl fmt::Display for DeclarationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("; "))
+    }
+}
+
+impl std::error::Error for DeclarationError {}
+
+impl Coded for DeclarationError {
+    fn code(&self) -> ErrorCode {
+        ErrorCode::WorkflowInvalid
+    }
+}
+
+impl From<WorkflowError> for DeclarationError {
+    fn from(error: WorkflowError) -> Self {
+        Self(vec![error.to_string()])
+    }
+}
+
+impl Declaration {
+    /// Reads YAML or JSON.
+    ///
+    /// # Errors
+    /// Where the text is not what it should be, with the line.
+    pub fn parse(text: &str) -> Result<Self, DeclarationError> {
+        if text.len() > TEXT_MAX {
+            let size = text.len();
+            let told = format!("the workflow is {size} octets long, {TEXT_MAX} are allowed");
+            return Err(DeclarationError(vec![told]));
+        }
+        let fault = |told: String| DeclarationError(vec![told]);
+        if text.trim_start().starts_with('{') {
+            // Its own reader, because its messages speak of JSON.
+            return serde_json::from_str(text).map_err(|error| {
+                let told = error.to_string();
+                let told = told.split(" at line ").next().unwrap_or_default();
+                fault(format!("line {}: {told}", error.line()))
+            });
+        }
+        serde_saphyr::from_str(text).map_err(|error| {
+            let told = error.without_snippet().to_string();
+            // Its own words for the place would stand beside ours.
+            let told = told
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .split(" at line ")
+                .next()
+                .unwrap_or_default()
+                .trim_start_matches("error: ")
+                .to_owned();
+            match error.location() {
+                Some(place) => fault(format!("line {}: {told}", place.line())),
+                None => fault(told),
+            }
+        })
+    }
+
+    /// Judges all of it; `look_up` says what a function is.
+    ///
+    /// # Errors
+    /// All that is wrong, each mistake with the stage it is in.
+    pub fn resolve(
+        &self,
+        mut look_up: impl FnMut(&FunctionName, Wanted) -> Found,
+    ) -> Result<Definition, DeclarationError> {
+        if self.stages.len() > STAGES_MAX {
+            return Err(WorkflowError::TooManyStages(self.stages.len()).into());
+        }
+        let mut wrong = Vec::new();
+        self.judge_whole(&mut wrong);
+        let mut stages = Vec::with_capacity(self.stages.len());
+        let mut rules = BTreeMap::new();
+        for stage in &self.stages {
+            stage.judge(&mut wrong);
+            let version = match look_up(&stage.function, stage.version) {
+                Found::Version(version) => version,
+                other => {
+                    wrong.push(stage.missing(other));
+                    VersionNumber::FIRST
+                }
+            };
+            stages.push(Stage {
+                name: stage.name.clone(),
+                function: stage.function.clone(),
+                version,
+            });
+            let own = stage.rules();
+            if own != StageRules::default() {
+                rules.insert(stage.name.clone(), own);
+            }
+        }
+        let workflow = match Workflow::new(stages, self.edges()) {
+            Ok(workflow) => Some(workflow),
+            Err(error) => {
+                wrong.push(error.to_string());
+                None
+            }
+        };
+        match workflow {
+            Some(workflow) if wrong.is_empty() => Ok(Definition {
+                workflow,
+                timeout: self.timeout.unwrap_or(TIMEOUT),
+                rules,
+            }),
+            Some(_) | None => Err(DeclarationError(wrong)),
+        }
+    }
+
+    fn edges(&self) -> Vec<Edge> {
+        let of = |stage: &DeclaredStage| {
+            let to = stage.name.clone();
+            stage.needs.clone().into_iter().map(move |need| Edge {
+                from: need.stage,
+                to: to.clone(),
+                size: need.size.unwrap_or(SIZE_UNKNOWN),
+            })
+        };
+        self.stages.iter().flat_map(of).collect()
+    }
+
+    fn judge_whole(&self, wrong: &mut Vec<String>) {
+        if let Some(timeout) = self.timeout
+            && !is_time(timeout)
+        {
+            wrong.push(format!(
+                "the workflow's timeout is {timeout}; from 1ms to {TIMEOUT_MAX} is possible"
+            ));
+        }
+        let edges: usize = self.stages.iter().map(|stage| stage.needs.len()).sum();
+        if edges > EDGES_MAX {
+            wrong.push(format!(
+                "the workflow has {edges} edges, {EDGES_MAX} are allowed; split it"
+            ));
+        }
+        let Some(entry) = &self.entry else { return };
+        let Some(found) = self.stages.iter().find(|stage| stage.name == *entry) else {
+            wrong.push(format!("entry: there is no stage {entry}"));
+            return;
+        };
+        if !found.needs.is_empty() {
+            wrong.push(format!("stage {entry} is the entry and cannot need others"));
+        }
+        for stage in &self.stages {
+            if stage.needs.is_empty() && stage.name != *entry {
+                let name = &stage.name;
+                wrong.push(format!(
+                    "stage {name} cannot be reached from the entry {entry}: it needs nothing"
+                ));
+            }
+        }
+    }
+}
+
+fn is_time(time: DurationMs) -> bool {
+    time.as_millis() > 0 && time <= TIMEOUT_MAX
+}
+
+impl DeclaredStage {
+    fn rules(&self) -> StageRules {
+        StageRules {
+            path: self.path.clone(),
+            timeout: self.timeout,
+            retries: self.retries.map_or(0, |retries| retries.count),
+            backoff: self.retries.map_or(BACKOFF, |retries| retries.backoff),
+            when: self.when,
+        }
+    }
+
+    fn missing(&self, found: Found) -> String {
+        let Self { name, function, .. } = self;
+        match (found, self.version) {
+            (Found::IsWorkflow, _) => {
+                format!("stage {name}: {function} is a workflow, and a stage runs a function")
+            }
+            (Found::NoVersion, Wanted::Number(number)) => {
+                format!("stage {name}: function {function} has no version {number}")
+            }
+            _ => format!("stage {name}: there is no function {function}"),
+        }
+    }
+
+    fn judge(&self, wrong: &mut Vec<String>) {
+        let name = &self.name;
+        let mut fault = |told: String| wrong.push(format!("stage {name}: {told}"));
+        if let Some(timeout) = self.timeout
+            && !is_time(timeout)
+        {
+            fault(format!(
+                "timeout is {timeout}; from 1ms to {TIMEOUT_MAX} is possible"
+            ));
+        }
+        if let Some(retries) = self.retries {
+            if retries.count > RETRIES_MAX {
+                fault(format!(
+                    "retries.count is {}; {RETRIES_MAX} at most",
+                    retries.count
+                ));
+            }
+            if retries.backoff > BACKOFF_MAX {
+                fault(format!(
+                    "retries.backoff is {}; {BACKOFF_MAX} at most",
+                    retries.backoff
+                ));
+            }
+        }
+        if let Some(path) = &self.path {
+            let plain = path.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
+            if !path.starts_with('/') || !plain || path.len() > 2048 {
+                fault("path must begin with / and have no spaces, 2048 octets at most".to_owned());
+            }
+        }
+        if self.when != Condition::Success && self.needs.is_empty() {
+            fault("the entry has no parents, so it runs always: leave `when` out".to_owned());
+        }
+        let mut seen = BTreeSet::new();
+        for need in &self.needs {
+            if !seen.insert(&need.stage) {
+                fault(format!("needs {} twice", need.stage));
+            }
+            if let Some(size) = need.size
+                && size > SIZE_MAX
+            {
+                fault(format!(
+                    "the output of {} is said to be {size}; {SIZE_MAX} at most",
+                    need.stage
+                ));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "declare/tests.rs"]
+mod tests;

@@ -1,0 +1,124 @@
+//! How the stages of a workflow are run: what is beside the DAG.
+//!
+//! Kept apart from [`Workflow`], whose form on the wire is older: a process that knows nothing of rules reads the same DAG as before.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Workflow;
+use crate::id::{ClusterId, StageName};
+use crate::unit::DurationMs;
+
+/// The time a whole workflow may take unless it says otherwise.
+pub const TIMEOUT: DurationMs = DurationMs::from_secs(60);
+/// The pause before the first repetition of a stage unless it says otherwise; it doubles with each.
+pub const BACKOFF: DurationMs = DurationMs::from_millis(100);
+
+/// Upon which ending of its parents a stage runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Condition {
+    /// All parents succeeded.
+    #[default]
+    Success,
+    /// At least one parent failed. A parent that was skipped has not failed.
+    Failure,
+    /// All parents have ended, however.
+    Always,
+}
+
+/// How one stage is run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StageRules {
+    /// The path and query that the function is called with: for the entry, if absent, those of the caller, for others `/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The time of one attempt, if it is to be less than the function's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<DurationMs>,
+    /// How often the stage is tried again where that is safe.
+    #[serde(default)]
+    pub retries: u32,
+    /// The pause before the first repetition; it doubles with each.
+    #[serde(default = "backoff")]
+    pub backoff: DurationMs,
+    /// Upon which ending of its parents it runs.
+    #[serde(default)]
+    pub when: Condition,
+}
+
+const fn backoff() -> DurationMs {
+    BACKOFF
+}
+
+impl Default for StageRules {
+    fn default() -> Self {
+        Self {
+            path: None,
+            timeout: None,
+            retries: 0,
+            backoff: BACKOFF,
+            when: Condition::Success,
+        }
+    }
+}
+
+/// A workflow as it was deployed: every version is a number, every rule is there. Never changed; a new one is a new version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Definition {
+    /// The DAG.
+    pub workflow: Workflow,
+    /// The time the whole of it may take.
+    pub timeout: DurationMs,
+    /// The rules of the stages that have any beside the defaults.
+    #[serde(default)]
+    pub rules: BTreeMap<StageName, StageRules>,
+}
+
+impl Definition {
+    /// The rules of a stage.
+    #[must_use]
+    pub fn rules_of(&self, stage: &StageName) -> StageRules {
+        self.rules.get(stage).cloned().unwrap_or_default()
+    }
+}
+
+/// How an app's workflow is run, for nodes: travels beside the DAG.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// The time the whole of it may take.
+    pub timeout: DurationMs,
+    /// The rules of the stages that have any beside the defaults.
+    #[serde(default)]
+    pub rules: BTreeMap<StageName, StageRules>,
+    /// For each cluster that clients are sent to, where the stages run that do not run in that cluster itself. A cluster that is not named
+    /// runs all of them itself.
+    #[serde(default)]
+    pub placement: BTreeMap<ClusterId, BTreeMap<StageName, ClusterId>>,
+}
+
+impl RunSpec {
+    /// The rules of a stage.
+    #[must_use]
+    pub fn rules_of(&self, stage: &StageName) -> StageRules {
+        self.rules.get(stage).cloned().unwrap_or_default()
+    }
+
+    /// Where a stage runs of calls that came to `entry`.
+    #[must_use]
+    pub fn cluster_of<'a>(&'a self, stage: &StageName, entry: &'a ClusterId) -> &'a ClusterId {
+        let elsewhere = self.placement.get(entry).and_then(|map| map.get(stage));
+        elsewhere.unwrap_or(entry)
+    }
+
+    /// Whether any plan has `cluster` run a stage.
+    #[must_use]
+    pub fn runs_in(&self, stage: &StageName, cluster: &ClusterId) -> bool {
+        self.placement
+            .keys()
+            .any(|entry| self.cluster_of(stage, entry) == cluster)
+    }
+}

@@ -1,0 +1,189 @@
+//! A server in this process, with a broker of its own that this program tells what to send.
+
+use std::io::BufRead;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fdn_bus::{Broker, Limits, MemoryBroker};
+use fdn_core::message::{AppBindings, BindingsChanged, BindingsDesired, Envelope, Message};
+use fdn_core::{MessageId, Revision};
+use fdn_dns::{Dns, Settings};
+use uuid::Uuid;
+
+use crate::world::{APPS, World, app, ask, cluster_name, network, prefix, socket};
+
+/// How many changes stand in one message.
+const IN_ONE: u32 = 10;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+struct Sender {
+    runtime: tokio::runtime::Runtime,
+    broker: Arc<MemoryBroker>,
+    world: World,
+    server: SocketAddr,
+    /// The revision of each app.
+    revisions: Vec<u64>,
+    /// How often everything up to here was changed, and the next to be changed.
+    round: u32,
+    next: u32,
+}
+
+pub(crate) fn run(dir: &Path, world: World) {
+    let settings = Settings {
+        data_dir: dir.to_owned(),
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        admin: SocketAddr::from(([127, 0, 0, 1], 0)),
+        ..Settings::default()
+    };
+    let mut settings = settings;
+    // No gateway of this world exists.
+    settings.health.fall = u32::MAX;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let broker = Arc::new(MemoryBroker::new(Limits::default()));
+    let dns = runtime
+        .block_on(Dns::start(settings, Arc::clone(&broker) as _))
+        .expect("started");
+    println!("{}", dns.address());
+    let mut sender = Sender {
+        runtime,
+        broker,
+        world,
+        server: dns.address(),
+        revisions: vec![2; APPS as usize],
+        round: 0,
+        next: 0,
+    };
+    let mut lines = std::io::stdin().lock().lines();
+    while let Some(Ok(line)) = lines.next() {
+        match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+            ["tell"] => println!("{}", sender.tell()),
+            ["batch", count] => println!("{}", sender.batch(count.parse().expect("a number"))),
+            ["update", rate] => {
+                let rate = rate.parse().expect("a number");
+                println!("{}", sender.update(rate, &mut lines));
+            }
+            _ => break,
+        }
+    }
+    let Sender { runtime, .. } = sender;
+    runtime.block_on(dns.stop());
+}
+
+impl Sender {
+    fn publish(&self, message: Message) {
+        let id = MessageId::from_uuid(Uuid::now_v7());
+        let envelope = Envelope::new(id, fdn_service::now(), message);
+        let published = self.runtime.block_on(self.broker.publish(&envelope));
+        published.expect("published");
+    }
+
+    fn wait(&self, app: u32, index: u32, round: u32) {
+        let socket = socket();
+        let wanted = Some(self.world.cluster(app, index, round));
+        while ask(&socket, self.server, app, prefix(app, index)) != wanted {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Tells everything; the milliseconds until the last is answered.
+    fn tell(&self) -> f64 {
+        let begun = Instant::now();
+        self.publish(Message::NetworkDesired(network()));
+        for n in 0..APPS {
+            let bound = |index| {
+                let cluster = cluster_name(self.world.cluster(n, index, 0));
+                (prefix(n, index), cluster.parse().expect("cluster"))
+            };
+            let state = AppBindings {
+                host: format!("{}.fn.test", app(n)).parse().expect("host"),
+                ttl_s: 20,
+                bindings: (0..self.world.each).map(bound).collect(),
+            };
+            self.publish(Message::BindingsDesired(BindingsDesired {
+                app: app(n).parse().expect("app"),
+                revision: Revision(2),
+                state: Some(state),
+            }));
+        }
+        self.wait(APPS - 1, self.world.each - 1, 0);
+        begun.elapsed().as_secs_f64() * 1e3
+    }
+
+    /// Changes the next bindings, spread over the apps; which was the last.
+    fn change(&mut self, count: u32) -> (u32, u32, u32) {
+        let mut last = (0, 0, 0);
+        for _ in 0..count / IN_ONE {
+            let n = self.next / IN_ONE % APPS;
+            let first = self.next / IN_ONE / APPS * IN_ONE;
+            if first + IN_ONE > self.world.each {
+                (self.next, self.round) = (0, self.round + 1);
+                return self.change(count);
+            }
+            let round = self.round + 1;
+            let changed = |index| {
+                let cluster = cluster_name(self.world.cluster(n, index, round));
+                (prefix(n, index), Some(cluster.parse().expect("cluster")))
+            };
+            let base = self.revisions[n as usize];
+            self.revisions[n as usize] += 1;
+            self.publish(Message::BindingsChanged(BindingsChanged {
+                app: app(n).parse().expect("app"),
+                base: Revision(base),
+                revision: Revision(base + 1),
+                changes: (first..first + IN_ONE).map(changed).collect(),
+            }));
+            self.next += IN_ONE;
+            last = (n, first + IN_ONE - 1, round);
+        }
+        last
+    }
+
+    /// Changes so many at once; the milliseconds until the last is answered.
+    fn batch(&mut self, count: u32) -> f64 {
+        // The one before is over, and the server at rest.
+        std::thread::sleep(Duration::from_millis(300));
+        let begun = Instant::now();
+        let (app, index, round) = self.change(count);
+        self.wait(app, index, round);
+        begun.elapsed().as_secs_f64() * 1e3
+    }
+
+    /// Changes so many a second until the next line of input; how many a second it were.
+    fn update(
+        &mut self,
+        rate: u32,
+        lines: &mut dyn Iterator<Item = std::io::Result<String>>,
+    ) -> f64 {
+        const TICK: Duration = Duration::from_millis(10);
+        let stop = AtomicBool::new(false);
+        let (begun, mut made) = (Instant::now(), 0);
+        let mut last = (0, 0, 0);
+        std::thread::scope(|scope| {
+            let stop = &stop;
+            let changes = scope.spawn(|| {
+                let mut due = Instant::now();
+                while !stop.load(Ordering::Relaxed) {
+                    last = self.change(rate / 100);
+                    made += rate / 100;
+                    due += TICK;
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                }
+            });
+            drop(lines.next());
+            stop.store(true, Ordering::Relaxed);
+            changes.join().expect("no panic");
+        });
+        let rate = f64::from(made) / begun.elapsed().as_secs_f64();
+        // Nothing of it was lost.
+        self.wait(last.0, last.1, last.2);
+        rate
+    }
+}

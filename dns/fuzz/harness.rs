@@ -1,0 +1,288 @@
+//! What is done with octets that nobody has checked. A panic here is a bug; so is an assertion that fails.
+//!
+//! The fuzz targets call these functions, and so do the seeded mutations of the test-suite.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use fdn_core::api::DnsSnapshot;
+use fdn_core::message::{AppBindings, ClusterSpec, NetworkDesired};
+use fdn_core::{AppName, ClientPrefix, GeoPoint, HostName, Revision, Timestamp};
+use fdn_dns::Settings;
+use fdn_dns::dnssec::Signer;
+use fdn_dns::dnssec::key::ZoneKey;
+use fdn_dns::dnssec::ring::{Ring, TimedKey};
+use fdn_dns::dnssec::rollover::KeyTimes;
+use fdn_dns::handler::cookie::CookieKeys;
+use fdn_dns::handler::transfer::Transfers;
+use fdn_dns::handler::tsig::{Algorithm, Key, Keyring, Session};
+use fdn_dns::handler::{Guard, Responder, wire};
+use fdn_dns::metrics::{Metrics, SigningMetrics, Transport};
+use fdn_dns::policy::fleet::Network;
+use fdn_dns::policy::zone::{AppTable, Names};
+use fdn_dns::policy::{Policy, WhenAllDead};
+use fdn_dns::published::Published;
+use fdn_dns::settings::RecordName;
+use fdn_dns::sync::demand::Demand;
+use fdn_dns::sync::disk;
+use fdn_dns::sync::ledger::{AppState, Ledger};
+
+/// The largest answer over UDP, and how many times its request it stays below.
+const UDP_SIZE: u16 = 1232;
+const AMPLIFICATION: u16 = 10;
+/// When all are asked, in seconds since 1970.
+const NOW: u32 = 1_559_731_985;
+/// The records of the zone that is asked.
+pub(super) const ZONE: &str = r#"
+[zone]
+app_service = { alpn = ["h2"], port = 443 }
+[[zone.records]]
+name = "fn.test"
+txt = ["a text", "another"]
+caa = [{ tag = "issue", value = "ca.example.org" }]
+[[zone.records]]
+name = "*.wild.fn.test"
+txt = ["wild"]
+addresses = ["192.0.2.1", "2001:db8::1"]
+[identity]
+nsid = "name"
+version = "version"
+"#;
+
+/// Two servers with an app, two gateways and a zone of every kind of record; the zone of the second one is signed.
+pub(super) fn responders() -> &'static [Responder; 2] {
+    static RESPONDERS: OnceLock<[Responder; 2]> = OnceLock::new();
+    RESPONDERS.get_or_init(|| {
+        [false, true].map(|signed| {
+            let settings: Settings = toml::from_str(ZONE).expect("settings");
+            let zone = settings.zone_data([127, 0, 0, 1].into()).expect("a zone");
+            let snapshot = snapshot_of_one();
+            let ledger = ledger_of(&serde_json::to_vec(&snapshot).expect("json"));
+            let tables = tables(&ledger.expect("a snapshot"));
+            let names = Names::new(&zone, &tables, Revision(2), true).expect("names");
+            let metrics = Arc::new(Metrics::new(&prometheus::Registry::new()).expect("metrics"));
+            let published = Arc::new(Published::new(names, None, Arc::clone(&metrics)));
+            published.set_network(Arc::new(Network::new(&snapshot.network)));
+            let demand = Arc::new(Demand::new(64, Arc::clone(&metrics)));
+            let policy = Policy {
+                when_all_dead: WhenAllDead::ServeAll,
+                max_addresses: 16,
+            };
+            let guard = Guard {
+                cookies: Some(CookieKeys::new([7; 16], vec![])),
+                limiter: None,
+                amplification: AMPLIFICATION,
+                transfers: Transfers::new(Keyring::new(vec![key()]), &zone),
+                ..settings.guard().expect("a guard")
+            };
+            let signer = signed.then(|| Arc::new(signer(&settings, metrics.signing.clone())));
+            Responder::new(published, policy, demand, metrics, UDP_SIZE)
+                .guarded(guard)
+                .signing(signer)
+        })
+    })
+}
+
+/// The key that both servers know.
+fn key() -> Arc<Key> {
+    let name = RecordName::try_from("key.fn.test".to_owned()).expect("a name");
+    Arc::new(Key::new(name.name(), Algorithm::Sha256, &[7; 32]))
+}
+
+/// A request signed with it, when all are asked.
+#[allow(dead_code, reason = "only the seeds of the test-suite are signed")]
+pub(super) fn signed(mut request: Vec<u8>) -> Vec<u8> {
+    Session::begin(key()).sign(&mut request, u64::from(NOW));
+    request
+}
+
+/// A new key for the zone.
+fn signer(settings: &Settings, metrics: SigningMetrics) -> Signer {
+    let zone = settings.zone.name.clone();
+    let key = ZoneKey::new(&zone, &ZoneKey::generate().expect("random")).expect("a key");
+    let times = KeyTimes {
+        created: Timestamp(0),
+        seen: None,
+    };
+    let timed = TimedKey {
+        key: Arc::new(key),
+        times,
+    };
+    let dnssec = &settings.zone.dnssec;
+    let ring = Ring::new(zone, vec![timed], Timestamp(1), &dnssec.timing()).expect("a ring");
+    Signer::new(ring, dnssec.signing(), metrics)
+}
+
+/// The snapshot of a network with one cluster, one app and one binding.
+pub(super) fn snapshot_of_one() -> DnsSnapshot {
+    let gateways = [1, 2].map(|last| SocketAddr::from(([127, 0, 1, last], 8080)));
+    let prefix = |text: &str| text.parse::<ClientPrefix>().expect("a prefix");
+    let point = GeoPoint::new(53.0, -6.0).expect("a point");
+    DnsSnapshot {
+        txt: None,
+        revision: Revision(2),
+        network: NetworkDesired {
+            revision: Revision(1),
+            clusters: vec![ClusterSpec {
+                cluster: "eu-west".parse().expect("a cluster"),
+                region: "eu-west".parse().expect("a region"),
+                location: point,
+                gateways: gateways.to_vec(),
+                health: vec![],
+            }],
+            locations: vec![(prefix("192.0.2.0/24"), point)],
+            measured: vec![],
+        },
+        apps: vec![fdn_core::message::BindingsDesired {
+            app: "hello".parse().expect("an app"),
+            revision: Revision(2),
+            state: Some(AppBindings {
+                host: "hello.fn.test".parse().expect("a host"),
+                ttl_s: 20,
+                bindings: vec![(
+                    prefix("192.0.2.0/24"),
+                    "eu-west".parse().expect("a cluster"),
+                )],
+            }),
+        }],
+    }
+}
+
+/// A datagram, or a message of a stream.
+pub(super) fn request(octets: &[u8]) {
+    for responder in responders() {
+        ask(responder, octets);
+    }
+}
+
+fn ask(responder: &Responder, octets: &[u8]) {
+    let from = SocketAddr::from(([192, 0, 2, 53], 4053));
+    let scanned = wire::scan(octets);
+    for transport in [Transport::Udp, Transport::Tcp, Transport::Tls] {
+        let reply = responder.reply(octets, from, transport, NOW);
+        let Some(reply) = reply else {
+            assert_eq!(
+                scanned,
+                Err(wire::Reject::Drop),
+                "only what is dropped gets no answer"
+            );
+            continue;
+        };
+        let (asked, out) = (octets.len(), &reply.octets);
+        assert_eq!(out[..2], octets[..2], "the id comes back");
+        assert!(out[2] & 0x80 != 0, "it is an answer");
+        assert_eq!(out[2] & 0x79, octets[2] & 0x79, "opcode and RD come back");
+        assert!(wire::scan(out).is_err(), "nobody answers an answer");
+        if transport == Transport::Udp {
+            assert!(out.len() <= usize::from(UDP_SIZE), "{} octets", out.len());
+            let most = usize::from(AMPLIFICATION) * asked;
+            assert!(
+                reply.verified || out.len() < most,
+                "{} octets for {asked}",
+                out.len()
+            );
+        }
+        let stub = wire::truncated(out).expect("an answer is a whole message");
+        assert!(stub.len() <= out.len() && stub[2] & 0x02 != 0);
+        assert_eq!(
+            wire::truncated(&stub).as_ref(),
+            Some(&stub),
+            "nothing is left to cut"
+        );
+    }
+}
+
+/// What a server knows after the controller's snapshot.
+pub(super) fn ledger_of(octets: &[u8]) -> Option<Ledger> {
+    let mut ledger = Ledger::default();
+    ledger.snapshot(serde_json::from_slice(octets).ok()?, Timestamp(1));
+    Some(ledger)
+}
+
+/// What a server keeps on its disk.
+pub(super) fn kept(ledger: &Ledger) -> Vec<u8> {
+    let mut octets = Vec::new();
+    disk::encode(ledger, &mut octets).expect("memory takes it");
+    octets
+}
+
+fn tables(ledger: &Ledger) -> Vec<Arc<AppTable>> {
+    let table = |(app, revision, state): (&AppName, Revision, &AppState)| {
+        let (app, bindings) = (Arc::new(app.clone()), Arc::clone(&state.bindings));
+        Arc::new(AppTable::new(
+            app,
+            revision,
+            &state.host,
+            state.ttl_s,
+            bindings,
+        ))
+    };
+    ledger.apps().map(table).collect()
+}
+
+/// The state on disk or the controller's snapshot, built into tables as they would be served. A file is taken with the check value that
+/// belongs to it too: it says that nothing was changed by chance, not who wrote it.
+pub(super) fn snapshot(octets: &[u8]) {
+    let length = octets.len() as u64;
+    let with_crc = octets.split_last_chunk::<4>().map(|(body, _)| {
+        let crc = crc32c::crc32c(body).to_le_bytes();
+        [body, &crc].concat()
+    });
+    let read = |octets: &[u8]| disk::decode(octets, length).ok();
+    let kept = read(octets).or_else(|| read(&with_crc?));
+    let Some(ledger) = kept.or_else(|| ledger_of(octets)) else {
+        return;
+    };
+    let zone = Settings::default()
+        .zone_data([127, 0, 0, 1].into())
+        .expect("the defaults");
+    let tables = tables(&ledger);
+    let names = Names::new(&zone, &tables, ledger.revision(), ledger.is_complete());
+    assert_eq!(
+        names.map(|n| n.apps() + n.refused().len()).ok(),
+        Some(tables.len())
+    );
+    if let Some(network) = ledger.current_network() {
+        assert!(Network::new(network).clusters().len() <= network.clusters.len());
+    }
+    let octets = self::kept(&ledger);
+    let again = disk::decode(&*octets, octets.len() as u64).expect("what was written is read");
+    let apps = |ledger: &Ledger| {
+        let apps = ledger.apps().map(|(app, revision, state)| {
+            let entries = state.bindings.entries();
+            let entries = entries.map(|(prefix, cluster)| (prefix, cluster.clone()));
+            (
+                app.clone(),
+                revision,
+                state.host.clone(),
+                entries.collect::<Vec<_>>(),
+            )
+        });
+        apps.collect::<Vec<_>>()
+    };
+    assert_eq!(apps(&again), apps(&ledger));
+}
+
+/// Texts of operators: keys of cookies, names, prefixes, settings.
+pub(super) fn text(octets: &[u8]) {
+    let Ok(text) = std::str::from_utf8(octets) else {
+        return;
+    };
+    drop(CookieKeys::parse(text));
+    if let Ok(name) = RecordName::try_from(text.to_owned()) {
+        assert_eq!(RecordName::try_from(name.to_string()), Ok(name));
+    }
+    if let Ok(prefix) = text.parse::<ClientPrefix>() {
+        assert_eq!(prefix.to_string().parse(), Ok(prefix));
+    }
+    drop(text.parse::<HostName>());
+    if let Ok(settings) = toml::from_str::<Settings>(text)
+        && settings.validate().is_ok()
+    {
+        drop(
+            settings
+                .zone_data([127, 0, 0, 1].into())
+                .expect("validated"),
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! The keys that count at a moment, and the records that publish them.
+
+use std::sync::Arc;
+
+use fdn_core::{HostName, Timestamp};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+use serde::Serialize;
+
+use super::key::ZoneKey;
+use super::rollover::{KeyTimes, Standing, Timing, standings, wanted_at_parent};
+use crate::policy::zone::name_of;
+
+/// A key and its times.
+#[derive(Clone, Debug)]
+pub struct TimedKey {
+    /// The key.
+    pub key: Arc<ZoneKey>,
+    /// Its times.
+    pub times: KeyTimes,
+}
+
+/// A key as it is told to an operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyState {
+    /// Its tag.
+    pub tag: u16,
+    /// Its stage.
+    pub stage: super::rollover::Stage,
+    /// When it was made, in milliseconds since 1970.
+    pub created: Timestamp,
+    /// When its DS record was seen at the parent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Timestamp>,
+    /// When its stage ends, if it does so by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// The DS record for the parent.
+    pub ds: String,
+    /// Whether the parent should have that record now.
+    pub wanted: bool,
+}
+
+/// The keys at a moment.
+#[derive(Debug)]
+pub struct Ring {
+    zone: HostName,
+    keys: Vec<(TimedKey, Standing)>,
+    /// Where the key stands that signs the zone.
+    active: usize,
+    /// Where the key stands that the parent should name.
+    wanted: usize,
+    /// Data of the DNSKEY, CDS and CDNSKEY records.
+    published: [Vec<RData>; 3],
+    ttl: u32,
+}
+
+impl Ring {
+    /// The keys of a zone, oldest first, as they stand at `now`. `None` if there is none.
+    #[must_use]
+    pub fn new(
+        zone: HostName,
+        keys: Vec<TimedKey>,
+        now: Timestamp,
+        timing: &Timing,
+    ) -> Option<Self> {
+        let times: Vec<KeyTimes> = keys.iter().map(|key| key.times).collect();
+        let standings = standings(&times, now, timing);
+        let wanted = wanted_at_parent(&standings)?;
+        let active = standings
+            .iter()
+            .position(|s| s.stage == super::rollover::Stage::Active)?;
+        let keys: Vec<(TimedKey, Standing)> = keys.into_iter().zip(standings).collect();
+        let inside = keys.iter().filter(|(_, s)| s.stage.is_published());
+        let dnskeys = inside.map(|(timed, _)| timed.key.dnskey()).collect();
+        let named = &keys.get(wanted)?.0.key;
+        Some(Self {
+            published: [dnskeys, vec![named.cds()], vec![named.cdnskey()]],
+            zone,
+            active,
+            wanted,
+            // Below 2^31 (RFC 2181, section 8).
+            ttl: u32::try_from(timing.key_ttl / 1000)
+                .unwrap_or(u32::MAX)
+                .min(i32::MAX.unsigned_abs()),
+            keys,
+        })
+    }
+
+    /// The keys that sign a set of this type. The keys themselves are signed by all of them, so that whichever the parent names leads to
+    /// the zone; everything else by the active one. CDS and CDNSKEY too: it is the one that the parent trusts (RFC 7344, section 4.1).
+    pub fn signers(&self, kind: RecordType) -> impl Iterator<Item = &ZoneKey> {
+        let all = kind == RecordType::DNSKEY;
+        self.keys
+            .iter()
+            .enumerate()
+            .filter(move |(at, (_, standing))| {
+                *at == self.active || (all && standing.stage.is_published())
+            })
+            .map(|(_, (timed, _))| &*timed.key)
+    }
+
+    /// The DNSKEY, CDS or CDNSKEY records, owned by `owner`: the zone's name as it was asked for.
+    #[must_use]
+    pub fn records(&self, kind: RecordType, owner: &Name) -> Option<Vec<Record>> {
+        let data = match kind {
+            RecordType::DNSKEY => &self.published[0],
+            RecordType::CDS => &self.published[1],
+            RecordType::CDNSKEY => &self.published[2],
+            _ => return None,
+        };
+        let record = |data: &RData| Record::from_rdata(owner.clone(), self.ttl, data.clone());
+        Some(data.iter().map(record).collect())
+    }
+
+    /// The zone.
+    #[must_use]
+    pub const fn zone(&self) -> &HostName {
+        &self.zone
+    }
+
+    /// The zone's name.
+    #[must_use]
+    pub fn apex(&self) -> Name {
+        name_of(&self.zone)
+    }
+
+    /// The keys without their stages.
+    #[must_use]
+    pub fn timed(&self) -> Vec<TimedKey> {
+        self.keys.iter().map(|(timed, _)| timed.clone()).collect()
+    }
+
+    /// All keys, oldest first, for an operator.
+    #[must_use]
+    pub fn states(&self) -> Vec<KeyState> {
+        let state = |(at, (timed, standing)): (usize, &(TimedKey, Standing))| KeyState {
+            tag: timed.key.tag(),
+            stage: standing.stage,
+            created: timed.times.created,
+            seen: timed.times.seen,
+            until: standing.until,
+            ds: timed.key.ds(&self.zone),
+            wanted: at == self.wanted,
+        };
+        self.keys.iter().enumerate().map(state).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dnssec::rollover::Stage;
+
+    const TIMING: Timing = Timing {
+        key_ttl: 3_600_000,
+        propagation: 0,
+        parent_ttl: 0,
+        drain: 1000,
+    };
+
+    fn timed(created: u64, seen: Option<u64>) -> TimedKey {
+        let zone = "fn.test".parse().expect("zone");
+        TimedKey {
+            key: Arc::new(ZoneKey::new(&zone, &ZoneKey::generate().expect("random")).expect("key")),
+            times: KeyTimes {
+                created: Timestamp(created),
+                seen: seen.map(Timestamp),
+            },
+        }
+    }
+
+    #[test]
+    fn what_is_published_and_who_signs() {
+        let keys = vec![timed(0, None), timed(10, Some(20))];
+        let tags: Vec<u16> = keys.iter().map(|key| key.key.tag()).collect();
+        let at = |now| {
+            let zone = "fn.test".parse().expect("zone");
+            Ring::new(zone, keys.clone(), Timestamp(now), &TIMING).expect("keys")
+        };
+        let signers = |ring: &Ring, kind| ring.signers(kind).map(ZoneKey::tag).collect::<Vec<_>>();
+        let owner = Name::from_ascii("FN.test.").expect("name");
+        let (published, active, removed) = (at(50), at(3_600_010), at(3_601_010));
+        assert_eq!(signers(&published, RecordType::DNSKEY), tags);
+        assert_eq!(signers(&published, RecordType::A), [tags[0]]);
+        assert_eq!(published.states()[1].stage, Stage::Published);
+        assert!(published.states()[0].wanted);
+        assert_eq!(signers(&active, RecordType::A), [tags[1]]);
+        assert_eq!(signers(&active, RecordType::DNSKEY), tags);
+        assert!(active.states()[1].wanted);
+        assert_eq!(signers(&removed, RecordType::DNSKEY), [tags[1]]);
+        for (ring, dnskeys) in [(published, 2), (active, 2), (removed, 1)] {
+            let count = |kind| ring.records(kind, &owner).expect("records").len();
+            assert_eq!(count(RecordType::DNSKEY), dnskeys);
+            assert_eq!((count(RecordType::CDS), count(RecordType::CDNSKEY)), (1, 1));
+            let records = ring.records(RecordType::DNSKEY, &owner).expect("records");
+            assert_eq!(records[0].ttl, 3600);
+            assert!(records[0].name.eq_case(&owner));
+        }
+        assert!(at(0).records(RecordType::A, &owner).is_none());
+        let zone = "fn.test".parse().expect("zone");
+        assert!(Ring::new(zone, vec![], Timestamp(0), &TIMING).is_none());
+    }
+}

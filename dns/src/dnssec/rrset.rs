@@ -1,0 +1,246 @@
+//! What a signature covers, octet by octet (RFC 4034, sections 3.1.8.1 and 6), and for how long it holds.
+
+use hickory_proto::rr::{LowerName, Name, Record, RecordType};
+use hickory_proto::serialize::binary::{BinEncodable, BinEncoder, NameEncoding};
+
+use super::key::{ALGORITHM_NUMBER, PUBLIC};
+
+/// How far back a signature begins, for validators whose clocks are behind, in seconds.
+const BACKDATED: u32 = 3600;
+/// Class IN.
+const CLASS: [u8; 2] = [0, 1];
+
+/// For how long signatures hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    seconds: u32,
+}
+
+impl Validity {
+    /// Signatures that hold for so many seconds. Times are compared modulo 2^32 (RFC 4034, section 3.1.5), so it is a year at most.
+    #[must_use]
+    pub const fn new(seconds: u32) -> Self {
+        const YEAR: u32 = 365 * 86_400;
+        Self {
+            seconds: if seconds < YEAR { seconds } else { YEAR },
+        }
+    }
+
+    /// When a signature made at `now` begins and ends. `spread` differs from set to set: up to an eighth of the time is left out by it, so
+    /// that what was signed at once is not renewed at once.
+    #[must_use]
+    pub fn times(self, now: u32, spread: u8) -> (u32, u32) {
+        let early = u64::from(self.seconds / 8) * u64::from(spread) / 255;
+        let early = u32::try_from(early).unwrap_or(0);
+        (
+            now.wrapping_sub(BACKDATED),
+            now.wrapping_add(self.seconds - early),
+        )
+    }
+
+    /// Whether a signature with this end is used on: less than half of its time is over.
+    #[must_use]
+    pub const fn is_fresh(self, expiration: u32, now: u32) -> bool {
+        let left = expiration.wrapping_sub(now);
+        // More than half of all numbers ahead is behind (RFC 1982).
+        left < 1 << 31 && left > self.seconds / 2
+    }
+}
+
+/// Whether a signature with this end holds (RFC 1982).
+#[must_use]
+pub const fn holds(expiration: u32, now: u32) -> bool {
+    let left = expiration.wrapping_sub(now);
+    left < 1 << 31 && left > 0
+}
+
+/// A set of records of one owner and one type in its canonical form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Covered {
+    kind: RecordType,
+    labels: u8,
+    original_ttl: u32,
+    /// The records, in their order, with nothing between them.
+    octets: Vec<u8>,
+}
+
+impl Covered {
+    /// The canonical form of `records`, which are of one owner and one type. `None` if there are none or one of them cannot be written.
+    #[must_use]
+    pub fn new(records: &[Record], original_ttl: u32) -> Option<Self> {
+        let first = records.first()?;
+        let kind = first.record_type();
+        let owner = wire(&first.name)?;
+        let mut data = records
+            .iter()
+            .map(|record| {
+                let mut out = Vec::new();
+                let mut encoder = BinEncoder::new(&mut out);
+                // RFC 4034, section 6.2: no compression, and lower case where the type asks for it.
+                encoder.set_canonical_form(true);
+                encoder.set_name_encoding(NameEncoding::Uncompressed);
+                record.data.emit(&mut encoder).ok()?;
+                Some(out)
+            })
+            .collect::<Option<Vec<_>>>()?;
+        // RFC 4034, section 6.3: in the order of their octets, each once.
+        data.sort();
+        data.dedup();
+        let mut octets = Vec::new();
+        for data in &data {
+            octets.extend_from_slice(&owner);
+            octets.extend_from_slice(&u16::from(kind).to_be_bytes());
+            octets.extend_from_slice(&CLASS);
+            octets.extend_from_slice(&original_ttl.to_be_bytes());
+            octets.extend_from_slice(&u16::try_from(data.len()).ok()?.to_be_bytes());
+            octets.extend_from_slice(data);
+        }
+        Some(Self {
+            kind,
+            // RFC 4034, section 3.1.3: neither the root nor a first label * counts.
+            labels: first.name.num_labels(),
+            original_ttl,
+            octets,
+        })
+    }
+
+    /// The records' type.
+    #[must_use]
+    pub const fn kind(&self) -> RecordType {
+        self.kind
+    }
+
+    /// The labels of their owner.
+    #[must_use]
+    pub const fn labels(&self) -> u8 {
+        self.labels
+    }
+
+    /// The time to live that they have in the zone.
+    #[must_use]
+    pub const fn original_ttl(&self) -> u32 {
+        self.original_ttl
+    }
+
+    /// What its signature by a key is kept under: the same for the same records, spelled in any way and standing in any order.
+    #[must_use]
+    pub fn id(&self, key: &[u8; PUBLIC]) -> [u8; 32] {
+        let mut context = ring::digest::Context::new(&ring::digest::SHA256);
+        context.update(key);
+        context.update(&self.octets);
+        let mut id = [0; 32];
+        id.copy_from_slice(context.finish().as_ref());
+        id
+    }
+
+    /// What is signed: the signature's own fields, then the records (RFC 4034, section 3.1.8.1).
+    #[must_use]
+    pub fn signed_data(
+        &self,
+        signer: &LowerName,
+        tag: u16,
+        inception: u32,
+        expiration: u32,
+    ) -> Option<Vec<u8>> {
+        let mut out = Vec::with_capacity(self.octets.len() + 64);
+        out.extend_from_slice(&u16::from(self.kind).to_be_bytes());
+        out.extend_from_slice(&[ALGORITHM_NUMBER, self.labels]);
+        for number in [self.original_ttl, expiration, inception] {
+            out.extend_from_slice(&number.to_be_bytes());
+        }
+        out.extend_from_slice(&tag.to_be_bytes());
+        out.extend_from_slice(&wire(signer)?);
+        out.extend_from_slice(&self.octets);
+        Some(out)
+    }
+}
+
+/// A name in lower case, without compression.
+fn wire(name: &Name) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(64);
+    let mut encoder = BinEncoder::new(&mut out);
+    encoder.set_name_encoding(NameEncoding::UncompressedLowercase);
+    name.emit(&mut encoder).ok()?;
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use hickory_proto::rr::RData;
+    use hickory_proto::rr::rdata::{A, NS, TXT};
+
+    use super::*;
+
+    fn record(name: &str, data: RData) -> Record {
+        Record::from_rdata(Name::from_ascii(name).expect("name"), 20, data)
+    }
+
+    fn texts(texts: &[&str]) -> Vec<Record> {
+        let data = |text: &&str| RData::TXT(TXT::new(vec![(*text).to_owned()]));
+        texts
+            .iter()
+            .map(|text| record("a.fn.test.", data(text)))
+            .collect()
+    }
+
+    #[test]
+    fn the_octets_of_the_rfc() {
+        let a = [record("Host.FN.test.", RData::A(A([192, 0, 2, 1].into())))];
+        let covered = Covered::new(&a, 300).expect("a set");
+        let expected =
+            b"\x04host\x02fn\x04test\x00\x00\x01\x00\x01\x00\x00\x01\x2c\x00\x04\xc0\x00\x02\x01";
+        assert_eq!(covered.octets, expected);
+        assert_eq!((covered.labels(), covered.kind()), (3, RecordType::A));
+        let apex = LowerName::from(Name::from_ascii("fn.test.").expect("name"));
+        let data = covered.signed_data(&apex, 0x1234, 1, 2).expect("data");
+        let head = b"\x00\x01\x0d\x03\x00\x00\x01\x2c\x00\x00\x00\x02\x00\x00\x00\x01\x12\x34\x02fn\x04test\x00";
+        assert_eq!(data, [head.as_slice(), expected].concat());
+    }
+
+    #[test]
+    fn order_spelling_and_repetition_make_no_difference() {
+        let key = [7; PUBLIC];
+        let one = Covered::new(&texts(&["b", "a", "ab"]), 20).expect("a set");
+        let other = Covered::new(&texts(&["ab", "a", "b", "a"]), 20).expect("a set");
+        assert_eq!(one, other);
+        assert_eq!(one.id(&key), other.id(&key));
+        assert_ne!(one.id(&key), one.id(&[8; PUBLIC]));
+        assert_ne!(
+            one.id(&key),
+            Covered::new(&texts(&["b", "a", "ab"]), 21)
+                .expect("a set")
+                .id(&key)
+        );
+        // By their octets, not by their length: a one-octet text begins with 1, "ab" with 2.
+        let at = |needle: &[u8]| one.octets.windows(needle.len()).position(|w| w == needle);
+        assert!(at(b"\x01a") < at(b"\x01b") && at(b"\x01b") < at(b"\x02ab"));
+        // Names inside of NS are in lower case (RFC 4034, section 6.2).
+        let ns = |name: &str| {
+            let data = RData::NS(NS(Name::from_ascii(name).expect("name")));
+            Covered::new(&[record("fn.test.", data)], 20)
+        };
+        assert_eq!(ns("NS1.fn.test."), ns("ns1.fn.test."));
+        assert!(Covered::new(&[], 1).is_none());
+    }
+
+    #[test]
+    fn a_wildcard_is_no_label() {
+        let wild = [record("*.fn.test.", RData::A(A([192, 0, 2, 1].into())))];
+        assert_eq!(Covered::new(&wild, 1).expect("a set").labels(), 2);
+    }
+
+    #[test]
+    fn signatures_are_renewed_at_half_and_spread() {
+        let validity = Validity::new(1000);
+        for now in [5_000, u32::MAX - 10] {
+            let (inception, expiration) = validity.times(now, 0);
+            assert_eq!(now.wrapping_sub(inception), 3600);
+            assert_eq!(expiration.wrapping_sub(now), 1000);
+            assert_eq!(validity.times(now, 255).1.wrapping_sub(now), 875);
+            let fresh = |after: u32| validity.is_fresh(expiration, now.wrapping_add(after));
+            assert!(fresh(0) && fresh(499) && !fresh(500) && !fresh(1000) && !fresh(2000));
+            let held = |after: u32| holds(expiration, now.wrapping_add(after));
+            assert!(held(0) && held(999) && !held(1000) && !held(2000));
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The narrow path of most queries: one question for A or AAAA in class IN about an app, with at most a plain OPT record and a client
+//! subnet. Its answer is written straight into a buffer, from address records that stand ready ([`Addresses::records`]): no
+//! allocation, no waiting for a lock, no log line.
+//!
+//! Everything that is in any way odd is left to [`Responder::respond`], which knows all the rules. What this path does answer, it
+//! answers octet for octet as that one would; `tests` holds the two against each other over whole and mutated queries.
+//!
+//! What counts as plain: opcode QUERY and no flag but RD (and AD, which says nothing in a query that is answered without DNSSEC);
+//! no compression in the question; nothing behind the records; of options only a client subnet of family 1 or 2 that is exact
+//! (RFC 7871, sections 6 and 7.1.1) and not /0; the DO bit clear. The answer comes from a living cluster and fits.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
+use std::time::Instant;
+
+use fdn_core::ClientPrefix;
+use hickory_proto::op::ResponseCode;
+
+use super::{Responder, TIMED, UDP_MIN};
+use crate::metrics::{QueryKind, Transport};
+use crate::policy::fleet::{Addresses, Family};
+use crate::policy::steer::{self, Pick};
+
+/// Octets of a message header (RFC 1035, section 4.1.1).
+const HEADER: usize = 12;
+/// Octets of an OPT record without options (RFC 6891, section 6.1.2).
+const OPT: usize = 11;
+/// Octets of a client subnet option before its address: code, length, family, source, scope.
+const SUBNET: usize = 8;
+
+/// A query as this path takes it.
+#[derive(Debug)]
+struct Plain<'a> {
+    id: u16,
+    /// The RD bit, which is copied.
+    recursion: u8,
+    /// The question's octets: name, type and class.
+    question: &'a [u8],
+    family: Family,
+    /// What the OPT record says, if there is one.
+    edns: Option<PlainEdns<'a>>,
+}
+
+#[derive(Debug)]
+struct PlainEdns<'a> {
+    payload: u16,
+    /// The client, and the octets of the option.
+    subnet: Option<(ClientPrefix, &'a [u8])>,
+}
+
+const fn number(octets: [u8; 2]) -> u16 {
+    u16::from_be_bytes(octets)
+}
+
+impl<'a> Plain<'a> {
+    fn parse(packet: &'a [u8]) -> Option<Self> {
+        let (header, rest) = packet.split_first_chunk::<HEADER>()?;
+        let [
+            i0,
+            i1,
+            flags,
+            more,
+            0,
+            1,
+            0,
+            0,
+            0,
+            0,
+            0,
+            additionals @ 0..=1,
+        ] = *header
+        else {
+            return None;
+        };
+        // RD alone in the one, AD alone in the other.
+        if flags & 0xfe != 0 || more & 0xdf != 0 {
+            return None;
+        }
+        let mut at = 0;
+        loop {
+            match usize::from(*rest.get(at)?) {
+                0 => break,
+                len @ 1..=63 => at += 1 + len,
+                _ => return None,
+            }
+        }
+        // The longest name, as written (RFC 1035, section 2.3.4).
+        if at > 254 {
+            return None;
+        }
+        let (question, rest) = rest.split_at_checked(at + 5)?;
+        let family = match question[at + 1..] {
+            [0, 1, 0, 1] => Family::V4,
+            [0, 28, 0, 1] => Family::V6,
+            _ => return None,
+        };
+        let edns = match additionals {
+            0 if rest.is_empty() => None,
+            1 => Some(PlainEdns::parse(rest)?),
+            _ => return None,
+        };
+        Some(Self {
+            id: number([i0, i1]),
+            recursion: flags,
+            question,
+            family,
+            edns,
+        })
+    }
+
+    /// The question's name.
+    fn name(&self) -> &'a [u8] {
+        &self.question[..self.question.len() - 4]
+    }
+}
+
+impl<'a> PlainEdns<'a> {
+    fn parse(record: &'a [u8]) -> Option<Self> {
+        let (opt, option) = record.split_first_chunk::<OPT>()?;
+        // The root; type 41; the payload; extended code, version and flags 0; the length.
+        let [0, 0, 41, p0, p1, 0, 0, 0, 0, l0, l1] = *opt else {
+            return None;
+        };
+        if usize::from(number([l0, l1])) != option.len() {
+            return None;
+        }
+        let subnet = if option.is_empty() {
+            None
+        } else {
+            Some((client(option)?, option))
+        };
+        Some(Self {
+            payload: number([p0, p1]),
+            subnet,
+        })
+    }
+
+    /// The option's octets, if there is one.
+    fn option(&self) -> &'a [u8] {
+        self.subnet.map_or(&[], |(_, option)| option)
+    }
+}
+
+/// The client of an exact client subnet option, which is all that is there.
+fn client(option: &[u8]) -> Option<ClientPrefix> {
+    let (head, address) = option.split_first_chunk::<SUBNET>()?;
+    let [0, 8, l0, l1, 0, family, source, 0] = *head else {
+        return None;
+    };
+    if usize::from(number([l0, l1])) != address.len() + 4
+        || source == 0
+        || address.len() != usize::from(source).div_ceil(8)
+    {
+        return None;
+    }
+    let spare = u32::from((8 - source % 8) % 8);
+    if address.last()?.trailing_zeros() < spare {
+        return None;
+    }
+    let mut octets = [0u8; 16];
+    let width = match family {
+        1 => 4,
+        2 => 16,
+        _ => return None,
+    };
+    octets[..width]
+        .get_mut(..address.len())?
+        .copy_from_slice(address);
+    let addr = if width == 4 {
+        IpAddr::V4(Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3]))
+    } else {
+        IpAddr::V6(Ipv6Addr::from(octets))
+    };
+    Some(ClientPrefix::new(addr, source))
+}
+
+/// Writes the answer: `count` of the records, which are `size` octets each, beginning at another one from query to query.
+fn write(
+    query: &Plain<'_>,
+    (records, size, count): (&[u8], usize, usize),
+    (ttl, scope, udp_size): (u32, u8, u16),
+    out: &mut Vec<u8>,
+) -> Option<()> {
+    out.clear();
+    let [i0, i1] = query.id.to_be_bytes();
+    let [c0, c1] = u16::try_from(count).ok()?.to_be_bytes();
+    let opt = u8::from(query.edns.is_some());
+    // QR and AA set, RD as asked, everything else clear.
+    let flags = 0x84 | query.recursion;
+    out.extend_from_slice(&[i0, i1, flags, 0, 0, 1, c0, c1, 0, 0, 0, opt]);
+    out.extend_from_slice(query.question);
+    let first = usize::from(query.id) % (records.len() / size) * size;
+    let (before, from) = records.split_at(first);
+    for record in from
+        .chunks_exact(size)
+        .chain(before.chunks_exact(size))
+        .take(count)
+    {
+        let start = out.len();
+        out.extend_from_slice(record);
+        out[start + Addresses::TTL_AT..][..4].copy_from_slice(&ttl.to_be_bytes());
+    }
+    if let Some(edns) = &query.edns {
+        let [s0, s1] = udp_size.to_be_bytes();
+        let [l0, l1] = u16::try_from(edns.option().len()).ok()?.to_be_bytes();
+        out.extend_from_slice(&[0, 0, 41, s0, s1, 0, 0, 0, 0, l0, l1]);
+        let start = out.len();
+        out.extend_from_slice(edns.option());
+        // The option comes back as it came, with the scope set (RFC 7871, section 7.2.1).
+        if edns.subnet.is_some() {
+            out[start + SUBNET - 1] = scope;
+        }
+    }
+    Some(())
+}
+
+impl Responder {
+    /// Writes the answer to a plain query over UDP into `out`, and says where the query's name stands. If it did not, `out` holds nothing
+    /// of use, and nothing has been counted. Limits on answers are its caller's.
+    pub fn respond_fast(
+        &self,
+        packet: &[u8],
+        from: SocketAddr,
+        out: &mut Vec<u8>,
+    ) -> Option<Range<usize>> {
+        let query = Plain::parse(packet)?;
+        let started = query.id.is_multiple_of(TIMED).then(Instant::now);
+        let most = self.unverified_limit(packet);
+        self.answer_plain(&query, from, most, out)?;
+        if let Some(started) = started {
+            self.metrics.timed(started.elapsed());
+        }
+        Some(HEADER..HEADER + query.name().len())
+    }
+
+    fn answer_plain(
+        &self,
+        query: &Plain<'_>,
+        from: SocketAddr,
+        most: u16,
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
+        let (names, serving) = (self.published.names(), self.published.serving());
+        let table = names.app_of_wire(query.name())?;
+        let subnet = query.edns.as_ref().and_then(|edns| edns.subnet);
+        // Without a client subnet the resolver stands for its clients (RFC 7871, section 7.2.1).
+        let client = subnet.map_or_else(|| ClientPrefix::host(from.ip()), |(client, _)| client);
+        let steered = steer::choose(
+            table,
+            query.family,
+            client,
+            &serving.fleet,
+            self.published.locate(),
+            self.policy.when_all_dead,
+        );
+        let Pick::Live(cluster) = steered.pick else {
+            return None;
+        };
+        let records = serving.fleet.cluster(cluster).records(query.family);
+        let size = Addresses::record_size(query.family);
+        let count = (records.len() / size).min(self.policy.max_addresses);
+        let (limit, added) = match &query.edns {
+            None => (UDP_MIN, 0),
+            Some(edns) => {
+                let limit = edns.payload.clamp(UDP_MIN, self.udp_size.max(UDP_MIN));
+                (limit, OPT + edns.option().len())
+            }
+        };
+        let length = HEADER + query.question.len() + count * size + added;
+        if count == 0 || length > usize::from(limit.min(most)) {
+            return None;
+        }
+        let fields = (table.ttl, steered.scope, self.udp_size);
+        write(query, (records, size, count), fields, out)?;
+        self.demand.record(&table.app, client.to_demand());
+        if let Some(counter) = serving.answers.get(cluster) {
+            counter.inc();
+        }
+        if subnet.is_some() {
+            self.metrics.with_subnet();
+        }
+        let kind = match query.family {
+            Family::V4 => QueryKind::A,
+            Family::V6 => QueryKind::Aaaa,
+        };
+        self.metrics
+            .query(kind, ResponseCode::NoError, Transport::Udp);
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,340 @@
+//! Both paths over the same state and the same queries.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fdn_core::message::{AppBindings, ClusterSpec, NetworkDesired};
+use fdn_core::{ClusterId, GeoPoint, Revision};
+use prometheus::{Encoder, Registry, TextEncoder};
+use proptest::prelude::*;
+
+use super::*;
+use crate::handler::Guard;
+use crate::metrics::Metrics;
+use crate::policy::fleet::Network;
+use crate::policy::zone::{AppTable, Names, ZoneData};
+use crate::policy::{Policy, WhenAllDead};
+use crate::published::Published;
+use crate::sync::demand::Demand;
+
+/// What is answered from, in both.
+#[derive(Clone, Debug)]
+struct State {
+    /// Gateways of each of three clusters, every third of them IPv6.
+    gateways: [u8; 3],
+    /// Clusters that are dead, as bits.
+    dead: u8,
+    shed: [u16; 3],
+    bindings: Vec<(ClientPrefix, usize)>,
+    max_addresses: usize,
+    udp_size: u16,
+    amplification: u16,
+}
+
+fn state() -> impl Strategy<Value = State> {
+    let prefix = prop_oneof![
+        (any::<u32>(), 0u8..=32)
+            .prop_map(|(a, len)| ClientPrefix::new(Ipv4Addr::from_bits(a).into(), len)),
+        (any::<u128>(), 0u8..=128)
+            .prop_map(|(a, len)| ClientPrefix::new(Ipv6Addr::from_bits(a).into(), len)),
+        (0u32..8, 1u8..=3)
+            .prop_map(|(a, len)| ClientPrefix::new(Ipv4Addr::from_bits(a << 29).into(), len)),
+    ];
+    let bindings = proptest::collection::vec((prefix, 0usize..3), 0..6);
+    let few = prop_oneof![Just(1u8), 2u8..6, 20u8..90];
+    let udp_size = prop_oneof![Just(1232u16), 512u16..4096];
+    (
+        [few.clone(), few.clone(), few],
+        0u8..8,
+        [0u16..3, 0u16..3, 0u16..3],
+        bindings,
+        1usize..40,
+        udp_size,
+        prop_oneof![Just(0u16), 2u16..12],
+    )
+        .prop_map(
+            |(gateways, dead, shed, bindings, max_addresses, udp_size, amplification)| State {
+                gateways,
+                dead: if dead == 7 { 0 } else { dead },
+                shed: shed.map(|part| part * 20_000),
+                bindings,
+                max_addresses,
+                udp_size,
+                amplification,
+            },
+        )
+}
+
+fn id(cluster: usize) -> ClusterId {
+    format!("c{cluster}").parse().expect("cluster")
+}
+
+fn zone() -> ZoneData {
+    ZoneData {
+        name: "fn.test".parse().expect("zone"),
+        servers: vec![(
+            "ns1.fn.test".parse().expect("name"),
+            vec![[127, 0, 0, 1].into()],
+        )],
+        contact: "hostmaster.fn.test".parse().expect("name"),
+        ttl: 3600,
+        negative_ttl: 30,
+        serial: 0,
+        timers: [1, 2, 3],
+        records: vec![],
+        app_service: None,
+    }
+}
+
+/// One of the two, with counters of its own.
+struct Side {
+    responder: Responder,
+    registry: Registry,
+    demand: Arc<Demand>,
+}
+
+impl State {
+    fn network(&self) -> NetworkDesired {
+        let gateway = |cluster: usize, n: u8| -> SocketAddr {
+            let c = u8::try_from(cluster).expect("small");
+            match n % 3 {
+                2 => {
+                    SocketAddr::from(([0x2001, 0xdb8, u16::from(c), 0, 0, 0, 0, u16::from(n)], 80))
+                }
+                _ => SocketAddr::from(([10, c, 0, n], 80)),
+            }
+        };
+        let cluster = |(i, count): (usize, &u8)| ClusterSpec {
+            cluster: id(i),
+            region: "r".parse().expect("region"),
+            location: GeoPoint::new(10.0 * f64::from(u8::try_from(i).expect("small")), 5.0)
+                .expect("point"),
+            gateways: (0..*count).map(|n| gateway(i, n)).collect(),
+            health: vec![],
+        };
+        NetworkDesired {
+            revision: Revision(1),
+            clusters: self.gateways.iter().enumerate().map(cluster).collect(),
+            locations: vec![(
+                "128.0.0.0/2".parse().expect("prefix"),
+                GeoPoint::new(20.0, 5.0).expect("point"),
+            )],
+            measured: vec![],
+        }
+    }
+
+    fn side(&self) -> Side {
+        let network = self.network();
+        let table = |app: &str, bindings: Vec<(ClientPrefix, ClusterId)>| {
+            let state = AppBindings {
+                host: format!("{app}.fn.test").parse().expect("host"),
+                ttl_s: 25,
+                bindings,
+            };
+            let app = app.replace('.', "-").parse().expect("app");
+            Arc::new(AppTable::of(app, Revision(2), &state))
+        };
+        let bound = self.bindings.iter().map(|(p, c)| (*p, id(*c))).collect();
+        let tables = [table("hello", bound), table("a.b", vec![])];
+        let registry = Registry::new();
+        let metrics = Arc::new(Metrics::new(&registry).expect("metrics"));
+        let names = Names::new(&zone(), &tables, Revision(2), true).expect("names");
+        let published = Arc::new(Published::new(names, None, Arc::clone(&metrics)));
+        let down: BTreeSet<SocketAddr> = network
+            .clusters
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| self.dead >> i & 1 == 1)
+            .flat_map(|(_, spec)| spec.gateways.clone())
+            .collect();
+        published.set_network(Arc::new(Network::new(&network)));
+        down.iter()
+            .for_each(|gateway| published.set_health(*gateway, false));
+        let shares: BTreeMap<_, _> = (0..3).map(|i| (id(i), self.shed[i])).collect();
+        published.set_shares(shares);
+        let demand = Arc::new(Demand::new(1000, Arc::clone(&metrics)));
+        let policy = Policy {
+            when_all_dead: WhenAllDead::ServeAll,
+            max_addresses: self.max_addresses,
+        };
+        let guard = Guard {
+            amplification: self.amplification,
+            ..Guard::default()
+        };
+        let demanded = Arc::clone(&demand);
+        let responder = Responder::new(published, policy, demanded, metrics, self.udp_size);
+        Side {
+            responder: responder.guarded(guard),
+            registry,
+            demand,
+        }
+    }
+}
+
+impl Side {
+    /// Everything counted, but for times.
+    fn counted(&self) -> String {
+        let mut text = Vec::new();
+        TextEncoder::new()
+            .encode(&self.registry.gather(), &mut text)
+            .expect("metrics");
+        let text = String::from_utf8(text).expect("text");
+        let kept: Vec<_> = text
+            .lines()
+            .filter(|line| !line.contains("_seconds"))
+            .collect();
+        format!("{}\n{:?}", kept.join("\n"), self.demand.take())
+    }
+}
+
+/// A query that is plain, and what is done to it afterwards.
+#[derive(Clone, Debug)]
+struct Asked {
+    octets: Vec<u8>,
+    plain: bool,
+}
+
+fn name() -> impl Strategy<Value = Vec<u8>> {
+    let text = prop::sample::select(vec![
+        "hello.fn.test",
+        "a.b.fn.test",
+        "b.fn.test",
+        "fn.test",
+        "x.fn.test",
+        "ns1.fn.test",
+        "example.org",
+        "",
+    ]);
+    (text, any::<u64>()).prop_map(|(text, spelling)| {
+        let mut wire = Vec::new();
+        for label in text.split('.').filter(|label| !label.is_empty()) {
+            wire.push(u8::try_from(label.len()).expect("short"));
+            wire.extend(label.bytes());
+        }
+        // Case as the bits say.
+        for (i, octet) in wire.iter_mut().enumerate() {
+            if spelling >> (i % 64) & 1 == 1 {
+                octet.make_ascii_uppercase();
+            }
+        }
+        wire.push(0);
+        wire
+    })
+}
+
+/// A client subnet option that is exact.
+fn subnet() -> impl Strategy<Value = Vec<u8>> {
+    (any::<bool>(), any::<u128>(), 1u8..=128).prop_map(|(v4, addr, len)| {
+        let (family, len) = if v4 { (1, len.min(32)) } else { (2, len) };
+        let kept = addr & !u128::MAX.checked_shr(u32::from(len)).unwrap_or(0);
+        let address = &kept.to_be_bytes()[..usize::from(len).div_ceil(8)];
+        let data = [&[0, family, len, 0], address].concat();
+        let length = u16::try_from(data.len()).expect("short").to_be_bytes();
+        [&[0, 8], length.as_slice(), &data].concat()
+    })
+}
+
+fn plain() -> impl Strategy<Value = Asked> {
+    let payload = prop_oneof![Just(1232u16), 0u16..5000];
+    let edns = proptest::option::of((payload, proptest::option::of(subnet())));
+    (
+        any::<[u8; 2]>(),
+        any::<bool>(),
+        any::<bool>(),
+        name(),
+        any::<bool>(),
+        edns,
+    )
+        .prop_map(|(id, rd, ad, name, v6, edns)| {
+            let mut octets = vec![
+                id[0],
+                id[1],
+                u8::from(rd),
+                u8::from(ad) << 5,
+                0,
+                1,
+                0,
+                0,
+                0,
+                0,
+                0,
+                u8::from(edns.is_some()),
+            ];
+            octets.extend(name);
+            octets.extend([0, if v6 { 28 } else { 1 }, 0, 1]);
+            if let Some((payload, subnet)) = edns {
+                let option = subnet.unwrap_or_default();
+                let ([p0, p1], length) = (
+                    payload.to_be_bytes(),
+                    u16::try_from(option.len()).expect("short").to_be_bytes(),
+                );
+                octets.extend([0, 0, 41, p0, p1, 0, 0, 0, 0, length[0], length[1]]);
+                octets.extend(option);
+            }
+            Asked {
+                octets,
+                plain: true,
+            }
+        })
+}
+
+#[derive(Clone, Debug)]
+enum Harm {
+    Set(prop::sample::Index, u8),
+    Flip(prop::sample::Index, u8),
+    Cut(prop::sample::Index),
+    Add(Vec<u8>),
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let harm = prop_oneof![
+        (any::<prop::sample::Index>(), any::<u8>()).prop_map(|(at, to)| Harm::Set(at, to)),
+        (any::<prop::sample::Index>(), 0u8..8).prop_map(|(at, bit)| Harm::Flip(at, bit)),
+        any::<prop::sample::Index>().prop_map(Harm::Cut),
+        proptest::collection::vec(any::<u8>(), 1..12).prop_map(Harm::Add),
+    ];
+    let harmed = (plain(), proptest::collection::vec(harm, 1..4)).prop_map(|(mut asked, harms)| {
+        asked.plain = false;
+        for harm in harms {
+            let len = asked.octets.len();
+            match harm {
+                Harm::Set(at, to) if len > 0 => asked.octets[at.index(len)] = to,
+                Harm::Flip(at, bit) if len > 0 => asked.octets[at.index(len)] ^= 1 << bit,
+                Harm::Cut(at) if len > 0 => asked.octets.truncate(at.index(len)),
+                Harm::Add(more) => asked.octets.extend(more),
+                _ => {}
+            }
+        }
+        asked
+    });
+    prop_oneof![plain(), harmed]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn both_paths_answer_alike(state in state(), asked in proptest::collection::vec(asked(), 1..60)) {
+        let (fast, slow) = (state.side(), state.side());
+        let from = SocketAddr::from(([198, 51, 100, 53], 4053));
+        let mut out = b"left over".to_vec();
+        for Asked { octets, .. } in &asked {
+            if fast.responder.respond_fast(octets, from, &mut out).is_some() {
+                let other = slow.responder.respond(octets, from, Transport::Udp);
+                prop_assert_eq!(Some(&out), other.as_ref(), "{:02x?}", octets);
+                prop_assert_eq!(fast.counted(), slow.counted(), "{:02x?}", octets);
+            }
+        }
+    }
+
+    /// It would be easy to be alike by leaving everything to the other one.
+    #[test]
+    fn what_is_plain_takes_the_fast_path(asked in plain(), few in 1u8..6) {
+        let state = State { gateways: [few + 2; 3], dead: 0, shed: [0; 3], bindings: vec![], max_addresses: 16, udp_size: 1232, amplification: 0 };
+        let side = state.side();
+        let name = asked.octets[12..].to_ascii_lowercase();
+        let known = [&b"\x05hello\x02fn\x04test\0"[..], &b"\x01a\x01b\x02fn\x04test\0"[..]].iter().any(|app| name.starts_with(app));
+        let from = SocketAddr::from(([198, 51, 100, 53], 4053));
+        prop_assert_eq!(side.responder.respond_fast(&asked.octets, from, &mut Vec::new()).is_some(), known);
+    }
+}

@@ -1,0 +1,154 @@
+//! From a verdict to records, and from records to octets.
+
+use hickory_proto::ProtoError;
+use hickory_proto::op::{Edns, EmitAndCount, Metadata, ResponseCode, emit_message_parts};
+use hickory_proto::rr::rdata::HINFO;
+use hickory_proto::rr::{Name, RData, Record};
+use hickory_proto::serialize::binary::BinEncoder;
+
+use crate::policy::{Body, Verdict, zone};
+
+/// The records of an answer, section by section.
+#[derive(Default)]
+pub(super) struct Sections {
+    pub(super) code: ResponseCode,
+    pub(super) authoritative: bool,
+    /// Whether the asker is sent to TCP, whatever would fit.
+    pub(super) cut: bool,
+    pub(super) answers: Vec<Record>,
+    pub(super) authority: Vec<Record>,
+    pub(super) additional: Vec<Record>,
+}
+
+impl Sections {
+    /// An answer of nothing but a code.
+    pub(super) fn bare(code: ResponseCode) -> Self {
+        Self {
+            code,
+            ..Self::default()
+        }
+    }
+
+    /// Writes the verdict as records. Names are written as the asker wrote them, so that its own spelling comes back (and compresses).
+    pub(super) fn of(verdict: &Verdict<'_>, asked: &Name, names: &zone::Names) -> Self {
+        let mut out = Self {
+            authoritative: true,
+            ..Self::default()
+        };
+        match &verdict.body {
+            // RFC 4592, section 3.3.1: a record of a wildcard is owned by the name that was asked for, as any other record here.
+            Body::Records(records, additional) | Body::Wildcard(records, additional) => {
+                out.answers = records
+                    .iter()
+                    .map(|record| renamed(record, asked.clone()))
+                    .collect();
+                out.additional = additional.iter().map(|record| (*record).clone()).collect();
+            }
+            Body::Addresses { ttl, addresses } => {
+                let record = |addr| Record::from_rdata(asked.clone(), *ttl, zone::address(addr));
+                out.answers = addresses.iter().copied().map(record).collect();
+            }
+            Body::Service { ttl, data } => {
+                out.answers = vec![Record::from_rdata(asked.clone(), *ttl, (*data).clone())];
+            }
+            Body::Any(ttl) => {
+                let data = RData::HINFO(HINFO::new("RFC8482".to_owned(), String::new()));
+                out.answers = vec![Record::from_rdata(asked.clone(), *ttl, data)];
+            }
+            Body::NoData | Body::NxDomain => {
+                if matches!(verdict.body, Body::NxDomain) {
+                    out.code = ResponseCode::NXDomain;
+                }
+                let apex = asked.trim_to(names.zone_labels());
+                out.authority = vec![renamed(names.negative(), apex)];
+            }
+            Body::Refused => return Self::bare(ResponseCode::Refused),
+            Body::Failure => return Self::bare(ResponseCode::ServFail),
+        }
+        out
+    }
+}
+
+fn renamed(record: &Record, name: Name) -> Record {
+    let mut record = record.clone();
+    record.name = name;
+    record
+}
+
+/// The question as it was asked, octet by octet, and a target for the compression of every name after it (RFC 1035, section 4.1.4).
+struct AskedQuestion<'a>(&'a [u8]);
+
+impl EmitAndCount for AskedQuestion<'_> {
+    fn emit(&mut self, encoder: &mut BinEncoder<'_>) -> Result<usize, ProtoError> {
+        let start = encoder.offset();
+        encoder.emit_vec(self.0)?;
+        // Type and class follow the name, whose last octet is the root; the scan has seen that the name is whole.
+        let end = self.0.len().saturating_sub(5);
+        let mut at = 0;
+        while at < end {
+            encoder.store_label_pointer(start + at, start + end);
+            at += 1 + usize::from(self.0[at]);
+        }
+        Ok(1)
+    }
+}
+
+/// Encodes within `limit` octets. An answer that does not fit is sent without records, marked as truncated and with its OPT record
+/// (RFC 2181, section 9; RFC 6891, section 7), and the asker comes back over TCP. `None` when it cannot be encoded at all.
+pub(super) fn encode(
+    request: &Metadata,
+    question: &[u8],
+    sections: &Sections,
+    edns: Option<&Edns>,
+    limit: u16,
+) -> Option<Vec<u8>> {
+    let mut metadata = Metadata::response_from_request(request);
+    metadata.response_code = sections.code;
+    metadata.authoritative = sections.authoritative;
+    let write =
+        |metadata: &Metadata, answers: &[Record], authority: &[Record], additional: &[Record]| {
+            let mut octets = Vec::with_capacity(256);
+            let mut encoder = BinEncoder::new(&mut octets);
+            encoder.set_max_size(limit);
+            let header = emit_message_parts(
+                metadata,
+                &mut AskedQuestion(question),
+                &mut answers.iter(),
+                &mut authority.iter(),
+                &mut additional.iter(),
+                edns,
+                None,
+                &mut encoder,
+            );
+            header
+                .ok()
+                .map(|header| (octets, header.metadata.truncation))
+        };
+    if sections.cut {
+        metadata.truncation = true;
+    }
+    match write(
+        &metadata,
+        &sections.answers,
+        &sections.authority,
+        &sections.additional,
+    )? {
+        (octets, false) => Some(octets),
+        // Addresses that only help may be missing (RFC 2181, section 9: TC is for what is needed).
+        (_, true) if !sections.additional.is_empty() => {
+            let needed = Sections {
+                code: sections.code,
+                authoritative: sections.authoritative,
+                cut: sections.cut,
+                answers: sections.answers.clone(),
+                authority: sections.authority.clone(),
+                additional: Vec::new(),
+            };
+            encode(request, question, &needed, edns, limit)
+        }
+        (_, true) => {
+            metadata.truncation = true;
+            write(&metadata, &[], &[], &[]).map(|(octets, _)| octets)
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Taking connections: so many at once, so many from one client, each for as long as it is used.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus::{IntCounter, IntGauge};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Pause after a connection could not be accepted (such as with no file descriptor left).
+const FAILED_PAUSE: Duration = Duration::from_millis(50);
+/// By how much a time is divided while most places are in use.
+const CROWDED: u32 = 10;
+
+/// Bounds of the connections.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at once.
+    pub connections: usize,
+    /// Connections at once from one address.
+    pub per_client: usize,
+    /// How long a whole message may take to arrive, or an answer to be taken, while there is room for more connections.
+    pub idle: Duration,
+    /// The longest request, in octets.
+    pub request: usize,
+}
+
+impl Limits {
+    /// The idle time while so many connections are open.
+    #[must_use]
+    pub fn idle_at(&self, open: usize) -> Duration {
+        in_crowd(self.idle, open, self.connections)
+    }
+}
+
+/// A time, or a tenth of it while three quarters of the places are in use (RFC 7766, section 6.2.3).
+pub(super) fn in_crowd(time: Duration, used: usize, places: usize) -> Duration {
+    // Compared so that nothing can overflow: used / places >= 3 / 4.
+    if used >= places - places / 4 {
+        time / CROWDED
+    } else {
+        time
+    }
+}
+
+/// What counts the connections of one kind.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    /// Those open now.
+    pub open: IntGauge,
+    /// Those closed at once because a cap was reached.
+    pub refused: IntCounter,
+}
+
+/// Who is connected.
+#[derive(Default)]
+struct Connected {
+    clients: Mutex<(usize, BTreeMap<IpAddr, usize>)>,
+}
+
+impl Connected {
+    fn lock(&self) -> MutexGuard<'_, (usize, BTreeMap<IpAddr, usize>)> {
+        // Counts are changed in one step each; a panic elsewhere cannot leave them half changed.
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, client: IpAddr, limits: Limits) -> bool {
+        let mut clients = self.lock();
+        let own = clients.1.get(&client).copied().unwrap_or(0);
+        if clients.0 >= limits.connections || own >= limits.per_client {
+            return false;
+        }
+        clients.0 += 1;
+        clients.1.insert(client, own + 1);
+        true
+    }
+
+    fn open(&self) -> usize {
+        self.lock().0
+    }
+
+    fn leave(&self, client: IpAddr) {
+        let mut clients = self.lock();
+        clients.0 -= 1;
+        if let Some(own) = clients.1.get_mut(&client) {
+            *own -= 1;
+            if *own == 0 {
+                clients.1.remove(&client);
+            }
+        }
+    }
+}
+
+/// A connection's place among the others. It is left when dropped, however the connection ended.
+pub(super) struct Place {
+    connected: Arc<Connected>,
+    client: IpAddr,
+    limits: Limits,
+    open: IntGauge,
+}
+
+impl Place {
+    /// The idle time of the moment.
+    pub(super) fn idle(&self) -> Duration {
+        self.limits.idle_at(self.connected.open())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connected.leave(self.client);
+        self.open.dec();
+    }
+}
+
+/// Accepts connections until `shutdown`, and runs what `serve` makes of each as long as there is none.
+pub(super) async fn accept<F>(
+    listener: TcpListener,
+    limits: Limits,
+    counts: Counts,
+    shutdown: CancellationToken,
+    serve: impl Fn(TcpStream, SocketAddr, Place) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let connected = Arc::new(Connected::default());
+    let conversations = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shutdown.cancelled() => break,
+        };
+        let Ok((stream, peer)) = accepted else {
+            tokio::time::sleep(FAILED_PAUSE).await;
+            continue;
+        };
+        let client = peer.ip().to_canonical();
+        if !connected.enter(client, limits) {
+            counts.refused.inc();
+            continue;
+        }
+        counts.open.inc();
+        let place = Place {
+            connected: Arc::clone(&connected),
+            client,
+            limits,
+            open: counts.open.clone(),
+        };
+        // Answers are small and complete: waiting for more to send only delays them.
+        drop(stream.set_nodelay(true));
+        let (conversation, shutdown) = (serve(stream, peer, place), shutdown.clone());
+        conversations.spawn(async move {
+            tokio::select! {
+                () = conversation => {}
+                () = shutdown.cancelled() => {}
+            }
+        });
+    }
+    conversations.close();
+    conversations.wait().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_has_less_time() {
+        let limits = Limits {
+            connections: 1000,
+            per_client: 1,
+            idle: Duration::from_secs(10),
+            request: 4096,
+        };
+        let times = [0, 749, 750, 1000].map(|open| limits.idle_at(open).as_secs());
+        assert_eq!(times, [10, 10, 1, 1]);
+        // A single connection is always a crowd: there is no room for another.
+        let one = Limits {
+            connections: 1,
+            ..limits
+        };
+        assert_eq!(one.idle_at(1).as_secs(), 1);
+    }
+}

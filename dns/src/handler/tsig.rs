@@ -1,0 +1,427 @@
+//! Requests and answers signed with a key that both ends hold (TSIG, RFC 8945).
+//!
+//! A signed request is looked at before anything else is done with it: one of an unknown key, with a wrong signature, or of another time
+//! is refused with NOTAUTH and the reason (section 5.2). The answer to any other is signed with the same key; each message of a
+//! transfer is, over the signature of the one before it (section 5.3.1).
+
+use std::fmt;
+use std::sync::Arc;
+
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::Name;
+use ring::hmac;
+use serde::{Deserialize, Serialize};
+
+use super::limit::Class;
+use super::wire::tsig::{Tsig, append, counted, timers};
+use super::wire::{Failure, Scan};
+use super::{Reply, Responder};
+use crate::metrics::{QueryKind, Transport};
+
+/// By how many seconds the clocks may differ (RFC 8945, section 10).
+const FUDGE: u16 = 300;
+/// The shortest signature that is looked at, in octets (RFC 8945, section 5.2.2.1); half of a whole one if that is more.
+const SHORTEST: usize = 10;
+
+/// How a key signs (RFC 8945, section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Algorithm {
+    /// HMAC with SHA-256.
+    #[serde(rename = "hmac-sha256")]
+    Sha256,
+    /// HMAC with SHA-384.
+    #[serde(rename = "hmac-sha384")]
+    Sha384,
+    /// HMAC with SHA-512.
+    #[serde(rename = "hmac-sha512")]
+    Sha512,
+}
+
+impl Algorithm {
+    fn name(self) -> Name {
+        let label = match self {
+            Self::Sha256 => "hmac-sha256",
+            Self::Sha384 => "hmac-sha384",
+            Self::Sha512 => "hmac-sha512",
+        };
+        let mut name = Name::from_labels([label.as_bytes()]).expect("one short label");
+        name.set_fqdn(true);
+        name
+    }
+
+    const fn hmac(self) -> hmac::Algorithm {
+        match self {
+            Self::Sha256 => hmac::HMAC_SHA256,
+            Self::Sha384 => hmac::HMAC_SHA384,
+            Self::Sha512 => hmac::HMAC_SHA512,
+        }
+    }
+}
+
+/// A key. It is never printed.
+pub struct Key {
+    name: Name,
+    algorithm: Name,
+    secret: hmac::Key,
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({})", self.name)
+    }
+}
+
+impl Key {
+    /// A key of this name and secret.
+    #[must_use]
+    pub fn new(name: &Name, algorithm: Algorithm, secret: &[u8]) -> Self {
+        Self {
+            name: name.to_lowercase(),
+            algorithm: algorithm.name(),
+            secret: hmac::Key::new(algorithm.hmac(), secret),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> &Name {
+        &self.name
+    }
+
+    fn mac(&self, parts: &[&[u8]]) -> hmac::Tag {
+        let mut context = hmac::Context::with_key(&self.secret);
+        for part in parts {
+            context.update(part);
+        }
+        context.sign()
+    }
+}
+
+/// Why a signed message is not believed (RFC 8945, section 5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// The record cannot be.
+    Malformed,
+    /// Nobody here has the key.
+    Key,
+    /// The signature is another one.
+    Signature,
+    /// The signature is right and of another time.
+    Time,
+    /// The signature is right and too short.
+    Truncated,
+}
+
+impl Denied {
+    /// The code in the record of the answer (RFC 8945, section 3).
+    const fn code(self) -> u16 {
+        match self {
+            Self::Malformed => 0,
+            Self::Signature => 16,
+            Self::Key => 17,
+            Self::Time => 18,
+            Self::Truncated => 22,
+        }
+    }
+
+    /// The name of that code.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "FORMERR",
+            Self::Signature => "BADSIG",
+            Self::Key => "BADKEY",
+            Self::Time => "BADTIME",
+            Self::Truncated => "BADTRUNC",
+        }
+    }
+}
+
+/// The keys that are known.
+#[derive(Clone, Debug, Default)]
+pub struct Keyring(Vec<Arc<Key>>);
+
+impl Keyring {
+    /// These keys.
+    #[must_use]
+    pub fn new(keys: Vec<Arc<Key>>) -> Self {
+        Self(keys)
+    }
+
+    /// The key of this name.
+    #[must_use]
+    pub fn named(&self, name: &Name) -> Option<&Arc<Key>> {
+        self.0.iter().find(|key| key.name == *name)
+    }
+
+    fn check(&self, tsig: &Tsig<'_>, now: u64) -> Result<Session, (Denied, Option<Session>)> {
+        let key = self
+            .named(&tsig.name)
+            .filter(|key| key.algorithm == tsig.algorithm);
+        let Some(key) = key else {
+            return Err((Denied::Key, None));
+        };
+        let session = Session {
+            key: Arc::clone(key),
+            prior: Some(tsig.mac.to_vec()),
+            further: false,
+        };
+        match verify(key, tsig, None, now) {
+            Ok(()) => Ok(session),
+            Err(denied @ (Denied::Time | Denied::Truncated)) => Err((denied, Some(session))),
+            Err(denied) => Err((denied, None)),
+        }
+    }
+}
+
+/// Checks a signature; `prior` is that of the request, if the message is its answer.
+fn verify(key: &Key, tsig: &Tsig<'_>, prior: Option<&[u8]>, now: u64) -> Result<(), Denied> {
+    let before = prior.map(counted).unwrap_or_default();
+    let whole = key.mac(&[&before, &tsig.message(), &tsig.variables()]);
+    let (whole, shown) = (whole.as_ref(), tsig.mac);
+    if shown.len() > whole.len() || shown.len() < SHORTEST.max(whole.len() / 2) {
+        return Err(Denied::Malformed);
+    }
+    // Every octet is compared, so that the time tells nothing.
+    let differing = whole.iter().zip(shown).fold(0, |all, (a, b)| all | (a ^ b));
+    if differing != 0 {
+        return Err(Denied::Signature);
+    }
+    if now.abs_diff(tsig.time) > u64::from(tsig.fudge) {
+        return Err(Denied::Time);
+    }
+    if shown.len() < whole.len() {
+        return Err(Denied::Truncated);
+    }
+    Ok(())
+}
+
+/// An exchange of signed messages.
+#[derive(Debug)]
+pub struct Session {
+    key: Arc<Key>,
+    /// The last signature of the exchange.
+    prior: Option<Vec<u8>>,
+    /// Whether a message of the answer was signed already.
+    further: bool,
+}
+
+impl Session {
+    /// One that begins with a request from here.
+    #[must_use]
+    pub const fn begin(key: Arc<Key>) -> Self {
+        Self {
+            key,
+            prior: None,
+            further: false,
+        }
+    }
+
+    /// Signs a message at `now` (seconds since 1970).
+    pub fn sign(&mut self, message: &mut Vec<u8>, now: u64) {
+        self.sign_with(message, now, (0, &[]));
+    }
+
+    /// By how many octets a signature makes a message longer.
+    #[must_use]
+    pub fn added(&self) -> usize {
+        let names = (self.key.name.clone(), self.key.algorithm.clone());
+        let mac = self.key.mac(&[]);
+        Tsig::fresh(names, (0, 0), (0, &[]))
+            .record(mac.as_ref(), [0, 0])
+            .len()
+    }
+
+    fn sign_with(&mut self, message: &mut Vec<u8>, time: u64, (error, other): (u16, &[u8])) {
+        let names = (self.key.name.clone(), self.key.algorithm.clone());
+        let tsig = Tsig::fresh(names, (time, FUDGE), (error, other));
+        let before = self.prior.as_deref().map(counted).unwrap_or_default();
+        let rest = if self.further {
+            timers(time, FUDGE).to_vec()
+        } else {
+            tsig.variables()
+        };
+        let mac = self.key.mac(&[&before, message, &rest]);
+        let id = message.first_chunk().copied().unwrap_or_default();
+        append(message, &tsig.record(mac.as_ref(), id));
+        self.further = self.prior.is_some();
+        self.prior = Some(mac.as_ref().to_vec());
+    }
+
+    /// Whether this is the signed answer to the request that was signed here.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn answered_by(&self, tsig: &Tsig<'_>, now: u64) -> Result<(), Denied> {
+        if (&tsig.name, &tsig.algorithm) != (&self.key.name, &self.key.algorithm) {
+            return Err(Denied::Key);
+        }
+        verify(&self.key, tsig, self.prior.as_deref(), now)
+    }
+}
+
+impl Responder {
+    /// What signs the answer to a request that was signed rightly, or the answer to one that was not.
+    pub(super) fn session(
+        &self,
+        packet: &[u8],
+        scan: &Scan,
+        (transport, now): (Transport, u32),
+    ) -> Result<Option<Session>, Reply> {
+        let Some(start) = scan.tsig else {
+            return Ok(None);
+        };
+        let now = u64::from(now);
+        let Some(tsig) = Tsig::read(packet, start) else {
+            return Err(self.denied(packet, scan, transport, Denied::Malformed));
+        };
+        let (denied, session) = match self.guard.transfers.keys().check(&tsig, now) {
+            Ok(session) => return Ok(Some(session)),
+            Err(why) => why,
+        };
+        let mut reply = self.denied(packet, scan, transport, denied);
+        let octets = &mut reply.octets;
+        match (denied, session) {
+            (Denied::Malformed, _) => {}
+            // RFC 8945, section 5.2.3: in the client's time, and with the server's.
+            (Denied::Time, Some(mut session)) => {
+                let own = timers(now, 0);
+                session.sign_with(octets, tsig.time, (denied.code(), &own[..6]));
+            }
+            (_, Some(mut session)) => session.sign_with(octets, now, (denied.code(), &[])),
+            // RFC 8945, section 5.3.2: without a signature.
+            (_, None) => {
+                let names = (tsig.name.clone(), tsig.algorithm.clone());
+                let fresh = Tsig::fresh(names, (now, FUDGE), (denied.code(), &[]));
+                let id = octets.first_chunk().copied().unwrap_or_default();
+                append(octets, &fresh.record(&[], id));
+            }
+        }
+        Err(reply)
+    }
+
+    fn denied(&self, packet: &[u8], scan: &Scan, transport: Transport, denied: Denied) -> Reply {
+        let code = if denied == Denied::Malformed {
+            ResponseCode::FormErr
+        } else {
+            ResponseCode::NotAuth
+        };
+        self.metrics.query(QueryKind::Other, code, transport);
+        self.metrics.transfers.denied(denied.name());
+        Reply {
+            class: Class::Error,
+            ..Reply::failure(packet, &Failure::of(scan, code), self.udp_size)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_700_000_000;
+
+    fn key(algorithm: Algorithm, secret: &[u8]) -> Arc<Key> {
+        let name = Name::from_ascii("Transfer.fn.test.").expect("a name");
+        Arc::new(Key::new(&name, algorithm, secret))
+    }
+
+    /// A request for `a.`, signed.
+    fn signed(key: &Arc<Key>) -> (Session, Vec<u8>) {
+        let mut message =
+            b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x00\x00\xfc\x00\x01".to_vec();
+        let mut session = Session::begin(Arc::clone(key));
+        let added = session.added();
+        session.sign(&mut message, NOW);
+        assert_eq!(message.len(), 19 + added);
+        (session, message)
+    }
+
+    fn check(keys: &Keyring, message: &[u8], now: u64) -> Result<Session, Denied> {
+        let tsig = Tsig::read(message, 19).expect("a record");
+        keys.check(&tsig, now).map_err(|(denied, _)| denied)
+    }
+
+    #[test]
+    fn what_was_signed_with_the_key_in_this_time_is_believed() {
+        for algorithm in [Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512] {
+            let (own, other) = (key(algorithm, b"secret"), key(algorithm, b"another"));
+            let keys = Keyring::new(vec![Arc::clone(&own)]);
+            let (asking, message) = signed(&own);
+            for now in [NOW - 300, NOW, NOW + 300] {
+                let mut answering = check(&keys, &message, now).expect("believed");
+                let mut answers = [message[..19].to_vec(), message[..19].to_vec()];
+                answers.iter_mut().for_each(|a| answering.sign(a, now));
+                let tsig = Tsig::read(&answers[0], 19).expect("a record");
+                assert_eq!(asking.answered_by(&tsig, now), Ok(()));
+                // The second one is no answer by itself.
+                let tsig = Tsig::read(&answers[1], 19).expect("a record");
+                assert_eq!(asking.answered_by(&tsig, now), Err(Denied::Signature));
+            }
+            for now in [NOW - 301, NOW + 301] {
+                assert_eq!(check(&keys, &message, now).err(), Some(Denied::Time));
+            }
+            let strange = check(&Keyring::new(vec![other]), &message, NOW);
+            assert_eq!(strange.err(), Some(Denied::Signature));
+            assert_eq!(
+                check(&Keyring::default(), &message, NOW).err(),
+                Some(Denied::Key)
+            );
+        }
+        let (sha256, sha512) = (key(Algorithm::Sha256, b"s"), key(Algorithm::Sha512, b"s"));
+        let (_, message) = signed(&sha512);
+        assert_eq!(
+            check(&Keyring::new(vec![sha256]), &message, NOW).err(),
+            Some(Denied::Key)
+        );
+    }
+
+    #[test]
+    fn every_octet_of_a_message_counts() {
+        let own = key(Algorithm::Sha256, b"secret");
+        let keys = Keyring::new(vec![Arc::clone(&own)]);
+        let (_, message) = signed(&own);
+        for at in 2..message.len() {
+            let mut changed = message.clone();
+            // A bit that is none of those that tell letters apart.
+            changed[at] ^= 0x01;
+            let believed = Tsig::read(&changed, 19).is_some_and(|t| keys.check(&t, NOW).is_ok());
+            // The record's type, class, time to live and length are looked at before, or are no part of what is signed.
+            assert_eq!(believed, (37..47).contains(&at), "octet {at}");
+        }
+        // Another id is what those do who pass it on (RFC 8945, section 4.3.2).
+        let mut passed = message.clone();
+        passed[..2].copy_from_slice(b"\xab\xcd");
+        assert!(check(&keys, &passed, NOW).is_ok());
+    }
+
+    #[test]
+    fn a_short_signature_is_refused_though_right() {
+        let own = key(Algorithm::Sha256, b"secret");
+        let keys = Keyring::new(vec![Arc::clone(&own)]);
+        let (_, message) = signed(&own);
+        let whole = Tsig::read(&message, 19).expect("a record");
+        for (len, expected) in [
+            (32, None),
+            (31, Some(Denied::Truncated)),
+            (16, Some(Denied::Truncated)),
+            (15, Some(Denied::Malformed)),
+            (0, Some(Denied::Malformed)),
+        ] {
+            let mut cut = whole.clone();
+            cut.mac = &whole.mac[..len];
+            assert_eq!(
+                keys.check(&cut, NOW).err().map(|(denied, _)| denied),
+                expected,
+                "{len}"
+            );
+        }
+        let wrong = [0; 16];
+        let mut cut = whole.clone();
+        cut.mac = &wrong;
+        assert_eq!(
+            keys.check(&cut, NOW).err().map(|(denied, _)| denied),
+            Some(Denied::Signature)
+        );
+    }
+}

@@ -1,0 +1,167 @@
+//! The options of an OPT record that this server acts on: client subnet, cookie, name server identifier and padding. All others are
+//! ignored (RFC 6891, section 6.1.2).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use fdn_core::ClientPrefix;
+
+use super::Cursor;
+
+/// The option code of a name server identifier (RFC 5001, section 2.3).
+pub const NSID: u16 = 3;
+/// The option code of a client subnet (RFC 7871, section 6).
+pub const CLIENT_SUBNET: u16 = 8;
+/// The option code of a cookie (RFC 7873, section 4).
+pub const COOKIE: u16 = 10;
+/// The option code of padding (RFC 7830, section 3).
+pub const PADDING: u16 = 12;
+/// A code of the range for local use (RFC 6891, section 9), which no decoder interprets.
+const UNINTERPRETED: u16 = 65_001;
+
+/// What an EDNS request says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edns {
+    /// The largest answer that the asker takes over UDP, in octets.
+    pub payload: u16,
+    /// The version; only 0 is known.
+    pub version: u8,
+    /// Whether DNSSEC records are welcome (RFC 3225): copied into the answer.
+    pub dnssec_ok: bool,
+    /// Whether the asker knows compact denials, and takes NXDOMAIN with them (RFC 9824, section 5).
+    pub compact_ok: bool,
+    /// The client subnet option.
+    pub subnet: Option<Subnet>,
+    /// The cookie option.
+    pub cookie: Option<Cookie>,
+    /// Whether the server's identifier is asked for (RFC 5001, section 2.1).
+    pub nsid: bool,
+    /// Whether the request is padded, and so shall be an answer that nobody else can read (RFC 7830, section 4).
+    pub padded: bool,
+    /// Where the codes of options stand that the decoder must not see.
+    pub(super) hidden: Vec<usize>,
+}
+
+impl Edns {
+    /// Reads the options of an OPT record. `start` is where they begin in the packet. `None` when they are malformed.
+    pub(super) fn read(&mut self, data: &[u8], start: usize) -> Option<()> {
+        let mut cursor = Cursor {
+            packet: data,
+            at: 0,
+        };
+        while cursor.at < data.len() {
+            let at = cursor.at;
+            let code = cursor.u16()?;
+            let len = usize::from(cursor.u16()?);
+            let value = cursor.take(len)?;
+            match code {
+                CLIENT_SUBNET => {
+                    // RFC 7871 has no rule for two; an answer could repeat only one of them.
+                    if self.subnet.is_some() {
+                        return None;
+                    }
+                    self.subnet = Some(Subnet::parse(value)?);
+                    self.hidden.push(start + at);
+                }
+                // RFC 7873, section 5.2: of several cookies the first counts.
+                COOKIE if self.cookie.is_none() => self.cookie = Some(Cookie::parse(value)?),
+                NSID => self.nsid = true,
+                PADDING => self.padded = true,
+                _ => {}
+            }
+        }
+        Some(())
+    }
+
+    /// Renames the options that have been read here and that the decoder would judge otherwise, so that it leaves them alone.
+    pub(super) fn hide(&self, packet: &mut [u8]) {
+        for at in &self.hidden {
+            if let Some(code) = packet.get_mut(*at..*at + 2) {
+                code.copy_from_slice(&UNINTERPRETED.to_be_bytes());
+            }
+        }
+    }
+}
+
+/// A valid client subnet option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subnet {
+    /// The client, unless the asker wants no use made of it (source length 0).
+    pub client: Option<ClientPrefix>,
+    /// The option's octets as they came: an answer repeats them, with the scope set.
+    octets: Vec<u8>,
+}
+
+impl Subnet {
+    /// Checks and reads the option's data.
+    ///
+    /// The address has exactly the octets that the source length needs and no bits beyond it; the scope is 0 in requests (RFC 7871,
+    /// section 6). Family 0 with source length 0 is what tools send for "no subnet".
+    #[must_use]
+    pub fn parse(data: &[u8]) -> Option<Self> {
+        let [f0, f1, source, scope, address @ ..] = data else {
+            return None;
+        };
+        if *scope != 0 || address.len() != usize::from(*source).div_ceil(8) {
+            return None;
+        }
+        let spare = (8 - source % 8) % 8;
+        if address
+            .last()
+            .is_some_and(|last| last.trailing_zeros() < u32::from(spare))
+        {
+            return None;
+        }
+        let mut octets = [0u8; 16];
+        let width = match u16::from_be_bytes([*f0, *f1]) {
+            0 => 0,
+            1 => 4,
+            2 => 16,
+            _ => return None,
+        };
+        octets[..width]
+            .get_mut(..address.len())?
+            .copy_from_slice(address);
+        let addr = match width {
+            4 => IpAddr::V4(Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3])),
+            _ => IpAddr::V6(Ipv6Addr::from(octets)),
+        };
+        let client = (*source > 0).then(|| ClientPrefix::new(addr, *source));
+        Some(Self {
+            client,
+            octets: data.to_vec(),
+        })
+    }
+
+    /// The option's data in an answer (RFC 7871, section 7.2.1): family, source and address as asked, and the scope. With a source
+    /// length of 0 the scope is 0 too.
+    #[must_use]
+    pub fn answer(&self, scope: u8) -> Vec<u8> {
+        let mut octets = self.octets.clone();
+        octets[3] = if self.client.is_some() { scope } else { 0 };
+        octets
+    }
+}
+
+/// A well-formed cookie option (RFC 7873, section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cookie {
+    /// The client's part, which an answer repeats.
+    pub client: [u8; 8],
+    /// The server's part, if the client has one of the length that this server gives out.
+    pub server: Option<[u8; 16]>,
+}
+
+impl Cookie {
+    /// Checks and reads the option's data: 8 octets of the client, and none or 8 to 32 of a server (RFC 7873, section 5.2.2).
+    #[must_use]
+    pub fn parse(data: &[u8]) -> Option<Self> {
+        let (client, server) = data.split_first_chunk()?;
+        match server.len() {
+            0 | 8..=32 => Some(Self {
+                client: *client,
+                server: server.try_into().ok(),
+            }),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! When a gateway is checked next.
+//!
+//! While nothing is wrong, a check begins at most an interval after the one before; checks of many gateways are spread by up to a tenth.
+//! From the first failure on, the next one begins as soon as this one can have timed out, so that a gateway that has died has left
+//! the answers after one interval and as many time-outs as it takes failures ([`Pace::leaves_within`]), whether it refuses
+//! connections or is silent. On the way back nothing is hurried.
+
+use std::time::Duration;
+
+use super::machine::{Change, Health, Thresholds};
+
+/// How often checks are made, and how long they may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// From the beginning of one check to the beginning of the next, at most.
+    pub interval: Duration,
+    /// How long a check may take.
+    pub timeout: Duration,
+    /// How many results in a row change a gateway's state.
+    pub thresholds: Thresholds,
+}
+
+impl Pace {
+    /// The longest time from a gateway's death until it has left the answers.
+    #[must_use]
+    pub fn leaves_within(&self) -> Duration {
+        self.interval + self.timeout * self.thresholds.fall
+    }
+
+    /// The state after a check, what it changed, and how long after this check's beginning the next one begins. `spread` is any number
+    /// between 0 and 1.
+    #[must_use]
+    pub fn after(&self, state: Health, passed: bool, spread: f64) -> (Health, Change, Duration) {
+        let (next, change) = state.apply(passed, self.thresholds);
+        let pause = match next {
+            Health::Failing(_) => self.timeout.min(self.interval),
+            Health::Up | Health::Down | Health::Recovering(_) => {
+                self.interval.mul_f64(1.0 - spread.clamp(0.0, 1.0) / 10.0)
+            }
+        };
+        (next, change, pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A gateway on a clock of our own: it is dead at some times, and then either refuses or is silent.
+    struct Story {
+        pace: Pace,
+        /// Times, in milliseconds, at which it dies and comes back, in turns.
+        turns: Vec<u64>,
+        silent: bool,
+    }
+
+    impl Story {
+        fn dead(&self, at: Duration) -> bool {
+            let before = self
+                .turns
+                .iter()
+                .filter(|turn| MS * u32::try_from(**turn).expect("small") <= at);
+            before.count() % 2 == 1
+        }
+
+        /// When it left and returned.
+        fn told(&self, spread: &[f64], until: Duration) -> Vec<(Duration, Change)> {
+            let (mut now, mut state, mut told) = (Duration::ZERO, Health::Up, Vec::new());
+            for spread in spread.iter().cycle() {
+                if now > until {
+                    break;
+                }
+                let passed = !self.dead(now);
+                let took = if !passed && self.silent {
+                    self.pace.timeout
+                } else {
+                    Duration::ZERO
+                };
+                let (next, change, pause) = self.pace.after(state, passed, *spread);
+                if change != Change::None {
+                    told.push((now + took, change));
+                }
+                state = next;
+                now += pause.max(took);
+            }
+            told
+        }
+    }
+
+    proptest! {
+        /// With time-outs of half an interval, as they are by default, that is two intervals for two failures.
+        #[test]
+        fn a_dead_gateway_has_left_in_time_and_returns_once(
+            interval in 100u64..2000, share in 1u64..=100, fall in 1u32..5, rise in 1u32..5,
+            dies in 1u64..10_000, silent in any::<bool>(), spread in proptest::collection::vec(0.0..=1.0f64, 1..20),
+        ) {
+            let interval = MS * u32::try_from(interval).expect("small");
+            let timeout = interval.mul_f64(f64::from(u32::try_from(share).expect("small")) / 100.0).max(MS);
+            let pace = Pace { interval, timeout, thresholds: Thresholds { fall, rise } };
+            let back = dies + 60_000;
+            let story = Story { pace, turns: vec![dies, back], silent };
+            let told = story.told(&spread, MS * 200_000);
+            let kinds: Vec<_> = told.iter().map(|(_, change)| *change).collect();
+            prop_assert_eq!(kinds, [Change::Leaves, Change::Returns]);
+            let died = MS * u32::try_from(dies).expect("small");
+            prop_assert!(told[0].0 >= died && told[0].0 <= died + pace.leaves_within(), "{told:?}");
+            if timeout * 2 <= interval && fall >= 2 {
+                prop_assert!(told[0].0 <= died + interval * fall);
+            }
+        }
+
+        /// One that dies and lives in turns, each time too shortly to be believed, stays where it is.
+        #[test]
+        fn what_is_too_short_changes_nothing(
+            fall in 2u32..5, rise in 2u32..5, begin in 0u64..1000, spread in proptest::collection::vec(0.0..=1.0f64, 1..20),
+        ) {
+            let pace = Pace { interval: MS * 1000, timeout: MS * 500, thresholds: Thresholds { fall, rise } };
+            // Dead for less than it takes to fail twice, every ten seconds.
+            let turns = (0..10).flat_map(|n| [n * 10_000 + begin, n * 10_000 + begin + 499]).collect();
+            let story = Story { pace, turns, silent: false };
+            prop_assert!(story.told(&spread, MS * 120_000).is_empty());
+        }
+    }
+}

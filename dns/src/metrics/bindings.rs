@@ -1,0 +1,40 @@
+//! Metrics of the bindings held.
+
+use fdn_service::ServiceError;
+use prometheus::{IntCounter, IntGauge, Registry};
+
+/// How many bindings there are, and whether they are complete.
+#[derive(Debug)]
+pub struct BindingMetrics {
+    /// Changes that could not be taken because one before them is missing.
+    pub gaps: IntCounter,
+    /// Bindings of prefixes to clusters, of all apps.
+    pub held: IntGauge,
+    /// Different tables of bindings.
+    pub tables: IntGauge,
+}
+
+impl BindingMetrics {
+    /// Makes the metrics and registers them.
+    ///
+    /// # Errors
+    /// When a name is registered already.
+    pub fn new(registry: &Registry) -> Result<Self, ServiceError> {
+        let gaps = IntCounter::new(
+            "fdn_dns_gaps_total",
+            "Changes not taken because one before them is missing; a snapshot is asked for.",
+        )?;
+        let held = IntGauge::new(
+            "fdn_dns_bindings",
+            "Bindings of prefixes to clusters, of all apps.",
+        )?;
+        let tables = IntGauge::new(
+            "fdn_dns_binding_tables",
+            "Different tables of bindings; apps with the same one share it.",
+        )?;
+        registry.register(Box::new(gaps.clone()))?;
+        registry.register(Box::new(held.clone()))?;
+        registry.register(Box::new(tables.clone()))?;
+        Ok(Self { gaps, held, tables })
+    }
+}

@@ -1,0 +1,76 @@
+//! Apps by the octets of their names as queries write them, found without making a name of them.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+
+use hickory_proto::rr::Name;
+
+use super::zone::AppTable;
+
+/// The longest name, as written (RFC 1035, section 2.3.4).
+const NAME_MAX: usize = 255;
+
+/// Where the table of each name stands, by a hash of the name.
+///
+/// The names themselves stand in the tables; what is found is held against the one there. Of names with the same hash the second is
+/// left out, and found the slow way.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wires {
+    hasher: RandomState,
+    slots: HashMap<u64, usize>,
+}
+
+impl Wires {
+    /// The names of these tables.
+    pub(crate) fn new(tables: &[Arc<AppTable>]) -> Self {
+        let mut wires = Self::default();
+        let mut wire = Vec::with_capacity(NAME_MAX);
+        for (slot, table) in tables.iter().enumerate() {
+            wire.clear();
+            for label in table.name.iter() {
+                wire.push(u8::try_from(label.len()).unwrap_or(0));
+                wire.extend_from_slice(label);
+            }
+            wire.push(0);
+            if let Some(hash) = wires.hash(&wire) {
+                wires.slots.entry(hash).or_insert(slot);
+            }
+        }
+        wires
+    }
+
+    /// Case makes no difference between names (RFC 4343).
+    fn hash(&self, wire: &[u8]) -> Option<u64> {
+        let mut lower = [0; NAME_MAX];
+        let lower = lower.get_mut(..wire.len())?;
+        lower.copy_from_slice(wire);
+        lower.make_ascii_lowercase();
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(lower);
+        Some(hasher.finish())
+    }
+
+    /// The table of the app with this name, written without compression, if there is one and it is found fast.
+    pub(crate) fn find<'a>(
+        &self,
+        wire: &[u8],
+        tables: &'a [Arc<AppTable>],
+    ) -> Option<&'a AppTable> {
+        let table = tables.get(*self.slots.get(&self.hash(wire)?)?)?;
+        same(wire, &table.name).then_some(table)
+    }
+}
+
+fn same(mut wire: &[u8], name: &Name) -> bool {
+    for known in name.iter() {
+        let Some((len, rest)) = wire.split_first() else {
+            return false;
+        };
+        match rest.split_at_checked(usize::from(*len)) {
+            Some((label, rest)) if label.eq_ignore_ascii_case(known) => wire = rest,
+            _ => return false,
+        }
+    }
+    wire == [0]
+}

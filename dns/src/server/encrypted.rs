@@ -1,0 +1,100 @@
+//! The sockets of DNS over TLS and over HTTPS, and what they are served with.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use fdn_service::listen;
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::certificate::Certificate;
+use crate::error::Error;
+use crate::handler::tls::Handshakes;
+use crate::handler::{Responder, https, tls};
+use crate::metrics::encrypted::TransportMetrics;
+use crate::settings::Settings;
+
+/// Bound sockets with their certificate.
+pub(super) struct Encrypted {
+    certificate: Certificate,
+    tls: (Arc<ServerConfig>, Vec<TcpListener>),
+    https: (Arc<ServerConfig>, Vec<TcpListener>),
+}
+
+impl Encrypted {
+    /// Reads the certificate and binds the addresses, if there are any.
+    pub(super) fn open(settings: &Settings) -> Result<Option<Self>, Error> {
+        let Some(source) = settings.encrypted.source()? else {
+            return Ok(None);
+        };
+        let certificate = Certificate::open(source)?;
+        let encrypted = &settings.encrypted;
+        Ok(Some(Self {
+            tls: (
+                certificate.config(tls::ALPN)?,
+                bind(&encrypted.tls, "encrypted.tls")?,
+            ),
+            https: (
+                certificate.config(https::ALPN)?,
+                bind(&encrypted.https, "encrypted.https")?,
+            ),
+            certificate,
+        }))
+    }
+
+    /// The first address of TLS, and that of HTTPS.
+    pub(super) fn addresses(&self) -> [Option<SocketAddr>; 2] {
+        [&self.tls, &self.https].map(|(_, listeners)| listeners.first()?.local_addr().ok())
+    }
+
+    /// Starts answering.
+    pub(super) fn serve(
+        self,
+        responder: &Arc<Responder>,
+        settings: &Settings,
+        tasks: &TaskTracker,
+        shutdown: &CancellationToken,
+    ) {
+        let metrics = &responder.metrics().encrypted;
+        let limits = settings.encrypted_limits();
+        let handshakes = |config: &Arc<ServerConfig>, metrics: &TransportMetrics| {
+            let bounds = (
+                settings.encrypted.handshakes,
+                settings.encrypted.handshake.as_duration(),
+            );
+            let counters = (metrics.failed.clone(), metrics.refused.clone());
+            Handshakes::new(Arc::clone(config), bounds, counters)
+        };
+        let (config, listeners) = self.tls;
+        for listener in listeners {
+            let handshakes = handshakes(&config, &metrics.tls);
+            let (responder, shutdown) = (Arc::clone(responder), shutdown.clone());
+            tasks.spawn(tls::serve(
+                listener, handshakes, responder, limits, shutdown,
+            ));
+        }
+        let (config, listeners) = self.https;
+        for listener in listeners {
+            let handshakes = handshakes(&config, &metrics.https);
+            let (responder, shutdown) = (Arc::clone(responder), shutdown.clone());
+            let bounds = (limits, settings.encrypted.streams);
+            tasks.spawn(https::serve(
+                listener, handshakes, responder, bounds, shutdown,
+            ));
+        }
+        let unread = metrics.unread.clone();
+        tasks.spawn(self.certificate.run(unread, shutdown.clone()));
+    }
+}
+
+fn bind(addresses: &[SocketAddr], setting: &str) -> Result<Vec<TcpListener>, Error> {
+    addresses
+        .iter()
+        .map(|address| {
+            let listener = listen::tcp(*address, setting)?;
+            TcpListener::from_std(listener).map_err(Error::Socket)
+        })
+        .collect()
+}

@@ -1,0 +1,132 @@
+//! Settings of the encrypted transports: DNS over TLS and over HTTPS.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use fdn_core::DurationMs;
+use serde::{Deserialize, Serialize};
+
+use super::Settings;
+use crate::certificate::Source;
+use crate::error::Error;
+use crate::handler::streams::Limits;
+
+/// The most requests at once on one connection.
+const STREAMS_MAX: u32 = 1000;
+
+/// The encrypted transports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EncryptedSettings {
+    /// Addresses that are listened on for DNS over TLS (RFC 7858).
+    pub tls: Vec<SocketAddr>,
+    /// Addresses that are listened on for DNS over HTTPS (RFC 8484).
+    pub https: Vec<SocketAddr>,
+    /// The file with the certificate and those that lead to an authority (PEM).
+    pub certificate_file: Option<PathBuf>,
+    /// The file with the certificate's key (PEM).
+    pub key_file: Option<PathBuf>,
+    /// Pause between two looks at both files.
+    pub check_interval: DurationMs,
+    /// Connections at once on each address.
+    pub connections: usize,
+    /// Connections at once from one client.
+    pub per_client: usize,
+    /// How long a whole message may take to arrive, or an answer to be taken. A tenth of it while three quarters of the connections
+    /// are in use.
+    pub idle: DurationMs,
+    /// How long a handshake may take. A tenth of it while three quarters of `handshakes` are under way.
+    pub handshake: DurationMs,
+    /// Handshakes under way at once on each address.
+    pub handshakes: usize,
+    /// Requests under way at once on one connection of HTTPS.
+    pub streams: u32,
+}
+
+impl Default for EncryptedSettings {
+    fn default() -> Self {
+        Self {
+            tls: Vec::new(),
+            https: Vec::new(),
+            certificate_file: None,
+            key_file: None,
+            check_interval: DurationMs::from_secs(10),
+            connections: 1000,
+            per_client: 64,
+            idle: DurationMs::from_secs(10),
+            handshake: DurationMs::from_secs(5),
+            handshakes: 256,
+            streams: 100,
+        }
+    }
+}
+
+impl EncryptedSettings {
+    /// Where the certificate comes from, if anything needs one.
+    ///
+    /// # Errors
+    /// When an address is listened on and no file is named.
+    pub fn source(&self) -> Result<Option<Source>, Error> {
+        if self.tls.is_empty() && self.https.is_empty() {
+            return Ok(None);
+        }
+        let needed = |key, file: &Option<PathBuf>| {
+            file.clone().ok_or_else(|| Error::Setting {
+                key,
+                reason: "is needed for encrypted.tls and encrypted.https".to_owned(),
+            })
+        };
+        Ok(Some(Source {
+            certificate: needed("encrypted.certificate_file", &self.certificate_file)?,
+            key: needed("encrypted.key_file", &self.key_file)?,
+            every: self.check_interval.as_duration(),
+        }))
+    }
+}
+
+impl Settings {
+    /// Checks the encrypted transports, apart from files.
+    pub(super) fn validate_encrypted(&self) -> Result<(), Error> {
+        let encrypted = &self.encrypted;
+        let fail = |key, reason: &str| {
+            Err(Error::Setting {
+                key,
+                reason: reason.to_owned(),
+            })
+        };
+        for (key, count) in [
+            ("encrypted.connections", encrypted.connections),
+            ("encrypted.per_client", encrypted.per_client),
+            ("encrypted.handshakes", encrypted.handshakes),
+        ] {
+            // More could not be told apart by the descriptors of a process.
+            if !(1..=1_000_000).contains(&count) {
+                return fail(key, "must be between 1 and 1000000");
+            }
+        }
+        for (key, time) in [
+            ("encrypted.check_interval", encrypted.check_interval),
+            ("encrypted.idle", encrypted.idle),
+            ("encrypted.handshake", encrypted.handshake),
+        ] {
+            if time.as_millis() == 0 {
+                return fail(key, "must be longer than 0s");
+            }
+        }
+        if !(1..=STREAMS_MAX).contains(&encrypted.streams) {
+            return fail("encrypted.streams", "must be between 1 and 1000");
+        }
+        encrypted.source().map(drop)
+    }
+
+    /// Bounds of the encrypted connections.
+    #[must_use]
+    pub fn encrypted_limits(&self) -> Limits {
+        Limits {
+            connections: self.encrypted.connections,
+            per_client: self.encrypted.per_client,
+            idle: self.encrypted.idle.as_duration(),
+            request: self.tcp.request.as_usize(),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Turning what changed into tables, away from the threads that answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fdn_core::message::NetworkDesired;
+use fdn_core::{AppName, ParseError, Revision};
+
+use super::ledger::Entry;
+use crate::policy::bindings::{Bindings, Shared, TooManyClusters};
+use crate::policy::fleet::Network;
+use crate::policy::records::NamedRecords;
+use crate::policy::zone::{AppTable, Names, ZoneData};
+
+/// The tables of all apps.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    apps: BTreeMap<AppName, Arc<AppTable>>,
+    /// Text records that were set through the API.
+    texts: Vec<NamedRecords>,
+    shared: Shared,
+}
+
+impl Tables {
+    /// How many bindings there are.
+    pub(super) fn bindings(&self) -> usize {
+        self.apps.values().map(|table| table.bindings.len()).sum()
+    }
+
+    /// How many different tables there are.
+    pub(super) fn different(&self) -> usize {
+        let tables = self.apps.values().map(|t| Arc::as_ptr(&t.bindings));
+        tables.collect::<BTreeSet<_>>().len()
+    }
+
+    /// How many names have text records that were set through the API.
+    pub(super) fn texts(&self) -> usize {
+        self.texts.len()
+    }
+}
+
+/// What is to be built.
+pub(super) struct Work {
+    /// The apps that changed, with what is known of them now.
+    pub(super) changed: Vec<(AppName, Option<Entry>)>,
+    /// All text records that were set through the API, if some changed.
+    pub(super) texts: Option<Vec<NamedRecords>>,
+    /// The network, if it changed.
+    pub(super) network: Option<NetworkDesired>,
+    pub(super) zone: Arc<ZoneData>,
+    /// The names as they are answered now.
+    pub(super) names: Arc<Names>,
+    pub(super) serial: Revision,
+    /// Whether the apps are all there are.
+    pub(super) complete: bool,
+    pub(super) tables: Tables,
+}
+
+/// What was built.
+pub(super) struct Built {
+    pub(super) tables: Tables,
+    pub(super) names: Result<Names, ParseError>,
+    pub(super) network: Option<Network>,
+    /// What came of bindings and the changes that waited.
+    pub(super) settled: Vec<(AppName, Arc<Bindings>)>,
+    /// Apps whose bindings cannot be had.
+    pub(super) failed: Vec<(AppName, TooManyClusters)>,
+}
+
+impl Work {
+    /// Builds it.
+    pub(super) fn build(mut self) -> Built {
+        let (mut settled, mut failed, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
+        // Names are built anew only if some come or go.
+        let mut same_names = self.complete == self.names.is_complete();
+        if let Some(texts) = self.texts.take() {
+            self.tables.texts = texts;
+            same_names = false;
+        }
+        for (app, entry) in std::mem::take(&mut self.changed) {
+            let Some((revision, state)) = entry.and_then(|e| Some((e.revision, e.state?))) else {
+                same_names &= self.tables.apps.remove(&app).is_none();
+                continue;
+            };
+            let bindings = if state.waiting.is_empty() {
+                Ok(state.bindings)
+            } else {
+                let changes = state.waiting.iter();
+                state
+                    .bindings
+                    .with(changes.map(|(prefix, cluster)| (*prefix, cluster.as_ref())))
+                    .map(Arc::new)
+            };
+            let bindings = match bindings {
+                Ok(bindings) => self.tables.shared.share(bindings),
+                Err(cause) => {
+                    failed.push((app, cause));
+                    continue;
+                }
+            };
+            settled.push((app.clone(), Arc::clone(&bindings)));
+            let held = self.tables.apps.get(&app);
+            let name = held.map_or_else(|| Arc::new(app.clone()), |held| Arc::clone(&held.app));
+            let table = AppTable::new(name, revision, &state.host, state.ttl_s, bindings);
+            let table = Arc::new(table);
+            fresh.push(Arc::clone(&table));
+            self.tables.apps.insert(app, table);
+        }
+        let swapped = if same_names {
+            self.names.with_tables(fresh)
+        } else {
+            None
+        };
+        let names = match swapped {
+            Some(names) => Ok(names),
+            None => Names::new(
+                &self.zone,
+                self.tables.apps.values(),
+                self.serial,
+                self.complete,
+            )
+            .map(|mut names| {
+                names.add_texts(&self.tables.texts);
+                names
+            }),
+        };
+        Built {
+            tables: self.tables,
+            names,
+            network: self.network.as_ref().map(Network::new),
+            settled,
+            failed,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+use fdn_core::message::{AppBindings, BindingsDesired, TxtRecords};
+
+use super::*;
+
+fn ledger() -> Ledger {
+    let mut ledger = Ledger::default();
+    ledger.network(NetworkDesired {
+        revision: Revision(3),
+        clusters: vec![],
+        locations: vec![],
+        measured: vec![],
+    });
+    for (name, revision) in [("a", 4), ("b", 5), ("gone", 6)] {
+        let state = AppBindings {
+            host: format!("{name}.fn.test").parse().expect("host"),
+            ttl_s: 20,
+            bindings: vec![],
+        };
+        ledger.bindings(BindingsDesired {
+            app: name.parse().expect("app"),
+            revision: Revision(revision),
+            state: (name != "gone").then_some(state),
+        });
+    }
+    for (name, revision) in [("_acme-challenge.a", 7), ("gone", 8)] {
+        let state = TxtRecords {
+            ttl_s: 60,
+            values: vec!["one".to_owned(), "two".to_owned()],
+            expires_at: Some(Timestamp(9)),
+        };
+        ledger.text(TxtDesired {
+            name: format!("{name}.fn.test").parse().expect("name"),
+            revision: Revision(revision),
+            state: (name != "gone").then_some(state),
+        });
+    }
+    let list = [
+        ("192.0.2.0/24", "eu"),
+        ("10.0.0.0/8", "us"),
+        ("2001:db8::/32", "eu"),
+    ];
+    let list = list.map(|(p, c)| (p.parse().expect("prefix"), c.parse().expect("cluster")));
+    let table = Arc::new(Bindings::new(list).expect("few clusters"));
+    for app in ["a", "b"] {
+        ledger.settle(&app.parse().expect("app"), Arc::clone(&table));
+    }
+    ledger
+}
+
+#[test]
+fn what_was_saved_is_loaded_and_shared_tables_stay_shared() {
+    let dir = tempfile::tempdir().expect("folder");
+    let deep = dir.path().join("a/b");
+    assert!(matches!(load(&deep).expect("usable"), Found::Nothing));
+    save(&deep, &ledger()).expect("saved");
+    let Found::State(found) = load(&deep).expect("usable") else {
+        panic!("no state")
+    };
+    assert_eq!(*found, ledger());
+    let tables: Vec<_> = found.apps().map(|(_, _, state)| &state.bindings).collect();
+    assert!(Arc::ptr_eq(tables[0], tables[1]));
+    assert_eq!(tables[0].len(), 3);
+    assert_eq!(
+        fs::read_dir(&deep).expect("folder").count(),
+        1,
+        "no temporary file is left"
+    );
+}
+
+#[test]
+fn a_damaged_file_is_moved_aside() {
+    let dir = tempfile::tempdir().expect("folder");
+    save(dir.path(), &ledger()).expect("saved");
+    let path = dir.path().join(FILE);
+    let whole = fs::read(&path).expect("octets");
+    let flipped = |at: usize| {
+        let mut octets = whole.clone();
+        octets[at] ^= 1;
+        octets
+    };
+    let longer = [whole.as_slice(), b"x"].concat();
+    let mut damaged = vec![whole[..whole.len() / 2].to_vec(), longer, Vec::new()];
+    damaged.extend((0..whole.len()).step_by(7).map(flipped));
+    damaged.extend((whole.len() - 60..whole.len()).map(flipped));
+    for octets in damaged {
+        fs::write(&path, &octets).expect("write");
+        let Found::Unreadable(aside, _) = load(dir.path()).expect("usable") else {
+            panic!("not noticed")
+        };
+        assert!(aside.exists() && !path.exists());
+    }
+}
+
+#[test]
+fn the_file_of_an_earlier_build_is_read_and_replaced() {
+    let dir = tempfile::tempdir().expect("folder");
+    let text = r#"{"format":1,"ledger":{"floor":6,"confirmed_at":7,"network":null,"apps":[
+        {"app":"a","revision":4,"state":{"host":"a.fn.test","ttl_s":20,"bindings":[["192.0.2.0/24","eu"]]}},
+        {"app":"gone","revision":9,"state":null}]}}"#;
+    let old = dir.path().join(OLD_FILE);
+    fs::write(&old, text).expect("written");
+    let Found::State(found) = load(dir.path()).expect("usable") else {
+        panic!("no state")
+    };
+    let apps: Vec<_> = found
+        .apps()
+        .map(|(app, revision, state)| (app.to_string(), revision.get(), state.bindings.len()))
+        .collect();
+    assert_eq!(apps, [("a".to_owned(), 4, 1)]);
+    assert_eq!(
+        (found.revision(), found.confirmed_at()),
+        (Revision(9), Timestamp(7))
+    );
+    save(dir.path(), &found).expect("saved");
+    assert!(!old.exists());
+    let Found::State(again) = load(dir.path()).expect("usable") else {
+        panic!("no state")
+    };
+    assert_eq!(again, found);
+    fs::write(&old, text.replace("\"format\":1", "\"format\":9")).expect("written");
+    fs::remove_file(dir.path().join(FILE)).expect("removed");
+    assert!(matches!(
+        load(dir.path()).expect("usable"),
+        Found::Unreadable(..)
+    ));
+}

@@ -1,0 +1,178 @@
+//! What the server tells about itself, and cookies.
+
+use crate::ways::four_ways;
+
+/// The hexadecimal digits of the cookie in what `dig` printed.
+fn cookie(text: &str) -> String {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("; COOKIE: "));
+    let line = line.unwrap_or_else(|| panic!("no cookie in\n{text}"));
+    line.split(' ').next().expect("digits").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_told_unless_it_was_set() {
+    let (fixture, ways) = four_ways(|_| {}).await;
+    for way in &ways {
+        assert!(!way.dig(&["hello.fn.test", "+nsid"]).await.contains("NSID"));
+        for name in [
+            "version.bind",
+            "version.server",
+            "id.server",
+            "hostname.bind",
+            "authors.bind",
+        ] {
+            let text = way.dig(&[name, "TXT", "CH"]).await;
+            assert!(
+                text.contains("status: REFUSED") && !text.contains("fdn"),
+                "{text}"
+            );
+        }
+    }
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_set_is_told() {
+    let (fixture, ways) = four_ways(|s| {
+        s.identity.nsid = Some("dns-7.example".to_owned());
+        s.identity.version = Some("one of many".to_owned());
+    })
+    .await;
+    for way in &ways {
+        let asked = way.dig(&["hello.fn.test", "+nsid"]).await;
+        assert!(
+            asked.contains("(\"dns-7.example\")") && asked.contains("ANSWER: 2"),
+            "{asked}"
+        );
+        assert!(
+            !way.dig(&["hello.fn.test"]).await.contains("NSID"),
+            "only those who ask"
+        );
+        for (name, told) in [
+            ("id.server", "\"dns-7.example\""),
+            ("HOSTNAME.bind", "\"dns-7.example\""),
+            ("version.bind", "\"one of many\""),
+            ("version.server", "\"one of many\""),
+        ] {
+            assert_eq!(way.dig(&[name, "TXT", "CH", "+short"]).await.trim(), told);
+        }
+        assert!(
+            way.dig(&["version.bind", "A", "CH"])
+                .await
+                .contains("status: REFUSED")
+        );
+    }
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cookies_are_given_out_and_known_again() {
+    let (fixture, ways) = four_ways(|_| {}).await;
+    for way in &ways {
+        let first = way
+            .dig(&["hello.fn.test", "+cookie=0123456789abcdef"])
+            .await;
+        assert!(
+            first.contains("ANSWER: 2") && first.contains("(good)"),
+            "{first}"
+        );
+        let given = cookie(&first);
+        assert_eq!(given.len(), 48, "{first}");
+        assert!(
+            given.starts_with("0123456789abcdef01000000"),
+            "version 1, as RFC 9018 writes it: {given}"
+        );
+        let again = way
+            .dig(&["hello.fn.test", &format!("+cookie={given}")])
+            .await;
+        assert!(
+            again.contains("(good)") && again.contains("ANSWER: 2"),
+            "{again}"
+        );
+        // A cookie of another server is no error: the answer brings a new one.
+        let strange = way
+            .dig(&[
+                "hello.fn.test",
+                "+cookie=0123456789abcdef00000000000000000000000000000000",
+            ])
+            .await;
+        assert!(
+            strange.contains("(good)") && strange.contains("ANSWER: 2"),
+            "{strange}"
+        );
+        // Also beside errors of those that can be answered, and without a question at all.
+        assert!(
+            way.dig(&["example.org", "+cookie"])
+                .await
+                .contains("(good)")
+        );
+        let bare = way.dig(&["+header-only", "+cookie=0123456789abcdef"]).await;
+        assert!(
+            bare.contains("NOERROR")
+                && bare.contains("QUERY: 0, ANSWER: 0")
+                && bare.contains("(good)"),
+            "{bare}"
+        );
+        for octets in [
+            "01",
+            "0123456789abcd",
+            "0123456789abcdef01",
+            &"ab".repeat(41),
+        ] {
+            let text = way
+                .dig(&["hello.fn.test", &format!("+ednsopt=10:{octets}")])
+                .await;
+            assert!(
+                text.contains("status: FORMERR") && text.contains("EDNS: version: 0"),
+                "{text}"
+            );
+        }
+        let none = way.dig(&["hello.fn.test", "+nocookie"]).await;
+        assert!(!none.contains("COOKIE"), "{none}");
+    }
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_with_one_key_know_each_others_cookies() {
+    let dir = tempfile::tempdir().expect("folder");
+    let file = dir.path().join("keys");
+    std::fs::write(
+        &file,
+        "e5e973e5a6b2a43f48e7dc849e37bfcf\n445536bcd2513298075a5d379663c962\n",
+    )
+    .expect("written");
+    // Long answers go only to those whose cookie is valid: 600 octets are more than ten times the request.
+    let strict = |s: &mut fdn_dns::Settings| {
+        s.cookie.key_file = Some(file.clone());
+        let record = format!(
+            "[[records]]\nname = \"long.fn.test\"\ntxt = [\"{}\"]",
+            "x".repeat(600)
+        );
+        s.zone = toml::from_str(&record).expect("settings of a zone");
+    };
+    let (first, ways) = four_ways(strict).await;
+    let (second, others) = four_ways(strict).await;
+    let (way, other) = (ways[0], others[0]);
+    let ask = async |way: crate::ways::Way, cookie: &str| {
+        way.dig(&["long.fn.test", "TXT", cookie, "+ignore"]).await
+    };
+    let without = ask(way, "+cookie=0123456789abcdef").await;
+    assert!(
+        without.contains(" tc;") && without.contains("(good)"),
+        "{without}"
+    );
+    let given = format!("+cookie={}", cookie(&without));
+    for server in [way, other] {
+        let text = ask(server, &given).await;
+        assert!(
+            !text.contains(" tc;") && text.contains("ANSWER: 1"),
+            "{text}"
+        );
+    }
+    assert!(ask(other, "+nocookie").await.contains(" tc;"));
+    first.dns.stop().await;
+    second.dns.stop().await;
+}

@@ -1,0 +1,430 @@
+//! The rules of the protocol, each asked over UDP and TCP, IPv4 and IPv6. `docs/dns.md` lists them with their sources.
+
+use std::net::SocketAddr;
+
+use fdn_core::message::{Message, NetworkDesired};
+
+use crate::common::{app, cluster, network};
+use crate::ways::{HELLO_A, OPT, four_ways, head, request};
+
+/// What `dig` prints for the codes of errors (it asks on until it has an answer to print).
+fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+fn has_not(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(!text.contains(part), "{part:?} is in\n{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edns_versions_sizes_flags_and_options() {
+    let (fixture, ways) = four_ways(|_| {}).await;
+    for way in &ways {
+        let plain = way.dig(&["hello.fn.test", "+noedns"]).await;
+        has(&plain, &["NOERROR", "ANSWER: 2", "ADDITIONAL: 0"]);
+        has_not(&plain, &["OPT PSEUDOSECTION"]);
+        let with = way.dig(&["hello.fn.test", "+bufsize=4096"]).await;
+        has(&with, &["ANSWER: 2", "EDNS: version: 0, flags:; udp: 1232"]);
+        let versions = ["+edns=1", "+edns=255"];
+        for version in versions {
+            let text = way
+                .dig(&["hello.fn.test", version, "+noednsnegotiation"])
+                .await;
+            has(
+                &text,
+                &[
+                    "status: BADVERS",
+                    "EDNS: version: 0",
+                    "QUERY: 1, ANSWER: 0",
+                    ";hello.fn.test.\t\t\tIN\tA",
+                ],
+            );
+        }
+        // Unknown options and flags are ignored and do not come back; DO does (RFC 3225).
+        let unknown = way
+            .dig(&[
+                "hello.fn.test",
+                "+ednsopt=65001:abcd",
+                "+ednsopt=12:00",
+                "+ednsflags=0x1234",
+            ])
+            .await;
+        has(&unknown, &["NOERROR", "ANSWER: 2", "flags:; udp: 1232"]);
+        has_not(&unknown, &["; OPT=", "MBZ", "PAD"]);
+        has(
+            &way.dig(&["hello.fn.test", "+dnssec"]).await,
+            &["flags: do; udp: 1232"],
+        );
+        // A length beyond the record's end.
+        let broken = [&OPT[..9], &[0, 5], &[0xfd, 0xe9, 0, 9, 1]].concat();
+        let answer = way
+            .exchange(&request([1, 0, 0, 1], &[HELLO_A, &broken]))
+            .await;
+        assert_eq!(
+            (head(&answer).code, head(&answer).counts),
+            (1, [1, 0, 0, 1]),
+            "{way:?}"
+        );
+    }
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_opt_record_of_the_root_in_the_additional_section() {
+    let (fixture, ways) = four_ways(|_| {}).await;
+    let owned = [b"\x01x".as_slice(), OPT].concat();
+    for way in &ways {
+        for (counts, rest) in [
+            ([1, 0, 0, 2], [HELLO_A, OPT, OPT]),
+            ([1, 0, 0, 1], [HELLO_A, &owned, b""]),
+        ] {
+            let answer = way.exchange(&request(counts, &rest)).await;
+            let head = head(&answer);
+            assert_eq!(
+                (head.id, head.code, head.counts),
+                (0x1267, 1, [1, 0, 0, 1]),
+                "{way:?}"
+            );
+            assert_eq!(
+                &answer[12..],
+                [HELLO_A, OPT].concat(),
+                "question and OPT come back"
+            );
+        }
+        let early = way.exchange(&request([1, 1, 0, 0], &[HELLO_A, OPT])).await;
+        assert_eq!((head(&early).code, head(&early).counts), (1, [1, 0, 0, 0]));
+    }
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_subnets_are_exact_or_refused() {
+    let (fixture, ways) = four_ways(|_| {}).await;
+    fixture
+        .publish(app(
+            "hello",
+            3,
+            &[
+                ("203.0.113.0/24", "eu-west"),
+                ("127.0.0.0/8", "ap-south"),
+                ("::1/128", "us-east"),
+            ],
+        ))
+        .await;
+    fixture
+        .answers(
+            "hello.fn.test",
+            "203.0.113.0/24",
+            &["127.0.1.1", "127.0.1.2"],
+        )
+        .await;
+    for way in &ways {
+        for (option, shown) in [
+            ("+subnet=203.0.113.0/24", "CLIENT-SUBNET: 203.0.113.0/24/24"),
+            ("+subnet=203.0.113.7/32", "CLIENT-SUBNET: 203.0.113.7/32/24"),
+            ("+subnet=2001:db8::/48", "CLIENT-SUBNET: 2001:db8::/48/"),
+            ("+subnet=0.0.0.0/0", "CLIENT-SUBNET: 0.0.0.0/0/0"),
+            ("+subnet=::/0", "CLIENT-SUBNET: ::/0/0"),
+            ("+subnet=0", "CLIENT-SUBNET: 0.0.0.0/0/0"),
+            ("+ednsopt=8:00000000", "CLIENT-SUBNET: 0/0/0"),
+        ] {
+            has(
+                &way.dig(&["hello.fn.test", option]).await,
+                &["NOERROR", "ANSWER: 2", shown],
+            );
+        }
+        for (why, octets) in [
+            ("surplus octet", "00011800cb007100"),
+            ("missing octet", "00011800cb00"),
+            ("host bits", "00011700cb0071"),
+            ("scope in a request", "00011818cb0071"),
+            ("longer than IPv4", "00012100cb00710700"),
+            (
+                "longer than IPv6",
+                "0002810020010db80000000000000000000000000000",
+            ),
+            ("unknown family", "00030800cb"),
+            ("family 0 with an address", "00000800cb"),
+            ("no length", "0001"),
+        ] {
+            let text = way
+                .dig(&["hello.fn.test", &format!("+ednsopt=8:{octets}")])
+                .await;
+            has(
+                &text,
+                &["status: FORMERR", "QUERY: 1, ANSWER: 0", "EDNS: version: 0"],
+            );
+            has_not(&text, &["CLIENT-SUBNET"]);
+            assert!(text.contains(";hello.fn.test."), "{why}: {text}");
+        }
+        // Without the option the resolver stands for its clients, and no option comes back.
+        let own = way.dig(&["hello.fn.test"]).await;
+        let third = if way.server.is_ipv4() {
+            "127.0.3."
+        } else {
+            "127.0.2."
+        };
+        has(&own, &[third]);
+        has_not(&own, &["CLIENT-SUBNET"]);
+        // What is the same for everybody says so.
+        has(
+            &way.dig(&["fn.test", "SOA", "+subnet=203.0.113.0/24"]).await,
+            &["CLIENT-SUBNET: 203.0.113.0/24/0"],
+        );
+        has_not(
+            &way.dig(&["example.org", "+subnet=203.0.113.0/24"]).await,
+            &["CLIENT-SUBNET"],
+        );
+    }
+    fixture.dns.stop().await;
+}
+
+/// A cluster with so many gateways, and `hello` bound to it.
+async fn crowd(fixture: &crate::common::Fixture, gateways: u8) {
+    let all: Vec<SocketAddr> = (1..=gateways)
+        .map(|last| SocketAddr::from(([127, 0, 9, last], 8080)))
+        .collect();
+    let clusters = vec![cluster("us-east", 39.04, -77.49, &all)];
+    let desired = NetworkDesired {
+        clusters,
+        ..network(9)
+    };
+    fixture.publish(Message::NetworkDesired(desired)).await;
+    fdn_testkit::wait::until("all gateways to be answered", async || {
+        let text = fixture.dig(&["hello.fn.test", "+tcp"]).await;
+        if text.contains(&format!("ANSWER: {gateways}")) {
+            Ok(())
+        } else {
+            Err(text)
+        }
+    })
+    .await;
+}
+
+fn size(text: &str) -> usize {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(";; MSG SIZE  rcvd: "));
+    line.and_then(|n| n.parse().ok()).expect("a size")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_is_truncated_and_whole_over_tcp() {
+    let (fixture, ways) = four_ways(|s| {
+        s.answer.max_addresses = 255;
+        s.limit.amplification = 0;
+    })
+    .await;
+    crowd(&fixture, 100).await;
+    for way in &ways {
+        for (option, limit) in [
+            ("+noedns", 512),
+            ("+bufsize=512", 512),
+            ("+bufsize=100", 512),
+            ("+bufsize=1232", 1232),
+            ("+bufsize=65535", 1232),
+        ] {
+            let text = way.dig(&["hello.fn.test", option, "+ignore"]).await;
+            if way.tcp {
+                has(&text, &["flags: qr aa;", "ANSWER: 100"]);
+            } else {
+                has(
+                    &text,
+                    &["flags: qr aa tc;", "QUERY: 1, ANSWER: 0, AUTHORITY: 0"],
+                );
+                assert!(size(&text) <= limit, "{text}");
+                assert_eq!(
+                    text.contains("EDNS: version: 0"),
+                    option != "+noedns",
+                    "{text}"
+                );
+            }
+        }
+        // `dig` comes back over TCP by itself.
+        has(&way.dig(&["hello.fn.test"]).await, &["ANSWER: 100"]);
+    }
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_come_back_as_spelled_and_compressed() {
+    let (fixture, ways) = four_ways(|_| {}).await;
+    for way in &ways {
+        let text = way.dig(&["HeLLo.Fn.TesT", "+subnet=203.0.113.0/24"]).await;
+        has(
+            &text,
+            &[
+                ";HeLLo.Fn.TesT.\t\t\tIN\tA",
+                "HeLLo.Fn.TesT.\t\t20\tIN\tA\t127.0.3.",
+                "ANSWER: 2",
+            ],
+        );
+        assert!(size(&text) <= 96, "{text}");
+        has(
+            &way.dig(&["NoBody.Fn.TesT"]).await,
+            &["NXDOMAIN", "Fn.TesT.\t\t30\tIN\tSOA"],
+        );
+        let answer = way.exchange(&request([1, 0, 0, 0], &[HELLO_A])).await;
+        // Both owner names are pointers to the question's (RFC 1035, section 4.1.4).
+        let records = &answer[12 + HELLO_A.len()..];
+        assert_eq!(records.len(), 2 * 16);
+        assert!(records.chunks(16).all(|record| record[..2] == [0xc0, 12]));
+    }
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_is_minimal() {
+    let (fixture, ways) = four_ways(|_| {}).await;
+    for way in &ways {
+        for name in ["hello.fn.test", "fn.test"] {
+            let text = way.dig(&[name, "ANY"]).await;
+            has(&text, &["NOERROR", "ANSWER: 1", "HINFO\t\"RFC8482\" \"\""]);
+        }
+        has(
+            &way.dig(&["nobody.fn.test", "ANY"]).await,
+            &["NXDOMAIN", "ANSWER: 0"],
+        );
+    }
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_done_is_said() {
+    let (fixture, ways) = four_ways(|_| {}).await;
+    for way in &ways {
+        for opcode in ["1", "2", "3", "4", "5", "15"] {
+            let text = way
+                .dig(&["hello.fn.test", &format!("+opcode={opcode}")])
+                .await;
+            has(
+                &text,
+                &[
+                    "status: NOTIMP",
+                    ";hello.fn.test.",
+                    "EDNS: version: 0",
+                    "ANSWER: 0",
+                ],
+            );
+        }
+        for arguments in [
+            ["example.org", "A", "-c", "IN"],
+            ["hello.fn.test", "A", "-c", "HS"],
+            ["hello.fn.test", "A", "-c", "ANY"],
+            ["hello.fn.test", "TXT", "-c", "CH"],
+        ] {
+            let text = way.dig(&arguments).await;
+            has(
+                &text,
+                &[
+                    "status: REFUSED",
+                    "flags: qr;",
+                    "QUERY: 1, ANSWER: 0, AUTHORITY: 0",
+                    "EDNS: version: 0",
+                ],
+            );
+        }
+        for (kind, code) in [
+            ("TYPE41", "FORMERR"),
+            ("TYPE128", "NOTIMP"),
+            ("MAILB", "NOTIMP"),
+            ("TYPE249", "NOTIMP"),
+        ] {
+            let text = way.dig(&["hello.fn.test", kind]).await;
+            has(
+                &text,
+                &[
+                    &format!("status: {code}"),
+                    ";hello.fn.test.",
+                    "EDNS: version: 0",
+                ],
+            );
+        }
+        for kind in ["TYPE65280", "MX", "URI", "DS", "DNSKEY", "SRV"] {
+            has(
+                &way.dig(&["hello.fn.test", kind]).await,
+                &["NOERROR", "ANSWER: 0, AUTHORITY: 1", "IN\tSOA"],
+            );
+        }
+        // A transfer: type 252 and 251 (RFC 5936, section 2.2.1).
+        for kind in [252, 251] {
+            let question = [b"\x02fn\x04test\x00\x00".as_slice(), &[kind], b"\x00\x01"].concat();
+            let answer = way.exchange(&request([1, 0, 0, 0], &[&question])).await;
+            assert_eq!(
+                (head(&answer).code, head(&answer).counts),
+                (5, [1, 0, 0, 0]),
+                "{way:?}"
+            );
+        }
+    }
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_question_each() {
+    let (fixture, ways) = four_ways(|_| {}).await;
+    // The second is of the same name, by a pointer, and asks for AAAA.
+    let second = b"\xc0\x0c\x00\x1c\x00\x01".as_slice();
+    for way in &ways {
+        let two = way
+            .exchange(&request([2, 0, 0, 1], &[HELLO_A, second, OPT]))
+            .await;
+        assert_eq!(
+            (head(&two).code, head(&two).counts),
+            (1, [2, 0, 0, 1]),
+            "{way:?}"
+        );
+        assert_eq!(&two[12..], [HELLO_A, second, OPT].concat());
+        let none = way.exchange(&request([0, 0, 0, 1], &[OPT])).await;
+        assert_eq!((head(&none).code, head(&none).counts), (1, [0, 0, 0, 1]));
+        let lied = way.exchange(&request([0xffff, 0, 0, 0], &[HELLO_A])).await;
+        assert_eq!((head(&lied).code, head(&lied).counts), (1, [0, 0, 0, 0]));
+    }
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn negative_answers_carry_the_soa() {
+    let (fixture, ways) = four_ways(|_| {}).await;
+    fixture.publish(app("a-b", 3, &[])).await;
+    fixture
+        .answers("a-b.fn.test", "192.0.2.0/24", &["127.0.1.1", "127.0.1.2"])
+        .await;
+    let soa = "fn.test.\t\t30\tIN\tSOA\tns1.fn.test. hostmaster.fn.test. 3 3600 600 604800 30";
+    for way in &ways {
+        let missing = way.dig(&["nobody.fn.test"]).await;
+        has(
+            &missing,
+            &[
+                "status: NXDOMAIN",
+                "flags: qr aa;",
+                "ANSWER: 0, AUTHORITY: 1",
+                soa,
+            ],
+        );
+        has(
+            &way.dig(&["below.nobody.fn.test"]).await,
+            &["status: NXDOMAIN", soa],
+        );
+        // No gateway has an IPv6 address: the name is there, the type is not.
+        has(
+            &way.dig(&["hello.fn.test", "AAAA"]).await,
+            &[
+                "status: NOERROR",
+                "flags: qr aa;",
+                "ANSWER: 0, AUTHORITY: 1",
+                soa,
+            ],
+        );
+        // Nothing below an app exists (RFC 8020).
+        has(
+            &way.dig(&["www.hello.fn.test"]).await,
+            &["status: NXDOMAIN", soa],
+        );
+    }
+    fixture.dns.stop().await;
+}

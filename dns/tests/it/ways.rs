@@ -1,0 +1,131 @@
+//! A server asked in each of four ways: over UDP and TCP, IPv4 and IPv6.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use fdn_dns::Settings;
+use fdn_testkit::ports;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::timeout;
+
+use crate::common::{Fixture, dig};
+
+/// How long an answer may take before the test is wrong rather than slow.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One way to ask.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    pub(crate) server: SocketAddr,
+    pub(crate) tcp: bool,
+}
+
+impl Way {
+    /// Asks by `dig`. Cookies are off unless the arguments say otherwise: most rules have nothing to do with them.
+    pub(crate) async fn dig(&self, arguments: &[&str]) -> String {
+        let transport = if self.tcp { "+tcp" } else { "+notcp" };
+        dig(
+            self.server,
+            &[&["+nocookie", transport], arguments].concat(),
+        )
+        .await
+    }
+
+    /// Sends octets as they are, and returns those that come back.
+    pub(crate) async fn exchange(&self, octets: &[u8]) -> Vec<u8> {
+        timeout(PATIENCE, self.try_exchange(octets))
+            .await
+            .expect("an answer in time")
+            .expect("an answer")
+    }
+
+    async fn try_exchange(&self, octets: &[u8]) -> std::io::Result<Vec<u8>> {
+        if self.tcp {
+            let mut stream = TcpStream::connect(self.server).await?;
+            let len = u16::try_from(octets.len()).map_err(std::io::Error::other)?;
+            stream
+                .write_all(&[&len.to_be_bytes(), octets].concat())
+                .await?;
+            let mut answer = vec![0; usize::from(stream.read_u16().await?)];
+            stream.read_exact(&mut answer).await?;
+            return Ok(answer);
+        }
+        let socket = UdpSocket::bind((unspecified(self.server.ip()), 0)).await?;
+        socket.connect(self.server).await?;
+        socket.send(octets).await?;
+        let mut answer = vec![0; 65_535];
+        let len = socket.recv(&mut answer).await?;
+        answer.truncate(len);
+        Ok(answer)
+    }
+}
+
+fn unspecified(server: IpAddr) -> IpAddr {
+    match server {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
+/// A server that knows the app `hello`, and the four ways to ask it. A machine without IPv6 cannot run these tests.
+pub(crate) async fn four_ways(change: impl FnOnce(&mut Settings)) -> (Fixture, Vec<Way>) {
+    let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    let port = ports::free(&loopback);
+    let servers = loopback.map(|ip| SocketAddr::new(ip, port));
+    let fixture = Fixture::with_hello(|settings| {
+        settings.listen = servers.to_vec();
+        change(settings);
+    })
+    .await;
+    let ways = servers
+        .iter()
+        .flat_map(|server| {
+            [false, true].map(|tcp| Way {
+                server: *server,
+                tcp,
+            })
+        })
+        .collect();
+    (fixture, ways)
+}
+
+/// The parts of a message's header that tests look at.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) id: u16,
+    pub(crate) response: bool,
+    pub(crate) truncated: bool,
+    pub(crate) code: u8,
+    /// Questions, answers, authority and additional records.
+    pub(crate) counts: [u16; 4],
+}
+
+/// Reads a header, octet by octet (RFC 1035, section 4.1.1): with nothing that the server itself is made of.
+pub(crate) fn head(message: &[u8]) -> Head {
+    let word = |at: usize| u16::from_be_bytes([message[at], message[at + 1]]);
+    Head {
+        id: word(0),
+        response: message[2] & 0x80 != 0,
+        truncated: message[2] & 0x02 != 0,
+        code: message[3] & 0x0f,
+        counts: [word(4), word(6), word(8), word(10)],
+    }
+}
+
+/// A request of id 4711: its counts and what follows them.
+pub(crate) fn request(counts: [u16; 4], rest: &[&[u8]]) -> Vec<u8> {
+    let mut octets = vec![0x12, 0x67, 0x01, 0x00];
+    octets.extend(counts.iter().flat_map(|count| count.to_be_bytes()));
+    octets.extend(rest.concat());
+    octets
+}
+
+/// `hello.fn.test`, type A, class IN.
+pub(crate) const HELLO_A: &[u8] = b"\x05hello\x02fn\x04test\x00\x00\x01\x00\x01";
+/// An OPT record without options, of 1232 octets.
+pub(crate) const OPT: &[u8] = b"\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x00";
+/// The same with the DO bit (RFC 3225).
+pub(crate) const OPT_DO: &[u8] = b"\x00\x00\x29\x04\xd0\x00\x00\x80\x00\x00\x00";
+/// The same with the DO and CO bits (RFC 9824, section 5).
+pub(crate) const OPT_CO: &[u8] = b"\x00\x00\x29\x04\xd0\x00\x00\xc0\x00\x00\x00";

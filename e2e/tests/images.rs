@@ -1,0 +1,203 @@
+//! Container images as their authors upload them: through the command line into the artifact store, run by a node's Docker engine, with no
+//! registry anywhere; one that is named instead, and pulled from a registry; and what is told of those that cannot run.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use fdn_e2e::{Cli, Network};
+use fdn_testkit::registry::{Behaviour, Registry};
+use fdn_testkit::{docker, wait};
+
+/// Asks an app through the node's gateway.
+async fn ask(network: &Network, app: &str, path: &str) -> Result<(u16, String)> {
+    let client = fdn_service::http_client::build(Duration::from_secs(60))?;
+    let url = format!(
+        "http://{}:{}{path}",
+        network.node(0, 0),
+        network.gateway_port
+    );
+    let request = client.get(url).header("host", format!("{app}.fn.test"));
+    let answer = request.send().await?;
+    Ok((answer.status().as_u16(), answer.text().await?))
+}
+
+/// A network of one node that has a Docker engine.
+async fn network() -> Network {
+    let mut network = Network::without_nodes().await.expect("it starts");
+    let settings = format!(
+        "[docker]\nenabled = true\nsocket = \"{}\"\n[reports]\nstatus_interval = \"200ms\"\n",
+        docker::socket().await.display()
+    );
+    network
+        .start_node((0, 0), &settings)
+        .await
+        .expect("it starts");
+    network
+}
+
+/// Writes a file for an upload.
+fn file(network: &Network, name: &str, octets: impl AsRef<[u8]>) -> String {
+    let path: PathBuf = network.folder().join(name);
+    std::fs::write(&path, octets).expect("the folder takes a file");
+    path.display().to_string()
+}
+
+/// Waits until the description of an app has all of these words.
+async fn describes(cli: &Cli, app: &str, words: &[&str]) {
+    wait::until("the description", async || {
+        let text = cli.ok(["describe", app]);
+        let missing = words.iter().find(|words| !text.contains(**words));
+        ensure!(missing.is_none(), "no {missing:?} in {text}");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uploaded_images_are_called_through_the_gateway_and_logged() {
+    let mut network = network().await;
+    let cli = network.cli().expect("a user");
+    let manifest = file(
+        &network,
+        "fdn.toml",
+        "runtime = \"docker\"\nmemory = \"32MiB\"\n",
+    );
+    for (app, archive) in [
+        ("saved", docker::saved_image("end to end")),
+        ("layout", docker::oci_image("end to end")),
+    ] {
+        let archive = archive.display().to_string();
+        let deploy = ["deploy", app, &archive, "--manifest", &manifest];
+        let printed = cli.ok(deploy.iter().chain(&["--wait", "--timeout", "120s"]));
+        assert!(printed.contains("ready on 1 node"), "{printed}");
+        let answer = ask(&network, app, "/").await.expect("an answer");
+        assert_eq!(answer, (200, "hello".to_owned()), "{app}");
+    }
+    let printed = ask(&network, "saved", "/print/3").await;
+    assert_eq!(printed.expect("an answer").1, "printed");
+    wait::until("the container's lines", async || {
+        let logs = cli.ok(["logs", "saved", "--tail", "100"]);
+        ensure!(
+            logs.contains("probe starts") && logs.contains("line 2 xxx"),
+            "{logs}"
+        );
+        Ok(())
+    })
+    .await;
+    network.stop().expect("it stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_run_is_told_with_the_reason() {
+    let mut network = network().await;
+    let cli = network.cli().expect("a user");
+    let manifest = file(&network, "fdn.toml", "runtime = \"docker\"\n");
+    let mut archive = tar_of("etc/passwd");
+    // Of a processor that no node has; the unit tests of archives have what one node alone refuses.
+    let foreign = docker::saved_image_for("foreign", "s390x");
+    let mut damaged = std::fs::read(&foreign).expect("an archive");
+    let foreign = damaged.clone();
+    // Within the layer, which is nearly all of it.
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    for (name, octets, code, words) in [
+        ("foreign", foreign, "FDN-1020", "it is for linux/s390x"),
+        ("damaged", damaged, "FDN-1020", "the image is damaged"),
+        ("text", b"no image".repeat(1000), "FDN-1020", "docker save"),
+        ("other", archive.clone(), "FDN-1020", "manifest.json"),
+        (
+            "large",
+            {
+                archive.resize(5 << 20, 0);
+                archive
+            },
+            "FDN-1007",
+            "limit of 4MiB",
+        ),
+    ] {
+        let upload = file(&network, name, octets);
+        let typed = cli.run(["deploy", "bad", &upload, "--manifest", &manifest]);
+        assert_eq!(typed.code, 2, "{name}: {} {}", typed.out, typed.err);
+        assert!(
+            typed.err.contains(code) && typed.err.contains(words),
+            "{name}: {}",
+            typed.err
+        );
+    }
+    assert_eq!(
+        cli.json(["list"]),
+        serde_json::json!([]),
+        "nothing was deployed"
+    );
+
+    let exits = "runtime = \"docker\"\n[env]\nFDN_PROBE = \"exit\"\n";
+    let exits = file(&network, "exits.toml", exits);
+    let archive = docker::saved_image("exits").display().to_string();
+    cli.ok([
+        "deploy",
+        "exits",
+        &archive,
+        "--manifest",
+        &exits,
+        "--wait",
+        "--timeout",
+        "120s",
+    ]);
+    let words = ["degraded", "status 3", "fatal: told to fail"];
+    tokio::select! {
+        // It is held while instances are tried.
+        answer = ask(&network, "exits", "/") => panic!("{answer:?}"),
+        () = describes(&cli, "exits", &words) => {}
+    }
+    let logs = cli.ok(["logs", "exits", "--tail", "100"]);
+    assert!(logs.contains("fatal: told to fail"), "{logs}");
+    network.stop().expect("it stops");
+}
+
+/// A tar file that holds one empty file of this name.
+fn tar_of(name: &str) -> Vec<u8> {
+    let mut header = [0u8; 512];
+    header[..name.len()].copy_from_slice(name.as_bytes());
+    let mut put = |at: usize, text: &[u8]| header[at..at + text.len()].copy_from_slice(text);
+    put(100, b"0000644\0");
+    put(124, b"00000000000\0");
+    put(136, b"00000000000\0");
+    put(148, b"        ");
+    put(156, b"0");
+    put(257, b"ustar\x0000");
+    let sum: u32 = header.iter().map(|octet| u32::from(*octet)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let mut octets = header.to_vec();
+    octets.resize(512 * 3, 0);
+    octets
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_image_in_a_registry_is_deployed_by_its_digest() {
+    let behaviour = Behaviour {
+        credentials: Some(("puller", "open sesame")),
+        ..Behaviour::default()
+    };
+    let registry = Registry::start(&docker::oci_image("by its digest"), behaviour).await;
+    let mut network = Network::without_nodes().await.expect("it starts");
+    let password = file(&network, "registry.password", "open sesame\n");
+    let repository = registry.repository();
+    let host = repository.split('/').next().expect("a registry");
+    let settings = format!(
+        "[docker]\nenabled = true\nsocket = \"{}\"\n[[apps.registries]]\nhost = \"{host}\"\nusername = \"puller\"\npassword_file = \"{password}\"\n",
+        docker::socket().await.display()
+    );
+    let started = network.start_node((0, 0), &settings).await;
+    started.expect("it starts");
+    let cli = network.cli().expect("a user");
+    let image = format!("{}@{}", registry.repository(), registry.digest());
+    let printed = cli.ok(["deploy", "pulled", &image, "--wait", "--timeout", "120s"]);
+    assert!(
+        printed.contains("ready on 1 node") && printed.contains(&format!("from {host}")),
+        "{printed}"
+    );
+    let answer = ask(&network, "pulled", "/").await.expect("an answer");
+    assert_eq!(answer, (200, "hello".to_owned()));
+    network.stop().expect("it stops");
+}

@@ -1,0 +1,99 @@
+//! What was lost between two nodes of the news of instances, made good: an `Ended` that no stream carried.
+//!
+//! With every ping a node says the sum ([`crate::tally`]) over what runs on it for the receiver. Streams keep the order, so if nothing was lost the
+//! receiver has the same sum when the ping is there. If not, it asks, and the node lists what runs; of what the receiver believes to run there,
+//! the rest has ended. What is listed and not known stays a difference, which is remembered, so that it is not asked about again.
+//!
+//! Bounded: one question per ping; a list is as long as [`crate::settings::LimitSettings::running`], in pieces of [`PIECE`].
+
+use std::collections::BTreeMap;
+
+use fdn_scheduling::instance::NodeIndex;
+
+use super::Actor;
+use crate::host::Host;
+use crate::identity::{Key, Tag};
+use crate::wire::proto::{Body, Recount, Running};
+
+/// Instances in one message.
+const PIECE: usize = 512;
+
+/// What is known of another node's sum.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Difference {
+    /// By how much it is above this node's own, for a reason that is known.
+    known: u64,
+    /// The next piece of the list that is coming.
+    next: u32,
+}
+
+/// By process.
+pub(super) type Differences = BTreeMap<Tag, Difference>;
+
+impl<H: Host> Actor<H> {
+    /// A member says what runs there for this node, as a sum.
+    pub(super) fn tallied(&mut self, from: Key, sum: u64) {
+        if self.number(from).is_none() {
+            return;
+        }
+        let difference = sum.wrapping_sub(self.own.running_on(from.tag));
+        let known = self.differences.get(&from.tag).map_or(0, |one| one.known);
+        if difference != known {
+            self.metrics.recounts.inc();
+            self.streams.send(from.tag, Body::Recount(Recount {}));
+        }
+    }
+
+    /// A member asks for a list of what runs here for it.
+    pub(super) fn recount(&mut self, from: NodeIndex) {
+        let tag = self.directory.slot(from).key.tag;
+        let ids = self.running.ids(tag, |_, _| true);
+        let sum = self.running.sum(tag);
+        // An empty list is one piece, too.
+        let pieces = ids.len().div_ceil(PIECE).max(1);
+        let mut first = 0;
+        for at in 0..pieces {
+            let ids = &ids[at * PIECE..ids.len().min((at + 1) * PIECE)];
+            let is_last = at + 1 == pieces;
+            let last = ids.last().copied().filter(|_| !is_last).unwrap_or(u64::MAX);
+            let running = Running {
+                at: u32::try_from(at).unwrap_or(u32::MAX),
+                first,
+                last,
+                ids: ids.to_vec(),
+                sum: is_last.then_some(sum),
+            };
+            first = last.saturating_add(1);
+            self.streams.send(tag, Body::Running(running));
+        }
+    }
+
+    /// A piece of such a list: what is believed to run there and is not in it has ended.
+    pub(super) fn counted(&mut self, from: NodeIndex, running: &Running) {
+        let tag = self.directory.slot(from).key.tag;
+        let span = running.first..=running.last;
+        let ended = self
+            .own
+            .believed_on(tag, |id| span.contains(&id) && !running.ids.contains(&id));
+        for id in ended {
+            self.metrics.missed.inc();
+            self.instance_ended(id, false);
+        }
+        let difference = self.differences.entry(tag).or_default();
+        if running.at == 0 {
+            difference.next = 0;
+        }
+        let is_in_order = difference.next == running.at;
+        difference.next = running.at.saturating_add(1);
+        if let Some(sum) = running.sum {
+            if is_in_order {
+                difference.known = sum.wrapping_sub(self.own.running_on(tag));
+            }
+            difference.next = u32::MAX;
+        } else if !is_in_order {
+            difference.next = u32::MAX;
+        }
+        self.differences
+            .retain(|_, one| one.known != 0 || one.next != u32::MAX);
+    }
+}

@@ -1,0 +1,204 @@
+//! Requests between nodes beside the cluster's own streams: calls to instances on other nodes, and what belongs to them.
+//!
+//! They come to the same listener, by the same identities: HTTP/2, each side shows a certificate of the cluster's authority, and who is
+//! asked for is who has to answer. What is asked, this crate does not know: [`Peers`] answers, a [`PeerDialer`] connects.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fdn_core::NodeId;
+use fdn_core::enrol::NodeIdentity;
+use http::header::HeaderName;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::link::{CONNECTION_WINDOW, Links, WINDOW};
+
+/// What every path of such a request begins with.
+pub const PREFIX: &str = "/fdn.peer.v1/";
+
+/// Who asks, on connections without certificates.
+pub const NODE: HeaderName = HeaderName::from_static("fdn-node");
+
+/// The octets of a request's body that may be on their way before the other side has read any of it.
+pub const UNREAD: usize = WINDOW as usize;
+
+/// A body between nodes.
+pub type PeerBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
+/// An answer on its way.
+pub type Answering = Pin<Box<dyn Future<Output = Response<PeerBody>> + Send>>;
+
+/// What a node does for others, and with whom it talks.
+pub trait Peers: Send + Sync + 'static {
+    /// Whether a node that shows this certificate (DER) is talked with: by streams, and by requests in both directions. That the
+    /// authority has signed it has been checked.
+    fn is_welcome(&self, peer: &NodeIdentity, certificate: &[u8]) -> bool;
+
+    /// Answers a request under [`PREFIX`]. Dropped when the other side no longer wants it.
+    fn answer(&self, peer: NodeId, request: Request<Incoming>) -> Answering;
+}
+
+/// Why a node could not be connected to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PeerError {
+    /// It took too long.
+    #[error("connecting took too long")]
+    Late,
+    /// There is no connection, or it broke during the handshake.
+    #[error("no connection: {0}")]
+    Connect(#[from] std::io::Error),
+    /// The other side does not speak HTTP/2.
+    #[error("no HTTP/2 connection: {0}")]
+    Http(#[from] hyper::Error),
+    /// Another node answers there, or one that is not talked with.
+    #[error("whoever answers there is not node {wanted} of this cluster")]
+    Identity {
+        /// Who should.
+        wanted: NodeId,
+    },
+}
+
+/// Connects to other nodes.
+#[derive(Clone)]
+pub struct PeerDialer(Arc<Links>);
+
+impl std::fmt::Debug for PeerDialer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeerDialer").finish_non_exhaustive()
+    }
+}
+
+/// A connection to a node. It ends when `closer` is cancelled, with everything that is under way on it; if it ends otherwise,
+/// `closer` is cancelled then.
+#[derive(Clone, Debug)]
+pub struct PeerConnection {
+    /// Takes requests.
+    pub sender: SendRequest<PeerBody>,
+    /// Ends it.
+    pub closer: CancellationToken,
+}
+
+impl PeerDialer {
+    pub(crate) const fn new(links: Arc<Links>) -> Self {
+        Self(links)
+    }
+
+    /// Connects. The connection lives on the runtime that this is called on.
+    ///
+    /// # Errors
+    /// When nobody answers in time, or somebody else does.
+    pub async fn connect(
+        &self,
+        node: &NodeId,
+        address: SocketAddr,
+    ) -> Result<PeerConnection, PeerError> {
+        let limit = self.0.connect_timeout();
+        let connecting = self.try_connect(node, address);
+        timeout(limit, connecting)
+            .await
+            .map_err(|_| PeerError::Late)?
+    }
+
+    async fn try_connect(
+        &self,
+        node: &NodeId,
+        address: SocketAddr,
+    ) -> Result<PeerConnection, PeerError> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let Some(source) = &self.0.tls else {
+            return self.handshake(stream).await;
+        };
+        let connector = TlsConnector::from(source.current().client);
+        let stream = connector
+            .connect(ServerName::from(address.ip()), stream)
+            .await?;
+        match self.0.identify(stream.get_ref().1.peer_certificates()) {
+            Some(found) if found.node == *node && found.cluster == self.0.cluster => {
+                self.handshake(stream).await
+            }
+            Some(_) | None => Err(PeerError::Identity {
+                wanted: node.clone(),
+            }),
+        }
+    }
+
+    async fn handshake(
+        &self,
+        io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<PeerConnection, PeerError> {
+        let keep_alive = self.0.settings.timing.keep_alive.as_duration();
+        let (sender, connection) = Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .keep_alive_interval(keep_alive)
+            .keep_alive_timeout(keep_alive)
+            .keep_alive_while_idle(true)
+            .handshake(TokioIo::new(io))
+            .await?;
+        let closer = self.0.stop.child_token();
+        let closed = closer.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                ended = connection => {
+                    if let Err(error) = ended {
+                        debug!(%error, "a connection to a node broke");
+                    }
+                }
+                () = closed.cancelled() => {}
+            }
+            closed.cancel();
+        });
+        Ok(PeerConnection { sender, closer })
+    }
+}
+
+/// Answers a request that is not one of the cluster's own streams.
+pub(crate) async fn answer(
+    links: &Links,
+    identity: Option<NodeIdentity>,
+    request: Request<Incoming>,
+) -> Response<tonic::body::Body> {
+    let Some(peers) = &links.peers else {
+        return refused(StatusCode::NOT_FOUND);
+    };
+    let peer = match identity {
+        Some(identity) if identity.cluster == links.cluster => Some(identity.node),
+        None if links.tls.is_none() => request
+            .headers()
+            .get(&NODE)
+            .and_then(|name| name.to_str().ok()?.parse().ok()),
+        Some(_) | None => None,
+    };
+    match peer {
+        Some(peer) if links.cuts.is_cut(&peer) => std::future::pending().await,
+        Some(peer) => {
+            let answer = peers.answer(peer, request).await;
+            answer.map(tonic::body::Body::new)
+        }
+        None => refused(StatusCode::FORBIDDEN),
+    }
+}
+
+/// An answer without more than its status.
+pub(crate) fn refused(status: StatusCode) -> Response<tonic::body::Body> {
+    let mut response = Response::new(tonic::body::Body::empty());
+    *response.status_mut() = status;
+    response
+}

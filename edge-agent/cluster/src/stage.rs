@@ -1,0 +1,243 @@
+//! The pre-schedulers of the global stage: threads that score on copies of what the head believes of the nodes, and name the best few.
+//!
+//! The copies are kept by messages: with what is handed out goes what has changed since the last. Nothing is shared, so the head's own
+//! task, where the committer is, never waits for a thread. What is decided, and how, is `fdn_scheduling::instance::Global` and
+//! `fdn_scheduling::commit`; here is only who works on it.
+//!
+//! Bounded: tasks out by the committer; jobs that wait for one thread by [`JOBS`]; what does not fit stays with the committer's share.
+
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use fdn_scheduling::NodeIndex;
+use fdn_scheduling::commit::{
+    Choice, List, Look, NodeRecord, PreScheduler, Store, Ties, View, Wanted,
+};
+use fdn_scheduling::instance::{ByRoom, Term};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::mpsc;
+
+use crate::metrics::Metrics;
+use crate::settings::GlobalStageSettings;
+
+/// Jobs that wait for one thread.
+const JOBS: usize = 4;
+
+/// What a pre-scheduler is to do.
+struct Job {
+    /// What has changed since its last job.
+    news: Vec<(NodeIndex, NodeRecord)>,
+    wanted: Vec<Wanted>,
+}
+
+/// Lists that were made for the global scheduler of a term.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) term: Term,
+    worker: usize,
+    pub(crate) lists: Vec<List>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    jobs: SyncSender<Job>,
+    /// Up to which change of the records its copy is.
+    seen: u64,
+    /// Handed out and not yet sent to it.
+    pending: Vec<Wanted>,
+    /// Sent to it, and not yet back.
+    at_work: usize,
+}
+
+/// The threads of one head. They end when it is dropped.
+#[derive(Debug)]
+pub(crate) struct PreSchedulers {
+    workers: Vec<Worker>,
+    metrics: Metrics,
+}
+
+impl PreSchedulers {
+    /// Starts them; their lists go to `made`.
+    pub(crate) fn start(
+        term: Term,
+        settings: &GlobalStageSettings,
+        made: &mpsc::Sender<Made>,
+        metrics: Metrics,
+    ) -> std::io::Result<Self> {
+        let start = |at: usize| {
+            let (jobs, inbox) = sync_channel(JOBS);
+            let (made, choice) = (made.clone(), choice(settings));
+            std::thread::Builder::new()
+                .name(format!("fdn-pre-{at}"))
+                .spawn(move || work(&inbox, &made, term, at, choice))?;
+            Ok(Worker {
+                jobs,
+                seen: 0,
+                pending: Vec::new(),
+                at_work: 0,
+            })
+        };
+        let workers: std::io::Result<Vec<Worker>> =
+            (0..settings.pre_schedulers).map(start).collect();
+        Ok(Self {
+            workers: workers?,
+            metrics,
+        })
+    }
+
+    /// How many there are.
+    pub(crate) const fn count(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Gives a task to the one that has least to do.
+    pub(crate) fn give(&mut self, wanted: Wanted) {
+        let load = |worker: &&mut Worker| worker.at_work + worker.pending.len();
+        if let Some(worker) = self.workers.iter_mut().min_by_key(load) {
+            worker.pending.push(wanted);
+        }
+    }
+
+    /// Sends what was given, with what has changed. A thread that is gone gets nothing: what it had is handed out again after its lease.
+    pub(crate) fn send(&mut self, records: &Store) {
+        for worker in self
+            .workers
+            .iter_mut()
+            .filter(|one| !one.pending.is_empty())
+        {
+            let job = Job {
+                news: records.since(worker.seen).collect(),
+                wanted: std::mem::take(&mut worker.pending),
+            };
+            let count = job.wanted.len();
+            match worker.jobs.try_send(job) {
+                Ok(()) => {
+                    worker.seen = records.changes();
+                    worker.at_work += count;
+                    self.metrics.jobs.inc();
+                }
+                Err(TrySendError::Full(job)) => worker.pending = job.wanted,
+                Err(TrySendError::Disconnected(_)) => self.metrics.jobs_failed.inc(),
+            }
+        }
+    }
+
+    /// A job is done.
+    pub(crate) fn done(&mut self, made: &Made) {
+        self.metrics.jobs.dec();
+        if let Some(worker) = self.workers.get_mut(made.worker) {
+            worker.at_work = worker.at_work.saturating_sub(made.lists.len());
+        }
+    }
+}
+
+impl Drop for PreSchedulers {
+    fn drop(&mut self) {
+        self.metrics.jobs.set(0);
+    }
+}
+
+fn choice(settings: &GlobalStageSettings) -> Choice {
+    Choice {
+        length: settings.list,
+        look: Look::Sample(settings.sample),
+        ties: Ties::Random,
+    }
+}
+
+fn work(
+    inbox: &Receiver<Job>,
+    made: &mpsc::Sender<Made>,
+    term: Term,
+    worker: usize,
+    choice: Choice,
+) {
+    let mut rng = ChaCha8Rng::from_rng(&mut rand::rng());
+    let mut scheduler = PreScheduler::new(ByRoom, choice);
+    let mut view = View::default();
+    while let Ok(job) = inbox.recv() {
+        for (node, record) in job.news {
+            view.apply(node, record);
+        }
+        let mut make = |wanted: &Wanted| {
+            let mut list = List::default();
+            scheduler.list_wanted(wanted, view.records(), &mut rng, &mut list);
+            list
+        };
+        let made_now = Made {
+            term,
+            worker,
+            lists: job.wanted.iter().map(&mut make).collect(),
+        };
+        if made.blocking_send(made_now).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
+    use fdn_scheduling::instance::{
+        Action, Global, GlobalSettings, ListSettings, Task, TaskId, ToGlobal, ToNode, Verdict,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn lists_of_threads_place_every_task_within_the_room_there_is() {
+        let term = Term(3);
+        let capacity = Resources::new(MilliCpu(1000), MebiBytes(1000));
+        let settings = GlobalSettings::for_round_trip(Millis::new(1e6));
+        let mut global = Global::new(&[capacity; 20], settings).with_lists(ListSettings {
+            in_flight: 16,
+            lease: Millis::new(1e9),
+            ..ListSettings::default()
+        });
+        let (sender, mut made) = mpsc::channel(16);
+        let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
+        let stage = GlobalStageSettings {
+            pre_schedulers: 3,
+            ..GlobalStageSettings::default()
+        };
+        let mut pool = PreSchedulers::start(term, &stage, &sender, metrics.clone()).unwrap();
+        let (now, mut actions) = (Millis::ZERO, Vec::new());
+        // Ten fit on each node.
+        for id in 0..200 {
+            let task = Task {
+                id: TaskId(id),
+                attempt: 1,
+                leg: 1,
+                demand: Resources::new(MilliCpu(100), MebiBytes(100)),
+                remaining: Millis::new(1.0),
+                deadline: Millis::new(1e9),
+            };
+            global.receive(now, ToGlobal::Forward(task, Term(0)), &mut actions);
+        }
+        let mut placed = 0;
+        while placed < 200 {
+            while let Some(wanted) = global.take(now, &mut actions) {
+                pool.give(wanted);
+            }
+            pool.send(global.records().unwrap());
+            let lists = made.recv().await.unwrap();
+            assert_eq!(lists.term, term);
+            pool.done(&lists);
+            for list in &lists.lists {
+                let verdict = global.commit(now, list, &mut actions).verdict;
+                placed += u32::from(matches!(verdict, Verdict::Listed(_) | Verdict::Scanned));
+            }
+        }
+        let mut on = [0; 20];
+        for action in &actions {
+            if let Action::Node(node, ToNode::Place(..)) = action {
+                on[node.get()] += 1;
+            }
+        }
+        assert_eq!(on, [10; 20], "each is full");
+        assert_eq!(metrics.jobs.get(), 0);
+        drop(pool);
+        drop(sender);
+        assert!(made.recv().await.is_none(), "the threads have ended");
+    }
+}

@@ -1,0 +1,359 @@
+//! Containers that were created before they are asked for.
+//!
+//! To create a container takes the engine about ten milliseconds, more when it is busy, and nothing of the node but some KiB of its disk: a
+//! created container has no process and holds neither CPU nor memory, so nothing is counted for it. For each specification that somebody
+//! expects to start ([`Stock::expect`]) up to [`DockerOptions::ahead`] are kept, up to [`LIMIT`] in all. A start takes one of exactly its
+//! specification, environment and secrets included, under the id that it was created with.
+//!
+//! After a restart of the agent nobody knows what secrets they were created with, so `collect` removes them like any half-made container.
+//! None are created for what is bound to GPU devices, which are chosen at the start, nor on the node's own network, where a port that was
+//! free once need not be free later.
+//!
+//! [`DockerOptions::ahead`]: super::DockerOptions::ahead
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bollard::query_parameters::RemoveContainerOptionsBuilder;
+use fdn_core::InstanceId;
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::{Network, Shared, failure};
+use crate::spec::StartSpec;
+
+/// Containers created ahead, of all specifications together.
+pub(super) const LIMIT: usize = 256;
+/// How long after a start the next one is created: the first call of what was started has the processor for itself until then.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// What was created ahead, and for whom.
+#[derive(Debug, Default)]
+pub(super) struct Stock {
+    state: Mutex<State>,
+    /// One is created at a time.
+    filling: AsyncMutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rows: Vec<Row>,
+    /// Handed out, and about to be started.
+    taken: BTreeMap<InstanceId, (StartSpec, String)>,
+    /// Of these the start has begun.
+    starting: BTreeMap<InstanceId, String>,
+}
+
+/// A specification whose starts are expected.
+#[derive(Debug)]
+struct Row {
+    /// Its id means nothing.
+    spec: StartSpec,
+    expected: usize,
+    kept: VecDeque<Created>,
+}
+
+/// A container that is not started.
+#[derive(Debug)]
+pub(super) struct Created {
+    pub(super) id: InstanceId,
+    /// The engine's id.
+    pub(super) container: String,
+}
+
+/// Whether two specifications are the same but for the id.
+fn alike(one: &StartSpec, other: &StartSpec) -> bool {
+    if one.description.digest != other.description.digest {
+        return false;
+    }
+    let mut same_id = one.clone();
+    same_id.description.id = other.description.id;
+    same_id == *other
+}
+
+impl Stock {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn expect(&self, spec: &StartSpec) {
+        let mut state = self.lock();
+        if let Some(row) = state.rows.iter_mut().find(|row| alike(&row.spec, spec)) {
+            row.expected += 1;
+            return;
+        }
+        state.rows.push(Row {
+            spec: spec.clone(),
+            expected: 1,
+            kept: VecDeque::new(),
+        });
+    }
+
+    /// Takes an expectation back; what was created for it and is not wanted by anybody else.
+    fn forget(&self, spec: &StartSpec) -> VecDeque<Created> {
+        let mut state = self.lock();
+        let Some(at) = state.rows.iter().position(|row| alike(&row.spec, spec)) else {
+            return VecDeque::new();
+        };
+        state.rows[at].expected -= 1;
+        if state.rows[at].expected > 0 {
+            return VecDeque::new();
+        }
+        state.rows.swap_remove(at).kept
+    }
+
+    /// Hands one out. `None` if nobody expects such starts, `Some(None)` if they are expected and none is there.
+    pub(super) fn take(&self, spec: &StartSpec) -> Option<Option<InstanceId>> {
+        let mut state = self.lock();
+        let row = state.rows.iter_mut().find(|row| alike(&row.spec, spec))?;
+        let Some(Created { id, container }) = row.kept.pop_front() else {
+            return Some(None);
+        };
+        let mut spec = row.spec.clone();
+        spec.description.id = id;
+        state.taken.insert(id, (spec, container));
+        Some(Some(id))
+    }
+
+    /// Whether the start that begins is that of one that was handed out; once.
+    pub(super) fn begin(&self, spec: &StartSpec) -> bool {
+        let mut state = self.lock();
+        let id = spec.description.id;
+        let of = state.taken.get(&id).filter(|(of, _)| of == spec);
+        if of.is_none() {
+            return false;
+        }
+        if let Some((_, container)) = state.taken.remove(&id) {
+            state.starting.insert(id, container);
+        }
+        true
+    }
+
+    /// The container of a start that has begun.
+    pub(super) fn claim(&self, id: InstanceId) -> Option<String> {
+        self.lock().starting.remove(&id)
+    }
+
+    /// Keeps a container, unless nobody expects it any more.
+    fn put(&self, spec: &StartSpec, created: Created) -> Result<(), Created> {
+        let mut state = self.lock();
+        match state.rows.iter_mut().find(|row| alike(&row.spec, spec)) {
+            Some(row) => {
+                row.kept.push_back(created);
+                Ok(())
+            }
+            None => Err(created),
+        }
+    }
+
+    /// The first specification of which there are fewer than `each`.
+    fn missing(&self, each: usize) -> Option<StartSpec> {
+        let state = self.lock();
+        let all: usize = state.rows.iter().map(|row| row.kept.len()).sum();
+        let short = state.rows.iter().find(|row| row.kept.len() < each);
+        short.filter(|_| all < LIMIT).map(|row| row.spec.clone())
+    }
+
+    /// How many wait to be started.
+    fn count(&self) -> usize {
+        self.lock().rows.iter().map(|row| row.kept.len()).sum()
+    }
+}
+
+/// Keeps containers of a specification ahead for as long as it lives.
+#[derive(Debug)]
+pub(super) struct Expected {
+    shared: Weak<Shared>,
+    spec: StartSpec,
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.upgrade() else {
+            return;
+        };
+        let left = shared.stock.forget(&self.spec);
+        shared.show_stock();
+        if left.is_empty() {
+            return;
+        }
+        // Without a runtime the process ends; the next one finds and removes them.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                for created in left {
+                    shared.discard(created).await;
+                }
+            });
+        }
+    }
+}
+
+impl Shared {
+    /// Has containers of this created ahead, if they can be.
+    pub(super) fn expect(self: &Arc<Self>, spec: &StartSpec) -> Option<Expected> {
+        let no_devices = spec.gpu.is_none() && spec.description.devices.is_empty();
+        let can = self.options.ahead > 0 && no_devices && self.options.network != Network::Host;
+        if !can {
+            return None;
+        }
+        self.stock.expect(spec);
+        tokio::spawn(fill(Arc::downgrade(self), Duration::ZERO));
+        Some(Expected {
+            shared: Arc::downgrade(self),
+            spec: spec.clone(),
+        })
+    }
+
+    /// Makes good what a start has taken, in a while.
+    pub(super) fn refill(self: &Arc<Self>) {
+        if self.options.ahead > 0 {
+            tokio::spawn(fill(Arc::downgrade(self), QUIET));
+        }
+    }
+
+    /// Removes one that is not needed.
+    pub(super) async fn discard(&self, created: Created) {
+        let options = RemoveContainerOptionsBuilder::default()
+            .force(true)
+            .v(true)
+            .build();
+        let removed = self
+            .docker
+            .remove_container(&created.container, Some(options))
+            .await;
+        // Whatever is left is found by `collect`.
+        if let Err(error) = removed
+            && failure::status(&error) != Some(404)
+        {
+            tracing::warn!(instance = %created.id, %error, "a container that was created ahead stays for now");
+        }
+        self.book().ids.remove(&created.id);
+    }
+
+    pub(super) fn show_stock(&self) {
+        self.options.metrics.ahead(self.stock.count());
+    }
+
+    /// Creates one container ahead.
+    async fn create_ahead(&self, mut spec: StartSpec) -> Result<(), crate::StartError> {
+        let id = InstanceId::from_uuid(uuid::Uuid::now_v7());
+        spec.description.id = id;
+        // Known before it is there, or `collect` would take it for a leftover.
+        self.book().ids.insert(id);
+        let container = match self.create(&spec).await {
+            Ok(container) => container,
+            Err(error) => {
+                self.book().ids.remove(&id);
+                return Err(error);
+            }
+        };
+        if let Err(unwanted) = self.stock.put(&spec, Created { id, container }) {
+            self.discard(unwanted).await;
+        }
+        self.show_stock();
+        Ok(())
+    }
+}
+
+/// Creates what is missing, one after another.
+async fn fill(shared: Weak<Shared>, after: Duration) {
+    tokio::time::sleep(after).await;
+    let Some(shared) = shared.upgrade() else {
+        return;
+    };
+    let _one = shared.stock.filling.lock().await;
+    while let Some(spec) = shared.stock.missing(shared.options.ahead) {
+        let text = spec.image.to_string();
+        if let Err(error) = shared.create_ahead(spec).await {
+            // Its next start says more, and tries again.
+            tracing::debug!(image = %text, %error, "no container could be created ahead");
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::{Digest, MebiBytes, MilliCpu, Resources};
+
+    use super::*;
+    use crate::spec::{Image, ImageSource};
+
+    fn spec(image: &[u8]) -> StartSpec {
+        let image = Image {
+            digest: Digest::of(image),
+            source: ImageSource::Registry {
+                repository: "r.example.com/i".to_owned(),
+                credentials: None,
+            },
+        };
+        StartSpec::new(
+            id(0),
+            "a".parse().unwrap(),
+            "f".parse().unwrap(),
+            image,
+            Resources::new(MilliCpu(1), MebiBytes(1)),
+        )
+    }
+
+    fn id(number: u128) -> InstanceId {
+        InstanceId::from_uuid(uuid::Uuid::from_u128(number))
+    }
+
+    fn created(number: u128) -> Created {
+        Created {
+            id: id(number),
+            container: format!("c-{number}"),
+        }
+    }
+
+    fn with_id(mut spec: StartSpec, number: u128) -> StartSpec {
+        spec.description.id = id(number);
+        spec
+    }
+
+    #[test]
+    fn one_is_used_once_and_only_for_what_it_was_created_for() {
+        let stock = Stock::default();
+        let plain = spec(b"image");
+        let mut secret = plain.clone();
+        let name = "TOKEN".parse().unwrap();
+        secret.secrets.0.insert(name, "hush".to_owned());
+        assert_eq!(stock.take(&plain), None, "nobody expects it");
+        stock.expect(&plain);
+        stock.put(&plain, created(1)).unwrap();
+        assert_eq!(stock.take(&secret), None, "another environment");
+        assert_eq!(stock.take(&with_id(plain.clone(), 9)), Some(Some(id(1))));
+        assert_eq!(stock.take(&plain), Some(None), "it is gone");
+        assert!(!stock.begin(&with_id(secret, 1)), "for something else");
+        assert!(!stock.begin(&with_id(plain.clone(), 2)), "another id");
+        assert_eq!(stock.claim(id(1)), None, "it has not begun");
+        assert!(stock.begin(&with_id(plain.clone(), 1)));
+        assert!(!stock.begin(&with_id(plain, 1)), "once");
+        assert_eq!(stock.claim(id(1)), Some("c-1".into()));
+        assert_eq!(stock.claim(id(1)), None);
+    }
+
+    #[test]
+    fn they_are_kept_while_somebody_expects_them_and_within_the_bound() {
+        let stock = Stock::default();
+        let (one, other) = (spec(b"one"), spec(b"other"));
+        assert_eq!(stock.missing(2), None);
+        for spec in [&one, &one, &other] {
+            stock.expect(spec);
+        }
+        for number in 0..2 {
+            assert_eq!(stock.missing(2).as_ref(), Some(&one));
+            stock.put(&one, created(number)).unwrap();
+        }
+        assert_eq!(stock.missing(2).as_ref(), Some(&other));
+        assert!(stock.forget(&one).is_empty(), "expected twice");
+        assert_eq!(stock.forget(&one).len(), 2);
+        assert_eq!(stock.put(&one, created(7)).unwrap_err().id, id(7));
+        for number in 0..LIMIT {
+            stock.put(&other, created(number as u128)).unwrap();
+        }
+        assert_eq!(stock.missing(LIMIT + 1), None, "no more in all");
+        assert_eq!(stock.count(), LIMIT);
+    }
+}

@@ -1,0 +1,244 @@
+//! Freezing a container and letting it go on, so that it is true.
+//!
+//! Where the agent can write to a container's control group, that is all ([`super::cgroup`]); the engine knows nothing of it. Otherwise it is asked.
+//!
+//! The engine's note of who is paused cannot be trusted. Its API writes the note when an order has been carried out, and its events
+//! of *earlier* orders write it again when they arrive (moby, `daemon/monitor.go`, `EventPaused` and `EventResumed`). Orders that
+//! follow soon upon each other, on a busy node, meet a note that is behind: the engine says "is not paused" of processes that are
+//! frozen, or "is already paused" of ones that run (dockerd 20.10: one order in a hundred, given back to back). Only an order that was
+//! carried out proves anything. So a refused one is followed by its opposite, which is refused as well or makes the note true again,
+//! until the one that is wanted is carried out. Events come in order, so that ends.
+
+use std::time::Duration;
+
+use super::failure;
+use super::instance::DockerInstance;
+use crate::error::RuntimeError;
+use crate::runtime::Kind;
+
+/// How long is waited for events between orders, in all; they come within milliseconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the processes of a container shall do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// Stand still.
+    Freeze,
+    /// Go on.
+    Thaw,
+}
+
+impl Wish {
+    const fn opposite(self) -> Self {
+        match self {
+            Self::Freeze => Self::Thaw,
+            Self::Thaw => Self::Freeze,
+        }
+    }
+
+    const fn operation(self) -> &'static str {
+        match self {
+            Self::Freeze => "pause the container",
+            Self::Thaw => "unpause the container",
+        }
+    }
+}
+
+/// An order that was not carried out.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// The container has ended.
+    Gone,
+    /// For now.
+    Because(RuntimeError),
+}
+
+/// Who is ordered about.
+pub(super) trait Orders {
+    /// Hands an order to the engine once.
+    fn order(&self, wish: Wish) -> impl Future<Output = Result<(), Refused>> + Send;
+
+    /// Waits for events.
+    fn wait(&self, pause: Duration) -> impl Future<Output = ()> + Send;
+}
+
+/// Orders until it was carried out. When it is not, nobody knows what the processes do.
+pub(super) async fn carry_out(orders: &impl Orders, wish: Wish) -> Result<(), Refused> {
+    let (mut pause, mut waited) = (FIRST_PAUSE, Duration::ZERO);
+    loop {
+        let refused = match orders.order(wish).await {
+            Err(Refused::Because(error @ RuntimeError::Refused { .. })) => error,
+            done_gone_or_away => return done_gone_or_away,
+        };
+        if let Err(Refused::Gone) = orders.order(wish.opposite()).await {
+            return Err(Refused::Gone);
+        }
+        if waited >= PATIENCE {
+            return Err(Refused::Because(refused));
+        }
+        orders.wait(pause).await;
+        waited += pause;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Lets a container stand still or go on, by its control group where that can be reached, and by the engine otherwise.
+pub(super) async fn order(instance: &DockerInstance, wish: Wish) -> Result<(), Refused> {
+    let Some(group) = instance.group() else {
+        return carry_out(instance, wish).await;
+    };
+    let group = group.clone();
+    let ordered = tokio::task::spawn_blocking(move || match wish {
+        Wish::Freeze => group.freeze(),
+        Wish::Thaw => group.thaw(),
+    });
+    match ordered.await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Err(Refused::Gone),
+        // The group of a container that ends while it is written to.
+        Ok(Err(error)) if error.raw_os_error() == Some(NO_DEVICE) => Err(Refused::Gone),
+        Ok(Err(error)) => Err(Refused::Because(refused(wish, error.to_string()))),
+        Err(stopped) => Err(Refused::Because(refused(wish, stopped.to_string()))),
+    }
+}
+
+/// `ENODEV`: the kernel removed the group while its file was open.
+const NO_DEVICE: i32 = rustix::io::Errno::NODEV.raw_os_error();
+
+const fn refused(wish: Wish, reason: String) -> RuntimeError {
+    RuntimeError::Refused {
+        kind: Kind::Docker,
+        operation: wish.operation(),
+        reason,
+    }
+}
+
+impl Orders for DockerInstance {
+    async fn order(&self, wish: Wish) -> Result<(), Refused> {
+        let ordered = match wish {
+            Wish::Freeze => self.docker.pause_container(&self.container).await,
+            Wish::Thaw => self.docker.unpause_container(&self.container).await,
+        };
+        ordered.map_err(|error| {
+            let ended = failure::status(&error) == Some(404)
+                || failure::says(&error, "is not running")
+                || self.state.get().exit().is_some();
+            if ended {
+                Refused::Gone
+            } else {
+                Refused::Because(failure::engine(wish.operation(), &error))
+            }
+        })
+    }
+
+    async fn wait(&self, pause: Duration) {
+        tokio::time::sleep(pause).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use futures::FutureExt;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// An engine whose events about orders arrive late.
+    #[derive(Debug, Default)]
+    struct Late {
+        frozen: bool,
+        noted: bool,
+        /// What the events on their way will say, and after how many further orders each arrives.
+        events: VecDeque<(bool, usize)>,
+        lag: VecDeque<usize>,
+        ended: bool,
+    }
+
+    impl Late {
+        fn arrive(&mut self) {
+            for (_, left) in &mut self.events {
+                *left = left.saturating_sub(1);
+            }
+            // In order: one that is due waits for those before it.
+            while let Some((noted, 0)) = self.events.front().copied() {
+                self.events.pop_front();
+                self.noted = noted;
+            }
+        }
+    }
+
+    impl Orders for Mutex<Late> {
+        async fn order(&self, wish: Wish) -> Result<(), Refused> {
+            let mut engine = self.lock().expect("lock");
+            engine.arrive();
+            if engine.ended {
+                return Err(Refused::Gone);
+            }
+            let wanted = wish == Wish::Freeze;
+            // The engine looks at its note first, then the kernel's side refuses what is so already.
+            if engine.noted == wanted || engine.frozen == wanted {
+                return Err(Refused::Because(RuntimeError::Refused {
+                    kind: Kind::Docker,
+                    operation: wish.operation(),
+                    reason: "the container is so already".to_owned(),
+                }));
+            }
+            (engine.frozen, engine.noted) = (wanted, wanted);
+            let lag = engine.lag.pop_front().unwrap_or(0);
+            engine.events.push_back((wanted, lag));
+            Ok(())
+        }
+
+        async fn wait(&self, _pause: Duration) {}
+    }
+
+    fn run(future: impl Future<Output = ()>) {
+        assert!(future.now_or_never().is_some(), "nothing is waited for");
+    }
+
+    proptest! {
+        /// Whatever the note says when an order returns well, the processes do what was wished.
+        #[test]
+        fn an_order_that_returns_well_is_true(lag in prop::collection::vec(0usize..9, 0..40), rounds in 1usize..20) {
+            run(async {
+                let engine = Mutex::new(Late { lag: lag.into(), ..Late::default() });
+                for _ in 0..rounds {
+                    for wish in [Wish::Freeze, Wish::Thaw] {
+                        carry_out(&engine, wish).await.expect("events arrive");
+                        assert_eq!(engine.lock().expect("lock").frozen, wish == Wish::Freeze);
+                    }
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn one_that_has_ended_is_not_waited_for() {
+        run(async {
+            let engine = Mutex::new(Late {
+                ended: true,
+                ..Late::default()
+            });
+            let refused = carry_out(&engine, Wish::Freeze).await;
+            assert!(matches!(refused, Err(Refused::Gone)), "{refused:?}");
+        });
+    }
+
+    #[test]
+    fn what_never_comes_true_is_given_up() {
+        run(async {
+            // Frozen, and the note says otherwise for ever.
+            let engine = Mutex::new(Late {
+                frozen: true,
+                ..Late::default()
+            });
+            let refused = carry_out(&engine, Wish::Thaw).await;
+            assert!(matches!(refused, Err(Refused::Because(_))), "{refused:?}");
+        });
+    }
+}

@@ -1,0 +1,100 @@
+//! After the agent's restart: taking over what runs, removing what serves nobody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fdn_core::InstanceId;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::instance::PodInstance;
+use super::logs::Past;
+use super::status::{self, Stage};
+use super::tracked::Tracked;
+use super::{Shared, end, pod};
+use crate::link::health;
+use crate::log::LogLimits;
+use crate::spec::Description;
+use crate::state::InstanceState;
+
+impl Shared {
+    /// Takes over a running pod, or finds it held already.
+    pub(super) async fn adopt(self: Arc<Self>, pod: Pod) -> Option<Arc<PodInstance>> {
+        let view = status::view(&pod)?;
+        let name = pod.metadata.name.clone()?;
+        if let Some(known) = self.held(&name) {
+            let serving = !matches!(
+                known.state.get(),
+                InstanceState::Starting | InstanceState::Exited(_)
+            );
+            return serving.then_some(known);
+        }
+        let Stage::Running(address) = view.stage else {
+            return None;
+        };
+        let description = describe(&pod)?;
+        // One that this object is starting has no handle yet.
+        if view.deleting || !self.book().ids.insert(description.id) {
+            return None;
+        }
+        let timeout = self.options.engine_timeout;
+        let instance = Arc::new(PodInstance::new(
+            description,
+            Arc::new(Tracked::new(name, self.server.clone(), timeout)),
+            LogLimits::default(),
+            self.options.sink.clone(),
+            timeout,
+        ));
+        instance.pod.is(view);
+        self.hold(&instance);
+        let link = instance.connect(address, self.options.link);
+        let readiness = &instance.description.readiness;
+        let state = match health::check(link, readiness, self.options.health.timeout).await {
+            Ok(()) => InstanceState::Ready,
+            Err(failed) => InstanceState::Unresponsive {
+                reason: failed.reason,
+            },
+        };
+        instance.state.set(state);
+        let past = Past::Tail(LogLimits::default().lines);
+        tokio::spawn(end::mind(Arc::downgrade(&self), instance.clone(), past));
+        self.watch_over(&instance);
+        Some(instance)
+    }
+
+    /// Removes a pod that serves nobody; `None` if it is not to be touched (now).
+    pub(super) async fn clear(
+        self: Arc<Self>,
+        pod: Pod,
+    ) -> Option<(InstanceId, Result<(), String>)> {
+        let view = status::view(&pod)?;
+        let name = pod.metadata.name.clone()?;
+        let id = instance_id(&pod);
+        let mine = {
+            let book = self.book();
+            book.tracked.contains_key(&name) || id.is_some_and(|id| book.ids.contains(&id))
+        };
+        if mine {
+            return None;
+        }
+        let tracked = Arc::new(Tracked::new(
+            name,
+            self.server.clone(),
+            self.options.engine_timeout,
+        ));
+        tracked.is(view);
+        let _listed = self.track(&tracked);
+        let removed = tracked.remove(Duration::ZERO).await;
+        let id = id.unwrap_or(InstanceId::from_uuid(uuid::Uuid::nil()));
+        Some((id, removed.map_err(|error| error.to_string())))
+    }
+}
+
+fn instance_id(pod: &Pod) -> Option<InstanceId> {
+    let labels = pod.metadata.labels.as_ref()?;
+    labels.get(pod::INSTANCE)?.parse().ok()
+}
+
+fn describe(pod: &Pod) -> Option<Description> {
+    let annotations = pod.metadata.annotations.as_ref()?;
+    serde_json::from_str(annotations.get(pod::DESCRIPTION)?).ok()
+}

@@ -1,0 +1,89 @@
+//! What happens when a pod ends: its last lines are waited for, its end is written down, what is left of it is removed.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::Shared;
+use super::instance::PodInstance;
+use super::logs::{self, LAST_LINES, Past};
+use super::status::Stage;
+use super::tracked::Seen;
+use crate::runtime::Kind;
+use crate::state::{Exit, ExitReason, InstanceState};
+
+/// Follows what is told of one pod until its end, or until the runtime is dropped.
+pub(super) async fn mind(shared: Weak<Shared>, instance: Arc<PodInstance>, past: Past) {
+    let Some(runtime) = shared.upgrade() else {
+        return;
+    };
+    let mut dropped = runtime.alive.subscribe();
+    drop(runtime);
+    let mut news = instance.pod.seen();
+    let mut reading = false;
+    loop {
+        let seen = news.borrow_and_update().clone();
+        let Some(runtime) = shared.upgrade() else {
+            return;
+        };
+        if !reading && has_output(&seen) {
+            reading = true;
+            tokio::spawn(logs::capture(runtime.clone(), instance.clone(), past));
+        }
+        if let Some(exit) = end(&seen, instance.pod.is_stopping()) {
+            return finish(&runtime, &instance, exit, reading).await;
+        }
+        drop(runtime);
+        tokio::select! {
+            changed = news.changed() => if changed.is_err() { return },
+            _ = dropped.changed() => return,
+        }
+    }
+}
+
+fn has_output(seen: &Seen) -> bool {
+    match seen {
+        Seen::Here(view) => matches!(view.stage, Stage::Running(_) | Stage::Ended(_, None)),
+        Seen::Unknown | Seen::Gone(_) => false,
+    }
+}
+
+/// How it ended, if it did.
+fn end(seen: &Seen, stopping: bool) -> Option<Exit> {
+    let stopped = |code| Exit {
+        code,
+        reason: ExitReason::Stopped,
+    };
+    match seen {
+        Seen::Unknown => None,
+        Seen::Gone(_) => Some(if stopping {
+            stopped(None)
+        } else {
+            Exit::lost()
+        }),
+        Seen::Here(view) => match &view.stage {
+            Stage::Ended(exit, _) if stopping => Some(stopped(exit.code)),
+            Stage::Ended(exit, _) => Some(exit.clone()),
+            // Somebody else deletes it. Calls that it serves may end within its grace; it gets no new ones.
+            Stage::Waiting(_) | Stage::Blocked(_) | Stage::Running(_) => {
+                (view.deleting && !stopping).then(Exit::lost)
+            }
+        },
+    }
+}
+
+/// Writes down how a pod ended, and removes what is left of it.
+async fn finish(runtime: &Arc<Shared>, instance: &PodInstance, exit: Exit, reading: bool) {
+    if reading && instance.pod.has_ended() {
+        // The last lines are on their way; they are worth a moment.
+        let mut log = instance.log_ended.subscribe();
+        drop(tokio::time::timeout(LAST_LINES, log.wait_for(|ended| *ended)).await);
+    }
+    if instance.state.set(InstanceState::Exited(exit.clone())) {
+        runtime.options.metrics.exited(Kind::Kubernetes, &exit);
+    }
+    if let Err(error) = instance.pod.remove(Duration::ZERO).await {
+        // `collect` will find it.
+        tracing::warn!(pod = instance.pod.name, %error, "an ended pod stays for now");
+    }
+    runtime.forget(instance);
+}

@@ -1,0 +1,298 @@
+//! Pods of a Kubernetes cluster, through its API server: one pod for each instance, bound to this node by `spec.nodeName`.
+//!
+//! A pod gets the CPU and memory of its specification and no more, a read-only root with a small `/tmp` in memory, no
+//! capabilities, no new privileges, the engine's default system call filter and no token of the cluster. It is reached at its own
+//! address; the kubelet's probes are not used, so that readiness means the same for every runtime.
+//!
+//! The pod outlives the agent. Its labels say whose it is and an annotation what it is (never a secret), so that an agent that
+//! starts again takes it over. Kubernetes restarts nothing by itself.
+//!
+//! Who does what: `pod` says what is wanted and `status` reads what became of it (both pure), `server` asks the API server,
+//! `watch` hears its news, `tracked` is one pod as they tell of it, `instance` is the handle, `start`, `end`, `adopt`, `image` and
+//! `logs` do what their names say.
+
+mod adopt;
+mod end;
+mod failure;
+mod image;
+mod instance;
+mod logs;
+mod options;
+mod pod;
+mod server;
+mod start;
+mod status;
+mod tracked;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use fdn_core::InstanceId;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::{Mutex as AsyncMutex, watch as tell};
+use tokio::time::Instant;
+
+pub use options::{Access, KubernetesOptions};
+
+use crate::error::{RuntimeError, StartError};
+use crate::instance::Instance;
+use crate::link::health;
+use crate::runtime::{Capabilities, Collected, Kind, Owner, Runtime};
+use crate::spec::{Image, StartSpec};
+use crate::startup;
+use image::Fetched;
+use instance::PodInstance;
+use server::Server;
+use tracked::Tracked;
+
+/// Pods looked at by an adoption, or removed by a collection, at the same time.
+const AT_ONCE: usize = 16;
+
+/// A runtime on one node of a Kubernetes cluster.
+#[derive(Debug)]
+pub struct KubernetesRuntime {
+    shared: Arc<Shared>,
+}
+
+/// What the runtime, its instances and its tasks share.
+struct Shared {
+    owner: Owner,
+    server: Arc<Server>,
+    options: KubernetesOptions,
+    fetched: Fetched,
+    book: Mutex<Book>,
+    /// One adoption at a time, or two would each make a handle of one pod.
+    adopting: AsyncMutex<()>,
+    /// Closed when the runtime is dropped: the tasks end.
+    alive: tell::Sender<()>,
+}
+
+/// What this object holds. One lock, held for moments.
+#[derive(Default)]
+struct Book {
+    /// Pods whose news are wanted, by name.
+    tracked: BTreeMap<String, Arc<Tracked>>,
+    /// Those that are instances, by name.
+    held: BTreeMap<String, Arc<PodInstance>>,
+    /// Being started, adopted or running.
+    ids: BTreeSet<InstanceId>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("owner", &self.owner)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Wants the news of a pod for as long as it lives.
+struct Listed<'a> {
+    shared: &'a Shared,
+    pod: Arc<Tracked>,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.shared.untrack(&self.pod);
+    }
+}
+
+impl Shared {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held(&self, name: &str) -> Option<Arc<PodInstance>> {
+        self.book().held.get(name).cloned()
+    }
+
+    fn tracked(&self) -> Vec<Arc<Tracked>> {
+        self.book().tracked.values().cloned().collect()
+    }
+
+    #[must_use]
+    fn track(&self, pod: &Arc<Tracked>) -> Listed<'_> {
+        let mut book = self.book();
+        book.tracked.insert(pod.name.clone(), pod.clone());
+        Listed {
+            shared: self,
+            pod: pod.clone(),
+        }
+    }
+
+    fn untrack(&self, pod: &Arc<Tracked>) {
+        let mut book = self.book();
+        let same = book.tracked.get(&pod.name);
+        if same.is_some_and(|same| Arc::ptr_eq(same, pod)) {
+            book.tracked.remove(&pod.name);
+        }
+    }
+
+    fn hold(&self, instance: &Arc<PodInstance>) {
+        let mut book = self.book();
+        let name = instance.pod.name.clone();
+        book.ids.insert(instance.description.id);
+        book.tracked.insert(name.clone(), instance.pod.clone());
+        if book.held.insert(name, instance.clone()).is_none() {
+            self.options.metrics.alive(Kind::Kubernetes, 1);
+        }
+    }
+
+    fn forget(&self, instance: &PodInstance) {
+        self.untrack(&instance.pod);
+        let mut book = self.book();
+        let name = &instance.pod.name;
+        let same = book.held.get(name);
+        if same.is_some_and(|same| Arc::ptr_eq(&same.pod, &instance.pod)) {
+            book.held.remove(name);
+            book.ids.remove(&instance.description.id);
+            self.options.metrics.alive(Kind::Kubernetes, -1);
+        }
+    }
+
+    /// The pods of this owner.
+    async fn list(&self) -> Result<Vec<Pod>, RuntimeError> {
+        let listed = self.server.list().await;
+        let (mut pods, _) = listed.map_err(|fault| failure::engine("list the pods", &fault))?;
+        // A server that does not know the selector ignores it. Nothing that is not ours may get past this line.
+        pods.retain(|pod| pod::is_owned(pod, &self.owner));
+        Ok(pods)
+    }
+
+    fn watch_over(&self, instance: &Arc<PodInstance>) {
+        let (instance, checks) = (instance.clone(), self.options.health);
+        let mut dropped = self.alive.subscribe();
+        tokio::spawn(async move {
+            let Some(link) = instance.link() else { return };
+            let readiness = &instance.description.readiness;
+            tokio::select! {
+                () = health::watch(&instance.state, link, readiness, checks) => {}
+                _ = dropped.changed() => {}
+            }
+        });
+    }
+}
+
+impl KubernetesRuntime {
+    /// A runtime on the API server of `options`. Must be called within a tokio runtime, on which its tasks then run.
+    ///
+    /// # Errors
+    /// When the access is not as it should be, the API server does not answer, or does not let this process see its pods.
+    pub async fn connect(owner: Owner, options: KubernetesOptions) -> Result<Self, RuntimeError> {
+        if options.node.is_empty() {
+            return Err(RuntimeError::Unusable {
+                kind: Kind::Kubernetes,
+                reason: "kubernetes.node is empty; give the name that this node has in Kubernetes"
+                    .to_owned(),
+            });
+        }
+        let server = Server::new(&options, pod::selector(&owner)).await?;
+        let checked = server.check().await;
+        checked.map_err(|fault| failure::engine("list the pods", &fault))?;
+        let shared = Arc::new(Shared {
+            owner,
+            server: Arc::new(server),
+            options,
+            fetched: Fetched::default(),
+            book: Mutex::default(),
+            adopting: AsyncMutex::new(()),
+            alive: tell::Sender::new(()),
+        });
+        tokio::spawn(watch::follow(Arc::downgrade(&shared)));
+        Ok(Self { shared })
+    }
+}
+
+#[async_trait]
+impl Runtime for KubernetesRuntime {
+    fn kind(&self) -> Kind {
+        Kind::Kubernetes
+    }
+
+    fn owner(&self) -> &Owner {
+        &self.shared.owner
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pause: false,
+            survives_agent: true,
+            devices: true,
+        }
+    }
+
+    async fn check(&self) -> Result<(), RuntimeError> {
+        let checked = self.shared.server.check().await;
+        checked.map_err(|fault| failure::engine("list the pods", &fault))
+    }
+
+    async fn prepare(&self, image: &Image) -> Result<(), StartError> {
+        // On a task of its own: a pod whose fetching was dropped half-way would stay until the next collection.
+        let (shared, image) = (self.shared.clone(), image.clone());
+        let fetching = tokio::spawn(async move { shared.fetch(&image).await });
+        fetching.await.unwrap_or_else(|_| {
+            Err(StartError::Engine(RuntimeError::Unusable {
+                kind: Kind::Kubernetes,
+                reason: "fetching the image failed in itself".to_owned(),
+            }))
+        })
+    }
+
+    async fn start(&self, spec: StartSpec) -> Result<Arc<dyn Instance>, StartError> {
+        let began = Instant::now();
+        let started = startup::start(self.shared.clone(), spec).await;
+        let outcome = started.as_ref().map(|_| began.elapsed());
+        let metrics = &self.shared.options.metrics;
+        metrics.started(Kind::Kubernetes, outcome);
+        started.map(|instance| instance as Arc<dyn Instance>)
+    }
+
+    async fn adopt(&self) -> Result<Vec<Arc<dyn Instance>>, RuntimeError> {
+        let _one = self.shared.adopting.lock().await;
+        let pods = self.shared.list().await?;
+        let adopted = futures::stream::iter(pods)
+            .map(|pod| self.shared.clone().adopt(pod))
+            .buffer_unordered(AT_ONCE)
+            .filter_map(|instance| async { instance })
+            .collect::<Vec<_>>();
+        let mut adopted = adopted.await;
+        adopted.sort_by_key(|instance| instance.description.id);
+        Ok(adopted
+            .into_iter()
+            .map(|instance| instance as Arc<dyn Instance>)
+            .collect())
+    }
+
+    async fn collect(&self) -> Result<Collected, RuntimeError> {
+        // Whatever can be adopted is held after this, and so left alone below.
+        self.adopt().await?;
+        let pods = self.shared.list().await?;
+        let cleared = futures::stream::iter(pods)
+            .map(|pod| self.shared.clone().clear(pod))
+            .buffer_unordered(AT_ONCE)
+            .filter_map(|cleared| async { cleared })
+            .collect::<Vec<_>>();
+        let mut collected = Collected::default();
+        for (id, outcome) in cleared.await {
+            match outcome {
+                Ok(()) => drop(collected.removed.insert(id)),
+                Err(reason) => collected.failed.push((id, reason)),
+            }
+        }
+        let count = collected.removed.len();
+        self.shared
+            .options
+            .metrics
+            .collected(Kind::Kubernetes, count);
+        Ok(collected)
+    }
+}
+
+#[cfg(test)]
+mod tests;

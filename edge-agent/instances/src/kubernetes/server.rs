@@ -1,0 +1,263 @@
+//! Requests to the API server: bounded in number and time, tried again where that may help.
+//!
+//! The client is put together here rather than by `kube` itself: its own stack retries without telling, and logs every error
+//! of an API server that is away as an error of this process.
+
+use std::time::Duration;
+
+use futures::{AsyncBufRead, Stream};
+use hyper_util::client::legacy::{self, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{
+    Api, DeleteParams, ListParams, LogParams, PostParams, Preconditions, WatchEvent, WatchParams,
+};
+use kube::client::ConfigExt;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tokio::sync::Semaphore;
+use tower::{BoxError, ServiceBuilder};
+
+use super::failure::Fault;
+use super::options::{Access, KubernetesOptions};
+use crate::error::RuntimeError;
+use crate::link::chain;
+use crate::metrics::Metrics;
+use crate::runtime::Kind;
+
+/// The pauses between two tries of a request.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Pods of one page of a list. A node runs some hundred.
+const PAGE: u32 = 500;
+
+/// The API server, as far as this owner uses it.
+pub(super) struct Server {
+    pods: Api<Pod>,
+    secrets: Api<Secret>,
+    /// What matches this owner's pods and nothing else.
+    selector: String,
+    requests: Semaphore,
+    /// Of outputs that are followed.
+    pub(super) logs: Semaphore,
+    attempts: u32,
+    timeout: Duration,
+    watch: Duration,
+    metrics: Metrics,
+}
+
+impl Server {
+    pub(super) async fn new(
+        options: &KubernetesOptions,
+        selector: String,
+    ) -> Result<Self, RuntimeError> {
+        let client = client(options).await?;
+        Ok(Self {
+            pods: Api::namespaced(client.clone(), &options.namespace),
+            secrets: Api::namespaced(client, &options.namespace),
+            selector,
+            requests: Semaphore::new(options.requests.max(1)),
+            logs: Semaphore::new(options.logs.max(1)),
+            attempts: options.attempts.max(1),
+            timeout: options.engine_timeout,
+            watch: options.watch,
+            metrics: options.metrics.clone(),
+        })
+    }
+
+    /// One request, tried until it succeeds, cannot succeed, or was tried often enough.
+    async fn ask<T, F>(&self, operation: &'static str, request: impl Fn() -> F) -> Result<T, Fault>
+    where
+        F: Future<Output = kube::Result<T>>,
+    {
+        let mut pause = FIRST_PAUSE;
+        let mut attempt = 1;
+        loop {
+            let fault = match self.once(operation, request()).await {
+                Ok(answer) => return Ok(answer),
+                Err(fault) => fault,
+            };
+            if !fault.passes() || attempt >= self.attempts {
+                return Err(fault);
+            }
+            attempt += 1;
+            let asked = fault.retry_after().unwrap_or_default();
+            tokio::time::sleep(jittered(pause.max(asked).min(LONGEST_PAUSE))).await;
+            pause *= 2;
+        }
+    }
+
+    async fn once<T>(
+        &self,
+        operation: &'static str,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, Fault> {
+        let _permit = self.requests.acquire().await;
+        let answer = tokio::time::timeout(self.timeout, request).await;
+        let answer = match answer {
+            Ok(answer) => answer.map_err(Fault::from),
+            Err(_) => Err(Fault::Away(format!("no answer within {:?}", self.timeout))),
+        };
+        let outcome = answer.as_ref().map_or_else(Fault::label, |_| "ok");
+        self.metrics.asked(operation, outcome);
+        answer
+    }
+
+    /// Whether it answers, and lets this process list pods.
+    pub(super) async fn check(&self) -> Result<(), Fault> {
+        let params = self.listing().limit(1);
+        let request = self.once("check", self.pods.list(&params));
+        request.await.map(drop)
+    }
+
+    fn listing(&self) -> ListParams {
+        ListParams::default().labels(&self.selector)
+    }
+
+    /// All pods of this owner, and the version of the list.
+    pub(super) async fn list(&self) -> Result<(Vec<Pod>, String), Fault> {
+        let mut params = self.listing().limit(PAGE);
+        let mut pods = Vec::new();
+        loop {
+            let page = self.ask("list", || self.pods.list(&params)).await;
+            let page = match page {
+                Ok(page) => page,
+                // The rest of the list was forgotten meanwhile: from the start, whole.
+                Err(fault) if fault.is_gone() && params.continue_token.is_some() => {
+                    pods.clear();
+                    params = self.listing();
+                    continue;
+                }
+                Err(fault) => return Err(fault),
+            };
+            pods.extend(page.items);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = self.listing().limit(PAGE).continue_token(&token),
+                None => {
+                    let version = page.metadata.resource_version.unwrap_or_default();
+                    return Ok((pods, version));
+                }
+            }
+        }
+    }
+
+    /// Changes of this owner's pods after a version. The caller bounds how long it waits for the next one.
+    pub(super) async fn watch(
+        &self,
+        version: &str,
+    ) -> Result<impl Stream<Item = kube::Result<WatchEvent<Pod>>> + use<>, Fault> {
+        let seconds = u32::try_from(self.watch.as_secs().max(1)).unwrap_or(u32::MAX);
+        let params = WatchParams::default()
+            .labels(&self.selector)
+            .timeout(seconds);
+        self.once("watch", self.pods.watch(&params, version)).await
+    }
+
+    pub(super) async fn create(&self, pod: &Pod) -> Result<Pod, Fault> {
+        let params = PostParams::default();
+        self.ask("create", || self.pods.create(&params, pod)).await
+    }
+
+    pub(super) async fn create_secret(&self, secret: &Secret) -> Result<(), Fault> {
+        let params = PostParams::default();
+        let made = self.ask("create_secret", || self.secrets.create(&params, secret));
+        match made.await {
+            Ok(_) => Ok(()),
+            // An earlier try got through: its owner is named in it, so nobody else can have made it.
+            Err(fault) if fault.is_taken() => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The pod of this name, if there is one.
+    pub(super) async fn get(&self, name: &str) -> Result<Option<Pod>, Fault> {
+        self.ask("get", || self.pods.get_opt(name)).await
+    }
+
+    /// The same, asked for once: after the API server was tried in vain already.
+    pub(super) async fn look(&self, name: &str) -> Result<Option<Pod>, Fault> {
+        self.once("get", self.pods.get_opt(name)).await
+    }
+
+    /// Asks for the deletion of exactly this pod; `grace` of 0 means that its node is not waited for.
+    ///
+    /// That it is not there, or that another one has its name now, is what is wanted.
+    pub(super) async fn delete(&self, name: &str, uid: &str, grace: u32) -> Result<(), Fault> {
+        let preconditions = Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        };
+        let params = DeleteParams::default()
+            .grace_period(grace)
+            .preconditions(preconditions);
+        let asked = self.ask("delete", || self.pods.delete(name, &params));
+        match asked.await {
+            Ok(_) => Ok(()),
+            Err(fault) if fault.is_absent() || fault.is_another() => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The output of a pod's container.
+    pub(super) async fn output(
+        &self,
+        name: &str,
+        params: &LogParams,
+    ) -> Result<impl AsyncBufRead + use<>, Fault> {
+        self.once("log", self.pods.log_stream(name, params)).await
+    }
+}
+
+/// Between half of a pause and all of it, so that many agents do not come back in one wave.
+fn jittered(pause: Duration) -> Duration {
+    let random = uuid::Uuid::new_v4().as_bytes()[0];
+    pause / 2 + pause.mul_f64(f64::from(random) / 512.0)
+}
+
+fn unusable(reason: String) -> RuntimeError {
+    RuntimeError::Unusable {
+        kind: Kind::Kubernetes,
+        reason,
+    }
+}
+
+async fn client(options: &KubernetesOptions) -> Result<Client, RuntimeError> {
+    let config = match &options.access {
+        Access::InCluster => Config::incluster().map_err(|e| {
+            unusable(format!(
+                "this is no pod with a service account: {}",
+                chain(&e)
+            ))
+        })?,
+        Access::Kubeconfig { path, context } => {
+            let broken = |e: &dyn std::error::Error| {
+                unusable(format!("the kubeconfig {}: {}", path.display(), chain(e)))
+            };
+            let file = Kubeconfig::read_from(path).map_err(|e| broken(&e))?;
+            let chosen = KubeConfigOptions {
+                context: context.clone(),
+                ..KubeConfigOptions::default()
+            };
+            let config = Config::from_custom_kubeconfig(file, &chosen).await;
+            config.map_err(|e| broken(&e))?
+        }
+    };
+    stack(&config, options.engine_timeout)
+        .map_err(|e| unusable(format!("the API server's access: {}", chain(&e))))
+}
+
+fn stack(config: &Config, timeout: Duration) -> kube::Result<Client> {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(timeout));
+    connector.set_keepalive(Some(Duration::from_secs(30)));
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(legacy::Client::builder(TokioExecutor::new()).build(connector));
+    Ok(Client::new(service, config.default_namespace.clone()))
+}

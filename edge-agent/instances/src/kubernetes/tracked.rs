@@ -1,0 +1,250 @@
+//! A pod of ours as the API server tells of it, and its removal.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::{Mutex, watch};
+
+use super::failure;
+use super::server::Server;
+use super::status::{Blocked, Stage, View};
+use crate::error::RuntimeError;
+use crate::runtime::Kind;
+
+/// What the API server last told of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// Nothing yet.
+    Unknown,
+    /// It is there.
+    Here(View),
+    /// The pod of this uid is gone.
+    Gone(String),
+}
+
+/// One pod, from before it is made until it is gone.
+pub(super) struct Tracked {
+    /// Its name, by which news find it.
+    pub(super) name: String,
+    pub(super) server: Arc<Server>,
+    /// The API server's id of it, known once it was made. News come before the answer to its creation.
+    uid: OnceLock<String>,
+    seen: watch::Sender<Seen>,
+    /// Whether its end is our wish.
+    stopping: AtomicBool,
+    /// True once the API server has nothing of it any more.
+    removed: watch::Sender<bool>,
+    /// Held while it is removed.
+    removing: Mutex<()>,
+    engine_timeout: Duration,
+}
+
+impl Tracked {
+    pub(super) fn new(name: String, server: Arc<Server>, engine_timeout: Duration) -> Self {
+        Self {
+            name,
+            server,
+            uid: OnceLock::new(),
+            seen: watch::Sender::new(Seen::Unknown),
+            stopping: AtomicBool::new(false),
+            removed: watch::Sender::new(false),
+            removing: Mutex::new(()),
+            engine_timeout,
+        }
+    }
+
+    pub(super) fn uid(&self) -> Option<&str> {
+        self.uid.get().map(String::as_str)
+    }
+
+    /// The pod was made (or found): this is it. What was heard of exactly this pod meanwhile is newer and stays.
+    pub(super) fn is(&self, first: View) {
+        drop(self.uid.set(first.uid.clone()));
+        self.seen.send_modify(|seen| {
+            let known = match seen {
+                Seen::Here(view) => view.uid == first.uid,
+                Seen::Gone(uid) => *uid == first.uid,
+                Seen::Unknown => false,
+            };
+            if !known {
+                *seen = Seen::Here(first);
+            }
+        });
+    }
+
+    /// Takes what the API server tells of a pod of this name.
+    pub(super) fn hear(&self, news: Seen) {
+        let about = match &news {
+            Seen::Here(view) => view.uid.clone(),
+            Seen::Gone(uid) => uid.clone(),
+            Seen::Unknown => return,
+        };
+        if self.uid().is_some_and(|uid| uid != about) {
+            return;
+        }
+        self.seen.send_if_modified(|seen| {
+            let last_word = matches!(seen, Seen::Gone(uid) if *uid == about);
+            let change = !last_word && *seen != news;
+            if change {
+                *seen = news;
+            }
+            change
+        });
+    }
+
+    pub(super) fn seen(&self) -> watch::Receiver<Seen> {
+        self.seen.subscribe()
+    }
+
+    async fn until(&self, wanted: impl FnMut(&Seen) -> bool) {
+        // The sender is this pod's own.
+        drop(self.seen().wait_for(wanted).await);
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(*self.seen.borrow(), Seen::Gone(_))
+    }
+
+    /// Whether its container runs no longer.
+    pub(super) fn has_ended(&self) -> bool {
+        over(&self.seen.borrow())
+    }
+
+    pub(super) async fn until_ended(&self) {
+        self.until(over).await;
+    }
+
+    /// Says whose wish its end is.
+    pub(super) fn stopping(&self, ours: bool) {
+        self.stopping.store(ours, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the container runs or cannot run. An end is no answer: it has its own way to be told.
+    pub(super) async fn address(&self) -> Result<IpAddr, Blocked> {
+        let mut found = None;
+        self.until(|seen| {
+            if let Seen::Here(view) = seen {
+                found = match &view.stage {
+                    Stage::Running(address) => Some(Ok(*address)),
+                    Stage::Blocked(blocked) | Stage::Ended(_, Some(blocked)) => {
+                        Some(Err(blocked.clone()))
+                    }
+                    Stage::Waiting(_) | Stage::Ended(_, None) => None,
+                };
+            }
+            found.is_some()
+        })
+        .await;
+        found.unwrap_or_else(|| Err(Blocked::Failed("nobody follows it".to_owned())))
+    }
+
+    /// Why it does not run yet.
+    pub(super) fn waits_for(&self) -> String {
+        match &*self.seen.borrow() {
+            Seen::Here(View {
+                stage: Stage::Waiting(reason),
+                ..
+            }) => reason.clone(),
+            _ => "the API server tells nothing of it".to_owned(),
+        }
+    }
+
+    /// Waits until the pod is gone, for so long at most. The watch tells; if it does not, the API server is asked.
+    async fn gone_within(&self, limit: Duration) -> Result<bool, RuntimeError> {
+        let gone = self.until(|seen| matches!(seen, Seen::Gone(_)));
+        if tokio::time::timeout(limit, gone).await.is_ok() {
+            return Ok(true);
+        }
+        let found = self.server.get(&self.name).await;
+        let found = found.map_err(|fault| failure::engine("look for the pod", &fault))?;
+        let uid = self.uid().unwrap_or_default();
+        let there = found.is_some_and(|pod| pod.metadata.uid.as_deref() == Some(uid));
+        if !there {
+            self.hear(Seen::Gone(uid.to_owned()));
+        }
+        Ok(!there)
+    }
+
+    /// Has the pod removed after at most `grace`, and waits until it is gone. One whose node does not answer is removed without
+    /// it, as Kubernetes itself does after some minutes.
+    pub(super) async fn remove(&self, grace: Duration) -> Result<(), RuntimeError> {
+        // Whoever comes second waits for the first: when this returns, nothing is left.
+        let _turn = self.removing.lock().await;
+        let Some(uid) = self.uid() else {
+            return Ok(());
+        };
+        if *self.removed.borrow() {
+            return Ok(());
+        }
+        if !self.is_gone() {
+            let grace = match &*self.seen.borrow() {
+                // Somebody else deletes it: asking again could only shorten the grace that it was given.
+                Seen::Here(view) if view.deleting && !self.is_stopping() => Err(view.grace),
+                _ => Ok(grace),
+            };
+            if let Ok(grace) = grace {
+                self.delete(uid, whole_seconds(grace)).await?;
+            }
+            let (Ok(grace) | Err(grace)) = grace;
+            if !self
+                .gone_within(grace.saturating_add(self.engine_timeout))
+                .await?
+            {
+                tracing::warn!(
+                    pod = self.name,
+                    "no kubelet ends this pod; it is removed without"
+                );
+                self.delete(uid, 0).await?;
+                if !self.gone_within(self.engine_timeout).await? {
+                    return Err(RuntimeError::Refused {
+                        kind: Kind::Kubernetes,
+                        operation: "delete the pod",
+                        reason: "something holds it, such as a finalizer".to_owned(),
+                    });
+                }
+            }
+        }
+        self.removed.send_replace(true);
+        Ok(())
+    }
+
+    async fn delete(&self, uid: &str, seconds: u32) -> Result<(), RuntimeError> {
+        let deleted = self.server.delete(&self.name, uid, seconds).await;
+        deleted.map_err(|fault| failure::engine("delete the pod", &fault))
+    }
+}
+
+/// Kubernetes counts in seconds, and 0 would mean that nobody waits for the container's end.
+fn whole_seconds(grace: Duration) -> u32 {
+    let rounded = grace
+        .as_secs()
+        .saturating_add(u64::from(grace.subsec_nanos() > 0));
+    u32::try_from(rounded.max(1)).unwrap_or(u32::MAX)
+}
+
+fn over(seen: &Seen) -> bool {
+    match seen {
+        Seen::Here(view) => matches!(view.stage, Stage::Ended(..)),
+        Seen::Gone(_) => true,
+        Seen::Unknown => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grace_is_never_none_at_all() {
+        assert_eq!(whole_seconds(Duration::ZERO), 1);
+        assert_eq!(whole_seconds(Duration::from_millis(1001)), 2);
+        assert_eq!(whole_seconds(Duration::from_secs(30)), 30);
+        assert_eq!(whole_seconds(Duration::MAX), u32::MAX);
+    }
+}

@@ -1,0 +1,179 @@
+//! News of all pods of this owner: one list, then one watch from the list's version on.
+//!
+//! The watch is resumed after the last version that was seen, which bookmarks move on while nothing happens. A version that the
+//! API server has forgotten (410) means a new list, which is compared with what is held: that is how ends that nobody told of are
+//! found. While the API server is away nothing is concluded; instances go on being called.
+
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::WatchEvent;
+use tokio::time::Instant;
+
+use super::failure::Fault;
+use super::tracked::{Seen, Tracked};
+use super::{Shared, pod, status};
+
+/// The pauses between attempts to reach the API server again.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How much longer than asked for a watch may last before its connection counts as lost.
+const LATE: Duration = Duration::from_secs(5);
+
+/// What comes after a watch.
+enum Next {
+    /// Another one from the last version on.
+    Resume,
+    /// The same after a pause: it failed.
+    Wait,
+    /// A new list.
+    List,
+}
+
+/// Follows the API server until the runtime is dropped.
+pub(super) async fn follow(shared: Weak<Shared>) {
+    let Some(runtime) = shared.upgrade() else {
+        return;
+    };
+    let mut dropped = runtime.alive.subscribe();
+    drop(runtime);
+    tokio::select! {
+        () = forever(&shared) => {}
+        _ = dropped.changed() => {}
+    }
+}
+
+async fn forever(shared: &Weak<Shared>) {
+    let mut pause = FIRST_PAUSE;
+    let mut version = None;
+    loop {
+        let Some(runtime) = shared.upgrade() else {
+            return;
+        };
+        let next = match version.take() {
+            None => match list(&runtime).await {
+                Ok(listed) => {
+                    version = Some(listed);
+                    Next::Resume
+                }
+                Err(_) => Next::Wait,
+            },
+            Some(mut from) => {
+                let since = Instant::now();
+                // A watch does not keep the runtime alive.
+                let metrics = runtime.options.metrics.clone();
+                let next = watch(runtime, shared, &mut from).await;
+                metrics.watched(match next {
+                    Next::Resume => "resumed",
+                    Next::Wait => "broken",
+                    Next::List => "relisted",
+                });
+                if since.elapsed() > LONGEST_PAUSE {
+                    pause = FIRST_PAUSE;
+                }
+                version = (!matches!(next, Next::List)).then_some(from);
+                next
+            }
+        };
+        match next {
+            Next::List => {}
+            Next::Resume => pause = FIRST_PAUSE,
+            Next::Wait => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+/// Lists what there is, tells everybody, and gives the list's version.
+async fn list(runtime: &Arc<Shared>) -> Result<String, Fault> {
+    // Only what was known to be there before the list was asked for can be missing in it.
+    let known = |pod: Arc<Tracked>| pod.uid().map(str::to_owned).map(|uid| (pod, uid));
+    let before: Vec<_> = runtime.tracked().into_iter().filter_map(known).collect();
+    let (pods, version) = runtime.server.list().await?;
+    for pod in &pods {
+        hear(runtime, pod, false);
+    }
+    for (tracked, uid) in before {
+        let listed = pods
+            .iter()
+            .any(|pod| pod.metadata.uid.as_deref() == Some(uid.as_str()));
+        if !listed {
+            tracked.hear(Seen::Gone(uid));
+        }
+    }
+    Ok(version)
+}
+
+fn hear(runtime: &Shared, pod: &Pod, gone: bool) {
+    // A server that does not know the selector ignores it. Nothing that is not ours may get past this line.
+    if !pod::is_owned(pod, &runtime.owner) {
+        return;
+    }
+    let (Some(view), Some(name)) = (status::view(pod), &pod.metadata.name) else {
+        return;
+    };
+    let Some(tracked) = runtime.book().tracked.get(name).cloned() else {
+        return;
+    };
+    if gone {
+        let uid = view.uid.clone();
+        // What it last said is known before its end is.
+        tracked.hear(Seen::Here(view));
+        tracked.hear(Seen::Gone(uid));
+    } else {
+        tracked.hear(Seen::Here(view));
+    }
+}
+
+async fn watch(runtime: Arc<Shared>, shared: &Weak<Shared>, version: &mut String) -> Next {
+    let longest = runtime.options.watch + LATE;
+    let stream = match runtime.server.watch(version).await {
+        Ok(stream) => stream,
+        Err(fault) if fault.is_gone() => return Next::List,
+        Err(_) => return Next::Wait,
+    };
+    drop(runtime);
+    let mut stream = pin!(stream);
+    let mut any = false;
+    loop {
+        let event = match tokio::time::timeout(longest, stream.next()).await {
+            Ok(Some(event)) => event,
+            // It lasted as long as was asked for. One that ends without a word is not asked for again at once.
+            Ok(None) => return if any { Next::Resume } else { Next::Wait },
+            Err(_) => return Next::Wait,
+        };
+        let Some(runtime) = shared.upgrade() else {
+            return Next::Resume;
+        };
+        let (pod, gone) = match event {
+            Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => (pod, false),
+            Ok(WatchEvent::Deleted(pod)) => (pod, true),
+            Ok(WatchEvent::Bookmark(mark)) => {
+                version.clone_from(&mark.metadata.resource_version);
+                any = true;
+                continue;
+            }
+            Ok(WatchEvent::Error(status)) => return after(&Fault::Status(status)),
+            Err(error) => return after(&Fault::from(error)),
+        };
+        any = true;
+        if let Some(seen) = &pod.metadata.resource_version {
+            version.clone_from(seen);
+        }
+        hear(&runtime, &pod, gone);
+    }
+}
+
+/// An error in the middle of a watch: only a forgotten version needs a new list.
+fn after(fault: &Fault) -> Next {
+    if fault.is_gone() {
+        Next::List
+    } else {
+        Next::Wait
+    }
+}

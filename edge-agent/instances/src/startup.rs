@@ -1,0 +1,247 @@
+//! What every start of an instance outside this process has in common: it is never cut in the middle, and what nobody waits for any more
+//! is taken back.
+
+use std::sync::Arc;
+
+use fdn_core::InstanceId;
+use tokio::sync::oneshot;
+
+use crate::error::{RuntimeError, StartError};
+use crate::link::{HttpLink, health};
+use crate::log::LogTail;
+use crate::runtime::Kind;
+use crate::spec::{Readiness, StartSpec};
+use crate::state::{Exit, InstanceState, StateCell};
+
+/// Whether somebody still waits for the outcome of a start.
+#[derive(Debug)]
+pub(crate) struct Wanted<T>(oneshot::Sender<Result<T, StartError>>);
+
+impl<T> Wanted<T> {
+    /// Stops a start that nobody waits for.
+    ///
+    /// # Errors
+    /// When nobody does.
+    pub(crate) fn still(&self) -> Result<(), StartError> {
+        if self.0.is_closed() {
+            return Err(unwanted());
+        }
+        Ok(())
+    }
+
+    /// Goes on with a part of a start for as long as somebody waits.
+    ///
+    /// # Errors
+    /// Those of the part, and when nobody waits any more.
+    pub(crate) async fn while_still(
+        &mut self,
+        part: impl Future<Output = Result<(), StartError>>,
+    ) -> Result<(), StartError> {
+        tokio::select! {
+            done = part => done,
+            () = self.0.closed() => Err(unwanted()),
+        }
+    }
+}
+
+/// A runtime's part in a start.
+pub(crate) trait Starter: Send + Sync + 'static {
+    /// Its handle on what it has started.
+    type Instance: Send + Sync + 'static;
+
+    /// What is behind it.
+    const KIND: Kind;
+
+    /// Notes that an instance of this specification is being started. False if there is one of its id.
+    fn begin(&self, spec: &StartSpec) -> bool;
+
+    /// Starts it. `made` is set as soon as there is something to take back.
+    fn bring_up(
+        self: &Arc<Self>,
+        spec: &StartSpec,
+        made: &mut Option<Arc<Self::Instance>>,
+        wanted: &mut Wanted<Arc<Self::Instance>>,
+    ) -> impl Future<Output = Result<Arc<Self::Instance>, StartError>> + Send;
+
+    /// Undoes what was made of it, and forgets the id.
+    fn take_back(
+        &self,
+        id: InstanceId,
+        made: Option<&Self::Instance>,
+    ) -> impl Future<Output = ()> + Send;
+}
+
+/// Starts an instance on a task of its own, so that no order is ever cut in the middle: something whose creation nobody waited for would
+/// be known to nobody. A start that was dropped is undone when it next waits.
+pub(crate) async fn start<S: Starter>(
+    starter: Arc<S>,
+    spec: StartSpec,
+) -> Result<Arc<S::Instance>, StartError> {
+    let id = spec.description.id;
+    if !starter.begin(&spec) {
+        return Err(StartError::Exists { id });
+    }
+    let (reply, answer) = oneshot::channel();
+    tokio::spawn(async move {
+        let (mut made, mut wanted) = (None, Wanted(reply));
+        let started = starter.bring_up(&spec, &mut made, &mut wanted).await;
+        let failed = started.is_err();
+        if failed {
+            starter.take_back(id, made.as_deref()).await;
+        }
+        if wanted.0.send(started).is_err() && !failed {
+            starter.take_back(id, made.as_deref()).await;
+        }
+    });
+    answer.await.unwrap_or_else(|_| {
+        Err(StartError::Engine(RuntimeError::Unusable {
+            kind: S::KIND,
+            reason: "the start failed in itself".to_owned(),
+        }))
+    })
+}
+
+/// Waits until what was started answers, and turns its state to ready.
+///
+/// # Errors
+/// When it ends before that, or does not answer in time; with its last lines.
+pub(crate) async fn answers(
+    state: &StateCell,
+    log: &LogTail,
+    link: &HttpLink,
+    readiness: &Readiness,
+) -> Result<(), StartError> {
+    let outcome = tokio::select! {
+        biased;
+        exit = state.ended() => return Err(exited(exit, log)),
+        outcome = health::until_ready(link, readiness) => outcome,
+    };
+    match outcome {
+        Ok(()) if state.set(InstanceState::Ready) => Ok(()),
+        Ok(()) => Err(exited(state.ended().await, log)),
+        Err(reason) => Err(StartError::NotReady {
+            after: readiness.timeout,
+            reason,
+            log: log.lines(),
+        }),
+    }
+}
+
+/// The outcome of a start that ended before it answered.
+pub(crate) fn exited(exit: Exit, log: &LogTail) -> StartError {
+    StartError::Exited {
+        exit,
+        log: log.lines(),
+    }
+}
+
+/// The outcome of a start that nobody waits for any more.
+const fn unwanted() -> StartError {
+    StartError::Exited {
+        exit: Exit::lost(),
+        log: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use fdn_core::{Digest, MebiBytes, MilliCpu, Resources};
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::spec::{Image, ImageSource};
+
+    /// Starts that go on when they are let go, and what is left of them.
+    #[derive(Default)]
+    struct Scripted {
+        go: Notify,
+        began: Notify,
+        undone: Notify,
+        left: Mutex<Vec<InstanceId>>,
+        fail: bool,
+    }
+
+    impl Starter for Scripted {
+        type Instance = InstanceId;
+        const KIND: Kind = Kind::Fake;
+
+        fn begin(&self, spec: &StartSpec) -> bool {
+            let mut left = self.left.lock().unwrap();
+            let new = !left.contains(&spec.description.id);
+            left.extend(new.then_some(spec.description.id));
+            new
+        }
+
+        async fn bring_up(
+            self: &Arc<Self>,
+            spec: &StartSpec,
+            made: &mut Option<Arc<InstanceId>>,
+            wanted: &mut Wanted<Arc<InstanceId>>,
+        ) -> Result<Arc<InstanceId>, StartError> {
+            let instance = Arc::new(spec.description.id);
+            *made = Some(instance.clone());
+            self.began.notify_one();
+            wanted
+                .while_still(async {
+                    self.go.notified().await;
+                    Ok(())
+                })
+                .await?;
+            if self.fail {
+                return Err(unwanted());
+            }
+            Ok(instance)
+        }
+
+        async fn take_back(&self, id: InstanceId, made: Option<&InstanceId>) {
+            assert_eq!(made, Some(&id));
+            self.left.lock().unwrap().retain(|left| *left != id);
+            self.undone.notify_one();
+        }
+    }
+
+    fn spec() -> StartSpec {
+        let image = Image {
+            digest: Digest::of(b"image"),
+            source: ImageSource::Registry {
+                repository: "r.example.com/i".to_owned(),
+                credentials: None,
+            },
+        };
+        StartSpec::new(
+            InstanceId::from_uuid(uuid::Uuid::from_u128(1)),
+            "a".parse().unwrap(),
+            "f".parse().unwrap(),
+            image,
+            Resources::new(MilliCpu(1), MebiBytes(1)),
+        )
+    }
+
+    #[tokio::test]
+    async fn a_start_that_is_dropped_is_taken_back() {
+        let starter = Arc::new(Scripted::default());
+        let starting = tokio::spawn(start(starter.clone(), spec()));
+        starter.began.notified().await;
+        let again = start(starter.clone(), spec()).await;
+        assert!(matches!(again, Err(StartError::Exists { .. })), "{again:?}");
+        starting.abort();
+        starter.undone.notified().await;
+        assert!(starter.left.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn one_that_fails_is_taken_back_before_that_is_told_and_one_that_succeeds_stays() {
+        for fail in [true, false] {
+            let starter = Arc::new(Scripted {
+                fail,
+                ..Scripted::default()
+            });
+            starter.go.notify_one();
+            let started = start(starter.clone(), spec()).await;
+            assert_eq!(started.is_err(), fail);
+            assert_eq!(starter.left.lock().unwrap().is_empty(), fail);
+        }
+    }
+}

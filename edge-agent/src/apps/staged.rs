@@ -1,0 +1,189 @@
+//! A workflow that is ready: its stages, each a function version that can be called here, and what the runs of it need to know.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fdn_core::manifest::Manifest;
+use fdn_core::message::{AppSpec, StageObserved};
+use fdn_core::workflow::{RunSpec, Workflow};
+use fdn_core::{
+    AppName, ByteSize, ClusterId, FunctionName, HostName, Millis, StageName, VersionNumber,
+};
+
+use super::Deployed;
+use crate::error::PrepareError;
+use crate::gateway::split::Split;
+use crate::metrics::AppMetrics;
+
+/// The weight of the newest output in the moving mean of sizes.
+const MEAN_WEIGHT: f64 = 0.1;
+
+/// What answers an app's calls.
+#[derive(Clone)]
+pub struct Serving {
+    /// The function that calls come to.
+    pub entry: Arc<Deployed>,
+    /// All versions of it that calls go to, if they are split.
+    pub split: Option<Arc<Split>>,
+    /// All stages, if the app is a workflow.
+    pub staged: Option<Arc<Staged>>,
+}
+
+impl Serving {
+    /// Of a workflow.
+    ///
+    /// # Errors
+    /// When the node cannot run the entry.
+    pub(super) fn staged(staged: Staged) -> Result<Self, PrepareError> {
+        let entry = &staged.stages[staged.entry];
+        let entry = entry.deployed.clone().ok_or_else(|| {
+            PrepareError::Spec(format!(
+                "this node runs no containers, and stage {} is one; set docker.enabled or kubernetes.enabled",
+                entry.name
+            ))
+        })?;
+        Ok(Self {
+            entry,
+            split: None,
+            staged: Some(Arc::new(staged)),
+        })
+    }
+
+    /// Every version of a plain function that is ready.
+    pub(super) fn all(&self) -> Vec<Arc<Deployed>> {
+        let split = self.split.iter().flat_map(|split| &split.shares);
+        let others = split.map(|(_, deployed)| Arc::clone(deployed));
+        std::iter::once(Arc::clone(&self.entry))
+            .chain(others)
+            .collect()
+    }
+}
+
+/// What is measured of a stage, kept over versions.
+#[derive(Debug)]
+pub struct StageStats {
+    /// Calls, as of an app.
+    pub metrics: Arc<AppMetrics>,
+    /// The moving mean of output sizes as the bits of an `f64`. Updates may lose one another's sample, which a mean survives.
+    output: AtomicU64,
+}
+
+impl StageStats {
+    /// Nothing measured yet.
+    #[must_use]
+    pub fn new(metrics: Arc<AppMetrics>) -> Arc<Self> {
+        Arc::new(Self {
+            metrics,
+            output: AtomicU64::new(f64::NAN.to_bits()),
+        })
+    }
+
+    /// A run of the stage put out so many octets.
+    pub fn put_out(&self, octets: usize) {
+        let mean = f64::from_bits(self.output.load(Ordering::Relaxed));
+        let next = if mean.is_nan() {
+            octets as f64
+        } else {
+            mean + (octets as f64 - mean) * MEAN_WEIGHT
+        };
+        self.output.store(next.to_bits(), Ordering::Relaxed);
+    }
+
+    fn output(&self) -> Option<ByteSize> {
+        let mean = f64::from_bits(self.output.load(Ordering::Relaxed));
+        (!mean.is_nan()).then(|| ByteSize::from_bytes(mean.max(0.0) as u64))
+    }
+}
+
+/// A stage.
+pub struct StageServing {
+    /// Its name.
+    pub name: StageName,
+    /// The function it runs.
+    pub function: FunctionName,
+    /// The function's version.
+    pub version: VersionNumber,
+    /// The version's manifest.
+    pub manifest: Manifest,
+    /// What is measured of it.
+    pub stats: Arc<StageStats>,
+    /// What answers its calls here; nothing on a node that cannot run it.
+    pub deployed: Option<Arc<Deployed>>,
+}
+
+/// A workflow that is ready.
+pub struct Staged {
+    /// The app.
+    pub app: AppName,
+    /// Its host name.
+    pub host: HostName,
+    /// The DAG.
+    pub workflow: Workflow,
+    /// How it is run.
+    pub run: RunSpec,
+    /// The stages, in the workflow's order.
+    pub stages: Vec<StageServing>,
+    /// The place of the entry.
+    pub entry: usize,
+    /// The parents of each stage, in the workflow's order of stages.
+    pub parents: Vec<Vec<usize>>,
+    /// Other clusters that a plan of the app uses.
+    pub others: Vec<ClusterId>,
+}
+
+impl Staged {
+    pub(super) fn new(
+        app: &AppName,
+        spec: &AppSpec,
+        run: &RunSpec,
+        stages: Vec<StageServing>,
+    ) -> Self {
+        let place = |name: &StageName| stages.iter().position(|stage| stage.name == *name);
+        let mut parents = vec![Vec::new(); stages.len()];
+        for edge in spec.workflow.edges() {
+            if let (Some(from), Some(to)) = (place(&edge.from), place(&edge.to)) {
+                parents[to].push(from);
+            }
+        }
+        for of_one in &mut parents {
+            of_one.sort_unstable();
+        }
+        let entry = place(&spec.workflow.entry().name).unwrap_or_default();
+        Self {
+            app: app.clone(),
+            host: spec.host.clone(),
+            workflow: spec.workflow.clone(),
+            run: run.clone(),
+            entry,
+            parents,
+            stages,
+            others: spec.primary.iter().cloned().collect(),
+        }
+    }
+
+    /// A stage by its name.
+    #[must_use]
+    pub fn find(&self, name: &StageName) -> Option<&StageServing> {
+        self.stages.iter().find(|stage| stage.name == *name)
+    }
+
+    /// Whether nobody takes in the output of a stage.
+    #[must_use]
+    pub fn is_exit(&self, stage: usize) -> bool {
+        !self.parents.iter().any(|parents| parents.contains(&stage))
+    }
+
+    /// What was measured of the stages that have run here.
+    #[must_use]
+    pub fn observed(&self) -> Vec<StageObserved> {
+        let measured = self.stages.iter().filter_map(|stage| {
+            Some(StageObserved {
+                stage: stage.name.clone(),
+                runs: stage.stats.metrics.invocations(),
+                execution_mean: stage.stats.metrics.execution_mean().unwrap_or(Millis::ZERO),
+                output_mean: stage.stats.output()?,
+            })
+        });
+        measured.collect()
+    }
+}

@@ -1,0 +1,80 @@
+//! A call of one stage of a workflow: let in, measured, recorded and logged as a call of a plain function is.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix_http::{Payload, RequestHead, Response};
+use fdn_core::Revision;
+use tracing::warn;
+
+use super::body::GatewayBody;
+use super::head::{Ids, Peer};
+use super::problem::Answer;
+use super::service::{Gateway, Incoming, NOT_READY};
+use crate::apps::{Deployed, Server};
+use crate::metrics::Outcome;
+
+/// A stage's request.
+pub(crate) struct StageRequest {
+    /// Method, target and fields.
+    pub(crate) head: RequestHead,
+    /// The host that the workflow's caller asked for.
+    pub(crate) host: String,
+    /// Request id and trace.
+    pub(crate) ids: Ids,
+    /// The workflow's caller.
+    pub(crate) peer: Peer,
+    /// The body.
+    pub(crate) payload: Payload,
+}
+
+impl Gateway {
+    /// Calls a stage's function on this node, or in an instance of this cluster.
+    ///
+    /// # Errors
+    /// When the function was never reached. That it failed is an answer.
+    pub(crate) async fn stage(
+        &self,
+        deployed: &Arc<Deployed>,
+        revision: Revision,
+        request: StageRequest,
+    ) -> Result<Response<GatewayBody>, Answer> {
+        let arrived = Instant::now();
+        if let Err(failure) = deployed.load(&self.metrics).await {
+            let (app, stage) = (&deployed.app, &deployed.stage);
+            warn!(%app, ?stage, %failure, "a deployed function cannot be loaded");
+            self.apps.broken(app, revision, deployed.digest);
+            return Err(NOT_READY);
+        }
+        let identity = request.head.headers().get(fdn_core::api::header::IDENTITY);
+        let identity =
+            identity.and_then(|value| http::HeaderValue::from_bytes(value.as_bytes()).ok());
+        let incoming = Incoming {
+            head: &request.head,
+            peer: &request.peer,
+            ids: &request.ids,
+            arrived,
+            host: &request.host,
+            pass: None,
+            // Of a workflow's own gateway, or of one with a certificate for stage calls; a client's was taken off when it came.
+            stage_identity: identity.as_ref(),
+        };
+        let held = Duration::ZERO;
+        let answered = match &deployed.server {
+            Server::Sandboxes(sandboxes) => {
+                self.call(&incoming, request.payload, deployed, sandboxes, held)
+                    .await
+            }
+            // Boxed, so that the future of calls in sandboxes stays small.
+            Server::Instances(lane) => {
+                let calling =
+                    self.call_in_instance(&incoming, request.payload, deployed, lane, held);
+                Box::pin(calling).await
+            }
+        };
+        answered.inspect_err(|answer| {
+            let outcome = Outcome::of_code(answer.code);
+            deployed.metrics.ended(outcome, arrived.elapsed());
+        })
+    }
+}

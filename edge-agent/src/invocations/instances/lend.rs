@@ -1,0 +1,159 @@
+//! Idle instances that others need more: those that ran for another node and that nobody follows any more, which this node keeps warm as
+//! its own and lends to the next node that wants one; and those that hold slices of devices, which give way.
+
+use std::sync::{Arc, Weak};
+
+use fdn_core::{InstanceId, MebiBytes, Millis};
+use fdn_instances::{Description, InstanceState};
+use fdn_scheduling::invocation::{ContainerId, FunctionIndex};
+
+use super::{Inner, Instances, Live, State, here, take};
+use crate::invocations::placer::Placed;
+use crate::invocations::slices::Idlers;
+
+/// A handle that does not keep the instances' shell alive.
+#[derive(Clone)]
+pub struct WeakInstances(Weak<Inner>);
+
+impl Instances {
+    /// A handle for those whom this one depends on.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakInstances {
+        WeakInstances(Arc::downgrade(&self.inner))
+    }
+}
+
+impl WeakInstances {
+    /// Takes in an idle instance of a function that is deployed here.
+    ///
+    /// # Errors
+    /// With the instance, when there is no such function, no room for it, or the agent stops.
+    pub fn take_in(&self, placed: Placed) -> Result<(), Placed> {
+        let Some(inner) = self.0.upgrade() else {
+            return Err(placed);
+        };
+        inner.with(|state, now| {
+            let description = placed.instance.description();
+            let Some(index) = function_of(state, description) else {
+                return Err(placed);
+            };
+            let is_paused = *placed.instance.state().borrow() == InstanceState::Paused;
+            let Some(container) = state.pool.adopt(now, index, is_paused) else {
+                return Err(placed);
+            };
+            inner.insert(state, container, placed);
+            if let Some(live) = here(state, container) {
+                live.lendable = true;
+            }
+            Ok(())
+        })
+    }
+
+    /// Gives away an idle instance of this that was taken in.
+    #[must_use]
+    pub fn lend(&self, description: &Description) -> Option<Placed> {
+        let inner = self.0.upgrade()?;
+        inner.with(|state, now| {
+            let index = function_of(state, description)?;
+            let container = idle_one(state, index)?;
+            give(state, now, container)
+        })
+    }
+}
+
+impl WeakInstances {
+    /// Ends idle instances of other functions, anywhere in the cluster, that hold slices of devices, until they have held as much GPU
+    /// memory together as is wanted. Returns how much they have held.
+    #[must_use]
+    pub fn give_up_gpu(&self, wanted: &Description) -> MebiBytes {
+        let Some(inner) = self.0.upgrade() else {
+            return MebiBytes(0);
+        };
+        inner.with(|state, now| {
+            let mut freed = MebiBytes(0);
+            for (container, live) in idle_with_slices(state, wanted) {
+                if freed >= wanted.resources.gpu_memory_mib {
+                    break;
+                }
+                let held = live.instance.description().resources.gpu_memory_mib;
+                if state.pool.evict(now, container) {
+                    freed = freed.saturating_add(held);
+                }
+            }
+            freed
+        })
+    }
+}
+
+/// Its idle instances on this node, in the order of the keep-alive policy.
+impl Idlers for WeakInstances {
+    fn idle(&self, wanted: &Description) -> Vec<InstanceId> {
+        let Some(inner) = self.0.upgrade() else {
+            return Vec::new();
+        };
+        inner.with(|state, _| {
+            let here = idle_with_slices(state, wanted).into_iter();
+            // What runs on another node holds nothing here.
+            let here = here.filter(|(_, live)| live.hold.is_some());
+            here.map(|(_, live)| live.instance.id()).collect()
+        })
+    }
+
+    fn end(&self, instance: InstanceId) -> bool {
+        let Some(inner) = self.0.upgrade() else {
+            return false;
+        };
+        inner.with(|state, now| {
+            let mut live = state.live.iter().flatten();
+            let found = live.find(|live| live.instance.id() == instance);
+            let container = found.map(|live| live.container);
+            container.is_some_and(|container| state.pool.evict(now, container))
+        })
+    }
+}
+
+/// Idle instances of other functions that hold slices of devices, in the order in which they would be evicted.
+fn idle_with_slices(state: &mut State, wanted: &Description) -> Vec<(ContainerId, Live)> {
+    let idle: Vec<ContainerId> = state.pool.idle_by_standing().collect();
+    let live = |container| Some((container, here(state, container)?.clone()));
+    let all = idle.into_iter().filter_map(live);
+    let would_help = |live: &Live| {
+        let description = live.instance.description();
+        !description.devices.is_empty() && !description.is_of_the_same(wanted)
+    };
+    all.filter(|(_, live)| would_help(live)).collect()
+}
+
+/// The function whose instances are described so, but for id and devices.
+fn function_of(state: &State, description: &Description) -> Option<FunctionIndex> {
+    let of = |lane: &Arc<super::FunctionLane>| {
+        let mut other = lane.spec.description.clone();
+        other.id = description.id;
+        other.devices.clone_from(&description.devices);
+        other == *description
+    };
+    let mut lanes = state.functions.iter();
+    let at = lanes.position(|lane| lane.as_ref().is_some_and(of))?;
+    Some(FunctionIndex::new(at))
+}
+
+/// An idle one that may be given away.
+fn idle_one(state: &State, index: FunctionIndex) -> Option<ContainerId> {
+    let lendable = state.live.iter().flatten().filter(|live| {
+        // Whoever stops it holds on to what it holds.
+        live.lendable && Arc::strong_count(&live.hold) == 1
+    });
+    let mut idle = lendable.map(|live| live.container).filter(|container| {
+        state.pool.function_of(*container) == Some(index) && state.pool.is_idle(*container)
+    });
+    idle.next()
+}
+
+fn give(state: &mut State, now: Millis, container: ContainerId) -> Option<Placed> {
+    let live = take(state, container)?;
+    state.pool.gone(now, container);
+    Some(Placed {
+        instance: live.instance,
+        hold: Arc::into_inner(live.hold).flatten(),
+    })
+}

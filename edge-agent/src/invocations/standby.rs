@@ -1,0 +1,412 @@
+//! Instances that were started and frozen before anybody calls them: the first call of a function wakes one, within milliseconds, instead of
+//! waiting for a start.
+//!
+//! Of each function that is registered up to `instances.standby` are kept. They hold their CPU and memory in the ledger like any other
+//! instance, but nobody waits for that: they are started only while room is left over, and are the first to go when something else wants it,
+//! a start as well as a call in a sandbox. One that is taken is an ordinary instance from then on, and is replaced a moment later.
+//!
+//! An agent that is started again finds them as paused instances and hands them to the pool, as it does all that it finds.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use fdn_core::{InstanceId, Resources};
+use fdn_instances::{Instance, InstanceState, Runtime, StartSpec};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, info};
+use uuid::Uuid;
+
+use super::ledger::{InstanceHold, Ledger};
+use super::placer::{Placed, on_the_node};
+use super::stop::stopped;
+use super::unclaimed::Unclaimed;
+use crate::metrics::InstanceMetrics;
+
+/// How long nothing may have happened before another one is started: calls go first.
+const QUIET: Duration = Duration::from_millis(500);
+/// How often it is looked whether there is room again.
+const LOOK: Duration = Duration::from_secs(10);
+/// The pause after a start that failed.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// What is kept ready. A cheap handle.
+#[derive(Clone)]
+pub struct Standby(Arc<Inner>);
+
+struct Inner {
+    runtime: Arc<dyn Runtime>,
+    ledger: Arc<Ledger>,
+    /// Of each function.
+    each: usize,
+    /// How long it may take to freeze or wake one.
+    patience: Duration,
+    metrics: InstanceMetrics,
+    rows: Mutex<Vec<Row>>,
+    bell: Notify,
+    /// Whether the task that starts them has been started.
+    runs: AtomicBool,
+    /// The agent stops: what is kept is left as it is.
+    closed: AtomicBool,
+}
+
+struct Row {
+    /// Its id means nothing.
+    spec: StartSpec,
+    registered: usize,
+    kept: Vec<Kept>,
+    again: Option<Instant>,
+}
+
+struct Kept {
+    instance: Arc<dyn Instance>,
+    hold: InstanceHold,
+}
+
+/// Keeps a function registered for as long as it lives.
+struct Registered(Weak<Inner>, StartSpec);
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.unregister(&self.1);
+        }
+    }
+}
+
+/// Whether two specifications are the same but for the id.
+fn alike(one: &StartSpec, other: &StartSpec) -> bool {
+    if one.description.digest != other.description.digest {
+        return false;
+    }
+    let mut same_id = one.clone();
+    same_id.description.id = other.description.id;
+    same_id == *other
+}
+
+impl Standby {
+    /// Keeps `each` instances of each function ready; nothing if none are to be, or the runtime cannot freeze any.
+    #[must_use]
+    pub fn new(
+        runtime: Arc<dyn Runtime>,
+        ledger: Arc<Ledger>,
+        each: u32,
+        patience: Duration,
+        metrics: InstanceMetrics,
+    ) -> Option<Self> {
+        let can = each > 0 && runtime.capabilities().pause;
+        can.then(|| {
+            Self(Arc::new(Inner {
+                runtime,
+                ledger,
+                each: each as usize,
+                patience,
+                metrics,
+                rows: Mutex::default(),
+                bell: Notify::new(),
+                runs: AtomicBool::new(false),
+                closed: AtomicBool::new(false),
+            }))
+        })
+    }
+
+    /// Keeps instances of this ready until the answer is dropped, unless they are bound to devices, which are given out at the start.
+    #[must_use]
+    pub fn register(&self, spec: &StartSpec) -> Option<Box<dyn Any + Send + Sync>> {
+        let inner = &self.0;
+        if spec.gpu.is_some() {
+            return None;
+        }
+        inner.register(spec);
+        if !inner.runs.swap(true, Ordering::Relaxed) {
+            tokio::spawn(keep(Arc::downgrade(inner)));
+        }
+        inner.bell.notify_one();
+        Some(Box::new(Registered(Arc::downgrade(inner), spec.clone())))
+    }
+
+    /// One that is awake, if there is one of exactly this.
+    pub(super) async fn take(&self, spec: &StartSpec) -> Option<Placed> {
+        let inner = &self.0;
+        loop {
+            let Some(kept) = inner.pop(spec)? else {
+                inner.count("none");
+                return None;
+            };
+            inner.bell.notify_one();
+            let Kept { instance, hold } = kept;
+            let unclaimed = Unclaimed::of(Placed {
+                instance: Arc::clone(&instance),
+                hold: Some(hold),
+            });
+            match timeout(inner.patience, instance.resume()).await {
+                Ok(Ok(())) => {
+                    inner.count("used");
+                    return Some(unclaimed.claim());
+                }
+                // It is stopped, and the next one is tried.
+                Ok(Err(failure)) => debug!(%failure, "an instance on standby did not wake"),
+                Err(_) => debug!("an instance on standby did not wake in time"),
+            }
+            inner.count("lost");
+        }
+    }
+
+    /// Ends as many as hold what an instance of these resources lacks. What they hold is free a moment later. Whether that is enough.
+    pub(super) fn give_way(&self, wanted: Resources) -> bool {
+        self.0.give_way(wanted)
+    }
+
+    /// Whether it would be enough to end some.
+    pub(super) fn could_give_way(&self, wanted: Resources) -> bool {
+        let lacking = self.0.lacking(wanted);
+        let rows = self.0.rows();
+        let kept = rows.iter().flat_map(|row| &row.kept);
+        let held = kept.fold(Resources::default(), |sum, one| {
+            sum.saturating_add(&of(one))
+        });
+        lacking.shortage(&held).is_none()
+    }
+
+    /// Starts none any more: the agent stops. Ends those that there are, if they end with it.
+    pub async fn close(&self, ends_with_us: bool) {
+        self.0.closed.store(true, Ordering::Relaxed);
+        self.0.bell.notify_one();
+        if !ends_with_us {
+            return;
+        }
+        let all: Vec<Kept> = {
+            let mut rows = self.0.rows();
+            rows.iter_mut().flat_map(|row| row.kept.drain(..)).collect()
+        };
+        let stops = all.iter().map(|one| one.instance.stop(Duration::ZERO));
+        for stopped in futures::future::join_all(stops).await {
+            if let Err(failure) = stopped {
+                debug!(%failure, "an instance on standby could not be stopped");
+            }
+        }
+        self.0.show();
+    }
+}
+
+/// What one holds of the node.
+fn of(kept: &Kept) -> Resources {
+    on_the_node(kept.instance.description().resources)
+}
+
+impl Inner {
+    fn rows(&self) -> MutexGuard<'_, Vec<Row>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, result: &str) {
+        self.metrics.standby.with_label_values(&[result]).inc();
+        self.show();
+    }
+
+    fn show(&self) {
+        let count: usize = self.rows().iter().map(|row| row.kept.len()).sum();
+        let gauge = self.metrics.instances.with_label_values(&["standby"]);
+        gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    fn register(&self, spec: &StartSpec) {
+        let mut rows = self.rows();
+        if let Some(row) = rows.iter_mut().find(|row| alike(&row.spec, spec)) {
+            row.registered += 1;
+            return;
+        }
+        rows.push(Row {
+            spec: spec.clone(),
+            registered: 1,
+            kept: Vec::new(),
+            again: None,
+        });
+    }
+
+    fn unregister(&self, spec: &StartSpec) {
+        let mut rows = self.rows();
+        let Some(at) = rows.iter().position(|row| alike(&row.spec, spec)) else {
+            return;
+        };
+        rows[at].registered -= 1;
+        if rows[at].registered > 0 {
+            return;
+        }
+        let left = rows.swap_remove(at).kept;
+        drop(rows);
+        if !self.closed.load(Ordering::Relaxed) {
+            for one in left {
+                end(one);
+            }
+        }
+        self.show();
+    }
+
+    /// The next one of this; `None` if none are kept of it at all.
+    fn pop(&self, spec: &StartSpec) -> Option<Option<Kept>> {
+        let mut rows = self.rows();
+        let row = rows.iter_mut().find(|row| alike(&row.spec, spec))?;
+        Some(row.kept.pop())
+    }
+
+    /// What an instance of these resources lacks, waiting calls in sandboxes included.
+    fn lacking(&self, wanted: Resources) -> Resources {
+        let (capacity, ledger) = (self.ledger.capacity(), &self.ledger);
+        let cpu = ledger.cpu_held().get() + wanted.cpu_milli.get();
+        let memory = ledger.held().get() + wanted.memory_mib.get() + ledger.wanted().get();
+        Resources::new(
+            fdn_core::MilliCpu(cpu.saturating_sub(capacity.cpu_milli.get())),
+            fdn_core::MebiBytes(memory.saturating_sub(capacity.memory_mib.get())),
+        )
+    }
+
+    fn give_way(&self, wanted: Resources) -> bool {
+        let lacking = self.lacking(wanted);
+        let mut freed = Resources::default();
+        let mut ending = Vec::new();
+        let mut rows = self.rows();
+        while lacking.shortage(&freed).is_some() {
+            // From whoever has most, so that as many functions as can be keep one.
+            let most = rows.iter_mut().max_by_key(|row| row.kept.len());
+            let Some(one) = most.and_then(|row| row.kept.pop()) else {
+                break;
+            };
+            freed = freed.saturating_add(&of(&one));
+            ending.push(one);
+        }
+        drop(rows);
+        for one in ending {
+            info!(id = %one.instance.id(), "an instance on standby gives way");
+            self.count("gave_way");
+            end(one);
+        }
+        lacking.shortage(&freed).is_none()
+    }
+
+    /// The next one to start, with what it will hold, if there is room that nobody else waits for.
+    fn next(&self, now: Instant) -> Option<(StartSpec, InstanceHold)> {
+        if self.closed.load(Ordering::Relaxed) || self.ledger.is_waited_for() {
+            return None;
+        }
+        let rows = self.rows();
+        let short = rows.iter().filter(|row| row.kept.len() < self.each);
+        let mut due = short.filter(|row| row.again.is_none_or(|again| again <= now));
+        due.find_map(|row| {
+            let resources = on_the_node(row.spec.description.resources);
+            let hold = self.ledger.hold(resources).ok()?;
+            Some((row.spec.clone(), hold))
+        })
+    }
+
+    /// Starts one and freezes it.
+    async fn start(self: &Arc<Self>, mut spec: StartSpec, hold: InstanceHold) {
+        spec.description.id = InstanceId::from_uuid(Uuid::now_v7());
+        let started = Unclaimed::start(&self.runtime, spec.clone(), hold).await;
+        let placed = match started {
+            Ok(placed) => Unclaimed::of(placed),
+            Err(failure) => {
+                // Calls will say so themselves.
+                debug!(app = %spec.description.app, %failure, "no instance could be put on standby");
+                return self.failed(&spec);
+            }
+        };
+        let instance = placed.instance();
+        match timeout(self.patience, instance.pause()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return self.failed(&spec),
+        }
+        let Placed {
+            instance,
+            hold: Some(hold),
+        } = placed.claim()
+        else {
+            return;
+        };
+        let watched = Arc::clone(&instance);
+        if let Err(unwanted) = self.put(&spec, Kept { instance, hold }) {
+            return end(unwanted);
+        }
+        self.show();
+        tokio::spawn(watch(Arc::downgrade(self), watched));
+    }
+
+    fn put(&self, spec: &StartSpec, kept: Kept) -> Result<(), Kept> {
+        let mut rows = self.rows();
+        match rows.iter_mut().find(|row| alike(&row.spec, spec)) {
+            Some(row) => {
+                row.kept.push(kept);
+                row.again = None;
+                Ok(())
+            }
+            None => Err(kept),
+        }
+    }
+
+    fn failed(&self, spec: &StartSpec) {
+        self.count("not_started");
+        let mut rows = self.rows();
+        if let Some(row) = rows.iter_mut().find(|row| alike(&row.spec, spec)) {
+            row.again = Some(Instant::now() + AGAIN);
+        }
+    }
+}
+
+/// Ends one in the background; what it holds is free once it is gone.
+fn end(Kept { instance, hold }: Kept) {
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(async move {
+            stopped(&*instance, Duration::ZERO).await;
+            drop(hold);
+        });
+    }
+}
+
+/// Forgets one that ends while it is kept.
+async fn watch(inner: Weak<Inner>, instance: Arc<dyn Instance>) {
+    let mut state = instance.state();
+    let ended = state.wait_for(|state| matches!(state, InstanceState::Exited(_)));
+    drop(ended.await);
+    let Some(inner) = inner.upgrade() else { return };
+    let id = instance.id();
+    let mut lost = false;
+    for row in inner.rows().iter_mut() {
+        let before = row.kept.len();
+        row.kept.retain(|one| one.instance.id() != id);
+        if row.kept.len() < before {
+            lost = true;
+            row.again = Some(Instant::now() + AGAIN);
+        }
+    }
+    if lost {
+        inner.count("lost");
+    }
+}
+
+/// Starts what is missing, one after another, for as long as anybody holds on to this.
+async fn keep(inner: Weak<Inner>) {
+    loop {
+        while let Some(inner) = inner.upgrade()
+            && let Some((spec, hold)) = inner.next(Instant::now())
+        {
+            inner.start(spec, hold).await;
+        }
+        let Some(strong) = inner.upgrade() else {
+            return;
+        };
+        if strong.closed.load(Ordering::Relaxed) {
+            return;
+        }
+        let rung = timeout(LOOK, strong.bell.notified()).await.is_ok();
+        drop(strong);
+        if rung {
+            sleep(QUIET).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,26 @@
+//! Stopping an instance, however often that has to be tried.
+
+use std::time::Duration;
+
+use fdn_instances::{Exit, Instance};
+use tracing::warn;
+
+/// The first pause between two attempts, and the longest.
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Stops an instance and says how it ended: what it holds is not free before the engine says that it is gone.
+pub(crate) async fn stopped(instance: &dyn Instance, grace: Duration) -> Exit {
+    let id = instance.id();
+    let mut pause = PAUSE;
+    loop {
+        match instance.stop(grace).await {
+            Ok(exit) => return exit,
+            Err(failure) => {
+                warn!(%id, %failure, again_in = ?pause, "an instance could not be stopped");
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}

@@ -1,0 +1,292 @@
+//! Instances on other nodes, as this node hears of them: a stream of lines for each, which also tells that node that it is still wanted.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use fdn_cluster::TaskId;
+use fdn_core::{ErrorCode, NodeId};
+use fdn_instances::{Description, Exit, InstanceState, LogLine, empty_body};
+use fdn_service::CancellationToken;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::connections::{Connections, Unsent};
+use super::wire::{self, Failure, LINE_MAX, Told, Verb};
+
+/// After how many broken streams in a row an instance counts as not answering; the pauses between them.
+const TRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long the cluster's word that an instance has ended waits for the instance's own, which says how.
+const LAST_LINE: Duration = Duration::from_secs(1);
+
+/// How the start of an instance went.
+#[derive(Clone, Debug)]
+pub(super) enum Begun {
+    /// Not known yet.
+    Waiting,
+    /// It was started.
+    Started(Box<Description>),
+    /// It was not.
+    Failed(Failure),
+}
+
+/// What is known of an instance on another node.
+#[derive(Debug)]
+pub(super) struct Followed {
+    pub(super) task: TaskId,
+    pub(super) node: NodeId,
+    pub(super) begun: watch::Sender<Begun>,
+    pub(super) state: watch::Sender<InstanceState>,
+    log: Mutex<Vec<LogLine>>,
+    /// Its node is lost.
+    lost: CancellationToken,
+    /// Nobody here wants it any more.
+    left: CancellationToken,
+}
+
+/// Why a stream ended.
+enum Broken {
+    /// With its last line.
+    Over,
+    /// There is no such instance.
+    Unknown,
+    /// The connection broke, or was not there.
+    Cut(String),
+}
+
+impl Followed {
+    pub(super) fn lines(&self) -> Vec<LogLine> {
+        self.log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn keep(&self, log: Vec<LogLine>) {
+        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = log;
+    }
+
+    /// An end is for ever.
+    pub(super) fn set(&self, next: InstanceState) {
+        self.state.send_if_modified(|state| {
+            let change = state.exit().is_none() && *state != next;
+            if change {
+                *state = next;
+            }
+            change
+        });
+    }
+
+    fn gone(&self, exit: Exit) {
+        self.begun.send_if_modified(|begun| {
+            let waits = matches!(begun, Begun::Waiting);
+            if waits {
+                *begun = Begun::Failed(Failure {
+                    code: ErrorCode::InstanceLost,
+                    reason: exit.to_string(),
+                    log: Vec::new(),
+                    elsewhere: true,
+                });
+            }
+            waits
+        });
+        self.set(InstanceState::Exited(exit));
+    }
+
+    fn hear(&self, told: Told) -> Result<(), Broken> {
+        match told {
+            Told::Starting => {}
+            Told::Failed(failure) => {
+                self.begun.send_replace(Begun::Failed(failure));
+                self.set(InstanceState::Exited(Exit::lost()));
+                return Err(Broken::Over);
+            }
+            Told::Started(description) => {
+                self.begun.send_replace(Begun::Started(description));
+            }
+            Told::Ready => self.set(InstanceState::Ready),
+            Told::Paused => self.set(InstanceState::Paused),
+            Told::Unresponsive { reason, log } => {
+                self.keep(log);
+                self.set(InstanceState::Unresponsive { reason });
+            }
+            Told::Exited { exit, log } => {
+                self.keep(log);
+                self.gone(exit);
+                return Err(Broken::Over);
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows it until it is gone, or nobody wants it.
+    async fn run(&self, connections: &Connections) {
+        let mut tries = 0;
+        loop {
+            let is_new = matches!(*self.begun.borrow(), Begun::Waiting);
+            let mut heard = false;
+            let broken = tokio::select! {
+                broken = self.listen(connections, is_new, &mut heard) => broken,
+                () = self.lost.cancelled() => return self.gone(Exit::lost()),
+                () = self.left.cancelled() => return,
+            };
+            let reason = match broken {
+                Broken::Over => return,
+                Broken::Unknown => return self.gone(Exit::lost()),
+                Broken::Cut(reason) => reason,
+            };
+            tries = if heard { 1 } else { tries + 1 };
+            if tries >= TRIES {
+                if is_new {
+                    return self.gone(Exit::lost());
+                }
+                // The pool takes another one; if the node is there after all, it hears that this one is not wanted.
+                self.set(InstanceState::Unresponsive { reason });
+            }
+            tokio::select! {
+                () = sleep(PAUSE * tries.min(50)) => {}
+                () = self.lost.cancelled() => return self.gone(Exit::lost()),
+                () = self.left.cancelled() => return,
+            }
+        }
+    }
+
+    async fn listen(&self, connections: &Connections, is_new: bool, heard: &mut bool) -> Broken {
+        let rest = if is_new { "?new" } else { "" };
+        let uri = match wire::target(Verb::Watch, self.task, rest) {
+            Ok(uri) => uri,
+            Err(error) => return Broken::Cut(error.to_string()),
+        };
+        let mut request = Request::new(empty_body());
+        *request.uri_mut() = uri;
+        let response = match connections.send(&self.node, request).await {
+            Ok(response) => response,
+            Err(Unsent::NotSent(reason) | Unsent::Interrupted(reason)) => {
+                return Broken::Cut(reason);
+            }
+        };
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND => return Broken::Unknown,
+            other => return Broken::Cut(format!("status {}", other.as_u16())),
+        }
+        let mut body = response.into_body();
+        let mut octets = BytesMut::new();
+        loop {
+            while let Some(end) = octets.iter().position(|octet| *octet == b'\n') {
+                let line = octets.split_to(end);
+                octets.advance(1);
+                *heard = true;
+                let told = serde_json::from_slice::<Told>(&line);
+                let heard = told.map_err(|error| Broken::Cut(error.to_string()));
+                if let Err(broken) = heard.and_then(|told| self.hear(told)) {
+                    return broken;
+                }
+            }
+            if octets.len() > LINE_MAX {
+                return Broken::Cut("a line is too long".to_owned());
+            }
+            match body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        octets.extend_from_slice(data);
+                    }
+                }
+                Some(Err(error)) => return Broken::Cut(super::chain(&error)),
+                None => return Broken::Cut("the stream ended".to_owned()),
+            }
+        }
+    }
+}
+
+/// What this node follows, by task.
+#[derive(Debug, Default)]
+pub(super) struct Follows(Mutex<BTreeMap<u64, Weak<Followed>>>);
+
+/// Follows an instance until this is dropped.
+#[derive(Debug)]
+pub(super) struct Following {
+    pub(super) followed: Arc<Followed>,
+    follows: Arc<Follows>,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.followed.left.cancel();
+        let mut all = self
+            .follows
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.remove(&self.followed.task.0);
+    }
+}
+
+impl Follows {
+    /// Begins to follow an instance.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        task: TaskId,
+        node: NodeId,
+        connections: &Arc<Connections>,
+        runtime: &tokio::runtime::Handle,
+    ) -> Following {
+        let followed = Arc::new(Followed {
+            task,
+            node,
+            begun: watch::Sender::new(Begun::Waiting),
+            state: watch::Sender::new(InstanceState::Starting),
+            log: Mutex::default(),
+            lost: CancellationToken::new(),
+            left: CancellationToken::new(),
+        });
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(task.0, Arc::downgrade(&followed));
+        drop(all);
+        let (listens, connections) = (Arc::clone(&followed), Arc::clone(connections));
+        runtime.spawn(async move { listens.run(&connections).await });
+        Following {
+            followed,
+            follows: Arc::clone(self),
+        }
+    }
+
+    fn get(&self, task: TaskId) -> Option<Arc<Followed>> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&task.0)?.upgrade()
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<Arc<Followed>> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// The node of an instance is lost.
+    pub(super) fn lost(&self, task: TaskId) -> Option<NodeId> {
+        let followed = self.get(task)?;
+        followed.lost.cancel();
+        Some(followed.node.clone())
+    }
+
+    /// The cluster says that an instance has ended.
+    pub(super) fn ended(&self, task: TaskId, runtime: &tokio::runtime::Handle) {
+        if let Some(followed) = self.get(task) {
+            runtime.spawn(async move {
+                tokio::select! {
+                    () = sleep(LAST_LINE) => followed.gone(Exit::lost()),
+                    () = followed.left.cancelled() => {}
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Which certificate each node showed last, so that one that was revoked is refused, and whoever showed it is known.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fdn_core::NodeId;
+use fdn_service::pki::Facts;
+use tracing::warn;
+
+use crate::fleet::FleetView;
+
+/// Nodes that are remembered; one more is refused. The authority would have to sign that many.
+const MOST: usize = 65_536;
+
+/// The serial numbers.
+#[derive(Debug, Default)]
+pub(super) struct Gate(Mutex<BTreeMap<NodeId, String>>);
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a node that shows this certificate (DER) is talked with.
+    pub(super) fn admits(&self, view: &FleetView, node: &NodeId, certificate: &[u8]) -> bool {
+        let serial = match Facts::of_der(certificate) {
+            Ok(facts) => facts.serial,
+            Err(error) => {
+                warn!(%node, %error, "a certificate cannot be read");
+                return false;
+            }
+        };
+        if view.is_revoked(&serial) {
+            warn!(%node, %serial, "a node whose certificate was revoked is refused");
+            return false;
+        }
+        let mut known = self.lock();
+        if known.len() >= MOST && !known.contains_key(node) {
+            return false;
+        }
+        known.insert(node.clone(), serial);
+        true
+    }
+
+    /// Whether the certificate that a node showed last still counts; a node without one is not refused for that here.
+    pub(super) fn is_known_good(&self, view: &FleetView, node: &NodeId) -> bool {
+        let known = self.lock();
+        known
+            .get(node)
+            .is_none_or(|serial| !view.is_revoked(serial))
+    }
+
+    /// Nodes whose last certificate was revoked.
+    pub(super) fn revoked(&self, view: &FleetView) -> Vec<NodeId> {
+        let known = self.lock();
+        let revoked = known.iter().filter(|(_, serial)| view.is_revoked(serial));
+        revoked.map(|(node, _)| node.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::Timestamp;
+    use fdn_core::fleet::{FleetDesired, Revoked};
+
+    use super::*;
+
+    /// What operators said when they revoked these certificates.
+    fn view(serials: &[&str]) -> FleetView {
+        let revoked = |serial: &&str| Revoked {
+            serial: (*serial).to_owned(),
+            node: "n-2".parse().expect("node"),
+            expires_at: Timestamp(u64::MAX),
+        };
+        let desired = FleetDesired {
+            revoked: serials.iter().map(revoked).collect(),
+            ..FleetDesired::default()
+        };
+        FleetView::new(&"n-1".parse().expect("node"), None, desired)
+    }
+
+    fn certificate(node: &str) -> (Vec<u8>, String) {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut params = rcgen::CertificateParams::default();
+        let name = format!("fdn://cluster/eu-west/node/{node}");
+        let name = rcgen::SanType::URI(name.try_into().expect("a name"));
+        params.subject_alt_names = vec![name];
+        let certificate = params.self_signed(&key).expect("a certificate");
+        let octets = certificate.der().to_vec();
+        let serial = Facts::of_der(&octets).expect("facts").serial;
+        (octets, serial)
+    }
+
+    #[test]
+    fn a_revoked_certificate_is_refused_and_its_node_known() {
+        let gate = Gate::default();
+        let node: NodeId = "n-2".parse().expect("node");
+        let (octets, serial) = certificate("n-2");
+        assert!(gate.admits(&view(&[]), &node, &octets));
+        assert!(gate.is_known_good(&view(&[]), &node));
+        let after = view(&[&serial]);
+        assert_eq!(gate.revoked(&after), std::slice::from_ref(&node));
+        assert!(!gate.is_known_good(&after, &node));
+        assert!(!gate.admits(&after, &node, &octets));
+        let (again, _) = certificate("n-2");
+        assert!(gate.admits(&after, &node, &again), "let in anew");
+        assert!(gate.revoked(&after).is_empty());
+        assert!(!gate.admits(&after, &node, b"no certificate"));
+    }
+}

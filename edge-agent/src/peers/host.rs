@@ -1,0 +1,223 @@
+//! What the cluster orders on this node: instances are started within the ledger, watched until they are gone, and ended when nobody
+//! wants them any more.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fdn_cluster::{Cluster, Host, InstanceNews, StartOrder, TaskId};
+use fdn_core::{Coded, ErrorCode, NodeId};
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::order::Order;
+use super::table::{End, Entry, Progress};
+use super::wire::Failure;
+use super::{Node, chain};
+use crate::invocations::placer::{Need, PlaceError, Placed, Placer};
+use crate::invocations::stopped;
+
+/// How long the reason of a failed start is kept for whoever asked.
+const KEPT: Duration = Duration::from_secs(5);
+
+/// Takes the cluster's orders.
+pub(super) struct Orders(pub(super) Weak<Node>);
+
+/// Says that the instance of a task is gone, once: when this is dropped.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) cluster: Cluster,
+    pub(super) task: TaskId,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.cluster.ended(self.task);
+    }
+}
+
+impl Host for Orders {
+    fn start(&mut self, order: StartOrder) {
+        let Some(node) = self.0.upgrade() else {
+            return;
+        };
+        let asked = Order::decode(&order.payload);
+        let asker = asked.as_ref().map(|asked| asked.asker.clone());
+        let entry = Entry::new(order.task, asker.unwrap_or_else(|_| node.me.clone()));
+        // Before this returns, so that who asks for the task next finds it.
+        node.table.add(Arc::clone(&entry));
+        node.metrics.held.set(node.table.len() as i64);
+        let runtime = node.runtime.clone();
+        runtime.spawn(async move {
+            node.run(&entry, asked).await;
+            node.table.remove(entry.task);
+            node.metrics.held.set(node.table.len() as i64);
+        });
+    }
+
+    fn end(&mut self, task: TaskId) {
+        if let Some(entry) = self.0.upgrade().and_then(|node| node.table.get(task)) {
+            entry.end.send_replace(Some(End::Left));
+        }
+    }
+
+    fn news(&mut self, news: InstanceNews) {
+        let Some(node) = self.0.upgrade() else {
+            return;
+        };
+        match news {
+            InstanceNews::Lost(task) => {
+                if let Some(lost) = node.follows.lost(task) {
+                    node.connections.drop_node(&lost);
+                }
+            }
+            InstanceNews::Ended(task) | InstanceNews::Failed(task) => {
+                node.follows.ended(task, &node.runtime);
+            }
+            // Tasks are not declared idempotent, for the pool replaces what is lost and would have two; and what has been replaced
+            // is not wanted back: nobody follows it, so its node ends it.
+            InstanceNews::Rerun(..) | InstanceNews::Returned(..) => {}
+        }
+    }
+}
+
+impl Node {
+    async fn run(self: &Arc<Self>, entry: &Arc<Entry>, order: Result<Order, String>) {
+        let cluster = self.cluster.wait().await.clone();
+        let started = match order {
+            Ok(order) => self.begin(&order, &entry.asker).await,
+            Err(reason) => Err(refused(ErrorCode::Internal, reason, false)),
+        };
+        let task = entry.task;
+        let ended = Ended { cluster, task };
+        match started {
+            Ok(mut placed) if entry.asker == self.me => {
+                // For good: what it holds says when it is gone.
+                placed.hold = placed.hold.map(|hold| hold.with_guard(Box::new(ended)));
+                entry.hand(placed);
+                let orphan = timeout(
+                    self.settings.orphan_after.as_duration(),
+                    entry.taken.notified(),
+                );
+                if orphan.await.is_err()
+                    && let Some(placed) = entry.take()
+                {
+                    info!(?task, "nobody waits for an instance any more");
+                    stopped(&*placed.instance, Duration::ZERO).await;
+                }
+            }
+            Ok(placed) => {
+                self.metrics.started.with_label_values(&["ok"]).inc();
+                self.serve(entry, placed, ended).await;
+            }
+            Err(failure) => self.not_started(entry, failure, ended).await,
+        }
+    }
+
+    /// Starts an instance of what is deployed here, or lends one that is idle since the node that it ran for is gone.
+    async fn begin(&self, order: &Order, asker: &NodeId) -> Result<Placed, Failure> {
+        let known = self.registry.get(&order.key);
+        let spec = known.map(|known| known.spec).ok_or_else(|| {
+            let reason = format!("{} is not deployed here yet", order.key);
+            refused(ErrorCode::NotReady, reason, true)
+        })?;
+        if *asker != self.me
+            && let Some(placed) = self.lend(&spec).await
+        {
+            return Ok(placed);
+        }
+        // The cluster's room is without what calls in sandboxes hold: the ledger has the last word, and who asked is told at once.
+        let room = self.local.has_room(spec.description.resources);
+        room.map_err(|short| refused(ErrorCode::Overloaded, short, true))?;
+        self.local
+            .place(spec, Need::Call)
+            .await
+            .map_err(|error| failure(&error))
+    }
+
+    /// Tells why, keeps room that is of no use for a while, and the reason for whoever asks late.
+    async fn not_started(&self, entry: &Entry, failure: Failure, ended: Ended) {
+        let label = if failure.elsewhere {
+            "refused"
+        } else {
+            "failed"
+        };
+        self.metrics.started.with_label_values(&[label]).inc();
+        let is_node = failure.elsewhere;
+        entry
+            .progress
+            .send_replace(Progress::Failed(Arc::new(failure)));
+        if is_node {
+            // Room where nothing can be started now is none, and would be offered again at once.
+            sleep(self.settings.refused_room.as_duration()).await;
+        }
+        ended.cluster.failed(ended.task);
+        drop(ended);
+        sleep(KEPT).await;
+    }
+
+    /// Runs an instance for another node until it ends, is to end, or nobody follows it any more.
+    async fn serve(&self, entry: &Arc<Entry>, placed: Placed, ended: Ended) {
+        let instance = Arc::clone(&placed.instance);
+        let (task, asker) = (entry.task, &entry.asker);
+        entry
+            .progress
+            .send_replace(Progress::Started(Arc::clone(&instance)));
+        let mut state = instance.state();
+        let end = tokio::select! {
+            _ = state.wait_for(|state| state.exit().is_some()) => End::Asked(Duration::ZERO),
+            end = entry.ends() => end,
+            () = entry.orphaned(self.settings.orphan_after.as_duration()) => {
+                warn!(?task, %asker, "nothing is heard of the node that an instance runs for");
+                self.metrics.orphans.inc();
+                End::Left
+            }
+        };
+        let (grace, kept) = match end {
+            End::Asked(grace) => (grace, Err(Box::new((placed, ended)))),
+            End::Room => (self.stop_grace, Err(Box::new((placed, ended)))),
+            End::Left => (self.stop_grace, self.keep(entry, placed, ended)),
+        };
+        let Err(left) = kept else {
+            info!(?task, %asker, "an instance that ran for another node is kept");
+            return;
+        };
+        if end != End::Asked(grace) {
+            info!(?task, %asker, "an instance that runs for another node is ended");
+        }
+        let exit = stopped(&*instance, grace).await;
+        let log = instance.log_tail();
+        entry.progress.send_replace(Progress::Gone(exit, log));
+        let (placed, ended) = *left;
+        drop(placed);
+        drop(ended);
+    }
+}
+
+fn refused(code: ErrorCode, reason: String, elsewhere: bool) -> Failure {
+    Failure {
+        code,
+        reason,
+        log: Vec::new(),
+        elsewhere,
+    }
+}
+
+fn failure(error: &PlaceError) -> Failure {
+    use fdn_instances::StartError;
+    // What the node or its engine lacks; what the function does wrong it does everywhere.
+    let is_its_own = matches!(
+        error,
+        PlaceError::Start(
+            StartError::ImageInvalid { .. }
+                | StartError::Unsupported { .. }
+                | StartError::Exited { .. }
+                | StartError::NotReady { .. },
+        )
+    );
+    Failure {
+        code: error.code(),
+        reason: chain(error),
+        log: error.log().to_vec(),
+        elsewhere: !is_its_own,
+    }
+}

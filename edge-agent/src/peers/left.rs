@@ -1,0 +1,86 @@
+//! Instances whose askers are gone: kept warm by the node that runs them, and lent to whoever asks next.
+//!
+//! A node that is started again, for an upgrade say, finds what ran for it elsewhere this way: its tasks for such instances are answered by
+//! the nodes that kept them, at once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fdn_instances::{Exit, ExitReason, InstanceState, StartSpec};
+use tokio::time::{Duration, timeout};
+use tracing::info;
+
+use super::Node;
+use super::host::Ended;
+use super::table::{Entry, Progress};
+use crate::invocations::placer::{Placed, Placer};
+use crate::invocations::stopped;
+
+impl Node {
+    /// Keeps an idle instance that nobody follows as this node's own.
+    ///
+    /// # Errors
+    /// With the instance, when it runs calls or does not answer, or this node has nothing to keep it for.
+    pub(super) fn keep(
+        &self,
+        entry: &Entry,
+        mut placed: Placed,
+        ended: Ended,
+    ) -> Result<(), Box<(Placed, Ended)>> {
+        let serves = matches!(
+            *placed.instance.state().borrow(),
+            InstanceState::Ready | InstanceState::Paused
+        );
+        let is_idle = entry.calls.load(Ordering::Relaxed) == 0;
+        let own = self.own.get();
+        let own = own.filter(|_| serves && is_idle && !self.is_draining());
+        let Some(own) = own else {
+            return Err(Box::new((placed, ended)));
+        };
+        let weight = self.local.weight(placed.instance.description().resources);
+        let share = self.room.share(weight);
+        // Its room is the cluster's to give only when it is gone from here.
+        let hold = placed.hold.take();
+        placed.hold = hold.map(|hold| hold.with_guard(Box::new((ended, share))));
+        // From now on the asker has none, should it be there after all.
+        entry.progress.send_replace(Progress::Gone(
+            Exit {
+                code: None,
+                reason: ExitReason::Stopped,
+            },
+            Vec::new(),
+        ));
+        if let Err(placed) = own.take_in(placed) {
+            info!(task = ?entry.task, "an instance that nobody wants is ended");
+            self.runtime.spawn(async move {
+                stopped(&*placed.instance, Duration::ZERO).await;
+                drop(placed);
+            });
+        } else {
+            self.metrics.kept.inc();
+        }
+        Ok(())
+    }
+
+    /// One of those that are kept, awake.
+    pub(super) async fn lend(&self, spec: &StartSpec) -> Option<Placed> {
+        let mut placed = self.own.get()?.lend(&spec.description)?;
+        let instance = Arc::clone(&placed.instance);
+        if !matches!(
+            timeout(self.start_timeout, instance.resume()).await,
+            Ok(Ok(()))
+        ) {
+            self.runtime.spawn(async move {
+                stopped(&*placed.instance, Duration::ZERO).await;
+                drop(placed);
+            });
+            return None;
+        }
+        // Another task accounts for it now.
+        if let Some(hold) = &mut placed.hold {
+            hold.drop_guards();
+        }
+        self.metrics.lent.inc();
+        Some(placed)
+    }
+}

@@ -1,0 +1,265 @@
+//! Follows the cluster's members and the operators' word: how much room there is, who is where, whether this node takes part.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fdn_cluster::{Cluster, ClusterStatus};
+use fdn_core::NodeId;
+use fdn_service::CancellationToken;
+use fdn_service::health::Readiness;
+use tokio::time::{Instant, timeout};
+use tracing::{error, info, warn};
+
+use super::failed::Failed;
+use super::table::{End, Progress};
+use super::{CONDITION_PEERS, Node};
+use crate::disk;
+use crate::fleet::{FleetView, Work};
+
+/// How often the members are looked at when they do not change: one may have become silent.
+const LOOK: Duration = Duration::from_secs(1);
+/// The file of addresses, in the folder of desired state.
+const FILE: &str = "peers.json";
+
+/// Addresses of members that were known last, so that a node that starts again finds its cluster though its seeds are gone.
+pub(super) struct Known {
+    path: PathBuf,
+    saved: BTreeSet<SocketAddr>,
+}
+
+impl Known {
+    /// What was kept in this folder.
+    pub(super) fn open(folder: &Path) -> Self {
+        let path = folder.join(FILE);
+        let saved = match std::fs::read(&path) {
+            Ok(octets) => serde_json::from_slice(&octets).unwrap_or_else(|error| {
+                warn!(path = %path.display(), %error, "the members' addresses cannot be understood and are left out");
+                BTreeSet::new()
+            }),
+            Err(_) => BTreeSet::new(),
+        };
+        Self { path, saved }
+    }
+
+    /// The seeds, and who was known besides.
+    pub(super) fn seeds(&self, seeds: &[SocketAddr]) -> Vec<SocketAddr> {
+        let all: BTreeSet<SocketAddr> = self.saved.iter().chain(seeds).copied().collect();
+        all.into_iter().collect()
+    }
+
+    /// Keeps the addresses of others. A node that is alone keeps what it knew: the others may be away for now.
+    fn save(&mut self, me: &NodeId, status: &ClusterStatus) {
+        let others = status.members.iter().filter(|one| one.node != *me);
+        let now: BTreeSet<SocketAddr> = others.map(|one| one.address).collect();
+        if now.is_empty() || now == self.saved {
+            return;
+        }
+        let octets = serde_json::to_vec(&now).unwrap_or_default();
+        match disk::replace(&self.path, &octets) {
+            Ok(()) => self.saved = now,
+            Err(failure) => warn!(%failure, "the members' addresses are not kept"),
+        }
+    }
+}
+
+/// What this task has said to the cluster.
+struct Said {
+    draining: bool,
+    ready: bool,
+    forgotten: BTreeSet<NodeId>,
+}
+
+impl Node {
+    /// Follows until `stop` is cancelled.
+    pub(super) async fn follow_members(
+        self: Arc<Self>,
+        mut known: Known,
+        readiness: Readiness,
+        stop: CancellationToken,
+    ) {
+        let cluster = self.cluster.wait().await.clone();
+        let mut changes = cluster.changes();
+        let mut views = self.fleet.subscribe();
+        let begun = Instant::now();
+        // A cluster that nobody answers for is begun after this time; a node that may not begin one serves alone.
+        let patience = self.settings.cluster.timing.found_after.as_duration() * 2;
+        let mut said = Said {
+            draining: false,
+            ready: false,
+            forgotten: BTreeSet::new(),
+        };
+        let mut failed = Failed::default();
+        while !self.has_left() {
+            let view = views.borrow_and_update().clone();
+            changes.mark_unchanged();
+            self.heed(&cluster, &view, &mut said).await;
+            failed.hold(&cluster, self.gpu_lost()).await;
+            self.make_room_for_calls();
+            if let Ok(status) = cluster.status().await {
+                if self.room.members(&self.me, self.capacity, &status) {
+                    self.ring();
+                }
+                if status.joined {
+                    // One that joins anew knows nobody for a moment, and its calls go on.
+                    self.connections.members(&status);
+                }
+                self.metrics.remote.set(self.follows.len() as i64);
+                known.save(&self.me, &status);
+                if !said.ready && (status.joined || begun.elapsed() > patience) {
+                    said.ready = true;
+                    let detail = if status.joined {
+                        ""
+                    } else {
+                        "no other node was reached"
+                    };
+                    readiness.set(CONDITION_PEERS, true, detail);
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK) => {}
+                changed = changes.changed() => if changed.is_err() { break },
+                changed = views.changed() => if changed.is_err() { return },
+            }
+        }
+        readiness.set(CONDITION_PEERS, true, "this node has left its cluster");
+    }
+
+    /// Does what operators said.
+    async fn heed(&self, cluster: &Cluster, view: &FleetView, said: &mut Said) {
+        match view.work() {
+            Work::Removed => {
+                warn!("this node was removed and leaves its cluster");
+                self.leave(cluster).await;
+                return;
+            }
+            work => {
+                let draining = work == Work::Cordoned || self.stopping.load(Ordering::Relaxed);
+                if draining != said.draining && cluster.drain(draining).await.is_ok() {
+                    info!(
+                        draining,
+                        "the cluster is told whether this node takes instances"
+                    );
+                    said.draining = draining;
+                }
+            }
+        }
+        let revoked: BTreeSet<NodeId> = self.gate.revoked(view).into_iter().collect();
+        for node in revoked.difference(&said.forgotten) {
+            warn!(%node, "a node whose certificate was revoked is no member any more");
+            if let Err(failure) = cluster.forget(node.clone()).await {
+                error!(%failure, "it could not be forgotten");
+            }
+            self.connections.drop_node(node);
+        }
+        said.forgotten = revoked;
+    }
+
+    /// Leaves for good; what is asked for from now on starts on this node.
+    async fn leave(&self, cluster: &Cluster) {
+        if !self.left.swap(true, Ordering::Relaxed) {
+            cluster.leave().await;
+        }
+    }
+
+    /// Ends what it does for others, as far as that takes no longer than `grace`, and leaves.
+    pub(super) async fn stop(&self, grace: Duration) {
+        self.drain().await;
+        let mut served = self.served.subscribe();
+        let idle = served.wait_for(|calls| *calls == 0);
+        drop(timeout(grace, idle).await);
+        self.end_for_others(grace).await;
+        // Nobody here will call them again; this node may be back in a moment.
+        let left = self.follows.all().into_iter().map(|followed| async move {
+            let left = super::remote::release(&self.connections, &followed);
+            drop(timeout(Duration::from_secs(2), left).await);
+        });
+        futures::future::join_all(left).await;
+        if let Some(cluster) = self.cluster.get() {
+            self.leave(cluster).await;
+        }
+    }
+
+    /// Whether this node takes no more instances.
+    pub(super) fn is_draining(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed) || self.fleet.view().work() != Work::Taken
+    }
+
+    /// Takes no more instances; what runs goes on.
+    pub(super) async fn drain(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        if let Some(cluster) = self.cluster.get()
+            && let Err(failure) = cluster.drain(true).await
+        {
+            info!(%failure, "the cluster's part of this node had stopped before");
+        }
+    }
+}
+
+impl Node {
+    /// Ends what runs here for other nodes: they start it elsewhere.
+    async fn end_for_others(&self, grace: Duration) {
+        let entries = self.table.all().into_iter();
+        let others = entries.filter(|entry| entry.asker != self.me);
+        let ends = others.map(|entry| async move {
+            let mut progress = entry.progress.subscribe();
+            entry.end.send_replace(Some(End::Asked(Duration::ZERO)));
+            let gone =
+                |progress: &Progress| matches!(progress, Progress::Gone(..) | Progress::Failed(_));
+            drop(timeout(grace, progress.wait_for(gone)).await);
+        });
+        futures::future::join_all(ends).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_remembered_beside_the_seeds() {
+        let folder = tempfile::tempdir().expect("folder");
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let mut known = Known::open(folder.path());
+        assert_eq!(known.seeds(&[at(1)]), [at(1)]);
+        let member = |node: &str, port| fdn_cluster::status::MemberStatus {
+            node: node.parse().expect("node"),
+            key: fdn_cluster::identity::Key::default(),
+            address: at(port),
+            status: fdn_cluster::membership::Status::Alive,
+            draining: false,
+            connected: true,
+            capacity: fdn_core::Resources::default(),
+        };
+        let mut status = ClusterStatus {
+            node: "n-1".parse().expect("node"),
+            joined: true,
+            quorum: true,
+            head: None,
+            epoch: 0,
+            members: vec![member("n-1", 1), member("n-2", 2), member("n-3", 3)],
+            capacity: fdn_core::Resources::default(),
+            used: fdn_core::Resources::default(),
+            reserved: fdn_core::Resources::default(),
+            running: 0,
+            open: 0,
+            placed: 0,
+            waiting: 0,
+            held: 0,
+            stages: std::collections::BTreeMap::new(),
+            global: None,
+        };
+        let me = "n-1".parse().expect("node");
+        known.save(&me, &status);
+        status.members.truncate(1);
+        known.save(&me, &status);
+        let known = Known::open(folder.path());
+        assert_eq!(known.seeds(&[at(2), at(9)]), [at(2), at(3), at(9)]);
+        std::fs::write(folder.path().join(FILE), "no list").expect("written");
+        assert!(Known::open(folder.path()).seeds(&[]).is_empty());
+    }
+}

@@ -1,0 +1,79 @@
+//! What travels with a scaling task: which function version an instance is to be of. What it runs with (variables, secrets, the image's
+//! place on disk) does not travel: the node that starts it has the app deployed as well and uses its own.
+
+use bytes::Bytes;
+use fdn_core::{AppName, Digest, FunctionName, NodeId, VersionNumber};
+use fdn_instances::Description;
+use serde::{Deserialize, Serialize};
+
+/// An order to start an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Order {
+    /// The node that asked, and alone calls the instance.
+    pub(super) asker: NodeId,
+    /// Of what.
+    #[serde(flatten)]
+    pub(super) key: Key,
+}
+
+/// A function version that nodes have deployed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Key {
+    app: AppName,
+    function: FunctionName,
+    version: VersionNumber,
+    digest: Digest,
+}
+
+impl Key {
+    pub(super) fn of(description: &Description) -> Self {
+        Self {
+            app: description.app.clone(),
+            function: description.function.clone(),
+            version: description.version,
+            digest: description.digest,
+        }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} of app {}", self.function, self.version, self.app)
+    }
+}
+
+impl Order {
+    pub(super) fn encode(&self) -> Bytes {
+        // Names and digests have no value that JSON lacks.
+        Bytes::from(serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    pub(super) fn decode(octets: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(octets).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_cluster::ClusterSettings;
+
+    use super::*;
+
+    #[test]
+    fn the_longest_order_is_within_the_bound_of_payloads() {
+        let longest = "a".repeat(63);
+        let order = Order {
+            asker: longest.parse().expect("node"),
+            key: Key {
+                app: longest.parse().expect("app"),
+                function: longest.parse().expect("function"),
+                version: VersionNumber::try_from(u32::MAX).expect("version"),
+                digest: Digest::of(b"image"),
+            },
+        };
+        let octets = order.encode();
+        assert!(octets.len() <= ClusterSettings::default().limits.payload.as_usize());
+        assert_eq!(Order::decode(&octets).expect("an order"), order);
+        assert!(Order::decode(b"{}").is_err());
+    }
+}

@@ -1,0 +1,289 @@
+//! Instances anywhere in the cluster: the cluster finds the room, the node that has it starts the instance, and this node calls it there.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use fdn_cluster::{Cluster, Outcome, ScalingTask, Settlement, TaskId};
+use fdn_core::{ErrorCode, InstanceId, MebiBytes, Millis, NodeId, Resources};
+use fdn_instances::{Description, Image, StartError, StartSpec};
+use tokio::time::{Duration, Instant, sleep, timeout};
+use tracing::info;
+
+use super::followed::Begun;
+use super::order::{Key, Order};
+use super::remote::{RemoteInstance, Share};
+use super::table::Progress;
+use super::way::Way;
+use super::wire::Failure;
+use super::{ClusterPlacer, Node};
+use crate::invocations::placer::{Need, PlaceError, Placed, Placer, Registration};
+
+/// How long the order of a task that was settled for this node may take to be seen here: both go through the same process.
+const ORDER: Duration = Duration::from_secs(5);
+/// The first pause before another node is tried; it grows with each.
+const PAUSE: Duration = Duration::from_millis(20);
+
+#[async_trait]
+impl Placer for ClusterPlacer {
+    async fn place(&self, spec: StartSpec, need: Need) -> Result<Placed, PlaceError> {
+        let node = &self.0;
+        let cluster = node.cluster.get().filter(|_| !node.has_left());
+        let Some(cluster) = cluster else {
+            return node.local.place(spec, need).await;
+        };
+        timeout(node.start_timeout, node.place(cluster, spec, need))
+            .await
+            .unwrap_or(Err(PlaceError::Late(node.start_timeout)))
+    }
+
+    async fn prepare(&self, image: &Image) -> Result<(), StartError> {
+        self.0.local.prepare(image).await
+    }
+
+    fn found(&self, description: &Description) -> Vec<Placed> {
+        self.0.local.found(description)
+    }
+
+    fn pauses(&self) -> bool {
+        // Nodes of a cluster are alike; where one is not, the order is refused and the instance stays awake.
+        self.0.local.pauses()
+    }
+
+    fn weight(&self, resources: Resources) -> MebiBytes {
+        self.0.local.weight(resources)
+    }
+
+    fn room(&self) -> MebiBytes {
+        self.0.room.now(Instant::now(), &self.0.ledger)
+    }
+
+    fn most(&self) -> MebiBytes {
+        self.0.room.most(self.0.ledger.capacity())
+    }
+
+    fn register(&self, spec: &StartSpec, expected: Millis) -> Registration {
+        let ahead = self.0.local.register(spec, expected);
+        Some(Box::new((self.0.registry.add(spec, expected), ahead)))
+    }
+
+    fn make_way(&self) {
+        self.0.local.make_way();
+    }
+
+    fn way(&self, instance: InstanceId) -> Option<Arc<Way>> {
+        self.0.ways().remove(&instance)
+    }
+}
+
+impl Node {
+    async fn place(
+        &self,
+        cluster: &Cluster,
+        spec: StartSpec,
+        need: Need,
+    ) -> Result<Placed, PlaceError> {
+        let weight = self.local.weight(spec.description.resources);
+        let task = self.task(&spec);
+        let mut refused = 0;
+        loop {
+            if self.is_draining() && self.room.is_alone() {
+                // Nobody else can take it: who still comes is served.
+                return self.local.place(spec, need).await;
+            }
+            let wanted = (&spec.description, need);
+            let Some(outcome) = self.ask(cluster, task.clone(), wanted).await else {
+                // The cluster's part of this node has stopped.
+                return self.local.place(spec, need).await;
+            };
+            let id = TaskId(outcome.task);
+            let (node, failure) = match self.settled(outcome, refused, wanted)? {
+                Some(way) => {
+                    let share = self.room.share(weight);
+                    match self.started(id, &way.node, share).await {
+                        Ok(placed) => {
+                            self.tell(&spec, way, placed.instance.id());
+                            return Ok(placed);
+                        }
+                        Err(failure) => (way.node, failure),
+                    }
+                }
+                None => (
+                    self.me.clone(),
+                    lost("nobody can say whether it was started"),
+                ),
+            };
+            refused += 1;
+            if !failure.elsewhere || refused >= self.settings.attempts {
+                return Err(failed(node, failure));
+            }
+            self.metrics.retried.inc();
+            info!(%node, reason = %failure.reason, refused, "an instance is started on another node");
+            sleep(PAUSE * refused).await;
+        }
+    }
+
+    /// The task that asks for an instance.
+    fn task(&self, spec: &StartSpec) -> ScalingTask {
+        let order = Order {
+            asker: self.me.clone(),
+            key: Key::of(&spec.description),
+        };
+        let known = self.registry.get(&order.key);
+        ScalingTask {
+            label: 0,
+            demand: spec.description.resources,
+            expected: known.map_or(Millis::ZERO, |known| known.expected),
+            payload: order.encode(),
+            // The pool replaces what is lost; two would be one too many.
+            idempotent: false,
+        }
+    }
+
+    /// Where the cluster has found room; nothing if nobody can say.
+    fn settled(
+        &self,
+        outcome: Outcome,
+        refused: u32,
+        wanted: (&Description, Need),
+    ) -> Result<Option<Way>, PlaceError> {
+        match outcome.result {
+            Settlement::Started { node, trace } => Ok(Some(Way {
+                took: outcome.took,
+                node,
+                hops: trace,
+                refused,
+            })),
+            Settlement::Refused(reason) => {
+                self.is_full(wanted);
+                Err(PlaceError::NoRoom(reason.to_string()))
+            }
+            Settlement::Unresolved => Ok(None),
+        }
+    }
+
+    /// Asks for room; while there is none, idle instances give way.
+    async fn ask(
+        &self,
+        cluster: &Cluster,
+        task: ScalingTask,
+        wanted: (&Description, Need),
+    ) -> Option<Outcome> {
+        let mut outcomes = cluster.scale(vec![task]).await.ok()?;
+        let mut patience = self.settings.full_after.as_duration();
+        loop {
+            match timeout(patience, outcomes.next()).await {
+                Ok(outcome) => return outcome,
+                // Without a head or a majority it waits for those, and not for room.
+                Err(_) => match cluster.status().await {
+                    Ok(status) if status.quorum && status.head.is_some() => {
+                        self.is_full(wanted);
+                    }
+                    Ok(_) | Err(_) => {}
+                },
+            }
+            patience = self.settings.full_pause.as_duration();
+        }
+    }
+
+    /// The handle on an instance that the cluster has ordered, once it answers.
+    async fn started(&self, task: TaskId, node: &NodeId, share: Share) -> Result<Placed, Failure> {
+        if *node == self.me {
+            self.here(task, share).await
+        } else {
+            self.there(task, node, share).await
+        }
+    }
+
+    async fn here(&self, task: TaskId, share: Share) -> Result<Placed, Failure> {
+        let entry = self.table.find(task, ORDER).await;
+        let entry = entry.ok_or_else(|| lost("the order did not come"))?;
+        let mut progress = entry.progress.subscribe();
+        let begun = progress
+            .wait_for(|progress| !matches!(progress, Progress::Starting))
+            .await
+            .ok()
+            .map(|begun| begun.clone());
+        match begun {
+            Some(Progress::Failed(failure)) => Err((*failure).clone()),
+            Some(_) => {
+                let taken = entry.take();
+                let mut placed = taken.ok_or_else(|| lost("the instance is gone"))?;
+                placed.hold = placed.hold.map(|hold| hold.with_guard(Box::new(share)));
+                Ok(placed)
+            }
+            None => Err(lost("the instance is gone")),
+        }
+    }
+
+    async fn there(&self, task: TaskId, node: &NodeId, share: Share) -> Result<Placed, Failure> {
+        let (connections, runtime) = (&self.connections, &self.runtime);
+        let following = self.follows.begin(task, node.clone(), connections, runtime);
+        let mut begun = following.followed.begun.subscribe();
+        let known = begun
+            .wait_for(|begun| !matches!(begun, Begun::Waiting))
+            .await
+            .ok()
+            .map(|begun| begun.clone());
+        let description = match known {
+            Some(Begun::Started(description)) => *description,
+            Some(Begun::Failed(failure)) => return Err(failure),
+            Some(Begun::Waiting) | None => return Err(lost("nothing is heard of it")),
+        };
+        let instance = RemoteInstance {
+            description,
+            following,
+            connections: Arc::clone(connections),
+            metrics: self.metrics.clone(),
+            _share: share,
+        };
+        Ok(Placed {
+            instance: Arc::new(instance),
+            hold: None,
+        })
+    }
+
+    /// Keeps the way of an instance for the call that gets it first.
+    fn tell(&self, spec: &StartSpec, way: Way, instance: InstanceId) {
+        let (app, version) = (&spec.description.app, spec.description.version);
+        info!(%app, %version, %instance, way = %way, took = ?way.took, "an instance was placed");
+        self.ways().insert(instance, Arc::new(way));
+    }
+
+    /// The cluster had no room: less is asked for until that may have changed, and what others have here and do not use gives way. What
+    /// idle instances hold of devices is all given up before memory is: only they have it, and memory may not be short.
+    fn is_full(&self, (wanted, need): (&Description, Need)) {
+        self.make_room_for_instance(wanted.resources);
+        let needs_gpu = wanted.resources.gpu_memory_mib > MebiBytes(0) && need == Need::Call;
+        let own = self.own.get().filter(|_| needs_gpu);
+        if own.is_some_and(|own| own.give_up_gpu(wanted) > MebiBytes(0)) {
+            return;
+        }
+        let pause = self.settings.full_pause.as_duration();
+        self.room.refused(Instant::now(), pause);
+        self.ring();
+        if let Some(bell) = self.bell.get().cloned() {
+            self.runtime.spawn(async move {
+                sleep(pause).await;
+                bell.notify_one();
+            });
+        }
+    }
+}
+
+fn lost(reason: &str) -> Failure {
+    Failure {
+        code: ErrorCode::InstanceLost,
+        reason: reason.to_owned(),
+        log: Vec::new(),
+        elsewhere: true,
+    }
+}
+
+fn failed(node: NodeId, failure: Failure) -> PlaceError {
+    PlaceError::Elsewhere {
+        node,
+        code: failure.code,
+        reason: failure.reason,
+        log: failure.log,
+    }
+}

@@ -1,0 +1,196 @@
+//! How much instances of this node's calls may take together: its own room, and what the other members have.
+//!
+//! What others have is what they have in all, for what of it is free they alone know: the cluster refuses what does not fit, and then this
+//! node gives way for a while, so that idle instances make room for those that are wanted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fdn_cluster::ClusterStatus;
+use fdn_cluster::membership::Status;
+use fdn_core::{MebiBytes, NodeId, Resources};
+use tokio::time::{Duration, Instant};
+
+use super::remote::Share;
+use crate::invocations::ledger::Ledger;
+use crate::invocations::placer::{units, weight};
+
+/// In the scheduler's units ([`units`]).
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    /// What this node's instances take, here and elsewhere.
+    held: Arc<AtomicU64>,
+    others: AtomicU64,
+    /// The most that one instance can take elsewhere.
+    most: AtomicU64,
+    /// Until when no more is asked for than this.
+    full: Mutex<Option<(Instant, u64)>>,
+    /// This node has no room of its own.
+    elsewhere_only: bool,
+}
+
+impl Room {
+    /// That of a node that runs instances itself, or of one that does not.
+    pub(super) fn new(runs_here: bool) -> Self {
+        Self {
+            elsewhere_only: !runs_here,
+            ..Self::default()
+        }
+    }
+
+    /// Counts an instance.
+    pub(super) fn share(&self, weight: MebiBytes) -> Share {
+        Share::new(&self.held, weight.get())
+    }
+
+    /// Takes note of the members. Whether something changed.
+    pub(super) fn members(&self, me: &NodeId, own: Resources, status: &ClusterStatus) -> bool {
+        let takes_part = |one: &&fdn_cluster::status::MemberStatus| {
+            let is_there = matches!(one.status, Status::Alive | Status::Suspect);
+            one.node != *me && !one.draining && is_there
+        };
+        // Cut off, it is still asked for: the cluster's refusal holds the pool back.
+        let is_member = status.joined;
+        let others = status.members.iter().filter(takes_part);
+        let others = others.filter(|_| is_member);
+        let weights = others.map(|one| weight(one.capacity, own).get());
+        let (sum, most) = weights.fold((0_u64, 0), |(sum, most), one| {
+            (sum.saturating_add(one), most.max(one))
+        });
+        self.most.store(most, Ordering::Relaxed);
+        self.others.swap(sum, Ordering::Relaxed) != sum
+    }
+
+    /// Whether nobody else has room.
+    pub(super) fn is_alone(&self) -> bool {
+        self.others.load(Ordering::Relaxed) == 0
+    }
+
+    /// The cluster had no room.
+    pub(super) fn refused(&self, now: Instant, pause: Duration) {
+        let held = self.held.load(Ordering::Relaxed);
+        let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        *full = Some((now + pause, held));
+    }
+
+    /// What instances may take now.
+    pub(super) fn now(&self, now: Instant, ledger: &Ledger) -> MebiBytes {
+        let own = if self.elsewhere_only {
+            0
+        } else {
+            units(ledger.room_for_instances()).get()
+        };
+        let held = self.held.load(Ordering::Relaxed);
+        // What runs is not ended because members are not heard of: if they are lost, so is it.
+        let mut room = own
+            .saturating_add(self.others.load(Ordering::Relaxed))
+            .max(held);
+        let wanted = units(ledger.wanted()).get();
+        if wanted > 0 && !self.elsewhere_only {
+            // A call in a sandbox waits for memory here: idle instances go until it has it.
+            room = room.min(held.saturating_sub(wanted).max(own));
+        }
+        let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        match *full {
+            Some((until, limit)) if now < until => room = room.min(limit.max(1)),
+            Some(_) => *full = None,
+            None => {}
+        }
+        MebiBytes(room)
+    }
+
+    /// The most that one instance can take.
+    pub(super) fn most(&self, own: Resources) -> MebiBytes {
+        let elsewhere = MebiBytes(self.most.load(Ordering::Relaxed));
+        units(own.memory_mib).max(elsewhere)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::MilliCpu;
+
+    use super::*;
+
+    fn status(others: &[(&str, u64, Status, bool)]) -> ClusterStatus {
+        let members = others.iter().map(|(node, memory, status, draining)| {
+            fdn_cluster::status::MemberStatus {
+                node: node.parse().expect("node"),
+                key: fdn_cluster::identity::Key::default(),
+                address: "127.0.0.1:1".parse().expect("address"),
+                status: *status,
+                draining: *draining,
+                connected: true,
+                capacity: Resources::new(MilliCpu(1000), MebiBytes(*memory)),
+            }
+        });
+        ClusterStatus {
+            node: "n-1".parse().expect("node"),
+            joined: true,
+            quorum: true,
+            head: None,
+            epoch: 0,
+            members: members.collect(),
+            capacity: Resources::default(),
+            used: Resources::default(),
+            reserved: Resources::default(),
+            running: 0,
+            open: 0,
+            placed: 0,
+            waiting: 0,
+            held: 0,
+            stages: std::collections::BTreeMap::new(),
+            global: None,
+        }
+    }
+
+    #[test]
+    fn the_others_count_while_they_take_part() {
+        let own = Resources::new(MilliCpu(1000), MebiBytes(100));
+        let ledger = Ledger::new(own, 4);
+        let (room, me) = (Room::default(), "n-1".parse().expect("node"));
+        let now = Instant::now();
+        assert_eq!(room.now(now, &ledger), units(MebiBytes(100)));
+        let members = [
+            ("n-1", 100, Status::Alive, false),
+            ("n-2", 300, Status::Alive, false),
+            ("n-3", 900, Status::Condemned, false),
+            ("n-4", 900, Status::Alive, true),
+        ];
+        assert!(room.members(&me, own, &status(&members)));
+        assert!(!room.members(&me, own, &status(&members)));
+        assert_eq!(room.now(now, &ledger), units(MebiBytes(400)));
+        assert_eq!(room.most(own), units(MebiBytes(300)));
+        let mut alone = status(&members);
+        alone.joined = false;
+        assert!(room.members(&me, own, &alone));
+        assert_eq!(room.now(now, &ledger), units(MebiBytes(100)));
+    }
+
+    #[test]
+    fn a_node_that_runs_none_has_what_the_others_have() {
+        let own = Resources::new(MilliCpu(1000), MebiBytes(100));
+        let ledger = Ledger::new(own, 4);
+        let (room, me) = (Room::new(false), "n-1".parse().expect("node"));
+        let now = Instant::now();
+        assert_eq!(room.now(now, &ledger), MebiBytes(0));
+        room.members(&me, own, &status(&[("n-2", 300, Status::Alive, false)]));
+        ledger.want(MebiBytes(1));
+        assert_eq!(room.now(now, &ledger), units(MebiBytes(300)));
+    }
+
+    #[test]
+    fn after_a_refusal_no_more_is_asked_for_than_there_is() {
+        let own = Resources::new(MilliCpu(1000), MebiBytes(100));
+        let ledger = Ledger::new(own, 4);
+        let room = Room::default();
+        let share = room.share(units(MebiBytes(60)));
+        let (now, pause) = (Instant::now(), Duration::from_secs(2));
+        room.refused(now, pause);
+        assert_eq!(room.now(now, &ledger), units(MebiBytes(60)));
+        assert_eq!(room.now(now + pause, &ledger), units(MebiBytes(100)));
+        drop(share);
+        room.refused(now, pause);
+        assert_eq!(room.now(now, &ledger), MebiBytes(1), "nothing fits");
+    }
+}

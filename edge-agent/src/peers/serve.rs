@@ -1,0 +1,267 @@
+//! What other nodes ask of the instances that run here for them.
+//!
+//! Only the node that asked for an instance may call, follow or stop it: to all others there is none.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fdn_cluster::TaskId;
+use fdn_cluster::peer::{Answering, PeerBody, Peers};
+use fdn_core::enrol::NodeIdentity;
+use fdn_core::{Coded, NodeId};
+use fdn_instances::{
+    BoxError, CallFailure, Exit, InstanceState, Kind, LogLine, empty_body, full_body,
+};
+use futures::StreamExt;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Incoming;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Node;
+use super::table::{End, Entry, Progress};
+use super::wire::{self, Done, OUTCOME, REASON, Told, Verb};
+
+/// How long a node that asks for an instance is kept waiting until its order is here.
+const ORDER: Duration = Duration::from_secs(5);
+/// Lines that wait to be sent to who follows an instance.
+const LINES: usize = 4;
+
+/// Answers other nodes.
+pub(super) struct Service(pub(super) Weak<Node>);
+
+impl Peers for Service {
+    fn is_welcome(&self, peer: &NodeIdentity, certificate: &[u8]) -> bool {
+        let node = self.0.upgrade();
+        node.is_some_and(|node| {
+            node.gate
+                .admits(&node.fleet.view(), &peer.node, certificate)
+        })
+    }
+
+    fn answer(&self, peer: NodeId, request: Request<Incoming>) -> Answering {
+        let node = self.0.upgrade();
+        Box::pin(async move {
+            match node {
+                Some(node) if node.gate.is_known_good(&node.fleet.view(), &peer) => {
+                    node.answer(&peer, request).await
+                }
+                Some(_) => status(StatusCode::FORBIDDEN),
+                None => status(StatusCode::SERVICE_UNAVAILABLE),
+            }
+        })
+    }
+}
+
+fn status(status: StatusCode) -> Response<PeerBody> {
+    let mut response = Response::new(empty_body());
+    *response.status_mut() = status;
+    response
+}
+
+impl Node {
+    async fn answer(
+        self: &Arc<Self>,
+        peer: &NodeId,
+        request: Request<Incoming>,
+    ) -> Response<PeerBody> {
+        let Some((verb, task, rest)) = wire::read(request.uri()) else {
+            return status(StatusCode::NOT_FOUND);
+        };
+        let rest = rest.to_owned();
+        match verb {
+            Verb::Call => self.called(peer, task, &rest, request).await,
+            Verb::Watch if request.method() == Method::GET => {
+                // The order comes another way, and may come later.
+                let patience = if rest == "?new" {
+                    ORDER
+                } else {
+                    Duration::ZERO
+                };
+                let entry = self.table.find(task, patience).await;
+                match entry.filter(|entry| entry.asker == *peer) {
+                    Some(entry) => follow(&entry),
+                    None => status(StatusCode::NOT_FOUND),
+                }
+            }
+            Verb::Stop | Verb::Release | Verb::Pause | Verb::Resume
+                if request.method() == Method::POST =>
+            {
+                let entry = self.table.get(task);
+                let Some(entry) = entry.filter(|entry| entry.asker == *peer) else {
+                    return status(StatusCode::NOT_FOUND);
+                };
+                let done = order(&entry, verb, wire::grace(&rest), self.local.kind()).await;
+                let octets = serde_json::to_vec(&done).unwrap_or_default();
+                Response::new(full_body(octets))
+            }
+            Verb::Watch | Verb::Stop | Verb::Release | Verb::Pause | Verb::Resume => {
+                status(StatusCode::METHOD_NOT_ALLOWED)
+            }
+        }
+    }
+
+    /// Hands a call to an instance.
+    async fn called(
+        self: &Arc<Self>,
+        peer: &NodeId,
+        task: TaskId,
+        rest: &str,
+        request: Request<Incoming>,
+    ) -> Response<PeerBody> {
+        let entry = self.table.get(task).filter(|entry| entry.asker == *peer);
+        let there = entry.and_then(|entry| entry.instance().map(|instance| (entry, instance)));
+        let Some((entry, instance)) = there else {
+            return unanswered(wire::NOT_SENT, "there is no such instance", None);
+        };
+        let Ok(uri) = rest.parse::<Uri>() else {
+            return unanswered(wire::NOT_SENT, "the call has no path", None);
+        };
+        let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+        *request.uri_mut() = uri;
+        wire::strip(request.headers_mut());
+        let served = self.serving(entry);
+        match instance.call(request).await {
+            Ok(response) => {
+                let mut response = response.map(|body| {
+                    body.map_frame(move |frame| {
+                        // Counted until the body has ended.
+                        let _ = &served;
+                        frame
+                    })
+                    .boxed_unsync()
+                });
+                wire::strip(response.headers_mut());
+                response.headers_mut().insert(OUTCOME, wire::ANSWERED);
+                *response.version_mut() = http::Version::HTTP_2;
+                self.metrics.served.with_label_values(&["answered"]).inc();
+                response
+            }
+            Err(CallFailure::NotSent { reason, .. }) => {
+                self.metrics.served.with_label_values(&["not_sent"]).inc();
+                unanswered(wire::NOT_SENT, &reason, None)
+            }
+            Err(failure) => {
+                self.metrics
+                    .served
+                    .with_label_values(&["interrupted"])
+                    .inc();
+                unanswered(
+                    wire::INTERRUPTED,
+                    &failure.to_string(),
+                    Some(failure.code().as_str()),
+                )
+            }
+        }
+    }
+}
+
+fn unanswered(outcome: HeaderValue, reason: &str, code: Option<&str>) -> Response<PeerBody> {
+    let mut response = status(StatusCode::BAD_GATEWAY);
+    let headers = response.headers_mut();
+    headers.insert(OUTCOME, outcome);
+    headers.insert(REASON, wire::field(reason));
+    if let Some(code) = code {
+        headers.insert(wire::CODE, wire::field(code));
+    }
+    response
+}
+
+/// Stops, leaves, pauses or resumes an instance.
+async fn order(entry: &Arc<Entry>, verb: Verb, grace: Duration, kind: Kind) -> Done {
+    if verb == Verb::Stop {
+        entry.end.send_replace(Some(End::Asked(grace)));
+        let mut progress = entry.progress.subscribe();
+        let gone = progress
+            .wait_for(|progress| matches!(progress, Progress::Gone(..) | Progress::Failed(_)));
+        return match gone.await.as_deref() {
+            Ok(Progress::Gone(exit, _)) => Done::Stopped(exit.clone()),
+            Ok(_) | Err(_) => Done::Stopped(Exit::lost()),
+        };
+    }
+    if verb == Verb::Release {
+        entry.end.send_replace(Some(End::Left));
+        return Done::Changed;
+    }
+    let Some(instance) = entry.instance() else {
+        return Done::Ended(Exit::lost());
+    };
+    let done = match verb {
+        Verb::Pause => instance.pause().await,
+        _ => instance.resume().await,
+    };
+    match done {
+        Ok(()) => Done::Changed,
+        Err(error) => Done::of(&error, kind),
+    }
+}
+
+/// Tells of an instance until it is gone or nobody listens.
+fn follow(entry: &Arc<Entry>) -> Response<PeerBody> {
+    let (sender, lines) = mpsc::channel(LINES);
+    let watching = entry.follow();
+    let entry = Arc::clone(entry);
+    tokio::spawn(async move {
+        let closed = sender.clone();
+        tokio::select! {
+            () = tell(&entry, &sender) => {}
+            () = closed.closed() => {}
+        }
+        drop(watching);
+    });
+    let lines = ReceiverStream::new(lines).map(|line| Ok::<_, BoxError>(Frame::data(line)));
+    Response::new(StreamBody::new(lines).boxed_unsync())
+}
+
+/// A line that is not taken has nobody who wants it.
+async fn send(sender: &mpsc::Sender<Bytes>, told: Told) {
+    drop(sender.send(told.line()).await);
+}
+
+async fn tell(entry: &Entry, sender: &mpsc::Sender<Bytes>) {
+    let mut progress = entry.progress.subscribe();
+    send(sender, Told::Starting).await;
+    let instance = match begun(&mut progress).await {
+        Some(Progress::Started(instance)) => instance,
+        Some(Progress::Failed(failure)) => {
+            return send(sender, Told::Failed((*failure).clone())).await;
+        }
+        Some(Progress::Gone(exit, log)) => return send(sender, Told::Exited { exit, log }).await,
+        Some(Progress::Starting) | None => return,
+    };
+    let description = Box::new(instance.description().clone());
+    send(sender, Told::Started(description)).await;
+    let mut state = instance.state();
+    loop {
+        let now: InstanceState = state.borrow_and_update().clone();
+        send(sender, Told::of(&now, || instance.log_tail())).await;
+        if now.exit().is_some() {
+            return;
+        }
+        tokio::select! {
+            changed = state.changed() => if changed.is_err() { return },
+            exited = gone(&mut progress) => {
+                if let Some((exit, log)) = exited {
+                    send(sender, Told::Exited { exit, log }).await;
+                }
+                return;
+            }
+        }
+    }
+}
+
+async fn begun(progress: &mut watch::Receiver<Progress>) -> Option<Progress> {
+    let begun = progress.wait_for(|progress| !matches!(progress, Progress::Starting));
+    begun.await.ok().map(|begun| begun.clone())
+}
+
+async fn gone(progress: &mut watch::Receiver<Progress>) -> Option<(Exit, Vec<LogLine>)> {
+    let gone = progress.wait_for(|progress| matches!(progress, Progress::Gone(..)));
+    match &*gone.await.ok()? {
+        Progress::Gone(exit, log) => Some((exit.clone(), log.clone())),
+        _ => None,
+    }
+}

@@ -1,0 +1,250 @@
+//! The instances that the cluster has started on this node, by task, from the order until they are gone.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fdn_cluster::TaskId;
+use fdn_core::NodeId;
+use fdn_instances::{Exit, Instance, LogLine};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
+
+use super::wire::Failure;
+use crate::invocations::placer::Placed;
+
+/// How far an instance is.
+#[derive(Clone, Debug)]
+pub(super) enum Progress {
+    /// It is being started.
+    Starting,
+    /// It was started.
+    Started(Arc<dyn Instance>),
+    /// It was not.
+    Failed(Arc<Failure>),
+    /// It is gone.
+    Gone(Exit, Vec<LogLine>),
+}
+
+/// Why an instance is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Who asked for it wants it no longer: after this grace.
+    Asked(Duration),
+    /// Nobody follows it any more, or another one runs in its place: this node may keep it for itself.
+    Left,
+    /// Its room is wanted.
+    Room,
+}
+
+/// One instance.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) task: TaskId,
+    /// The node that asked for it, and alone may call it.
+    pub(super) asker: NodeId,
+    pub(super) progress: watch::Sender<Progress>,
+    pub(super) end: watch::Sender<Option<End>>,
+    /// Calls that run in it for the asker.
+    pub(super) calls: AtomicUsize,
+    /// Since when none does, if none does.
+    quiet: Mutex<Instant>,
+    /// How many follow it.
+    watchers: watch::Sender<usize>,
+    /// Set once by the run of the entry, taken once by an asker on this node.
+    handed: Mutex<Option<Placed>>,
+    pub(super) taken: Notify,
+}
+
+/// Follows an entry for as long as it lives.
+pub(super) struct Watching(Arc<Entry>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.watchers.send_modify(|count| *count -= 1);
+    }
+}
+
+impl Entry {
+    pub(super) fn new(task: TaskId, asker: NodeId) -> Arc<Self> {
+        Arc::new(Self {
+            task,
+            asker,
+            progress: watch::Sender::new(Progress::Starting),
+            end: watch::Sender::new(None),
+            calls: AtomicUsize::new(0),
+            quiet: Mutex::new(Instant::now()),
+            watchers: watch::Sender::new(0),
+            handed: Mutex::default(),
+            taken: Notify::new(),
+        })
+    }
+
+    /// A call has ended.
+    pub(super) fn called(&self) {
+        *self.quiet.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// For how long nobody has called it; nothing while somebody does.
+    pub(super) fn idle(&self, now: Instant) -> Option<Duration> {
+        if self.calls.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        let quiet = *self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(now.saturating_duration_since(quiet))
+    }
+
+    pub(super) fn follow(self: &Arc<Self>) -> Watching {
+        self.watchers.send_modify(|count| *count += 1);
+        Watching(Arc::clone(self))
+    }
+
+    /// Resolves when nobody has followed it for so long.
+    pub(super) async fn orphaned(&self, after: Duration) {
+        let mut watchers = self.watchers.subscribe();
+        loop {
+            // The sender is in `self`.
+            drop(watchers.wait_for(|count| *count == 0).await);
+            let followed = watchers.wait_for(|count| *count > 0);
+            if timeout(after, followed).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Resolves when it is to end.
+    pub(super) async fn ends(&self) -> End {
+        let mut end = self.end.subscribe();
+        let end = end.wait_for(Option::is_some).await;
+        end.ok().and_then(|end| *end).unwrap_or(End::Room)
+    }
+
+    /// Whether it was told to end.
+    pub(super) fn is_ending(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+
+    /// The instance, if it is there.
+    pub(super) fn instance(&self) -> Option<Arc<dyn Instance>> {
+        match &*self.progress.borrow() {
+            Progress::Started(instance) => Some(Arc::clone(instance)),
+            Progress::Starting | Progress::Failed(_) | Progress::Gone(..) => None,
+        }
+    }
+
+    /// Leaves the instance for whoever asked on this node.
+    pub(super) fn hand(&self, placed: Placed) {
+        let instance = Arc::clone(&placed.instance);
+        *self.handed() = Some(placed);
+        self.progress.send_replace(Progress::Started(instance));
+    }
+
+    /// The instance, once.
+    pub(super) fn take(&self) -> Option<Placed> {
+        let placed = self.handed().take();
+        if placed.is_some() {
+            self.taken.notify_one();
+        }
+        placed
+    }
+
+    fn handed(&self) -> MutexGuard<'_, Option<Placed>> {
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All of them. No more than the cluster lets run here.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    entries: Mutex<BTreeMap<u64, Arc<Entry>>>,
+    added: Notify,
+}
+
+impl Table {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Entry>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, entry: Arc<Entry>) {
+        self.lock().insert(entry.task.0, entry);
+        self.added.notify_waiters();
+    }
+
+    pub(super) fn get(&self, task: TaskId) -> Option<Arc<Entry>> {
+        self.lock().get(&task.0).cloned()
+    }
+
+    pub(super) fn remove(&self, task: TaskId) {
+        self.lock().remove(&task.0);
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Entry>> {
+        self.lock().values().cloned().collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// The entry of a task whose order may not have come yet.
+    pub(super) async fn find(&self, task: TaskId, patience: Duration) -> Option<Arc<Entry>> {
+        let finding = async {
+            loop {
+                let added = self.added.notified();
+                tokio::pin!(added);
+                // Registered before the look, so that one that comes in between is not missed.
+                added.as_mut().enable();
+                if let Some(entry) = self.get(task) {
+                    return entry;
+                }
+                added.await;
+            }
+        };
+        timeout(patience, finding).await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(task: u64) -> Arc<Entry> {
+        Entry::new(TaskId(task), "n-1".parse().expect("node"))
+    }
+
+    #[tokio::test]
+    async fn what_nobody_follows_is_an_orphan_after_a_while() {
+        let entry = entry(1);
+        let short = Duration::from_millis(1);
+        entry.orphaned(short).await;
+        let first = entry.follow();
+        let second = entry.follow();
+        let waiting = async || timeout(Duration::from_millis(20), entry.orphaned(short)).await;
+        assert!(waiting().await.is_err());
+        drop(first);
+        assert!(waiting().await.is_err(), "one follows it still");
+        drop(second);
+        entry.orphaned(short).await;
+        let _again = entry.follow();
+        assert!(waiting().await.is_err(), "it was found again");
+    }
+
+    #[tokio::test]
+    async fn an_order_that_comes_after_the_question_is_found() {
+        let table = Arc::new(Table::default());
+        assert!(table.find(TaskId(7), Duration::ZERO).await.is_none());
+        let patience = Duration::from_secs(60);
+        let asking = tokio::spawn({
+            let table = Arc::clone(&table);
+            async move { table.find(TaskId(7), patience).await }
+        });
+        tokio::task::yield_now().await;
+        table.add(entry(8));
+        table.add(entry(7));
+        assert!(asking.await.expect("it ends").is_some());
+        table.remove(TaskId(7));
+        assert_eq!(table.len(), 1);
+    }
+}

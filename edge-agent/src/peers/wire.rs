@@ -1,0 +1,267 @@
+//! What nodes say to each other about instances that one runs for the other: paths, header fields, lines.
+//!
+//! ```text
+//! any method  /fdn.peer.v1/call/TASK/PATH?QUERY   a call; the answer carries `fdn-outcome`
+//! GET         /fdn.peer.v1/watch/TASK[?new]       lines of JSON ([`Told`]), one for each change, until the instance is gone
+//! POST        /fdn.peer.v1/stop/TASK?MILLIS       [`Done`]
+//! POST        /fdn.peer.v1/release/TASK          [`Done`]: whoever runs it may keep it as its own
+//! POST        /fdn.peer.v1/pause/TASK, resume/TASK   [`Done`]
+//! ```
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fdn_cluster::TaskId;
+use fdn_cluster::peer::PREFIX;
+use fdn_core::ErrorCode;
+use fdn_instances::{Description, Exit, InstanceError, InstanceState, Kind, LogLine, RuntimeError};
+use http::header::HeaderName;
+use http::{HeaderMap, HeaderValue, Uri};
+use serde::{Deserialize, Serialize};
+
+/// How a call ended on the other node: [`ANSWERED`], [`NOT_SENT`] or [`INTERRUPTED`].
+pub(super) const OUTCOME: HeaderName = HeaderName::from_static("fdn-outcome");
+/// Why it has no answer.
+pub(super) const REASON: HeaderName = HeaderName::from_static("fdn-reason");
+/// The code of a call that was interrupted.
+pub(super) const CODE: HeaderName = HeaderName::from_static("fdn-code");
+
+pub(super) const ANSWERED: HeaderValue = HeaderValue::from_static("answered");
+pub(super) const NOT_SENT: HeaderValue = HeaderValue::from_static("not-sent");
+pub(super) const INTERRUPTED: HeaderValue = HeaderValue::from_static("interrupted");
+
+/// The longest line and the longest answer that is read: a description and the last lines of an instance fit well.
+pub(super) const LINE_MAX: usize = 1 << 20;
+
+/// What is asked of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Call,
+    Watch,
+    Stop,
+    Release,
+    Pause,
+    Resume,
+}
+
+impl Verb {
+    const ALL: [Self; 6] = [
+        Self::Call,
+        Self::Watch,
+        Self::Stop,
+        Self::Release,
+        Self::Pause,
+        Self::Resume,
+    ];
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Watch => "watch",
+            Self::Stop => "stop",
+            Self::Release => "release",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+        }
+    }
+}
+
+/// The target of a request; `rest` begins with `/` or `?`, or is empty.
+pub(super) fn target(verb: Verb, task: TaskId, rest: &str) -> Result<Uri, http::Error> {
+    // HTTP/2 asks for an authority; nobody reads it.
+    let path = format!("http://fdn{PREFIX}{}/{:016x}{rest}", verb.as_str(), task.0);
+    Ok(path.parse::<Uri>()?)
+}
+
+/// Reads a target: what is asked of which task, and what follows.
+pub(super) fn read(uri: &Uri) -> Option<(Verb, TaskId, &str)> {
+    let text = uri.path_and_query()?.as_str().strip_prefix(PREFIX)?;
+    let (verb, rest) = text.split_once('/')?;
+    let verb = Verb::ALL.into_iter().find(|known| known.as_str() == verb)?;
+    let (task, rest) = rest.split_at_checked(16)?;
+    let is_whole = rest.is_empty() || rest.starts_with(['/', '?']);
+    let task = u64::from_str_radix(task, 16).ok().filter(|_| is_whole)?;
+    Some((verb, TaskId(task), rest))
+}
+
+/// What is told of an instance to the node that asked for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Told {
+    /// It is being started.
+    Starting,
+    /// It did not start.
+    Failed(Failure),
+    /// It was started.
+    Started(Box<Description>),
+    /// It answers.
+    Ready,
+    /// It is paused.
+    Paused,
+    /// It does not answer.
+    Unresponsive { reason: String, log: Vec<LogLine> },
+    /// It is gone. The last line.
+    Exited { exit: Exit, log: Vec<LogLine> },
+}
+
+/// Why an instance was not started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Failure {
+    pub(super) code: ErrorCode,
+    pub(super) reason: String,
+    pub(super) log: Vec<LogLine>,
+    /// Whether another node may do better: the fault is not the function's.
+    pub(super) elsewhere: bool,
+}
+
+impl Told {
+    pub(super) fn of(state: &InstanceState, log: impl FnOnce() -> Vec<LogLine>) -> Self {
+        match state {
+            InstanceState::Starting => Self::Starting,
+            InstanceState::Ready => Self::Ready,
+            InstanceState::Paused => Self::Paused,
+            InstanceState::Unresponsive { reason } => Self::Unresponsive {
+                reason: reason.clone(),
+                log: log(),
+            },
+            InstanceState::Exited(exit) => Self::Exited {
+                exit: exit.clone(),
+                log: log(),
+            },
+        }
+    }
+
+    pub(super) fn line(&self) -> Bytes {
+        // Nothing in it has no form in JSON.
+        let mut octets = serde_json::to_vec(self).unwrap_or_default();
+        octets.push(b'\n');
+        Bytes::from(octets)
+    }
+}
+
+/// What became of an order to an instance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Done {
+    Stopped(Exit),
+    Changed,
+    Unsupported(Kind),
+    Ended(Exit),
+    Engine { kind: Kind, reason: String },
+}
+
+impl Done {
+    pub(super) fn of(error: &InstanceError, kind: Kind) -> Self {
+        match error {
+            InstanceError::Unsupported { kind, .. } => Self::Unsupported(*kind),
+            InstanceError::Ended(exit) => Self::Ended(exit.clone()),
+            other => Self::Engine {
+                kind,
+                reason: super::chain(other),
+            },
+        }
+    }
+
+    /// As the trait says it; the end, where the order was to stop.
+    pub(super) fn result(self, operation: &'static str) -> Result<Exit, InstanceError> {
+        match self {
+            Self::Stopped(exit) => Ok(exit),
+            Self::Changed => Ok(Exit::lost()),
+            Self::Unsupported(kind) => Err(InstanceError::Unsupported { kind, operation }),
+            Self::Ended(exit) => Err(InstanceError::Ended(exit)),
+            Self::Engine { kind, reason } => Err(InstanceError::Engine(RuntimeError::Refused {
+                kind,
+                operation,
+                reason,
+            })),
+        }
+    }
+}
+
+/// Fields that belong to a connection and not to a message (RFC 9110, section 7.6.1), and our own.
+pub(super) fn strip(headers: &mut HeaderMap) {
+    use http::header::{CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+    for name in [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE] {
+        headers.remove(name);
+    }
+    for name in ["keep-alive", "proxy-connection"] {
+        headers.remove(name);
+    }
+    for name in [OUTCOME, REASON, CODE, fdn_cluster::peer::NODE] {
+        headers.remove(name);
+    }
+}
+
+/// A text as a header field, without what a field cannot hold.
+pub(super) fn field(text: &str) -> HeaderValue {
+    const MOST: usize = 512;
+    let printable = |c: char| if c.is_ascii_graphic() { c } else { ' ' };
+    let text: String = text.chars().take(MOST).map(printable).collect();
+    HeaderValue::from_str(text.trim()).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+}
+
+/// How long an instance may take to end.
+pub(super) fn grace(rest: &str) -> Duration {
+    let millis = rest.strip_prefix('?').and_then(|text| text.parse().ok());
+    Duration::from_millis(millis.unwrap_or(0)).min(Duration::from_secs(3600))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn targets_are_read_as_they_were_written() {
+        let task = TaskId(0xABCDEF);
+        for (verb, rest) in [
+            (Verb::Call, "/a/b?c=d"),
+            (Verb::Call, "/"),
+            (Verb::Watch, "?new"),
+            (Verb::Stop, "?1500"),
+            (Verb::Pause, ""),
+        ] {
+            let uri = target(verb, task, rest).expect("a target");
+            assert_eq!(read(&uri), Some((verb, task, rest)));
+        }
+        for bad in [
+            "/",
+            "/other/call/0000000000000001/",
+            "/fdn.peer.v1/call/1/",
+            "/fdn.peer.v1/call/0000000000000001x",
+            "/fdn.peer.v1/call/000000000000000g/",
+            "/fdn.peer.v1/kill/0000000000000001/",
+        ] {
+            assert_eq!(read(&bad.parse().expect("a path")), None, "{bad}");
+        }
+        assert_eq!(grace("?1500"), Duration::from_millis(1500));
+        assert_eq!(grace("?now"), Duration::ZERO);
+    }
+
+    #[test]
+    fn failures_come_back_as_they_were() {
+        let unsupported = InstanceError::Unsupported {
+            kind: Kind::Wasm,
+            operation: "pause",
+        };
+        let back = Done::of(&unsupported, Kind::Fake).result("pause");
+        assert_eq!(back, Err(unsupported));
+        let ended = InstanceError::Ended(Exit::ended(3));
+        assert_eq!(Done::of(&ended, Kind::Fake).result("stop"), Err(ended));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_field(text: String) {
+            prop_assert!(field(&text).to_str().is_ok());
+        }
+
+        #[test]
+        fn any_path_is_read_without_a_fault(text in "/fdn.peer.v1/[a-z]{0,6}/[0-9a-fx]{0,20}[/?]?[a-z]{0,4}") {
+            if let Ok(uri) = text.parse() {
+                let _ = read(&uri);
+            }
+        }
+    }
+}

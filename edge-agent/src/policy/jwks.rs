@@ -1,0 +1,283 @@
+//! Public keys of identity providers, fetched by the node and kept on its disk.
+//!
+//! Each URL is fetched once for all apps that name it: at the start, every interval (with jitter, so that nodes do not come in step), and when
+//! a token names a key that is not known, but then at most once in the shortest interval, whatever tokens come. A fetch that fails
+//! changes nothing: the keys that are known go on counting, also over a restart, and the next try comes after a growing pause. Why nodes
+//! fetch and not the controller: ADR 0016.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use fdn_core::Digest;
+use fdn_core::policy::JwtRule;
+use fdn_core::policy::token::{Claims, TokenFault};
+use fdn_service::CancellationToken;
+use tokio::sync::{Notify, watch};
+use tracing::{info, warn};
+
+use super::counts::PolicyMetrics;
+use super::verify::Keys;
+use crate::apps::backoff::pause;
+use crate::artifacts::without_url;
+use crate::disk;
+use crate::settings::PolicySettings;
+
+/// The pause after the first failure.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+
+/// The key sets of a node.
+pub(super) struct KeySets {
+    source: Arc<Source>,
+    sets: BTreeMap<String, Weak<KeySet>>,
+    stop: CancellationToken,
+}
+
+/// How key sets are fetched and kept.
+struct Source {
+    client: reqwest::Client,
+    settings: PolicySettings,
+    metrics: PolicyMetrics,
+    folder: PathBuf,
+}
+
+/// The keys behind one URL. What follows them ends when the last app that names it is gone.
+pub(super) struct KeySet {
+    inner: Arc<Inner>,
+    stop: CancellationToken,
+}
+
+impl Drop for KeySet {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+struct Inner {
+    url: String,
+    keys: ArcSwap<Keys>,
+    start: Instant,
+    /// Milliseconds since `start` when the last fetch began; 0 before the first.
+    tried: AtomicU64,
+    busy: AtomicBool,
+    least: Duration,
+    wake: Notify,
+    done: watch::Sender<()>,
+}
+
+impl KeySets {
+    pub(super) fn new(
+        client: reqwest::Client,
+        settings: PolicySettings,
+        metrics: PolicyMetrics,
+        folder: PathBuf,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            source: Arc::new(Source {
+                client,
+                settings,
+                metrics,
+                folder,
+            }),
+            sets: BTreeMap::new(),
+            stop,
+        }
+    }
+
+    /// The keys behind a URL, followed from now on. Beyond `policy.jwks_sets` URLs, keys are not fetched and no token counts.
+    pub(super) fn of(&mut self, url: &str) -> Arc<KeySet> {
+        self.sets.retain(|_, set| set.strong_count() > 0);
+        if let Some(known) = self.sets.get(url).and_then(Weak::upgrade) {
+            return known;
+        }
+        let source = Arc::clone(&self.source);
+        let inner = Arc::new(Inner {
+            url: url.to_owned(),
+            keys: ArcSwap::default(),
+            start: Instant::now(),
+            tried: AtomicU64::new(0),
+            busy: AtomicBool::new(false),
+            least: source.settings.jwks_least.as_duration(),
+            wake: Notify::new(),
+            done: watch::Sender::new(()),
+        });
+        let set = Arc::new(KeySet {
+            inner: Arc::clone(&inner),
+            stop: self.stop.child_token(),
+        });
+        if self.sets.len() >= source.settings.jwks_sets {
+            warn!(
+                url,
+                "keys of more identity providers than policy.jwks_sets are not followed"
+            );
+        } else if !source.allows(url) {
+            warn!(
+                url,
+                "keys are fetched over https, and from loopback addresses only where policy.jwks_http says so"
+            );
+        } else {
+            inner.read(&source);
+            tokio::spawn(inner.follow(source, set.stop.clone()));
+        }
+        self.sets.insert(url.to_owned(), Arc::downgrade(&set));
+        let count = i64::try_from(self.sets.len()).unwrap_or(i64::MAX);
+        self.source.metrics.key_sets.set(count);
+        set
+    }
+}
+
+impl KeySet {
+    /// The claims of a token that is signed with one of the keys.
+    pub(super) fn verify(&self, rule: &JwtRule, token: &str) -> Result<Claims, TokenFault> {
+        self.inner.keys.load().verify(rule, token)
+    }
+
+    /// Has the keys fetched if that is due or under way; returns when it is done. `false`: it is too early for that.
+    pub(super) async fn refresh(&self) -> bool {
+        let inner = &self.inner;
+        let mut done = inner.done.subscribe();
+        if !inner.busy.load(Ordering::Acquire) {
+            if !inner.may_fetch() {
+                return false;
+            }
+            inner.wake.notify_one();
+        }
+        done.changed().await.is_ok()
+    }
+}
+
+impl Source {
+    fn allows(&self, url: &str) -> bool {
+        url.starts_with("https://") || (url.starts_with("http://") && self.settings.jwks_http)
+    }
+
+    fn file(&self, url: &str) -> PathBuf {
+        let name = Digest::of(url.as_bytes()).hex();
+        self.folder.join(format!("{name}.json"))
+    }
+
+    async fn fetch(&self, url: &str) -> Result<Vec<u8>, String> {
+        let limit = self.settings.jwks_size.as_usize();
+        let fetching = async {
+            let sent = self.client.get(url).send().await;
+            let mut response = sent.map_err(without_url)?;
+            if !response.status().is_success() {
+                return Err(format!("status {}", response.status().as_u16()));
+            }
+            // A redirect could lead from https to anywhere.
+            if response.url().as_str() != url && !self.allows(response.url().as_str()) {
+                return Err("it was redirected to a URL that is not allowed".to_owned());
+            }
+            let mut body = Vec::new();
+            while let Some(chunk) = response.chunk().await.map_err(without_url)? {
+                if body.len() + chunk.len() > limit {
+                    return Err("it is larger than policy.jwks_size".to_owned());
+                }
+                body.extend_from_slice(&chunk);
+            }
+            Ok(body)
+        };
+        let allowed = self.settings.jwks_timeout.as_duration();
+        tokio::time::timeout(allowed, fetching)
+            .await
+            .map_err(|_| "it did not come within policy.jwks_timeout".to_owned())?
+    }
+}
+
+impl Inner {
+    /// Milliseconds since this began, never 0.
+    fn since(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis())
+            .unwrap_or(u64::MAX)
+            .saturating_add(1)
+    }
+
+    /// Reads what was kept on disk: a small file, read once for each URL.
+    fn read(&self, source: &Source) {
+        let Ok(octets) = std::fs::read(source.file(&self.url)) else {
+            return;
+        };
+        match Keys::parse(&octets) {
+            Ok(keys) => self.keys.store(Arc::new(keys)),
+            Err(failure) => warn!(url = self.url, failure, "keys on disk cannot be read"),
+        }
+    }
+
+    async fn follow(self: Arc<Self>, source: Arc<Source>, stop: CancellationToken) {
+        let interval = source.settings.jwks_interval.as_duration();
+        let mut failures = 0u32;
+        loop {
+            let fetched = tokio::select! {
+                () = stop.cancelled() => return,
+                fetched = self.fetch(&source) => fetched,
+            };
+            let result = if fetched.is_ok() { "ok" } else { "failed" };
+            source.metrics.fetches.with_label_values(&[result]).inc();
+            let wait = match fetched {
+                Ok(()) => {
+                    failures = 0;
+                    interval.mul_f64(0.8 + 0.4 * rand::random::<f64>())
+                }
+                Err(failure) => {
+                    failures = failures.saturating_add(1);
+                    warn!(
+                        url = self.url,
+                        failure,
+                        "an identity provider's keys cannot be fetched; those known go on counting"
+                    );
+                    pause(failures, FIRST_RETRY, interval, rand::random())
+                }
+            };
+            // Told after everything has been noted, so that whoever waits sees it.
+            self.done.send_replace(());
+            let mut next = std::pin::pin!(tokio::time::sleep(wait));
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = &mut next => break,
+                    // Asked for before the last fetch, it was answered by that.
+                    () = self.wake.notified() => if self.may_fetch() { break },
+                }
+            }
+        }
+    }
+
+    /// Whether the last fetch was long enough ago for one that a token asks for.
+    fn may_fetch(&self) -> bool {
+        let tried = self.tried.load(Ordering::Acquire);
+        let least = u64::try_from(self.least.as_millis()).unwrap_or(u64::MAX);
+        tried == 0 || self.since() >= tried.saturating_add(least)
+    }
+
+    async fn fetch(&self, source: &Source) -> Result<(), String> {
+        self.busy.store(true, Ordering::Release);
+        self.tried.store(self.since(), Ordering::Release);
+        let fetched = self.take(source).await;
+        self.busy.store(false, Ordering::Release);
+        fetched
+    }
+
+    async fn take(&self, source: &Source) -> Result<(), String> {
+        let octets = source.fetch(&self.url).await?;
+        let keys = Keys::parse(&octets)?;
+        let first = self.keys.swap(Arc::new(keys)).is_empty();
+        if first {
+            info!(url = self.url, "an identity provider's keys are known");
+        }
+        let (folder, file) = (source.folder.clone(), source.file(&self.url));
+        let kept = tokio::task::spawn_blocking(move || {
+            disk::folder(&folder)?;
+            disk::replace(&file, &octets)
+        });
+        match kept.await {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => warn!(url = self.url, %failure, "keys cannot be kept on disk"),
+            Err(failure) => warn!(url = self.url, %failure, "keeping keys on disk broke"),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! Policies of apps at the gateway: `fdn_core::policy` decides, this module counts and knows.
+//!
+//! [`guard::Guard`] is an app's policy ready for use: its rates (`rates`), calls that run, quota (`quota`) and the provider's keys that
+//! tokens are checked with (`jwks`, `verify`). [`Guards`] keeps one for each app that has a policy, and what was counted over
+//! changes of the policy that do not touch it. An app without a policy has no guard and pays one comparison for each call.
+
+mod counts;
+pub mod guard;
+mod jwks;
+mod quota;
+mod rates;
+mod verify;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fdn_core::AppName;
+use fdn_core::policy::quota::AppUsed;
+use fdn_core::policy::{Authentication, GatewaySpec};
+use fdn_service::CancellationToken;
+use tokio::task::JoinHandle;
+use tracing::warn;
+
+pub use counts::PolicyMetrics;
+use guard::Live;
+pub use guard::{Guard, Pass};
+use jwks::KeySets;
+use quota::Quotas;
+
+use crate::settings::PolicySettings;
+
+/// The guards of a node's apps. Owned by the task that owns the apps.
+pub struct Guards {
+    settings: PolicySettings,
+    metrics: PolicyMetrics,
+    keys: KeySets,
+    quotas: Arc<Quotas>,
+    guards: BTreeMap<AppName, Arc<Guard>>,
+    /// Writes counts to disk until the agent stops.
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl Guards {
+    /// No guards yet. Files are kept in `folder`; what runs in the background ends with `stop`.
+    #[must_use]
+    pub fn new(
+        settings: PolicySettings,
+        metrics: PolicyMetrics,
+        client: reqwest::Client,
+        folder: PathBuf,
+        stop: CancellationToken,
+    ) -> Self {
+        let quotas = Arc::new(Quotas::open(folder.join("quotas.json")));
+        let interval = settings.quota_save.as_duration();
+        let keeper = tokio::spawn(Arc::clone(&quotas).keep(interval, stop.clone()));
+        Self {
+            keys: KeySets::new(
+                client,
+                settings.clone(),
+                metrics.clone(),
+                folder.join("jwks"),
+                stop,
+            ),
+            settings,
+            metrics,
+            quotas,
+            guards: BTreeMap::new(),
+            keeper: Some(keeper),
+        }
+    }
+
+    /// Waits until what was counted is on disk, after `stop` was cancelled.
+    pub async fn close(&mut self) {
+        if let Some(keeper) = self.keeper.take()
+            && let Err(failure) = keeper.await
+        {
+            warn!(%failure, "calls counted towards quotas were not kept");
+        }
+    }
+
+    /// The guard of an app whose gateways are told `spec`; none if that says nothing.
+    pub fn guard(&mut self, app: &AppName, spec: &GatewaySpec) -> Option<Arc<Guard>> {
+        if spec.is_empty() {
+            self.forget(app);
+            return None;
+        }
+        let known = self.guards.get(app);
+        if let Some(known) = known.filter(|known| known.spec() == spec) {
+            return Some(Arc::clone(known));
+        }
+        // What was counted goes on being counted if its bounds are the same.
+        let live = known
+            .filter(|known| known.spec().policy == spec.policy)
+            .map(|known| Arc::clone(known.live()));
+        let live = live.unwrap_or_else(|| {
+            let keys = match &spec.policy.authentication {
+                Authentication::Jwt(rule) => Some(self.keys.of(&rule.jwks_url)),
+                Authentication::None | Authentication::ApiKey {} => None,
+            };
+            let quota = self.quotas.of(app);
+            Arc::new(Live::new(
+                app,
+                &spec.policy,
+                &self.settings,
+                &self.metrics,
+                keys,
+                quota,
+            ))
+        });
+        let guard = Arc::new(Guard::new(app.clone(), spec.clone(), live));
+        self.guards.insert(app.clone(), Arc::clone(&guard));
+        Some(guard)
+    }
+
+    /// The app is gone, or its policy.
+    pub fn forget(&mut self, app: &AppName) {
+        if self.guards.remove(app).is_some() {
+            self.metrics.forget(app);
+            self.quotas.forget(app);
+        }
+    }
+
+    /// Takes in how many calls the controller has counted.
+    pub fn used(&self, used: &[AppUsed]) {
+        self.quotas.told(used, fdn_service::now());
+    }
+}

@@ -1,0 +1,208 @@
+//! Calls counted towards quotas on this node: what the controller has counted, and what was let in here since it told.
+//!
+//! Kept on disk every few seconds, so that a restart with the controller away does not begin anew; what was let in since the last
+//! write is then forgotten here, and still counted by the controller.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fdn_core::policy::quota::{AppUsed, Used, Window};
+use fdn_core::{AppName, Timestamp};
+use fdn_service::CancellationToken;
+use tracing::warn;
+
+use crate::disk;
+use crate::error::Error;
+
+/// The calls of one app.
+#[derive(Default)]
+pub(super) struct Quota {
+    used: Mutex<Used>,
+    changed: AtomicBool,
+}
+
+impl Quota {
+    fn lock(&self) -> MutexGuard<'_, Used> {
+        // A copy of three numbers is never half done.
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls of the windows of `now`.
+    pub(super) fn used(&self, now: Timestamp) -> Used {
+        self.lock().at(Window::at(now))
+    }
+
+    /// One call more.
+    pub(super) fn count(&self, now: Timestamp) {
+        let mut used = self.lock();
+        *used = used.at(Window::at(now));
+        used.day += 1;
+        used.month += 1;
+        drop(used);
+        self.changed.store(true, Ordering::Relaxed);
+    }
+
+    fn told(&self, told: Used, now: Timestamp) {
+        *self.lock() = told.at(Window::at(now));
+        self.changed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The calls of all apps with a quota.
+pub(super) struct Quotas {
+    path: PathBuf,
+    apps: Mutex<BTreeMap<AppName, Arc<Quota>>>,
+    gone: AtomicBool,
+}
+
+impl Quotas {
+    /// What was kept in `path`. A file that cannot be read is as none: the controller tells the sums again.
+    pub(super) fn open(path: PathBuf) -> Self {
+        let kept = std::fs::read(&path).ok();
+        let kept = kept.and_then(|octets| serde_json::from_slice::<Vec<AppUsed>>(&octets).ok());
+        let apps = kept.unwrap_or_default().into_iter().map(|kept| {
+            let quota = Quota {
+                used: Mutex::new(kept.used),
+                changed: AtomicBool::new(false),
+            };
+            (kept.app, Arc::new(quota))
+        });
+        Self {
+            apps: Mutex::new(apps.collect()),
+            path,
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<AppName, Arc<Quota>>> {
+        self.apps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The calls of an app.
+    pub(super) fn of(&self, app: &AppName) -> Arc<Quota> {
+        Arc::clone(self.lock().entry(app.clone()).or_default())
+    }
+
+    pub(super) fn forget(&self, app: &AppName) {
+        if self.lock().remove(app).is_some() {
+            self.gone.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes in what the controller has counted.
+    pub(super) fn told(&self, told: &[AppUsed], now: Timestamp) {
+        let apps = self.lock();
+        for told in told {
+            if let Some(quota) = apps.get(&told.app) {
+                quota.told(told.used, now);
+            }
+        }
+    }
+
+    /// Writes what has changed every `interval`, and once more at the end.
+    pub(super) async fn keep(self: Arc<Self>, interval: Duration, stop: CancellationToken) {
+        let mut warned = false;
+        loop {
+            let last = tokio::select! {
+                () = stop.cancelled() => true,
+                () = tokio::time::sleep(interval) => false,
+            };
+            let this = Arc::clone(&self);
+            let saved = tokio::task::spawn_blocking(move || this.save()).await;
+            match saved {
+                Ok(Ok(())) => warned = false,
+                Ok(Err(failure)) if !warned => {
+                    warned = true;
+                    warn!(%failure, "calls counted towards quotas cannot be kept on disk");
+                }
+                Ok(Err(_)) | Err(_) => {}
+            }
+            if last {
+                return;
+            }
+        }
+    }
+
+    fn save(&self) -> Result<(), Error> {
+        let mut changed = self.gone.swap(false, Ordering::Relaxed);
+        let all: Vec<AppUsed> = self
+            .lock()
+            .iter()
+            .map(|(app, quota)| {
+                changed |= quota.changed.swap(false, Ordering::Relaxed);
+                AppUsed {
+                    app: app.clone(),
+                    used: *quota.lock(),
+                }
+            })
+            .collect();
+        if !changed {
+            return Ok(());
+        }
+        // Names and numbers can always be written as JSON.
+        let octets = serde_json::to_vec(&all).unwrap_or_default();
+        let written = disk::replace(&self.path, &octets);
+        if written.is_err() {
+            // Tried again with the next round.
+            self.gone.store(true, Ordering::Relaxed);
+        }
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_790_000_000_000);
+
+    fn app() -> AppName {
+        "hello".parse().expect("app")
+    }
+
+    fn told(calls: u64) -> Vec<AppUsed> {
+        let used = Used {
+            window: Window::at(NOW),
+            day: calls,
+            month: calls,
+        };
+        vec![AppUsed { app: app(), used }]
+    }
+
+    #[test]
+    fn own_calls_come_on_top_of_what_was_told() {
+        let folder = tempfile::tempdir().expect("folder");
+        let quotas = Quotas::open(folder.path().join("q.json"));
+        let quota = quotas.of(&app());
+        quota.count(NOW);
+        quota.count(NOW);
+        assert_eq!(quota.used(NOW).day, 2);
+        quotas.told(&told(10), NOW);
+        quota.count(NOW);
+        assert_eq!((quota.used(NOW).day, quota.used(NOW).month), (11, 11));
+        let tomorrow = Timestamp(NOW.0 + 86_400_000);
+        assert_eq!(
+            (quota.used(tomorrow).day, quota.used(tomorrow).month),
+            (0, 11)
+        );
+    }
+
+    #[test]
+    fn counts_survive_a_restart_and_rubbish_does_not_matter() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("q.json");
+        let quotas = Quotas::open(path.clone());
+        quotas.of(&app()).count(NOW);
+        quotas.save().expect("saved");
+        let again = Quotas::open(path.clone());
+        assert_eq!(again.of(&app()).used(NOW).day, 1);
+        again.forget(&app());
+        again.save().expect("saved");
+        assert_eq!(Quotas::open(path.clone()).of(&app()).used(NOW).day, 0);
+        std::fs::write(&path, "rubbish").expect("written");
+        assert_eq!(Quotas::open(path).of(&app()).used(NOW).day, 0);
+    }
+}

@@ -1,0 +1,164 @@
+//! Running workflows: what a run may keep, and how stages are called in other clusters.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use fdn_cluster::settings::TlsSettings as ClusterTls;
+use fdn_core::{ByteSize, DurationMs};
+use serde::{Deserialize, Serialize};
+
+use super::{GatewaySettings, TlsSettings};
+use crate::error::Error;
+
+/// Workflows. A node that takes no part in calls between clusters runs all stages itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkflowSettings {
+    /// Whether stages are called in other clusters, and taken from them.
+    pub enabled: bool,
+    /// Where gateways of other clusters are listened to.
+    pub listen: SocketAddr,
+    /// Where they reach this node, if that is another address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<SocketAddr>,
+    /// Talk without encryption, and believe whoever shows the network's token: on loopback addresses only.
+    pub plaintext: bool,
+    /// Threads that take stage calls; 0 means one for each core, four at most.
+    pub workers: usize,
+    /// Runs that this gateway leads at the same time; one more is refused.
+    pub runs: usize,
+    /// Octets that one run may keep: the request, and outputs that other stages still need.
+    pub run_data: ByteSize,
+    /// Connections to each gateway of another cluster.
+    pub connections: usize,
+    /// Connections of other gateways that are open at the same time, and stage calls on each of them.
+    pub served_connections: usize,
+    /// Stage calls at the same time on one connection.
+    pub served_calls: u32,
+    /// How long connecting may take.
+    pub connect: DurationMs,
+    /// How long a gateway that was not reached is tried after the others only.
+    pub avoid: DurationMs,
+    /// How often an idle connection is tried, and how long that may take: a gateway that has vanished is noticed after both.
+    pub keep_alive: DurationMs,
+}
+
+impl Default for WorkflowSettings {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8444)),
+            advertise: None,
+            plaintext: false,
+            workers: 0,
+            runs: 256,
+            run_data: ByteSize::from_mib(64),
+            connections: 2,
+            served_connections: 1024,
+            served_calls: 256,
+            connect: DurationMs::from_secs(1),
+            avoid: DurationMs::from_secs(2),
+            keep_alive: DurationMs::from_secs(2),
+        }
+    }
+}
+
+impl WorkflowSettings {
+    /// The files of the certificates, if calls between clusters are protected by any.
+    #[must_use]
+    pub fn tls(&self, tls: &TlsSettings) -> Option<ClusterTls> {
+        if self.plaintext {
+            return None;
+        }
+        Some(ClusterTls {
+            ca: tls.ca.clone()?,
+            certificate: tls.certificate.clone()?,
+            key: tls.key.clone()?,
+        })
+    }
+
+    /// Where other clusters reach this node when it listens at `bound`.
+    #[must_use]
+    pub fn address(&self, bound: SocketAddr, gateway: &GatewaySettings) -> SocketAddr {
+        if let Some(known) = self.advertise {
+            return known;
+        }
+        if !bound.ip().is_unspecified() {
+            return bound;
+        }
+        let known = gateway.advertise.unwrap_or(gateway.listen).ip();
+        SocketAddr::new(known, bound.port())
+    }
+
+    /// Refuses values that cannot work.
+    ///
+    /// # Errors
+    /// Names the key and what it must be.
+    pub fn check(&self, tls: &TlsSettings) -> Result<(), Error> {
+        let rules = [
+            (self.runs > 0, "workflows.runs must be at least 1"),
+            (
+                self.run_data.as_bytes() > 0,
+                "workflows.run_data must be more than 0",
+            ),
+            (
+                self.connections > 0 && self.served_connections > 0 && self.served_calls > 0,
+                "workflows.connections, served_connections and served_calls must be at least 1",
+            ),
+            (
+                self.connect.as_millis() > 0 && self.keep_alive.as_millis() > 0,
+                "workflows.connect and workflows.keep_alive must be more than 0",
+            ),
+            (
+                !self.enabled || self.plaintext || tls.certificate.is_some(),
+                "workflows.enabled needs the certificates of [tls], or workflows.plaintext for a network on one machine",
+            ),
+            (
+                !self.plaintext || self.listen.ip().is_loopback(),
+                "workflows.plaintext is for loopback addresses only: workflows.listen",
+            ),
+        ];
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, rule)) => Err(Error::Settings((*rule).to_owned())),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_protected_stays_on_the_machine() {
+        let check = |settings: &WorkflowSettings| settings.check(&TlsSettings::default());
+        let mut settings = WorkflowSettings::default();
+        check(&settings).expect("off");
+        settings.enabled = true;
+        let error = check(&settings).expect_err("no certificates").to_string();
+        assert!(error.contains("workflows.enabled"), "{error}");
+        settings.plaintext = true;
+        let error = check(&settings).expect_err("all addresses").to_string();
+        assert!(error.contains("workflows.plaintext"), "{error}");
+        settings.listen = "127.0.1.1:8444".parse().expect("address");
+        check(&settings).expect("loopback");
+        settings.runs = 0;
+        assert!(check(&settings).is_err());
+    }
+
+    #[test]
+    fn others_are_told_an_address_that_they_can_reach() {
+        let gateway = GatewaySettings {
+            advertise: Some("192.0.2.7:80".parse().expect("address")),
+            ..GatewaySettings::default()
+        };
+        let mut settings = WorkflowSettings::default();
+        let told = |settings: &WorkflowSettings, bound: &str| {
+            let bound = bound.parse().expect("address");
+            settings.address(bound, &gateway).to_string()
+        };
+        assert_eq!(told(&settings, "0.0.0.0:8444"), "192.0.2.7:8444");
+        assert_eq!(told(&settings, "127.0.1.1:5"), "127.0.1.1:5");
+        settings.advertise = Some("198.51.100.1:1".parse().expect("address"));
+        assert_eq!(told(&settings, "0.0.0.0:8444"), "198.51.100.1:1");
+    }
+}

@@ -1,0 +1,80 @@
+//! What the caller of a workflow gets.
+
+use actix_http::header::{HeaderName, HeaderValue};
+use actix_http::{Response, StatusCode};
+use bytes::Bytes;
+use fdn_core::api::header;
+use fdn_core::workflow::parts::{Multipart, Part};
+use fdn_core::{ErrorCode, Problem, StageName};
+
+use super::call::Output;
+use crate::gateway::body::GatewayBody;
+use crate::gateway::head;
+
+/// Which cluster ran which stage.
+const STAGES: HeaderName = HeaderName::from_static("x-fdn-stages");
+/// Workflows of more stages do not tell.
+const STAGES_TOLD: usize = 64;
+
+/// The output of the one exit that there is.
+pub(super) fn single(output: Output) -> Response<GatewayBody> {
+    let status = StatusCode::from_u16(output.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
+    let mut response = Response::with_body(status, ());
+    head::to_client(&output.headers, response.headers_mut());
+    response.set_body(GatewayBody::full(output.body))
+}
+
+/// The outputs of several exits as parts.
+pub(super) fn several(outputs: &[(&StageName, Output)]) -> Response<GatewayBody> {
+    let parts: Vec<Part<'_>> = outputs
+        .iter()
+        .map(|(stage, output)| Part {
+            stage,
+            content_type: output.content_type(),
+            body: &output.body,
+        })
+        .collect();
+    let whole = Multipart::new(&parts);
+    let body = GatewayBody::full(Bytes::from(whole.body));
+    let mut response = Response::with_body(StatusCode::OK, body);
+    if let Ok(kind) = HeaderValue::from_str(&whole.content_type) {
+        response
+            .headers_mut()
+            .insert(actix_http::header::CONTENT_TYPE, kind);
+    }
+    response
+}
+
+/// A problem with stage, attempt and reason.
+pub(super) fn failed(problem: Problem, request: &Bytes) -> Response<GatewayBody> {
+    let code: ErrorCode = problem.code;
+    let problem = problem.with_request_id(String::from_utf8_lossy(request));
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    // A problem is made of strings and numbers and can always be written as JSON.
+    let body = serde_json::to_vec(&problem).unwrap_or_default();
+    let mut response = Response::with_body(status, GatewayBody::full(Bytes::from(body)));
+    let headers = response.headers_mut();
+    headers.insert(
+        actix_http::header::CONTENT_TYPE,
+        HeaderValue::from_static(Problem::MEDIA_TYPE),
+    );
+    headers.insert(
+        HeaderName::from_static(header::ERROR),
+        HeaderValue::from_static(code.as_str()),
+    );
+    response
+}
+
+/// Tells which cluster ran which stage.
+pub(super) fn tell_stages(response: &mut Response<GatewayBody>, ran: &[(&StageName, String)]) {
+    if ran.len() > STAGES_TOLD {
+        return;
+    }
+    let told: Vec<String> = ran
+        .iter()
+        .map(|(stage, cluster)| format!("{stage}={cluster}"))
+        .collect();
+    if let Ok(told) = HeaderValue::from_str(&told.join(", ")) {
+        response.headers_mut().insert(STAGES, told);
+    }
+}

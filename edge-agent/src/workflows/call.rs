@@ -1,0 +1,203 @@
+//! One call of one stage, and what came of it.
+
+use std::time::Duration;
+
+use actix_http::RequestHead;
+use actix_http::header::{HeaderName as ActixName, HeaderValue as ActixValue};
+use bytes::Bytes;
+use fdn_core::{AppName, ErrorCode, HostName, StageName};
+use fdn_scheduling::run::{Failure, FailureKind};
+use http::{HeaderMap, Method, StatusCode, Uri};
+
+use crate::gateway::head::Ids;
+
+/// A call of a stage on its way to a function.
+#[derive(Clone, Debug)]
+pub struct StageCall {
+    /// The app.
+    pub app: AppName,
+    /// Its host name.
+    pub host: HostName,
+    /// The stage.
+    pub stage: StageName,
+    /// The function and its version, as text: whoever runs another one is not called.
+    pub version: String,
+    /// The how-manieth attempt this is.
+    pub attempt: u32,
+    /// The method.
+    pub method: Method,
+    /// Path and query.
+    pub uri: Uri,
+    /// Fields for the function, without those that belong to a connection.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+    /// The host that the client asked for.
+    pub asked_host: String,
+    /// The client's address.
+    pub client: Bytes,
+    /// Request id and trace.
+    pub ids: Ids,
+    /// What is left of the attempt's time.
+    pub left: Duration,
+    /// The largest output that is taken.
+    pub most: usize,
+}
+
+/// What a stage put out.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// The function's status.
+    pub status: StatusCode,
+    /// The function's fields.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Output {
+    /// Its media type.
+    #[must_use]
+    pub fn content_type(&self) -> &str {
+        let found = self.headers.get(http::header::CONTENT_TYPE);
+        found
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or(fdn_core::workflow::parts::UNKNOWN)
+    }
+
+    /// An output that is one, or how the stage failed.
+    ///
+    /// # Errors
+    /// When the function's status tells of a failure.
+    pub fn judged(self) -> Result<Self, Failure> {
+        let code = self.status.as_u16();
+        if code < 400 {
+            return Ok(self);
+        }
+        let kind = match code {
+            408 | 429 | 500.. => FailureKind::Answered,
+            _ => FailureKind::Refused,
+        };
+        let mut reason = format!("the function answered {}", self.status);
+        if self.content_type().starts_with("text/plain")
+            && let Ok(text) = std::str::from_utf8(&self.body)
+        {
+            let line: String = text
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .chars()
+                .take(200)
+                .collect();
+            reason = format!("{reason}: {line}");
+        }
+        Err(Failure::new(kind, reason))
+    }
+}
+
+/// How a gateway's own answer in the function's place counts. `begun` if the function may have begun.
+#[must_use]
+pub fn failure_of(code: ErrorCode, begun: bool, told: &str) -> Failure {
+    let kind = match code {
+        _ if !begun
+            && matches!(
+                code,
+                ErrorCode::Overloaded
+                    | ErrorCode::NotReady
+                    | ErrorCode::TooManyRequests
+                    | ErrorCode::UnknownHost
+                    | ErrorCode::InstanceNotStarted
+            ) =>
+        {
+            FailureKind::NotStarted
+        }
+        ErrorCode::FunctionTimeout
+        | ErrorCode::InstanceLost
+        | ErrorCode::InstanceNotStarted
+        | ErrorCode::Internal
+        | ErrorCode::Overloaded
+        | ErrorCode::NotReady => FailureKind::Lost,
+        ErrorCode::FunctionTrapped | ErrorCode::NoResponse => FailureKind::Answered,
+        _ => FailureKind::Refused,
+    };
+    Failure::new(kind, format!("{code}: {told}"))
+}
+
+impl StageCall {
+    /// The head of the call as the gateway's own calls have it.
+    ///
+    /// # Errors
+    /// When method or target cannot be expressed there.
+    pub fn head(&self) -> Result<RequestHead, Failure> {
+        let refused = |_| Failure::new(FailureKind::Refused, "the call cannot be expressed");
+        let mut head = RequestHead::default();
+        head.method = actix_http::Method::from_bytes(self.method.as_str().as_bytes())
+            .map_err(|_| refused(()))?;
+        head.uri = actix_http::Uri::from_maybe_shared(Bytes::from(self.uri.to_string()))
+            .map_err(|_| refused(()))?;
+        let headers = head.headers_mut();
+        for (name, value) in &self.headers {
+            if let (Ok(name), Ok(value)) = (
+                ActixName::from_bytes(name.as_str().as_bytes()),
+                ActixValue::from_bytes(value.as_bytes()),
+            ) {
+                headers.append(name, value);
+            }
+        }
+        headers.insert(
+            actix_http::header::CONTENT_LENGTH,
+            ActixValue::from(self.body.len()),
+        );
+        Ok(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(status: u16, kind: &'static str, body: &'static str) -> Output {
+        let mut headers = HeaderMap::new();
+        headers.insert("content-type", http::HeaderValue::from_static(kind));
+        Output {
+            status: StatusCode::from_u16(status).expect("status"),
+            headers,
+            body: Bytes::from_static(body.as_bytes()),
+        }
+    }
+
+    #[test]
+    fn a_status_tells_whether_trying_again_can_help() {
+        let kind = |status| {
+            output(status, "image/png", "x")
+                .judged()
+                .map(drop)
+                .map_err(|f| f.kind)
+        };
+        assert_eq!([kind(200), kind(204), kind(302)], [Ok(()); 3]);
+        assert_eq!(
+            [kind(500), kind(503), kind(429)],
+            [Err(FailureKind::Answered); 3]
+        );
+        assert_eq!([kind(400), kind(415)], [Err(FailureKind::Refused); 2]);
+        let told = output(415, "text/plain; charset=utf-8", "no picture\nat all").judged();
+        let told = told.expect_err("415").reason;
+        assert!(
+            told.ends_with("415 Unsupported Media Type: no picture"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn only_what_was_not_let_in_has_surely_not_begun() {
+        let kind = |code, begun| failure_of(code, begun, "").kind;
+        assert_eq!(kind(ErrorCode::Overloaded, false), FailureKind::NotStarted);
+        assert_eq!(kind(ErrorCode::Overloaded, true), FailureKind::Lost);
+        assert_eq!(kind(ErrorCode::FunctionTimeout, false), FailureKind::Lost);
+        assert_eq!(
+            kind(ErrorCode::FunctionTrapped, true),
+            FailureKind::Answered
+        );
+        assert_eq!(kind(ErrorCode::BodyTooLarge, false), FailureKind::Refused);
+    }
+}

@@ -1,0 +1,114 @@
+//! A stage call in this process.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+
+use actix_http::Payload;
+use actix_http::body::MessageBody;
+use bytes::{Bytes, BytesMut};
+use fdn_core::{ErrorCode, Revision};
+use fdn_scheduling::run::{Failure, FailureKind};
+use http::{HeaderMap, StatusCode};
+
+use super::call::{Output, StageCall, failure_of};
+use crate::apps::StageServing;
+use crate::gateway::body::GatewayBody;
+use crate::gateway::head::Peer;
+use crate::gateway::service::Gateway;
+use crate::gateway::stage::StageRequest;
+
+/// Runs a stage in this cluster.
+///
+/// # Errors
+/// How it failed.
+pub(super) async fn call(
+    gateway: &Gateway,
+    revision: Revision,
+    stage: &StageServing,
+    call: StageCall,
+) -> Result<Output, Failure> {
+    let Some(deployed) = &stage.deployed else {
+        let told = "this node runs no containers";
+        return Err(Failure::new(FailureKind::NotStarted, told));
+    };
+    let head = call.head()?;
+    let request = StageRequest {
+        head,
+        host: call.asked_host,
+        ids: call.ids,
+        peer: Peer::told(call.client),
+        payload: Payload::from(call.body),
+    };
+    let answered = gateway.stage(deployed, revision, request).await;
+    let response = answered.map_err(|answer| failure_of(answer.code, false, answer.detail))?;
+    let own = response.headers().get(fdn_core::api::header::ERROR);
+    let own = own.and_then(|code| ErrorCode::try_from(code.to_str().ok()?.to_owned()).ok());
+    let status =
+        StatusCode::from_u16(response.status().as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
+    let mut headers = HeaderMap::with_capacity(response.headers().len());
+    for (name, value) in response.headers() {
+        if let (Ok(name), Ok(value)) = (
+            http::HeaderName::from_bytes(name.as_str().as_bytes()),
+            http::HeaderValue::from_bytes(value.as_bytes()),
+        ) {
+            headers.append(name, value);
+        }
+    }
+    let body = whole(response.into_body(), call.most).await?;
+    if let Some(code) = own {
+        let problem: Option<fdn_core::Problem> = serde_json::from_slice(&body).ok();
+        if let Some(problem) = problem.filter(|problem| problem.code == code) {
+            return Err(failure_of(code, true, &problem.detail));
+        }
+    }
+    let output = Output {
+        status,
+        headers,
+        body,
+    };
+    output.judged()
+}
+
+/// All of a body, once its call is recorded.
+pub(super) async fn whole(mut body: GatewayBody, most: usize) -> Result<Bytes, Failure> {
+    let lost = || {
+        Failure::new(
+            FailureKind::Lost,
+            "the node could not take account of the call",
+        )
+    };
+    if let Some(pending) = body.pending()
+        && !pending.is_safe()
+        && !pending.safe().await
+    {
+        return Err(lost());
+    }
+    let mut body = match body.try_into_bytes() {
+        Ok(bytes) if bytes.len() > most => return Err(too_large(most)),
+        Ok(bytes) => return Ok(bytes),
+        Err(body) => body,
+    };
+    let mut all = BytesMut::new();
+    loop {
+        match poll_fn(|cx| Pin::new(&mut body).poll_next(cx)).await {
+            None => return Ok(all.freeze()),
+            Some(Ok(piece)) if all.len() + piece.len() > most => return Err(too_large(most)),
+            Some(Ok(piece)) => all.extend_from_slice(&piece),
+            Some(Err(error)) => {
+                return Err(Failure::new(
+                    FailureKind::Lost,
+                    format!("its answer broke off: {error}"),
+                ));
+            }
+        }
+    }
+}
+
+/// A run may keep no more.
+pub(super) fn too_large(most: usize) -> Failure {
+    let told = format!(
+        "{}: its output is larger than the {most} octets that the run may still keep",
+        ErrorCode::WorkflowTooLarge
+    );
+    Failure::new(FailureKind::Refused, told)
+}

@@ -1,0 +1,556 @@
+//! Leading a run: performs what the state machine decides, keeps the outputs that are still needed, and answers the caller.
+//!
+//! A run lives as long as its caller waits: when that goes away, everything under way is cancelled.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix_http::header::HeaderMap as ActixHeaders;
+use actix_http::{Payload, Response};
+use bytes::Bytes;
+use fdn_core::api::header;
+use fdn_core::{ClusterId, ErrorCode, Problem};
+use fdn_scheduling::run::{
+    Action, Event, Failure, FailureKind, Outcome as RunOutcome, Run, StagePlan,
+};
+use futures::StreamExt;
+use futures::future::{AbortHandle, Aborted, LocalBoxFuture, abortable};
+use futures::stream::FuturesUnordered;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use tracing::{debug, info};
+
+use super::answer;
+use super::book::{Noted, begun};
+use super::call::{Output, StageCall};
+use super::here;
+use super::inputs::{Parent, hand_over, problem};
+use crate::apps::{StageServing, Staged};
+use crate::gateway::body::GatewayBody;
+use crate::gateway::head::{self, Ids, Peer};
+use crate::gateway::problem::Answer;
+use crate::gateway::routes::Route;
+use crate::gateway::service::Gateway;
+use crate::gateway::trace::Trace;
+use crate::gateway::upload;
+use crate::invocations::retry::is_idempotent;
+use crate::metrics::{AppMetrics, Outcome, WorkflowMetrics};
+use crate::policy::Pass;
+
+/// What a run was called with.
+pub(crate) struct Caller<'a> {
+    pub(crate) head: &'a actix_http::RequestHead,
+    pub(crate) host: &'a str,
+    pub(crate) ids: &'a Ids,
+    pub(crate) peer: &'a Peer,
+    pub(crate) arrived: Instant,
+    /// What the app's policy said, if it has one.
+    pub(crate) pass: Option<&'a Pass>,
+    /// Which job calls, if one does.
+    pub(crate) job: Option<&'a http::HeaderValue>,
+}
+
+/// How an attempt ended; nothing if it was cancelled.
+type Ended = (usize, u32, Result<Result<Output, Failure>, Aborted>);
+
+/// Counts a run once, however it ends.
+struct Counted {
+    app: Arc<AppMetrics>,
+    metrics: WorkflowMetrics,
+    arrived: Instant,
+    outcome: (Outcome, &'static str),
+    kept: i64,
+    noted: Noted,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Counted {
+    fn keep(&mut self, octets: i64) {
+        self.kept += octets;
+        self.metrics.kept.add(octets);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let took = self.arrived.elapsed();
+        self.noted.ended(self.outcome.1);
+        self.app.ended(self.outcome.0, took);
+        if matches!(self.outcome.1, "answered") {
+            self.app.ran(Duration::ZERO, took);
+        }
+        self.metrics.runs.with_label_values(&[self.outcome.1]).inc();
+        self.metrics.running.dec();
+        self.metrics.kept.sub(self.kept);
+    }
+}
+
+struct Lead<'a> {
+    gateway: &'a Gateway,
+    route: &'a Route,
+    staged: &'a Staged,
+    caller: &'a Caller<'a>,
+    body: Bytes,
+    run: Run,
+    outputs: Vec<Option<Output>>,
+    ran: Vec<Option<ClusterId>>,
+    calls: FuturesUnordered<LocalBoxFuture<'a, Ended>>,
+    aborts: BTreeMap<(usize, u32), AbortHandle>,
+    counted: Counted,
+}
+
+impl Gateway {
+    /// Runs a workflow for its caller.
+    ///
+    /// # Errors
+    /// When it was not let in, or its body did not arrive.
+    pub(crate) async fn lead(
+        &self,
+        caller: &Caller<'_>,
+        payload: Payload,
+        route: &Route,
+        staged: &Staged,
+    ) -> Result<Response<GatewayBody>, Answer> {
+        let workflows = &self.workflows;
+        let Ok(permit) = Arc::clone(&workflows.runs).try_acquire_owned() else {
+            workflows.metrics.runs.with_label_values(&["refused"]).inc();
+            return Err(Answer::of_call(ErrorCode::Overloaded));
+        };
+        let time = staged.run.timeout.as_duration();
+        let most = workflows.settings.run_data.as_bytes();
+        let entry = &staged.stages[staged.entry];
+        let most = entry
+            .deployed
+            .as_ref()
+            .map_or(most, |deployed| most.min(deployed.body_limit().as_bytes()));
+        let most = caller.pass.map_or(most, |pass| pass.body_limit(most));
+        let length = head::content_length(caller.head.headers());
+        let whole = timeout(time, upload::all(payload, length, most)).await;
+        let body = whole.map_err(|_| crate::gateway::service::NOT_UPLOADED)??;
+        workflows.metrics.running.inc();
+        let mut counted = Counted {
+            app: Arc::clone(&route.metrics),
+            metrics: workflows.metrics.clone(),
+            arrived: caller.arrived,
+            outcome: (Outcome::Client, "abandoned"),
+            kept: 0,
+            noted: Noted::new(begun(workflows, caller, route, staged), &workflows.book),
+            _permit: permit,
+        };
+        counted.keep(i64::try_from(body.len()).unwrap_or(i64::MAX));
+        let busy = route.metrics.running();
+        let deadline = time.saturating_sub(caller.arrived.elapsed());
+        let (run, first) = Run::new(plans(self, staged, caller), deadline);
+        let stages = staged.stages.len();
+        let lead = Lead {
+            gateway: self,
+            route,
+            staged,
+            caller,
+            body,
+            run,
+            outputs: vec![None; stages],
+            ran: vec![None; stages],
+            calls: FuturesUnordered::new(),
+            aborts: BTreeMap::new(),
+            counted,
+        };
+        let answer = lead.lead_on(first).await;
+        drop(busy);
+        Ok(answer)
+    }
+}
+
+/// The stages as the state machine sees them: where each may run, and what may be tried again.
+fn plans(gateway: &Gateway, staged: &Staged, caller: &Caller<'_>) -> Vec<StagePlan> {
+    let workflows = &gateway.workflows;
+    let method = Method::from_bytes(caller.head.method.as_str().as_bytes()).unwrap_or(Method::POST);
+    let plan = |(index, stage): (usize, &StageServing)| {
+        let rules = staged.run.rules_of(&stage.name);
+        let wanted = staged.run.cluster_of(&stage.name, &workflows.cluster);
+        let mut clusters = vec![wanted.clone()];
+        let others = [&workflows.cluster].into_iter().chain(&staged.others);
+        for other in others {
+            if !clusters.contains(other) {
+                clusters.push(other.clone());
+            }
+        }
+        if workflows.client.is_none() {
+            clusters = vec![workflows.cluster.clone()];
+        }
+        let own = stage.manifest.timeout.as_duration();
+        StagePlan {
+            parents: staged.parents[index].clone(),
+            when: rules.when,
+            clusters,
+            retries: rules.retries,
+            backoff: rules.backoff.as_duration(),
+            timeout: rules
+                .timeout
+                .map_or(own, |most| most.as_duration().min(own)),
+            idempotent: if index == staged.entry {
+                is_idempotent(&method, stage.manifest.idempotent)
+            } else {
+                stage.manifest.idempotent
+            },
+        }
+    };
+    staged.stages.iter().enumerate().map(plan).collect()
+}
+
+impl Lead<'_> {
+    async fn lead_on(mut self, first: Vec<Action>) -> Response<GatewayBody> {
+        let begun = Instant::now();
+        let mut actions = first;
+        loop {
+            for action in actions {
+                if let Some(outcome) = self.perform(action, begun) {
+                    return self.answer(outcome);
+                }
+            }
+            let due = self.run.next_due().unwrap_or(Duration::MAX);
+            let until = tokio::time::Instant::now() + due.saturating_sub(begun.elapsed()).min(DAY);
+            let event = tokio::select! {
+                biased;
+                Some((stage, attempt, ended)) = self.calls.next(), if !self.calls.is_empty() => {
+                    match self.taken(stage, attempt, ended) {
+                        Some(event) => event,
+                        None => { actions = Vec::new(); continue; }
+                    }
+                }
+                () = tokio::time::sleep_until(until) => Event::Tick,
+            };
+            actions = self.run.apply(event, begun.elapsed());
+        }
+    }
+
+    /// Keeps what an attempt brought.
+    fn taken(
+        &mut self,
+        stage: usize,
+        attempt: u32,
+        ended: Result<Result<Output, Failure>, Aborted>,
+    ) -> Option<Event> {
+        self.aborts.remove(&(stage, attempt));
+        let name = &self.staged.stages[stage].name;
+        match ended {
+            Err(Aborted) => None,
+            Ok(Ok(output)) if output.body.len() > self.room() => {
+                let failure = here::too_large(self.room());
+                self.counted.noted.failed(stage, attempt, &failure);
+                Some(Event::Failed {
+                    stage,
+                    attempt,
+                    failure,
+                })
+            }
+            Ok(Ok(output)) => {
+                self.staged.stages[stage].stats.put_out(output.body.len());
+                self.counted
+                    .keep(i64::try_from(output.body.len()).unwrap_or(i64::MAX));
+                // A gateway of another cluster says who it is; here the field could only be the function's own.
+                let node = output
+                    .headers
+                    .get(header::NODE)
+                    .filter(|_| self.is_away(stage));
+                let node = node.and_then(|node| node.to_str().ok()?.parse().ok());
+                let octets = output.body.len();
+                self.counted.noted.done(stage, attempt, octets, node);
+                self.outputs[stage] = Some(output);
+                self.count(stage, "done");
+                Some(Event::Done { stage, attempt })
+            }
+            Ok(Err(failure)) => {
+                self.count(stage, kind(failure.kind));
+                self.counted.noted.failed(stage, attempt, &failure);
+                let (app, reason) = (&self.staged.app, &failure.reason);
+                let request = String::from_utf8_lossy(&self.caller.ids.request);
+                info!(%app, stage = %name, attempt, %request, reason, "an attempt at a stage failed");
+                Some(Event::Failed {
+                    stage,
+                    attempt,
+                    failure,
+                })
+            }
+        }
+    }
+
+    fn is_away(&self, stage: usize) -> bool {
+        self.ran[stage].as_ref() != Some(&self.gateway.workflows.cluster)
+    }
+
+    fn count(&self, stage: usize, outcome: &str) {
+        let place = if self.is_away(stage) { "away" } else { "here" };
+        let stages = &self.gateway.workflows.metrics.stages;
+        stages.with_label_values(&[place, outcome]).inc();
+    }
+
+    fn perform(&mut self, action: Action, begun: Instant) -> Option<RunOutcome> {
+        match action {
+            Action::Start {
+                stage,
+                cluster,
+                attempt,
+                inputs,
+                deadline,
+            } => {
+                let left = deadline.saturating_sub(begun.elapsed());
+                let call = self.call(stage, attempt, &inputs, left);
+                self.start(stage, attempt, cluster, call);
+                None
+            }
+            Action::Cancel { stage, attempt } => {
+                if let Some(abort) = self.aborts.remove(&(stage, attempt)) {
+                    abort.abort();
+                    self.count(stage, "lost");
+                    self.counted.noted.cancelled(stage, attempt);
+                }
+                None
+            }
+            Action::Forget { stage } => {
+                if let Some(output) = self.outputs[stage].take() {
+                    self.counted
+                        .keep(-i64::try_from(output.body.len()).unwrap_or(i64::MAX));
+                }
+                None
+            }
+            Action::Finish(outcome) => Some(outcome),
+        }
+    }
+
+    /// The octets that the run may still keep.
+    fn room(&self) -> usize {
+        let kept: usize = self
+            .outputs
+            .iter()
+            .flatten()
+            .map(|output| output.body.len())
+            .sum();
+        let most = self.gateway.workflows.settings.run_data.as_usize();
+        most.saturating_sub(kept + self.body.len())
+    }
+
+    fn call(
+        &self,
+        stage: usize,
+        attempt: u32,
+        inputs: &[(usize, fdn_scheduling::run::Settled)],
+        left: Duration,
+    ) -> StageCall {
+        let serving = &self.staged.stages[stage];
+        let rules = self.staged.run.rules_of(&serving.name);
+        let caller = self.caller;
+        let is_entry = stage == self.staged.entry;
+        let mut headers = if is_entry {
+            of_client(caller.head.headers(), caller.peer.trusted)
+        } else {
+            HeaderMap::new()
+        };
+        if let Some(pass) = caller.pass {
+            pass.identity().tell(&mut headers);
+        } else if let Some(job) = caller.job {
+            headers.insert(header::IDENTITY, job.clone());
+        }
+        let body = if is_entry {
+            self.body.clone()
+        } else {
+            let parents: Vec<Parent<'_>> = inputs
+                .iter()
+                .map(|(parent, settled)| Parent {
+                    stage: &self.staged.stages[*parent].name,
+                    settled: *settled,
+                    output: self.outputs[*parent].as_ref(),
+                    failure: self
+                        .run
+                        .failure(*parent)
+                        .map(|f| (f, self.run.attempts(*parent))),
+                })
+                .collect();
+            hand_over(&parents, &mut headers)
+        };
+        let mut tell = |name: &'static str, value: String| {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                headers.insert(HeaderName::from_static(name), value);
+            }
+        };
+        tell(header::STAGE, serving.name.to_string());
+        tell(header::ATTEMPT, attempt.to_string());
+        tell(header::DEADLINE, left.as_millis().to_string());
+        let target = caller
+            .head
+            .uri
+            .path_and_query()
+            .map(|target| target.as_str());
+        let target = rules
+            .path
+            .as_deref()
+            .or(target.filter(|_| is_entry))
+            .unwrap_or("/");
+        let method = caller.head.method.as_str().as_bytes();
+        StageCall {
+            app: self.staged.app.clone(),
+            host: self.staged.host.clone(),
+            stage: serving.name.clone(),
+            version: format!("{}@{}", serving.function, serving.version),
+            attempt,
+            method: match is_entry {
+                true => Method::from_bytes(method).unwrap_or(Method::POST),
+                false => Method::POST,
+            },
+            uri: target.parse().unwrap_or_else(|_| Uri::from_static("/")),
+            headers,
+            body,
+            asked_host: caller.host.to_owned(),
+            client: caller.peer.address.clone(),
+            ids: Ids {
+                request: caller.ids.request.clone(),
+                trace: Trace::of(
+                    Some(&caller.ids.trace.parent),
+                    rand::random(),
+                    rand::random(),
+                ),
+            },
+            left,
+            most: self.room(),
+        }
+    }
+
+    fn answer(mut self, outcome: RunOutcome) -> Response<GatewayBody> {
+        // Whatever is under way is not wanted any more.
+        self.calls.clear();
+        let ids = &self.caller.ids.request;
+        let mut response = match outcome {
+            RunOutcome::Answered(exits) => {
+                self.counted.outcome = (Outcome::Ok, "answered");
+                let declared = (0..self.staged.stages.len()).filter(|at| self.staged.is_exit(*at));
+                let is_single = declared.count() == 1;
+                let mut outputs = Vec::with_capacity(exits.len());
+                for exit in exits {
+                    if let Some(output) = self.outputs[exit].take() {
+                        outputs.push((&self.staged.stages[exit].name, output));
+                    }
+                }
+                match outputs.pop() {
+                    Some((_, output)) if is_single => answer::single(output),
+                    last => {
+                        outputs.extend(last);
+                        answer::several(&outputs)
+                    }
+                }
+            }
+            RunOutcome::Failed {
+                stage,
+                attempt,
+                failure,
+            } => {
+                self.counted.outcome = (Outcome::FunctionEnded, "failed");
+                let is_size = failure
+                    .reason
+                    .starts_with(ErrorCode::WorkflowTooLarge.as_str());
+                let code = if is_size {
+                    ErrorCode::WorkflowTooLarge
+                } else {
+                    ErrorCode::StageFailed
+                };
+                answer::failed(self.problem(code, stage, attempt, &failure.reason), ids)
+            }
+            RunOutcome::Late { stage, attempt } => {
+                self.counted.outcome = (Outcome::FunctionEnded, "late");
+                let time = self.staged.run.timeout;
+                let told = format!("the workflow's {time} were over");
+                let code = ErrorCode::WorkflowTimeout;
+                answer::failed(self.problem(code, stage, attempt, &told), ids)
+            }
+        };
+        let stages = self.staged.stages.iter().zip(&self.ran);
+        let ran: Vec<_> = stages
+            .filter_map(|(stage, cluster)| Some((&stage.name, cluster.as_ref()?.to_string())))
+            .collect();
+        answer::tell_stages(&mut response, &ran);
+        debug!(app = %self.staged.app, ?ran, "a workflow has ended");
+        response
+    }
+
+    fn problem(&self, code: ErrorCode, stage: usize, attempt: u32, reason: &str) -> Problem {
+        problem(code, &self.staged.stages[stage].name, attempt, reason)
+    }
+}
+
+impl<'a> Lead<'a> {
+    fn start(&mut self, stage: usize, attempt: u32, cluster: ClusterId, call: StageCall) {
+        let (gateway, revision) = (self.gateway, self.route.revision);
+        let serving: &'a StageServing = &self.staged.stages[stage];
+        self.ran[stage] = Some(cluster.clone());
+        self.counted.noted.begun(stage, attempt, cluster.clone());
+        let (calling, abort) = abortable(async move {
+            if cluster == gateway.workflows.cluster {
+                return here::call(gateway, revision, serving, call).await;
+            }
+            match &gateway.workflows.client {
+                Some(client) => client.call(&cluster, call).await,
+                None => {
+                    let told = "this node calls no other clusters";
+                    Err(Failure::new(FailureKind::NotStarted, told))
+                }
+            }
+        });
+        self.aborts.insert((stage, attempt), abort);
+        self.calls
+            .push(Box::pin(async move { (stage, attempt, calling.await) }));
+    }
+}
+
+/// The longest sleep: timers of the runtime have an end.
+const DAY: Duration = Duration::from_secs(86_400);
+
+const fn kind(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::NotStarted => "not_started",
+        FailureKind::Lost => "lost",
+        FailureKind::Answered => "answered",
+        FailureKind::Refused => "refused",
+    }
+}
+
+/// The caller's fields for the entry, without those that belong to its connection.
+fn of_client(headers: &ActixHeaders, trusted: bool) -> HeaderMap {
+    let bound = head::connection_options(headers);
+    let mut out = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        let text = name.as_str();
+        let stays = match text {
+            "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "transfer-encoding"
+            | "te"
+            | "trailer"
+            | "upgrade"
+            | "http2-settings"
+            | "expect"
+            | "host"
+            | "content-length"
+            | "traceparent"
+            // Only a gateway may say who called.
+            | header::IDENTITY
+            | header::JOB
+            | header::REQUEST_ID => false,
+            "x-forwarded-host" | "x-forwarded-proto" => trusted,
+            _ => {
+                !text.starts_with("fdn-call-")
+                    && !bound.iter().any(|option| option.eq_ignore_ascii_case(text))
+            }
+        };
+        if stays
+            && let (Ok(name), Ok(value)) = (
+                HeaderName::from_bytes(text.as_bytes()),
+                HeaderValue::from_bytes(value.as_bytes()),
+            )
+        {
+            out.append(name, value);
+        }
+    }
+    out
+}

@@ -1,0 +1,74 @@
+//! Running workflows: the gateway that a call comes to leads the run, whatever cluster its stages run in.
+//!
+//! ```text
+//!  client ─▶ gateway ─▶ lead ─ Run (fdn_scheduling::run) decides
+//!                        ├─ here ──▶ Gateway::stage ─▶ sandbox or instance of this cluster
+//!                        └─ client ═══ HTTP/2, mutual TLS ═══▶ serve ─▶ Gateway::stage in another cluster
+//! ```
+//!
+//! `lead` performs what the state machine says and keeps the outputs that others need; `call` is one call of one stage, wherever it
+//! goes; `here` makes it in this process, `client` sends it to a gateway of another cluster, and `serve` takes it there. Each call of a
+//! stage is let in, measured, recorded and logged exactly as a call of a plain function is.
+
+mod answer;
+pub mod book;
+pub mod call;
+mod client;
+mod here;
+mod inputs;
+mod lead;
+mod serve;
+mod server;
+mod wire;
+
+use std::sync::Arc;
+
+use fdn_core::{ClusterId, NodeId};
+use tokio::sync::Semaphore;
+
+pub use book::RunBook;
+pub use client::StageClient;
+pub(crate) use lead::Caller;
+pub use server::{StageServer, StageServerParts};
+
+use crate::metrics::WorkflowMetrics;
+use crate::settings::WorkflowSettings;
+
+/// What all runs of a gateway share.
+pub struct Workflows {
+    /// This cluster.
+    pub cluster: ClusterId,
+    /// Settings.
+    pub settings: WorkflowSettings,
+    /// Reaches other clusters, if this node takes part in calls between them.
+    pub client: Option<Arc<StageClient>>,
+    /// Counters.
+    pub metrics: WorkflowMetrics,
+    /// This node.
+    pub node: NodeId,
+    /// What the controllers are to be told of runs.
+    pub book: Arc<RunBook>,
+    runs: Arc<Semaphore>,
+}
+
+impl Workflows {
+    /// No run yet.
+    #[must_use]
+    pub fn new(
+        (node, cluster): (NodeId, ClusterId),
+        book: Arc<RunBook>,
+        settings: WorkflowSettings,
+        client: Option<Arc<StageClient>>,
+        metrics: WorkflowMetrics,
+    ) -> Self {
+        Self {
+            runs: Arc::new(Semaphore::new(settings.runs)),
+            cluster,
+            settings,
+            client,
+            metrics,
+            node,
+            book,
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! A stage call of another gateway, from its head to the last octet of its answer.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use actix_http::body::MessageBody;
+use actix_http::error::PayloadError;
+use actix_http::header::{HeaderName as ActixName, HeaderValue as ActixValue};
+use actix_http::{BoxedPayloadStream, Payload, RequestHead};
+use bytes::Bytes;
+use fdn_core::ErrorCode;
+use fdn_core::api::header;
+use fdn_scheduling::run::{Failure, FailureKind};
+use futures::StreamExt;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyStream;
+use hyper::body::Incoming;
+use tokio::time::timeout;
+
+use super::call::failure_of;
+use super::wire::{self, Received};
+use crate::apps::{Deployed, Staged};
+use crate::gateway::body::GatewayBody;
+use crate::gateway::head::{Ids, Peer};
+use crate::gateway::routes::Route;
+use crate::gateway::service::Gateway;
+use crate::gateway::stage::StageRequest;
+
+/// The body of an answer to a gateway.
+pub(super) struct StageBody(Option<GatewayBody>);
+
+impl Body for StageBody {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let Some(body) = &mut self.0 else {
+            return Poll::Ready(None);
+        };
+        Poll::Ready(match ready!(Pin::new(body).poll_next(cx)) {
+            Some(Ok(piece)) => Some(Ok(Frame::data(piece))),
+            Some(Err(error)) => Some(Err(error.to_string().into())),
+            None => None,
+        })
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        use actix_http::body::BodySize;
+        match self.0.as_ref().map(GatewayBody::size) {
+            Some(BodySize::Sized(length)) => SizeHint::with_exact(length),
+            Some(BodySize::Stream) => SizeHint::default(),
+            Some(BodySize::None) | None => SizeHint::with_exact(0),
+        }
+    }
+}
+
+/// An answer without a function's.
+pub(super) fn unanswered(failure: &Failure) -> Response<StageBody> {
+    let mut response = Response::new(StageBody(None));
+    *response.status_mut() = StatusCode::BAD_GATEWAY;
+    let headers = response.headers_mut();
+    headers.insert(wire::OUTCOME, wire::field(wire::word(failure.kind)));
+    headers.insert(wire::REASON, wire::field(&failure.reason));
+    response
+}
+
+/// An answer to whoever may not call.
+pub(super) fn forbidden() -> Response<StageBody> {
+    let told = ErrorCode::StageRefused;
+    let mut response = unanswered(&Failure::new(
+        FailureKind::NotStarted,
+        format!("{told}: {}", told.title()),
+    ));
+    *response.status_mut() = StatusCode::FORBIDDEN;
+    response
+}
+
+/// Answers a stage call.
+pub(super) async fn answer(gateway: &Gateway, request: Request<Incoming>) -> Response<StageBody> {
+    let served = &gateway.workflows.metrics.served;
+    match run(gateway, request).await {
+        Ok(response) => {
+            served.with_label_values(&["answered"]).inc();
+            response
+        }
+        Err(failure) => {
+            let label = match failure.kind {
+                FailureKind::NotStarted => "not_started",
+                FailureKind::Lost | FailureKind::Answered | FailureKind::Refused => "failed",
+            };
+            served.with_label_values(&[label]).inc();
+            unanswered(&failure)
+        }
+    }
+}
+
+async fn run(
+    gateway: &Gateway,
+    request: Request<Incoming>,
+) -> Result<Response<StageBody>, Failure> {
+    let (mut parts, body) = request.into_parts();
+    let received = wire::receive(&parts.method, &parts.uri, &mut parts.headers);
+    let refused = || Failure::new(FailureKind::Refused, "this is no stage call");
+    let received = received.ok_or_else(refused)?;
+    let (route, staged) = find(gateway, &received)?;
+    let deployed = deployed(&staged, &received)?;
+    let head = head(&received, &parts.headers).ok_or_else(refused)?;
+    let ids = Ids::of(head.headers());
+    let stage = StageRequest {
+        head,
+        host: received.host,
+        ids,
+        peer: Peer::told(received.client),
+        payload: payload(body),
+    };
+    let calling = gateway.stage(deployed, route.revision, stage);
+    let answered = timeout(received.left, calling).await.map_err(|_| {
+        let told = format!("no answer within {:?}", received.left);
+        Failure::new(FailureKind::Lost, told)
+    })?;
+    let response = answered.map_err(|answer| failure_of(answer.code, false, answer.detail))?;
+    if let Some(code) = own_code(response.headers()) {
+        return Err(failure_of(code, true, code.title()));
+    }
+    Ok(respond(gateway, response).await)
+}
+
+fn find(gateway: &Gateway, received: &Received) -> Result<(Arc<Route>, Arc<Staged>), Failure> {
+    let absent = |told: &str| Failure::new(FailureKind::NotStarted, told.to_owned());
+    let route = gateway
+        .routes
+        .find(&received.app_host)
+        .filter(|route| route.app == received.app)
+        .ok_or_else(|| absent("the app is not deployed there yet"))?;
+    let staged = route.staged.clone();
+    let staged = staged.ok_or_else(|| absent("the app is not ready there yet"))?;
+    Ok((route, staged))
+}
+
+fn deployed<'a>(staged: &'a Staged, received: &Received) -> Result<&'a Arc<Deployed>, Failure> {
+    let absent = |told: String| Failure::new(FailureKind::NotStarted, told);
+    let stage = staged
+        .find(&received.stage)
+        .ok_or_else(|| absent("another version of the workflow is deployed there".to_owned()))?;
+    let here = format!("{}@{}", stage.function, stage.version);
+    if here != received.version {
+        return Err(absent(format!(
+            "{here} is deployed there, not {}",
+            received.version
+        )));
+    }
+    let deployed = stage.deployed.as_ref();
+    deployed.ok_or_else(|| absent("that node runs no containers".to_owned()))
+}
+
+/// The head of the call as the gateway's own calls have it.
+fn head(received: &Received, headers: &HeaderMap) -> Option<RequestHead> {
+    let mut head = RequestHead::default();
+    head.method = actix_http::Method::from_bytes(received.method.as_bytes()).ok()?;
+    head.uri = received.target.parse().ok()?;
+    let out = head.headers_mut();
+    for (name, value) in headers {
+        out.append(
+            ActixName::from_bytes(name.as_str().as_bytes()).ok()?,
+            ActixValue::from_bytes(value.as_bytes()).ok()?,
+        );
+    }
+    let told = [
+        (header::ATTEMPT, received.attempt.clone()),
+        (header::DEADLINE, received.left.as_millis().to_string()),
+        (header::STAGE, received.stage.to_string()),
+    ];
+    for (name, value) in told {
+        out.insert(
+            ActixName::from_static(name),
+            ActixValue::from_str(&value).ok()?,
+        );
+    }
+    Some(head)
+}
+
+fn payload(body: Incoming) -> Payload {
+    let pieces = BodyStream::new(body).filter_map(|frame| async {
+        match frame {
+            Ok(frame) => frame.into_data().ok().map(Ok),
+            Err(error) => Some(Err(PayloadError::Io(std::io::Error::other(error)))),
+        }
+    });
+    let pieces: BoxedPayloadStream = Box::pin(pieces);
+    Payload::from(pieces)
+}
+
+/// The code of an answer that the gateway made in the function's place.
+fn own_code(headers: &actix_http::header::HeaderMap) -> Option<ErrorCode> {
+    let kind = headers
+        .get(actix_http::header::CONTENT_TYPE)?
+        .to_str()
+        .ok()?;
+    let code = headers.get(header::ERROR)?.to_str().ok()?.to_owned();
+    ErrorCode::try_from(code)
+        .ok()
+        .filter(|_| kind == fdn_core::Problem::MEDIA_TYPE)
+}
+
+async fn respond(
+    gateway: &Gateway,
+    response: actix_http::Response<GatewayBody>,
+) -> Response<StageBody> {
+    let (head, mut body) = response.into_parts();
+    if let Some(pending) = body.pending()
+        && !pending.is_safe()
+        && !pending.safe().await
+    {
+        let told = "the node could not take account of the call";
+        return unanswered(&Failure::new(FailureKind::Lost, told));
+    }
+    let mut out = Response::new(StageBody(Some(body)));
+    *out.status_mut() =
+        StatusCode::from_u16(head.status().as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
+    let headers = out.headers_mut();
+    for (name, value) in head.headers() {
+        if let (Ok(name), Ok(value)) = (
+            HeaderName::from_bytes(name.as_str().as_bytes()),
+            HeaderValue::from_bytes(value.as_bytes()),
+        ) {
+            headers.append(name, value);
+        }
+    }
+    headers.insert(wire::OUTCOME, wire::ANSWERED);
+    if let Ok(node) = HeaderValue::from_bytes(gateway.node.as_bytes()) {
+        headers.insert(HeaderName::from_static(header::NODE), node);
+    }
+    out
+}

@@ -1,0 +1,329 @@
+//! The listener for stage calls of other clusters' gateways: HTTP/2, mutual TLS by the nodes' certificates.
+//!
+//! A node of any cluster of the network is let in, for stage calls only: what the nodes of one cluster ask of each other comes to another
+//! listener. A certificate that was revoked counts from the next call on. Calls run on threads of their own, because a gateway's calls do
+//! not leave the thread that they began on.
+//!
+//! A node that stops takes no new connections, tells those that are open to send no more calls, and lets what runs end: a stage that may not run twice
+//! would fail its whole run otherwise.
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use fdn_cluster::tls::{TlsSource, identity};
+use fdn_service::CancellationToken;
+use fdn_service::pki::Facts;
+use fdn_service::secret::Secret;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{JoinHandle, LocalSet};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, warn};
+
+use super::{serve, wire};
+use crate::error::Error;
+use crate::fleet::Fleet;
+use crate::gateway::service::Gateway;
+use crate::settings::{TlsSettings, WorkflowSettings, cores};
+
+/// Connections that wait for a thread.
+const QUEUE: usize = 64;
+/// The most threads, unless set otherwise.
+const THREADS: usize = 4;
+/// What may be on its way before it is read: of one call, and of one connection.
+const WINDOWS: (u32, u32) = (1 << 20, 8 << 20);
+
+/// What the listener needs.
+pub struct StageServerParts {
+    /// How.
+    pub settings: WorkflowSettings,
+    /// The node's certificate.
+    pub tls: TlsSettings,
+    /// The network's token, for connections without certificates.
+    pub token: Secret,
+    /// Which certificates no longer count.
+    pub fleet: Arc<Fleet>,
+    /// What answers.
+    pub gateway: Arc<Gateway>,
+}
+
+/// A running listener.
+pub struct StageServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+/// What its threads share.
+struct Shared {
+    settings: WorkflowSettings,
+    tls: Option<TlsSource>,
+    token: Secret,
+    fleet: Arc<Fleet>,
+    gateway: Arc<Gateway>,
+    /// A permit for each connection.
+    room: Arc<Semaphore>,
+    /// No more calls are taken; those that run go on.
+    closing: CancellationToken,
+    /// Everything ends now.
+    stop: CancellationToken,
+}
+
+impl StageServer {
+    /// Takes calls on `listener` until `stop` is cancelled, or until [`StageServer::stop`].
+    ///
+    /// # Errors
+    /// When certificates or listener cannot be used.
+    pub fn start(
+        parts: StageServerParts,
+        listener: TcpListener,
+        stop: CancellationToken,
+    ) -> Result<Self, Error> {
+        let failed = |source| Error::Listener {
+            what: "workflows",
+            source,
+        };
+        let address = listener.local_addr().map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+        let source = parts
+            .settings
+            .tls(&parts.tls)
+            .map(|files| TlsSource::open(&files));
+        let tls = source
+            .transpose()
+            .map_err(|e| Error::Settings(e.to_string()))?;
+        let room = parts
+            .settings
+            .served_connections
+            .min(Semaphore::MAX_PERMITS);
+        let shared = Arc::new(Shared {
+            room: Arc::new(Semaphore::new(room)),
+            closing: stop.child_token(),
+            settings: parts.settings,
+            tls,
+            token: parts.token,
+            fleet: parts.fleet,
+            gateway: parts.gateway,
+            stop,
+        });
+        let threads = match shared.settings.workers {
+            0 => cores().min(THREADS),
+            set => set,
+        };
+        let mut workers = Vec::with_capacity(threads);
+        for n in 0..threads {
+            workers.push(worker(n, &shared).map_err(failed)?);
+        }
+        let task = tokio::spawn(accept(Arc::clone(&shared), listener, workers));
+        Ok(Self {
+            address,
+            shared,
+            task,
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more calls, waits at most `grace` until those that run have ended, and cuts what is left.
+    pub async fn stop(self, grace: Duration) {
+        self.shared.closing.cancel();
+        if let Err(failure) = self.task.await {
+            warn!(%failure, "the listener for stage calls ended badly");
+        }
+        let all = self.shared.settings.served_connections;
+        let all = u32::try_from(all.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
+        if timeout(grace, self.shared.room.acquire_many(all))
+            .await
+            .is_err()
+        {
+            warn!("stage calls of other clusters are cut: they took longer than stop.grace");
+        }
+    }
+}
+
+type Accepted = (std::net::TcpStream, tokio::sync::OwnedSemaphorePermit);
+
+async fn accept(
+    shared: Arc<Shared>,
+    listener: tokio::net::TcpListener,
+    workers: Vec<mpsc::Sender<Accepted>>,
+) {
+    let turn = AtomicUsize::new(0);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shared.closing.cancelled() => return,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, most likely: accepting at once again would spin.
+                warn!(%error, "a stage connection cannot be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Ok(permit) = Arc::clone(&shared.room).try_acquire_owned() else {
+            let served = &shared.gateway.workflows.metrics.served;
+            served.with_label_values(&["not_started"]).inc();
+            continue;
+        };
+        let next = turn.fetch_add(1, Ordering::Relaxed) % workers.len();
+        match stream.into_std() {
+            Ok(stream) => drop(workers[next].send((stream, permit)).await),
+            Err(error) => debug!(%error, "a stage connection broke at once"),
+        }
+    }
+}
+
+/// A thread for stage calls.
+fn worker(n: usize, shared: &Arc<Shared>) -> std::io::Result<mpsc::Sender<Accepted>> {
+    let (sender, mut connections) = mpsc::channel::<Accepted>(QUEUE);
+    let shared = Arc::clone(shared);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let work = move || {
+        let local = LocalSet::new();
+        runtime.block_on(local.run_until(async move {
+            let running = TaskTracker::new();
+            // It ends when nothing is accepted any more.
+            while let Some((stream, permit)) = connections.recv().await {
+                let shared = Arc::clone(&shared);
+                running.spawn_local(async move {
+                    serve_one(shared, stream).await;
+                    drop(permit);
+                });
+            }
+            running.close();
+            tokio::select! {
+                () = running.wait() => {}
+                () = shared.stop.cancelled() => {}
+            }
+        }));
+    };
+    std::thread::Builder::new()
+        .name(format!("fdn-stage-{n}"))
+        .spawn(work)?;
+    Ok(sender)
+}
+
+async fn serve_one(shared: Arc<Shared>, stream: std::net::TcpStream) {
+    let stream = stream
+        .set_nodelay(true)
+        .and_then(|()| TcpStream::from_std(stream));
+    let stream = match stream {
+        Ok(stream) => stream,
+        Err(error) => return debug!(%error, "a stage connection broke at once"),
+    };
+    let Some(source) = &shared.tls else {
+        return converse(shared, stream, None).await;
+    };
+    let acceptor = TlsAcceptor::from(source.current().server);
+    let limit = shared.settings.connect.as_duration();
+    let forbidden = || {
+        let served = &shared.gateway.workflows.metrics.served;
+        served.with_label_values(&["forbidden"]).inc();
+    };
+    let stream = match timeout(limit, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            debug!(%error, "a stage connection without a good certificate was refused");
+            return forbidden();
+        }
+        Err(_) => return forbidden(),
+    };
+    let chain = stream.get_ref().1.peer_certificates();
+    let serial = chain.and_then(|chain| Facts::of_der(chain.first()?).ok());
+    match (identity(chain), serial) {
+        (Some(_), Some(facts)) => converse(shared, stream, Some(facts.serial)).await,
+        _ => forbidden(),
+    }
+}
+
+/// Runs what a connection needs on its own thread.
+#[derive(Clone, Copy)]
+struct OnThread;
+
+impl<F: Future + 'static> hyper::rt::Executor<F> for OnThread {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(async move {
+            future.await;
+        });
+    }
+}
+
+async fn converse(
+    shared: Arc<Shared>,
+    io: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    serial: Option<String>,
+) {
+    let keep_alive = shared.settings.keep_alive.as_duration();
+    let calls = shared.settings.served_calls;
+    let (closing, stop) = (shared.closing.clone(), shared.stop.clone());
+    let serial = Arc::new(serial);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (shared, serial) = (Arc::clone(&shared), Arc::clone(&serial));
+        async move {
+            if !is_welcome(&shared, &serial, &request) {
+                let served = &shared.gateway.workflows.metrics.served;
+                served.with_label_values(&["forbidden"]).inc();
+                return Ok::<_, Infallible>(serve::forbidden());
+            }
+            Ok(serve::answer(&shared.gateway, request).await)
+        }
+    });
+    let connection = Builder::new(OnThread)
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(WINDOWS.0)
+        .initial_connection_window_size(WINDOWS.1)
+        .max_concurrent_streams(calls)
+        .keep_alive_interval(keep_alive)
+        .keep_alive_timeout(keep_alive)
+        .serve_connection(TokioIo::new(io), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = closing.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                ended = connection => ended,
+                () = stop.cancelled() => Ok(()),
+            }
+        }
+    };
+    if let Err(error) = ended {
+        debug!(%error, "a stage connection broke");
+    }
+}
+
+/// Whether a call is taken: by the certificate of its connection, or without one by the network's token.
+fn is_welcome(shared: &Shared, serial: &Option<String>, request: &Request<Incoming>) -> bool {
+    match serial {
+        Some(serial) => !shared.fleet.view().is_revoked(serial),
+        None => {
+            let shown = request.headers().get(wire::TOKEN);
+            shown.is_some_and(|shown| {
+                shown
+                    .to_str()
+                    .is_ok_and(|shown| shared.token.matches(shown))
+            })
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! A stage call between gateways: `POST /fdn.stage.v1/APP/STAGE`, the function's fields as they are, the call's own beside them.
+//!
+//! The answer is the function's, marked as such, or tells what is known of a call that none answered.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fdn_core::api::header;
+use fdn_core::{AppName, StageName};
+use fdn_scheduling::run::{Failure, FailureKind};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use http_body_util::Full;
+
+use super::call::StageCall;
+
+/// What the path of every call begins with.
+const PREFIX: &str = "/fdn.stage.v1/";
+/// What the names of the call's own fields begin with.
+const OWN: &str = "fdn-call-";
+
+const METHOD: HeaderName = HeaderName::from_static("fdn-call-method");
+const TARGET: HeaderName = HeaderName::from_static("fdn-call-target");
+const HOST: HeaderName = HeaderName::from_static("fdn-call-host");
+const APP_HOST: HeaderName = HeaderName::from_static("fdn-call-app-host");
+const CLIENT: HeaderName = HeaderName::from_static("fdn-call-client");
+const VERSION: HeaderName = HeaderName::from_static("fdn-call-version");
+/// The network's token, on connections without certificates.
+pub(super) const TOKEN: HeaderName = HeaderName::from_static("fdn-call-token");
+/// How the call ended: `answered`, or what is known of it.
+pub(super) const OUTCOME: HeaderName = HeaderName::from_static("fdn-call-outcome");
+/// Why it was not answered.
+pub(super) const REASON: HeaderName = HeaderName::from_static("fdn-call-reason");
+/// The function answered.
+pub(super) const ANSWERED: HeaderValue = HeaderValue::from_static("answered");
+
+/// The word for a kind of failure.
+pub(super) const fn word(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::NotStarted => "not_started",
+        FailureKind::Lost => "lost",
+        FailureKind::Answered => "failed",
+        FailureKind::Refused => "refused",
+    }
+}
+
+/// The kind that a word means; one that is not known is taken for the least that is known.
+pub(super) fn kind(word: &str) -> FailureKind {
+    match word {
+        "not_started" => FailureKind::NotStarted,
+        "failed" => FailureKind::Answered,
+        "refused" => FailureKind::Refused,
+        _ => FailureKind::Lost,
+    }
+}
+
+/// Text as a field's value: what cannot stand in one is replaced.
+pub(super) fn field(text: &str) -> HeaderValue {
+    let plain: String = text
+        .chars()
+        .take(1024)
+        .map(|c| if (' '..='~').contains(&c) { c } else { '?' })
+        .collect();
+    HeaderValue::from_str(&plain).unwrap_or(HeaderValue::from_static("?"))
+}
+
+/// The request that carries a call.
+///
+/// # Errors
+/// When it cannot be expressed.
+pub(super) fn request(call: &StageCall) -> Result<Request<Full<Bytes>>, Failure> {
+    let refused = |_| Failure::new(FailureKind::Refused, "the call cannot be expressed");
+    let uri: Uri = format!("http://{}{PREFIX}{}/{}", call.host, call.app, call.stage)
+        .parse()
+        .map_err(refused)?;
+    let mut request = Request::new(Full::new(call.body.clone()));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = uri;
+    *request.version_mut() = http::Version::HTTP_2;
+    let octets = |bytes: &Bytes| HeaderValue::from_maybe_shared(bytes.clone());
+    let headers = request.headers_mut();
+    headers.clone_from(&call.headers);
+    headers.insert(METHOD, field(call.method.as_str()));
+    headers.insert(TARGET, field(&call.uri.to_string()));
+    headers.insert(HOST, field(&call.asked_host));
+    headers.insert(APP_HOST, field(call.host.as_str()));
+    headers.insert(VERSION, field(&call.version));
+    let told = [
+        (CLIENT, &call.client),
+        (
+            HeaderName::from_static(header::REQUEST_ID),
+            &call.ids.request,
+        ),
+        (
+            HeaderName::from_static("traceparent"),
+            &call.ids.trace.parent,
+        ),
+    ];
+    for (name, value) in told {
+        if let Ok(value) = octets(value) {
+            headers.insert(name, value);
+        }
+    }
+    let left = call.left.as_millis().to_string();
+    headers.insert(HeaderName::from_static(header::DEADLINE), field(&left));
+    headers.insert(
+        HeaderName::from_static(header::ATTEMPT),
+        HeaderValue::from(call.attempt),
+    );
+    Ok(request)
+}
+
+/// A call as it was received, without its body.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub(super) app: AppName,
+    pub(super) stage: StageName,
+    pub(super) app_host: String,
+    pub(super) version: String,
+    pub(super) method: String,
+    pub(super) target: String,
+    pub(super) host: String,
+    pub(super) client: Bytes,
+    pub(super) left: Duration,
+    pub(super) attempt: String,
+}
+
+/// Takes the call's own fields out of a request; nothing if it is none.
+pub(super) fn receive(method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Option<Received> {
+    let (app, stage) = uri.path().strip_prefix(PREFIX)?.split_once('/')?;
+    if *method != Method::POST {
+        return None;
+    }
+    let text = |name: &HeaderName| Some(headers.get(name)?.to_str().ok()?.to_owned());
+    let deadline = HeaderName::from_static(header::DEADLINE);
+    let attempt = HeaderName::from_static(header::ATTEMPT);
+    let received = Received {
+        app: app.parse().ok()?,
+        stage: stage.parse().ok()?,
+        app_host: text(&APP_HOST)?,
+        version: text(&VERSION)?,
+        method: text(&METHOD)?,
+        target: text(&TARGET)?,
+        host: text(&HOST)?,
+        client: Bytes::copy_from_slice(headers.get(CLIENT)?.as_bytes()),
+        left: Duration::from_millis(text(&deadline)?.parse().ok()?),
+        attempt: text(&attempt)?,
+    };
+    let own: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| name.as_str().starts_with(OWN))
+        .cloned()
+        .collect();
+    for name in own {
+        headers.remove(name);
+    }
+    Some(received)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::head::Ids;
+
+    fn call() -> StageCall {
+        let mut headers = HeaderMap::new();
+        headers.insert("content-type", HeaderValue::from_static("image/png"));
+        headers.insert("fdn-call-token", HeaderValue::from_static("guessed"));
+        StageCall {
+            app: "photo".parse().expect("app"),
+            host: "photo.fn.test".parse().expect("host"),
+            stage: "resize".parse().expect("stage"),
+            version: "image@v3".to_owned(),
+            attempt: 2,
+            method: Method::PUT,
+            uri: Uri::from_static("/?w=3"),
+            headers,
+            body: Bytes::from_static(b"x"),
+            asked_host: "PHOTO.fn.test:8080".to_owned(),
+            client: Bytes::from_static(b"192.0.2.1"),
+            ids: Ids::of(&actix_http::header::HeaderMap::new()),
+            left: Duration::from_millis(1500),
+            most: 10,
+        }
+    }
+
+    #[test]
+    fn a_call_arrives_as_it_was_sent() {
+        let sent = request(&call()).expect("a request");
+        let (mut parts, _) = sent.into_parts();
+        let got = receive(&parts.method, &parts.uri, &mut parts.headers).expect("a call");
+        assert_eq!((got.app.as_str(), got.stage.as_str()), ("photo", "resize"));
+        assert_eq!((got.method.as_str(), got.target.as_str()), ("PUT", "/?w=3"));
+        assert_eq!(got.host, "PHOTO.fn.test:8080");
+        assert_eq!(got.left, Duration::from_millis(1500));
+        assert_eq!(
+            (got.version.as_str(), got.attempt.as_str()),
+            ("image@v3", "2")
+        );
+        let left: Vec<&str> = parts.headers.keys().map(HeaderName::as_str).collect();
+        assert!(left.contains(&"content-type") && left.contains(&"x-request-id"));
+        assert!(!left.iter().any(|name| name.starts_with(OWN)), "{left:?}");
+    }
+
+    #[test]
+    fn anything_else_is_no_call() {
+        for path in [
+            "/",
+            "/fdn.stage.v1/photo",
+            "/fdn.stage.v1/photo/Not_A_Stage",
+            "/fdn.peer.v1/a/b",
+        ] {
+            let mut sent = request(&call()).expect("a request");
+            let uri: Uri = path.parse().expect("a path");
+            let found = receive(&Method::POST, &uri, sent.headers_mut());
+            assert!(found.is_none(), "{path}");
+        }
+        let mut sent = request(&call()).expect("a request");
+        let uri = sent.uri().clone();
+        assert!(receive(&Method::GET, &uri, sent.headers_mut()).is_none());
+    }
+
+    #[test]
+    fn words_and_kinds_are_one() {
+        for one in [
+            FailureKind::NotStarted,
+            FailureKind::Lost,
+            FailureKind::Answered,
+            FailureKind::Refused,
+        ] {
+            assert_eq!(kind(word(one)), one);
+        }
+        assert_eq!(kind("something new"), FailureKind::Lost);
+        assert_eq!(field("a\nb\u{e9}"), "a?b?");
+    }
+}

@@ -1,0 +1,114 @@
+//! Stage calls by the certificates of enrolment: nodes of other clusters are let in, others and revoked ones are not.
+
+use fdn_core::fleet::{FleetDesired, Revoked};
+use fdn_core::message::{Envelope, Message};
+use fdn_core::{MessageId, Timestamp};
+use fdn_edge_agent::{Agent, Settings};
+use fdn_service::pki::Facts;
+use fdn_testkit::{components, wait};
+
+use crate::peers_tls::{Authority, authority, certify};
+use crate::support::Network;
+use crate::support::workflows::{deploy, desired, settings, tell_addresses};
+
+const TWO: &str = "
+stages:
+  - { name: in, function: echo }
+  - { name: far, function: echo, needs: [in] }
+";
+
+fn secured(network: &Network, node: &str, cluster: &str, ca: &Authority) -> Settings {
+    let mut settings = settings(network, node, cluster);
+    certify(&mut settings, network.folder.path(), ca);
+    settings.workflows.plaintext = false;
+    settings
+}
+
+/// Where the second stage ran.
+async fn ran(network: &Network, eu: &Agent) -> String {
+    let answer = network.post(eu, "two", "/").body("x").send().await;
+    let answer = answer.expect("an answer");
+    assert_eq!(answer.status(), 200);
+    let told = answer.headers()["x-fdn-stages"].to_str().expect("text");
+    told.rsplit('=').next().expect("a cluster").to_owned()
+}
+
+async fn until_ran(network: &Network, eu: &Agent, cluster: &str) {
+    wait::until(&format!("the stage to run in {cluster}"), async || {
+        let place = ran(network, eu).await;
+        if place == cluster { Ok(()) } else { Err(place) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stages_are_called_across_clusters_until_a_certificate_is_revoked() {
+    let network = Network::start().await;
+    let ca = authority();
+    let eu_settings = secured(&network, "n-1", "eu-west", &ca);
+    let path = eu_settings.tls.certificate.clone().expect("there is one");
+    let text = std::fs::read_to_string(path).expect("read");
+    let serial = Facts::of_pem(&text).expect("facts").serial;
+    let eu = network.agent(eu_settings).await;
+    let us = network
+        .agent(secured(&network, "n-2", "us-east", &ca))
+        .await;
+    let address = us.stage_address().expect("it takes stage calls");
+    tell_addresses(&network, &[address], vec![ca.pem()]).await;
+    let functions = [("echo", components::echo(), false)];
+    let wanted = desired(&network, "two", TWO, &functions, &[("far", "us-east")]);
+    deploy(&network, "n-2", wanted).await;
+    until_ran(&network, &eu, "us-east").await;
+
+    // Without a certificate there is no answer at all.
+    let client = reqwest::Client::builder().http2_prior_knowledge().build();
+    let plain = client.expect("a client").get(format!("http://{address}/"));
+    assert!(plain.send().await.is_err());
+
+    // The caller's certificate is revoked: us-east takes no more of its calls.
+    let fleet = FleetDesired {
+        revision: network.next_revision(),
+        revoked: vec![Revoked {
+            serial,
+            node: "n-1".parse().expect("node"),
+            expires_at: Timestamp(u64::MAX),
+        }],
+        authorities: vec![ca.pem()],
+        stage_calls: [("us-east".parse().expect("cluster"), vec![address])].into(),
+        ..FleetDesired::default()
+    };
+    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
+    let envelope = Envelope::new(id, fdn_service::now(), Message::FleetDesired(fleet));
+    network.broker.publish(&envelope).await.expect("published");
+    until_ran(&network, &eu, "eu-west").await;
+    eu.stop().await;
+    us.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_another_authority_is_not_talked_with() {
+    let network = Network::start().await;
+    let (ours, theirs) = (authority(), authority());
+    let eu = network
+        .agent(secured(&network, "n-1", "eu-west", &ours))
+        .await;
+    let us = network
+        .agent(secured(&network, "n-2", "us-east", &theirs))
+        .await;
+    let address = us.stage_address().expect("it takes stage calls");
+    tell_addresses(&network, &[address], Vec::new()).await;
+    let functions = [("echo", components::echo(), false)];
+    let wanted = desired(&network, "two", TWO, &functions, &[("far", "us-east")]);
+    deploy(&network, "n-2", wanted).await;
+    assert_eq!(ran(&network, &eu).await, "eu-west");
+    let refused = "fdn_agent_stage_calls_served_total{node=\"n-2\",outcome=\"forbidden\"}";
+    wait::until("the stranger to be refused", async || {
+        match network.metric(&us, refused).await {
+            Some(times) if times >= 1.0 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    eu.stop().await;
+    us.stop().await;
+}

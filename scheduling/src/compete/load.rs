@@ -1,0 +1,235 @@
+//! How long a call waits in a cluster that is asked for so much.
+//!
+//! **Model.** A cluster has `c` slots; the work asked of it keeps `a` of them busy on average (the offered load, in erlangs: rate times run
+//! time). With `u = a / c` a call waits, on average and in the steady state,
+//!
+//! `W = S u^k / (c (1 - u))`, `k = max(1, floor(sqrt(2 (c + 1))) - 1)`,
+//!
+//! `S` being the mean run time there: Sakasegawa's approximation of the M/M/c queue (Annals of the Institute of Statistical Mathematics 29A, 1977),
+//! exact for one slot, with its exponent rounded down to a whole number so that every machine computes the same, which only makes the wait
+//! look longer. Beyond [`FULL`] the formula runs off to infinity and says nothing any more; there the wait grows with what is asked for too much:
+//! of a queue that is overfull by `x` for a time `H`, calls wait `x H` in the end.
+
+use fdn_core::Millis;
+
+use crate::place::Cluster;
+
+/// The share of its slots up to which the steady state is believed.
+pub const FULL: f64 = 0.95;
+
+/// Calls per second. What is no positive finite number is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub struct Rate(f64);
+
+impl Rate {
+    /// So many calls per second.
+    #[must_use]
+    pub fn per_second(rate: f64) -> Self {
+        Self(if rate.is_finite() && rate > 0.0 {
+            rate
+        } else {
+            0.0
+        })
+    }
+
+    /// Calls per second.
+    #[must_use]
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+
+    /// How many slots are busy on average if each call takes `time`.
+    #[must_use]
+    pub fn erlangs(self, time: Millis) -> f64 {
+        if self.0 == 0.0 {
+            return 0.0;
+        }
+        self.0 * time.get() / 1000.0
+    }
+}
+
+/// What is asked of one cluster.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    slots: f64,
+    exponent: u32,
+    /// Slots that are busy on average.
+    erlangs: f64,
+    /// Runs per second.
+    runs: f64,
+}
+
+impl Load {
+    /// Nothing is asked of it yet.
+    #[must_use]
+    pub fn of(cluster: &Cluster) -> Self {
+        Self::of_slots(cluster.slots.len())
+    }
+
+    /// The same for so many slots.
+    #[must_use]
+    pub fn of_slots(slots: usize) -> Self {
+        let slots = slots as f64;
+        // The root is exact to the last bit everywhere (IEEE 754).
+        let exponent = ((2.0 * (slots + 1.0)).sqrt().floor() - 1.0).max(1.0);
+        Self {
+            slots,
+            exponent: exponent as u32,
+            erlangs: 0.0,
+            runs: 0.0,
+        }
+    }
+
+    /// The same asked for what keeps so many slots busy with so many runs a second; what is no finite number of them is nothing.
+    #[must_use]
+    pub fn asking(mut self, erlangs: f64, runs: f64) -> Self {
+        let known = |number: f64| {
+            if number.is_finite() {
+                number.max(0.0)
+            } else {
+                0.0
+            }
+        };
+        (self.erlangs, self.runs) = (known(erlangs), known(runs));
+        self
+    }
+
+    /// Runs a second.
+    #[must_use]
+    pub const fn runs(&self) -> f64 {
+        self.runs
+    }
+
+    /// The share of its slots that is busy; infinity without slots.
+    #[must_use]
+    pub fn utilization(&self) -> f64 {
+        self.erlangs / self.slots
+    }
+
+    /// Slots that are busy on average.
+    #[must_use]
+    pub const fn erlangs(&self) -> f64 {
+        self.erlangs
+    }
+
+    /// Asks it to run `rate` more, each for `time`.
+    pub fn add(&mut self, rate: Rate, time: Millis) {
+        self.erlangs += rate.erlangs(time);
+        self.runs += rate.get();
+    }
+
+    /// Takes that back.
+    pub fn take(&mut self, rate: Rate, time: Millis) {
+        self.erlangs = (self.erlangs - rate.erlangs(time)).max(0.0);
+        self.runs = (self.runs - rate.get()).max(0.0);
+    }
+
+    /// The mean wait, if `rate` more calls of `time` came; what is asked for too much lasts for `horizon`.
+    #[must_use]
+    pub fn wait(&self, rate: Rate, time: Millis, horizon: Millis) -> Millis {
+        let (erlangs, runs) = (self.erlangs + rate.erlangs(time), self.runs + rate.get());
+        if runs <= 0.0 || erlangs <= 0.0 {
+            return Millis::ZERO;
+        }
+        if !(erlangs.is_finite() && self.slots > 0.0) {
+            return Millis::INFINITY;
+        }
+        let mean = erlangs / runs * 1000.0;
+        let share = erlangs / self.slots;
+        let steady = share.min(FULL);
+        let queue = mean * power(steady, self.exponent) / (self.slots * (1.0 - steady));
+        Millis::new(queue + (share - FULL).max(0.0) * horizon.get())
+    }
+}
+
+/// By repeated squaring, in an order of operations that is the same everywhere.
+fn power(base: f64, mut exponent: u32) -> f64 {
+    let (mut result, mut square) = (1.0, base);
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            result *= square;
+        }
+        square *= square;
+        exponent >>= 1;
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HORIZON: Millis = Millis::new(10_000.0);
+
+    fn wait(slots: usize, rate: f64, time: f64) -> f64 {
+        let load = Load::of_slots(slots);
+        load.wait(Rate::per_second(rate), Millis::new(time), HORIZON)
+            .get()
+    }
+
+    /// The exact mean wait of M/M/c (Erlang C), by the recursion for Erlang B.
+    fn erlang_c(slots: usize, rate: f64, time: f64) -> f64 {
+        let offered = rate * time / 1000.0;
+        let mut blocked = 1.0;
+        for n in 1..=slots {
+            blocked = offered * blocked / (n as f64 + offered * blocked);
+        }
+        let share = offered / slots as f64;
+        let waits = blocked / (1.0 - share * (1.0 - blocked));
+        waits * time / (slots as f64 * (1.0 - share))
+    }
+
+    #[test]
+    fn one_slot_is_the_queue_of_the_textbook() {
+        // rho = 0.5: W = rho S / (1 - rho) = S.
+        assert!((wait(1, 50.0, 10.0) - 10.0).abs() < 1e-9);
+        assert!((wait(1, 90.0, 10.0) - 90.0).abs() < 1e-9);
+        assert_eq!(wait(1, 0.0, 10.0), 0.0);
+        assert_eq!(wait(0, 1.0, 10.0), f64::INFINITY, "nothing runs there");
+    }
+
+    #[test]
+    fn many_slots_are_near_the_exact_formula() {
+        for slots in [2, 4, 10, 40, 200] {
+            for share in [0.5, 0.8, 0.9, 0.95] {
+                let rate = share * slots as f64 * 100.0;
+                let (ours, exact) = (wait(slots, rate, 10.0), erlang_c(slots, rate, 10.0));
+                // Never far below, and above by less than half a run.
+                assert!(ours >= exact * 0.93, "{slots} {share}: {ours} {exact}");
+                assert!(ours <= exact * 1.3 + 5.0, "{slots} {share}: {ours} {exact}");
+            }
+        }
+    }
+
+    proptest! {
+        /// More of anything never shortens the wait, and there is no jump where the formula changes.
+        #[test]
+        fn it_grows_with_what_is_asked(slots in 1usize..300, a in 0.0f64..2.0, more in 0.0f64..0.5) {
+            let at = |share: f64| wait(slots, share * slots as f64 * 100.0, 10.0);
+            prop_assert!(at(a) <= at(a + more) + 1e-9);
+            prop_assert!((at(FULL + 1e-9) - at(FULL - 1e-9)).abs() < 1e-3 * (1.0 + at(FULL)));
+        }
+
+        #[test]
+        fn what_was_added_is_taken_back(rates in prop::collection::vec((0.0f64..1e4, 0.0f64..1e4), 1..20)) {
+            let mut load = Load::of_slots(10);
+            for (rate, time) in &rates {
+                load.add(Rate::per_second(*rate), Millis::new(*time));
+            }
+            let full = load.erlangs();
+            for (rate, time) in &rates {
+                load.take(Rate::per_second(*rate), Millis::new(*time));
+            }
+            prop_assert!(load.erlangs() <= full * 1e-9);
+        }
+    }
+
+    #[test]
+    fn rates_are_numbers() {
+        for bad in [-1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(Rate::per_second(bad), Rate::default());
+        }
+    }
+}

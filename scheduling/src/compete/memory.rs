@@ -1,0 +1,350 @@
+//! How much memory of each cluster the plans need.
+//!
+//! **Model.** Calls that come `lambda` times a second and take `S` keep `L = lambda S` of them running on average (Little's law). Who holds memory
+//! decides how much that makes, in multiples of what one container holds:
+//!
+//! - calls, while they run ([`Holding::Calls`]): `L / 0.95`. Many functions share what a cluster has, so that means add up; beyond [`FULL`] of it
+//!   calls would wait without end.
+//! - instances that stay, for `c` calls at once each ([`Holding::Instances`]): `ceil((L + sqrt L) / c)`, what the nodes' autoscaler
+//!   asks for ([`crate::scale`], the square-root rule), and one at least for any call at all.
+//!
+//! Client groups of one app share its instances where they meet, so `L` is that of all of them: a second group may need no further instance.
+//!
+//! **Invariant.** What is needed of a cluster is the sum over all tasks of all apps, whatever the order in which groups came and went.
+
+use fdn_core::{MebiBytes, MilliCpu, Millis, Resources};
+
+use super::{FULL, Offer, Rate};
+use crate::dag::{Holding, TaskIndex};
+use crate::place::{Cluster, ClusterIndex, Memory};
+
+/// What rounding errors may add without asking for an instance more.
+const EPSILON: f64 = 1e-6;
+/// Less than one call of a millisecond in ten days is none: it is what rounding leaves behind where others went.
+const NONE: f64 = 1e-9;
+
+/// How many containers hold memory for calls that come at `rate` and each run for `time`; a fraction where that is a mean over time. None for
+/// what never ends: it cannot run there.
+#[must_use]
+pub fn containers(rate: Rate, time: Millis, holding: Holding) -> f64 {
+    if time.is_finite() {
+        of_erlangs(rate.erlangs(time), holding)
+    } else {
+        0.0
+    }
+}
+
+fn of_erlangs(erlangs: f64, holding: Holding) -> f64 {
+    if erlangs <= NONE {
+        return 0.0;
+    }
+    match holding {
+        Holding::Calls => erlangs / FULL,
+        Holding::Instances(seats) => {
+            let seats = f64::from(seats.get());
+            ((erlangs + erlangs.sqrt()) / seats - EPSILON)
+                .ceil()
+                .max(1.0)
+        }
+    }
+}
+
+/// What the groups of one app ask of one cluster for one task.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    erlangs: f64,
+    offers: u32,
+    /// How many containers that makes.
+    count: f64,
+}
+
+/// What is needed of each cluster, by what it is made of.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    clusters: usize,
+    /// By app: where its cells begin, task by task and in these cluster by cluster.
+    apps: Vec<Option<usize>>,
+    cells: Vec<Cell>,
+    needed: Vec<Memory>,
+}
+
+impl Ledger {
+    /// Nothing is needed of so many clusters.
+    pub(super) fn new(clusters: usize) -> Self {
+        Self {
+            clusters,
+            apps: Vec::new(),
+            cells: Vec::new(),
+            needed: vec![Memory::default(); clusters],
+        }
+    }
+
+    /// What is needed of each cluster.
+    pub(super) fn needed(&self) -> &[Memory] {
+        &self.needed
+    }
+
+    /// An offer's tasks come to these clusters.
+    pub(super) fn put(&mut self, offer: &Offer<'_>, places: &[ClusterIndex], clusters: &[Cluster]) {
+        self.change(offer, places, clusters, |cell, erlangs| {
+            cell.erlangs += erlangs;
+            cell.offers += 1;
+        });
+    }
+
+    /// They leave.
+    pub(super) fn take(
+        &mut self,
+        offer: &Offer<'_>,
+        places: &[ClusterIndex],
+        clusters: &[Cluster],
+    ) {
+        self.change(offer, places, clusters, |cell, erlangs| {
+            cell.offers = cell.offers.saturating_sub(1);
+            // Where nobody is left nothing is, whatever rounding has left behind.
+            cell.erlangs = if cell.offers == 0 {
+                0.0
+            } else {
+                (cell.erlangs - erlangs).max(0.0)
+            };
+        });
+    }
+
+    fn change(
+        &mut self,
+        offer: &Offer<'_>,
+        places: &[ClusterIndex],
+        clusters: &[Cluster],
+        step: impl Fn(&mut Cell, f64),
+    ) {
+        let first = self.first(offer);
+        for (task, place) in (0..offer.dag.given()).zip(places) {
+            let cluster = clusters.get(place.get());
+            let Some(demand) = cluster.and_then(|cluster| Demand::of(offer, task, cluster)) else {
+                continue;
+            };
+            let cell = &mut self.cells[first + task * self.clusters + place.get()];
+            step(cell, demand.erlangs);
+            let count = of_erlangs(cell.erlangs, demand.holding);
+            let change = count - std::mem::replace(&mut cell.count, count);
+            let needed = &mut self.needed[place.get()];
+            *needed = *needed + demand.each.times(change);
+        }
+    }
+
+    /// Where the cells of an offer's app begin.
+    fn first(&mut self, offer: &Offer<'_>) -> usize {
+        if self.apps.len() <= offer.app {
+            self.apps.resize(offer.app + 1, None);
+        }
+        let (cells, size) = (&mut self.cells, offer.dag.given() * self.clusters);
+        *self.apps[offer.app].get_or_insert_with(|| {
+            let first = cells.len();
+            cells.resize(first + size, Cell::default());
+            first
+        })
+    }
+
+    /// What the tasks of an offer's app hold where the offer's are, in whole containers.
+    pub(super) fn held(
+        &self,
+        offer: &Offer<'_>,
+        places: &[ClusterIndex],
+    ) -> Vec<(usize, Resources)> {
+        let Some(first) = self.apps.get(offer.app).copied().flatten() else {
+            return Vec::new();
+        };
+        let tasks = (0..offer.dag.given()).zip(places);
+        let there = tasks.filter(|(_, place)| place.get() < self.clusters);
+        let held = there.map(|(task, place)| {
+            let count = self.cells[first + task * self.clusters + place.get()].count;
+            let demand = &offer.dag.task(TaskIndex::new(task)).demand;
+            (place.get(), times(demand, count.ceil() as u64))
+        });
+        held.collect()
+    }
+
+    /// What a task needs of a cluster beside what is needed there already, if it keeps so many containers busy on average.
+    pub(super) fn more(&self, (app, task): (usize, usize), at: usize, demand: &Demand) -> Memory {
+        let first = self.apps.get(app).copied().flatten();
+        let cell = first.map_or_else(Cell::default, |first| {
+            self.cells[first + task * self.clusters + at]
+        });
+        let count = of_erlangs(cell.erlangs + demand.erlangs, demand.holding);
+        demand.each.times(count - cell.count)
+    }
+}
+
+/// So many times these resources.
+fn times(demand: &Resources, count: u64) -> Resources {
+    Resources {
+        cpu_milli: MilliCpu(demand.cpu_milli.get().saturating_mul(count)),
+        memory_mib: MebiBytes(demand.memory_mib.get().saturating_mul(count)),
+        gpu_memory_mib: MebiBytes(demand.gpu_memory_mib.get().saturating_mul(count)),
+    }
+}
+
+/// What a task of an offer asks of a cluster.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Demand {
+    erlangs: f64,
+    holding: Holding,
+    /// What one container holds.
+    each: Memory,
+}
+
+impl Demand {
+    /// Nothing where it would never end, since that could never be taken back.
+    pub(super) fn of(offer: &Offer<'_>, task: usize, cluster: &Cluster) -> Option<Self> {
+        let task = offer.dag.task(TaskIndex::new(task));
+        let time = cluster.speed.time(task.work);
+        time.is_finite().then(|| Self {
+            erlangs: offer.rate.erlangs(time),
+            holding: task.holding,
+            each: Memory::of(&task.demand),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::dag::{Dag, DagBuilder};
+    use crate::place::Speed;
+
+    fn seats(count: u32) -> Holding {
+        Holding::Instances(NonZeroU32::new(count).expect("some"))
+    }
+
+    fn count(rate: f64, time: f64, holding: Holding) -> f64 {
+        containers(Rate::per_second(rate), Millis::new(time), holding)
+    }
+
+    #[test]
+    fn instances_are_what_the_autoscaler_asks_for() {
+        // L = 4, and two beside it.
+        assert_eq!(count(40.0, 100.0, seats(1)), 6.0);
+        assert_eq!(count(40.0, 100.0, seats(3)), 2.0);
+        assert_eq!(count(40.0, 100.0, seats(4)), 2.0);
+        assert_eq!(count(40.0, 100.0, seats(6)), 1.0);
+        assert_eq!(count(0.001, 1.0, seats(1)), 1.0, "one for any call");
+        assert_eq!(count(0.0, 100.0, seats(1)), 0.0);
+        assert_eq!(count(1.0, f64::INFINITY, seats(1)), 0.0);
+    }
+
+    #[test]
+    fn calls_hold_memory_while_they_run() {
+        assert!((count(9.5, 100.0, Holding::Calls) - 1.0).abs() < 1e-12);
+        assert!(count(0.001, 1.0, Holding::Calls) < 1e-5);
+    }
+
+    fn dag(holding: Holding, memory: u64) -> Dag {
+        let mut builder = DagBuilder::new();
+        let demand = Resources::new(MilliCpu(100), MebiBytes(memory));
+        let task = builder.task("f", Millis::new(100.0), demand);
+        builder.holding(task, holding);
+        builder.build().expect("a task")
+    }
+
+    fn offer(app: usize, dag: &Dag, rate: f64) -> Offer<'_> {
+        Offer {
+            app,
+            dag,
+            distance: &[],
+            rate: Rate::per_second(rate),
+            before: None,
+        }
+    }
+
+    fn clusters(speeds: &[f64]) -> Vec<Cluster> {
+        let cluster = |speed: &f64| {
+            let id = "c".parse().expect("a name");
+            Cluster::new(id, Speed::new(*speed), 1)
+        };
+        speeds.iter().map(cluster).collect()
+    }
+
+    #[test]
+    fn groups_of_an_app_share_its_instances_and_apps_do_not() {
+        let (dag, clusters) = (dag(seats(10), 512), clusters(&[1.0, 4.0]));
+        let mut ledger = Ledger::new(2);
+        let here = [ClusterIndex::new(0)];
+        let (one, other) = (offer(3, &dag, 20.0), offer(5, &dag, 20.0));
+        ledger.put(&one, &here, &clusters);
+        assert_eq!(ledger.needed()[0].main, 512.0);
+        let more = |offer: &Offer<'_>, at: usize| {
+            let demand = Demand::of(offer, 0, &clusters[at]).expect("it ends");
+            ledger.more((offer.app, 0), at, &demand).main
+        };
+        assert_eq!(more(&one, 0), 0.0, "L = 4 of ten seats");
+        assert_eq!((more(&other, 0), more(&one, 1)), (512.0, 512.0));
+        let huge = offer(3, &dag, 400.0);
+        // L = 42 here; a fast cluster holds fewer: L = 10 there.
+        assert_eq!((more(&huge, 0), more(&huge, 1)), (4.0 * 512.0, 2.0 * 512.0));
+        ledger.put(&other, &here, &clusters);
+        ledger.take(&one, &here, &clusters);
+        assert_eq!(ledger.needed()[0].main, 512.0);
+        ledger.take(&other, &here, &clusters);
+        assert_eq!(ledger.needed(), [Memory::default(); 2]);
+    }
+
+    #[test]
+    fn what_is_gone_or_never_ends_needs_nothing() {
+        let (dag, clusters) = (dag(seats(1), 512), clusters(&[0.0]));
+        let mut ledger = Ledger::new(1);
+        for at in [0, 7] {
+            let place = [ClusterIndex::new(at)];
+            ledger.put(&offer(0, &dag, 20.0), &place, &clusters);
+            ledger.take(&offer(0, &dag, 20.0), &place, &clusters);
+        }
+        assert_eq!(ledger.needed(), [Memory::default()]);
+    }
+
+    proptest! {
+        /// Whatever comes and goes in whatever order: what is needed is what is there, counted afresh.
+        #[test]
+        fn needs_are_the_sum_over_what_is_there(
+            steps in prop::collection::vec((0usize..4, 0usize..3, 0.0f64..200.0), 1..60),
+            concurrency in 0u32..4,
+        ) {
+            let holding = NonZeroU32::new(concurrency).map_or(Holding::Calls, Holding::Instances);
+            let (dag, clusters) = (dag(holding, 100), clusters(&[0.5, 1.0, 2.0]));
+            let mut ledger = Ledger::new(3);
+            let mut sums = [[0.0_f64; 3]; 4];
+            for (app, at, rate) in &steps {
+                ledger.put(&offer(*app, &dag, *rate), &[ClusterIndex::new(*at)], &clusters);
+            }
+            for (number, (app, at, rate)) in steps.iter().enumerate() {
+                if number % 2 == 0 {
+                    ledger.take(&offer(*app, &dag, *rate), &[ClusterIndex::new(*at)], &clusters);
+                } else {
+                    sums[*app][*at] += rate;
+                }
+            }
+            for (at, needed) in ledger.needed().iter().enumerate() {
+                let fresh: f64 = sums
+                    .iter()
+                    .map(|row| {
+                        let time = clusters[at].speed.time(Millis::new(100.0));
+                        containers(Rate::per_second(row[at]), time, holding) * 100.0
+                    })
+                    .sum();
+                // Sums in another order may round to one instance more or less where that is exactly between.
+                prop_assert!((needed.main - fresh).abs() <= 1e-6 * (1.0 + fresh) , "{} {}", needed.main, fresh);
+            }
+        }
+
+        /// More calls never need fewer containers, and together they need no more than apart.
+        #[test]
+        fn containers_grow_with_calls_and_sharing_saves(a in 0.0f64..1e4, b in 0.0f64..1e4, concurrency in 0u32..50) {
+            let holding = NonZeroU32::new(concurrency).map_or(Holding::Calls, Holding::Instances);
+            let at = |rate: f64| count(rate, 10.0, holding);
+            prop_assert!(at(a) <= at(a + b) && at(b) <= at(a + b));
+            prop_assert!(at(a + b) <= at(a) + at(b) + 1e-6);
+        }
+    }
+}

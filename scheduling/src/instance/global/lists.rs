@@ -1,0 +1,274 @@
+//! The global scheduler with pre-schedulers: it hands tasks out, and commits the lists that come back.
+//!
+//! **Source.** The patent "Scheduling method, scheduling device and scheduling system"; [`crate::commit`] has the rules. Here the
+//! pending queue is the heap by remaining time, what is committed is a placement that its node may still bounce, and the full scan
+//! after too many failed lists asks the tree ([`super::super::view`]), which finds the same node without looking at all.
+//!
+//! **Readings.**
+//! - A task that fails goes back to its place in the heap, not to the end of a queue.
+//! - A task for which all nodes were looked at in vain is not handed out before a node has got more room. One that asks for more than
+//!   any node may have is not handed out at all, which costs one comparison.
+//! - A list that comes after its lease, or twice, or for a task that was fenced meanwhile, places nothing.
+//!
+//! **Complexity.** Handing out: O(log q) for q tasks waiting; committing a list of h nodes: O(h log h + log q + log n).
+//!
+//! **Bounds.** Tasks out with pre-schedulers ([`ListSettings::in_flight`]); at the bound nothing is handed out.
+
+use fdn_core::{Millis, Resources};
+
+use super::super::demand::Demand;
+use super::super::message::{Action, NodeIndex, Refusal};
+use super::super::order::Arrival;
+use super::super::slab::Slab;
+use super::{Global, Waiting};
+use crate::commit::{List, Merge, NodeRecord, Score, Scoring, Store, Ticket, Wanted};
+
+/// Settings of the work with pre-schedulers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ListSettings {
+    /// How many tasks may be out, at most 2^24: more would only wait at the committer and age there.
+    pub in_flight: usize,
+    /// How many lists for one task may fail; then the committer looks at all nodes itself.
+    pub retries: u32,
+    /// How long a task may be out. Then its pre-scheduler counts as lost, and the task waits again.
+    pub lease: Millis,
+    /// How many changes of node records are remembered for pre-schedulers that bring their copies up to date.
+    pub history: usize,
+}
+
+impl Default for ListSettings {
+    fn default() -> Self {
+        Self {
+            in_flight: 256,
+            retries: 1,
+            lease: Millis::new(1000.0),
+            history: 4096,
+        }
+    }
+}
+
+/// The rule of the global scheduler: the node with the most room before placing ([`Demand::room`]).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ByRoom;
+
+impl Scoring for ByRoom {
+    fn score(&self, _: &Resources, node: &NodeRecord) -> Score {
+        Score::new(f64::from(node.free().room(node.capacity())))
+    }
+}
+
+/// What became of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The task was placed on the node at this place of its list, from 0.
+    Listed(usize),
+    /// No node of the lists had room, and one was found among all.
+    Scanned,
+    /// No node of the list has room any more; the task waits for another list.
+    Returned,
+    /// No node at all has room; the task waits until one has more.
+    Waiting,
+    /// The task is not wanted any more.
+    Gone,
+    /// The task is not out for this list, which is late or doubled.
+    Ignored,
+}
+
+/// What became of a list, and what it took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Commit {
+    /// What became of it.
+    pub verdict: Verdict,
+    /// Whether its first node had changed since the pre-scheduler looked.
+    pub conflict: bool,
+    /// For how long the task was out.
+    pub took: Millis,
+}
+
+/// A task with a pre-scheduler.
+#[derive(Clone, Copy, Debug)]
+struct Out<D> {
+    waiting: Waiting<D>,
+    arrival: Arrival,
+    attempt: u64,
+    taken: Millis,
+}
+
+/// What is out, and what the committer works with.
+#[derive(Clone, Debug)]
+pub(super) struct Desk<D> {
+    settings: ListSettings,
+    /// By the time of handing out: the first is due first.
+    out: Slab<Out<D>>,
+    attempts: u64,
+    merge: Merge,
+}
+
+impl<D: Demand> Desk<D> {
+    /// When the first task that is out waits again.
+    pub(super) fn next_expiry(&self) -> Option<Millis> {
+        let (_, first) = self.out.first()?;
+        Some(first.taken + self.settings.lease)
+    }
+
+    fn overdue(&mut self, now: Millis) -> Option<Out<D>> {
+        let (slot, first) = self.out.first()?;
+        if first.taken + self.settings.lease > now {
+            return None;
+        }
+        self.out.remove(slot)
+    }
+
+    fn take_back(&mut self, ticket: Ticket) -> Option<Out<D>> {
+        let out = self.out.get(ticket.slot)?;
+        let is_it = out.attempt == ticket.attempt;
+        is_it.then(|| self.out.remove(ticket.slot)).flatten()
+    }
+}
+
+impl<D: Demand> Global<D> {
+    /// With pre-schedulers from now on: [`Self::take`] and [`Self::commit`] in the place of [`Self::decide`].
+    #[must_use]
+    pub fn with_lists(mut self, settings: ListSettings) -> Self {
+        self.book.keep_records(settings.history);
+        self.desk = Some(Desk {
+            settings,
+            out: Slab::new(settings.in_flight.max(1)),
+            attempts: 0,
+            merge: Merge::default(),
+        });
+        self
+    }
+
+    /// The node records for pre-schedulers to copy; none without them.
+    #[must_use]
+    pub const fn records(&self) -> Option<&Store> {
+        self.book.records()
+    }
+
+    /// How many tasks are out with pre-schedulers.
+    #[must_use]
+    pub fn out(&self) -> usize {
+        self.desk.as_ref().map_or(0, |desk| desk.out.len())
+    }
+
+    /// Hands out the shortest task that some node may have room for; none if there is none, or as many are out as may be.
+    pub fn take(&mut self, now: Millis, actions: &mut Vec<Action<D>>) -> Option<Wanted> {
+        self.expire(now);
+        self.take_back_overdue(now);
+        if self.desk.as_ref()?.out.is_full() {
+            return None;
+        }
+        let (arrival, waiting, ()) = self.next(now, actions, |book, waiting| {
+            let in_vain = waiting.in_vain == Some(book.gains());
+            (!in_vain && book.may_fit(&waiting.task.demand)).then_some(())
+        })?;
+        let desk = self.desk.as_mut()?;
+        desk.attempts += 1;
+        let attempt = desk.attempts;
+        let slot = desk.out.push(Out {
+            waiting,
+            arrival,
+            attempt,
+            taken: now,
+        })?;
+        Some(Wanted {
+            ticket: Ticket { slot, attempt },
+            demand: waiting.task.demand.resources(),
+        })
+    }
+
+    /// Commits a list: the first of its nodes, in the order of now, that has room gets the task.
+    pub fn commit(&mut self, now: Millis, list: &List, actions: &mut Vec<Action<D>>) -> Commit {
+        self.expire(now);
+        let out = self
+            .desk
+            .as_mut()
+            .and_then(|desk| desk.take_back(list.ticket));
+        let Some(out) = out else {
+            return Commit {
+                verdict: Verdict::Ignored,
+                conflict: false,
+                took: Millis::ZERO,
+            };
+        };
+        let top = list.entries.first();
+        let has_changed = |records: &Store| {
+            top.is_some_and(|top| {
+                let record = records.get(top.node);
+                record.is_none_or(|record| record.version() != top.version)
+            })
+        };
+        Commit {
+            conflict: self.book.records().is_some_and(has_changed),
+            verdict: self.try_in_order(now, &out, list, actions),
+            took: now - out.taken,
+        }
+    }
+
+    fn try_in_order(
+        &mut self,
+        now: Millis,
+        out: &Out<D>,
+        list: &List,
+        actions: &mut Vec<Action<D>>,
+    ) -> Verdict {
+        let waiting = &out.waiting;
+        if !self.is_wanted(waiting) {
+            return Verdict::Gone;
+        }
+        if now > waiting.task.deadline {
+            self.refuse(waiting, Refusal::Expired, actions);
+            return Verdict::Gone;
+        }
+        let listed = self.first_fit(&waiting.task.demand, list);
+        if let Some(node) = listed.filter(|_| !self.book.is_full()) {
+            self.place(now, waiting, node, actions);
+            let rank = list.entries.iter().position(|entry| entry.node == node);
+            return Verdict::Listed(rank.unwrap_or(usize::MAX));
+        }
+        let failed = waiting.failed + 1;
+        let retries = self.desk.as_ref().map_or(0, |desk| desk.settings.retries);
+        if failed <= retries || self.book.is_full() {
+            self.wait(out, failed, None);
+            return Verdict::Returned;
+        }
+        match self.book.best(&waiting.task.demand) {
+            Some(node) => {
+                self.place(now, waiting, node, actions);
+                Verdict::Scanned
+            }
+            None => {
+                self.wait(out, 0, Some(self.book.gains()));
+                Verdict::Waiting
+            }
+        }
+    }
+
+    /// Lists two to four: what the list is worth by now.
+    fn first_fit(&mut self, demand: &D, list: &List) -> Option<NodeIndex> {
+        let merge = &mut self.desk.as_mut()?.merge;
+        let records = self.book.records()?.records();
+        let order = merge.run(&list.entries, records, &demand.resources(), &ByRoom);
+        let fits = |node: &NodeIndex| demand.fits(&self.book.believed(*node));
+        order.iter().map(|entry| entry.node).find(fits)
+    }
+
+    /// A task that was out goes back to its place in the queue.
+    fn wait(&mut self, out: &Out<D>, failed: u32, in_vain: Option<u64>) {
+        let waiting = Waiting {
+            failed,
+            in_vain,
+            ..out.waiting
+        };
+        self.queue
+            .push_back(waiting.task.remaining, out.arrival, waiting);
+        self.worth_a_look |= in_vain.is_none();
+    }
+
+    fn take_back_overdue(&mut self, now: Millis) {
+        while let Some(out) = self.desk.as_mut().and_then(|desk| desk.overdue(now)) {
+            self.wait(&out, out.waiting.failed, None);
+        }
+    }
+}

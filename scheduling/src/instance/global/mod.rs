@@ -1,0 +1,387 @@
+//! The global scheduler of a cluster: for the few tasks that found no room by themselves.
+//!
+//! **Problem.** A task that two nodes refused still wants the best place there is, soon, and nobody else knows all nodes.
+//!
+//! **Source.** The patent "Highly scalable distributed scheduling system for serverless computing" (Tianjin University, 2022):
+//! a heap by remaining time; the shortest goes to the node with the most free resources in this scheduler's view; a node that
+//! no longer has the room bounces it, which corrects the view; without room anywhere a task waits for a release notice.
+//!
+//! **Readings.** The view lags: a node's notice may be older than the last placement sent there. Placements are therefore numbered
+//! per node, a notice says which it has seen, and the others are taken off what it reports. A task that fits nowhere does not
+//! keep back smaller ones: up to `look_ahead` such tasks are passed over.
+//!
+//! **Losses.** As for nodes (see [`super`]): every leg is decided once and remembered; a second message repeats it.
+//!
+//! **Complexity.** O(log q + log n) per decision with q tasks waiting on n nodes (unit slots), O(log n) per notice; no
+//! allocation once the tables have grown.
+//!
+//! **Bounds.** Waiting tasks, remembered tasks ([`GlobalSettings`]); one more is refused, with the reason.
+
+mod book;
+mod lists;
+
+use fdn_core::Millis;
+
+use super::demand::Demand;
+use super::memory::{Memory, Place};
+use super::message::{
+    Action, Fence, NodeIndex, Refusal, Standing, Task, Term, ToGlobal, ToNode, ToOrigin,
+};
+use super::order::{Arrival, ShortestFirst};
+use super::settings::GlobalSettings;
+use book::Book;
+use lists::Desk;
+pub use lists::{ByRoom, Commit, ListSettings, Verdict};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Placed(NodeIndex, u64),
+    Refused(Refusal),
+    Fenced,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Record {
+    attempt: u32,
+    leg: u32,
+    state: State,
+}
+
+/// A task that waits, and where that is noted.
+#[derive(Clone, Copy, Debug)]
+struct Waiting<D> {
+    task: Task<D>,
+    place: Place,
+    /// How many lists for it have failed.
+    failed: u32,
+    /// How much had come about when all nodes were last looked at in vain.
+    in_vain: Option<u64>,
+}
+
+/// The global scheduler.
+#[derive(Clone, Debug)]
+pub struct Global<D> {
+    settings: GlobalSettings,
+    term: Term,
+    queue: ShortestFirst<Waiting<D>>,
+    /// Tasks of the last look ahead that go back into the queue.
+    passed_over: Vec<(Arrival, Waiting<D>)>,
+    memory: Memory<Record>,
+    book: Book<D>,
+    /// With pre-schedulers only.
+    desk: Option<Desk<D>>,
+    /// Whether a task has come, or come back, since nothing that waits could be placed.
+    worth_a_look: bool,
+    /// How much had come about then.
+    looked: u64,
+}
+
+impl<D: Demand> Global<D> {
+    /// The first one of a cluster, for nodes of these capacities, all of it free until they say otherwise.
+    #[must_use]
+    pub fn new(capacities: &[D], settings: GlobalSettings) -> Self {
+        Self::with_book(
+            Book::new(capacities, true, settings.placements),
+            Term::default(),
+            settings,
+        )
+    }
+
+    /// One that takes over from another, of which nothing is known: nothing is free until nodes say so. `term` is larger
+    /// than that of any before, and nodes are told of it ([`super::Node::headed`]), as is the origin if it sends
+    /// tasks here ([`super::Origin::headed`]).
+    #[must_use]
+    pub fn take_over(capacities: &[D], term: Term, settings: GlobalSettings) -> Self {
+        Self::with_book(
+            Book::new(capacities, false, settings.placements),
+            term,
+            settings,
+        )
+    }
+
+    fn with_book(book: Book<D>, term: Term, settings: GlobalSettings) -> Self {
+        Self {
+            settings,
+            term,
+            queue: ShortestFirst::with_capacity(settings.queue),
+            passed_over: Vec::with_capacity(settings.look_ahead + 1),
+            memory: Memory::new(settings.memory, settings.memory_limit),
+            book,
+            desk: None,
+            worth_a_look: false,
+            looked: 0,
+        }
+    }
+
+    /// Takes the memory of its tables from the system now, rather than during the first burst.
+    pub fn touch(&mut self) {
+        self.memory.touch();
+    }
+
+    /// Which one it is.
+    #[must_use]
+    pub const fn term(&self) -> Term {
+        self.term
+    }
+
+    /// How many tasks wait, those that are out with pre-schedulers included.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.len() + self.out()
+    }
+
+    /// How many tasks it remembers.
+    #[must_use]
+    pub const fn remembered(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// What it believes to be free on a node.
+    #[must_use]
+    pub fn believed(&self, node: NodeIndex) -> D {
+        self.book.believed(node)
+    }
+
+    /// Whether [`Self::decide`] or [`Self::take`] may find something to do.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        (self.worth_a_look || self.looked != self.book.gains()) && !self.queue.is_empty()
+    }
+
+    /// A message arrives.
+    pub fn receive(&mut self, now: Millis, message: ToGlobal<D>, actions: &mut Vec<Action<D>>) {
+        self.expire(now);
+        match message {
+            // What was meant for another one may have been decided there.
+            ToGlobal::Forward(_, term) if term != self.term => {}
+            ToGlobal::Bounce(_, standing) | ToGlobal::Notice(standing)
+                if standing.term != self.term => {}
+            ToGlobal::Forward(task, _) => self.queue_up(now, task, actions),
+            ToGlobal::Bounce(task, standing) => {
+                self.update(&standing);
+                self.queue_up(now, task, actions);
+            }
+            ToGlobal::Notice(standing) => self.update(&standing),
+            ToGlobal::Fence(fence) => self.fence(fence, actions),
+        }
+    }
+
+    /// Places the shortest task that fits somewhere; false if none does.
+    pub fn decide(&mut self, now: Millis, actions: &mut Vec<Action<D>>) -> bool {
+        self.expire(now);
+        let mut too_much: Option<D> = None;
+        let found = self.next(now, actions, |book, waiting| {
+            let demand = &waiting.task.demand;
+            // What asks for no less than one that fits nowhere need not be looked at.
+            let fits_nowhere = too_much.is_some_and(|least| least.fits(demand));
+            let best = (!fits_nowhere).then(|| book.best(demand)).flatten();
+            if best.is_none() {
+                too_much = too_much.or(Some(*demand));
+            }
+            best
+        });
+        if let Some((_, waiting, node)) = found {
+            self.place(now, &waiting, node, actions);
+        }
+        found.is_some()
+    }
+
+    /// When [`Self::decide`] or [`Self::take`] may find room without a message: a placement under way is taken for lost, or a
+    /// pre-scheduler.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Millis> {
+        let placement = self.book.next_expiry().filter(|_| !self.queue.is_empty());
+        let list = self.desk.as_ref().and_then(Desk::next_expiry);
+        placement.into_iter().chain(list).min()
+    }
+
+    /// A node is lost for good; see [`super::Node::lost`].
+    pub fn lost(&mut self, node: NodeIndex) {
+        self.book.lost(node);
+    }
+
+    /// A node is there again, as a new one: what it had before is forgotten.
+    pub fn returned(&mut self, node: NodeIndex) {
+        self.book.returned(node);
+    }
+
+    /// A new node takes the next index. Nothing is free there until it says so.
+    pub fn grow(&mut self, capacity: D) -> NodeIndex {
+        self.book.grow(capacity)
+    }
+
+    /// A lost node's index goes to another node, of this capacity.
+    pub fn replaced(&mut self, node: NodeIndex, capacity: D) {
+        self.book.replaced(node, capacity);
+    }
+
+    /// The shortest task that waits and for which there is a choice. Those without one are passed over, up to a number.
+    fn next<T>(
+        &mut self,
+        now: Millis,
+        actions: &mut Vec<Action<D>>,
+        mut choose: impl FnMut(&Book<D>, &Waiting<D>) -> Option<T>,
+    ) -> Option<(Arrival, Waiting<D>, T)> {
+        let mut found = None;
+        while self.passed_over.len() <= self.settings.look_ahead && !self.book.is_full() {
+            let Some((arrival, waiting)) = self.queue.pop() else {
+                break;
+            };
+            // It may have been fenced since it was queued, or queued again as a later leg.
+            if !self.is_wanted(&waiting) {
+                continue;
+            }
+            if now > waiting.task.deadline {
+                self.refuse(&waiting, Refusal::Expired, actions);
+                continue;
+            }
+            if let Some(choice) = choose(&self.book, &waiting) {
+                found = Some((arrival, waiting, choice));
+                break;
+            }
+            self.passed_over.push((arrival, waiting));
+        }
+        for (arrival, waiting) in self.passed_over.drain(..) {
+            self.queue
+                .push_back(waiting.task.remaining, arrival, waiting);
+        }
+        self.worth_a_look = found.is_some();
+        self.looked = self.book.gains();
+        found
+    }
+
+    fn is_wanted(&self, waiting: &Waiting<D>) -> bool {
+        self.memory.at(waiting.place, waiting.task.id) == Some(noted(&waiting.task))
+    }
+
+    fn queue_up(&mut self, now: Millis, task: Task<D>, actions: &mut Vec<Action<D>>) {
+        if now > task.deadline {
+            return;
+        }
+        let record = noted(&task);
+        let is_new = |known: Record| (known.attempt, known.leg) < (record.attempt, record.leg);
+        let put = self.memory.put_if(task.id, task.deadline, record, is_new);
+        let place = match put {
+            Ok(Ok(place)) => place,
+            Ok(Err(_)) => return tell_refusal(&task, Refusal::MemoryFull, actions),
+            Err(known) => {
+                if known.attempt == task.attempt {
+                    self.repeat(&task, known, actions);
+                }
+                return;
+            }
+        };
+        let waiting = Waiting {
+            task,
+            place,
+            failed: 0,
+            in_vain: None,
+        };
+        if !self.book.is_large_enough(&task.demand) {
+            self.refuse(&waiting, Refusal::TooLarge, actions);
+        } else if self.waiting() >= self.settings.queue {
+            self.refuse(&waiting, Refusal::QueueFull, actions);
+        } else {
+            self.queue.push(task.remaining, waiting);
+            self.worth_a_look = true;
+        }
+    }
+
+    fn repeat(&self, task: &Task<D>, known: Record, actions: &mut Vec<Action<D>>) {
+        match known.state {
+            State::Waiting | State::Fenced => {}
+            State::Placed(node, _) if self.book.is_lost(node) => {
+                actions.push(Action::Origin(ToOrigin::Broken {
+                    id: task.id,
+                    attempt: task.attempt,
+                }));
+            }
+            State::Placed(node, serial) => {
+                let message = ToNode::Place(task.passed_on(known.leg), self.term, serial);
+                actions.push(Action::Node(node, message));
+            }
+            State::Refused(refusal) => tell_refusal(task, refusal, actions),
+        }
+    }
+
+    fn decided(&mut self, waiting: &Waiting<D>, state: State) {
+        let record = Record {
+            state,
+            ..noted(&waiting.task)
+        };
+        self.memory.change(waiting.place, waiting.task.id, record);
+    }
+
+    fn place(
+        &mut self,
+        now: Millis,
+        waiting: &Waiting<D>,
+        node: NodeIndex,
+        actions: &mut Vec<Action<D>>,
+    ) {
+        let task = &waiting.task;
+        let until = now + self.settings.under_way;
+        let serial = self.book.place(until, node, task.demand);
+        self.decided(waiting, State::Placed(node, serial));
+        let message = ToNode::Place(task.passed_on(task.leg), self.term, serial);
+        actions.push(Action::Node(node, message));
+    }
+
+    fn refuse(&mut self, waiting: &Waiting<D>, refusal: Refusal, actions: &mut Vec<Action<D>>) {
+        self.decided(waiting, State::Refused(refusal));
+        tell_refusal(&waiting.task, refusal, actions);
+    }
+
+    fn update(&mut self, standing: &Standing<D>) {
+        self.book.update(standing);
+    }
+
+    /// Forgets tasks whose time is over, and placements whose message must be lost.
+    fn expire(&mut self, now: Millis) {
+        while self.memory.forget(now).is_some() {}
+        self.book.expire(now);
+    }
+
+    fn fence(&mut self, fence: Fence, actions: &mut Vec<Action<D>>) {
+        let Fence {
+            id,
+            attempt,
+            deadline,
+        } = fence;
+        let is_newer = |known: Record| known.attempt > attempt;
+        if !self.memory.get(id).is_some_and(is_newer) {
+            let record = Record {
+                attempt,
+                leg: u32::MAX,
+                state: State::Fenced,
+            };
+            if self.memory.put(id, deadline, record).is_err() {
+                return;
+            }
+        }
+        actions.push(Action::Origin(ToOrigin::Fenced {
+            id,
+            attempt,
+            by: None,
+            started: false,
+        }));
+    }
+}
+
+/// As a task is noted that waits.
+const fn noted<D>(task: &Task<D>) -> Record {
+    Record {
+        attempt: task.attempt,
+        leg: task.leg,
+        state: State::Waiting,
+    }
+}
+
+fn tell_refusal<D>(task: &Task<D>, refusal: Refusal, actions: &mut Vec<Action<D>>) {
+    actions.push(Action::Origin(ToOrigin::Refused {
+        id: task.id,
+        attempt: task.attempt,
+        refusal,
+    }));
+}

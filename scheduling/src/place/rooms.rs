@@ -1,0 +1,210 @@
+//! Memory that the calls of many clients need, and what others leave of it: what a placement must keep to beside the resources of single containers.
+//!
+//! One job holds one container for each task. Clients that call again and again need more: several instances, or a part of one that is there
+//! already. How much that is depends on the cluster (a fast one needs fewer) and is for the caller to say, task by task ([`crate::compete`]).
+
+use std::ops::{Add, Sub};
+
+use fdn_core::{MebiBytes, Resources};
+
+use super::infeasible::Exclusion;
+use super::problem::ProblemError;
+
+/// What rounding may add, in MiB.
+const EPSILON: f64 = 1e-6;
+
+/// Memory of machines and of their GPU devices in MiB. Means over time have fractions; a difference can be below zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Memory {
+    /// Of machines.
+    pub main: f64,
+    /// Of GPU devices.
+    pub gpu: f64,
+}
+
+impl Memory {
+    /// The memory of these resources.
+    #[must_use]
+    pub fn of(resources: &Resources) -> Self {
+        Self {
+            main: resources.memory_mib.get() as f64,
+            gpu: resources.gpu_memory_mib.get() as f64,
+        }
+    }
+
+    /// So many times as much.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        Self {
+            main: self.main * factor,
+            gpu: self.gpu * factor,
+        }
+    }
+
+    /// The larger amount of each kind.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            main: self.main.max(other.main),
+            gpu: self.gpu.max(other.gpu),
+        }
+    }
+
+    /// This and so much more, of each kind of which this is some.
+    #[must_use]
+    pub fn beside(self, other: Self) -> Self {
+        let sum = |own: f64, other: f64| {
+            let beside = if own > EPSILON { other.max(0.0) } else { 0.0 };
+            own + beside
+        };
+        Self {
+            main: sum(self.main, other.main),
+            gpu: sum(self.gpu, other.gpu),
+        }
+    }
+
+    /// Whether this is there; nothing always is, also where less than nothing is left.
+    #[must_use]
+    pub fn fits(&self, left: &Self) -> bool {
+        let fits = |wanted: f64, left: f64| wanted <= EPSILON || wanted <= left + EPSILON;
+        fits(self.main, left.main) && fits(self.gpu, left.gpu)
+    }
+
+    /// In whole MiB and without CPU, rounded by `round`; less than nothing is nothing.
+    fn whole(self, round: impl Fn(f64) -> f64) -> Resources {
+        let mebibytes = |amount: f64| MebiBytes(round(amount).max(0.0) as u64);
+        Resources {
+            memory_mib: mebibytes(self.main),
+            gpu_memory_mib: mebibytes(self.gpu),
+            ..Resources::default()
+        }
+    }
+}
+
+impl Add for Memory {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            main: self.main + other.main,
+            gpu: self.gpu + other.gpu,
+        }
+    }
+}
+
+impl Sub for Memory {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self {
+            main: self.main - other.main,
+            gpu: self.gpu - other.gpu,
+        }
+    }
+}
+
+/// What each task would need of each cluster, and what there is for them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rooms {
+    tasks: usize,
+    needs: Vec<Memory>,
+    left: Vec<Memory>,
+}
+
+impl Rooms {
+    /// What tasks need, by task and cluster, and what is left, by cluster; in the memory of these.
+    pub fn refill(
+        &mut self,
+        (tasks, clusters): (usize, usize),
+        mut need: impl FnMut(usize, usize) -> Memory,
+        left: impl FnMut(usize) -> Memory,
+    ) {
+        self.tasks = tasks;
+        self.needs.clear();
+        for task in 0..tasks {
+            self.needs
+                .extend((0..clusters).map(|cluster| need(task, cluster)));
+        }
+        self.left.clear();
+        self.left.extend((0..clusters).map(left));
+    }
+
+    /// Leaves less of each cluster, by so much.
+    pub fn withhold(&mut self, mut less: impl FnMut(usize) -> Memory) {
+        for (cluster, left) in self.left.iter_mut().enumerate() {
+            *left = *left - less(cluster);
+        }
+    }
+
+    /// Whether these are of so many tasks and clusters.
+    pub(super) fn check(&self, tasks: usize, clusters: usize) -> Result<(), ProblemError> {
+        for (what, given, wanted) in [
+            ("rows of needs", self.tasks, tasks),
+            ("columns of needs", self.left.len(), clusters),
+        ] {
+            if given != wanted {
+                return Err(ProblemError::Size {
+                    what,
+                    given,
+                    wanted,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What is left of a cluster before anything is placed.
+    pub(super) fn left(&self, cluster: usize) -> Memory {
+        self.left[cluster]
+    }
+
+    /// What a task needs of a cluster; nothing for a virtual entry.
+    pub(super) fn need(&self, task: usize, cluster: usize) -> Memory {
+        let at = task * self.left.len() + cluster;
+        self.needs.get(at).copied().unwrap_or_default()
+    }
+
+    /// What keeps a task out of a cluster of which so much is left.
+    pub(super) fn crowded(&self, task: usize, cluster: usize, left: &Memory) -> Option<Exclusion> {
+        let need = self.need(task, cluster);
+        (!need.fits(left)).then(|| Exclusion::Crowded {
+            wanted: need.whole(f64::ceil),
+            left: left.whole(f64::floor),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(main: f64, gpu: f64) -> Memory {
+        Memory { main, gpu }
+    }
+
+    #[test]
+    fn both_kinds_must_fit_and_nothing_always_does() {
+        assert!(memory(2.0, 1.0).fits(&memory(2.0, 1.0)));
+        assert!(!memory(2.1, 0.0).fits(&memory(2.0, 1.0)));
+        assert!(!memory(1.0, 1.1).fits(&memory(2.0, 1.0)));
+        assert!(memory(0.0, 0.0).fits(&memory(-5.0, -1.0)));
+        assert!(memory(0.0, 1.0).fits(&memory(-5.0, 1.0)));
+        let beside = memory(1.0, 0.0).beside(memory(2.0, 3.0));
+        assert_eq!(beside, memory(3.0, 0.0));
+    }
+
+    #[test]
+    fn what_is_said_never_looks_as_if_it_fitted() {
+        let mut rooms = Rooms::default();
+        rooms.refill((1, 1), |_, _| memory(64.2, 0.0), |_| memory(64.1, 0.0));
+        let why = rooms.crowded(0, 0, &rooms.left(0)).expect("too little");
+        assert_eq!(
+            why.to_string(),
+            "has its memory promised to others: wants 65 MiB memory, 64 MiB free"
+        );
+        rooms.withhold(|_| memory(100.0, 0.0));
+        let why = rooms.crowded(0, 0, &rooms.left(0)).expect("too little");
+        assert!(why.to_string().ends_with("wants 65 MiB memory, 0 MiB free"));
+        assert_eq!(rooms.crowded(1, 0, &rooms.left(0)), None, "a virtual entry");
+    }
+}

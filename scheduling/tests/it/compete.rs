@@ -1,0 +1,361 @@
+//! Competition of client groups: who moves, why, how much at once, and that nobody is worse off for it than when all ignore each other.
+
+use std::collections::BTreeMap;
+
+use fdn_core::{Millis, Resources};
+use fdn_scheduling::compete::{Competition, Load, Moves, Offer, Outcome, Rate, Terms, Verdict};
+use fdn_scheduling::dag::{Dag, TaskIndex};
+use fdn_scheduling::place::{
+    Availability, Cluster, ClusterIndex, Exclusion, HeuOrche, Network, Options, Speed,
+};
+use fdn_scheduling::steer::{Margin, replan};
+use proptest::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::instance::{id, ms};
+
+const HORIZON: Millis = Millis::new(10_000.0);
+
+fn terms() -> Terms {
+    Terms {
+        margin: Margin::default(),
+        options: Options {
+            exit_leg: true,
+            ..Options::default()
+        },
+        horizon: HORIZON,
+    }
+}
+
+fn at(index: usize) -> ClusterIndex {
+    ClusterIndex::new(index)
+}
+
+fn function(work: f64) -> Dag {
+    Dag::single("f", ms(work), Resources::default()).expect("one task")
+}
+
+fn clusters(slots: &[usize]) -> Vec<Cluster> {
+    (0..slots.len())
+        .map(|n| Cluster::new(id(&format!("c{n}")), Speed::new(1.0), slots[n]))
+        .collect()
+}
+
+/// A group by its distances, its rate and where it was.
+struct Group {
+    distance: Vec<Millis>,
+    rate: f64,
+    before: Option<Vec<ClusterIndex>>,
+}
+
+impl Group {
+    fn new(distance: &[f64], rate: f64) -> Self {
+        Self {
+            distance: distance.iter().map(|d| ms(*d)).collect(),
+            rate,
+            before: None,
+        }
+    }
+}
+
+fn run(clusters: &[Cluster], dag: &Dag, groups: &[Group], moves: &mut Moves) -> Vec<Outcome> {
+    let network = Network::instant(clusters.len());
+    let offers: Vec<Offer<'_>> = groups
+        .iter()
+        .enumerate()
+        .map(|(app, group)| Offer {
+            app,
+            dag,
+            distance: &group.distance,
+            rate: Rate::per_second(group.rate),
+            before: group.before.as_deref(),
+        })
+        .collect();
+    let mut outcomes = BTreeMap::new();
+    let mut competition = Competition::new(clusters, &network, terms());
+    competition
+        .run(&offers, moves, |at, _, outcome| {
+            assert!(outcomes.insert(at, outcome.clone()).is_none());
+        })
+        .expect("consistent");
+    // What is asked for in the end is what the outcomes ask for.
+    let mut loads: Vec<Load> = clusters.iter().map(Load::of).collect();
+    for (at, outcome) in &outcomes {
+        for cluster in &outcome.clusters {
+            let time = clusters[cluster.get()]
+                .speed
+                .time(dag.task(TaskIndex::new(0)).work);
+            loads[cluster.get()].add(offers[*at].rate, time);
+        }
+    }
+    for (ours, theirs) in competition.loads().iter().zip(&loads) {
+        assert!((ours.erlangs() - theirs.erlangs()).abs() < 1e-6);
+    }
+    outcomes.into_values().collect()
+}
+
+fn where_to(outcomes: &[Outcome]) -> Vec<usize> {
+    outcomes.iter().map(|o| o.clusters[0].get()).collect()
+}
+
+#[test]
+fn groups_share_what_none_of_them_would_leave_alone() {
+    // Ten slots near, ten far; two groups that keep eight slots busy each would both have the near ones.
+    let clusters = clusters(&[10, 10]);
+    let dag = function(10.0);
+    let mut groups = [
+        Group::new(&[5.0, 20.0], 800.0),
+        Group::new(&[5.0, 20.0], 790.0),
+    ];
+    let outcomes = run(&clusters, &dag, &groups, &mut Moves::unlimited());
+    assert_eq!(
+        where_to(&outcomes),
+        [0, 1],
+        "the larger one has the first choice"
+    );
+    assert!(outcomes.iter().all(|o| o.verdict == Verdict::First));
+    // One that is small finds room beside the large one.
+    groups[1].rate = 10.0;
+    let outcomes = run(&clusters, &dag, &groups, &mut Moves::unlimited());
+    assert_eq!(where_to(&outcomes), [0, 0]);
+    assert!(outcomes[1].latency < ms(5.0 + 10.0 + 5.0 + 5.0));
+}
+
+#[test]
+fn at_rest_nobody_moves() {
+    let clusters = clusters(&[10, 10]);
+    let dag = function(10.0);
+    let mut groups = [
+        Group::new(&[5.0, 20.0], 800.0),
+        Group::new(&[5.0, 20.0], 790.0),
+    ];
+    for (group, outcome) in groups.iter_mut().zip(run(
+        &clusters,
+        &dag,
+        &function_groups(),
+        &mut Moves::unlimited(),
+    )) {
+        group.before = Some(outcome.clusters);
+    }
+    for _ in 0..3 {
+        let outcomes = run(&clusters, &dag, &groups, &mut Moves::unlimited());
+        assert!(
+            outcomes.iter().all(|o| o.verdict == Verdict::StillBest),
+            "{outcomes:?}"
+        );
+    }
+}
+
+fn function_groups() -> [Group; 2] {
+    [
+        Group::new(&[5.0, 20.0], 800.0),
+        Group::new(&[5.0, 20.0], 790.0),
+    ]
+}
+
+#[test]
+fn moves_for_gain_wait_for_their_turn_and_forced_ones_do_not() {
+    // Forty equal groups far away; the near cluster has come back and takes them all.
+    let near_is = |availability| {
+        let mut clusters = clusters(&[1000, 1000]);
+        clusters[1] = clusters[1].clone().with_availability(availability);
+        clusters
+    };
+    let dag = function(10.0);
+    let mut groups: Vec<Group> = (0..40).map(|_| Group::new(&[50.0, 5.0], 10.0)).collect();
+    for group in &mut groups {
+        group.before = Some(vec![at(0)]);
+    }
+    let mut moves = Moves::new(0.25, ms(1000.0)).expect("settings");
+    let mut left = Vec::new();
+    for _ in 0..5 {
+        let outcomes = run(&near_is(Availability::Up), &dag, &groups, &mut moves);
+        left.push(
+            outcomes
+                .iter()
+                .filter(|o| o.verdict == Verdict::Deferred)
+                .count(),
+        );
+        for (group, outcome) in groups.iter_mut().zip(outcomes) {
+            group.before = Some(outcome.clusters);
+        }
+        moves.fill(ms(1000.0));
+    }
+    assert_eq!(left, [30, 20, 10, 0, 0]);
+    // It dies: all of them leave at once, whatever the bucket holds.
+    let mut empty = Moves::new(1e-9, ms(1e9)).expect("settings");
+    let outcomes = run(&near_is(Availability::Down), &dag, &groups, &mut empty);
+    assert!(
+        outcomes
+            .iter()
+            .all(|o| o.verdict == Verdict::Failed(Exclusion::Down))
+    );
+    assert!(where_to(&outcomes).iter().all(|cluster| *cluster == 0));
+}
+
+#[test]
+fn a_cluster_that_is_gone_and_one_that_nobody_can_have_are_told() {
+    let dag = function(10.0);
+    let mut groups = [Group::new(&[5.0], 1.0)];
+    groups[0].before = Some(vec![at(7)]);
+    let outcomes = run(&clusters(&[4]), &dag, &groups, &mut Moves::unlimited());
+    assert_eq!(outcomes[0].verdict, Verdict::Failed(Exclusion::Gone));
+    let full = clusters(&[4])[0]
+        .clone()
+        .with_availability(Availability::Draining);
+    let outcomes = run(&[full], &dag, &groups, &mut Moves::unlimited());
+    assert_eq!(outcomes[0].verdict, Verdict::Unplaced);
+    assert!(outcomes[0].clusters.is_empty());
+}
+
+/// A random network under so much load.
+fn random(seed: u64, load: f64) -> (Vec<Cluster>, Dag, Vec<Group>) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let count = rng.random_range(2..6);
+    let slots: Vec<usize> = (0..count).map(|_| rng.random_range(2..40)).collect();
+    let mut network = clusters(&slots);
+    for cluster in &mut network {
+        cluster.speed = Speed::new(rng.random_range(0.5..2.0));
+    }
+    let capacity: f64 = network
+        .iter()
+        .map(|c| c.speed.get() * c.slots.len() as f64)
+        .sum();
+    let dag = function(rng.random_range(2.0..50.0));
+    let number = rng.random_range(4..30);
+    let work = dag.task(TaskIndex::new(0)).work.get() / 1000.0;
+    let groups = (0..number).map(|_| {
+        let distance: Vec<f64> = (0..count).map(|_| rng.random_range(1.0..120.0)).collect();
+        let weight = rng.random_range(0.2..1.8);
+        Group::new(
+            &distance,
+            weight * load * capacity / work / f64::from(number),
+        )
+    });
+    let groups = groups.collect();
+    (network, dag, groups)
+}
+
+/// What users feel on average, if groups are there: mean latency, weighted by calls.
+fn felt(clusters: &[Cluster], dag: &Dag, groups: &[Group], places: &[usize]) -> f64 {
+    let work = dag.task(TaskIndex::new(0)).work;
+    let mut loads: Vec<Load> = clusters.iter().map(Load::of).collect();
+    for (group, place) in groups.iter().zip(places) {
+        loads[*place].add(
+            Rate::per_second(group.rate),
+            clusters[*place].speed.time(work),
+        );
+    }
+    let (mut sum, mut calls) = (0.0, 0.0);
+    for (group, place) in groups.iter().zip(places) {
+        let time = clusters[*place].speed.time(work);
+        let wait = loads[*place].wait(Rate::default(), time, HORIZON);
+        let latency = group.distance[*place] * 2.0 + time + wait;
+        sum += latency.get() * group.rate;
+        calls += group.rate;
+    }
+    sum / calls
+}
+
+#[test]
+fn under_load_users_are_better_off_than_when_groups_ignore_each_other() {
+    let mut ratios = Vec::new();
+    for seed in 0..60 {
+        let (clusters, dag, mut groups) = random(seed, 0.7);
+        let alone: Vec<usize> = groups
+            .iter()
+            .map(|group| {
+                let group = [Group::new(
+                    &group.distance.iter().map(|d| d.get()).collect::<Vec<_>>(),
+                    0.0,
+                )];
+                where_to(&run(&clusters, &dag, &group, &mut Moves::unlimited()))[0]
+            })
+            .collect();
+        for _ in 0..3 {
+            let outcomes = run(&clusters, &dag, &groups, &mut Moves::unlimited());
+            for (group, outcome) in groups.iter_mut().zip(outcomes) {
+                group.before = Some(outcome.clusters);
+            }
+        }
+        let together: Vec<usize> = groups
+            .iter()
+            .map(|group| group.before.as_ref().expect("placed")[0].get())
+            .collect();
+        let ratio =
+            felt(&clusters, &dag, &groups, &together) / felt(&clusters, &dag, &groups, &alone);
+        assert!(ratio <= 1.1, "seed {seed}: {ratio}");
+        ratios.push(ratio);
+    }
+    ratios.sort_by(f64::total_cmp);
+    assert!(ratios[ratios.len() / 2] < 0.7, "{ratios:?}");
+}
+
+proptest! {
+    /// Without load it is Heu-Orche with hysteresis, group by group.
+    #[test]
+    fn who_asks_for_nothing_is_planned_alone(seed in 0u64..10_000) {
+        let (clusters, dag, mut groups) = random(seed, 0.0);
+        let network = Network::instant(clusters.len());
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        for group in &mut groups {
+            let place = rng.random_range(0..clusters.len() + 1);
+            group.before = (place < clusters.len()).then(|| vec![at(place)]);
+        }
+        let outcomes = run(&clusters, &dag, &groups, &mut Moves::unlimited());
+        for (group, outcome) in groups.iter().zip(&outcomes) {
+            let problem = fdn_scheduling::place::Problem::new(&dag, &clusters, &network, &group.distance)
+                .expect("consistent")
+                .with_options(terms().options);
+            let before: Option<Vec<_>> = group.before.as_ref().map(|before| {
+                before.iter().map(|c| clusters[c.get()].id.clone()).collect()
+            });
+            let steered = replan(&problem, before.as_deref(), Margin::default()).expect("it fits");
+            prop_assert_eq!(&clusters[outcome.clusters[0].get()].id, &steered.decision.cluster);
+            prop_assert_eq!(outcome.latency, steered.plan.latency());
+        }
+    }
+
+    /// Whoever moves for gain gains more than the margin at that moment; whoever stays could not; the same again gives the same.
+    #[test]
+    fn moves_are_worth_it_and_reproducible(seed in 0u64..10_000, load in 0.1f64..1.5) {
+        let (clusters, dag, mut groups) = random(seed, load);
+        let mut rng = ChaCha8Rng::seed_from_u64(!seed);
+        for group in &mut groups {
+            group.before = Some(vec![at(rng.random_range(0..clusters.len()))]);
+        }
+        let network = Network::instant(clusters.len());
+        let offers: Vec<Offer<'_>> = groups
+            .iter()
+            .enumerate()
+            .map(|(app, group)| Offer {
+                app,
+                dag: &dag,
+                distance: &group.distance,
+                rate: Rate::per_second(group.rate),
+                before: group.before.as_deref(),
+            })
+            .collect();
+        let mut competition = Competition::new(&clusters, &network, terms());
+        let (mut seen, mut wrong) = (Vec::new(), Vec::new());
+        competition
+            .run(&offers, &mut Moves::unlimited(), |index, problem, outcome| {
+                let before = offers[index].before.expect("they were somewhere");
+                let old = HeuOrche::default().evaluate(problem, |task| before.get(task.get()).copied());
+                let old = old.expect("all clusters are up").latency();
+                let gained = outcome.latency.get() < old.get() * 0.9;
+                let moved = outcome.clusters != before;
+                if moved != (outcome.verdict == Verdict::Better) || moved && !gained {
+                    wrong.push((index, outcome.clone()));
+                }
+                seen.push((index, outcome.clone()));
+            })
+            .expect("consistent");
+        prop_assert!(wrong.is_empty(), "{:?}", wrong);
+        prop_assert_eq!(seen.len(), groups.len());
+        seen.sort_by_key(|(index, _)| *index);
+        let again = run(&clusters, &dag, &groups, &mut Moves::unlimited());
+        prop_assert!(seen.iter().map(|(_, outcome)| outcome).eq(&again));
+    }
+}

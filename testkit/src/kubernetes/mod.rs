@@ -1,0 +1,211 @@
+//! A simulated API server of Kubernetes and simulated kubelets, for tests without a cluster.
+//!
+//! The API server follows the API conventions as far as pods and secrets need them: lists with a resource version and pages, watches
+//! from a version on with bookmarks, 409 for a taken name and for a precondition that does not hold, 410 for a version that was
+//! forgotten, graceful deletion in two steps, `Status` objects for every error, bearer tokens and role-based access control. Objects
+//! are kept as JSON, so that nothing of the client under test is used to test it.
+//!
+//! A kubelet runs the probe of `testkit/probe` as a process for each pod, on an address of its own (all of 127.0.0.0/8 is this
+//! machine), with the environment, the memory and the grace that the pod asks for.
+//!
+//! What a real cluster does beyond that is listed in `docs/operations/runtimes.md`.
+
+mod api;
+mod container;
+mod faults;
+mod http;
+mod kubelet;
+mod objects;
+mod store;
+mod stream;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use serde_json::Value;
+
+pub use faults::{Fault, Faults};
+pub use kubelet::{Image, Kubelet};
+pub use store::Resource;
+use store::Store;
+
+/// The only token that is accepted.
+const TOKEN: &str = "token-of-the-agent";
+
+/// A right: a resource with its subresource, and a verb, such as `("pods/log", "get")`.
+pub type Right = (String, String);
+
+/// A cluster of one API server and the kubelets that were added to it. Ends when it is dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    shared: Arc<Shared>,
+    server: http::Server,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: Store,
+    faults: Faults,
+    kubelets: Mutex<Vec<Kubelet>>,
+    /// What the token may do; everything while nothing was said.
+    granted: Mutex<Option<BTreeSet<Right>>>,
+    used: Mutex<BTreeSet<Right>>,
+}
+
+impl Shared {
+    fn kubelets(&self) -> Vec<Kubelet> {
+        let all = self.kubelets.lock().unwrap_or_else(PoisonError::into_inner);
+        all.clone()
+    }
+
+    /// Whether the token may do this; what it does is written down.
+    fn allows(&self, right: &Right) -> bool {
+        let granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        let allowed = granted.as_ref().is_none_or(|all| all.contains(right));
+        if allowed {
+            let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+            used.insert(right.clone());
+        }
+        allowed
+    }
+}
+
+impl Cluster {
+    /// Starts an API server on a free port of the loopback.
+    ///
+    /// # Errors
+    /// When there is no port.
+    pub async fn start() -> Result<Self> {
+        let shared = Arc::new(Shared {
+            store: Store::default(),
+            faults: Faults::default(),
+            kubelets: Mutex::default(),
+            granted: Mutex::default(),
+            used: Mutex::default(),
+        });
+        let server = http::Server::start(shared.clone()).await?;
+        Ok(Self { shared, server })
+    }
+
+    /// Adds a node with a kubelet.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Kubelet {
+        let kubelet = Kubelet::start(name, &self.shared);
+        let mut all = self
+            .shared
+            .kubelets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.push(kubelet.clone());
+        kubelet
+    }
+
+    /// What is done to requests.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.shared.faults
+    }
+
+    /// Grants exactly these rights.
+    pub fn grant(&self, rights: BTreeSet<Right>) {
+        let mut granted = self
+            .shared
+            .granted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *granted = Some(rights);
+    }
+
+    /// The rights that were made use of.
+    #[must_use]
+    pub fn used(&self) -> BTreeSet<Right> {
+        let used = self
+            .shared
+            .used
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        used.clone()
+    }
+
+    /// Writes a kubeconfig for this cluster.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_kubeconfig(&self, path: &Path) -> Result<()> {
+        let config = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{ "name": "test", "cluster": { "server": self.server.url() } }],
+            "users": [{ "name": "agent", "user": { "token": TOKEN } }],
+            "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "agent" } }]
+        });
+        // JSON is YAML.
+        Ok(std::fs::write(path, config.to_string())?)
+    }
+
+    /// Takes the API server away: its connections are closed and new ones are too.
+    pub fn leave(&self) {
+        self.server.leave();
+    }
+
+    /// Brings it back, with everything it knew.
+    pub fn come_back(&self) {
+        self.server.come_back();
+    }
+
+    /// Forgets the history of changes: whoever watches from an older version gets 410.
+    pub fn compact(&self) {
+        self.shared.store.compact();
+    }
+
+    /// All objects of a resource in a namespace, as they are stored.
+    #[must_use]
+    pub fn objects(&self, resource: Resource, namespace: &str) -> Vec<Value> {
+        self.shared.store.all(resource, namespace)
+    }
+
+    /// Stores an object as somebody else than the agent would.
+    ///
+    /// # Panics
+    /// When the API server would refuse it.
+    pub fn put(&self, resource: Resource, namespace: &str, object: Value) {
+        let stored = self.shared.store.create(resource, namespace, object);
+        stored.expect("a valid object");
+    }
+
+    /// Deletes a pod as `kubectl delete` does.
+    ///
+    /// # Panics
+    /// When it is not there.
+    pub fn delete(&self, namespace: &str, name: &str, grace: i64) {
+        let options = serde_json::json!({ "gracePeriodSeconds": grace });
+        let deleted = self
+            .shared
+            .store
+            .delete(Resource::Pods, namespace, name, &options);
+        deleted.expect("it is there");
+    }
+
+    /// Changes a pod's status as whoever else may do so does: the node's controller, an operator.
+    ///
+    /// # Panics
+    /// When it is not there.
+    pub fn set_status(&self, namespace: &str, name: &str, change: impl FnOnce(&mut Value)) {
+        let changed = self
+            .shared
+            .store
+            .change(Resource::Pods, namespace, name, None, |pod| {
+                change(&mut pod["status"]);
+            });
+        assert!(changed, "{name} is there");
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for kubelet in self.shared.kubelets() {
+            kubelet.power_off();
+        }
+    }
+}

@@ -1,0 +1,69 @@
+// The whole story in a real browser, against a network of its own: `node e2e/run.js`; with `screenshots` it takes a picture of every page.
+import { readdirSync } from "node:fs";
+import { open } from "./browser.js";
+import { serve } from "./console.js";
+import { start } from "./network.js";
+import { lists } from "./lists.js";
+import { look } from "./look.js";
+import { pictures } from "./screenshots.js";
+import { states } from "./states.js";
+
+const stories = readdirSync(new URL("story/", import.meta.url)).filter((name) => name.endsWith(".js")).sort();
+const wanted = process.argv[2];
+let failed = 0;
+let passed = 0;
+
+async function step(name, run) {
+  const begin = Date.now();
+  try {
+    await run();
+    passed += 1;
+    console.log(`ok    ${name} (${((Date.now() - begin) / 1000).toFixed(1)} s)`);
+    return true;
+  } catch (error) {
+    failed += 1;
+    console.log(`FAIL  ${name}\n${error.stack ?? error}`);
+    return false;
+  }
+}
+
+async function story(world) {
+  for (const name of stories) {
+    const { run } = await import(new URL(`story/${name}`, import.meta.url).href);
+    const before = world.browser.faults.length;
+    const good = await step(name.replace(/\.js$/, ""), async () => {
+      await run(world);
+      const faults = world.browser.faults.slice(before);
+      if (faults.length > 0) throw new Error(faults.join("\n"));
+    });
+    // What comes later builds on what came before.
+    if (!good) {
+      await world.page.screenshot({ path: "e2e-failed.png", fullPage: true });
+      console.log(`      the page as it was: web/e2e-failed.png, ${world.page.url()}`);
+      return false;
+    }
+  }
+  return true;
+}
+
+const network = await start();
+const served = await serve(network.url);
+const browser = await open(served.url);
+try {
+  const context = await browser.context({ viewport: { width: 1440, height: 900 }, colorScheme: "light" });
+  const page = await context.newPage();
+  const world = { page, browser, password: network.password, url: served.url };
+  const whole = await story(world);
+  if (whole && wanted === "screenshots") await step("screenshots", () => pictures(world));
+  else if (whole) {
+    await look(world, step);
+    await lists(world, step);
+    await states(world, step);
+  }
+} finally {
+  await browser.close();
+  await served.stop();
+  await network.stop();
+}
+console.log(`test result: ${failed === 0 ? "ok" : "FAILED"}. ${passed} passed; ${failed} failed; 0 ignored;`);
+process.exitCode = failed === 0 && passed > 0 ? 0 : 1;

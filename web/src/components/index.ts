@@ -1,0 +1,15 @@
+export * from "./Badge";
+export * from "./Button";
+export * from "./Card";
+export * from "./Code";
+export * from "./Dialog";
+export * from "./Fields";
+export * from "./Icon";
+export * from "./LongList";
+export * from "./Page";
+export * from "./States";
+export * from "./Table";
+export * from "./Tabs";
+export * from "./Time";
+export * from "./Toasts";
+export { compare, matches, type Sortable } from "./sort";

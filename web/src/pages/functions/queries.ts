@@ -1,0 +1,54 @@
+/** What the pages about functions ask for. */
+import { queryOptions } from "@tanstack/react-query";
+import { allPages, api, body, tagged, type Schemas } from "@/api/client";
+
+export type App = Schemas["AppSummary"];
+export type AppDetail = Schemas["AppDetail"];
+export type Version = Schemas["VersionInfo"];
+
+export const appsQuery = (tenant: string | undefined) =>
+  queryOptions({
+    queryKey: ["apps", tenant],
+    queryFn: () => allPages((cursor) => api.GET("/v1/apps", { params: { query: { tenant, cursor } } })),
+    refetchInterval: 15_000,
+  });
+
+/** An app with its tag, so that a change can say what it was made for. */
+export const appQuery = (app: string) =>
+  queryOptions({
+    queryKey: ["app", app],
+    queryFn: () => tagged(api.GET("/v1/apps/{app}", { params: { path: { app } } })),
+    refetchInterval: (query) => (ready(query.state.data?.value) ? 15_000 : 1000),
+  });
+
+function ready(app: AppDetail | undefined): boolean {
+  return app === undefined || app.nodes_ready >= app.nodes_total;
+}
+
+export const trafficQuery = (app: string) =>
+  queryOptions({
+    queryKey: ["app", app, "traffic"],
+    queryFn: () => body(api.GET("/v1/apps/{app}/traffic", { params: { path: { app } } })),
+  });
+
+export const explainQuery = (app: string, client: string) =>
+  queryOptions({
+    queryKey: ["app", app, "explain", client],
+    queryFn: () => body(api.GET("/v1/apps/{app}/explain", { params: { path: { app }, query: client === "" ? {} : { client } } })),
+    retry: false,
+  });
+
+export const catalogueQuery = queryOptions({
+  queryKey: ["catalogue"],
+  queryFn: () => allPages((cursor) => api.GET("/v1/catalogue", { params: { query: { cursor } } })),
+  staleTime: 600_000,
+});
+
+export type Window = "15m" | "24h";
+
+export const figuresQuery = (by: "total" | "app" | "cluster" | "region", window: Window, filter: { app?: string; tenant?: string | undefined } = {}) =>
+  queryOptions({
+    queryKey: ["figures", by, window, filter.app, filter.tenant],
+    queryFn: () => body(api.GET("/v1/metrics", { params: { query: { by, window, app: filter.app, tenant: filter.tenant } } })),
+    refetchInterval: window === "15m" ? 10_000 : 60_000,
+  });

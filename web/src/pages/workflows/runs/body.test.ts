@@ -1,0 +1,13 @@
+import { expect, it } from "vitest";
+import { fromBase64, parseHeaders, toBase64 } from "./body";
+
+it("keeps all octets", () => {
+  const octets = Uint8Array.from({ length: 70_000 }, (_, index) => index % 256);
+  expect(fromBase64(toBase64(octets))).toEqual(octets);
+});
+
+it("reads headers", () => {
+  expect(parseHeaders("Content-Type: text/plain\n\nx-a:b: c ")).toEqual([["content-type", "text/plain"], ["x-a", "b: c"]]);
+  expect(parseHeaders("no colon")).toBeNull();
+  expect(parseHeaders("")).toEqual([]);
+});
