@@ -5,12 +5,14 @@ SHELL := /bin/bash
 CARGO_BIN := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 FLAGS ?=
 
-.PHONY: help up build console screenshots functions install-run install-test check test bench gpu-check golden clean
+.PHONY: help up build console screenshots functions install-run install-test check test soak bench gpu-check golden clean
 
 help:
 	@echo "make up        install what is missing, build, run the whole network (FLAGS='…' are handed to fdn up)"
-	@echo "make test      install what is missing, then every test, on real PostgreSQL, RabbitMQ and DNS clients"
-	@echo "make check     formatting, lints, documentation, sizes"
+	@echo "make test      install what is missing, then every quick test, on real PostgreSQL, RabbitMQ, Docker, DNS clients and a browser"
+	@echo "make soak      the long tests: chaos, time and size (GROUP='…' for some of them; docs/testing.md)"
+	@echo "make build     build every program, those that run as separate processes too"
+	@echo "make check     formatting, lints, sizes"
 	@echo "make bench     figures, with the conditions they were taken under"
 	@echo "make gpu-check binding of GPU slices against the devices of this machine; says so where there is none"
 	@echo "make console   build the web console into web/dist, from where it gets into the programs"
@@ -18,13 +20,15 @@ help:
 	@echo "make golden    write the expected outputs of tests anew; look at the difference before you commit it"
 	@echo "make functions build every ready-made function"
 
-up: install-run build
+up: install-run console
+	@echo "building fdn (the first time takes some minutes)"
+	@cargo build --release --locked -p fdn-cli --bin fdn
 	@scripts/install-fdn.sh "$(CARGO_BIN)"
 	@exec target/release/fdn up $(FLAGS)
 
 build: console
-	@echo "building fdn (the first time takes some minutes)"
-	@cargo build --release --workspace --bins
+	@echo "building all programs (the first time takes some minutes)"
+	@cargo build --release --locked --workspace --bins
 
 console:
 	@scripts/console.sh
@@ -45,7 +49,10 @@ check:
 	@scripts/check.sh
 
 test: install-test
-	@scripts/test.sh
+	@scripts/test.py gate
+
+soak: install-test
+	@scripts/test.py soak $(GROUP)
 
 bench: install-run build
 	@scripts/bench.sh

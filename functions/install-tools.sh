@@ -49,7 +49,7 @@ venv() {
         python3 -m venv "$functions/.venv"
     fi
     say "installing $(tr '\n' ' ' <"$1")in functions/.venv"
-    "$functions/.venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$1"
+    "$functions/../scripts/retry.sh" "$functions/.venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$1"
     cp "$1" "$stamp"
 }
 
@@ -64,7 +64,7 @@ js() {
         exit 1
     fi
     say "installing the packages of json-transform"
-    (cd "$functions/json-transform" && npm ci --silent)
+    (cd "$functions/json-transform" && "$functions/../scripts/retry.sh" npm ci --silent)
     cp "$functions/json-transform/package-lock.json" "$stamp"
 }
 

@@ -13,7 +13,7 @@ if ! command -v npm >/dev/null; then
   exit 0
 fi
 if ! cmp -s package-lock.json node_modules/.fetched; then
-  npm ci --silent
+  ../scripts/retry.sh npm ci --silent
   cp package-lock.json node_modules/.fetched
 fi
 if [ "${1:-}" = check ]; then

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs Debian packages that are missing. Arguments: the sets wanted, `run` (to build and try) and `test`.
 set -euo pipefail
+here=$(dirname "$(realpath "$0")")
 
 declare -A packages=(
   [run]="build-essential bind9-dnsutils"
@@ -24,5 +25,5 @@ fi
 run() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 echo "installing: ${missing[*]}"
 # Run level 1 keeps the packages' scripts from starting servers: tests start their own.
-run env DEBIAN_FRONTEND=noninteractive apt-get update -qq
-run env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+run env DEBIAN_FRONTEND=noninteractive "$here/retry.sh" apt-get update -qq
+run env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive "$here/retry.sh" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

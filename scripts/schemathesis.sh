@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 tools=$root/scripts/schemathesis
-place=$root/target/schemathesis
+place=${FDN_TEST_PLACE:-$root/target/schemathesis}
 fdn=${FDN:-$root/target/release/fdn}
 
 [ -x "$fdn" ] || cargo build --release -p fdn-cli --bin fdn
@@ -16,7 +16,7 @@ if ! cmp -s "$tools/requirements.txt" "$venv/requirements.txt"; then
   rm -rf "$venv"
   mkdir -p "$place"
   python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check --require-virtualenv --requirement "$tools/requirements.txt"
+  "$root/scripts/retry.sh" "$venv/bin/pip" install --quiet --disable-pip-version-check --require-virtualenv --requirement "$tools/requirements.txt"
   cp "$tools/requirements.txt" "$venv/requirements.txt"
 fi
 

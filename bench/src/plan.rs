@@ -12,7 +12,7 @@ use fdn_controller::geo::Geo;
 use fdn_controller::reconcile::live::Live;
 use fdn_controller::reconcile::pass::{Course, Rows, pass};
 use fdn_controller::reconcile::place::binding_rows;
-use fdn_controller::reconcile::world::{Terms, World};
+use fdn_controller::reconcile::world::{Measured, Terms, World};
 use fdn_controller::reconcile::write::plan_rows;
 use fdn_controller::settings::{ClientLocation, GeoSettings};
 use fdn_controller::store::DEFAULT_TENANT;
@@ -202,7 +202,13 @@ impl Network {
                 .unwrap_or(Bandwidth::UNLIMITED),
             horizon: Millis::from(planner.horizon.as_duration()),
         };
-        let world = World::new(live, Arc::clone(&self.geo), Vec::new(), terms, self.now);
+        let world = World::new(
+            live,
+            Arc::clone(&self.geo),
+            Measured::default(),
+            terms,
+            self.now,
+        );
         let rows = Rows {
             apps: &self.apps,
             versions: &self.versions,

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use fdn_testkit::wait;
 
 /// What `dig` understood of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +42,10 @@ pub fn texts(server: SocketAddr, name: &str) -> Result<BTreeSet<String>> {
     Ok(values.collect())
 }
 
-/// What `dig` prints.
+/// For how long `dig` waits before it asks again.
+const ASK_AGAIN_S: u64 = 5;
+
+/// What `dig` prints. It has the patience of [`wait`]: an answer that comes late on a busy machine is an answer.
 fn dig(server: SocketAddr, arguments: &[String]) -> Result<String> {
     let mut command = Command::new("dig");
     command.arg(format!("@{}", server.ip()));
@@ -49,8 +53,10 @@ fn dig(server: SocketAddr, arguments: &[String]) -> Result<String> {
         // `dig` shares ports: from the server's own address it might get the server's port, and hear itself.
         command.args(["-b", "127.0.0.2"]);
     }
+    let tries = wait::PATIENCE.as_secs() / ASK_AGAIN_S;
     let output = command
-        .args(["-p", &server.port().to_string(), "+time=2", "+tries=1"])
+        .args(["-p", &server.port().to_string()])
+        .args([format!("+time={ASK_AGAIN_S}"), format!("+tries={tries}")])
         .args(arguments)
         .output()
         .context("dig must be installed (Debian's bind9-dnsutils)")?;

@@ -5,19 +5,22 @@ use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use fdn_testkit::process::{Process, Program};
-use fdn_testkit::{ports, wait};
+use fdn_testkit::{ports, turns, wait};
 use tempfile::TempDir;
+use tokio::sync::MutexGuard;
 
 use crate::{Cli, binary};
 
 /// The gateway of the only node.
 const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 1, 1));
 
-/// A network of one node in one process.
+/// A network of one node in one process. It waits for its turn, as it compiles on all cores.
 pub struct Embedded {
     folder: TempDir,
     gateway: SocketAddr,
     _process: Process,
+    /// Dropped last, when the process has ended.
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Embedded {
@@ -26,6 +29,7 @@ impl Embedded {
     /// # Panics
     /// When it does not start; the message holds what it printed.
     pub async fn start() -> Self {
+        let turn = turns::turn().await;
         let folder = tempfile::tempdir().expect("a folder");
         let gateway = SocketAddr::new(GATEWAY, ports::free(&[GATEWAY]));
         let args = [
@@ -56,6 +60,7 @@ impl Embedded {
             folder,
             gateway,
             _process: process,
+            _turn: turn,
         }
     }
 

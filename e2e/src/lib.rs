@@ -11,12 +11,14 @@
 pub mod cli;
 pub mod dns;
 pub mod embedded;
+pub mod held;
 pub mod load;
 pub mod network;
 
 pub use cli::Cli;
 pub use embedded::Embedded;
-pub use network::{Network, Region};
+pub use held::Held;
+pub use network::{Deadlines, Network, Region};
 
 use std::path::PathBuf;
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use fdn_testkit::wait;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -63,7 +64,8 @@ impl Load {
             let stop = stop.clone();
             tasks.spawn(async move {
                 let client = reqwest::Client::builder()
-                    .timeout(Duration::from_secs(10))
+                    // Calls must be answered; how soon is a matter of the machine.
+                    .timeout(wait::PATIENCE)
                     .tls_backend_preconfigured(no_tls())
                     .build()
                     .expect("a plain HTTP client");

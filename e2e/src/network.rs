@@ -10,8 +10,9 @@ use anyhow::{Context, Result, ensure};
 use fdn_testkit::postgres::PostgresServer;
 use fdn_testkit::process::{Process, Program};
 use fdn_testkit::rabbitmq::RabbitServer;
-use fdn_testkit::{ports, wait};
+use fdn_testkit::{ports, turns, wait};
 use tempfile::TempDir;
+use tokio::sync::MutexGuard;
 
 use crate::{Cli, binary};
 
@@ -56,7 +57,44 @@ pub const REGIONS: [Region; 3] = [
 /// Nodes of each region.
 pub const NODES: usize = 2;
 
-/// The whole network.
+/// Which deadlines the processes have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadlines {
+    /// Those of the product, for tests of when something happens and of what survives a death.
+    Shipped,
+    /// So long that a busy machine keeps them, for tests of what happens.
+    Long,
+}
+
+impl Deadlines {
+    /// Of the controller, after its section of uploads has begun.
+    const fn of_uploads_and_logs(self) -> &'static str {
+        match self {
+            Self::Shipped => "",
+            Self::Long => "compile_time = \"10m\"\n[function_logs]\nnode_timeout = \"30s\"\n",
+        }
+    }
+
+    /// Of DNS.
+    const fn of_dns(self) -> &'static str {
+        match self {
+            Self::Shipped => "",
+            Self::Long => "[health]\ntimeout = \"10s\"\n",
+        }
+    }
+
+    /// Of a node.
+    const fn of_agent(self) -> &'static str {
+        match self {
+            Self::Shipped => "",
+            Self::Long => {
+                "[admission]\nwait = \"60s\"\nhold = \"60s\"\n[compile]\ntimeout = \"10m\"\n"
+            }
+        }
+    }
+}
+
+/// The whole network. One at a time in a test program: it waits for its turn.
 pub struct Network {
     folder: TempDir,
     /// The database server.
@@ -73,6 +111,9 @@ pub struct Network {
     pub gateway_port: u16,
     /// The port of all admin listeners.
     pub admin_port: u16,
+    deadlines: Deadlines,
+    /// Dropped last, when all processes have ended.
+    _turn: MutexGuard<'static, ()>,
 }
 
 struct Agent {
@@ -86,8 +127,8 @@ impl Network {
     ///
     /// # Errors
     /// When a part does not start; its log is part of the message.
-    pub async fn start() -> Result<Self> {
-        let mut network = Self::without_nodes().await?;
+    pub async fn start(deadlines: Deadlines) -> Result<Self> {
+        let mut network = Self::without_nodes(deadlines).await?;
         for (r, region) in REGIONS.iter().enumerate() {
             for n in 0..NODES {
                 let name = format!("{}-{}", region.name, n + 1);
@@ -103,7 +144,8 @@ impl Network {
     ///
     /// # Errors
     /// When a part does not start; its log is part of the message.
-    pub async fn without_nodes() -> Result<Self> {
+    pub async fn without_nodes(deadlines: Deadlines) -> Result<Self> {
+        let turn = turns::turn().await;
         let addresses: Vec<IpAddr> = (0..REGIONS.len())
             .flat_map(|r| (0..NODES).map(move |n| gateway(r, n)))
             .collect();
@@ -120,6 +162,8 @@ impl Network {
             dns_address: SocketAddr::new(local, ports::local()),
             gateway_port,
             admin_port: ports::free(&addresses),
+            deadlines,
+            _turn: turn,
         };
         let database = network.postgres.database()?;
         network.write_secrets()?;
@@ -176,8 +220,11 @@ impl Network {
         let mut text = format!(
             "listen = \"{}\"\nzone = \"{ZONE}\"\ndns = \"{}\"\ngateway_port = {}\n\
              [database]\nurl = \"{database}\"\n[artifacts]\nlocal = \"{path}/artifacts\"\n\
-             [accounts]\ninitial_password_file = \"{path}/admin.password\"\n[uploads]\nimage_limit = \"4MiB\"\n",
-            self.api, self.dns_address, self.gateway_port
+             [accounts]\ninitial_password_file = \"{path}/admin.password\"\n[uploads]\nimage_limit = \"4MiB\"\n{}",
+            self.api,
+            self.dns_address,
+            self.gateway_port,
+            self.deadlines.of_uploads_and_logs()
         );
         for region in REGIONS {
             let (lat, lon) = region.clients;
@@ -193,8 +240,9 @@ impl Network {
     fn write_dns(&self, admin: SocketAddr) -> Result<()> {
         let path = self.folder.path().display();
         let text = format!(
-            "server = \"dns-1\"\nlisten = [\"{}\"]\ndata_dir = \"{path}/dns\"\nadmin = \"{admin}\"\n[zone]\nname = \"{ZONE}\"\n",
-            self.dns_address
+            "server = \"dns-1\"\nlisten = [\"{}\"]\ndata_dir = \"{path}/dns\"\nadmin = \"{admin}\"\n[zone]\nname = \"{ZONE}\"\n{}",
+            self.dns_address,
+            self.deadlines.of_dns()
         );
         let text = text
             + &self.shared().replace(
@@ -215,7 +263,10 @@ impl Network {
              [controller]\nurl = \"http://{2}\"\n[stop]\ndrain = \"1s\"\n",
             region.name, self.gateway_port, self.api
         );
-        self.write(&format!("{name}.toml"), &(text + &self.shared() + more))
+        self.write(
+            &format!("{name}.toml"),
+            &(text + self.deadlines.of_agent() + &self.shared() + more),
+        )
     }
 
     fn spawn(&self, program: &str, name: &str) -> Result<Process> {
@@ -304,8 +355,21 @@ impl Network {
             .output()?;
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
         ensure!(output.status.success(), "{}", text(&output.stderr));
+        self.lengthen(name)?;
         self.add(name, gateway(region, n));
         Ok(text(&output.stdout))
+    }
+
+    /// Adds the deadlines to the configuration that joining wrote; who joins again keeps it.
+    fn lengthen(&self, name: &str) -> Result<()> {
+        let file = format!("{name}.toml");
+        let mut text = std::fs::read_to_string(self.path(&file))?;
+        if !text.contains("[admission]") {
+            text.push('\n');
+            text.push_str(self.deadlines.of_agent());
+            self.write(&file, &text)?;
+        }
+        Ok(())
     }
 
     /// Kills the controller as a power loss would.

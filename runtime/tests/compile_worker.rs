@@ -1,8 +1,11 @@
-//! Compiling in a separate process. This test has its own `main`, because the process that compiles is the test itself.
+//! Compiling in a separate process. This test has its own `main`, because the process that compiles is the test itself. It takes the arguments of
+//! Rust's test harness that select tests, and prints what that one prints.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use fdn_core::{ByteSize, Coded as _, Digest, ErrorCode};
 use fdn_runtime::{
@@ -10,25 +13,146 @@ use fdn_runtime::{
     checksum_file, compile_worker_main, compiled_file_name,
 };
 use fdn_testkit::components;
+use tokio::runtime::Runtime;
+
+/// A name and what it runs.
+type Test = (&'static str, fn(&Runtime));
+
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        &[$((stringify!($name), |runtime| runtime.block_on($name()))),*]
+    };
+}
+
+const TESTS: &[Test] = tests![
+    compiles_what_the_engine_loads,
+    damage_is_seen_before_loading,
+    refuses_in_the_compilers_words,
+    keeps_to_its_memory_and_its_time,
+    a_broken_worker_is_our_fault,
+    a_dropped_compilation_leaves_nothing,
+];
+
+/// What the last panic said.
+static PANIC: Mutex<String> = Mutex::new(String::new());
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1).peekable();
     if args.next_if(|arg| arg == COMPILE_WORKER_ARG).is_some() {
         return compile_worker_main(args);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
-        compiles_what_the_engine_loads().await;
-        damage_is_seen_before_loading().await;
-        refuses_in_the_compilers_words().await;
-        keeps_to_its_memory_and_its_time().await;
-        a_broken_worker_is_our_fault().await;
-        a_dropped_compilation_leaves_nothing().await;
-    });
-    ExitCode::SUCCESS
+    let selection = Selection::read(args.map(|arg| arg.to_string_lossy().into_owned()));
+    let selected: Vec<Test> = TESTS
+        .iter()
+        .copied()
+        .filter(|(name, _)| selection.takes(name))
+        .collect();
+    if selection.list {
+        list(&selected);
+        return ExitCode::SUCCESS;
+    }
+    if run(&selected) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(101)
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "this is what was asked for")]
+fn list(selected: &[Test]) {
+    for (name, _) in selected {
+        println!("{name}: test");
+    }
+}
+
+/// Runs tests one after the other; gives whether all passed.
+#[expect(clippy::print_stdout, reason = "what passed and failed is the result")]
+fn run(selected: &[Test]) -> bool {
+    panic::set_hook(Box::new(|info| {
+        *PANIC.lock().unwrap_or_else(PoisonError::into_inner) = info.to_string();
+    }));
+    let begin = Instant::now();
+    println!("\nrunning {} tests", selected.len());
+    let mut failed = Vec::new();
+    for (name, test) in selected {
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            test(&runtime);
+        }));
+        if outcome.is_ok() {
+            println!("test {name} ... ok");
+        } else {
+            println!("test {name} ... FAILED");
+            let said = PANIC.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            failed.push((name, said));
+        }
+    }
+    if !failed.is_empty() {
+        println!("\nfailures:\n");
+        for (name, said) in &failed {
+            println!("---- {name} stdout ----\n\n{said}\n");
+        }
+        println!("\nfailures:");
+        for (name, _) in &failed {
+            println!("    {name}");
+        }
+    }
+    println!(
+        "\ntest result: {}. {} passed; {} failed; 0 ignored; 0 measured; {} filtered out; finished in {:.2}s\n",
+        if failed.is_empty() { "ok" } else { "FAILED" },
+        selected.len() - failed.len(),
+        failed.len(),
+        TESTS.len() - selected.len(),
+        begin.elapsed().as_secs_f64()
+    );
+    failed.is_empty()
+}
+
+/// Which tests the arguments name.
+#[derive(Default)]
+struct Selection {
+    /// Names are whole and not parts.
+    exact: bool,
+    list: bool,
+    wanted: Vec<String>,
+    skipped: Vec<String>,
+}
+
+impl Selection {
+    /// Other options than these have no meaning here: tests run one after the other, and what they print is not caught.
+    fn read(mut args: impl Iterator<Item = String>) -> Self {
+        let mut selection = Self::default();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--exact" => selection.exact = true,
+                "--list" => selection.list = true,
+                "--skip" => selection.skipped.extend(args.next()),
+                "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => {
+                    drop(args.next());
+                }
+                _ => match arg.strip_prefix("--skip=") {
+                    Some(name) => selection.skipped.push(name.to_owned()),
+                    None if arg.starts_with('-') => {}
+                    None => selection.wanted.push(arg),
+                },
+            }
+        }
+        selection
+    }
+
+    fn takes(&self, name: &str) -> bool {
+        let fits = |part: &String| {
+            if self.exact {
+                name == part
+            } else {
+                name.contains(part.as_str())
+            }
+        };
+        (self.wanted.is_empty() || self.wanted.iter().any(fits)) && !self.skipped.iter().any(fits)
+    }
 }
 
 struct Bench {
@@ -195,7 +319,8 @@ async fn a_broken_worker_is_our_fault() {
 
 async fn a_dropped_compilation_leaves_nothing() {
     let bench = Bench::new();
-    let component = bench.component(&many_functions(4000));
+    // So many that it is still at work when a busy machine lets this process look.
+    let component = bench.component(&many_functions(20_000));
     let (output, worker) = (bench.output(), CompileWorker::default());
     {
         let mut compiling = Box::pin(worker.compile(&component, &output));

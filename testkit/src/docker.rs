@@ -1,21 +1,27 @@
 //! A throw-away Docker engine, or the one that `FDN_TEST_DOCKER` names, and an image to run on it.
 
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use fdn_core::Digest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::OnceCell;
 
+use crate::folder::ServerFolder;
 use crate::wait;
 
 /// The variable with the socket of an engine to use, such as `unix:///var/run/docker.sock`.
 pub const URL_VARIABLE: &str = "FDN_TEST_DOCKER";
 
-/// The socket of the test engine of this process.
+/// Between two looks at an engine.
+const POLL: Duration = Duration::from_millis(20);
+
+/// The socket of the test engine of this run, or of this process. Other test programs may use it at the same time: who counts containers or
+/// networks counts those of its own labels.
 ///
 /// # Panics
 /// When there is no Docker engine: a test that needs one must fail without it.
@@ -40,8 +46,8 @@ pub async fn socket() -> PathBuf {
 #[derive(Debug)]
 pub struct Engine {
     socket: PathBuf,
-    /// Closed by the kernel when this process ends.
-    _lifeline: ChildStdin,
+    /// Its standard input is closed by the kernel when this process ends.
+    _keeper: Child,
 }
 
 const KEEPER: &str = r#"
@@ -50,6 +56,7 @@ dockerd --data-root "$folder/data" --exec-root "$folder/exec" --pidfile "$folder
   --bridge none --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false --userland-proxy=false \
   --shutdown-timeout 1 --log-level warn >"$folder/log" 2>&1 </dev/null &
 engine=$!
+echo "$engine" >"$folder/engine"
 read -r _
 ask() { curl --silent --unix-socket "$folder/docker.sock" "$@"; }
 for id in $(ask "http://docker/containers/json?all=1" | grep -o '"Id":"[0-9a-f]*"' | cut -d '"' -f 4); do
@@ -66,19 +73,23 @@ impl Engine {
     /// Starts an engine.
     ///
     /// # Errors
-    /// When dockerd is not installed or does not start; the message holds its log.
+    /// When dockerd is not installed, may not run or does not start; the message holds its log.
     pub async fn start() -> Result<Self> {
         let installed = ["/usr/sbin/dockerd", "/usr/bin/dockerd"];
         ensure!(
             installed.iter().any(|path| Path::new(path).is_file()),
             "dockerd not found; install Debian's package docker.io"
         );
+        ensure!(
+            rustix::process::geteuid().is_root(),
+            "dockerd runs only as root"
+        );
         // Short: the path of a Unix socket has 107 octets.
         let folder = tempfile::Builder::new()
             .prefix("fdn-docker-")
             .tempdir()?
             .keep();
-        let mut keeper = Command::new("setsid")
+        let keeper = Command::new("setsid")
             .args(["sh", "-c", KEEPER, "keeper"])
             .arg(&folder)
             .arg(scratch())
@@ -87,19 +98,40 @@ impl Engine {
             .stderr(Stdio::null())
             .spawn()
             .context("starting dockerd's keeper")?;
-        let lifeline = keeper.stdin.take().context("a piped child has a stdin")?;
-        let socket = folder.join("docker.sock");
-        let log = folder.join("log");
-        wait::until("dockerd to answer", async || {
-            let log = || std::fs::read_to_string(&log).unwrap_or_default();
-            ping(&socket).await.with_context(log)
-        })
-        .await;
-        Ok(Self {
-            socket,
-            _lifeline: lifeline,
-        })
+        let engine = Self {
+            socket: folder.join("docker.sock"),
+            _keeper: keeper,
+        };
+        let log = || std::fs::read_to_string(folder.join("log")).unwrap_or_default();
+        let deadline = Instant::now() + wait::PATIENCE;
+        while let Err(reason) = ping(&engine.socket).await {
+            if ended(&folder) {
+                bail!("dockerd ended before it answered; its log:\n{}", log());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "dockerd did not answer within {:?}: {reason:#}; its log:\n{}",
+                wait::PATIENCE,
+                log()
+            );
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(engine)
     }
+}
+
+/// Whether the engine in this folder has ended. Its keeper waits for it only at the end, so until then it stays as a zombie.
+fn ended(folder: &Path) -> bool {
+    let read = || {
+        let id = std::fs::read_to_string(folder.join("engine")).ok()?;
+        std::fs::read_to_string(format!("/proc/{}/stat", id.trim())).ok()
+    };
+    // The state is the word after the name, which is in brackets and may hold anything.
+    read().is_some_and(|stat| {
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.trim_start().starts_with('Z'))
+    })
 }
 
 async fn ping(socket: &Path) -> Result<()> {
@@ -134,14 +166,12 @@ pub fn probe() -> &'static Path {
     })
 }
 
-/// A folder of this process for images; goes with its engine.
+/// A folder of this process for images; goes with its engine, or when the next one is made.
 fn scratch() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let target = std::env::temp_dir().join(format!("fdn-images-{}", std::process::id()));
-        std::fs::create_dir_all(&target).expect("a folder for temporary files");
-        target
-    })
+    static FOLDER: OnceLock<ServerFolder> = OnceLock::new();
+    FOLDER
+        .get_or_init(|| ServerFolder::new("fdn-images-").expect("a folder for temporary files"))
+        .path()
 }
 
 /// An image archive as `docker save` writes it, holding only the probe. `note` goes into its configuration, so that different

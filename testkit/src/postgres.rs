@@ -3,8 +3,7 @@
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -12,8 +11,8 @@ use rustix::process::Signal;
 use tokio::sync::OnceCell;
 
 use crate::folder::ServerFolder;
-use crate::process::{Process, Program};
-use crate::{ports, wait};
+use crate::process::{Process, Program, STARTS};
+use crate::{names, ports};
 
 /// The variable with the address of a server to use, such as `postgres://postgres@127.0.0.1:5432`.
 pub const URL_VARIABLE: &str = "FDN_TEST_POSTGRES_URL";
@@ -25,7 +24,10 @@ pub struct Database {
     pub url: String,
 }
 
-/// Makes a fresh database on the test server of this process.
+/// Between two tries to start it again on the same port.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Makes a fresh database on the test server of this run, or of this process. Nobody drops it: it goes with the server.
 ///
 /// # Panics
 /// When there is no PostgreSQL: a test that needs one must fail without it.
@@ -95,15 +97,33 @@ impl PostgresServer {
             port: ports::local(),
             process: None,
         };
-        server.restart().await?;
+        for _ in 1..STARTS {
+            match server.launch().await {
+                Err(_) if server.died() => server.port = ports::local(),
+                outcome => return outcome.map(|()| server),
+            }
+        }
+        server.launch().await?;
         Ok(server)
     }
 
     /// Starts the server again on the same data and port.
     ///
     /// # Errors
-    /// When it does not start.
+    /// When it does not start; the message holds its log.
     pub async fn restart(&mut self) -> Result<()> {
+        for _ in 1..STARTS {
+            match self.launch().await {
+                // What is left of the one before, or a stranger on its port, may be gone in a moment.
+                Err(_) if self.died() => tokio::time::sleep(PAUSE).await,
+                outcome => return outcome,
+            }
+        }
+        self.launch().await
+    }
+
+    /// Starts the process and waits until it answers.
+    async fn launch(&mut self) -> Result<()> {
         let data = self.folder.path().join("data");
         let args = [
             "-D".to_owned(),
@@ -115,21 +135,38 @@ impl PostgresServer {
             "-c".to_owned(),
             "unix_socket_directories=".to_owned(),
             "-c".to_owned(),
-            "max_connections=200".to_owned(),
+            // For all test programs of a run at once.
+            "max_connections=500".to_owned(),
             "-c".to_owned(),
             "shared_buffers=32MB".to_owned(),
+            "-c".to_owned(),
+            // A run makes hundreds of databases: visiting each once a minute would start several workers a second.
+            "autovacuum_naptime=10min".to_owned(),
         ];
         let mut program = Program::new(find("postgres")?, args);
         program.user = unprivileged().map(str::to_owned);
-        let mut process = program.start(&self.folder.path().join("log"))?;
-        let (port, psql) = (self.port, find("psql")?);
-        wait::until("PostgreSQL to answer", async || {
-            ensure!(process.ended().is_none(), "it ended: {}", process.log());
-            query(&psql, &server_url(port), "SELECT 1")
-        })
-        .await;
-        self.process = Some(process);
-        Ok(())
+        let (url, psql) = (self.url(), find("psql")?);
+        // Fails on a server with other data.
+        let ours = data.display().to_string().replace('\'', "''");
+        let question = format!("SELECT 1 / (current_setting('data_directory') = '{ours}')::int");
+        let process = program.start(&self.folder.path().join("log"))?;
+        let process = self.process.insert(process);
+        process
+            .ready(async || query(&psql, &url, &question))
+            .await
+            .context("PostgreSQL does not start")
+    }
+
+    /// Whether the process that was started last has ended.
+    fn died(&mut self) -> bool {
+        self.process
+            .as_mut()
+            .is_some_and(|process| process.ended().is_some())
+    }
+
+    /// How the server ended, if it did so by itself.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.process.as_mut()?.ended()
     }
 
     /// Kills the server as a power loss would.
@@ -151,7 +188,13 @@ impl PostgresServer {
     /// # Errors
     /// When the server does not answer.
     pub fn database(&self) -> Result<Database> {
-        create_database(&server_url(self.port))
+        create_database(&self.url())
+    }
+
+    /// `postgres://…`, without a database.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}", self.port)
     }
 }
 
@@ -171,17 +214,8 @@ impl Drop for PostgresServer {
     }
 }
 
-fn server_url(port: u16) -> String {
-    format!("postgres://postgres@127.0.0.1:{port}")
-}
-
 fn create_database(server: &str) -> Result<Database> {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let name = format!(
-        "fdn_{}_{}",
-        std::process::id(),
-        COUNT.fetch_add(1, Ordering::Relaxed)
-    );
+    let name = names::unique('_');
     let server = server.trim_end_matches('/');
     query(
         &find("psql")?,

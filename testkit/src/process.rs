@@ -9,9 +9,17 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal};
+
+use crate::wait;
+
+/// How often a server is started before its failure counts. A port that was free when it was chosen can be taken a moment later.
+pub(crate) const STARTS: u32 = 3;
+/// Between two questions to a server that does not answer yet.
+const POLL: Duration = Duration::from_millis(20);
 
 type Request = (Command, mpsc::Sender<std::io::Result<Child>>);
 
@@ -161,6 +169,35 @@ impl Process {
                 self.log()
             );
             thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
+    /// Asks until it answers, and gives up at once when the process has ended. `ask` must see that it is this process which answers: another
+    /// one may hold the port.
+    ///
+    /// # Errors
+    /// When it ends or [`wait::PATIENCE`] is over; its log is part of the message.
+    pub(crate) async fn ready(&mut self, mut ask: impl AsyncFnMut() -> Result<()>) -> Result<()> {
+        let deadline = Instant::now() + wait::PATIENCE;
+        loop {
+            let Err(reason) = ask().await else {
+                return Ok(());
+            };
+            if let Some(status) = self.ended() {
+                bail!(
+                    "{} ended with {status} before it answered; its log:\n{}",
+                    self.name,
+                    self.log()
+                );
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "{} did not answer within {:?}: {reason:#}; its log:\n{}",
+                self.name,
+                wait::PATIENCE,
+                self.log()
+            );
+            tokio::time::sleep(POLL).await;
         }
     }
 

@@ -1,7 +1,7 @@
 //! A throw-away RabbitMQ, or the one that `FDN_TEST_AMQP_URL` names.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -11,14 +11,17 @@ use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
 use crate::folder::ServerFolder;
-use crate::process::{Process, Program};
-use crate::{ports, wait};
+use crate::process::{Process, Program, STARTS};
+use crate::{names, ports};
 
 /// The variable with the address of a server to use, such as `amqp://guest:guest@127.0.0.1:5672/%2f`.
 pub const URL_VARIABLE: &str = "FDN_TEST_AMQP_URL";
 
 /// The start script of Debian's package, without the wrapper that changes to another user.
 const SCRIPT: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
+
+/// Between two tries to start it again on the same port.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Where to find a broker, and a name that no other test uses on it.
 #[derive(Clone, Debug)]
@@ -29,7 +32,7 @@ pub struct Broker {
     pub namespace: String,
 }
 
-/// A namespace of one's own on the test server of this process.
+/// A namespace of one's own on the test server of this run, or of this process.
 ///
 /// # Panics
 /// When there is no RabbitMQ: a test that needs one must fail without it.
@@ -53,17 +56,8 @@ pub async fn broker() -> Broker {
     };
     Broker {
         url,
-        namespace: namespace(),
+        namespace: names::unique('-'),
     }
-}
-
-fn namespace() -> String {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    format!(
-        "fdn-{}-{}",
-        std::process::id(),
-        COUNT.fetch_add(1, Ordering::Relaxed)
-    )
 }
 
 /// A server of one's own, which can be killed and started again on the same data.
@@ -87,6 +81,21 @@ impl RabbitServer {
             Path::new(SCRIPT).is_file(),
             "{SCRIPT} not found; install Debian's package rabbitmq-server"
         );
+        for _ in 1..STARTS {
+            let mut server = Self::prepare()?;
+            match server.launch().await {
+                // Each try has a folder and ports of its own: the name of the node is in its data.
+                Err(_) if server.died() => {}
+                outcome => return outcome.map(|()| server),
+            }
+        }
+        let mut server = Self::prepare()?;
+        server.launch().await?;
+        Ok(server)
+    }
+
+    /// The port mapper and the settings; the server itself is not started yet.
+    fn prepare() -> Result<Self> {
         let folder = ServerFolder::new("fdn-rabbitmq-")?;
         let (port, distribution_port, epmd_port) = (ports::local(), ports::local(), ports::local());
         let epmd = Program::new(
@@ -96,27 +105,38 @@ impl RabbitServer {
         .start(&folder.path().join("epmd.log"))?;
         let config = format!(
             "listeners.tcp.default = 127.0.0.1:{port}\nvm_memory_high_watermark.absolute = 1GB\ndisk_free_limit.absolute = 50MB\n\
-             loopback_users = none\nlog.console = true\nlog.file = false\n"
+             loopback_users = none\nlog.console = true\nlog.file = false\n\
+             # The log of the queues is kept in memory until it is full: a run shares this server.\nraft.wal_max_size_bytes = 64000000\n"
         );
         std::fs::write(folder.path().join("rabbitmq.conf"), config)?;
         std::fs::write(folder.path().join("enabled_plugins"), "[].\n")?;
-        let mut server = Self {
+        Ok(Self {
             folder,
             port,
             distribution_port,
             epmd_port,
             epmd,
             process: None,
-        };
-        server.restart().await?;
-        Ok(server)
+        })
     }
 
     /// Starts the server again on the same data and port.
     ///
     /// # Errors
-    /// When it does not start.
+    /// When it does not start; the message holds its log.
     pub async fn restart(&mut self) -> Result<()> {
+        for _ in 1..STARTS {
+            match self.launch().await {
+                // A stranger on its port may be gone in a moment.
+                Err(_) if self.died() => tokio::time::sleep(PAUSE).await,
+                outcome => return outcome,
+            }
+        }
+        self.launch().await
+    }
+
+    /// Starts the process and waits until it answers.
+    async fn launch(&mut self) -> Result<()> {
         ensure!(
             self.epmd.ended().is_none(),
             "epmd ended: {}",
@@ -144,15 +164,33 @@ impl RabbitServer {
             )
             // Lets the script become the Erlang machine instead of waiting for it, so that the child's id is the server's.
             .env("RUNNING_UNDER_SYSTEMD", "true");
-        let mut process = program.start(&folder.join("server.log"))?;
+        let log = folder.join("server.log");
+        let before = std::fs::read(&log).map_or(0, |octets| octets.len());
+        let process = program.start(&log)?;
         let port = self.port;
-        wait::until("RabbitMQ to answer", async || {
-            ensure!(process.ended().is_none(), "it ended: {}", process.log());
-            greet(port).await
-        })
-        .await;
-        self.process = Some(process);
-        Ok(())
+        let listens = format!("started TCP listener on 127.0.0.1:{port}");
+        let process = self.process.insert(process);
+        process
+            .ready(async || {
+                // A server of somebody else on this port would answer as well.
+                let written = std::fs::read(&log).unwrap_or_default();
+                let new = String::from_utf8_lossy(written.get(before..).unwrap_or_default());
+                ensure!(new.contains(&listens), "it does not listen yet");
+                greet(port).await
+            })
+            .await
+            .context("RabbitMQ does not start")
+    }
+
+    /// Whether the server or its port mapper, as they were started last, has ended.
+    fn died(&mut self) -> bool {
+        let ended = |process: &mut Process| process.ended().is_some();
+        self.process.as_mut().is_some_and(ended) || ended(&mut self.epmd)
+    }
+
+    /// How the server ended, if it did so by itself.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.process.as_mut()?.ended()
     }
 
     /// Kills the server as a power loss would.

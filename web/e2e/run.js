@@ -1,4 +1,5 @@
-// The whole story in a real browser, against a network of its own: `node e2e/run.js`; with `screenshots` it takes a picture of every page.
+// The console in a real browser, against a network of its own: `node e2e/run.js`; with `story` only what an administrator does with it, without the
+// looks at every page; with `screenshots` it takes a picture of every page.
 import { readdirSync } from "node:fs";
 import { open } from "./browser.js";
 import { serve } from "./console.js";
@@ -55,7 +56,7 @@ try {
   const world = { page, browser, password: network.password, url: served.url };
   const whole = await story(world);
   if (whole && wanted === "screenshots") await step("screenshots", () => pictures(world));
-  else if (whole) {
+  else if (whole && wanted !== "story") {
     await look(world, step);
     await lists(world, step);
     await states(world, step);

@@ -11,7 +11,7 @@ use fdn_testkit::{components, wait};
 use crate::binary::free_ports;
 use crate::support::Home;
 
-const STOP: Duration = Duration::from_secs(20);
+const STOP: Duration = Duration::from_secs(60);
 
 struct Network {
     home: Home,

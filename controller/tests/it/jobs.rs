@@ -478,15 +478,18 @@ async fn schedules_are_set_listed_and_removed(backend: Backend) {
     drop(gateway);
 }
 
-/// The controller is stopped and started, and the broker comes and goes, while jobs are submitted.
 async fn every_accepted_job_ends_once_though_controller_and_broker_come_and_go(backend: Backend) {
-    const JOBS: usize = 400;
+    come_and_go(backend, 100).await;
+}
+
+/// The controller is stopped and started, and the broker comes and goes, with each hundred of so many jobs that are submitted.
+async fn come_and_go(backend: Backend, jobs: usize) {
     let (mut rig, gateway) = rig(backend).await;
     let manifest = Some("idempotent = true\n");
     let upload = rig.upload("hello", components::hello("hello"), manifest, None);
     let _: serde_json::Value = rig.json(upload).await;
     let mut accepted = BTreeSet::new();
-    for n in 0..JOBS {
+    for n in 0..jobs {
         match n % 100 {
             30 => rig.broker.down(),
             40 => rig.broker.up(),
@@ -504,7 +507,7 @@ async fn every_accepted_job_ends_once_though_controller_and_broker_come_and_go(b
             accepted.insert(answer.json::<JobReceipt>().await.expect("a receipt").id);
         }
     }
-    assert!(accepted.len() >= JOBS / 2, "{}", accepted.len());
+    assert!(accepted.len() >= jobs / 2, "{}", accepted.len());
     wait::until("all to have ended", async || {
         let open = list(&rig, "?state=queued&limit=1").await.len()
             + list(&rig, "?state=running&limit=1").await.len();
@@ -521,5 +524,17 @@ async fn every_accepted_job_ends_once_though_controller_and_broker_come_and_go(b
     for job in &all {
         assert_eq!(job.state, JobState::Succeeded, "{job:?}");
         assert!(gateway.calls(job.id) >= 1);
+    }
+}
+
+mod soak {
+    use super::{Backend, come_and_go, on_both};
+
+    on_both!(many_accepted_jobs_end_once_though_controller_and_broker_come_and_go);
+
+    async fn many_accepted_jobs_end_once_though_controller_and_broker_come_and_go(
+        backend: Backend,
+    ) {
+        come_and_go(backend, 400).await;
     }
 }

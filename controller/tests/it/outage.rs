@@ -15,7 +15,7 @@ async fn a_database_that_dies_and_returns_loses_nothing() {
     let url = server.database().expect("a database").url;
     let rig = Rig::start_with(Backend::Sqlite, |settings| {
         settings.database.url = url;
-        settings.database.acquire_timeout = fdn_core::DurationMs::from_millis(500);
+        settings.database.acquire_timeout = fdn_core::DurationMs::from_secs(3);
     })
     .await;
     rig.two_regions().await;

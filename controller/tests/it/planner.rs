@@ -1,7 +1,5 @@
 //! The planner: demand, death, return, restart; and reports that come twice or out of order.
 
-use std::time::Duration;
-
 use fdn_controller::store::node::node_status_list;
 use fdn_controller::store::revision::revision_current;
 use fdn_core::api::{AppDetail, ClusterInfo, DnsSnapshot};
@@ -218,18 +216,14 @@ async fn a_node_that_is_silent_for_long_is_forgotten() {
     rig.two_regions().await;
     rig.silence("eu-1");
     rig.silence("us-1");
-    wait::within(
-        Duration::from_secs(30),
-        "both nodes to be forgotten",
-        async || {
-            let clusters: Vec<ClusterInfo> = rig.get("/v1/clusters").await;
-            if clusters.is_empty() {
-                Ok(())
-            } else {
-                Err(clusters.len())
-            }
-        },
-    )
+    wait::until("both nodes to be forgotten", async || {
+        let clusters: Vec<ClusterInfo> = rig.get("/v1/clusters").await;
+        if clusters.is_empty() {
+            Ok(())
+        } else {
+            Err(clusters.len())
+        }
+    })
     .await;
     let snapshot: DnsSnapshot = rig.json(rig.network("/dns/v1/snapshot")).await;
     assert!(snapshot.network.revision > Revision::NONE);

@@ -131,6 +131,10 @@ pub(crate) async fn settings(folder: &Path, backend: Backend) -> Settings {
     // Tests that show unknown tokens do so from one address.
     settings.accounts.token_attempts = 10_000;
     settings.uploads.folder = Some(folder.join("uploads"));
+    // A busy machine takes its time.
+    settings.database.acquire_timeout = DurationMs::from_secs(60);
+    settings.function_logs.node_timeout = DurationMs::from_secs(60);
+    settings.dispatch.confirm_timeout = DurationMs::from_secs(60);
     settings.planner.interval = DurationMs::from_secs(1);
     settings.planner.watch_interval = DurationMs::from_millis(50);
     settings.dispatch.interval = DurationMs::from_millis(100);

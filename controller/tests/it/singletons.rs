@@ -218,71 +218,75 @@ impl Balancer {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rolling_restart_behind_a_balancer_fails_no_call() {
-    let rig = Rig::start_with(Backend::Postgres, |settings| {
-        settings.singletons.linger = DurationMs::from_secs(3);
-        settings.database.max_connections = 8;
-    })
-    .await;
-    rig.two_regions().await;
-    rig.deploy("hello", components::hello("x")).await;
-    let balancer = Balancer::start(rig.http.clone()).await;
-    balancer.add(rig.controller.address());
-    balancer.until_ready(rig.controller.address(), true).await;
-    let (stop, calls) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU64::new(0)),
-    );
-    let mut callers = tokio::task::JoinSet::new();
-    for caller in 0..4 {
-        let (stop, calls) = (Arc::clone(&stop), Arc::clone(&calls));
-        let (token, address) = (rig.token.clone(), balancer.address);
-        let http = rig.http.clone();
-        callers.spawn(async move {
-            while !stop.load(Ordering::Relaxed) {
-                let url = |path: &str| format!("http://{address}{path}");
-                let request = if caller == 0 {
-                    // A write that changes nothing: the version is the current one.
-                    let body = serde_json::json!({ "version": 1 });
-                    http.post(url("/v1/apps/hello/rollback")).json(&body)
-                } else {
-                    http.get(url("/v1/apps"))
-                };
-                // A connection for each call, as many clients would.
-                let request = request.header("connection", "close");
-                let answer = request.bearer_auth(&token).send().await;
-                let answer = answer.expect("every call is answered");
-                assert!(answer.status().as_u16() < 500, "{}", answer.status());
-                if caller != 0 {
-                    let apps: Vec<AppSummary> = answer.json().await.expect("a whole answer");
-                    assert_eq!(apps.len(), 1);
-                }
-                calls.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-    }
-    let mut rig = rig;
-    for _ in 0..2 {
-        let next = Rig::start_on(
-            rig.settings.clone(),
-            Arc::clone(&rig.broker),
-            Arc::clone(&rig.folder),
-        )
+mod soak {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_rolling_restart_behind_a_balancer_fails_no_call() {
+        let rig = Rig::start_with(Backend::Postgres, |settings| {
+            settings.singletons.linger = DurationMs::from_secs(3);
+            settings.database.max_connections = 8;
+        })
         .await;
-        balancer.add(next.controller.address());
-        balancer.until_ready(next.controller.address(), true).await;
-        let (address, before) = (rig.controller.address(), calls.load(Ordering::Relaxed));
-        rig.controller.stop().await;
-        balancer.until_ready(address, false).await;
-        assert!(
-            calls.load(Ordering::Relaxed) > before,
-            "calls went on meanwhile"
+        rig.two_regions().await;
+        rig.deploy("hello", components::hello("x")).await;
+        let balancer = Balancer::start(rig.http.clone()).await;
+        balancer.add(rig.controller.address());
+        balancer.until_ready(rig.controller.address(), true).await;
+        let (stop, calls) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
         );
-        rig = next;
-    }
-    stop.store(true, Ordering::Relaxed);
-    while let Some(ended) = callers.join_next().await {
-        ended.expect("no call failed");
+        let mut callers = tokio::task::JoinSet::new();
+        for caller in 0..4 {
+            let (stop, calls) = (Arc::clone(&stop), Arc::clone(&calls));
+            let (token, address) = (rig.token.clone(), balancer.address);
+            let http = rig.http.clone();
+            callers.spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let url = |path: &str| format!("http://{address}{path}");
+                    let request = if caller == 0 {
+                        // A write that changes nothing: the version is the current one.
+                        let body = serde_json::json!({ "version": 1 });
+                        http.post(url("/v1/apps/hello/rollback")).json(&body)
+                    } else {
+                        http.get(url("/v1/apps"))
+                    };
+                    // A connection for each call, as many clients would.
+                    let request = request.header("connection", "close");
+                    let answer = request.bearer_auth(&token).send().await;
+                    let answer = answer.expect("every call is answered");
+                    assert!(answer.status().as_u16() < 500, "{}", answer.status());
+                    if caller != 0 {
+                        let apps: Vec<AppSummary> = answer.json().await.expect("a whole answer");
+                        assert_eq!(apps.len(), 1);
+                    }
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut rig = rig;
+        for _ in 0..2 {
+            let next = Rig::start_on(
+                rig.settings.clone(),
+                Arc::clone(&rig.broker),
+                Arc::clone(&rig.folder),
+            )
+            .await;
+            balancer.add(next.controller.address());
+            balancer.until_ready(next.controller.address(), true).await;
+            let (address, before) = (rig.controller.address(), calls.load(Ordering::Relaxed));
+            rig.controller.stop().await;
+            balancer.until_ready(address, false).await;
+            assert!(
+                calls.load(Ordering::Relaxed) > before,
+                "calls went on meanwhile"
+            );
+            rig = next;
+        }
+        stop.store(true, Ordering::Relaxed);
+        while let Some(ended) = callers.join_next().await {
+            ended.expect("no call failed");
+        }
     }
 }

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-/// Settings for a server on free ports of the loopback address, with short times.
+/// Settings for a server on free ports of the loopback address: what a test waits for comes soon, what must not happen on a busy machine comes late.
 pub(crate) fn settings(dir: &Path) -> Settings {
     let mut settings = Settings {
         data_dir: dir.to_owned(),
@@ -27,6 +27,9 @@ pub(crate) fn settings(dir: &Path) -> Settings {
     settings.sync.save_after = DurationMs::from_millis(20);
     settings.sync.pull_interval = DurationMs::from_millis(100);
     settings.demand.interval = DurationMs::from_millis(50);
+    settings.tcp.idle = DurationMs::from_secs(120);
+    settings.encrypted.idle = DurationMs::from_secs(120);
+    settings.encrypted.handshake = DurationMs::from_secs(120);
     // Gateways of these tests do not exist unless the test is about health.
     settings.health.interval = DurationMs::from_secs(3600);
     settings.health.fall = 1000;
@@ -136,7 +139,7 @@ pub(crate) async fn dig(server: SocketAddr, arguments: &[&str]) -> String {
             "-p",
             &server.port().to_string(),
             "+tries=2",
-            "+time=5",
+            "+time=30",
             "+norecurse",
         ])
         .args(arguments)
@@ -150,7 +153,7 @@ pub(crate) async fn dig(server: SocketAddr, arguments: &[&str]) -> String {
 
 pub(crate) async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let client =
-        fdn_service::http_client::build(std::time::Duration::from_secs(10)).expect("client");
+        fdn_service::http_client::build(std::time::Duration::from_secs(60)).expect("client");
     let response = client
         .get(format!("http://{address}{path}"))
         .send()

@@ -10,8 +10,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::ways::{HELLO_A, OPT, OPT_CO, request};
 
-/// Mutations of each input.
-const ROUNDS: u64 = 4000;
+/// Mutations of each input; soak makes [`MANY`].
+const FEW: u64 = 400;
+const MANY: u64 = 4000;
 
 /// A generator of numbers (splitmix64), so that a seed is all that a failure needs to be seen again.
 struct Numbers(u64);
@@ -56,7 +57,7 @@ fn mutate(octets: &mut Vec<u8>, others: &[Vec<u8>], numbers: &mut Numbers) {
     }
 }
 
-fn run(name: &str, inputs: &[Vec<u8>], target: fn(&[u8])) {
+fn run(name: &str, inputs: &[Vec<u8>], target: fn(&[u8]), rounds: u64) {
     if let Some(corpus) = std::env::var_os("CORPUS") {
         let folder = std::path::Path::new(&corpus).join(name);
         std::fs::create_dir_all(&folder).expect("the folder of the corpus");
@@ -71,7 +72,7 @@ fn run(name: &str, inputs: &[Vec<u8>], target: fn(&[u8])) {
     for (index, input) in inputs.iter().enumerate() {
         target(input);
         let mut numbers = Numbers(seed ^ u64::try_from(index).expect("few") << 32);
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             let mut octets = input.clone();
             mutate(&mut octets, inputs, &mut numbers);
             let result = catch_unwind(AssertUnwindSafe(|| target(&octets)));
@@ -80,8 +81,7 @@ fn run(name: &str, inputs: &[Vec<u8>], target: fn(&[u8])) {
     }
 }
 
-#[test]
-fn mutated_requests() {
+fn requests(rounds: u64) {
     let with = |options: &[u8]| {
         let len = u8::try_from(options.len()).expect("short");
         request([1, 0, 0, 1], &[HELLO_A, &OPT[..9], &[0, len], options])
@@ -127,18 +127,17 @@ fn mutated_requests() {
             request([1, 0, 0, 0], &[b"\x07version\x04bind\x00\x00\x10\x00\x03"]),
         ],
         harness::request,
+        rounds,
     );
 }
 
-#[test]
-fn mutated_snapshots() {
+fn snapshots(rounds: u64) {
     let told = serde_json::to_vec(&harness::snapshot_of_one()).expect("json");
     let kept = harness::kept(&harness::ledger_of(&told).expect("a snapshot"));
-    run("snapshot", &[told, kept], harness::snapshot);
+    run("snapshot", &[told, kept], harness::snapshot, rounds);
 }
 
-#[test]
-fn mutated_texts() {
+fn texts(rounds: u64) {
     let texts = [
         harness::ZONE.to_owned(),
         "e5e973e5a6b2a43f48e7dc849e37bfcf\n445536bcd2513298075a5d379663c962\n".to_owned(),
@@ -149,5 +148,44 @@ fn mutated_texts() {
         "[limit]\nexempt = [\"192.0.2.0/24\"]\nburst = \"5s\"\n[tcp]\nrequest = \"4KiB\"\n"
             .to_owned(),
     ];
-    run("text", &texts.map(String::into_bytes), harness::text);
+    run(
+        "text",
+        &texts.map(String::into_bytes),
+        harness::text,
+        rounds,
+    );
+}
+
+#[test]
+fn mutated_requests() {
+    requests(FEW);
+}
+
+#[test]
+fn mutated_snapshots() {
+    snapshots(FEW);
+}
+
+#[test]
+fn mutated_texts() {
+    texts(FEW);
+}
+
+mod soak {
+    use super::*;
+
+    #[test]
+    fn mutated_requests() {
+        requests(MANY);
+    }
+
+    #[test]
+    fn mutated_snapshots() {
+        snapshots(MANY);
+    }
+
+    #[test]
+    fn mutated_texts() {
+        texts(MANY);
+    }
 }

@@ -15,7 +15,7 @@ const CLIENT: &str = "192.0.2.0/24";
 
 fn often(settings: &mut Settings) {
     settings.health.interval = DurationMs::from_millis(30);
-    settings.health.timeout = DurationMs::from_secs(5);
+    settings.health.timeout = DurationMs::from_secs(60);
     settings.health.fall = 2;
 }
 

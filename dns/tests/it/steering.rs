@@ -70,7 +70,7 @@ impl Gateway {
 
 fn often(settings: &mut Settings) {
     settings.health.interval = DurationMs::from_millis(30);
-    settings.health.timeout = DurationMs::from_secs(20);
+    settings.health.timeout = DurationMs::from_secs(60);
     settings.health.fall = 3;
     settings.health.rise = 3;
     settings.shed.enabled = false;

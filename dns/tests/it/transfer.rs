@@ -75,7 +75,7 @@ async fn kdig(server: SocketAddr, arguments: &[&str]) -> String {
             &server.port().to_string(),
             "+tcp",
             "+retry=0",
-            "+time=10",
+            "+time=30",
         ])
         .args(arguments)
         .output()

@@ -1,9 +1,12 @@
-//! A process with a usage spool is killed (`kill -9`) at random points of 100 runs. No record whose answer was sent may be lost, and none
-//! may be counted twice.
+//! A process with a usage spool is killed (`kill -9`) again and again. No record whose answer was sent may be lost, and none may be counted
+//! twice.
 //!
 //! The process is this program once more: it answers every line on a connection with the same line, after the record of that line is in
 //! the spool, and hands its records to a receiver in the test. The receiver loses confirmations now and then, and is killed by nobody.
 //! All runs are on one folder, so what one run leaves behind is what the next one finds.
+//!
+//! The short form kills after so many answers, drawn from a seed that is always the same. The long one, `soak::`, kills at random times and
+//! prints its seed, which `SEED` takes to repeat it.
 
 #![allow(
     clippy::print_stdout,
@@ -14,8 +17,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -30,29 +34,102 @@ use rand::{RngExt, SeedableRng};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Kills.
-const RUNS: u64 = 100;
+/// Kills of the short form.
+const FEW: u64 = 15;
+/// Kills of the long one.
+const MANY: u64 = 100;
+/// The seed of the short form.
+const SEED: u64 = 12;
 /// Callers at the same time.
 const CALLERS: u64 = 4;
 /// The longest that anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SERVE: &str = "--serve";
 
-fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    match args.iter().position(|arg| arg == SERVE) {
-        Some(at) => serve(Path::new(&args[at + 1]), &args[at + 2], &args[at + 3]),
-        // `cargo test -- --list` and the like want names, not runs.
-        None if args.iter().any(|arg| arg == "--list") => println!("power_loss: test"),
-        None => {
-            let modes = ["written", "synced"];
-            modes.into_iter().for_each(test);
-            // As the usual harness says it, for whoever counts tests; a failure has ended the process before.
-            println!(
-                "test result: ok. {} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
-                modes.len()
-            );
+/// The tests by the names that the usual harness would give them.
+static TESTS: [(&str, fn()); 4] = [
+    ("written", || short("written")),
+    ("synced", || short("synced")),
+    ("soak::written", || long("written")),
+    ("soak::synced", || long("synced")),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(at) = args.iter().position(|arg| arg == SERVE) {
+        serve(Path::new(&args[at + 1]), &args[at + 2], &args[at + 3]);
+        return ExitCode::SUCCESS;
+    }
+    let wanted = Wanted::of(&args);
+    let chosen = TESTS.iter().filter(|(name, _)| wanted.takes(name));
+    if args.iter().any(|arg| arg == "--list") {
+        chosen.for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    run_all(&chosen.copied().collect::<Vec<_>>())
+}
+
+/// Runs them, and says how it went as the usual harness does, for whoever counts tests.
+fn run_all(chosen: &[(&str, fn())]) -> ExitCode {
+    let mut failed = Vec::new();
+    for (name, test) in chosen {
+        // The panic's message has been printed.
+        let is_ok = catch_unwind(AssertUnwindSafe(test)).is_ok();
+        println!("test {name} ... {}", if is_ok { "ok" } else { "FAILED" });
+        if !is_ok {
+            failed.push(*name);
         }
+    }
+    if !failed.is_empty() {
+        println!("\nfailures:\n    {}\n", failed.join("\n    "));
+    }
+    println!(
+        "test result: {}. {} passed; {} failed; 0 ignored; 0 measured; {} filtered out",
+        if failed.is_empty() { "ok" } else { "FAILED" },
+        chosen.len() - failed.len(),
+        failed.len(),
+        TESTS.len() - chosen.len(),
+    );
+    if failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(101)
+    }
+}
+
+/// Which tests the arguments name, as far as the usual harness's arguments are known here: `--skip PART`, `--exact`, and parts of names.
+#[derive(Default)]
+struct Wanted {
+    parts: Vec<String>,
+    skipped: Vec<String>,
+    exact: bool,
+}
+
+impl Wanted {
+    fn of(args: &[String]) -> Self {
+        let mut wanted = Self::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--skip" => wanted.skipped.extend(args.next().cloned()),
+                "--exact" => wanted.exact = true,
+                // Their values are no names.
+                "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => {
+                    args.next();
+                }
+                option if option.starts_with('-') => {}
+                part => wanted.parts.push(part.to_owned()),
+            }
+        }
+        wanted
+    }
+
+    fn takes(&self, name: &str) -> bool {
+        let is_it = |part: &String| {
+            let is_equal = name == part;
+            is_equal || !self.exact && name.contains(part.as_str())
+        };
+        (self.parts.is_empty() || self.parts.iter().any(is_it)) && !self.skipped.iter().any(is_it)
     }
 }
 
@@ -159,9 +236,12 @@ fn receiver(stored: Arc<Mutex<Stored>>, seed: u64) -> SocketAddr {
     let address = listener.local_addr().expect("address");
     thread::spawn(move || {
         let mut rng = StdRng::seed_from_u64(seed);
+        // The first whole batch's for certain, so that something comes again however few there are.
+        let mut is_first = true;
         for stream in listener.incoming().flatten() {
             // A process that was killed in the middle of a batch sends half of it.
-            drop(take(stream, &stored, rng.random_bool(0.2)));
+            let lose = rng.random_bool(0.2) || is_first;
+            is_first &= take(stream, &stored, lose).is_err();
         }
     });
     address
@@ -215,14 +295,51 @@ impl Drop for Process {
     }
 }
 
+/// When a process is killed.
+#[derive(Clone, Copy)]
+enum Kill {
+    /// When it has lived for so long.
+    After(Duration),
+    /// When so many of its answers were heard, however long that takes.
+    Answered(u64),
+}
+
+/// What the callers of one process share.
+#[derive(Default)]
+struct Calls {
+    heard: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Calls {
+    /// Waits for the moment of the kill; false if it does not come.
+    fn until(&self, kill: Kill) -> bool {
+        let wanted = match kill {
+            Kill::After(life) => {
+                thread::sleep(life);
+                return true;
+            }
+            Kill::Answered(wanted) => wanted,
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while self.heard.load(Ordering::Relaxed) < wanted {
+            if Instant::now() > deadline {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+}
+
 /// Calls until the process is gone; what was answered.
-fn caller(address: SocketAddr, next: &AtomicU64, stop: &AtomicBool) -> Vec<u64> {
+fn caller(address: SocketAddr, next: &AtomicU64, calls: &Calls) -> Vec<u64> {
     let mut answered = Vec::new();
     let Ok(mut stream) = TcpStream::connect(address) else {
         return answered;
     };
     let mut answers = BufReader::new(stream.try_clone().expect("a second handle"));
-    while !stop.load(Ordering::Relaxed) {
+    while !calls.stop.load(Ordering::Relaxed) {
         let number = next.fetch_add(1, Ordering::Relaxed);
         let mut line = String::new();
         let asked = stream.write_all(format!("{number}\n").as_bytes());
@@ -233,27 +350,24 @@ fn caller(address: SocketAddr, next: &AtomicU64, stop: &AtomicBool) -> Vec<u64> 
         if line.ends_with('\n') {
             assert_eq!(line.trim(), number.to_string());
             answered.push(number);
+            calls.heard.fetch_add(1, Ordering::Relaxed);
         }
     }
     answered
 }
 
-fn run(
-    folder: &Path,
-    mode: &str,
-    receiver: SocketAddr,
-    next: &AtomicU64,
-    life: Duration,
-) -> Vec<u64> {
+fn run(folder: &Path, mode: &str, receiver: SocketAddr, next: &AtomicU64, kill: Kill) -> Vec<u64> {
     let (process, address) = Process::start(folder, mode, receiver);
-    let stop = AtomicBool::new(false);
+    let calls = Calls::default();
     thread::scope(|scope| {
         let callers: Vec<_> = (0..CALLERS)
-            .map(|_| scope.spawn(|| caller(address, next, &stop)))
+            .map(|_| scope.spawn(|| caller(address, next, &calls)))
             .collect();
-        thread::sleep(life);
+        let is_time = calls.until(kill);
+        // First of all, so that the callers end.
         drop(process);
-        stop.store(true, Ordering::Relaxed);
+        calls.stop.store(true, Ordering::Relaxed);
+        assert!(is_time, "the process does not answer");
         callers
             .into_iter()
             .flat_map(|c| c.join().expect("a caller"))
@@ -279,9 +393,24 @@ fn drain(folder: &Path, mode: &str, receiver: SocketAddr) {
     }
 }
 
-fn test(mode: &str) {
+fn short(mode: &str) {
+    let answered = test(mode, SEED, FEW, |rng| {
+        Kill::Answered(rng.random_range(0..40))
+    });
+    assert!(answered > 0, "some kills come after answers");
+}
+
+fn long(mode: &str) {
     let seed = std::env::var("SEED").ok().and_then(|s| s.parse().ok());
     let seed = seed.unwrap_or_else(|| rand::rng().random::<u32>().into());
+    let answered = test(mode, seed, MANY, |rng| {
+        Kill::After(Duration::from_micros(rng.random_range(0..60_000)))
+    });
+    assert!(answered > MANY, "most runs answered something: {answered}");
+}
+
+/// Kills so often; how many calls were answered.
+fn test(mode: &str, seed: u64, kills: u64, kill: impl Fn(&mut StdRng) -> Kill) -> u64 {
     println!("power_loss: answers after records are {mode}, SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let folder = tempfile::tempdir().expect("folder");
@@ -290,9 +419,9 @@ fn test(mode: &str) {
     let receiver = receiver(Arc::clone(&stored), seed);
     let next = AtomicU64::new(1);
     let mut answered = BTreeSet::new();
-    for _ in 0..RUNS {
-        let life = Duration::from_micros(rng.random_range(0..60_000));
-        answered.extend(run(&path, mode, receiver, &next, life));
+    for _ in 0..kills {
+        let kill = kill(&mut rng);
+        answered.extend(run(&path, mode, receiver, &next, kill));
     }
     drain(&path, mode, receiver);
     let stored = stored.lock().expect("lock");
@@ -312,17 +441,13 @@ fn test(mode: &str) {
         .filter(|n| **n >= next.load(Ordering::Relaxed))
         .collect();
     assert!(strange.is_empty(), "never asked for: {strange:?}");
-    assert!(
-        answered.len() as u64 > RUNS,
-        "most runs answered something: {}",
-        answered.len()
-    );
     assert!(stored.again > 0, "confirmations were lost");
     println!(
-        "power_loss: {RUNS} kills, {} calls answered, {} records in {} batches, {} batches sent again: none lost, none twice",
+        "power_loss: {kills} kills, {} calls answered, {} records in {} batches, {} batches sent again: none lost, none twice",
         answered.len(),
         counted.len(),
         stored.batches.len(),
         stored.again,
     );
+    answered.len() as u64
 }

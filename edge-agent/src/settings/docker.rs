@@ -102,6 +102,7 @@ impl DockerSettings {
             log_file: self.log_file,
             engine_timeout: self.engine_timeout.as_duration(),
             image_timeout: self.image_timeout.as_duration(),
+            last_lines: DockerOptions::default().last_lines,
             parallel_starts: self.parallel_starts,
             ahead: self.ahead,
             health: HealthChecks {

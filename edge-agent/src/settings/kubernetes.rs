@@ -171,6 +171,7 @@ impl KubernetesSettings {
             grace: self.grace.as_duration(),
             engine_timeout: self.engine_timeout.as_duration(),
             image_timeout: self.image_timeout.as_duration(),
+            last_lines: KubernetesOptions::default().last_lines,
             requests: self.requests,
             attempts: self.attempts,
             logs: self.logs,

@@ -168,11 +168,13 @@ async fn instances_from_zero_after_a_kill_and_over_a_slow_link() {
     agent.stop().await;
 }
 
-/// So many that the last one still meets calls: each follows 26 answers, and there are 300 at least.
-const KILLS: usize = 10;
-
 #[tokio::test(flavor = "multi_thread")]
-async fn instances_are_killed_again_and_again_under_calls() {
+async fn instances_are_killed_under_calls() {
+    Box::pin(killed_under_calls(2, 2)).await;
+}
+
+/// So many bursts that the last kill still meets calls: each kill follows 26 answers.
+async fn killed_under_calls(kills: usize, bursts: usize) {
     let network = Network::start().await;
     let answered = tokio::sync::watch::Sender::new(0_usize);
     let counted = answered.clone();
@@ -190,7 +192,7 @@ async fn instances_are_killed_again_and_again_under_calls() {
         .await;
     deployed(&network, "thumbs", "thumbs", container()).await;
     let calls = async {
-        for _ in 0..6 {
+        for _ in 0..bursts {
             let (_, others) = burst(&network, &agent, "thumbs", BURST).await;
             assert!(others.is_empty(), "{others:?}");
         }
@@ -199,7 +201,7 @@ async fn instances_are_killed_again_and_again_under_calls() {
         // While calls are on their way, some are queued and some have just been answered. Each kill waits for answers, however long they take:
         // instances that are killed before they ever answer are started less and less often.
         let mut heard = answered.subscribe();
-        for kill in 1..=KILLS {
+        for kill in 1..=kills {
             let wanted = kill * 25 + kill;
             drop(heard.wait_for(|answered| *answered >= wanted).await);
             engine.crash_all();
@@ -251,4 +253,13 @@ async fn components_from_zero_after_their_sandboxes_are_gone_and_while_they_are_
     assert!(during.1.is_empty(), "{:?}", during.1);
     assert_eq!(from_zero + after + during.0, 150);
     agent.stop().await;
+}
+
+mod soak {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn instances_are_killed_again_and_again_under_calls() {
+        Box::pin(killed_under_calls(10, 6)).await;
+    }
 }

@@ -172,7 +172,7 @@ async fn calls_beyond_slots_and_waiting_room_are_refused_and_the_others_served()
     settings.admission.wait = DurationMs::from_secs(60);
     let agent = network.agent(settings).await;
     network
-        .deploy("slow", 1, &components::sleeping(500), Manifest::default())
+        .deploy("slow", 1, &components::sleeping(3000), Manifest::default())
         .await;
     network.until_text(&agent, "slow", "awake").await;
     let calls = (0..3).map(|_| network.get(&agent, "slow", "/").send());

@@ -6,6 +6,7 @@ use fdn_core::device::{DeviceKind, GpuRequest, bar};
 use fdn_core::manifest::Manifest;
 use fdn_core::message::NodeStatus;
 use fdn_core::{ByteSize, MebiBytes};
+use fdn_devices::Discovery;
 use fdn_edge_agent::{Agent, Settings};
 use fdn_instances::fake::{FakeEngine, FakeProgram};
 use fdn_instances::full_body;
@@ -95,9 +96,29 @@ async fn simulated_devices_are_in_the_status_and_the_metrics() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_without_devices_says_so() {
+async fn a_node_tells_of_the_devices_that_the_driver_knows_and_of_none_without_a_driver() {
+    let known = match fdn_devices::discovery::NvmlDiscovery::open() {
+        Ok(nvml) => nvml.devices().expect("the driver answers"),
+        Err(_) => Vec::new(),
+    };
     let network = Network::start().await;
-    let agent = network.agent(network.settings("eu-west-1")).await;
+    let mut settings = network.settings("eu-west-1");
+    settings.devices.enabled = true;
+    let agent = network.agent(settings).await;
+    let status = network
+        .until_status(|status| status.devices.len() == known.len())
+        .await;
+    let memory: u64 = known.iter().map(|device| device.memory.get()).sum();
+    assert_eq!(status.capacity.gpu_memory_mib, MebiBytes(memory));
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_to_look_for_no_devices_tells_of_none() {
+    let network = Network::start().await;
+    let mut settings = network.settings("eu-west-1");
+    settings.devices.enabled = false;
+    let agent = network.agent(settings).await;
     let status = network.until_status(|_| true).await;
     assert!(status.devices.is_empty());
     assert_eq!(status.capacity.gpu_memory_mib, MebiBytes(0));

@@ -15,11 +15,9 @@ use fdn_instances::Owner;
 use fdn_instances::docker::{DockerOptions, DockerRuntime};
 use fdn_testkit::wait;
 
-use crate::bursts::{burst, burst_of, deployed, most_during, up_and_down};
+use crate::bursts::{burst, deployed};
 use crate::support::Network;
 use crate::support::link::Far;
-
-const BURST: usize = 50;
 
 /// A manifest of the probe: twenty of it fit two cores.
 fn probe() -> Manifest {
@@ -61,7 +59,7 @@ impl Engine {
         settings.docker.enabled = true;
         settings.docker.socket.clone_from(&self.socket);
         settings.capacity.cpu_milli = MilliCpu(2000);
-        settings.instances.wait = DurationMs::from_secs(60);
+        settings.docker.engine_timeout = DurationMs::from_secs(60);
         settings
     }
 
@@ -99,6 +97,11 @@ impl Engine {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_from_zero_after_a_kill_and_over_a_slow_link() {
+    Box::pin(bursts_of(8)).await;
+}
+
+async fn bursts_of(size: usize) {
+    let _turn = fdn_testkit::turns::turn().await;
     let engine = Engine::start().await;
     let network = Network::start().await;
     let archive = archive("bursts");
@@ -110,7 +113,7 @@ async fn containers_from_zero_after_a_kill_and_over_a_slow_link() {
         if round != "from zero" {
             assert!(engine.kill_all("near-1").await > 0);
         }
-        let (served, others) = burst(&network, &agent, "probe", BURST).await;
+        let (served, others) = burst(&network, &agent, "probe", size).await;
         assert!(others.is_empty(), "{round}: {others:?}");
         good += served;
     }
@@ -124,6 +127,7 @@ async fn containers_from_zero_after_a_kill_and_over_a_slow_link() {
     let options = DockerOptions {
         socket: engine.socket.clone(),
         folder: Some(network.folder.path().join("containers")),
+        engine_timeout: wait::PATIENCE,
         ..DockerOptions::default()
     };
     let near_end = DockerRuntime::connect(owner, options).await;
@@ -136,53 +140,12 @@ async fn containers_from_zero_after_a_kill_and_over_a_slow_link() {
     let agent = network.agent_with(settings, link).await;
     network.until_text(&agent, "probe", "hello").await;
     assert!(engine.kill_all("far-1").await > 0);
-    let (served, others) = burst(&network, &agent, "probe", BURST).await;
+    let (served, others) = burst(&network, &agent, "probe", size).await;
     assert!(others.is_empty(), "150 ms link: {others:?}");
     good += served;
-    assert_eq!(good, 150);
+    assert_eq!(good, 3 * size);
     agent.stop().await;
     engine.kill_all("far-1").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_calls_while_containers_go_from_0_to_20_to_0() {
-    let engine = Engine::start().await;
-    let network = Network::start().await;
-    let mut settings = engine.settings(&network, "scaled-1");
-    settings.scale.stable = DurationMs::from_millis(1000);
-    settings.scale.panic = DurationMs::from_millis(200);
-    settings.scale.interval = DurationMs::from_millis(50);
-    settings.instances.keep = DurationMs::from_millis(300);
-    let agent = network.agent(settings).await;
-    deployed(&network, "probe", archive("scaled"), probe()).await;
-    let mut served = 0;
-    // Two cores are twenty tenths.
-    up_and_down(async |count| {
-        let calls = burst_of(&network, &agent, ("probe", "/sleep/200"), count);
-        let running = async || engine.running("scaled-1").await.len();
-        let ((good, others), most) = most_during(calls, running).await;
-        assert!(others.is_empty(), "{others:?}");
-        served += good;
-        most
-    })
-    .await;
-    assert!(served >= 1000, "{served}");
-    engine.until_none("scaled-1").await;
-    wait::until("what they held to be free", async || {
-        let line = r#"fdn_agent_held{node="scaled-1",what="cpu_of_instances"}"#;
-        match network.metric(&agent, line).await {
-            Some(0.0) => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
-    assert_eq!(
-        network.text(&agent, "probe").await,
-        "hello",
-        "and from zero again"
-    );
-    agent.stop().await;
-    engine.kill_all("scaled-1").await;
 }
 
 /// How often something was done with pauses on this node.
@@ -193,6 +156,11 @@ async fn pauses(network: &Network, agent: &Agent, result: &str) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn paused_containers_wake_for_calls_and_those_that_are_killed_are_replaced() {
+    Box::pin(paused_and_woken(3)).await;
+}
+
+async fn paused_and_woken(times: usize) {
+    let _turn = fdn_testkit::turns::turn().await;
     let engine = Engine::start().await;
     let network = Network::start().await;
     let mut settings = engine.settings(&network, "paused-1");
@@ -211,7 +179,7 @@ async fn paused_containers_wake_for_calls_and_those_that_are_killed_are_replaced
         .await;
     };
     let first = engine.running("paused-1").await;
-    for _ in 0..20 {
+    for _ in 0..times {
         until_paused().await;
         assert_eq!(network.text(&agent, "probe").await, "hello");
     }
@@ -227,4 +195,61 @@ async fn paused_containers_wake_for_calls_and_those_that_are_killed_are_replaced
     assert_eq!((served, others), (10, Vec::new()));
     agent.stop().await;
     engine.kill_all("paused-1").await;
+}
+
+mod soak {
+    use super::*;
+    use crate::bursts::{burst_of, most_during, up_and_down};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn bursts_of_fifty_from_zero_after_a_kill_and_over_a_slow_link() {
+        Box::pin(bursts_of(50)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn paused_containers_wake_again_and_again() {
+        Box::pin(paused_and_woken(20)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_thousand_calls_while_containers_go_from_0_to_20_to_0() {
+        let _turn = fdn_testkit::turns::turn().await;
+        let engine = Engine::start().await;
+        let network = Network::start().await;
+        let mut settings = engine.settings(&network, "scaled-1");
+        settings.scale.stable = DurationMs::from_millis(1000);
+        settings.scale.panic = DurationMs::from_millis(200);
+        settings.scale.interval = DurationMs::from_millis(50);
+        settings.instances.keep = DurationMs::from_millis(300);
+        let agent = network.agent(settings).await;
+        deployed(&network, "probe", archive("scaled"), probe()).await;
+        let mut served = 0;
+        // Two cores are twenty tenths.
+        up_and_down(async |count| {
+            let calls = burst_of(&network, &agent, ("probe", "/sleep/200"), count);
+            let running = async || engine.running("scaled-1").await.len();
+            let ((good, others), most) = most_during(calls, running).await;
+            assert!(others.is_empty(), "{others:?}");
+            served += good;
+            most
+        })
+        .await;
+        assert!(served >= 1000, "{served}");
+        engine.until_none("scaled-1").await;
+        wait::until("what they held to be free", async || {
+            let line = r#"fdn_agent_held{node="scaled-1",what="cpu_of_instances"}"#;
+            match network.metric(&agent, line).await {
+                Some(0.0) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        assert_eq!(
+            network.text(&agent, "probe").await,
+            "hello",
+            "and from zero again"
+        );
+        agent.stop().await;
+        engine.kill_all("scaled-1").await;
+    }
 }

@@ -11,7 +11,7 @@ use fdn_instances::fake::{AtStart, FakeProgram};
 use fdn_instances::{Exit, full_body};
 use fdn_testkit::wait;
 
-use crate::bursts::{burst, container, deployed, engine, most_during, runtime, up_and_down};
+use crate::bursts::{burst, container, deployed, engine, runtime};
 use crate::support::{Network, problem};
 
 /// Dies while it answers the first calls; then answers with how often it was called.
@@ -115,62 +115,6 @@ async fn bodies_are_sent_again_up_to_the_bound_and_streamed_beyond() {
     assert_eq!(
         problem(answer.expect("an answer")).await.code,
         ErrorCode::BodyTooLarge
-    );
-    agent.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_calls_while_instances_go_from_0_to_20_to_0() {
-    let network = Network::start().await;
-    let slow = FakeProgram::new(|_, _| async {
-        tokio::time::sleep(Duration::from_millis(40)).await;
-        http::Response::new(full_body("done"))
-    });
-    let engine = engine("slow", slow);
-    let mut settings = network.settings("eu-west-1");
-    settings.capacity.cpu_milli = MilliCpu(200);
-    settings.scale.stable = DurationMs::from_millis(600);
-    settings.scale.panic = DurationMs::from_millis(100);
-    settings.scale.interval = DurationMs::from_millis(50);
-    settings.instances.keep = DurationMs::from_millis(300);
-    let agent = network
-        .agent_with(settings, runtime(&engine, "eu-west-1"))
-        .await;
-    deployed(&network, "slow", "slow", container()).await;
-    let mut served = 0;
-    // 200 thousandths of a core are 20 instances.
-    up_and_down(async |count| {
-        let calls = burst(&network, &agent, "slow", count);
-        let alive = async || {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            engine.alive().len()
-        };
-        let ((good, others), most) = most_during(calls, alive).await;
-        assert!(others.is_empty(), "{others:?}");
-        served += good;
-        most
-    })
-    .await;
-    assert!(served >= 1000, "{served}");
-    wait::until("the last instance to go", async || {
-        match engine.alive().len() {
-            0 => Ok(()),
-            left => Err(format!("{left} instances")),
-        }
-    })
-    .await;
-    wait::until("what they held to be free", async || {
-        let line = r#"fdn_agent_held{node="eu-west-1",what="cpu_of_instances"}"#;
-        match network.metric(&agent, line).await {
-            Some(0.0) => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
-    assert_eq!(
-        network.text(&agent, "slow").await,
-        "done",
-        "and from zero again"
     );
     agent.stop().await;
 }
@@ -347,4 +291,65 @@ async fn a_new_version_takes_over_without_a_failed_call_and_an_agent_finds_its_i
     network.until_text(&agent, "app", "two").await;
     assert_eq!(engine.starts(), starts, "what ran serves on");
     agent.stop().await;
+}
+
+mod soak {
+    use super::*;
+    use crate::bursts::{most_during, up_and_down};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_thousand_calls_while_instances_go_from_0_to_20_to_0() {
+        let network = Network::start().await;
+        let slow = FakeProgram::new(|_, _| async {
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            http::Response::new(full_body("done"))
+        });
+        let engine = engine("slow", slow);
+        let mut settings = network.settings("eu-west-1");
+        settings.capacity.cpu_milli = MilliCpu(200);
+        settings.scale.stable = DurationMs::from_millis(600);
+        settings.scale.panic = DurationMs::from_millis(100);
+        settings.scale.interval = DurationMs::from_millis(50);
+        settings.instances.keep = DurationMs::from_millis(300);
+        let agent = network
+            .agent_with(settings, runtime(&engine, "eu-west-1"))
+            .await;
+        deployed(&network, "slow", "slow", container()).await;
+        let mut served = 0;
+        // 200 thousandths of a core are 20 instances.
+        up_and_down(async |count| {
+            let calls = burst(&network, &agent, "slow", count);
+            let alive = async || {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                engine.alive().len()
+            };
+            let ((good, others), most) = most_during(calls, alive).await;
+            assert!(others.is_empty(), "{others:?}");
+            served += good;
+            most
+        })
+        .await;
+        assert!(served >= 1000, "{served}");
+        wait::until("the last instance to go", async || {
+            match engine.alive().len() {
+                0 => Ok(()),
+                left => Err(format!("{left} instances")),
+            }
+        })
+        .await;
+        wait::until("what they held to be free", async || {
+            let line = r#"fdn_agent_held{node="eu-west-1",what="cpu_of_instances"}"#;
+            match network.metric(&agent, line).await {
+                Some(0.0) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        assert_eq!(
+            network.text(&agent, "slow").await,
+            "done",
+            "and from zero again"
+        );
+        agent.stop().await;
+    }
 }

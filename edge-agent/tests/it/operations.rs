@@ -169,9 +169,11 @@ async fn links_to_other_clusters_are_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_lets_running_calls_end_and_tells_before() {
     let network = Network::start().await;
-    let agent = network.agent(network.settings("eu-west-1")).await;
+    let mut settings = network.settings("eu-west-1");
+    settings.stop.grace = DurationMs::from_secs(60);
+    let agent = network.agent(settings).await;
     network
-        .deploy("slow", 1, &components::sleeping(1000), Manifest::default())
+        .deploy("slow", 1, &components::sleeping(5000), Manifest::default())
         .await;
     network.until_text(&agent, "slow", "awake").await;
     let call = tokio::spawn(network.get(&agent, "slow", "/").send());

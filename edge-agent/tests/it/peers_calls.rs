@@ -165,13 +165,17 @@ async fn a_post_that_an_instance_has_not_seen_is_handed_to_another_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn instances_on_another_node_are_killed_again_and_again_under_calls() {
+async fn instances_on_another_node_are_killed_under_calls() {
+    Box::pin(killed_under_calls(1)).await;
+}
+
+async fn killed_under_calls(times: usize) {
     let thumbs = FakeProgram::new(|_, _| async {
         tokio::task::yield_now().await;
         http::Response::new(full_body("thumb"))
     });
     let pair = Pair::start(vec![("thumbs", thumbs)]).await;
-    for _ in 0..6 {
+    for _ in 0..times {
         let calls = burst(&pair.network, &pair.gateway, "thumbs", 30);
         let kills = async {
             wait::until("an instance to run", async || {
@@ -218,4 +222,13 @@ async fn why_an_instance_does_not_start_elsewhere_is_told_with_its_lines() {
         "repaired"
     );
     pair.stop().await;
+}
+
+mod soak {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn instances_on_another_node_are_killed_again_and_again_under_calls() {
+        Box::pin(killed_under_calls(6)).await;
+    }
 }

@@ -49,7 +49,7 @@ async fn what_ran_for_a_node_that_is_gone_is_kept_and_serves_it_when_it_is_back(
     engine.add_image("met", meeting.program(&load));
     let asker = Mortal::start(&network, settings(&network, "n-1", 0, None), &engine).await;
     let mut other = settings(&network, "n-2", 4, Some(asker.address));
-    other.peers.orphan_after = DurationMs::from_secs(3);
+    other.peers.orphan_after = DurationMs::from_secs(13);
     let other = Member::start(&network, other, "met", &meeting).await;
     // Two of three give a third one up, and let it in again under its name; one of two could not.
     let third = settings(&network, "n-3", 0, Some(address(&other.agent)));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use fdn_core::DurationMs;
 use fdn_core::manifest::Manifest;
 use fdn_edge_agent::settings::{KubernetesSettings, Settings};
 use fdn_testkit::kubernetes::{Cluster, Resource};
@@ -12,7 +13,6 @@ use crate::support::Network;
 
 const NAMESPACE: &str = "fdn-functions";
 const REPOSITORY: &str = "registry.test/fdn";
-const BURST: usize = 50;
 
 fn settings(network: &Network, cluster: &Cluster) -> Settings {
     let kubeconfig = network.folder.path().join("kubeconfig");
@@ -23,6 +23,8 @@ fn settings(network: &Network, cluster: &Cluster) -> Settings {
         kubeconfig: Some(kubeconfig),
         repository: Some(REPOSITORY.to_owned()),
         network_policies: true,
+        health_timeout: settings.kubernetes.health_timeout,
+        engine_timeout: DurationMs::from_secs(50),
         ..KubernetesSettings::default()
     };
     settings
@@ -51,6 +53,11 @@ async fn deploy(network: &Network) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bursts_from_zero_after_a_kill_and_after_a_restart_of_the_agent() {
+    Box::pin(bursts_of(8)).await;
+}
+
+async fn bursts_of(size: usize) {
+    let _turn = fdn_testkit::turns::turn().await;
     let cluster = Cluster::start().await.expect("a port");
     let kubelet = cluster.node("eu-west-1");
     kubelet.add_repository(REPOSITORY);
@@ -61,9 +68,9 @@ async fn bursts_from_zero_after_a_kill_and_after_a_restart_of_the_agent() {
         if round != "from zero" {
             assert!(kubelet.kill_all() > 0);
         }
-        let (served, others) = burst(&network, &agent, "thumbs", BURST).await;
+        let (served, others) = burst(&network, &agent, "thumbs", size).await;
         assert!(others.is_empty(), "{round}: {others:?}");
-        assert_eq!(served, BURST);
+        assert_eq!(served, size);
     }
     // Those that were killed are cleared away.
     wait::until("only pods that run", async || {
@@ -89,4 +96,13 @@ async fn bursts_from_zero_after_a_kill_and_after_a_restart_of_the_agent() {
     let after = running(&cluster);
     assert!(!after.is_disjoint(&before), "{before:?}, then {after:?}");
     agent.stop().await;
+}
+
+mod soak {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn bursts_of_fifty_from_zero_after_a_kill_and_after_a_restart_of_the_agent() {
+        Box::pin(bursts_of(50)).await;
+    }
 }

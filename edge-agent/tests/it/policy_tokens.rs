@@ -59,7 +59,7 @@ async fn call(network: &Network, agent: &Agent, token: &str) -> Option<ErrorCode
 async fn keys_are_rotated_and_what_is_known_outlives_its_provider() {
     let (old, new, foreign) = (Signer::new("k1"), Signer::new("k2"), Signer::new("k1"));
     let provider = Provider::start(&[&old]).await;
-    let (network, agent) = started(&provider, DurationMs::from_millis(10)).await;
+    let (network, agent) = Box::pin(started(&provider, DurationMs::from_millis(10))).await;
     let user = json!({ "role": "user", "sub": "me" });
     assert_eq!(call(&network, &agent, &old.token(user.clone())).await, None);
     for (token, code) in [
@@ -123,7 +123,7 @@ async fn keys_are_rotated_and_what_is_known_outlives_its_provider() {
 async fn a_flood_of_unknown_keys_does_not_reach_the_provider() {
     let known = Signer::new("k1");
     let provider = Provider::start(&[&known]).await;
-    let (network, agent) = started(&provider, DurationMs::from_secs(3600)).await;
+    let (network, agent) = Box::pin(started(&provider, DurationMs::from_secs(3600))).await;
     let user = json!({ "role": "user" });
     wait::until("the keys to be known", async || {
         match call(&network, &agent, &known.token(user.clone())).await {
@@ -146,7 +146,7 @@ async fn without_keys_no_token_counts() {
     let signer = Signer::new("k1");
     let provider = Provider::start(&[&signer]).await;
     provider.away(true);
-    let (network, agent) = started(&provider, DurationMs::from_millis(10)).await;
+    let (network, agent) = Box::pin(started(&provider, DurationMs::from_millis(10))).await;
     let token = signer.token(json!({ "role": "user" }));
     assert_eq!(
         call(&network, &agent, &token).await,

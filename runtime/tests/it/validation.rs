@@ -30,7 +30,7 @@ async fn judge_with(
 
 async fn judge(folder: &Path, component: &[u8]) -> Result<Validated, ValidateError> {
     let limits = Limits {
-        cpu_time: Duration::from_millis(100),
+        cpu_time: Duration::from_secs(1),
         ..generous()
     };
     judge_with(

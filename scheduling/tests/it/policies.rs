@@ -47,26 +47,39 @@ fn assignment(policy: Policy, problem: &Problem<'_>) -> Option<(Vec<String>, Mil
     Some((plan.placements().iter().map(name).collect(), plan.latency()))
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+/// The properties, for as many cases as asked.
+macro_rules! properties {
+    ($cases:expr) => {
+        proptest! {
+            #![proptest_config(ProptestConfig::with_cases($cases))]
 
-    #[test]
-    fn every_plan_passes_the_checker_and_a_refusal_is_whole(raw in raw(12, 5), policy in any_policy(), at in 0u32..400) {
-        let instance = raw.build();
-        let problem = instance.problem().with_arrival(ms(f64::from(at) / 8.0)).expect("finite");
-        match place(policy, &problem) {
-            Ok(planned) => {
-                prop_assert_eq!(check(&problem, &planned.plan), Ok(()));
-                let bound = lower_bound(&problem).get();
-                prop_assert!(bound <= planned.plan.latency().get() * (1.0 + 1e-12) + 1e-9);
-            }
-            Err(refused) => {
-                prop_assert_eq!(refused.clusters.len(), instance.clusters.len());
-                let short = |(_, why): &(_, Exclusion)| matches!(why, Exclusion::Shortage { .. });
-                prop_assert!(refused.clusters.iter().all(short));
+            #[test]
+            fn every_plan_passes_the_checker_and_a_refusal_is_whole(raw in raw(12, 5), policy in any_policy(), at in 0u32..400) {
+                let instance = raw.build();
+                let problem = instance.problem().with_arrival(ms(f64::from(at) / 8.0)).expect("finite");
+                match place(policy, &problem) {
+                    Ok(planned) => {
+                        prop_assert_eq!(check(&problem, &planned.plan), Ok(()));
+                        let bound = lower_bound(&problem).get();
+                        prop_assert!(bound <= planned.plan.latency().get() * (1.0 + 1e-12) + 1e-9);
+                    }
+                    Err(refused) => {
+                        prop_assert_eq!(refused.clusters.len(), instance.clusters.len());
+                        let short = |(_, why): &(_, Exclusion)| matches!(why, Exclusion::Shortage { .. });
+                        prop_assert!(refused.clusters.iter().all(short));
+                    }
+                }
             }
         }
-    }
+    };
+}
+
+properties!(200);
+
+mod soak {
+    use super::*;
+
+    properties!(1500);
 }
 
 /// An entry in front of several tasks takes no slot: where it arrives, none need be free.

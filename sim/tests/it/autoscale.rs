@@ -133,7 +133,7 @@ proptest! {
 }
 
 #[test]
-fn the_small_experiment_reaches_its_aims_and_repeats() {
+fn the_small_experiment_reaches_its_aims() {
     let Some(folder) = traces() else { return };
     let experiment = ALL
         .iter()
@@ -144,10 +144,8 @@ fn the_small_experiment_reaches_its_aims_and_repeats() {
         effort: Effort::Quick,
         progress: &Silent,
     };
-    let first = experiment.run(&context).expect("it runs");
-    let missed: Vec<_> = first.gates.iter().filter(|gate| !gate.holds).collect();
+    let outcome = experiment.run(&context).expect("it runs");
+    let missed: Vec<_> = outcome.gates.iter().filter(|gate| !gate.holds).collect();
     assert!(missed.is_empty(), "{missed:?}");
-    assert_eq!(first.plots.len(), 1);
-    let again = experiment.run(&context).expect("it runs");
-    assert_eq!(first.tables, again.tables);
+    assert_eq!(outcome.plots.len(), 1);
 }

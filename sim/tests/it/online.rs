@@ -13,6 +13,7 @@ use fdn_sim::online::planned::{self, Planner};
 use fdn_sim::online::{Change, Conditions, End, Job, Mix, Scenario, check, poisson, run};
 use fdn_sim::paper::{ALL, Context, Effort};
 use fdn_sim::progress::Silent;
+use fdn_sim::report::Outcome;
 use fdn_sim::seed::Seed;
 use proptest::prelude::*;
 
@@ -269,20 +270,28 @@ fn jobs_beyond_the_bound_are_refused_and_the_rest_is_served() {
     check::check(&all, &schedule, Hold::Job).expect("a good schedule");
 }
 
+/// The small form of the experiment, run by so many threads.
+fn experiment(threads: usize) -> Outcome {
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .expect("a pool");
+    let experiment = ALL.iter().find(|e| e.name() == "online").expect("listed");
+    let context = Context {
+        data: None,
+        effort: Effort::Quick,
+        progress: &Silent,
+    };
+    pool.install(|| experiment.run(&context)).expect("it runs")
+}
+
 #[test]
-fn the_experiments_run_and_their_gates_are_named() {
-    for name in ["e1", "online"] {
-        let experiment = ALL.iter().find(|e| e.name() == name).expect("listed");
-        let context = Context {
-            data: None,
-            effort: Effort::Quick,
-            progress: &Silent,
-        };
-        let outcome = experiment.run(&context).expect("it runs");
-        assert!(outcome.gates.iter().all(|gate| gate.measured.is_finite()));
-        assert!(outcome.tables.iter().all(|table| !table.rows.is_empty()));
-        assert!(outcome.plots.iter().all(|plot| plot.svg().is_ok()));
-        let again = experiment.run(&context).expect("it runs");
-        assert_eq!(again.tables, outcome.tables, "the same at any time");
-    }
+fn the_experiment_runs_and_is_the_same_whatever_the_number_of_threads() {
+    let outcome = experiment(1);
+    assert!(!outcome.tables.is_empty());
+    assert!(outcome.gates.iter().all(|gate| gate.measured.is_finite()));
+    assert!(outcome.tables.iter().all(|table| !table.rows.is_empty()));
+    assert!(outcome.plots.iter().all(|plot| plot.svg().is_ok()));
+    let text = |outcome: &Outcome| serde_json::to_string(outcome).expect("JSON");
+    assert_eq!(text(&experiment(3)), text(&outcome));
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::journal;
-use crate::nodes::{Nodes, wait};
+use crate::nodes::{Nodes, mortal, patient, wait};
 
 const CAPACITY: (u64, u64) = (1000, 1000);
 
@@ -11,9 +11,15 @@ fn burst(tasks: u64, first: u64) -> serde_json::Value {
     json!({ "burst": { "tasks": tasks, "first": first, "sizes": [[100, 10]], "life_ms": 0.0 } })
 }
 
+/// How many pieces of news of this kind nodes have written down.
+fn told(cluster: &Nodes, kind: &str) -> usize {
+    let news = journal::read(cluster).news;
+    news.iter().filter(|news| news.contains(kind)).count()
+}
+
 #[test]
 fn a_draining_node_takes_nothing_and_one_that_leaves_is_gone_at_once() {
-    let mut cluster = Nodes::start(3, CAPACITY, &json!({}));
+    let mut cluster = Nodes::start(3, CAPACITY, &patient());
     cluster.nodes[1].order(&json!({ "drain": true }));
     cluster.nodes[1].answer("done");
     // Of three nodes two have room for twenty.
@@ -33,19 +39,16 @@ fn a_draining_node_takes_nothing_and_one_that_leaves_is_gone_at_once() {
     wait("the others have heard that it left", || {
         (0..2).all(|at| nodes[at].status()["members"].as_array().map(Vec::len) == Some(2))
     });
-    let record = journal::read(&cluster);
-    assert_eq!(record.started(), 30);
-    let lost = record.news.iter().filter(|news| news.contains("Lost"));
-    assert_eq!(
-        lost.count(),
-        10,
-        "whoever asked for its instances hears that they are lost"
+    wait(
+        "whoever asked for its instances hears that they are lost",
+        || told(&cluster, "Lost") == 10,
     );
+    assert_eq!(journal::read(&cluster).started(), 30);
 }
 
 #[test]
 fn instances_declared_idempotent_are_started_again_elsewhere() {
-    let mut cluster = Nodes::start(4, CAPACITY, &json!({}));
+    let mut cluster = Nodes::start(4, CAPACITY, &mortal());
     cluster.nodes[0].order(&json!({ "burst": {
         "tasks": 20, "first": 0, "sizes": [[100, 10]], "life_ms": 0.0, "idempotent": true,
     }}));
@@ -57,21 +60,21 @@ fn instances_declared_idempotent_are_started_again_elsewhere() {
         let live = [0, 1, 3].map(|at| nodes[at].status()["running"].as_u64().unwrap());
         live.iter().sum::<u64>() == 20
     });
-    let record = journal::read(&cluster);
-    let reruns = record
-        .news
-        .iter()
-        .filter(|news| news.contains("Rerun"))
-        .count();
-    assert_eq!(reruns as u64, on_two);
+    wait("whoever asked for them hears of each", || {
+        told(&cluster, "Rerun") as u64 == on_two
+    });
 }
 
 /// Of two nodes one is no majority that could give the other up; but whoever listens at its address knows that it is over.
 #[test]
 fn either_of_two_nodes_may_be_killed_and_started_again() {
+    killed_and_started_again(1);
+}
+
+fn killed_and_started_again(times: usize) {
     for killed in [1, 0] {
-        let mut cluster = Nodes::start(2, CAPACITY, &json!({}));
-        for _ in 0..2 {
+        let mut cluster = Nodes::start(2, CAPACITY, &mortal());
+        for _ in 0..times {
             cluster.nodes[killed].kill();
             cluster.again(killed);
             cluster.wait_until_together(2);
@@ -81,5 +84,14 @@ fn either_of_two_nodes_may_be_killed_and_started_again() {
         let settled = cluster.nodes[1 - killed].answer("settled");
         assert_eq!(settled["started"], 20);
         assert_eq!(cluster.nodes[killed].status()["running"], 10);
+    }
+}
+
+mod soak {
+    use super::*;
+
+    #[test]
+    fn either_of_two_nodes_may_be_killed_and_started_again_and_again() {
+        killed_and_started_again(4);
     }
 }

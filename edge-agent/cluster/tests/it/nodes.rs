@@ -1,6 +1,7 @@
 //! A cluster of processes for tests: killed, cut off, and what they wrote down.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -8,12 +9,39 @@ use tempfile::TempDir;
 pub(crate) use crate::process::{Node, wait};
 use crate::process::{are_together, start_all};
 
+/// More processes than this are started by one test at a time.
+const FEW: usize = 4;
+
+/// The turn of a test that starts more than [`FEW`]; the next test has its own once the processes of this one have ended.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    // A test that failed has ended its processes as well.
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Times for a cluster in which nobody dies: no pause of a busy machine is taken for a death.
+pub(crate) fn patient() -> Value {
+    json!({ "lease": "60s", "suspect_after": "40s", "dead_after": "120s" })
+}
+
+/// Times for a cluster in which a node dies or is cut off: it is given up after a while, and one that is only slow is not.
+pub(crate) fn mortal() -> Value {
+    json!({ "lease": "8s", "suspect_after": "4s", "dead_after": "12s" })
+}
+
+/// The same where nobody is patient: what a node that is cut off cannot place is refused soon.
+pub(crate) fn hasty() -> Value {
+    json!({ "lease": "4s", "suspect_after": "3s", "dead_after": "6s", "wanted": "20s" })
+}
+
 /// All of them.
 pub(crate) struct Nodes {
     pub(crate) nodes: Vec<Node>,
     /// What each has, in thousandths of a core and MiB.
     pub(crate) rooms: Vec<(u64, u64)>,
     folder: TempDir,
+    /// Given back last, when all processes have ended.
+    _turn: Option<MutexGuard<'static, ()>>,
 }
 
 impl Node {
@@ -26,7 +54,7 @@ impl Node {
 }
 
 impl Nodes {
-    /// So many nodes in one cluster, each with this room; more settings of `timing` replace the defaults for tests.
+    /// So many nodes in one cluster, each with this room and these settings of `timing`: [`patient`], [`mortal`] or [`hasty`].
     pub(crate) fn start(count: usize, capacity: (u64, u64), timing: &Value) -> Self {
         Self::start_with(vec![capacity; count], timing, 0)
     }
@@ -37,10 +65,11 @@ impl Nodes {
         timing: &Value,
         pre_schedulers: usize,
     ) -> Self {
+        let turn = (rooms.len() > FEW).then(turn);
         let folder = tempfile::tempdir().expect("there is room for journals");
         let mut times = json!({
-            "round_trip_ms": 20.0, "wanted": "20s", "ping_every": "300ms", "lease": "3s",
-            "suspect_after": "2s", "dead_after": "4s",
+            "round_trip_ms": 20.0, "wanted": "100s", "ping_every": "300ms", "election": "1s",
+            "connect": "30s", "keep_alive": "60s",
         });
         for (key, value) in timing.as_object().expect("settings are an object") {
             times[key] = value.clone();
@@ -53,6 +82,7 @@ impl Nodes {
             nodes,
             rooms,
             folder,
+            _turn: turn,
         };
         cluster.wait_until_together(count);
         cluster

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 /// How long a condition may take to come true before it counts as false for ever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// The pause between two questions.
+const POLL: Duration = Duration::from_millis(20);
 
 /// One process.
 pub(crate) struct Node {
@@ -158,10 +160,11 @@ pub(crate) fn are_together(statuses: &[Value], members: usize) -> bool {
     })
 }
 
-/// Asks again and again; every question is a round trip to a process.
+/// Asks again and again, with pauses: whoever is asked needs the processor too.
 pub(crate) fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     let started = Instant::now();
     while !condition() {
         assert!(started.elapsed() < PATIENCE, "in time: {what}");
+        std::thread::sleep(POLL);
     }
 }

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use fdn_cluster::settings::TlsSettings;
+use fdn_cluster::settings::{TimingSettings, TlsSettings};
 use fdn_cluster::{
     Cluster, ClusterParts, ClusterSettings, Host, ScalingTask, Settlement, StartOrder, TaskId,
 };
-use fdn_core::{MebiBytes, MilliCpu, Resources};
+use fdn_core::{DurationMs, MebiBytes, MilliCpu, Resources};
 use prometheus::Registry;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -57,8 +57,24 @@ fn certify(
     }
 }
 
+/// No pause of a busy machine is taken for a death, and who was refused comes again soon.
+fn timing() -> TimingSettings {
+    TimingSettings {
+        wanted: DurationMs::from_secs(100),
+        lease: DurationMs::from_secs(60),
+        suspect_after: DurationMs::from_secs(40),
+        dead_after: DurationMs::from_secs(120),
+        election: DurationMs::from_secs(1),
+        connect: DurationMs::from_secs(30),
+        reconnect_most: DurationMs::from_millis(500),
+        keep_alive: DurationMs::from_secs(60),
+        ..TimingSettings::default()
+    }
+}
+
 async fn start(node: &str, tls: TlsSettings, seed: Option<SocketAddr>) -> Cluster {
     let settings = ClusterSettings {
+        timing: timing(),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         seeds: seed.into_iter().collect(),
         founder: seed.is_none(),

@@ -83,11 +83,38 @@ pub fn from_settings(settings: &DevicesSettings) -> Arc<dyn Discovery> {
     if !settings.enabled {
         return Arc::new(Nothing);
     }
-    match NvmlDiscovery::open() {
+    found(NvmlDiscovery::open())
+}
+
+/// What was opened, or nothing.
+fn found(opened: Result<NvmlDiscovery, DiscoveryError>) -> Arc<dyn Discovery> {
+    match opened {
         Ok(nvml) => Arc::new(nvml),
         Err(reason) => {
             info!(%reason, "no GPU devices: NVML cannot be used");
             Arc::new(Nothing)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    #[test]
+    fn a_machine_without_the_drivers_library_has_no_devices() {
+        let opened = NvmlDiscovery::open_library(OsStr::new("libnvidia-ml-of-no-driver.so.1"));
+        assert!(opened.is_err(), "there is no such library");
+        let found = found(opened);
+        let devices = found.devices().expect("none is an answer");
+        assert!(devices.is_empty(), "{devices:?}");
+        let stop = AtomicBool::new(false);
+        let mut told = Vec::new();
+        found
+            .watch(&stop, &mut |event| told.push(event))
+            .expect("there is nothing to watch");
+        assert!(told.is_empty(), "{told:?}");
     }
 }

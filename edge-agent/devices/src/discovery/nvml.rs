@@ -37,7 +37,11 @@ impl NvmlDiscovery {
     /// # Errors
     /// When there is no library or no driver behind it.
     pub fn open() -> Result<Self, DiscoveryError> {
-        let nvml = Nvml::builder().lib_path(OsStr::new(LIBRARY)).init()?;
+        Self::open_library(OsStr::new(LIBRARY))
+    }
+
+    pub(super) fn open_library(name: &OsStr) -> Result<Self, DiscoveryError> {
+        let nvml = Nvml::builder().lib_path(name).init()?;
         let version = nvml.sys_driver_version().unwrap_or_default();
         info!(driver = version, "GPU devices are looked for through NVML");
         Ok(Self { nvml })

@@ -10,7 +10,7 @@ use crate::discovery::{Device, SimulatedDiscovery};
 use crate::health::Health;
 use crate::settings::SimulatedGroup;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn gpus(count: u32) -> Vec<Device> {
     let group = SimulatedGroup {

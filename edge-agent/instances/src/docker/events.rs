@@ -26,8 +26,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How often what runs is compared with what is held even if nothing seems wrong.
 const RECONCILE: Duration = Duration::from_secs(30);
-/// How long the last lines of an ended container may take to arrive.
-pub(super) const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// Follows the engine until the runtime is dropped.
 pub(super) async fn follow(shared: Weak<Shared>, from: String) {
@@ -144,7 +142,8 @@ pub(super) async fn ended(runtime: Arc<Shared>, instance: Arc<DockerInstance>, c
     let Some(exit) = exit else { return };
     // The last lines are on their way; they are worth a moment.
     let mut log = instance.log_ended.subscribe();
-    drop(tokio::time::timeout(LAST_LINES, log.wait_for(|ended| *ended)).await);
+    let limit = runtime.options.last_lines;
+    drop(tokio::time::timeout(limit, log.wait_for(|ended| *ended)).await);
     if instance.state.set(InstanceState::Exited(exit.clone())) {
         runtime.options.metrics.exited(Kind::Docker, &exit);
     }

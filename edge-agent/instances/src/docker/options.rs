@@ -49,6 +49,8 @@ pub struct DockerOptions {
     pub engine_timeout: Duration,
     /// How long it may take to have an image ready.
     pub image_timeout: Duration,
+    /// How long the last lines of an ended container may take to arrive.
+    pub last_lines: Duration,
     /// Starts that are handed to the engine at the same time; others wait.
     pub parallel_starts: usize,
     /// Containers created ahead for each specification that is expected to be started; 0 means none.
@@ -74,6 +76,7 @@ impl Default for DockerOptions {
             log_file: ByteSize::from_mib(1),
             engine_timeout: Duration::from_secs(30),
             image_timeout: Duration::from_secs(600),
+            last_lines: Duration::from_secs(2),
             parallel_starts: 8,
             ahead: 1,
             health: HealthChecks::default(),

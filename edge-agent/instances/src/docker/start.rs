@@ -206,7 +206,7 @@ impl Shared {
             Err(error) => {
                 // It had ended before it could be looked at, or the engine failed. Only the first brings an event.
                 // The event itself waits for the last lines.
-                let end = tokio::time::timeout(events::LAST_LINES * 2, instance.state.ended());
+                let end = tokio::time::timeout(self.options.last_lines * 2, instance.state.ended());
                 let exited = |exit| startup::exited(exit, &instance.log);
                 return Err(end.await.map_or_else(|_| error.into(), exited));
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Shared;
 use super::instance::PodInstance;
-use super::logs::{self, LAST_LINES, Past};
+use super::logs::{self, Past};
 use super::status::Stage;
 use super::tracked::Seen;
 use crate::runtime::Kind;
@@ -76,7 +76,8 @@ async fn finish(runtime: &Arc<Shared>, instance: &PodInstance, exit: Exit, readi
     if reading && instance.pod.has_ended() {
         // The last lines are on their way; they are worth a moment.
         let mut log = instance.log_ended.subscribe();
-        drop(tokio::time::timeout(LAST_LINES, log.wait_for(|ended| *ended)).await);
+        let limit = runtime.options.last_lines;
+        drop(tokio::time::timeout(limit, log.wait_for(|ended| *ended)).await);
     }
     if instance.state.set(InstanceState::Exited(exit.clone())) {
         runtime.options.metrics.exited(Kind::Kubernetes, &exit);

@@ -17,8 +17,6 @@ use super::Shared;
 use super::instance::PodInstance;
 use crate::log::LogLimits;
 
-/// How long the last lines of an ended pod may take to arrive.
-pub(super) const LAST_LINES: Duration = Duration::from_secs(2);
 /// The pauses between attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);

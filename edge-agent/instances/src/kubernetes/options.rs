@@ -60,6 +60,8 @@ pub struct KubernetesOptions {
     pub engine_timeout: Duration,
     /// How long a pod may take until its container runs: its image is pulled then.
     pub image_timeout: Duration,
+    /// How long the last lines of an ended pod may take to arrive.
+    pub last_lines: Duration,
     /// Requests to the API server at the same time; others wait. Watches and logs that are followed do not count.
     pub requests: usize,
     /// How often one request is tried.
@@ -96,6 +98,7 @@ impl Default for KubernetesOptions {
             grace: Duration::from_secs(30),
             engine_timeout: Duration::from_secs(10),
             image_timeout: Duration::from_secs(600),
+            last_lines: Duration::from_secs(2),
             requests: 16,
             attempts: 5,
             logs: 256,

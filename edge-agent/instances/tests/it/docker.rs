@@ -21,7 +21,7 @@ use fdn_instances::{Image, ImageSource, Instance, Owner, Runtime};
 use uuid::Uuid;
 
 use crate::contract::contract;
-use crate::subject::{Program, Subject};
+use crate::subject::{PATIENCE, Program, Subject};
 
 /// The engine, reached with one of the network modes.
 pub(crate) struct Engine {
@@ -74,8 +74,12 @@ impl Engine {
             socket: self.socket.clone(),
             network: self.network,
             folder: Some(folder()),
+            // No pause of a busy machine is taken for a failure.
+            engine_timeout: PATIENCE,
+            last_lines: PATIENCE / 2,
             ..DockerOptions::default()
         };
+        options.health.timeout = PATIENCE;
         change(&mut options);
         let connecting = DockerRuntime::connect(owner, options);
         Arc::new(connecting.await.expect("the engine answers"))
@@ -157,7 +161,7 @@ impl Subject for Engine {
 }
 
 /// Stop within this.
-pub(crate) const GRACE: Duration = Duration::from_secs(5);
+pub(crate) const GRACE: Duration = PATIENCE;
 
 mod isolated {
     use super::*;

@@ -19,7 +19,7 @@ use fdn_testkit::kubernetes::{self as testkit, Cluster, Kubelet, Resource, Right
 use serde_json::{Value, json};
 
 use crate::contract::contract;
-use crate::subject::{Program, Subject};
+use crate::subject::{PATIENCE, Program, Subject};
 
 /// Where functions run.
 pub(crate) const NAMESPACE: &str = "fdn-functions";
@@ -122,8 +122,11 @@ impl Pods {
             namespace: NAMESPACE.to_owned(),
             node: NODE.to_owned(),
             network_policies: true,
+            // No pause of a busy machine is taken for a failure.
+            last_lines: PATIENCE / 2,
             ..KubernetesOptions::default()
         };
+        options.health.timeout = PATIENCE;
         change(&mut options);
         let connecting = KubernetesRuntime::connect(owner, options);
         Arc::new(connecting.await.expect("the API server answers"))

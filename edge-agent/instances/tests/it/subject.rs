@@ -22,8 +22,10 @@ pub(crate) enum Program {
     Hello,
     /// Answers the request's body.
     Echo,
-    /// Answers the variable `GREETING`, then the secret `TOKEN`, on paths `/env/…`.
+    /// Answers the variable `GREETING` on `/env/GREETING`.
     Env,
+    /// Answers the secret `TOKEN` on `/env/TOKEN`.
+    Secret,
     /// Answers after a while: `/sleep/MILLISECONDS`.
     Sleep,
     /// Uses more memory than it may when called: `/alloc/MIB`.

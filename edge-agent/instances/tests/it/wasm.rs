@@ -1,7 +1,7 @@
 //! WebAssembly components in this process.
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -29,10 +29,12 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
 
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a folder"));
 
-struct Wasm;
+/// The runtimes that were made, to ask what they hold.
+#[derive(Default)]
+struct Wasm(Mutex<Vec<Weak<WasmRuntime>>>);
 
 async fn wasm() -> Wasm {
-    Wasm
+    Wasm::default()
 }
 
 fn compile(component: &[u8]) -> Image {
@@ -63,19 +65,19 @@ fn compile(component: &[u8]) -> Image {
 impl Subject for Wasm {
     async fn runtime(&self, owner: Owner) -> Arc<dyn Runtime> {
         let sink = Arc::new(NoSink);
-        Arc::new(WasmRuntime::new(
-            owner,
-            ENGINE.clone(),
-            sink,
-            Metrics::default(),
-        ))
+        let runtime = WasmRuntime::new(owner, ENGINE.clone(), sink, Metrics::default());
+        let runtime = Arc::new(runtime);
+        let mut made = self.0.lock().expect("no panic");
+        made.push(Arc::downgrade(&runtime));
+        runtime
     }
 
     fn image(&self, program: Program) -> Image {
         compile(&match program {
             Program::Echo => components::echo(),
             Program::Env => components::env_dump("GREETING"),
-            Program::Sleep => components::sleeping(1000),
+            Program::Secret => components::env_dump("TOKEN"),
+            Program::Sleep => components::sleeping(3000),
             Program::Hog => components::hog(),
             _ => components::hello("hello"),
         })
@@ -95,9 +97,19 @@ impl Subject for Wasm {
         unreachable!("an instance is no process of its own");
     }
 
-    async fn leftovers(&self, _owner: &Owner) -> usize {
-        // Nothing outlives the runtime object; what it holds is asked by `adopt`.
-        0
+    async fn leftovers(&self, owner: &Owner) -> usize {
+        // Nothing outlives the runtime objects: what those hold that are still there.
+        let made: Vec<_> = {
+            let made = self.0.lock().expect("no panic");
+            made.iter().filter_map(Weak::upgrade).collect()
+        };
+        let mut left = 0;
+        for runtime in made {
+            if runtime.owner() == owner {
+                left += runtime.adopt().await.expect("in process").len();
+            }
+        }
+        left
     }
 
     async fn leave_half_made(&self, _owner: &Owner, _image: &Image) {
@@ -109,7 +121,7 @@ contract!(for_all, wasm());
 
 #[tokio::test]
 async fn an_instance_holds_the_memory_that_its_calls_may_use() {
-    let runtime = Wasm.runtime(owner()).await;
+    let runtime = Wasm::default().runtime(owner()).await;
     let mut small = spec(compile(&components::hello("x")), Program::Hello);
     small.description.concurrency = NonZeroU32::new(2).expect("it cannot fail here");
     let error = runtime.start(small).await.expect_err("64 MiB are not 128");
@@ -121,7 +133,7 @@ async fn an_instance_holds_the_memory_that_its_calls_may_use() {
 
 #[tokio::test]
 async fn calls_beyond_the_reservation_wait() {
-    let running = Running::start(&Wasm, Program::Sleep).await;
+    let running = Running::start(&Wasm::default(), Program::Sleep).await;
     let mut first = Box::pin(running.instance.call(get("/")));
     let mut second = Box::pin(running.instance.call(get("/")));
     assert!(futures::poll!(&mut first).is_pending(), "it sleeps");
@@ -136,14 +148,14 @@ async fn calls_beyond_the_reservation_wait() {
 
 #[tokio::test]
 async fn stop_gives_running_calls_their_grace_and_no_more() {
-    let running = Running::start(&Wasm, Program::Sleep).await;
+    let running = Running::start(&Wasm::default(), Program::Sleep).await;
     let mut call = Box::pin(running.instance.call(get("/")));
     assert!(futures::poll!(&mut call).is_pending(), "it sleeps");
-    let (exit, answer) = tokio::join!(running.instance.stop(Duration::from_secs(30)), call);
+    let (exit, answer) = tokio::join!(running.instance.stop(Duration::from_secs(60)), call);
     assert_eq!(exit.expect("it stops").reason, ExitReason::Stopped);
     assert_eq!(answer.expect("it finished").status(), 200);
 
-    let running = Running::start(&Wasm, Program::Sleep).await;
+    let running = Running::start(&Wasm::default(), Program::Sleep).await;
     let mut call = Box::pin(running.instance.call(get("/")));
     assert!(futures::poll!(&mut call).is_pending(), "it sleeps");
     let (exit, answer) = tokio::join!(running.instance.stop(Duration::ZERO), call);
@@ -156,7 +168,7 @@ async fn stop_gives_running_calls_their_grace_and_no_more() {
 
 #[tokio::test]
 async fn a_trap_ends_the_call_and_not_the_instance() {
-    let runtime = Wasm.runtime(owner()).await;
+    let runtime = Wasm::default().runtime(owner()).await;
     let image = compile(&components::trapping());
     let instance = runtime
         .start(spec(image, Program::Hello))
@@ -175,7 +187,7 @@ async fn a_trap_ends_the_call_and_not_the_instance() {
 
 #[tokio::test]
 async fn instances_of_one_file_share_one_function() {
-    let runtime = Wasm.runtime(owner()).await;
+    let runtime = Wasm::default().runtime(owner()).await;
     let image = compile(&components::hello("shared"));
     let mut instances = Vec::new();
     for _ in 0..3 {

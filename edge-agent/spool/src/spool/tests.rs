@@ -87,10 +87,10 @@ fn ship(
 async fn until(what: &str, holds: impl Fn() -> bool) {
     let waited = async {
         while !holds() {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), waited)
+    tokio::time::timeout(Duration::from_secs(60), waited)
         .await
         .unwrap_or_else(|_| panic!("{what}"));
 }
@@ -110,7 +110,8 @@ async fn calls_at_the_same_time_share_syncs() {
         &folder,
         SpoolSettings {
             answer_after: AnswerAfter::Synced,
-            batch_window: DurationMs::from_millis(20),
+            // So long that even a busy machine has most records in time for the first sync.
+            batch_window: DurationMs::from_millis(500),
             ..settings()
         },
     );
@@ -123,11 +124,12 @@ async fn calls_at_the_same_time_share_syncs() {
                 .expect("written")
         })
         .collect();
-    assert!(receipts.iter().all(|receipt| !receipt.is_ready()));
+    let syncs = || spool.metrics().sync_seconds.get_sample_count();
     for receipt in receipts {
         receipt.wait().await.expect("safe");
+        assert!(syncs() > 0, "nobody is told before a sync");
     }
-    let syncs = spool.metrics().sync_seconds.get_sample_count();
+    let syncs = syncs();
     assert!(syncs < 50, "{syncs} syncs for 100 records");
 }
 

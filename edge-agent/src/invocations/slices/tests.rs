@@ -209,7 +209,7 @@ async fn one_that_is_busy_again_is_not_waited_for() {
     placer.idle_from(Idle::of(idle, false));
     // As long as a start may take would be a minute.
     let whole = placer.place(node.spec(8192), Need::Call);
-    let refused = tokio::time::timeout(Duration::from_secs(20), whole).await;
+    let refused = tokio::time::timeout(Duration::from_secs(40), whole).await;
     let refused = refused.expect("told at once").expect_err("one stays");
     assert!(matches!(
         refused,

@@ -93,6 +93,7 @@ impl Network {
         settings.devices.enabled = false;
         settings.stop.drain = DurationMs::from_millis(0);
         settings.stop.grace = DurationMs::from_secs(10);
+        lengthen(&mut settings);
         settings
     }
 
@@ -359,6 +360,24 @@ impl Network {
     }
 }
 
+/// No pause of a busy machine is taken for a failure. What a call waits for is still below the patience of the tests' client, so that the
+/// node's answer is seen.
+fn lengthen(settings: &mut Settings) {
+    let patience = DurationMs::from_secs(50);
+    settings.gateway.head_timeout = patience;
+    settings.controller.read_timeout = patience;
+    settings.admission.wait = patience;
+    settings.admission.hold = patience;
+    settings.instances.wait = patience;
+    settings.instances.resume_timeout = patience;
+    settings.docker.health_timeout = patience;
+    settings.kubernetes.health_timeout = patience;
+    settings.policy.jwks_timeout = patience;
+    settings.reports.link_timeout = patience;
+    settings.workflows.connect = patience;
+    settings.workflows.keep_alive = patience;
+}
+
 pub(crate) fn host(app: &str) -> String {
     format!("{app}.fn.test")
 }
@@ -366,7 +385,7 @@ pub(crate) fn host(app: &str) -> String {
 /// A manifest whose limits end a bad function soon.
 pub(crate) fn tight() -> Manifest {
     Manifest {
-        timeout: DurationMs::from_secs(5),
+        timeout: DurationMs::from_secs(60),
         cpu_time: DurationMs::from_millis(200),
         memory: ByteSize::from_mib(8),
         response_limit: ByteSize::from_mib(1),

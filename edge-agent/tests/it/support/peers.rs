@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fdn_cluster::ClusterStatus;
-use fdn_core::MilliCpu;
+use fdn_core::{DurationMs, MilliCpu};
 use fdn_edge_agent::artifacts::Machine;
 use fdn_edge_agent::{Agent, Settings};
 use fdn_instances::fake::{FakeEngine, FakeProgram};
@@ -113,6 +113,15 @@ pub(crate) fn settings(
     settings.peers.cluster.plaintext = true;
     settings.peers.cluster.seeds = seed.into_iter().collect();
     settings.peers.cluster.founder = seed.is_none();
+    // A node that has died is given up after a while, and one that is only slow is not.
+    let timing = &mut settings.peers.cluster.timing;
+    timing.wanted = DurationMs::from_secs(50);
+    timing.lease = DurationMs::from_secs(8);
+    timing.suspect_after = DurationMs::from_secs(4);
+    timing.dead_after = DurationMs::from_secs(12);
+    timing.connect = DurationMs::from_secs(30);
+    timing.keep_alive = DurationMs::from_secs(30);
+    settings.peers.orphan_after = DurationMs::from_secs(45);
     settings
 }
 

@@ -203,20 +203,33 @@ fn with_home_full(free: &[u32]) -> Vec<u32> {
     std::iter::once(0).chain(free.iter().copied()).collect()
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+/// The properties, for as many cases as asked.
+macro_rules! properties {
+    ($cases:expr) => {
+        proptest! {
+            #![proptest_config(ProptestConfig::with_cases($cases))]
 
-    #[test]
-    fn bottom_up_places_every_task_where_a_look_at_all_nodes_does(
-        capacities in prop::collection::vec(0u32..4, 1..8), steps in steps(), seed in any::<u64>(),
-    ) {
-        compare(Policy::BottomUp, &capacities, &steps, seed);
-    }
+            #[test]
+            fn bottom_up_places_every_task_where_a_look_at_all_nodes_does(
+                capacities in prop::collection::vec(0u32..4, 1..8), steps in steps(), seed in any::<u64>(),
+            ) {
+                compare(Policy::BottomUp, &capacities, &steps, seed);
+            }
 
-    #[test]
-    fn of_three_nodes_both_others_are_asked_and_the_rest_waits_shortest_first(
-        capacities in prop::collection::vec(0u32..4, 3), steps in steps(), seed in any::<u64>(),
-    ) {
-        compare(Policy::LocalProbeGlobal, &capacities, &steps, seed);
-    }
+            #[test]
+            fn of_three_nodes_both_others_are_asked_and_the_rest_waits_shortest_first(
+                capacities in prop::collection::vec(0u32..4, 3), steps in steps(), seed in any::<u64>(),
+            ) {
+                compare(Policy::LocalProbeGlobal, &capacities, &steps, seed);
+            }
+        }
+    };
+}
+
+properties!(60);
+
+mod soak {
+    use super::*;
+
+    properties!(400);
 }

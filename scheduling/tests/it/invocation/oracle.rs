@@ -270,34 +270,47 @@ fn sort_lost(decisions: &mut [Decision]) {
     });
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+/// The properties, for as many cases as asked.
+macro_rules! properties {
+    ($cases:expr) => {
+        proptest! {
+            #![proptest_config(ProptestConfig::with_cases($cases))]
 
-    #[test]
-    fn every_decision_is_the_one_of_the_plain_rules(
-        profiles in prop::collection::vec(function(), 5),
-        workers in prop::collection::vec(2u64..12, 3),
-        steps in prop::collection::vec(step(), 1..120),
-        order in prop::sample::select(vec![Order::FuncSched, Order::Fcfs, Order::Sjf, Order::Srf]),
-        queue_or_cold in any::<bool>(),
-        use_before_evicting in any::<bool>(),
-        starve_after in prop::option::of(0u32..60),
-        keeps in prop::sample::select(vec![Keeps::Lru, Keeps::Gdsf, Keeps::Fixed(25.0)]),
-    ) {
-        let starvation =
-            starve_after.map(|after| Guard::new(ms(f64::from(after)), 1.0).expect("valid"));
-        let settings = Settings { order, queue_or_cold, use_before_evicting, starvation, ..Settings::default() };
-        let mut pair = Pair::new(settings, keeps, &profiles, &workers);
-        for step in steps {
-            let what = format!("{step:?}");
-            pair.apply(step);
-            let mut decisions = pair.decisions();
-            // A lost worker's invocations are told in no particular order.
-            sort_lost(&mut decisions);
-            sort_lost(&mut pair.naive.log);
-            prop_assert_eq!(&decisions, &pair.naive.log, "after {} at {}", what, pair.naive.now);
-            pair.naive.log.clear();
-            pair.check_tables();
+            #[test]
+            fn every_decision_is_the_one_of_the_plain_rules(
+                profiles in prop::collection::vec(function(), 5),
+                workers in prop::collection::vec(2u64..12, 3),
+                steps in prop::collection::vec(step(), 1..120),
+                order in prop::sample::select(vec![Order::FuncSched, Order::Fcfs, Order::Sjf, Order::Srf]),
+                queue_or_cold in any::<bool>(),
+                use_before_evicting in any::<bool>(),
+                starve_after in prop::option::of(0u32..60),
+                keeps in prop::sample::select(vec![Keeps::Lru, Keeps::Gdsf, Keeps::Fixed(25.0)]),
+            ) {
+                let starvation =
+                    starve_after.map(|after| Guard::new(ms(f64::from(after)), 1.0).expect("valid"));
+                let settings = Settings { order, queue_or_cold, use_before_evicting, starvation, ..Settings::default() };
+                let mut pair = Pair::new(settings, keeps, &profiles, &workers);
+                for step in steps {
+                    let what = format!("{step:?}");
+                    pair.apply(step);
+                    let mut decisions = pair.decisions();
+                    // A lost worker's invocations are told in no particular order.
+                    sort_lost(&mut decisions);
+                    sort_lost(&mut pair.naive.log);
+                    prop_assert_eq!(&decisions, &pair.naive.log, "after {} at {}", what, pair.naive.now);
+                    pair.naive.log.clear();
+                    pair.check_tables();
+                }
+            }
         }
-    }
+    };
+}
+
+properties!(200);
+
+mod soak {
+    use super::*;
+
+    properties!(2000);
 }

@@ -265,8 +265,8 @@ fn all_layouts<W: Word>(word: u32) -> impl Iterator<Item = Layout<W>> {
 }
 
 /// A few hundred layouts times a few cases each.
-fn every_layout<W: Word>(word: u32) {
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(6));
+fn every_layout<W: Word>(word: u32, cases: u32) {
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(cases));
     for layout in all_layouts::<W>(word) {
         let values = quantities(layout.bits(), layout.devices());
         let wanted = quantities(layout.bits(), 1);
@@ -284,12 +284,22 @@ fn every_layout<W: Word>(word: u32) {
 
 #[test]
 fn every_layout_of_64_bits_answers_as_the_list_does() {
-    every_layout::<u64>(64);
+    every_layout::<u64>(64, 1);
 }
 
 #[test]
 fn every_layout_of_128_bits_answers_as_the_list_does() {
-    every_layout::<u128>(128);
+    every_layout::<u128>(128, 1);
+}
+
+mod soak {
+    use super::*;
+
+    #[test]
+    fn every_layout_answers_as_the_list_does() {
+        every_layout::<u64>(64, 6);
+        every_layout::<u128>(128, 6);
+    }
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use fdn_instances::{CallFailure, ExitReason, InstanceState};
 
 use crate::subject::{PATIENCE, Program, Running, Subject, ask, begin, get, owner, spec, text};
 
-const GRACE: Duration = Duration::from_secs(20);
+const GRACE: Duration = PATIENCE;
 
 pub(crate) async fn stop_lets_a_running_call_finish(subject: &dyn Subject) {
     let running = Running::start(subject, Program::Sleep).await;

@@ -66,7 +66,8 @@ pub(crate) async fn an_instance_that_never_answers_is_told(subject: &dyn Subject
     let owner = owner();
     let runtime = subject.runtime(owner.clone()).await;
     let mut spec = spec(subject.image(Program::Deaf), Program::Deaf);
-    spec.description.readiness.timeout = Duration::from_millis(1500);
+    // Long enough for its first line to arrive from a busy machine.
+    spec.description.readiness.timeout = Duration::from_secs(5);
     let error = runtime.start(spec).await.expect_err("it never answers");
     let StartError::NotReady { log, .. } = &error else {
         panic!("{error}");

@@ -128,11 +128,16 @@ async fn a_list_of_hosts_is_refused_rather_than_ignored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_starts_at_once_all_answer() {
+async fn starts_at_once_all_answer() {
+    start_at_once(4).await;
+}
+
+async fn start_at_once(count: usize) {
     let engine = Engine::with(Network::Isolated).await;
     let owner = owner();
     let runtime = engine.runtime(owner.clone()).await;
-    let starts = (0..20).map(|_| runtime.start(spec(engine.image(Program::Hello), Program::Hello)));
+    let starts =
+        (0..count).map(|_| runtime.start(spec(engine.image(Program::Hello), Program::Hello)));
     let started = futures::future::join_all(starts).await;
     let instances: Vec<_> = started.into_iter().map(|s| s.expect("it starts")).collect();
     for instance in &instances {
@@ -161,11 +166,11 @@ async fn an_engine_that_is_not_there_is_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pausing_is_true_also_back_to_back_and_never_in_the_way_of_an_end() {
     for cgroups in [Some(PathBuf::from("/sys/fs/cgroup")), None] {
-        pause_back_to_back(cgroups).await;
+        pause_back_to_back(cgroups, 3).await;
     }
 }
 
-async fn pause_back_to_back(cgroups: Option<PathBuf>) {
+async fn pause_back_to_back(cgroups: Option<PathBuf>, times: usize) {
     let engine = Engine::with(Network::Isolated).await;
     let owner = owner();
     let by_group = cgroups.is_some();
@@ -176,7 +181,7 @@ async fn pause_back_to_back(cgroups: Option<PathBuf>) {
     let instances: Vec<_> = started.into_iter().map(|s| s.expect("it starts")).collect();
     // Together, because the engine's note of who is paused is behind when it is busy.
     let rounds = instances.iter().map(async |instance| {
-        for round in 0..17 {
+        for round in 0..times {
             instance.pause().await.expect("it pauses");
             instance.resume().await.expect("it goes on");
             let asking = tokio::time::timeout(PATIENCE, ask(&**instance, "/hello"));
@@ -227,5 +232,22 @@ async fn paused_instances_are_adopted_as_paused() {
         adopted.pause().await.expect("it pauses");
         adopted.stop(GRACE).await.expect("it stops");
         assert_eq!(engine.leftovers(&owner).await, 0);
+    }
+}
+
+mod soak {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn twenty_starts_at_once_all_answer() {
+        let _turn = fdn_testkit::turns::turn().await;
+        start_at_once(20).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn pausing_is_true_again_and_again() {
+        for cgroups in [Some(PathBuf::from("/sys/fs/cgroup")), None] {
+            pause_back_to_back(cgroups, 50).await;
+        }
     }
 }

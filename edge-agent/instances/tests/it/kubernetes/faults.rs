@@ -198,7 +198,7 @@ async fn a_server_that_does_not_answer_in_time_is_asked_again() {
     let pods = Pods::new().await;
     let runtime = pods
         .connect(owner(), |options| {
-            options.engine_timeout = Duration::from_secs(2)
+            options.engine_timeout = Duration::from_secs(6)
         })
         .await;
     let slow = Fault::Slow(Duration::from_secs(3600));

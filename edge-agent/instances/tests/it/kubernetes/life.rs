@@ -57,7 +57,7 @@ async fn the_pod_of_a_node_that_is_gone_is_lost_and_removed_without_it() {
     let owner = owner();
     let runtime = pods
         .connect(owner.clone(), |options| {
-            options.engine_timeout = Duration::from_secs(3)
+            options.engine_timeout = Duration::from_secs(6)
         })
         .await;
     let start = || runtime.start(spec(image_named("probe"), Program::Hello));
@@ -171,7 +171,7 @@ async fn a_stop_deletes_its_own_pod_or_none() {
     let runtime = pods
         .connect(owner.clone(), |options| {
             options.metrics = metrics;
-            options.engine_timeout = Duration::from_secs(1);
+            options.engine_timeout = Duration::from_secs(5);
         })
         .await;
     let started = runtime
@@ -282,14 +282,18 @@ async fn what_ended_while_no_agent_ran_is_collected_and_what_runs_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_starts_at_once_all_answer() {
+async fn starts_at_once_all_answer() {
+    start_at_once(4).await;
+}
+
+async fn start_at_once(count: usize) {
     let pods = Pods::new().await;
     pods.add_image("probe", Image::default());
     let owner = owner();
     let runtime = pods
         .connect(owner.clone(), |options| options.requests = 2)
         .await;
-    let starts = (0..20).map(|_| runtime.start(spec(image_named("probe"), Program::Hello)));
+    let starts = (0..count).map(|_| runtime.start(spec(image_named("probe"), Program::Hello)));
     let started = futures::future::join_all(starts).await;
     let instances: Vec<_> = started.into_iter().map(|s| s.expect("it starts")).collect();
     for instance in &instances {
@@ -300,4 +304,14 @@ async fn twenty_starts_at_once_all_answer() {
         stopped.expect("it stops");
     }
     assert_eq!(pods.leftovers(&owner).await, 0);
+}
+
+mod soak {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn twenty_starts_at_once_all_answer() {
+        let _turn = fdn_testkit::turns::turn().await;
+        start_at_once(20).await;
+    }
 }

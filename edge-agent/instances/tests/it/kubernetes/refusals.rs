@@ -197,7 +197,7 @@ async fn an_image_that_is_not_pulled_in_time_is_told() {
     let runtime = runtime(&pods, |options| {
         options.node = "a-node-without-a-kubelet".to_owned();
         options.image_timeout = std::time::Duration::from_millis(300);
-        options.engine_timeout = std::time::Duration::from_secs(2);
+        options.engine_timeout = std::time::Duration::from_secs(6);
     })
     .await;
     let error = refused(&runtime, hello(image_named("probe"))).await;

@@ -4,9 +4,14 @@ use fdn_testkit::wait;
 use super::*;
 
 fn settings() -> InstanceSettings {
+    within(DurationMs::from_secs(50))
+}
+
+/// Pauses and wakes within this time, or not at all.
+fn within(limit: DurationMs) -> InstanceSettings {
     InstanceSettings {
         pause_after: DurationMs::from_millis(5),
-        resume_timeout: DurationMs::from_millis(100),
+        resume_timeout: limit,
         ..InstanceSettings::default()
     }
 }
@@ -45,7 +50,9 @@ async fn an_idle_instance_is_paused_and_woken_for_the_next_call() {
 #[tokio::test]
 async fn one_that_fails_to_wake_or_hangs_is_replaced_and_the_call_goes_elsewhere() {
     for hangs in [false, true] {
-        let rig = rig(settings()).await;
+        // Who hangs is waited for, and who does not has to be paused in that time.
+        let limit = DurationMs::from_secs(if hangs { 2 } else { 50 });
+        let rig = rig(within(limit)).await;
         let (lane, id) = asleep(&rig).await;
         if hangs {
             rig.engine.hold_resumes();

@@ -8,15 +8,15 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use fdn_core::enrol::{NodeAddresses, RenewRequest};
 use fdn_core::{ErrorCode, Problem};
-use fdn_e2e::{Cli, Network, dns};
+use fdn_e2e::{Cli, Deadlines, Held, Network, dns};
 use fdn_service::pki::{Facts, NodeKey};
 use fdn_testkit::{components, wait};
 use serde_json::Value;
 
-const HOST: &str = "slow.fn.test";
+const HOST: &str = "held.fn.test";
 const CLIENT: &str = "192.0.2.0/24";
-/// How long a call of the app takes, in milliseconds.
-const CALL_MS: u32 = 4000;
+/// How long a call may be held, which is until the test has seen all it wants to see.
+const LONG: Duration = Duration::from_secs(600);
 
 /// Waits until DNS answers the client with exactly these gateways.
 async fn answers(network: &Network, expected: &[IpAddr]) {
@@ -31,7 +31,7 @@ async fn answers(network: &Network, expected: &[IpAddr]) {
 
 /// A call to one node's gateway.
 async fn call(address: IpAddr, port: u16) -> Result<u16> {
-    let client = fdn_service::http_client::build(Duration::from_secs(60))?;
+    let client = fdn_service::http_client::build(LONG)?;
     let url = format!("http://{address}:{port}/");
     let answer = client.get(url).header("host", HOST).send().await?;
     let status = answer.status().as_u16();
@@ -41,7 +41,7 @@ async fn call(address: IpAddr, port: u16) -> Result<u16> {
 
 /// What a node says of its readiness.
 async fn readiness(network: &Network, address: IpAddr) -> Result<(u16, String)> {
-    let client = fdn_service::http_client::build(Duration::from_secs(10))?;
+    let client = fdn_service::http_client::build(wait::PATIENCE)?;
     let url = format!("http://{address}:{}/readyz", network.admin_port);
     let answer = client.get(url).send().await?;
     Ok((answer.status().as_u16(), answer.text().await?))
@@ -99,21 +99,34 @@ async fn renew(network: &Network, name: &str) -> Result<Problem> {
         addresses,
         signature: key.sign(&text)?,
     };
-    let client = fdn_service::http_client::build(Duration::from_secs(10))?;
+    let client = fdn_service::http_client::build(wait::PATIENCE)?;
     let url = format!("http://{}/v1/nodes/renew", network.api());
     Ok(client.post(url).json(&request).send().await?.json().await?)
 }
 
-async fn deployed(network: &Network, cli: &Cli) {
-    let path = network.folder().join("slow.wasm");
-    std::fs::write(&path, components::sleeping(CALL_MS)).expect("written");
-    let path = path.display().to_string();
-    cli.ok(["deploy", "slow", &path, "--wait", "--timeout", "120s"]);
+/// Deploys an app whose calls take until the test lets them go.
+async fn deployed(network: &Network, cli: &Cli) -> Held {
+    let held = Held::start().await;
+    let authority = held.address().to_string();
+    let file = |name: &str, octets: &[u8]| {
+        let path = network.folder().join(name);
+        std::fs::write(&path, octets).expect("written");
+        path.display().to_string()
+    };
+    let component = file("held.wasm", &components::outbound(&authority));
+    let settings = format!(
+        "timeout = \"{}s\"\nallowed_hosts = [\"{authority}\"]\n",
+        LONG.as_secs()
+    );
+    let manifest = file("held.toml", settings.as_bytes());
+    let deploy = ["deploy", "held", &component, "--manifest", &manifest];
+    cli.ok(deploy.iter().chain(&["--wait", "--timeout", "120s"]));
+    held
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_join_drain_and_are_removed() {
-    let mut network = Network::without_nodes()
+    let mut network = Network::without_nodes(Deadlines::Long)
         .await
         .expect("controller and DNS start");
     let cli = network.cli().expect("logged in");
@@ -165,7 +178,7 @@ async fn machines_join_drain_and_are_removed() {
             .expect("it starts with the configuration that joining wrote");
         becomes(&cli, name, "alive").await;
     }
-    deployed(&network, &cli).await;
+    let held = deployed(&network, &cli).await;
     answers(&network, &[one, two]).await;
     let cluster = cli.ok(["cluster", "describe", "eu-west"]);
     assert!(
@@ -173,19 +186,7 @@ async fn machines_join_drain_and_are_removed() {
         "{cluster}"
     );
 
-    // Drained while a call runs: the call ends well, new ones are sent elsewhere, one that comes all the same is served.
-    let port = network.gateway_port;
-    let running = tokio::spawn(call(one, port));
-    busy(&cli, "edge-1").await;
-    cli.ok(["node", "drain", "edge-1", "--no-wait"]);
-    answers(&network, &[two]).await;
-    ready(&network, one, 503, "drains").await;
-    let late = tokio::spawn(call(one, port));
-    let drained = cli.ok(["node", "drain", "edge-1", "--timeout", "60s"]);
-    assert!(drained.contains("edge-1 is drained"), "{drained}");
-    for call in [running, late] {
-        assert_eq!(call.await.expect("no panic").expect("an answer"), 200);
-    }
+    drained_under_calls(&network, &cli, (one, two), &held).await;
 
     // Started anew with the controller away, it serves what it had and still takes no new work.
     network.kill_controller();
@@ -195,7 +196,8 @@ async fn machines_join_drain_and_are_removed() {
         .await
         .expect("it starts alone");
     ready(&network, one, 503, "drains").await;
-    assert_eq!(call(one, port).await.expect("an answer"), 200);
+    let answer = call(one, network.gateway_port).await;
+    assert_eq!(answer.expect("an answer"), 200);
     network.start_controller().await.expect("back");
     cli_again(&cli).await;
     cli.ok(["node", "uncordon", "edge-1"]);
@@ -205,6 +207,32 @@ async fn machines_join_drain_and_are_removed() {
     removed(&mut network, &cli, one).await;
     answers(&network, &[two]).await;
     network.stop().expect("everything stops cleanly");
+}
+
+/// Drains a node while a call runs: the call ends well, new ones are sent elsewhere, one that comes all the same is served.
+async fn drained_under_calls(
+    network: &Network,
+    cli: &Cli,
+    (one, two): (IpAddr, IpAddr),
+    held: &Held,
+) {
+    let port = network.gateway_port;
+    held.hold();
+    let running = tokio::spawn(call(one, port));
+    held.waiting(1).await;
+    busy(cli, "edge-1").await;
+    cli.ok(["node", "drain", "edge-1", "--no-wait"]);
+    answers(network, &[two]).await;
+    ready(network, one, 503, "drains").await;
+    let late = tokio::spawn(call(one, port));
+    held.waiting(2).await;
+    becomes(cli, "edge-1", "draining").await;
+    held.release();
+    let drained = cli.ok(["node", "drain", "edge-1", "--timeout", "60s"]);
+    assert!(drained.contains("edge-1 is drained"), "{drained}");
+    for call in [running, late] {
+        assert_eq!(call.await.expect("no panic").expect("an answer"), 200);
+    }
 }
 
 /// Waits until a call runs on a node.
@@ -248,7 +276,7 @@ async fn removed(network: &mut Network, cli: &Cli, address: IpAddr) {
     assert_eq!(names, ["edge-2"]);
     let problem = renew(network, "edge-1").await.expect("a problem");
     assert_eq!(problem.code, ErrorCode::CertificateRefused);
-    let client = fdn_service::http_client::build(Duration::from_secs(10)).expect("a client");
+    let client = fdn_service::http_client::build(wait::PATIENCE).expect("a client");
     let url = format!("http://{}/agent/v1/apps", network.api());
     let answer = client
         .get(url)

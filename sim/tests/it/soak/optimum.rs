@@ -2,9 +2,9 @@
 
 use fdn_sim::paper::{ALL, Context, Effort};
 use fdn_sim::progress::Silent;
-use fdn_sim::report::Outcome;
 
-fn quick() -> Outcome {
+#[test]
+fn every_optimum_is_proven_and_nothing_is_better() {
     let find = ALL.iter().find(|experiment| experiment.name() == "optimum");
     let context = Context {
         data: None,
@@ -12,12 +12,7 @@ fn quick() -> Outcome {
         progress: &Silent,
     };
     let outcome = find.expect("it is listed").run(&context);
-    outcome.expect("random jobs need no file")
-}
-
-#[test]
-fn every_optimum_is_proven_and_nothing_is_better() {
-    let outcome = quick();
+    let outcome = outcome.expect("random jobs need no file");
     let gate = |what: &str| {
         let found = outcome.gates.iter().find(|gate| gate.what.contains(what));
         found.expect("the gate is there")
@@ -44,12 +39,4 @@ fn every_optimum_is_proven_and_nothing_is_better() {
         outcome.notes[0].contains("left out"),
         "no traces were named"
     );
-}
-
-#[test]
-fn it_repeats_whatever_the_number_of_threads() {
-    let one = rayon::ThreadPoolBuilder::new().num_threads(1).build();
-    let alone = one.expect("a thread").install(quick);
-    assert_eq!(quick().tables, alone.tables);
-    assert_eq!(quick().gates, alone.gates);
 }

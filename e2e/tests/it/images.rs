@@ -2,16 +2,16 @@
 //! registry anywhere; one that is named instead, and pulled from a registry; and what is told of those that cannot run.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use fdn_e2e::{Cli, Network};
+use fdn_e2e::{Cli, Deadlines, Network};
 use fdn_testkit::registry::{Behaviour, Registry};
 use fdn_testkit::{docker, wait};
 
 /// Asks an app through the node's gateway.
 async fn ask(network: &Network, app: &str, path: &str) -> Result<(u16, String)> {
-    let client = fdn_service::http_client::build(Duration::from_secs(60))?;
+    // A call waits for its first container.
+    let client = fdn_service::http_client::build(5 * wait::PATIENCE)?;
     let url = format!(
         "http://{}:{}{path}",
         network.node(0, 0),
@@ -22,18 +22,32 @@ async fn ask(network: &Network, app: &str, path: &str) -> Result<(u16, String)> 
     Ok((answer.status().as_u16(), answer.text().await?))
 }
 
-/// A network of one node that has a Docker engine.
-async fn network() -> Network {
-    let mut network = Network::without_nodes().await.expect("it starts");
+/// A network of one node that has a Docker engine, and may pull from this registry.
+async fn network(registry: &Registry) -> Network {
+    let mut network = Network::without_nodes(Deadlines::Long)
+        .await
+        .expect("it starts");
+    let password = file(&network, "registry.password", "open sesame\n");
+    // Calls of an app whose containers do not start wait until its description was seen.
     let settings = format!(
-        "[docker]\nenabled = true\nsocket = \"{}\"\n[reports]\nstatus_interval = \"200ms\"\n",
-        docker::socket().await.display()
+        "[docker]\nenabled = true\nsocket = \"{}\"\nengine_timeout = \"2m\"\nhealth_timeout = \"30s\"\n\
+         [instances]\nwait = \"5m\"\nstart_timeout = \"5m\"\n[reports]\nstatus_interval = \"200ms\"\n\
+         [[apps.registries]]\nhost = \"{}\"\nusername = \"puller\"\npassword_file = \"{password}\"\n",
+        docker::socket().await.display(),
+        host(registry)
     );
     network
         .start_node((0, 0), &settings)
         .await
         .expect("it starts");
     network
+}
+
+/// Where a registry is.
+fn host(registry: &Registry) -> String {
+    let repository = registry.repository();
+    let host = repository.split('/').next().expect("a registry");
+    host.to_owned()
 }
 
 /// Writes a file for an upload.
@@ -54,45 +68,26 @@ async fn describes(cli: &Cli, app: &str, words: &[&str]) {
     .await;
 }
 
+/// One network for all: it takes longer to start than the images do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn uploaded_images_are_called_through_the_gateway_and_logged() {
-    let mut network = network().await;
+async fn images_are_refused_with_the_reason_and_run_from_archives_and_a_registry() {
+    let behaviour = Behaviour {
+        credentials: Some(("puller", "open sesame")),
+        ..Behaviour::default()
+    };
+    let registry = Registry::start(&docker::oci_image("by its digest"), behaviour).await;
+    let mut network = network(&registry).await;
     let cli = network.cli().expect("a user");
-    let manifest = file(
-        &network,
-        "fdn.toml",
-        "runtime = \"docker\"\nmemory = \"32MiB\"\n",
-    );
-    for (app, archive) in [
-        ("saved", docker::saved_image("end to end")),
-        ("layout", docker::oci_image("end to end")),
-    ] {
-        let archive = archive.display().to_string();
-        let deploy = ["deploy", app, &archive, "--manifest", &manifest];
-        let printed = cli.ok(deploy.iter().chain(&["--wait", "--timeout", "120s"]));
-        assert!(printed.contains("ready on 1 node"), "{printed}");
-        let answer = ask(&network, app, "/").await.expect("an answer");
-        assert_eq!(answer, (200, "hello".to_owned()), "{app}");
-    }
-    let printed = ask(&network, "saved", "/print/3").await;
-    assert_eq!(printed.expect("an answer").1, "printed");
-    wait::until("the container's lines", async || {
-        let logs = cli.ok(["logs", "saved", "--tail", "100"]);
-        ensure!(
-            logs.contains("probe starts") && logs.contains("line 2 xxx"),
-            "{logs}"
-        );
-        Ok(())
-    })
-    .await;
+    what_cannot_run_is_refused(&network, &cli);
+    archives_are_called_and_logged(&network, &cli).await;
+    an_image_in_a_registry_is_called(&network, &cli, &registry).await;
+    what_exits_is_told_with_its_last_words(&network, &cli).await;
     network.stop().expect("it stops");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_run_is_told_with_the_reason() {
-    let mut network = network().await;
-    let cli = network.cli().expect("a user");
-    let manifest = file(&network, "fdn.toml", "runtime = \"docker\"\n");
+/// Archives that are none, or of no use here: each is refused with its reason, and nothing is deployed.
+fn what_cannot_run_is_refused(network: &Network, cli: &Cli) {
+    let manifest = file(network, "fdn.toml", "runtime = \"docker\"\n");
     let mut archive = tar_of("etc/passwd");
     // Of a processor that no node has; the unit tests of archives have what one node alone refuses.
     let foreign = docker::saved_image_for("foreign", "s390x");
@@ -116,7 +111,7 @@ async fn what_cannot_run_is_told_with_the_reason() {
             "limit of 4MiB",
         ),
     ] {
-        let upload = file(&network, name, octets);
+        let upload = file(network, name, octets);
         let typed = cli.run(["deploy", "bad", &upload, "--manifest", &manifest]);
         assert_eq!(typed.code, 2, "{name}: {} {}", typed.out, typed.err);
         assert!(
@@ -130,9 +125,12 @@ async fn what_cannot_run_is_told_with_the_reason() {
         serde_json::json!([]),
         "nothing was deployed"
     );
+}
 
+/// An image whose container ends at once: the app's description and its log say what it said last.
+async fn what_exits_is_told_with_its_last_words(network: &Network, cli: &Cli) {
     let exits = "runtime = \"docker\"\n[env]\nFDN_PROBE = \"exit\"\n";
-    let exits = file(&network, "exits.toml", exits);
+    let exits = file(network, "exits.toml", exits);
     let archive = docker::saved_image("exits").display().to_string();
     cli.ok([
         "deploy",
@@ -147,12 +145,11 @@ async fn what_cannot_run_is_told_with_the_reason() {
     let words = ["degraded", "status 3", "fatal: told to fail"];
     tokio::select! {
         // It is held while instances are tried.
-        answer = ask(&network, "exits", "/") => panic!("{answer:?}"),
-        () = describes(&cli, "exits", &words) => {}
+        answer = ask(network, "exits", "/") => panic!("{answer:?}"),
+        () = describes(cli, "exits", &words) => {}
     }
     let logs = cli.ok(["logs", "exits", "--tail", "100"]);
     assert!(logs.contains("fatal: told to fail"), "{logs}");
-    network.stop().expect("it stops");
 }
 
 /// A tar file that holds one empty file of this name.
@@ -173,31 +170,46 @@ fn tar_of(name: &str) -> Vec<u8> {
     octets
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_image_in_a_registry_is_deployed_by_its_digest() {
-    let behaviour = Behaviour {
-        credentials: Some(("puller", "open sesame")),
-        ..Behaviour::default()
-    };
-    let registry = Registry::start(&docker::oci_image("by its digest"), behaviour).await;
-    let mut network = Network::without_nodes().await.expect("it starts");
-    let password = file(&network, "registry.password", "open sesame\n");
-    let repository = registry.repository();
-    let host = repository.split('/').next().expect("a registry");
-    let settings = format!(
-        "[docker]\nenabled = true\nsocket = \"{}\"\n[[apps.registries]]\nhost = \"{host}\"\nusername = \"puller\"\npassword_file = \"{password}\"\n",
-        docker::socket().await.display()
+/// Archives in both forms: called through the gateway, and their output read.
+async fn archives_are_called_and_logged(network: &Network, cli: &Cli) {
+    let manifest = file(
+        network,
+        "fdn.toml",
+        "runtime = \"docker\"\nmemory = \"32MiB\"\n",
     );
-    let started = network.start_node((0, 0), &settings).await;
-    started.expect("it starts");
-    let cli = network.cli().expect("a user");
+    for (app, archive) in [
+        ("saved", docker::saved_image("end to end")),
+        ("layout", docker::oci_image("end to end")),
+    ] {
+        let archive = archive.display().to_string();
+        let deploy = ["deploy", app, &archive, "--manifest", &manifest];
+        let printed = cli.ok(deploy.iter().chain(&["--wait", "--timeout", "120s"]));
+        assert!(printed.contains("ready on 1 node"), "{printed}");
+        let answer = ask(network, app, "/").await.expect("an answer");
+        assert_eq!(answer, (200, "hello".to_owned()), "{app}");
+    }
+    let printed = ask(network, "saved", "/print/3").await;
+    assert_eq!(printed.expect("an answer").1, "printed");
+    wait::until("the container's lines", async || {
+        let logs = cli.ok(["logs", "saved", "--tail", "100"]);
+        ensure!(
+            logs.contains("probe starts") && logs.contains("line 2 xxx"),
+            "{logs}"
+        );
+        Ok(())
+    })
+    .await;
+}
+
+/// An image that is named by its digest, pulled with a password.
+async fn an_image_in_a_registry_is_called(network: &Network, cli: &Cli, registry: &Registry) {
     let image = format!("{}@{}", registry.repository(), registry.digest());
     let printed = cli.ok(["deploy", "pulled", &image, "--wait", "--timeout", "120s"]);
     assert!(
-        printed.contains("ready on 1 node") && printed.contains(&format!("from {host}")),
+        printed.contains("ready on 1 node")
+            && printed.contains(&format!("from {}", host(registry))),
         "{printed}"
     );
-    let answer = ask(&network, "pulled", "/").await.expect("an answer");
+    let answer = ask(network, "pulled", "/").await.expect("an answer");
     assert_eq!(answer, (200, "hello".to_owned()));
-    network.stop().expect("it stops");
 }

@@ -1,7 +1,5 @@
 //! A new version that breaks its objective is taken back by the network itself: what real nodes count, a real controller judges.
 
-use std::time::Duration;
-
 use fdn_e2e::Embedded;
 use fdn_testkit::{components, wait};
 
@@ -20,7 +18,7 @@ async fn a_version_that_breaks_its_objective_loses_its_calls_and_one_that_keeps_
         file("two.wasm", components::misbehaving()),
         file("three.wasm", components::hello("three")),
     );
-    let client = fdn_service::http_client::build(Duration::from_secs(30)).expect("a client");
+    let client = fdn_service::http_client::build(wait::PATIENCE).expect("a client");
     let call = async || {
         let url = format!("http://{}/trap", network.gateway());
         let call = client.get(url).header("host", "hello.fn.test").send();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use fdn_core::JobId;
 use fdn_core::job::{JobInfo, JobReceipt, JobState};
-use fdn_e2e::Network;
+use fdn_e2e::{Deadlines, Network};
 use fdn_testkit::{components, wait};
 use tokio::task::JoinSet;
 
@@ -143,7 +143,9 @@ async fn deploy(network: &Network) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_jobs_end_once_each_while_controller_and_broker_die() {
-    let mut network = Network::without_nodes().await.expect("the network starts");
+    let mut network = Network::without_nodes(Deadlines::Shipped)
+        .await
+        .expect("the network starts");
     for region in 0..2 {
         network
             .start_node((region, 0), "")

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use fdn_e2e::{Cli, Network};
+use fdn_e2e::{Cli, Deadlines, Network};
 use fdn_testkit::{docker, ports, wait};
 use tokio::task::JoinSet;
 
@@ -114,7 +114,9 @@ async fn joined(network: &mut Network, cli: &Cli) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn enrolled_machines_are_one_cluster_and_outlive_its_head() {
-    let mut network = Network::without_nodes().await.expect("it starts");
+    let mut network = Network::without_nodes(Deadlines::Shipped)
+        .await
+        .expect("it starts");
     let cli = network.cli().expect("logged in");
     joined(&mut network, &cli).await;
     let nodes = [0, 1, 2].map(|n| network.node(0, n));

@@ -1,0 +1,370 @@
+//! The whole network as separate processes on PostgreSQL and RabbitMQ: deploy, resolve, call, go on without the controller; in soak everything
+//! behind it dies under load, and gateways.
+
+#![allow(
+    clippy::print_stderr,
+    reason = "figures that a reader of the test wants to see"
+)]
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use fdn_e2e::network::{NODES, REGIONS};
+use fdn_e2e::{Cli, Deadlines, Network, dns};
+use fdn_testkit::{components, wait};
+
+const HOST: &str = "hello.fn.test";
+const CHALLENGE: &str = "_acme-challenge.hello.fn.test";
+
+fn component(network: &Network, text: &str) -> PathBuf {
+    let path = network.folder().join(format!("{text}.wasm"));
+    std::fs::write(&path, components::hello(text)).expect("the folder takes a file");
+    path
+}
+
+fn deploy(network: &Network, cli: &Cli, text: &str) -> serde_json::Value {
+    let path = component(network, text).display().to_string();
+    cli.json(["deploy", "hello", &path, "--wait", "--timeout", "120s"])
+}
+
+async fn steered(network: &Network, region: usize) {
+    let (server, subnet) = (network.dns_address, REGIONS[region].subnet);
+    let expected = network.gateways(region);
+    wait::until("the nearest region's gateways in the answer", async || {
+        let answer = dns::ask(server, HOST, Some(subnet), false)?;
+        ensure!(answer.addresses == expected, "{subnet}: {answer:?}");
+        Ok(())
+    })
+    .await;
+}
+
+async fn body(network: &Network, address: IpAddr) -> Result<String> {
+    let url = format!("http://{}:{}/", address, network.gateway_port);
+    let client = fdn_service::http_client::build(wait::PATIENCE)?;
+    let response = client.get(url).header("host", HOST).send().await?;
+    ensure!(response.status() == 200, "{}", response.status());
+    Ok(response.text().await?)
+}
+
+/// Every node of every region answers with `text`.
+async fn everywhere(network: &Network, text: &str) {
+    for region in 0..REGIONS.len() {
+        for address in network.gateways(region) {
+            wait::until("the new version on every node", async || {
+                let got = body(network, address).await?;
+                ensure!(got.starts_with(text), "{address} answers {got:?}");
+                Ok::<_, anyhow::Error>(())
+            })
+            .await;
+        }
+    }
+}
+
+/// Two values that a certificate authority may ask for, one after the other; the values that are there then.
+async fn text_records(network: &Network, cli: &Cli) -> BTreeSet<String> {
+    let mut expected = BTreeSet::new();
+    for value in ["first", "second"] {
+        cli.ok(["dns", "txt", "add", CHALLENGE, value, "--expires-in", "1h"]);
+        expected.insert(value.to_owned());
+        let begin = std::time::Instant::now();
+        wait::until("the value in the answer", async || {
+            let got = dns::texts(network.dns_address, CHALLENGE)?;
+            ensure!(got == expected, "{got:?}");
+            Ok(())
+        })
+        .await;
+        eprintln!("a text record was answered after {:?}", begin.elapsed());
+    }
+    expected
+}
+
+/// The numbers of all versions, newest first.
+fn versions(cli: &Cli) -> Vec<u64> {
+    let detail = cli.json(["describe", "hello"]);
+    let versions = detail["versions"].as_array().expect("versions");
+    versions
+        .iter()
+        .map(|v| v["version"].as_u64().expect("a number"))
+        .collect()
+}
+
+/// A deploy as soon as the controller can take it again.
+async fn deploy_when_possible(network: &Network, cli: &Cli, text: &str) {
+    let path = component(network, text).display().to_string();
+    wait::until("a deploy to work again", async || {
+        let typed = cli.run(["deploy", "hello", &path, "--wait", "--timeout", "120s"]);
+        ensure!(typed.code == 0, "fdn deploy: {} {}", typed.out, typed.err);
+        Ok(())
+    })
+    .await;
+}
+
+/// Deploys version one, and looks for it wherever a client may: in DNS, at every gateway, through the controller.
+async fn version_one(network: &Network, cli: &Cli) {
+    let deployed = deploy(network, cli, "one");
+    assert_eq!(
+        (deployed["version"].as_u64(), deployed["host"].as_str()),
+        (Some(1), Some(HOST))
+    );
+    everywhere_at_once(network, "one").await;
+    let answer = dns::ask(network.dns_address, HOST, Some(REGIONS[0].subnet), true)
+        .expect("an answer over TCP");
+    assert_eq!(answer.addresses, network.gateways(0));
+    assert!(
+        answer
+            .subnet
+            .is_some_and(|s| s.starts_with("192.0.2.0/24/")),
+        "the scope is told"
+    );
+    let invoked = cli.ok(["invoke", "hello"]);
+    assert!(invoked.starts_with("one"), "{invoked}");
+}
+
+/// DNS sends each region's clients to its own gateways, and each of them answers the first call with `text`.
+async fn everywhere_at_once(network: &Network, text: &str) {
+    for region in 0..REGIONS.len() {
+        steered(network, region).await;
+        for address in network.gateways(region) {
+            let got = body(network, address).await.expect("an answer");
+            assert!(got.starts_with(text), "{address} answers {got:?}");
+        }
+    }
+}
+
+/// The next version is deployed after a death; none is lost or doubled.
+async fn next_version(network: &Network, cli: &Cli, text: &str, expected: &[u64]) {
+    deploy_when_possible(network, cli, text).await;
+    everywhere(network, text).await;
+    assert_eq!(versions(cli), expected, "no version is lost or doubled");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deploy_resolve_call_and_go_on_without_the_controller() {
+    let mut network = Network::start(Deadlines::Long)
+        .await
+        .expect("the network starts");
+    let cli = network.cli().expect("logged in");
+    version_one(&network, &cli).await;
+    let texts = text_records(&network, &cli).await;
+
+    network.kill_controller();
+    everywhere_at_once(&network, "one").await;
+    let kept = dns::texts(network.dns_address, CHALLENGE).expect("an answer");
+    assert_eq!(kept, texts);
+
+    network
+        .start_controller()
+        .await
+        .expect("the controller starts again");
+    next_version(&network, &cli, "after-controller", &[2, 1]).await;
+    nothing_is_left_over(&network, &cli).await;
+    network.stop().expect("everything stops cleanly");
+}
+
+/// Every node is known and nothing waits to be sent.
+async fn nothing_is_left_over(network: &Network, cli: &Cli) {
+    wait::until("every node", async || {
+        let detail = cli.json(["describe", "hello"]);
+        let nodes = detail["nodes"].as_array().map(Vec::len);
+        ensure!(nodes == Some(REGIONS.len() * NODES), "{nodes:?} nodes");
+        Ok(())
+    })
+    .await;
+    wait::until("an empty outbox", async || {
+        let client = fdn_service::http_client::build(wait::PATIENCE)?;
+        let text = client
+            .get(format!("http://{}/metrics", network.api()))
+            .send()
+            .await?
+            .text()
+            .await?;
+        let depth = text
+            .lines()
+            .find(|l| l.starts_with("fdn_controller_outbox_depth"));
+        ensure!(depth.is_some_and(|l| l.ends_with(" 0")), "{depth:?}");
+        Ok::<_, anyhow::Error>(())
+    })
+    .await;
+}
+
+/// Outages of all that stands behind the network, and of gateways, with the deadlines of the product.
+mod soak {
+    use fdn_e2e::load::Load;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn every_death_behind_the_network_is_survived_under_load() {
+        let mut network = Network::start(Deadlines::Shipped)
+            .await
+            .expect("the network starts");
+        let cli = network.cli().expect("logged in");
+        version_one(&network, &cli).await;
+        let mut before = "one".to_owned();
+        let mut expected = vec![1];
+        for deaths in [
+            ["controller"].as_slice(),
+            &["rabbit"],
+            &["postgres"],
+            &["controller", "rabbit", "postgres"],
+        ] {
+            outage(&mut network, deaths, &before).await;
+            before = format!("after-{}", deaths.join("-"));
+            expected.insert(0, expected.len() as u64 + 1);
+            next_version(&network, &cli, &before, &expected).await;
+        }
+        nothing_is_left_over(&network, &cli).await;
+        network.stop().expect("everything stops cleanly");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn three_subnets_three_regions_and_a_dead_gateway_leaves_the_answers() {
+        let mut network = Network::start(Deadlines::Shipped)
+            .await
+            .expect("the network starts");
+        let cli = network.cli().expect("logged in");
+        deploy(&network, &cli, "here");
+        let mut seen = BTreeSet::new();
+        for region in 0..REGIONS.len() {
+            steered(&network, region).await;
+            seen.extend(network.gateways(region));
+        }
+        assert_eq!(
+            seen.len(),
+            REGIONS.len() * NODES,
+            "three regions, each with its own addresses"
+        );
+
+        let texts = text_records(&network, &cli).await;
+
+        // One node dies: the other one of its region stays.
+        let [dead, left] = ["eu-west-1", "eu-west-2"];
+        let one: BTreeSet<IpAddr> = network.gateways(0).into_iter().skip(1).collect();
+        network.kill_agent(dead);
+        let begin = std::time::Instant::now();
+        answers(&network, 0, &one).await;
+        eprintln!(
+            "a dead gateway left the answers after {:?}",
+            begin.elapsed()
+        );
+
+        // The whole region dies: its clients are sent to a living one.
+        network.kill_agent(left);
+        let begin = std::time::Instant::now();
+        wait::until("another region in the answer", async || {
+            let answer = dns::ask(network.dns_address, HOST, Some(REGIONS[0].subnet), false)?;
+            ensure!(
+                !answer.addresses.is_empty() && answer.addresses.is_disjoint(&network.gateways(0)),
+                "{answer:?}"
+            );
+            Ok(())
+        })
+        .await;
+        eprintln!("a dead region left the answers after {:?}", begin.elapsed());
+        for address in dns::ask(network.dns_address, HOST, Some(REGIONS[0].subnet), false)
+            .expect("an answer")
+            .addresses
+        {
+            assert!(
+                body(&network, address)
+                    .await
+                    .expect("an answer")
+                    .starts_with("here")
+            );
+        }
+
+        network.start_agent(dead).await.expect("it starts again");
+        network.start_agent(left).await.expect("it starts again");
+        steered(&network, 0).await;
+
+        // DNS started again without the controller answers from its own disk.
+        network.kill_controller();
+        network.kill_dns();
+        network.start_dns().await.expect("DNS starts again");
+        steered(&network, 0).await;
+        steered(&network, 2).await;
+        let kept = dns::texts(network.dns_address, CHALLENGE).expect("an answer");
+        assert_eq!(kept, texts, "text records too");
+
+        // An agent started again without the controller serves from its own disk.
+        network.kill_agent("ap-south-1");
+        network
+            .start_agent("ap-south-1")
+            .await
+            .expect("it starts again");
+        let address = *network.gateways(2).first().expect("a gateway");
+        wait::until("an answer from the disk", async || {
+            let got = body(&network, address).await?;
+            ensure!(got.starts_with("here"), "{got}");
+            Ok::<_, anyhow::Error>(())
+        })
+        .await;
+    }
+
+    async fn answers(network: &Network, region: usize, expected: &BTreeSet<IpAddr>) {
+        let (server, subnet) = (network.dns_address, REGIONS[region].subnet);
+        wait::until("the dead gateway to leave the answers", async || {
+            let answer = dns::ask(server, HOST, Some(subnet), false)?;
+            ensure!(&answer.addresses == expected, "{answer:?}");
+            Ok(())
+        })
+        .await;
+    }
+
+    /// Kills `deaths`, calls and asks on, and starts them again; not one call or question may fail, and every answer is the version that
+    /// was deployed before.
+    async fn outage(network: &mut Network, deaths: &[&str], before: &str) {
+        let subnets = REGIONS.map(|r| r.subnet);
+        let load = Load::start(
+            network.dns_address,
+            HOST,
+            network.gateway_port,
+            &subnets,
+            before,
+        );
+        for death in deaths {
+            match *death {
+                "controller" => network.kill_controller(),
+                "rabbit" => network.rabbit.kill(),
+                _ => network.postgres.kill(),
+            }
+        }
+        let (calls, questions) = load.counts();
+        // So many calls are a matter of the machine's speed, not of anything that was killed.
+        wait::within(
+            4 * wait::PATIENCE,
+            "calls and questions without them",
+            async || {
+                let (now_calls, now_questions) = load.counts();
+                ensure!(
+                    now_calls >= calls + 200 && now_questions >= questions + 60,
+                    "{now_calls} calls"
+                );
+                Ok(())
+            },
+        )
+        .await;
+        for death in deaths.iter().rev() {
+            match *death {
+                "controller" => network
+                    .start_controller()
+                    .await
+                    .expect("the controller starts again"),
+                "rabbit" => network
+                    .rabbit
+                    .restart()
+                    .await
+                    .expect("RabbitMQ starts again"),
+                _ => network
+                    .postgres
+                    .restart()
+                    .await
+                    .expect("PostgreSQL starts again"),
+            }
+        }
+        let (calls, questions) = load.stop().await;
+        eprintln!("{deaths:?} killed: {calls} calls and {questions} questions, none failed");
+    }
+}

@@ -1,0 +1,4 @@
+//! What is soak altogether: no small form of it is in the gate.
+
+mod cluster;
+mod jobs;

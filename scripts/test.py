@@ -1,0 +1,562 @@
+#!/usr/bin/env python3
+"""Runs the tests and says why what failed failed: `make test` (the gate) and `make soak`; docs/testing.md tells what is in which.
+
+    scripts/test.py gate            everything deterministic
+    scripts/test.py soak [GROUP…]   chaos, time and size; all groups, or those named
+
+Each step begins with the state of the machine and ends with its seconds. The output of each program goes to a file of its own, so that a
+process which outlives its parent cannot hold this one up. The last lines are the failed steps and tests, and the last line counts.
+"""
+
+import argparse
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+# Gigabytes that have to be free before a run begins: a build from nothing takes about eight.
+FREE_GB = float(os.environ.get("FDN_TEST_FREE_GB", "15"))
+# The properties of the gate are the same in every run; soak draws new ones and prints the seed.
+SEED = "20261"
+# A test program of the gate that runs longer than this hangs.
+GATE_LIMIT_S = 1_200
+SOAK_LIMIT_S = 3_600
+# More failed tests than these in one program are no matter of chance.
+RETRIED = 8
+# Lines of a failed test's own output that are shown.
+SHOWN = 40
+
+
+def say(line=""):
+    print(line, flush=True)
+
+
+def read(path):
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def free_gb(path):
+    return shutil.disk_usage(path).free / 1e9
+
+
+class Machine:
+    """What of the machine explains a slow or failed step."""
+
+    def __init__(self):
+        self.steal, self.total = self.ticks()
+
+    @staticmethod
+    def ticks():
+        words = read("/proc/stat").split("\n", 1)[0].split()[1:9]
+        ticks = [int(word) for word in words] or [0] * 8
+        return ticks[7], sum(ticks)
+
+    def state(self):
+        steal, total = self.ticks()
+        stolen = 100 * (steal - self.steal) / max(1, total - self.total)
+        self.steal, self.total = steal, total
+        memory = re.search(r"MemAvailable:\s+(\d+)", read("/proc/meminfo"))
+        parts = [
+            f"{free_gb(TARGET if TARGET.exists() else ROOT):.0f} GB disk",
+            f"{int(memory.group(1)) / 1e6:.1f} GB memory" if memory else "",
+            "load " + " ".join(read("/proc/loadavg").split()[:2]),
+        ]
+        for kind in ("cpu", "io", "memory"):
+            some = re.search(r"some avg10=([\d.]+)", read(f"/proc/pressure/{kind}"))
+            parts.append(f"{kind} pressure {some.group(1)} %" if some else "")
+        parts.append(f"steal {stolen:.1f} %")
+        return ", ".join(part for part in parts if part)
+
+
+class Run:
+    def __init__(self, kind, profile, limit_s):
+        self.kind, self.profile, self.limit_s = kind, profile, limit_s
+        self.logs = TARGET / "test-logs" / kind
+        shutil.rmtree(self.logs, ignore_errors=True)
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self.machine = Machine()
+        self.passed = 0
+        self.ignored = 0
+        self.failures = []  # (what, first line of the reason)
+        self.flaky = []
+        self.steps = []
+        self.environment = dict(os.environ)
+        self.servers = None
+        self.program = self.binary("fdn")
+
+    def binary(self, name):
+        return TARGET / ("release" if self.profile == "release" else self.profile) / name
+
+    # --- steps
+
+    def step(self, name, act):
+        """Runs `act`, which gives whether it went well; says the machine's state before and the seconds after."""
+        say(f"=== {name}")
+        say(f"    {self.machine.state()}")
+        begin = time.monotonic()
+        before = len(self.failures)
+        try:
+            good = act()
+        except OSError as cause:
+            self.failures.append((name, str(cause)))
+            good = False
+        seconds = time.monotonic() - begin
+        say(f"    took {seconds:.0f} s")
+        self.steps.append((name, seconds, good))
+        if not good:
+            free = free_gb(TARGET)
+            if free < 0.5:
+                self.failures.append((name, f"the disk is full: {free * 1000:.0f} MB are free at {TARGET}"))
+            elif len(self.failures) == before:
+                self.failures.append((name, "failed; its output stands above"))
+        return good
+
+    def command(self, name, argv, env=None, cwd=ROOT, limit_s=None, quiet=True):
+        """Runs a command into a log file; its last lines are shown when it fails, or all when not `quiet`."""
+        log = self.logs / f"{name.replace(' ', '-')}.log"
+        code = self.execute(argv, log, env, cwd, limit_s or self.limit_s)
+        text = read(log)
+        if code == 0:
+            if not quiet:
+                say(text.rstrip())
+            return True
+        say("\n".join(text.rstrip().splitlines()[-SHOWN:]))
+        self.failures.append((name, f"{ended(code)}: {first_reason(text)}"))
+        return False
+
+    def execute(self, argv, log, env=None, cwd=ROOT, limit_s=GATE_LIMIT_S, stdout=None):
+        """The exit code of a command, negative for a signal, None when it ran out of time. Output goes to the file `log`."""
+        with open(log, "wb") as output:
+            child = subprocess.Popen(
+                [str(arg) for arg in argv],
+                cwd=cwd,
+                env={**self.environment, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=stdout or output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            return child.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            # Whatever the command left behind in its own session goes with it.
+            try:
+                os.killpg(child.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            child.wait()
+
+    # --- building
+
+    def build(self):
+        """Builds every program and test program; the test programs as (package, target, executable, folder)."""
+        profile = ["--release"] if self.profile == "release" else ["--profile", self.profile]
+        if not self.retry("fetch", ["cargo", "fetch", "--locked", "--quiet"]):
+            return None
+        artifacts = self.logs / "build.json"
+        with open(artifacts, "wb") as output:
+            argv = ["cargo", "build", "--locked", *profile, "--workspace", "--bins", "--tests"]
+            code = self.execute(
+                [*argv, "--message-format=json-render-diagnostics"], self.logs / "build.log", limit_s=5_400, stdout=output
+            )
+        if code != 0:
+            text = read(self.logs / "build.log")
+            errors = [i for i, line in enumerate(text.splitlines()) if re.match(r"error(\[|:)", line)]
+            lines = text.splitlines()
+            for at in errors[:10]:
+                say("\n".join(lines[at : at + 12]))
+            if not errors:
+                say("\n".join(lines[-SHOWN:]))
+            for at in errors[:10] or [len(lines) - 1]:
+                place = next((line.strip() for line in lines[at : at + 4] if line.strip().startswith("-->")), "")
+                self.failures.append(("build", f"{lines[at] if lines else ended(code)} {place}"))
+            return None
+        programs = []
+        for line in read(artifacts).splitlines():
+            message = json.loads(line)
+            if message.get("reason") != "compiler-artifact" or not message["profile"]["test"] or not message.get("executable"):
+                continue
+            folder = Path(message["manifest_path"]).parent
+            # A library's unit tests bear the library's name, which is the package's; only other targets need their own.
+            package = Path(folder).relative_to(ROOT).as_posix()
+            kind = message["target"]["kind"][0]
+            target = message["target"]["name"] if kind in ("test", "bin") else "unit"
+            programs.append((package, target, message["executable"], folder))
+        return sorted(programs)
+
+    def retry(self, name, argv, tries=3, **more):
+        """For what asks a registry: three tries with pauses."""
+        for left in reversed(range(tries)):
+            before = len(self.failures)
+            if self.command(name, argv, **more):
+                return True
+            if left:
+                del self.failures[before:]
+                say(f"    {name}: again in 10 s")
+                time.sleep(10)
+        return False
+
+    # --- servers of the run
+
+    def start_servers(self):
+        """One PostgreSQL and one RabbitMQ for all test programs; those that kill theirs start their own."""
+        errors = open(self.logs / "servers.log", "wb")
+        self.servers = subprocess.Popen(
+            [self.binary("fdn-test-servers")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        for line in self.servers.stdout:
+            if line.strip() == "ready":
+                return True
+            found = re.match(r"export (\w+)='([^']*)'", line)
+            if found:
+                self.environment[found.group(1)] = found.group(2)
+        self.failures.append(("servers", first_reason(read(self.logs / "servers.log"))))
+        say(read(self.logs / "servers.log"))
+        return False
+
+    def servers_live(self):
+        if self.servers is None or self.servers.poll() is None:
+            return True
+        words = read(self.logs / "servers.log").strip().splitlines()
+        self.failures.append(("servers", words[-1] if words else "the throw-away servers of this run ended"))
+        self.servers = None
+        return False
+
+    def stop_servers(self):
+        if self.servers is not None and self.servers.poll() is None:
+            self.servers.stdin.close()
+            try:
+                self.servers.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                self.servers.terminate()
+                self.servers.wait()
+
+    # --- test programs
+
+    def tests(self, programs, arguments, again=True):
+        """Runs every test program with the arguments; a test that fails is run once more, alone, if `again`."""
+        good = True
+        for package, target, executable, folder in programs:
+            name = f"{package} {target}"
+            begin = time.monotonic()
+            log = self.logs / f"{package.replace('/', '-')}-{target}.log"
+            env = {"CARGO_MANIFEST_DIR": str(folder), "RUST_BACKTRACE": "0"}
+            code = self.execute([executable, *arguments], log, env, folder, self.limit_s)
+            result = Result(read(log), code)
+            self.passed += result.passed
+            self.ignored += result.ignored
+            seconds = time.monotonic() - begin
+            if result.good:
+                if result.passed:
+                    say(f"ok    {name}: {result.passed} passed ({seconds:.1f} s)")
+                continue
+            if not self.servers_live():
+                say(f"FAIL  {name}: a server that it needs has ended ({seconds:.1f} s)")
+                return False
+            say(f"FAIL  {name}: {result.word} ({seconds:.1f} s)")
+            good &= self.judge(name, result, executable, arguments, env, folder, again)
+        return good
+
+    def judge(self, name, result, executable, arguments, env, folder, again):
+        """Tells what failed; tries each test again alone. Gives whether all passed then."""
+        good = True
+        # A program that ended without its closing line is tried again as a whole.
+        tests = result.failed or [None]
+        for number, test in enumerate(tests):
+            reason, text = result.reason(test)
+            say(f"---- {name}: {test or 'the whole program'}")
+            say("\n".join(text[:SHOWN]))
+            if again and number < RETRIED:
+                log = self.logs / "again.log"
+                argv = [executable, "--exact", test] if test else [executable, *arguments]
+                code = self.execute(argv, log, env, folder, self.limit_s)
+                second = Result(read(log), code)
+                if second.good and second.passed:
+                    say(f"FLAKY {name}: {test or 'the whole program'}")
+                    self.flaky.append((f"{name}: {test or 'the whole program'}", reason))
+                    self.passed += 1 if test else second.passed
+                    continue
+            good = False
+            self.failures.append((f"{name}: {test or 'the whole program'}", reason))
+        return good
+
+    # --- the end
+
+    def finish(self):
+        self.stop_servers()
+        if self.ignored:
+            self.failures.append(("tests", f"{self.ignored} tests are ignored; a test either runs or goes"))
+        say("=== summary")
+        for name, seconds, good in self.steps:
+            say(f"{'ok  ' if good else 'FAIL'}  {name} ({seconds:.0f} s)")
+        for what, reason in self.flaky:
+            say(f"FLAKY {what}\n      {reason}")
+        for what, reason in self.failures:
+            say(f"FAILED {what}\n      {reason}")
+        say(f"{self.passed} passed, {len(self.failures)} failed")
+        return 0 if not self.failures and self.passed else 1
+
+
+class Result:
+    """What a test program printed, in the format of Rust's test harness."""
+
+    def __init__(self, text, code):
+        self.text, self.code = text, code
+        closing = re.findall(r"^test result: (\w+)\. (\d+) passed; (\d+) failed; (\d+) ignored", text, re.M)
+        self.closed = bool(closing)
+        self.passed = sum(int(found[1]) for found in closing)
+        self.ignored = sum(int(found[3]) for found in closing)
+        self.failed = sorted(set(re.findall(r"^test (\S+)(?: - should panic)? \.\.\. FAILED", text, re.M)))
+        self.good = code == 0 and self.closed
+
+    @property
+    def word(self):
+        if self.failed:
+            return f"{len(self.failed)} failed"
+        slow = re.findall(r"^test (\S+) has been running for over", self.text, re.M)
+        return ended(self.code) + (f"; it was at {', '.join(slow)}" if slow else "")
+
+    def reason(self, test):
+        """The first line of the panic, and the output of the test."""
+        if test is None:
+            return f"{self.word}: {first_reason(self.text)}", self.text.rstrip().splitlines()[-SHOWN:]
+        section = re.search(rf"^---- {re.escape(test)} stdout ----\n(.*?)(?=^---- \S+ stdout ----$|^failures:$)", self.text, re.M | re.S)
+        lines = section.group(1).strip().splitlines() if section else []
+        return first_reason("\n".join(lines)), lines
+
+
+def ended(code):
+    if code is None:
+        return "it did not end in time"
+    if code < 0:
+        return f"ended by signal {signal.Signals(-code).name}"
+    return f"ended with {code}"
+
+
+def first_reason(text):
+    """The first line that says what went wrong: a panic with its place, or an error."""
+    lines = text.strip().splitlines()
+    for at, line in enumerate(lines):
+        place = re.search(r"panicked at (\S+?):?$", line)
+        if place:
+            return f"{place.group(1)}: {' '.join(lines[at + 1 : at + 2]).strip()}"[:300]
+    for line in lines:
+        if re.search(r"^(FAIL\b|error\b|Error\b|\s+✗|.*\berror(\[|:|\s+TS\d))|No space left|cannot|refused", line):
+            return line.strip()[:300]
+    return lines[-1].strip()[:300] if lines else "it printed nothing"
+
+
+# --- before the run
+
+
+def preflight(run):
+    """Clears what earlier runs left, and refuses a machine that cannot carry one, in words."""
+    good = True
+    sweep()
+    free = free_gb(TARGET)
+    if free < FREE_GB:
+        where = [f"{Path(p) / 'target'}" for p in (ROOT,) if (Path(p) / "target").exists()]
+        run.failures.append(
+            ("preflight", f"{free:.1f} GB are free at {TARGET}, a run needs {FREE_GB:.0f}: delete build folders ({', '.join(where) or 'of other work trees'})")
+        )
+        good = False
+    audit = subprocess.run(["dpkg", "--audit"], capture_output=True, text=True, check=False) if shutil.which("dpkg") else None
+    if audit and audit.stdout.strip():
+        say("    packages are half configured; trying: dpkg --configure -a")
+        done = subprocess.run(["dpkg", "--configure", "-a"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            run.failures.append(("preflight", "dpkg has half-configured packages; run: dpkg --configure -a"))
+            good = False
+    return good
+
+
+def sweep():
+    """Folders, engines and bridges of test servers whose owner is gone."""
+    parent = Path(tempfile.gettempdir())
+    for folder in [folder for kind in ("postgres", "rabbitmq", "images") for folder in parent.glob(f"fdn-{kind}-*")]:
+        # The owner holds a lock on this file as long as it lives (testkit/src/folder.rs).
+        try:
+            with open(folder / "owner.lock") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+                say(f"    removed {folder}: its server is gone")
+        except OSError:
+            continue
+    for folder in parent.glob("fdn-docker-*"):
+        keeper = f"keeper {folder}"
+        if any(keeper in read(f"/proc/{pid}/cmdline").replace("\0", " ") for pid in os.listdir("/proc") if pid.isdigit()):
+            continue
+        engine = read(folder / "pid").strip()
+        if engine.isdigit() and str(folder) in read(f"/proc/{engine}/cmdline"):
+            say(f"    ending the test engine {engine}: its owner is gone")
+            os.kill(int(engine), signal.SIGTERM)
+            for _ in range(100):
+                if not Path(f"/proc/{engine}").exists():
+                    break
+                time.sleep(0.1)
+        for mount in [line.split()[1] for line in read("/proc/mounts").splitlines()]:
+            if mount.startswith(f"{folder}/"):
+                subprocess.run(["umount", "-l", mount], check=False, capture_output=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        say(f"    removed {folder}: its engine is gone")
+
+
+# --- what is run
+
+
+def checks(run, results):
+    """Format, lints and sizes, beside the tests and on what those leave of the processor."""
+    log = run.logs / "checks.log"
+    code = run.execute(["nice", "-n", "19", "scripts/check.sh", run.profile], log, limit_s=3_600)
+    results.append((code, read(log)))
+
+
+def gate(run):
+    if not run.step("preflight", lambda: preflight(run)):
+        return
+    if not run.step("console", lambda: run.command("console", ["scripts/console.sh", "check"])):
+        return
+    programs = []
+
+    def build():
+        programs.extend(run.build() or [])
+        return bool(programs)
+
+    # Nothing can be said of tests that cannot be compiled.
+    if not run.step("build", build):
+        return
+    run.step("functions", lambda: functions(run, "all", "test", "verify-quick"))
+    results = []
+    beside = threading.Thread(target=checks, args=(run, results))
+    if run.step("servers", run.start_servers):
+        beside.start()
+        run.step("tests", lambda: run.tests(programs, ["--skip", "soak::"]))
+    run.step("the API against its document", lambda: api(run))
+    run.step("the console in a browser", lambda: browser(run, "story"))
+    if beside.ident is not None:
+
+        def rest():
+            beside.join()
+            code, text = results[0]
+            if code != 0:
+                say("\n".join(text.rstrip().splitlines()[-SHOWN:]))
+                run.failures.append(("checks", first_reason(text)))
+            return code == 0
+
+        run.step("checks (begun beside the tests)", rest)
+
+
+def functions(run, *goals):
+    # A build folder of its own: the functions are another workspace.
+    env = {"CARGO_TARGET_DIR": str(TARGET / "functions")}
+    return run.command("functions", ["make", "--no-print-directory", "-C", "functions", *goals], env=env)
+
+
+def api(run):
+    env = {"FDN": str(run.program), "FDN_TEST_PLACE": str(TARGET / "schemathesis")}
+    return run.command("api", ["scripts/schemathesis.sh"], env=env)
+
+
+def browser(run, *arguments):
+    log = run.logs / "browser.log"
+    code = run.execute(["node", "e2e/run.js", *arguments], log, {"FDN_PROGRAM": str(run.program)}, ROOT / "web", run.limit_s)
+    result = Result(read(log), code)
+    run.passed += result.passed
+    if result.good:
+        return True
+    say("\n".join(read(log).rstrip().splitlines()[-SHOWN:]))
+    run.failures.append(("the console in a browser", f"{ended(code)}: {first_reason(read(log))}"))
+    return False
+
+
+def soak(run, groups):
+    unknown = [group for group in groups if group not in SOAK]
+    if unknown:
+        run.failures.append(("soak", f"no group {', '.join(unknown)}; there are {', '.join(SOAK)}"))
+        return
+    groups = groups or list(SOAK)
+    if not run.step("preflight", lambda: preflight(run)):
+        return
+    if not run.step("console", lambda: run.command("console", ["scripts/console.sh"])):
+        return
+    programs = []
+
+    def build():
+        programs.extend(run.build() or [])
+        return bool(programs)
+
+    if not run.step("build", build):
+        return
+    if not run.step("servers", run.start_servers):
+        return
+    for group in groups:
+        run.step(group, lambda group=group: SOAK[group](run, programs))
+
+
+def long_tests(run, programs):
+    return run.tests(programs, ["soak::"], again=False)
+
+
+def properties(run, programs):
+    seed = str(secrets.randbits(63))
+    say(f"    PROPTEST_RNG_SEED={seed}")
+    run.environment["PROPTEST_RNG_SEED"] = seed
+    try:
+        return run.tests(programs, ["--skip", "soak::"], again=False)
+    finally:
+        run.environment["PROPTEST_RNG_SEED"] = SEED
+
+
+SOAK = {
+    "long": long_tests,
+    "properties": properties,
+    "functions": lambda run, _: functions(run, "all", "test", "verify", "test-templates"),
+    "docs": lambda run, _: run.command("docs", ["scripts/check.sh", run.profile, "docs"]),
+    "browser": lambda run, _: browser(run),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=["gate", "soak"])
+    parser.add_argument("groups", nargs="*", metavar="GROUP")
+    asked = parser.parse_args()
+    os.chdir(ROOT)
+    TARGET.mkdir(parents=True, exist_ok=True)
+    if asked.kind == "gate":
+        run = Run("gate", "gate", GATE_LIMIT_S)
+        run.environment["PROPTEST_RNG_SEED"] = SEED
+    else:
+        # What is shipped is what is strained.
+        run = Run("soak", "release", SOAK_LIMIT_S)
+        run.environment["PROPTEST_RNG_SEED"] = SEED
+    begin = time.monotonic()
+    try:
+        if asked.kind == "gate":
+            gate(run)
+        else:
+            soak(run, asked.groups)
+    except KeyboardInterrupt:
+        run.failures.append(("run", "interrupted"))
+    say(f"=== {asked.kind} took {(time.monotonic() - begin) / 60:.1f} minutes")
+    sys.exit(run.finish())
+
+
+if __name__ == "__main__":
+    main()

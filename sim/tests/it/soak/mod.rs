@@ -1,0 +1,4 @@
+//! Experiments that take long even in their small form.
+
+mod e4;
+mod optimum;
