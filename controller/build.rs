@@ -1,4 +1,4 @@
-//! Rebuilds the crate when what it embeds gets new files, which the compiler has not seen before: the migrations (`sqlx::migrate!`) and the
+//! Rebuilds the crate when what it embeds gets new files, which the compiler has not seen before: the migrations and the
 //! console that `npm run build` makes in `web/`.
 
 use std::fs::{self, File};

@@ -43,6 +43,7 @@ pub mod rollout;
 mod row;
 pub mod rtt;
 pub mod run;
+mod schema;
 pub mod secret;
 pub mod session;
 pub mod signing;
@@ -60,7 +61,6 @@ use std::time::Duration;
 
 use fdn_core::TenantId;
 use sqlx::any::AnyPoolOptions;
-use sqlx::migrate::Migrator;
 use sqlx::pool::PoolConnection;
 use sqlx::{Any, AnyPool, Connection, Transaction};
 use tracing::info;
@@ -68,9 +68,7 @@ use tracing::info;
 use crate::settings::DatabaseSettings;
 use dialect::Dialect;
 pub use error::{Constraint, StoreError};
-
-/// The schema, embedded.
-pub static MIGRATOR: Migrator = sqlx::migrate!("../migrations");
+pub use schema::MIGRATOR;
 
 /// The tenant that is there from the beginning.
 pub const DEFAULT_TENANT: TenantId = TenantId::from_uuid(uuid::Uuid::from_u128(1));
