@@ -198,7 +198,8 @@ class Run:
             kind = message["target"]["kind"][0]
             target = message["target"]["name"] if kind in ("test", "bin") else "unit"
             programs.append((package, target, message["executable"], folder))
-        return sorted(programs)
+        # The longest first: it waits for processes most of the time, while the others run beside it.
+        return sorted(programs, key=lambda program: (program[0] != "e2e", program))
 
     def retry(self, name, argv, tries=3, **more):
         """For what asks a registry: three tries with pauses."""
@@ -231,7 +232,9 @@ class Run:
         return False
 
     def servers_live(self):
-        if self.servers is None or self.servers.poll() is None:
+        if self.servers is None:
+            return False
+        if self.servers.poll() is None:
             return True
         words = read(self.logs / "servers.log").strip().splitlines()
         self.failures.append(("servers", words[-1] if words else "the throw-away servers of this run ended"))
@@ -239,7 +242,7 @@ class Run:
         return False
 
     def stop_servers(self):
-        if self.servers is not None and self.servers.poll() is None:
+        if self.servers_live():
             self.servers.stdin.close()
             try:
                 self.servers.wait(timeout=60)
@@ -249,31 +252,51 @@ class Run:
 
     # --- test programs
 
-    def tests(self, programs, arguments, again=True):
-        """Runs every test program with the arguments; a test that fails is run once more, alone, if `again`."""
-        good = True
-        for package, target, executable, folder in programs:
-            name = f"{package} {target}"
-            begin = time.monotonic()
-            log = self.logs / f"{package.replace('/', '-')}-{target}.log"
-            env = {"CARGO_MANIFEST_DIR": str(folder), "RUST_BACKTRACE": "0"}
-            code = self.execute([executable, *arguments], log, env, folder, self.limit_s)
-            result = Result(read(log), code)
-            self.passed += result.passed
-            self.ignored += result.ignored
-            seconds = time.monotonic() - begin
-            if result.good:
-                if result.passed:
-                    say(f"ok    {name}: {result.passed} passed ({seconds:.1f} s)")
-                continue
-            if not self.servers_live():
-                say(f"FAIL  {name}: a server that it needs has ended ({seconds:.1f} s)")
-                return False
-            say(f"FAIL  {name}: {result.word} ({seconds:.1f} s)")
-            good &= self.judge(name, result, executable, arguments, env, folder, again)
-        return good
+    def tests(self, programs, arguments, lanes=1, again=True):
+        """Runs every test program with the arguments, `lanes` at a time: most of them wait. A test that fails is run once more, alone, if `again`."""
+        waiting = list(reversed(programs))
+        failed = []
+        lock = threading.Lock()
 
-    def judge(self, name, result, executable, arguments, env, folder, again):
+        def lane():
+            while True:
+                with lock:
+                    if not waiting or not self.servers_live():
+                        return
+                    package, target, executable, folder = waiting.pop()
+                begin = time.monotonic()
+                log = self.logs / f"{package.replace('/', '-')}-{target}.log"
+                result = Result(*self.test(executable, arguments, folder, log))
+                with lock:
+                    self.report(f"{package} {target}", result, time.monotonic() - begin)
+                    if not result.good:
+                        failed.append((f"{package} {target}", result, executable, folder))
+
+        threads = [threading.Thread(target=lane) for _ in range(lanes)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        # Without their servers all tests fail, which says nothing about them.
+        if not self.servers_live():
+            return False
+        # Whole lists, not generators: each is to be judged.
+        return all([self.judge(name, result, executable, arguments, folder, again) for name, result, executable, folder in failed])
+
+    def test(self, executable, arguments, folder, log):
+        env = {"CARGO_MANIFEST_DIR": str(folder), "RUST_BACKTRACE": "0"}
+        code = self.execute([executable, *arguments], log, env, folder, self.limit_s)
+        return read(log), code
+
+    def report(self, name, result, seconds):
+        self.passed += result.passed
+        self.ignored += result.ignored
+        if not result.good:
+            say(f"FAIL  {name}: {result.word} ({seconds:.1f} s)")
+        elif result.passed:
+            say(f"ok    {name}: {result.passed} passed ({seconds:.1f} s)")
+
+    def judge(self, name, result, executable, arguments, folder, again):
         """Tells what failed; tries each test again alone. Gives whether all passed then."""
         good = True
         # A program that ended without its closing line is tried again as a whole.
@@ -283,10 +306,8 @@ class Run:
             say(f"---- {name}: {test or 'the whole program'}")
             say("\n".join(text[:SHOWN]))
             if again and number < RETRIED:
-                log = self.logs / "again.log"
-                argv = [executable, "--exact", test] if test else [executable, *arguments]
-                code = self.execute(argv, log, env, folder, self.limit_s)
-                second = Result(read(log), code)
+                chosen = ["--exact", test] if test else arguments
+                second = Result(*self.test(executable, chosen, folder, self.logs / "again.log"))
                 if second.good and second.passed:
                     say(f"FLAKY {name}: {test or 'the whole program'}")
                     self.flaky.append((f"{name}: {test or 'the whole program'}", reason))
@@ -446,7 +467,7 @@ def gate(run):
     beside = threading.Thread(target=checks, args=(run, results))
     if run.step("servers", run.start_servers):
         beside.start()
-        run.step("tests", lambda: run.tests(programs, ["--skip", "soak::"]))
+        run.step("tests", lambda: run.tests(programs, ["--skip", "soak::"], lanes=2))
     run.step("the API against its document", lambda: api(run))
     run.step("the console in a browser", lambda: browser(run, "story"))
     if beside.ident is not None:
