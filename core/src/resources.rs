@@ -69,6 +69,16 @@ impl Resources {
         }
     }
 
+    /// The larger amount of each class.
+    #[must_use]
+    pub fn max_by_class(&self, other: &Self) -> Self {
+        Self {
+            cpu_milli: self.cpu_milli.max(other.cpu_milli),
+            memory_mib: self.memory_mib.max(other.memory_mib),
+            gpu_memory_mib: self.gpu_memory_mib.max(other.gpu_memory_mib),
+        }
+    }
+
     /// The first class in which this demand does not fit into `free`, in words.
     #[must_use]
     pub fn shortage(&self, free: &Self) -> Option<String> {

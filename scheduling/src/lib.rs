@@ -10,6 +10,7 @@
 //! | [`workflow`] | a workflow of stages as such a DAG |
 //! | [`live`] | what nodes report, as clusters to place on |
 //! | [`place`] | which cluster runs each task (Heu-Orche and other list schedulers), with the reason for every cluster |
+//! | [`policy`] | all ways to place a job, by name |
 //! | [`online`] | which cluster and which slot runs each task of many users' jobs, as they arrive and end |
 //! | [`fair`] | whose job is next among those that wait for a dispatcher |
 //! | [`compete`] | which cluster each client group of all apps uses, when all want the best ones |
@@ -18,7 +19,6 @@
 //! | [`resource`] | which node and which of its devices take an instance, from packed quantities |
 //! | [`scale`] | how many instances a function should have, and how many to start or stop |
 //! | [`commit`] | which node runs each container, several schedulers at work at once |
-//! | [`registry`] | what the head of a cluster knows of functions, instances and nodes |
 //! | [`instance`] | where in a cluster an instance starts: local check, probes, the global scheduler, hints |
 //! | [`invocation`] | which waiting invocation starts next, where, and which containers stay warm (FuncSched) |
 //! | [`run`] | how one run of a workflow goes on: what starts where, what is tried again, how it ends |
@@ -63,7 +63,7 @@
 //! assert_eq!(steered.plan.latency(), Millis::new(10.0 + 8.0 + 10.0));
 //!
 //! // Every cluster with its terms and why it lost, as the API shows it.
-//! let rows = steered.planned.report.entry().unwrap().rows(&view, &steered.decision);
+//! let rows = steered.decision.rows(steered.planned.report.entry().unwrap(), &view);
 //! assert_eq!(rows[0].cluster, near);
 //! assert_eq!(rows[1].total, Millis::new(45.0 + 4.0 + 45.0));
 //! assert_eq!(
@@ -87,7 +87,7 @@ pub mod live;
 mod node;
 pub mod online;
 pub mod place;
-pub mod registry;
+pub mod policy;
 pub mod resource;
 pub mod rollout;
 pub mod run;

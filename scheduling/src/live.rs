@@ -36,9 +36,9 @@ pub fn cluster<'a>(id: ClusterId, nodes: impl IntoIterator<Item = &'a NodeStatus
         slots += weight;
         speed += Speed::new(node.speed).get() * weight;
         free = free.saturating_add(&node.free);
-        largest = class_max(&largest, &node.free);
+        largest = largest.max_by_class(&node.free);
         capacity = capacity.saturating_add(&node.capacity);
-        roomiest = class_max(&roomiest, &node.capacity);
+        roomiest = roomiest.max_by_class(&node.capacity);
         available.extend(slots_of(node));
     }
     let availability = match (any, available.is_empty()) {
@@ -73,15 +73,6 @@ fn slots_of(node: &NodeStatus) -> impl Iterator<Item = Millis> + use<> {
     times
         .into_iter()
         .flat_map(|(time, count)| std::iter::repeat_n(time, count as usize))
-}
-
-/// The larger amount of each class.
-pub(crate) fn class_max(a: &Resources, b: &Resources) -> Resources {
-    Resources {
-        cpu_milli: a.cpu_milli.max(b.cpu_milli),
-        memory_mib: a.memory_mib.max(b.memory_mib),
-        gpu_memory_mib: a.gpu_memory_mib.max(b.gpu_memory_mib),
-    }
 }
 
 #[cfg(test)]

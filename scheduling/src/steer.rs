@@ -7,13 +7,16 @@
 //! **No flapping.** With margin `m`, estimates that stay within a factor of `1 - m` of each other (for 10 %: that vary by less
 //! than 5 % to either side of a common value) never cause a move; with estimates that do not change, at most one move happens.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use fdn_core::{ClusterId, Millis};
+use fdn_core::latency::{LatencyEstimate, LatencySource};
+use fdn_core::{ClusterId, Millis, api};
 
 use crate::dag::TaskIndex;
 use crate::place::{
     ClusterIndex, Detail, Exclusion, HeuOrche, Infeasible, Misfit, Placer, Plan, Planned, Problem,
+    TaskReport,
 };
 
 /// The share of the old time that a better cluster must save before users are moved.
@@ -50,6 +53,44 @@ pub struct Decision {
     pub changed: bool,
     /// Why.
     pub reason: Reason,
+}
+
+impl Decision {
+    /// The candidates of the entry as the API shows them, best first. Where another cluster than the best was kept, the two rows say so.
+    /// `view` has the client's distances.
+    #[must_use]
+    pub fn rows(
+        &self,
+        entry: &TaskReport,
+        view: &BTreeMap<ClusterId, LatencyEstimate>,
+    ) -> Vec<api::Candidate> {
+        let kept_other = entry.chosen().id != self.cluster;
+        entry
+            .candidates
+            .iter()
+            .map(|candidate| api::Candidate {
+                cluster: candidate.id.clone(),
+                latency: view.get(&candidate.id).copied().unwrap_or(LatencyEstimate {
+                    rtt: candidate.terms.distance * 2.0,
+                    source: LatencySource::Unknown,
+                }),
+                distance: candidate.terms.distance,
+                available: candidate.terms.available,
+                start: candidate.terms.start,
+                work: candidate.terms.work,
+                finish: candidate.terms.finish,
+                total: candidate.terms.total,
+                excluded: candidate.excluded().map(|why| why.to_string()),
+                verdict: if kept_other && candidate.id == self.cluster {
+                    format!("kept: {}", self.reason)
+                } else if kept_other && candidate.id == entry.chosen().id {
+                    format!("best now, but {} is kept: {}", self.cluster, self.reason)
+                } else {
+                    candidate.verdict.to_string()
+                },
+            })
+            .collect()
+    }
 }
 
 /// Why an answer is kept or changed. The times are those the choice goes by.

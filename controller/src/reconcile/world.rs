@@ -421,7 +421,7 @@ impl World {
         let candidates = planned
             .report
             .entry()
-            .map(|entry| entry.rows(view, &decision))
+            .map(|entry| decision.rows(entry, view))
             .unwrap_or_default();
         Ok(Steering {
             stages,

@@ -1,10 +1,8 @@
 //! Why each task went where it went: every cluster with its terms, as data that the controller shows.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use fdn_core::latency::LatencyEstimate;
-use fdn_core::{ClusterId, Millis, api};
+use fdn_core::{ClusterId, Millis};
 
 use super::calendar::Calendar;
 use super::engine::Engine;
@@ -12,7 +10,6 @@ use super::infeasible::Exclusion;
 use super::model::ClusterIndex;
 use super::problem::Problem;
 use crate::dag::TaskIndex;
-use crate::steer::Decision;
 
 /// Differences below this would show as 0.00 ms.
 const SHOWN_MIN: f64 = 0.005;
@@ -234,43 +231,6 @@ impl TaskReport {
     #[must_use]
     pub fn candidate(&self, id: &ClusterId) -> Option<&CandidateReport> {
         self.candidates.iter().find(|c| c.id == *id)
-    }
-
-    /// The candidates as the API shows them, best first. Where `decision` kept another cluster than the best, the two rows say so.
-    #[must_use]
-    pub fn rows(
-        &self,
-        view: &BTreeMap<ClusterId, LatencyEstimate>,
-        decision: &Decision,
-    ) -> Vec<api::Candidate> {
-        let kept_other = self.chosen().id != decision.cluster;
-        self.candidates
-            .iter()
-            .map(|candidate| api::Candidate {
-                cluster: candidate.id.clone(),
-                latency: view.get(&candidate.id).copied().unwrap_or(LatencyEstimate {
-                    rtt: candidate.terms.distance * 2.0,
-                    source: fdn_core::latency::LatencySource::Unknown,
-                }),
-                distance: candidate.terms.distance,
-                available: candidate.terms.available,
-                start: candidate.terms.start,
-                work: candidate.terms.work,
-                finish: candidate.terms.finish,
-                total: candidate.terms.total,
-                excluded: candidate.excluded().map(|why| why.to_string()),
-                verdict: if kept_other && candidate.id == decision.cluster {
-                    format!("kept: {}", decision.reason)
-                } else if kept_other && candidate.id == self.chosen().id {
-                    format!(
-                        "best now, but {} is kept: {}",
-                        decision.cluster, decision.reason
-                    )
-                } else {
-                    candidate.verdict.to_string()
-                },
-            })
-            .collect()
     }
 }
 

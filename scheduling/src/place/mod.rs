@@ -39,7 +39,6 @@ mod list;
 mod model;
 mod network;
 mod plan;
-mod policy;
 mod portfolio;
 mod problem;
 mod rank;
@@ -58,7 +57,6 @@ pub use list::{Cpop, Heft, Lookahead, Mct, Olb, Peft, PeftOrder, Ready, ReadyRul
 pub use model::{Availability, Cluster, ClusterIndex, Speed};
 pub use network::{Bandwidth, Link, Network};
 pub use plan::{Placement, Plan, Planned, Run};
-pub use policy::{Budget, Policy, UnknownPolicy};
 pub use portfolio::Portfolio;
 pub use problem::{Costs, Hold, Options, Problem, ProblemError, SLOWEST_RATIO, Score};
 pub(crate) use rank::fill_upward;

@@ -22,7 +22,6 @@ use fdn_core::Resources;
 
 use super::calendar::{Calendar, Held, Wanted, resize};
 use super::slots::Slots;
-use crate::live::class_max;
 
 /// A busy interval, `[start, end)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -143,7 +142,7 @@ impl Calendar for Timeline {
             let lane = &mut self.lanes[slot];
             let end = finish;
             lane.runs.insert(at, Run { start, end, held });
-            let widest = class_max(&lane.widest, &held);
+            let widest = lane.widest.max_by_class(&held);
             if widest != lane.widest {
                 lane.widest = widest;
                 self.sum_up();

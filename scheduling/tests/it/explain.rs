@@ -52,7 +52,7 @@ fn every_cluster_with_its_terms_as_by_hand() {
     let instance = live();
     let steered = replan(&instance.problem(), None, Margin::default()).expect("it fits");
     let entry = steered.planned.report.entry().expect("a report");
-    let rows = entry.rows(&view(&instance), &steered.decision);
+    let rows = steered.decision.rows(entry, &view(&instance));
     let names: Vec<&str> = rows.iter().map(|row| row.cluster.as_str()).collect();
     assert_eq!(names, ["eu-west", "us-east", "ap-south", "us-west"]);
     let terms = |i: usize| {
@@ -112,12 +112,8 @@ fn a_kept_answer_says_why_the_best_was_not_taken() {
     assert_eq!(steered.decision.cluster, id("eu-west"));
     assert_eq!(steered.plan.latency(), ms(88.0));
     assert_eq!(steered.planned.plan.latency(), ms(80.0));
-    let rows = steered
-        .planned
-        .report
-        .entry()
-        .expect("a report")
-        .rows(&view(&instance), &steered.decision);
+    let entry = steered.planned.report.entry().expect("a report");
+    let rows = steered.decision.rows(entry, &view(&instance));
     let reason = "us-east would take 80.00 ms instead of 88.00 ms, 9.1 % less; more than 10 % are needed to move";
     assert_eq!(rows[0].cluster, id("us-east"));
     assert_eq!(

@@ -7,7 +7,7 @@ use clap::ValueHint;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use fdn_core::Millis;
 use fdn_scheduling::dag::TaskIndex;
-use fdn_scheduling::place::{Budget, Policy};
+use fdn_scheduling::policy::{Budget, Policy};
 use serde::Serialize;
 
 use super::{Format, print, print_json};

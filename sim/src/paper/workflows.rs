@@ -1,6 +1,6 @@
 //! Recorded workflows on two networks: HEFT against what a public library's HEFT gives, and every scheduler against Heu-Orche.
 
-use fdn_scheduling::place::{Budget, Policy};
+use fdn_scheduling::policy::{Budget, Policy};
 use rayon::prelude::*;
 
 use super::{Context, Effort, Experiment};

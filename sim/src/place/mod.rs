@@ -1,7 +1,7 @@
 //! Placement of recorded workflows on a described network.
 //!
 //! A [`Workflow`] is read from a file in WfFormat, a [`NetworkModel`] from a file of the network's own form or by the name of a model
-//! that is built in; [`run`] places the one on the other by any [`Policy`](fdn_scheduling::place::Policy), has the plan checked,
+//! that is built in; [`run`] places the one on the other by any [`Policy`](fdn_scheduling::policy::Policy), has the plan checked,
 //! and says how long the placing took.
 
 mod network;

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use fdn_core::Millis;
 use fdn_scheduling::checker::check;
-use fdn_scheduling::place::{Budget, Detail, Options, Plan, Policy, Problem, lower_bound};
+use fdn_scheduling::place::{Detail, Options, Plan, Problem, lower_bound};
+use fdn_scheduling::policy::{Budget, Policy};
 
 use super::{NetworkModel, Workflow};
 use crate::Error;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use clap::Parser;
 use fdn_core::{Coded, ErrorCode};
-use fdn_scheduling::place::{Budget, Policy};
+use fdn_scheduling::policy::{Budget, Policy};
 use fdn_sim::Error;
 use fdn_sim::command::{Command, run as command};
 use fdn_sim::place::{NetworkModel, REFERENCE, Workflow, run};

@@ -1,6 +1,7 @@
 //! Larger jobs beside Heu-Orche, and how the refinement gets there.
 
-use fdn_scheduling::place::{Budget, HeuOrche, Options, Policy};
+use fdn_scheduling::place::{HeuOrche, Options};
+use fdn_scheduling::policy::{Budget, Policy};
 use rayon::prelude::*;
 
 use super::super::Context;

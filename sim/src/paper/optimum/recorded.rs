@@ -1,7 +1,7 @@
 //! Recorded workflows beside Heu-Orche and a lower bound.
 
 use fdn_core::Millis;
-use fdn_scheduling::place::{Budget, Policy};
+use fdn_scheduling::policy::{Budget, Policy};
 use rayon::prelude::*;
 
 use super::super::{Context, Effort};

@@ -1,13 +1,14 @@
-//! The ways to place a job, by name.
+//! The ways to place a job, by name: those of [`crate::place`], which see the whole job, and those of [`crate::online`], which see what is
+//! ready.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::list::{Cpop, Heft, Lookahead, Mct, Olb, Peft, PeftOrder, Ready, ReadyRule};
-use super::{
-    Best, Detail, Exact, HeuOrche, Infeasible, Placer, Planned, Portfolio, Problem, Score,
-};
 use crate::online::EventDriven;
+use crate::place::{
+    Best, Cpop, Detail, Exact, Heft, HeuOrche, Infeasible, Lookahead, Mct, Olb, Peft, PeftOrder,
+    Placer, Planned, Portfolio, Problem, Ready, ReadyRule, Score,
+};
 
 /// A way to place a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
