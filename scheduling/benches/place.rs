@@ -12,9 +12,8 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use fdn_core::Millis;
 use fdn_core::Resources;
 use fdn_scheduling::dag::Dag;
-use fdn_scheduling::place::{
-    Best, Budget, Detail, Exact, HeuOrche, Placer, Plan, Policy, Problem, Slots,
-};
+use fdn_scheduling::place::{Best, Detail, Exact, HeuOrche, Placer, Plan, Problem, Slots};
+use fdn_scheduling::policy::{Budget, Policy};
 use fdn_scheduling::steer::{Margin, replan};
 
 #[path = "../tests/it/random.rs"]

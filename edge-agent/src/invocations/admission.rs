@@ -191,7 +191,8 @@ impl Queue {
         let now = self.now();
         let mut lacks = MebiBytes(0);
         while let Some(candidate) = line.gate.next(now) {
-            let memory = line.gate.profile(candidate).memory();
+            // Profiles of calls in sandboxes count their memory itself.
+            let memory = MebiBytes(line.gate.profile(candidate).memory().get());
             let Some(stay) = self.ledger.enter_from_queue(memory) else {
                 if self.ledger.has_place() {
                     lacks = memory;

@@ -14,6 +14,7 @@ use fdn_devices::Devices;
 use fdn_instances::{
     Description, Image, Instance, Kind, Runtime, RuntimeError, StartError, StartSpec,
 };
+use fdn_scheduling::invocation::Weight;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -73,15 +74,15 @@ pub trait Placer: Send + Sync {
     }
 
     /// How much of a node an instance takes, by which the scheduler counts: its memory, or as much memory as its share of the CPU is of
-    /// all CPU, whichever is more, in [`units`]. So what fits by this figure fits by both, as long as the node has no more instances
+    /// all CPU, whichever is more, in KiB ([`of_memory`]). So what fits by this figure fits by both, as long as the node has no more instances
     /// than KiB for each thousandth of a core; beyond that the ledger refuses what does not fit.
-    fn weight(&self, resources: Resources) -> MebiBytes;
+    fn weight(&self, resources: Resources) -> Weight;
 
-    /// How much all instances may take together now, in the same units: a bound for those who ask, not a promise.
-    fn room(&self) -> MebiBytes;
+    /// How much all instances may take together now, in the same measure: a bound for those who ask, not a promise.
+    fn room(&self) -> Weight;
 
-    /// The most that one instance can take anywhere, in the same units.
-    fn most(&self) -> MebiBytes;
+    /// The most that one instance can take anywhere, in the same measure.
+    fn most(&self) -> Weight;
 
     /// Takes note of a function version whose instances will be asked for, and how long a call of it is expected to take.
     fn register(&self, spec: &StartSpec, expected: Millis) -> Registration {
@@ -403,12 +404,12 @@ impl Placer for LocalPlacer {
         self.runtime.capabilities().pause
     }
 
-    fn weight(&self, resources: Resources) -> MebiBytes {
+    fn weight(&self, resources: Resources) -> Weight {
         weight(resources, self.ledger.capacity())
     }
 
-    fn room(&self) -> MebiBytes {
-        units(self.ledger.room_for_instances())
+    fn room(&self) -> Weight {
+        of_memory(self.ledger.room_for_instances())
     }
 
     fn register(&self, spec: &StartSpec, _expected: Millis) -> Registration {
@@ -428,8 +429,8 @@ impl Placer for LocalPlacer {
         }
     }
 
-    fn most(&self) -> MebiBytes {
-        units(self.ledger.capacity().memory_mib)
+    fn most(&self) -> Weight {
+        of_memory(self.ledger.capacity().memory_mib)
     }
 }
 
@@ -440,18 +441,18 @@ pub(super) const fn on_the_node(resources: Resources) -> Resources {
 
 /// Memory as the scheduler counts it: in KiB, so that shares of the CPU are told apart finely.
 #[must_use]
-pub const fn units(memory: MebiBytes) -> MebiBytes {
-    MebiBytes(memory.get().saturating_mul(1024))
+pub const fn of_memory(memory: MebiBytes) -> Weight {
+    Weight(memory.get().saturating_mul(1024))
 }
 
 /// See [`Placer::weight`].
 #[must_use]
-pub fn weight(resources: Resources, capacity: Resources) -> MebiBytes {
+pub fn weight(resources: Resources, capacity: Resources) -> Weight {
     let (cpu, cpus) = (resources.cpu_milli.get(), capacity.cpu_milli.get().max(1));
-    let by_cpu = u128::from(cpu) * u128::from(units(capacity.memory_mib).get());
+    let by_cpu = u128::from(cpu) * u128::from(of_memory(capacity.memory_mib).get());
     let by_cpu = u64::try_from(by_cpu / u128::from(cpus)).unwrap_or(u64::MAX);
-    let by_memory = units(resources.memory_mib).get();
-    MebiBytes(by_memory.max(by_cpu).max(1))
+    let by_memory = of_memory(resources.memory_mib).get();
+    Weight(by_memory.max(by_cpu).max(1))
 }
 
 #[cfg(test)]
@@ -484,7 +485,7 @@ mod tests {
             for (cpu, memory) in parts {
                 let part = Resources::new(MilliCpu(cpu), MebiBytes(memory));
                 let next = weights + weight(part, node).get();
-                if next <= units(node.memory_mib).get() {
+                if next <= of_memory(node.memory_mib).get() {
                     weights = next;
                     held = held.saturating_add(&part);
                 }

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use fdn_cluster::{Cluster, Outcome, ScalingTask, Settlement, TaskId};
 use fdn_core::{ErrorCode, InstanceId, MebiBytes, Millis, NodeId, Resources};
 use fdn_instances::{Description, Image, StartError, StartSpec};
+use fdn_scheduling::invocation::Weight;
 use tokio::time::{Duration, Instant, sleep, timeout};
 use tracing::info;
 
@@ -49,15 +50,15 @@ impl Placer for ClusterPlacer {
         self.0.local.pauses()
     }
 
-    fn weight(&self, resources: Resources) -> MebiBytes {
+    fn weight(&self, resources: Resources) -> Weight {
         self.0.local.weight(resources)
     }
 
-    fn room(&self) -> MebiBytes {
+    fn room(&self) -> Weight {
         self.0.room.now(Instant::now(), &self.0.ledger)
     }
 
-    fn most(&self) -> MebiBytes {
+    fn most(&self) -> Weight {
         self.0.room.most(self.0.ledger.capacity())
     }
 

@@ -8,14 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fdn_cluster::ClusterStatus;
 use fdn_cluster::membership::Status;
-use fdn_core::{MebiBytes, NodeId, Resources};
+use fdn_core::{NodeId, Resources};
+use fdn_scheduling::invocation::Weight;
 use tokio::time::{Duration, Instant};
 
 use super::remote::Share;
 use crate::invocations::ledger::Ledger;
-use crate::invocations::placer::{units, weight};
+use crate::invocations::placer::{of_memory, weight};
 
-/// In the scheduler's units ([`units`]).
+/// In the scheduler's measure ([`Weight`]).
 #[derive(Debug, Default)]
 pub(super) struct Room {
     /// What this node's instances take, here and elsewhere.
@@ -39,7 +40,7 @@ impl Room {
     }
 
     /// Counts an instance.
-    pub(super) fn share(&self, weight: MebiBytes) -> Share {
+    pub(super) fn share(&self, weight: Weight) -> Share {
         Share::new(&self.held, weight.get())
     }
 
@@ -74,18 +75,18 @@ impl Room {
     }
 
     /// What instances may take now.
-    pub(super) fn now(&self, now: Instant, ledger: &Ledger) -> MebiBytes {
+    pub(super) fn now(&self, now: Instant, ledger: &Ledger) -> Weight {
         let own = if self.elsewhere_only {
             0
         } else {
-            units(ledger.room_for_instances()).get()
+            of_memory(ledger.room_for_instances()).get()
         };
         let held = self.held.load(Ordering::Relaxed);
         // What runs is not ended because members are not heard of: if they are lost, so is it.
         let mut room = own
             .saturating_add(self.others.load(Ordering::Relaxed))
             .max(held);
-        let wanted = units(ledger.wanted()).get();
+        let wanted = of_memory(ledger.wanted()).get();
         if wanted > 0 && !self.elsewhere_only {
             // A call in a sandbox waits for memory here: idle instances go until it has it.
             room = room.min(held.saturating_sub(wanted).max(own));
@@ -96,19 +97,19 @@ impl Room {
             Some(_) => *full = None,
             None => {}
         }
-        MebiBytes(room)
+        Weight(room)
     }
 
     /// The most that one instance can take.
-    pub(super) fn most(&self, own: Resources) -> MebiBytes {
-        let elsewhere = MebiBytes(self.most.load(Ordering::Relaxed));
-        units(own.memory_mib).max(elsewhere)
+    pub(super) fn most(&self, own: Resources) -> Weight {
+        let elsewhere = Weight(self.most.load(Ordering::Relaxed));
+        of_memory(own.memory_mib).max(elsewhere)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use fdn_core::MilliCpu;
+    use fdn_core::{MebiBytes, MilliCpu};
 
     use super::*;
 
@@ -150,7 +151,7 @@ mod tests {
         let ledger = Ledger::new(own, 4);
         let (room, me) = (Room::default(), "n-1".parse().expect("node"));
         let now = Instant::now();
-        assert_eq!(room.now(now, &ledger), units(MebiBytes(100)));
+        assert_eq!(room.now(now, &ledger), of_memory(MebiBytes(100)));
         let members = [
             ("n-1", 100, Status::Alive, false),
             ("n-2", 300, Status::Alive, false),
@@ -159,12 +160,12 @@ mod tests {
         ];
         assert!(room.members(&me, own, &status(&members)));
         assert!(!room.members(&me, own, &status(&members)));
-        assert_eq!(room.now(now, &ledger), units(MebiBytes(400)));
-        assert_eq!(room.most(own), units(MebiBytes(300)));
+        assert_eq!(room.now(now, &ledger), of_memory(MebiBytes(400)));
+        assert_eq!(room.most(own), of_memory(MebiBytes(300)));
         let mut alone = status(&members);
         alone.joined = false;
         assert!(room.members(&me, own, &alone));
-        assert_eq!(room.now(now, &ledger), units(MebiBytes(100)));
+        assert_eq!(room.now(now, &ledger), of_memory(MebiBytes(100)));
     }
 
     #[test]
@@ -173,10 +174,10 @@ mod tests {
         let ledger = Ledger::new(own, 4);
         let (room, me) = (Room::new(false), "n-1".parse().expect("node"));
         let now = Instant::now();
-        assert_eq!(room.now(now, &ledger), MebiBytes(0));
+        assert_eq!(room.now(now, &ledger), Weight(0));
         room.members(&me, own, &status(&[("n-2", 300, Status::Alive, false)]));
         ledger.want(MebiBytes(1));
-        assert_eq!(room.now(now, &ledger), units(MebiBytes(300)));
+        assert_eq!(room.now(now, &ledger), of_memory(MebiBytes(300)));
     }
 
     #[test]
@@ -184,13 +185,13 @@ mod tests {
         let own = Resources::new(MilliCpu(1000), MebiBytes(100));
         let ledger = Ledger::new(own, 4);
         let room = Room::default();
-        let share = room.share(units(MebiBytes(60)));
+        let share = room.share(of_memory(MebiBytes(60)));
         let (now, pause) = (Instant::now(), Duration::from_secs(2));
         room.refused(now, pause);
-        assert_eq!(room.now(now, &ledger), units(MebiBytes(60)));
-        assert_eq!(room.now(now + pause, &ledger), units(MebiBytes(100)));
+        assert_eq!(room.now(now, &ledger), of_memory(MebiBytes(60)));
+        assert_eq!(room.now(now + pause, &ledger), of_memory(MebiBytes(100)));
         drop(share);
         room.refused(now, pause);
-        assert_eq!(room.now(now, &ledger), MebiBytes(1), "nothing fits");
+        assert_eq!(room.now(now, &ledger), Weight(1), "nothing fits");
     }
 }

@@ -1,6 +1,6 @@
 //! What the scheduler holds, for operators, metrics and tests.
 
-use fdn_core::{MebiBytes, Millis};
+use fdn_core::Millis;
 
 use super::container::State;
 use super::id::{ContainerId, FunctionIndex, WorkerIndex};
@@ -9,6 +9,7 @@ use super::order::Rank;
 use super::profile::Profile;
 use super::queue::Queue;
 use super::scheduler::Scheduler;
+use super::weight::Weight;
 
 /// What a container does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub struct ContainerView {
     /// On which worker.
     pub worker: WorkerIndex,
     /// What it holds.
-    pub memory: MebiBytes,
+    pub memory: Weight,
     /// What it does.
     pub doing: Doing,
 }
@@ -42,9 +43,9 @@ pub struct ContainerView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerView {
     /// What it has.
-    pub memory: MebiBytes,
+    pub memory: Weight,
     /// What its containers hold.
-    pub held: MebiBytes,
+    pub held: Weight,
 }
 
 impl Scheduler {
@@ -101,7 +102,7 @@ impl Scheduler {
                 id: self.containers.id(row),
                 function: FunctionIndex::from_raw(container.function),
                 worker: WorkerIndex::from_raw(container.worker),
-                memory: MebiBytes(container.memory),
+                memory: Weight(container.memory),
                 doing: match container.state {
                     State::Loading(_) => Doing::Loading,
                     State::Running { .. } => Doing::Running,
@@ -130,8 +131,8 @@ impl Scheduler {
     /// All workers.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView> {
         (0..self.workers.len() as u32).map(|worker| WorkerView {
-            memory: MebiBytes(self.workers.capacity(worker)),
-            held: MebiBytes(self.workers.held(worker)),
+            memory: Weight(self.workers.capacity(worker)),
+            held: Weight(self.workers.held(worker)),
         })
     }
 }

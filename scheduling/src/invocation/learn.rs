@@ -15,10 +15,11 @@
 //! **Complexity.** O(1) and no allocation for each observation. **Invariant.** A mean stays between the smallest and the
 //! largest of the value given and what was seen.
 
-use fdn_core::{MebiBytes, Millis};
+use fdn_core::Millis;
 
 use super::profile::Profile;
 use super::refusal::Refusal;
+use super::weight::Weight;
 
 /// How profiles follow what is seen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,7 +97,7 @@ pub struct LiveProfile {
     cold_start: Mean,
     memory: Mean,
     /// What a container holds; what it uses says only how far that is from need.
-    reserved: MebiBytes,
+    reserved: Weight,
     settings: LearnSettings,
 }
 
@@ -127,14 +128,15 @@ impl LiveProfile {
     }
 
     /// A container used this much memory at most.
-    pub fn saw_memory(&mut self, memory: MebiBytes) {
-        self.memory.observe(memory.get() as f64, &self.settings);
+    pub fn saw_memory(&mut self, memory: impl Into<Weight>) {
+        self.memory
+            .observe(memory.into().get() as f64, &self.settings);
     }
 
     /// The memory that containers are seen to use, which is advice for the next reservation.
     #[must_use]
-    pub fn memory_used(&self) -> MebiBytes {
-        MebiBytes(self.memory.value.ceil() as u64)
+    pub fn memory_used(&self) -> Weight {
+        Weight(self.memory.value.ceil() as u64)
     }
 
     /// The profile as it stands: times as seen, memory as reserved, since a container holds what was promised to it.

@@ -98,6 +98,7 @@ mod scheduler;
 mod settings;
 mod starvation;
 mod tables;
+mod weight;
 mod worker;
 
 pub use event::{Action, Why};
@@ -116,3 +117,4 @@ pub use scaling::Standing;
 pub use scheduler::Scheduler;
 pub use settings::{Settings, TableLimits};
 pub use starvation::Guard;
+pub use weight::Weight;

@@ -1,15 +1,16 @@
 //! What a function is expected to need.
 
-use fdn_core::{MebiBytes, Millis};
+use fdn_core::Millis;
 
 use super::refusal::Refusal;
+use super::weight::Weight;
 
 /// The profile of a function version: `E(j)`, `D(j)` and `R(j)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     execution: Millis,
     cold_start: Millis,
-    memory: MebiBytes,
+    memory: Weight,
 }
 
 impl Profile {
@@ -17,7 +18,12 @@ impl Profile {
     ///
     /// # Errors
     /// When a time is negative or not finite, or there is no memory: the number of containers would have no bound.
-    pub fn new(execution: Millis, cold_start: Millis, memory: MebiBytes) -> Result<Self, Refusal> {
+    pub fn new(
+        execution: Millis,
+        cold_start: Millis,
+        memory: impl Into<Weight>,
+    ) -> Result<Self, Refusal> {
+        let memory = memory.into();
         let invalid = |what| Err(Refusal::InvalidProfile { what });
         let is_span = |time: Millis| time.is_finite() && time.get() >= 0.0;
         if !is_span(execution) {
@@ -27,7 +33,7 @@ impl Profile {
             return invalid("the cold-start time must be finite and not negative");
         }
         if memory.get() == 0 || memory > Self::MEMORY_MAX {
-            return invalid("the memory must be from 1 MiB to 1 PiB");
+            return invalid("the memory must be from 1 to 2^30 parts");
         }
         Ok(Self {
             execution,
@@ -37,7 +43,7 @@ impl Profile {
     }
 
     /// The most memory a container may have.
-    pub const MEMORY_MAX: MebiBytes = MebiBytes(1 << 30);
+    pub const MEMORY_MAX: Weight = Weight(1 << 30);
 
     /// `E(j)`.
     #[must_use]
@@ -53,7 +59,7 @@ impl Profile {
 
     /// `R(j)`.
     #[must_use]
-    pub const fn memory(&self) -> MebiBytes {
+    pub const fn memory(&self) -> Weight {
         self.memory
     }
 
@@ -67,7 +73,7 @@ impl Profile {
         }
     }
 
-    /// Memory held over that time, in MiB times ms: `P` of formula (10) for `cold = [W(j) = 0]`.
+    /// Memory held over that time, in the measure of its weight times ms: `P` of formula (10) for `cold = [W(j) = 0]`.
     #[must_use]
     pub fn memory_time(&self, cold: bool) -> f64 {
         self.span(cold).get() * self.memory.get() as f64
@@ -81,7 +87,7 @@ mod tests {
     #[test]
     fn a_profile_is_finite_and_holds_memory() {
         let profile = |execution, cold, memory| {
-            Profile::new(Millis::new(execution), Millis::new(cold), MebiBytes(memory))
+            Profile::new(Millis::new(execution), Millis::new(cold), Weight(memory))
         };
         let good = profile(2.0, 3.0, 4).expect("valid");
         assert_eq!(

@@ -1,8 +1,9 @@
 //! Why the scheduler of invocations did not take something.
 
-use fdn_core::{Coded, ErrorCode, MebiBytes};
+use fdn_core::{Coded, ErrorCode};
 
 use super::id::{ContainerId, FunctionIndex};
+use super::weight::Weight;
 
 /// A refusal. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,9 +29,9 @@ pub enum Refusal {
         /// The function.
         function: FunctionIndex,
         /// What its container needs.
-        wanted: MebiBytes,
+        wanted: Weight,
         /// What the largest worker has.
-        largest: MebiBytes,
+        largest: Weight,
     },
     /// As many functions or workers are known as may.
     #[error("{limit} {what} are known, which is the limit")]

@@ -1,6 +1,6 @@
 //! The state machine: what happens goes in, orders come out.
 
-use fdn_core::{MebiBytes, Millis};
+use fdn_core::Millis;
 
 use super::container::{Claim, Containers, State};
 use super::event::Action;
@@ -12,6 +12,7 @@ use super::queue::{Queue, Queued};
 use super::refusal::Refusal;
 use super::settings::Settings;
 use super::starvation::Starvation;
+use super::weight::Weight;
 use super::worker::Workers;
 
 /// What is known of a function beside its queue.
@@ -231,7 +232,7 @@ impl Scheduler {
     pub fn saw_memory(
         &mut self,
         function: FunctionIndex,
-        memory: MebiBytes,
+        memory: impl Into<Weight>,
     ) -> Result<(), Refusal> {
         self.check_function(function)?;
         if let Some(live) = &mut self.functions[function.get()].live {

@@ -1,6 +1,6 @@
 //! The tables of the scheduler: functions and workers come, change and go.
 
-use fdn_core::{MebiBytes, Millis};
+use fdn_core::Millis;
 
 use super::container::State;
 use super::event::{Action, Why};
@@ -10,6 +10,7 @@ use super::learn::LiveProfile;
 use super::profile::Profile;
 use super::refusal::Refusal;
 use super::scheduler::{Function, Scheduler};
+use super::weight::Weight;
 
 impl Scheduler {
     /// Makes a function known.
@@ -102,7 +103,7 @@ impl Scheduler {
     pub fn add_worker(
         &mut self,
         now: Millis,
-        memory: MebiBytes,
+        memory: impl Into<Weight>,
         actions: &mut Vec<Action>,
     ) -> Result<WorkerIndex, Refusal> {
         let limit = self.settings.tables.workers;
@@ -111,7 +112,7 @@ impl Scheduler {
             return Err(Refusal::TableFull { what, limit });
         }
         self.advance(now);
-        let worker = self.workers.add(memory);
+        let worker = self.workers.add(memory.into());
         self.readmit();
         self.dispatch(actions);
         Ok(worker)
@@ -126,12 +127,12 @@ impl Scheduler {
         &mut self,
         now: Millis,
         worker: WorkerIndex,
-        memory: MebiBytes,
+        memory: impl Into<Weight>,
         actions: &mut Vec<Action>,
     ) -> Result<(), Refusal> {
         self.check_worker(worker)?;
         self.advance(now);
-        self.workers.set_capacity(worker.raw(), memory.get());
+        self.workers.set_capacity(worker.raw(), memory.into().get());
         while self.workers.is_overfull(worker.raw())
             && let Some(victim) = self.workers.victim(worker.raw())
         {

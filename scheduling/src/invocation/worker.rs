@@ -9,11 +9,10 @@
 
 use std::cmp::Reverse;
 
-use fdn_core::MebiBytes;
-
 use super::heap::{Heap, IndexedHeap};
 use super::id::WorkerIndex;
 use super::order::Rank;
+use super::weight::Weight;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Worker {
@@ -53,7 +52,7 @@ impl Workers {
         self.workers.len()
     }
 
-    pub(super) fn add(&mut self, memory: MebiBytes) -> WorkerIndex {
+    pub(super) fn add(&mut self, memory: Weight) -> WorkerIndex {
         let index = WorkerIndex::new(self.workers.len());
         self.workers.push(Worker::default());
         self.set_capacity(index.raw(), memory.get());
@@ -89,8 +88,8 @@ impl Workers {
     }
 
     /// What the largest worker has.
-    pub(super) fn largest(&self) -> MebiBytes {
-        MebiBytes(self.by_capacity.peek().map_or(0, |(Reverse(most), _)| most))
+    pub(super) fn largest(&self) -> Weight {
+        Weight(self.by_capacity.peek().map_or(0, |(Reverse(most), _)| most))
     }
 
     /// Most free memory of any worker.

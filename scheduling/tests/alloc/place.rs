@@ -3,9 +3,10 @@
 use fdn_core::{ByteSize, MebiBytes, MilliCpu, Millis, Resources};
 use fdn_scheduling::dag::{Dag, DagBuilder, TaskIndex, Transfer};
 use fdn_scheduling::place::{
-    Availability, Bandwidth, Best, Budget, Cluster, Costs, Detail, Heft, HeuOrche, Hold, Link,
-    Network, Options, Placer, Plan, Policy, Problem, Speed,
+    Availability, Bandwidth, Best, Cluster, Costs, Detail, Heft, HeuOrche, Hold, Link, Network,
+    Options, Placer, Plan, Problem, Speed,
 };
+use fdn_scheduling::policy::{Budget, Policy};
 
 use crate::counting::allocations;
 

@@ -3,8 +3,9 @@
 use fdn_core::Millis;
 use fdn_scheduling::dag::{TaskIndex, Transfer};
 use fdn_scheduling::place::{
-    Budget, ClusterIndex, Detail, Hold, Placement, Policy, Problem, Slots, heu_orche, scores,
+    ClusterIndex, Detail, Hold, Placement, Problem, Slots, heu_orche, scores,
 };
+use fdn_scheduling::policy::{Budget, Policy};
 use proptest::prelude::*;
 
 use crate::instance::{Instance, dag, id, mib, ms, raw};

@@ -4,9 +4,10 @@ use fdn_core::{ByteSize, Millis};
 use fdn_scheduling::checker::check;
 use fdn_scheduling::dag::{TaskIndex, Transfer};
 use fdn_scheduling::place::{
-    Budget, Cluster, ClusterIndex, Costs, Detail, Heft, Link, Network, Options, Peft, PeftOrder,
-    Placer, Planned, Policy, Portfolio, Problem, Score, Speed, Verdict, heu_orche, lower_bound,
+    Cluster, ClusterIndex, Costs, Detail, Heft, Link, Network, Options, Peft, PeftOrder, Placer,
+    Planned, Portfolio, Problem, Score, Speed, Verdict, heu_orche, lower_bound,
 };
+use fdn_scheduling::policy::{Budget, Policy};
 
 use crate::examples::{PLENTY, close, clusters, order, six_tasks, ten_tasks};
 use crate::instance::{Instance, dag, id, ms};

@@ -20,7 +20,6 @@ mod policies;
 mod properties;
 mod purity;
 mod random;
-mod registry;
 mod resource;
 mod scale;
 mod steer;

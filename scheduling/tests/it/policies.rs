@@ -3,9 +3,10 @@
 use fdn_core::Millis;
 use fdn_scheduling::checker::check;
 use fdn_scheduling::place::{
-    Availability, Budget, Cluster, Detail, Exclusion, Hold, Infeasible, Network, Options,
-    Placement, Placer, Planned, Policy, Portfolio, Problem, Speed, lower_bound,
+    Availability, Cluster, Detail, Exclusion, Hold, Infeasible, Network, Options, Placement,
+    Placer, Planned, Portfolio, Problem, Speed, lower_bound,
 };
+use fdn_scheduling::policy::{Budget, Policy};
 use proptest::prelude::*;
 
 use crate::instance::{Instance, Raw, dag, id, ms, raw};

@@ -25,10 +25,10 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fdn_core::{MebiBytes, Millis};
+use fdn_core::Millis;
 use fdn_scheduling::invocation::{
     Action, ContainerId, FunctionIndex, KeepAlive, Profile, Refusal, RequestId, Scheduler,
-    Settings, Ticket, Why, WorkerIndex,
+    Settings, Ticket, Weight, Why, WorkerIndex,
 };
 use fdn_scheduling::scale;
 
@@ -131,7 +131,7 @@ pub struct Pool {
     settings: PoolSettings,
     scheduler: Scheduler,
     worker: WorkerIndex,
-    memory: MebiBytes,
+    memory: Weight,
     functions: Vec<Option<Function>>,
     /// By the container's slot.
     rows: Vec<Option<Row>>,
@@ -163,7 +163,7 @@ impl Pool {
         tokens.queue.per_function = 1 << 30;
         let mut scheduler = Scheduler::new(tokens, keep_alive)?;
         let mut actions = Vec::new();
-        let worker = scheduler.add_worker(Millis::ZERO, MebiBytes(0), &mut actions)?;
+        let worker = scheduler.add_worker(Millis::ZERO, Weight(0), &mut actions)?;
         Ok(Self {
             scheduler,
             settings,
@@ -176,7 +176,7 @@ impl Pool {
             actions,
             touched: Vec::new(),
             stranded: Vec::new(),
-            memory: MebiBytes(0),
+            memory: Weight(0),
             timers: BTreeSet::new(),
             naps: BTreeSet::new(),
             effects: Vec::new(),
@@ -189,7 +189,7 @@ impl Pool {
     }
 
     /// The node's memory for instances is now this.
-    pub fn capacity(&mut self, now: Millis, memory: MebiBytes) {
+    pub fn capacity(&mut self, now: Millis, memory: Weight) {
         if memory == self.memory {
             return;
         }
@@ -204,9 +204,9 @@ impl Pool {
 
     /// What instances hold of it.
     #[must_use]
-    pub fn held(&self) -> MebiBytes {
+    pub fn held(&self) -> Weight {
         let held = self.scheduler.workers().map(|worker| worker.held.get());
-        MebiBytes(held.sum())
+        Weight(held.sum())
     }
 
     /// Makes a function known.

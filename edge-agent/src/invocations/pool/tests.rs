@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::{MebiBytes, Millis};
 use fdn_scheduling::invocation::{
-    ContainerId, Fixed, FunctionIndex, KeepAlive, Order, Profile, QueueLimits, Settings, Why,
+    ContainerId, Fixed, FunctionIndex, KeepAlive, Order, Profile, QueueLimits, Settings, Weight,
+    Why,
 };
 use fdn_scheduling::scale;
 
@@ -90,7 +91,7 @@ impl World {
         shapes: &[Shape],
     ) -> Self {
         let mut pool = Pool::new(settings, keep).expect("valid settings");
-        pool.capacity(ms(0.0), MebiBytes(memory));
+        pool.capacity(ms(0.0), Weight(memory));
         let functions = shapes
             .iter()
             .map(|shape| {
@@ -294,7 +295,7 @@ impl World {
             held += memory * all.len() as u64;
         }
         assert_eq!(self.pool.waiting(), self.waiting.len());
-        assert_eq!(self.pool.held(), MebiBytes(held));
+        assert_eq!(self.pool.held(), Weight(held));
         assert!(held <= self.memory, "{held} of {}", self.memory);
     }
 

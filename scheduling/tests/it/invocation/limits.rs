@@ -3,7 +3,7 @@
 use fdn_core::{Coded, ErrorCode, MebiBytes, Millis};
 use fdn_scheduling::invocation::{
     Action, FunctionIndex, LearnSettings, LiveProfile, Lru, Order, QueueLimits, Refusal, RequestId,
-    Scheduler, Settings, TableLimits, WorkerIndex,
+    Scheduler, Settings, TableLimits, Weight, WorkerIndex,
 };
 use proptest::prelude::*;
 
@@ -245,7 +245,7 @@ fn the_scheduler_learns_what_registration_did_not_know() {
     let live = scheduler.live(function).expect("learns");
     assert_eq!(
         (live.memory_used(), learnt.memory()),
-        (MebiBytes(1), MebiBytes(1))
+        (Weight(1), Weight(1))
     );
 }
 

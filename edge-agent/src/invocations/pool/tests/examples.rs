@@ -104,7 +104,7 @@ fn smaller_functions_go_first_when_memory_is_short_and_idle_ones_are_evicted() {
         "the second large call took the first one's instance"
     );
     // Memory shrinks, because calls in sandboxes want it: idle instances go, busy ones stay.
-    world.pool.capacity(world.at(), MebiBytes(90));
+    world.pool.capacity(world.at(), Weight(90));
     world.memory = 100;
     world.look();
     assert_eq!(world.stopped, [(small, Why::Shrunk)]);
@@ -254,11 +254,11 @@ fn what_runs_already_is_taken_in_and_serves() {
 #[test]
 fn sandboxes_that_hold_the_memory_make_instances_wait_not_fail() {
     let mut world = World::new(100, &[one(1)]);
-    world.pool.capacity(world.at(), MebiBytes(5));
+    world.pool.capacity(world.at(), Weight(5));
     world.arrive(0);
     world.pass(5000.0);
     assert_eq!(world.starting.len(), 0);
-    world.pool.capacity(world.at(), MebiBytes(100));
+    world.pool.capacity(world.at(), Weight(100));
     world.look();
     assert_eq!(world.starting.len(), 1);
 }
