@@ -10,9 +10,9 @@ use std::time::Duration;
 use actix_http::header::HeaderValue;
 use actix_web::web::Data;
 use fdn_bus::{SharedBroker, Subscription};
-use fdn_core::MessageId;
 use fdn_core::enrol::NodeAddresses;
 use fdn_core::message::Channel;
+use fdn_core::{MessageId, NodeId};
 use fdn_devices::Devices;
 use fdn_instances::Runtime;
 use fdn_service::admin::{AdminServer, Load};
@@ -52,6 +52,7 @@ const CONDITION_ACCEPTING: &str = "accepting";
 
 /// A running agent.
 pub struct Agent {
+    node: NodeId,
     gateway: GatewayServer,
     stage_server: Option<StageServer>,
     stage_calls: Option<SocketAddr>,
@@ -174,7 +175,7 @@ impl Agent {
         )?;
         let access = LogAccess {
             hub: Arc::clone(&shared.hub),
-            token: shared.token.clone(),
+            token: shared.token.for_logs_of(&shared.settings.node),
         };
         let load = shared.load();
         let admin = AdminServer::start(
@@ -214,6 +215,7 @@ impl Agent {
         let node = &shared.settings.node;
         info!(%node, gateway = %gateway.address(), admin = %admin.address(), "the agent listens");
         Ok(Self {
+            node: node.clone(),
             gateway,
             stage_server,
             stage_calls,
@@ -230,6 +232,12 @@ impl Agent {
             grace: shared.settings.stop.grace.as_duration(),
             _machine: shared.machine,
         })
+    }
+
+    /// The node's name.
+    #[must_use]
+    pub const fn node(&self) -> &NodeId {
+        &self.node
     }
 
     /// The node's part of its cluster, if it takes part.

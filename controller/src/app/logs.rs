@@ -250,7 +250,7 @@ async fn read_node(
     let answer = state
         .http
         .get(url)
-        .bearer_auth(token.expose())
+        .bearer_auth(token.for_logs_of(node).expose())
         .send()
         .await
         .and_then(reqwest::Response::error_for_status);

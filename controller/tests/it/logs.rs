@@ -89,7 +89,11 @@ async fn serve(request: HttpRequest, node: web::Data<FakeNode>) -> HttpResponse 
 
 impl FakeNode {
     async fn start(rig: &Rig, name: &str, past: &[u64]) -> (Self, SocketAddr) {
-        let token = std::fs::read_to_string(&rig.settings.network.token_file).expect("token");
+        let token = fdn_service::secret::read(&rig.settings.network.token_file).expect("token");
+        let token = token
+            .for_logs_of(&name.parse().expect("node"))
+            .expose()
+            .to_owned();
         let (live, _) = broadcast::channel(10);
         let node = Self {
             name: name.to_owned(),

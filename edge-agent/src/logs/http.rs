@@ -1,4 +1,5 @@
-//! `GET /logs/{app}?follow=BOOL&tail=N` on the admin listener: one JSON [`LogLine`] a line, for holders of the network token.
+//! `GET /logs/{app}?follow=BOOL&tail=N` on the admin listener: one JSON [`LogLine`] a line, for controllers, who
+//! show that they know the node's token by one that follows from it.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ const DEFAULT_TAIL: usize = 100;
 pub struct LogAccess {
     /// The logs.
     pub hub: Arc<LogHub>,
-    /// The network token.
+    /// What opens them: [`Secret::for_logs_of`] this node.
     pub token: Secret,
 }
 
@@ -62,7 +63,7 @@ async fn logs(
     if !bearer.is_some_and(|token| access.token.matches(token.trim())) {
         return problem(
             ErrorCode::Unauthenticated,
-            "logs are given to holders of the network token",
+            "logs are given to the network's controllers; read them with fdn logs",
         );
     }
     let Ok(query) = web::Query::<Query>::from_query(request.query_string()) else {

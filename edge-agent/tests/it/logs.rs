@@ -81,7 +81,7 @@ async fn a_follower_sees_lines_as_they_come_and_ends_with_the_agent() {
     let answer = network
         .client
         .get(url)
-        .bearer_auth(network.token.expose())
+        .bearer_auth(network.log_token(&agent).expose())
         .send()
         .await
         .expect("an answer");
@@ -113,7 +113,7 @@ async fn a_follower_sees_lines_as_they_come_and_ends_with_the_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn logs_are_for_holders_of_the_network_token() {
+async fn logs_are_for_controllers_and_each_nodes_have_a_token_of_their_own() {
     let network = Network::start().await;
     let agent = network.agent(network.settings("eu-west-1")).await;
     let url = format!("http://{}/logs/hello", agent.admin_address());
@@ -127,7 +127,17 @@ async fn logs_are_for_holders_of_the_network_token() {
     let bare = network.client.get(&url).send().await.expect("an answer");
     assert_eq!(bare.status(), 401);
     assert_eq!(get("wrong", "").await.expect("an answer").status(), 401);
-    let token = network.token.expose();
+    let all = network.token.expose();
+    assert_eq!(get(all, "").await.expect("an answer").status(), 401);
+    let others = network
+        .token
+        .for_logs_of(&"eu-west-2".parse().expect("node"));
+    assert_eq!(
+        get(others.expose(), "").await.expect("an answer").status(),
+        401
+    );
+    let token = network.log_token(&agent);
+    let token = token.expose();
     assert_eq!(get(token, "").await.expect("an answer").status(), 404);
     assert_eq!(
         get(token, "?tail=x").await.expect("an answer").status(),
@@ -160,7 +170,7 @@ async fn followers_are_bounded() {
         network
             .client
             .get(&url)
-            .bearer_auth(network.token.expose())
+            .bearer_auth(network.log_token(&agent).expose())
             .send()
     };
     let first = follow().await.expect("an answer");

@@ -130,6 +130,11 @@ impl Network {
         self.nodes.lock().expect("lock").remove(&node);
     }
 
+    /// What opens the logs of an agent.
+    pub(crate) fn log_token(&self, agent: &Agent) -> Secret {
+        self.token.for_logs_of(agent.node())
+    }
+
     pub(crate) fn next_revision(&self) -> Revision {
         Revision(self.revision.fetch_add(1, Ordering::Relaxed) + 1)
     }
