@@ -14,7 +14,7 @@ const rename = (key, text = name) => (rows) => Array.from({ length: ROWS }, (_, 
 // Rows of lists that are empty in the network of the tests.
 const NOW = Date.UTC(2026, 0, 15);
 const money = (micros) => ({ micros, currency: "EUR" });
-const SAMPLES = {
+export const SAMPLES = {
   schedule: { app: "hello", name: "nightly", schedule: { cron: "0 3 * * *" }, next_at: NOW, updated_at: NOW, updated_by: "admin" },
   txt: { name: "_acme-challenge.hello.fn.test", values: ["proof"], ttl: "1m", app: "hello", revision: 1, updated_at: NOW, updated_by: "admin" },
   key: { name: "release", algorithm: "ed25519", fingerprint: `sha256:${"0".repeat(64)}`, public_key: "", created_at: NOW, created_by: "admin" },

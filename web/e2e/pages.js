@@ -19,7 +19,7 @@ const DEVICES = {
     gpu("e901", [slice(5, "caption", 10, 25)], { kind: "mig", id: "MIG-e901", model: "NVIDIA H100 MIG 3g.40gb", memory_mib: 40 * GIB }),
   ],
 };
-const withDevices = {
+export const withDevices = {
   path: /^\/v1\/clusters\/eu-west$/,
   make: (detail) => ({ ...detail, statuses: detail.statuses.map((status) => ({ ...status, devices: DEVICES[status.node] ?? [] })) }),
 };

@@ -10,7 +10,13 @@ export async function run({ page }) {
   await page.getByRole("button", { name: "Add the list" }).click();
   await page.getByRole("heading", { name: /first/ }).waitFor();
 
-  await page.goto("/billing/budgets");
+  // Budgets are those of the tenant that one looks at.
+  const whose = [];
+  page.on("request", (request) => {
+    const { pathname, search } = new URL(request.url());
+    if (pathname.startsWith("/v1/billing/budgets")) whose.push(`${request.method()} ${search}`);
+  });
+  await page.goto("/billing/budgets?tenant=default");
   await page.getByRole("button", { name: "New budget" }).first().click();
   await page.getByRole("dialog").getByLabel("Name").fill("all");
   await page.getByLabel(/Limit a month/).fill("12.50");
@@ -21,6 +27,7 @@ export async function run({ page }) {
   await page.getByText("Budget all was removed").waitFor();
   await page.getByRole("button", { name: "Undo" }).last().click();
   await page.getByRole("button", { name: "Remove all" }).waitFor();
+  assert.deepEqual([...new Set(whose)].sort(), ["DELETE ?tenant=default", "GET ?tenant=default", "PUT ?tenant=default"]);
 
   await page.goto("/billing");
   await page.getByText("So far").waitFor();

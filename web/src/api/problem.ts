@@ -45,6 +45,7 @@ export function problemOf(status: number, text: string, requestId: string | null
 
 /** What a person can do about an error. */
 export function advice(error: ApiError): string {
+  if (error.code === "FDN-2011") return "Choose a tenant at the top of the page.";
   if (error.status === 0) return "Check that the controller runs and that this machine reaches it; the page tries again by itself.";
   if (error.status === 401) return "Sign in again.";
   if (error.forbidden) return "Ask an owner of the tenant, or an admin of the network, for the right.";

@@ -30,11 +30,11 @@ export function useTenant(): string | undefined {
   return search["tenant"];
 }
 
-/** Sets several parameters of the address at once; an empty text takes one out. */
-export function useSetParams(): (values: Search) => void {
+/** Sets several parameters of the address at once; an empty text takes one out. Changes replace the entry in the history unless `push` is set. */
+export function useSetParams(push = false): (values: Search) => void {
   const navigate = useNavigate();
   return useCallback((values: Search) => {
     const next = (before: Search): Search => ({ ...before, ...values });
-    void navigate({ to: ".", search: next, replace: true, resetScroll: false });
-  }, [navigate]);
+    void navigate({ to: ".", search: next, replace: !push, resetScroll: false });
+  }, [navigate, push]);
 }

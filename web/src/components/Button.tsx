@@ -5,17 +5,18 @@ interface Props extends ButtonHTMLAttributes<HTMLButtonElement> {
   kind?: "primary" | "danger" | "danger solid" | "ghost";
   small?: boolean;
   icon?: IconName;
-  /** Work goes on: the button turns, says so, and cannot be pressed again. */
+  /** Work goes on: the button turns, says so, and cannot be pressed again. It keeps the focus, which a disabled one would lose. */
   busy?: boolean;
   children?: ReactNode;
 }
 
 /** A button. Without text it needs `aria-label`. */
-export function Button({ kind, small, icon, busy = false, children, className, disabled, ...rest }: Props) {
+export function Button({ kind, small, icon, busy = false, children, className, onClick, ...rest }: Props) {
   const bare = children === undefined || children === null;
   const names = ["button", kind, small === true && "small", bare && "icon", className];
   return (
-    <button type="button" {...rest} className={names.filter(Boolean).join(" ")} aria-busy={busy || undefined} disabled={disabled === true || busy}>
+    <button type="button" {...rest} className={names.filter(Boolean).join(" ")} aria-busy={busy || undefined} aria-disabled={busy || undefined}
+      onClick={busy ? (event) => event.preventDefault() : onClick}>
       {icon !== undefined && !busy && <Icon name={icon} size={small === true ? 14 : 16} />}
       {children}
     </button>

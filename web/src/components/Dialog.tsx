@@ -15,7 +15,7 @@ interface DialogProps {
   onSubmit?: () => void;
 }
 
-const BEGIN = [".dialog-body :is(input, select, textarea):not([hidden], [readonly], :disabled)", ".dialog-foot button:not(:disabled)"].map((part) => `:scope ${part}`).join(", ");
+const BEGIN = [".dialog-body :is(input, select, textarea, button):not([hidden], [readonly], :disabled)", ".dialog-foot button:not(:disabled)"].map((part) => `:scope ${part}`).join(", ");
 
 /** Open as long as it is rendered. */
 export function Dialog({ title, onClose, children, foot, wide = false, onSubmit }: DialogProps) {
@@ -25,8 +25,6 @@ export function Dialog({ title, onClose, children, foot, wide = false, onSubmit 
     const dialog = place.current;
     const before = document.activeElement;
     dialog?.showModal();
-    // The browser would begin at the button that closes it. What is asked for comes first; without a field, the button that changes nothing.
-    dialog?.querySelector<HTMLElement>(BEGIN)?.focus();
     return () => {
       dialog?.close();
       // What opened it may be gone, such as a row that was removed; then reading goes on at the page's title.
@@ -34,6 +32,11 @@ export function Dialog({ title, onClose, children, foot, wide = false, onSubmit 
       next?.focus({ preventScroll: true });
     };
   }, []);
+  useEffect(() => {
+    // The browser would begin at the button that closes it. What is asked for, or can be copied, comes first; without that, the button that
+    // changes nothing. Where one dialog follows another in the same place, such as a token after what it is for, the focus begins anew in it.
+    place.current?.querySelector<HTMLElement>(BEGIN)?.focus();
+  }, [title]);
   const inner = (
     <>
       <div className="dialog-head">

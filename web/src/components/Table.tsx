@@ -121,6 +121,8 @@ function useRowKeys<T>(rows: readonly T[], onOpen: ((row: T) => void) | undefine
       focus(Math.min(rows.length - 1, Math.max(0, to)));
     } else if (event.key === "Enter") {
       const opened = rows[at];
+      // Otherwise the key would press what is opened too, such as the button that closes it.
+      event.preventDefault();
       if (opened !== undefined) onOpen?.(opened);
     }
   }, [rows, onOpen, focus]);

@@ -138,7 +138,7 @@ export function plural(amount: number, one: string, many = `${one}s`): string {
   return `${count(amount)} ${amount === 1 ? one : many}`;
 }
 
-/** Sizes and times as manifests write them, with spaces: `16MiB` is `16 MiB`, `1m30s` is `1 m 30 s`. */
+/** Sizes and times as manifests write them, with spaces: `16MiB` is `16 MiB`, `1m30s` is `1 min 30 s`. */
 export function withUnits(text: string): string {
-  return /^(?:[\d.]+[A-Za-zµ]+)+$/.test(text) ? text.replace(/([\d.]+)([A-Za-zµ]+)/g, "$1 $2 ").trim() : text;
+  return /^(?:[\d.]+[A-Za-zµ]+)+$/.test(text) ? text.replace(/([\d.]+)([A-Za-zµ]+)/g, (_whole, amount: string, unit: string) => `${amount} ${unit === "m" ? "min" : unit} `).trim() : text;
 }

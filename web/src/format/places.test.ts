@@ -19,6 +19,6 @@ it("shows the groups in a sentence so too", () => {
 });
 
 it("puts a space between a number and its unit", () => {
-  expect(["16MiB", "500ms", "1m30s", "2s"].map((text) => withUnits(text))).toEqual(["16 MiB", "500 ms", "1 m 30 s", "2 s"]);
+  expect(["16MiB", "500ms", "1m30s", "2s"].map((text) => withUnits(text))).toEqual(["16 MiB", "500 ms", "1 min 30 s", "2 s"]);
   expect(withUnits("unlimited")).toBe("unlimited");
 });

@@ -4,7 +4,7 @@ import { useState } from "react";
 import { api, body } from "@/api/client";
 import { useParam, type Search } from "@/app/search";
 import { Ago, Badge, Bar, Button, Card, Check, Confirm, Dialog, Empty, ErrorNotice, Loaded, matches, SearchBox, Table, TextField, useToast, useToastError, type Column } from "@/components";
-import { bytes, count, percent } from "@/format";
+import { bytes, count, percent, plural } from "@/format";
 import { tenantsQuery, type Tenant } from "./queries";
 
 /** All tenants of the network, for admins. */
@@ -102,7 +102,7 @@ function Delete({ tenant, onClose }: { tenant: Tenant; onClose: () => void }) {
   return (
     <Confirm title={`Delete ${tenant.name}?`} action="Delete for ever" word={tenant.name} onConfirm={remove} onClose={onClose}>
       <p>Members, budgets, keys and tokens that counted there only go too. Its bills stay, for admins. This cannot be undone.</p>
-      {tenant.apps > 0 && <Check label={`Also delete its ${count(tenant.apps)} apps, with all versions`} checked={force} onChange={(event) => setForce(event.target.checked)} />}
+      {tenant.apps > 0 && <Check label={`Also delete its ${plural(tenant.apps, "app")}, with all versions`} checked={force} onChange={(event) => setForce(event.target.checked)} />}
     </Confirm>
   );
 }

@@ -7,7 +7,7 @@ import { At, Badge, Bar, Button, Card, Code, Confirm, Dialog, Empty, ErrorNotice
 import { money, percent } from "@/format";
 import { parseMoney, spentShare } from "./meters";
 import { BillingFrame } from "./parts";
-import { alertsQuery, budgetsQuery, headQuery } from "./queries";
+import { alertsQuery, budgetsQuery, headQuery, of } from "./queries";
 
 type Budget = Schemas["Budget"];
 type Alert = Schemas["BudgetAlert"];
@@ -17,14 +17,14 @@ function decimal(amount: Schemas["Money"]): string {
   return `${Math.floor(amount.micros / 1_000_000)}.${String(amount.micros % 1_000_000).padStart(6, "0")}`.replace(/0{1,4}$/, "");
 }
 
-const set = (budget: Budget) => body(api.PUT("/v1/billing/budgets/{name}", { params: { path: { name: budget.name } }, body: { limit: decimal(budget.limit), thresholds: budget.thresholds, webhook: budget.webhook } }));
+const set = (budget: Budget, tenant: string | undefined) => body(api.PUT("/v1/billing/budgets/{name}", { ...of(tenant), params: { path: { name: budget.name } }, body: { limit: decimal(budget.limit), thresholds: budget.thresholds, webhook: budget.webhook } }));
 
 /** `/billing/budgets` */
 export function BudgetsPage() {
   const tenant = useTenant();
   const may = useMay("manage-budgets", tenant);
   const reads = useMay("read-billing", tenant);
-  const list = useQuery({ ...budgetsQuery, enabled: reads });
+  const list = useQuery({ ...budgetsQuery(tenant), enabled: reads });
   const head = useQuery({ ...headQuery("current", tenant), enabled: reads });
   const [editing, edit] = useState<Budget | "new" | null>(null);
   const [removing, remove] = useState<Budget | null>(null);
@@ -56,8 +56,8 @@ export function BudgetsPage() {
       {editing !== null && <Edit budget={editing === "new" ? undefined : editing} currency={total?.currency ?? list.data?.[0]?.limit.currency ?? ""} onClose={() => edit(null)} />}
       {removing !== null && (
         <Confirm title={`Remove budget ${removing.name}?`} action="Remove it" onClose={() => remove(null)} onConfirm={async () => {
-          await api.DELETE("/v1/billing/budgets/{name}", { params: { path: { name: removing.name } } });
-          say({ text: `Budget ${removing.name} was removed`, undo: async () => { await set(removing); await refresh(); } });
+          await api.DELETE("/v1/billing/budgets/{name}", { ...of(tenant), params: { path: { name: removing.name } } });
+          say({ text: `Budget ${removing.name} was removed`, undo: async () => { await set(removing, tenant); await refresh(); } });
           await refresh();
         }}>
           <p>It gives no more alerts. Those that it gave stay.</p>
@@ -107,10 +107,11 @@ function Edit({ budget, currency, onClose }: { budget: Budget | undefined; curre
   const [webhook, setWebhook] = useState(budget?.webhook ?? "");
   const queries = useQueryClient();
   const say = useToast();
+  const tenant = useTenant();
   const micros = parseMoney(limit);
   const thresholds = thresholdsOf(at);
   const save = useMutation({
-    mutationFn: () => set({ name, limit: { micros: micros ?? 0, currency }, thresholds: thresholds ?? [], webhook: webhook || undefined }),
+    mutationFn: () => set({ name, limit: { micros: micros ?? 0, currency }, thresholds: thresholds ?? [], webhook: webhook || undefined }, tenant),
     onSuccess: async (saved) => {
       say(`Budget ${saved.name}: ${money(saved.limit)} a month`);
       await queries.invalidateQueries({ queryKey: ["billing"] });
@@ -121,7 +122,7 @@ function Edit({ budget, currency, onClose }: { budget: Budget | undefined; curre
   const secret = save.data?.webhook_secret;
   if (save.data !== undefined && typeof secret === "string") {
     return (
-      <Dialog title={`Budget ${save.data.name}`} onClose={onClose} foot={<Button kind="primary" onClick={onClose}>Done</Button>}>
+      <Dialog title={`Budget ${save.data.name} is set`} onClose={onClose} foot={<Button kind="primary" onClick={onClose}>Done</Button>}>
         <Notice>What the webhook gets is signed with this key, one for all budgets of the tenant.</Notice>
         <Code text={secret} label="key of the webhook's signature" wrap />
       </Dialog>

@@ -67,7 +67,7 @@ function Head({ statement }: { statement: Schemas["Statement"] }) {
 
 /** How much of each budget is spent, if there are some. */
 function Budgets({ total }: { total: Schemas["Money"] | null }) {
-  const budgets = useQuery(budgetsQuery);
+  const budgets = useQuery(budgetsQuery(useTenant()));
   const rows = budgets.data ?? [];
   if (rows.length === 0) return null;
   return (

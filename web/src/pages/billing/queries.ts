@@ -50,7 +50,13 @@ export const statementsQuery = (tenant: string | undefined) => queryOptions({
   queryFn: () => allPages((cursor) => api.GET("/v1/billing/statements", { params: { query: { cursor, tenant } } })),
 });
 
-export const budgetsQuery = queryOptions({ queryKey: ["billing", "budgets"], queryFn: () => body(api.GET("/v1/billing/budgets")) });
+/** Whose budgets a request is about: the controller takes the tenant from any address, which its document does not say of these. */
+export const of = (tenant: string | undefined) => ({ querySerializer: () => (tenant === undefined ? "" : `tenant=${encodeURIComponent(tenant)}`) });
+
+export const budgetsQuery = (tenant: string | undefined) => queryOptions({
+  queryKey: ["billing", "budgets", tenant],
+  queryFn: () => body(api.GET("/v1/billing/budgets", of(tenant))),
+});
 
 export const alertsQuery = (tenant: string | undefined) => queryOptions({
   queryKey: ["billing", "alerts", tenant],

@@ -6,7 +6,7 @@ import { api, body, page, type Page, type Schemas } from "@/api/client";
 import { useMay } from "@/api/session";
 import { useParam, useTenant } from "@/app/search";
 import { Ago, Button, Card, Confirm, Dialog, Empty, ErrorNotice, Failed, Loading, matches, Notice, SearchBox, Table, TextArea, TextField, useToast, type Column } from "@/components";
-import { plural } from "@/format";
+import { plural, withUnits } from "@/format";
 import { spanFault } from "@/format/durations";
 import { recordName, textsOf } from "./addresses";
 import { DnsFrame } from "./parts";
@@ -54,7 +54,7 @@ function columns(may: boolean, edit: (row: Row) => void): readonly Column<Row>[]
   return [
     { id: "name", header: "Name", cell: (row) => <span className="mono truncate" title={row.name}>{row.name}</span>, sort: (row) => row.name, width: "minmax(10rem, 2.6fr)" },
     { id: "values", header: "Values", cell: (row) => <span className="mono truncate" title={row.values.join("\n")}>{row.values.map((value) => `"${value}"`).join(" ")}</span>, sort: (row) => row.values.length, width: "minmax(6rem, 2fr)" },
-    { id: "ttl", header: "TTL", cell: (row) => row.ttl, number: true, width: "4rem", from: 720 },
+    { id: "ttl", header: "TTL", cell: (row) => withUnits(row.ttl), number: true, width: "4.5rem", from: 720 },
     { id: "app", header: "App", cell: (row) => (row.app == null ? <span className="muted">the network</span> : <Link to={`/functions/${row.app}`}>{row.app}</Link>), sort: (row) => row.app ?? null, from: 860 },
     { id: "ends", header: "Ends", cell: (row) => <Ago at={row.expires_at} none="never" />, sort: (row) => row.expires_at ?? null, width: "6.5rem", from: 620 },
     { id: "changed", header: "Changed", cell: (row) => <Ago at={row.updated_at} />, sort: (row) => row.updated_at, width: "6.5rem", from: 980 },
@@ -88,7 +88,7 @@ function RowActions({ row, edit }: { row: Row; edit: (row: Row) => void }) {
       <Button small kind="danger" onClick={() => ask(true)} aria-label={`Remove ${row.name}`}>Remove</Button>
       {asked && (
         <Confirm title={`Take the text records of ${row.name} away?`} action="Take them away" onConfirm={remove} onClose={() => ask(false)}>
-          <p>Whoever proves by them that the name is theirs can do so no more. Resolvers keep what they have for {row.ttl}.</p>
+          <p>Whoever proves by them that the name is theirs can do so no more. Resolvers keep what they have for {withUnits(row.ttl)}.</p>
         </Confirm>
       )}
     </span>

@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { allPages, api, body, type Schemas } from "@/api/client";
 import { notOffered } from "@/api/offered";
-import { useParam, useTenant } from "@/app/search";
+import { useParam, useSetParams, useTenant } from "@/app/search";
 import { Badge, Bar, Button, Card, Empty, Field, Loaded, LongList, Pairs, SelectField, Stat, Stats, TextField, type Tone } from "@/components";
 import { NotOffered } from "@/components/NotOffered";
 import { count, duration, withGroups } from "@/format";
@@ -40,17 +40,14 @@ export function DnsPage() {
 }
 
 function LookUp({ zone, hosts }: { zone: string; hosts: readonly string[] }) {
-  const [name, setName] = useParam("name", "", true);
-  const [client, setClient] = useParam("client", "", true);
+  const [name] = useParam("name");
+  const [client] = useParam("client");
+  const set = useSetParams(true);
   const [kind, setKind] = useParam("type", "A");
   const [typedName, typeName] = useState(name);
   const [typedClient, typeClient] = useState(client);
   const wrong = typedClient.trim() !== "" && !isClient(typedClient.trim()) ? "An address or a prefix, such as 203.0.113.7 or 2001:db8::/48." : undefined;
-  const ask = () => {
-    const host = hostOf(typedName, zone);
-    setClient(typedClient.trim());
-    setName(host);
-  };
+  const ask = () => set({ name: hostOf(typedName, zone), client: typedClient.trim() });
   return (
     <form className={styles.ask} onSubmit={(event) => { event.preventDefault(); ask(); }}>
       <Field label="Name" hint="The host name of an app; without the zone is enough.">

@@ -1,5 +1,6 @@
 /** Small parts that several pages about functions show. */
 import { Badge } from "@/components";
+import { count, plural } from "@/format";
 import type { App, Version } from "./queries";
 
 /** Whether all nodes serve the current version. */
@@ -7,7 +8,7 @@ export function Readiness({ app }: { app: Pick<App, "nodes_ready" | "nodes_total
   const { nodes_ready: ready, nodes_total: total } = app;
   if (total === 0) return <Badge tone="warn" dot>no nodes</Badge>;
   if (ready >= total) return <Badge tone="good" dot>ready</Badge>;
-  return <Badge tone="warn" dot>{ready} of {total} nodes</Badge>;
+  return <Badge tone="warn" dot>{count(ready)} of {plural(total, "node")}</Badge>;
 }
 
 /** The labels of a function or version. */

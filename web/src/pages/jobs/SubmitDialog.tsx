@@ -64,7 +64,7 @@ export function SubmitDialog({ apps, onClose }: { apps: readonly string[]; onClo
         <TextField label="Path and query" value={target} onChange={(event) => setTarget(event.target.value)} error={wrong.target} spellCheck={false} />
       </div>
       <Field label="Input from a file" hint={file === null ? "Or a text below." : `${file.name}, ${bytes(file.size)}`}>
-        {(control) => <input {...control} type="file" onChange={(event) => setFile(event.target.files?.[0] ?? null)} />}
+        {(control) => <input {...control} type="file" className="input" onChange={(event) => setFile(event.target.files?.[0] ?? null)} />}
       </Field>
       {file === null && <TextArea label="Input as text" rows={4} value={text} onChange={(event) => setText(event.target.value)} spellCheck={false} className="mono" />}
       <div className="cards">

@@ -4,7 +4,7 @@ import { useState } from "react";
 import { api, body, type Schemas } from "@/api/client";
 import { useMay } from "@/api/session";
 import { Ago, Badge, Button, Confirm, useToast } from "@/components";
-import { mebibytes, percent } from "@/format";
+import { mebibytes, percent, plural } from "@/format";
 import { slicesOf, used } from "./figures";
 import styles from "./Network.module.css";
 
@@ -28,7 +28,7 @@ export function DeviceBar({ node, device, palette }: { node: string; device: Dev
           <span className="nowrap">{mebibytes(device.bound_mib)} of {mebibytes(device.memory_mib)} reserved</span>
         </span>
       </div>
-      <div className={styles.slices} role="img" aria-label={`${device.model}: ${percent(share)} of its memory reserved, in ${slices.length} slices`}>
+      <div className={styles.slices} role="img" aria-label={`${device.model}: ${percent(share)} of its memory reserved, in ${plural(slices.length, "slice")}`}>
         {slices.map((slice) => (
           <div key={slice.instance} className={`${styles.slice} ${colour(slice.app)}`} style={{ insetInlineStart: `${slice.from * 100}%`, width: `${(slice.to - slice.from) * 100}%` }}
             title={`${slice.app}: ${mebibytes(slice.memory)}${slice.cores === null ? "" : `, ${slice.cores} % of the cores`} (${slice.instance})`} />

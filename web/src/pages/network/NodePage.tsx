@@ -59,7 +59,7 @@ function Actions({ info, onRemoved }: { info: Schemas["NodeInfo"]; onRemoved: ()
       <Button kind="danger" icon="trash" onClick={() => ask("remove")}>Remove</Button>
       {asked === "drain" && (
         <Confirm title={`Drain ${node}?`} action="Drain" onConfirm={drain} onClose={() => ask(null)}>
-          <p>It takes no new work: DNS no longer answers with it, and what runs there ends by itself. {info.busy > 0 ? `${plural(info.busy, "call")} run there now.` : "No call runs there now."}</p>
+          <p>It takes no new work: DNS no longer answers with it, and what runs there ends by itself. {info.busy > 0 ? `${plural(info.busy, "call")} ${info.busy === 1 ? "runs" : "run"} there now.` : "No call runs there now."}</p>
           <p>Uncordon takes it back into service at any time.</p>
         </Confirm>
       )}

@@ -8,7 +8,8 @@ import { may, useMay, useSession } from "@/api/session";
 import { useTenant } from "@/app/search";
 import { Ago, Badge, Bar, Card, Empty, Loaded, Loading, PageHead, Stat, Stats } from "@/components";
 import { LineChart } from "@/components/chart";
-import { compact, duration, money, percent, perSecond, plural, sum } from "@/format";
+import { compact, duration, money, percent, perSecond, plural } from "@/format";
+import { headQuery } from "@/pages/billing/queries";
 import { appsQuery, figuresQuery } from "@/pages/functions/queries";
 import { FirstSteps } from "./FirstSteps";
 import { HEALTH, loadOf } from "./traffic";
@@ -89,15 +90,9 @@ function Spend() {
   const tenant = useTenant();
   const who = useSession();
   const allowed = may(who, "read-billing", tenant);
-  const usage = useQuery({
-    queryKey: ["billing", "usage", "app", tenant],
-    queryFn: () => body(api.GET("/v1/billing/usage", { params: { query: { by: "app", tenant } } })),
-    enabled: allowed,
-    refetchInterval: 60_000,
-  });
+  const bill = useQuery({ ...headQuery("current", tenant), enabled: allowed });
   if (!allowed) return null;
-  const total = sum(usage.data?.rows.map((row) => row.cost) ?? []);
-  return <Stat label="This month" value={total === null ? (usage.data === undefined ? "–" : "0.00") : money(total)} note={<Link to="/billing">See the bill</Link>} />;
+  return <Stat label="This month" value={bill.data === undefined ? "–" : money(bill.data.total)} note={<Link to="/billing">See the bill</Link>} />;
 }
 
 function Charts({ figures }: { figures: Figures }) {

@@ -4,6 +4,7 @@ import { Link, Outlet, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, body } from "@/api/client";
 import { Button, Confirm, Copyable, Icon, Loaded, PageHead, TabLinks, useToast, useToastError } from "@/components";
+import { count } from "@/format";
 import { Readiness } from "../parts";
 import type { AppDetail } from "../queries";
 import { useApp, useAppName, useMayHere } from "./useApp";
@@ -54,7 +55,7 @@ function Actions({ app, tag }: { app: AppDetail; tag: string | null }) {
       <Button kind="danger" icon="trash" aria-label={`Delete ${app.app}`} onClick={() => setDeleting(true)} />
       {deleting && (
         <Confirm title={`Delete ${app.app}?`} action="Delete for ever" word={app.app} onConfirm={remove} onClose={() => setDeleting(false)}>
-          <p>The app, all {app.versions.length} versions and its settings go; calls of <span className="mono">{app.host}</span> fail at once. This cannot be undone.</p>
+          <p>The app, {app.versions.length === 1 ? "its version" : `all ${count(app.versions.length)} versions`} and its settings go; calls of <span className="mono">{app.host}</span> fail at once. This cannot be undone.</p>
         </Confirm>
       )}
     </>

@@ -42,7 +42,7 @@ function Inner({ name }: { name: string }) {
       {error !== null && <div className="card-body"><ErrorNotice error={error} /></div>}
       {found.length === 0 ? (
         lines.length === 0 ? <Empty title="Nothing was written yet" icon="audit">What the function prints to its standard output and error arrives here within a second. Call it from the tab “Try it”.</Empty>
-          : <Empty title="Nothing matches" icon="search">{plural(lines.length, "line")} do not match the filter.</Empty>
+          : <Empty title="Nothing matches" icon="search">{plural(lines.length, "line")} {lines.length === 1 ? "does" : "do"} not match the filter.</Empty>
       ) : <LogLines label="Lines of the log" lines={found} versions={versions} paused={paused} />}
       <div className="card-foot">{plural(found.length, "line")}{dropped > 0 && `; ${count(dropped)} older ones went, the last ${count(MOST)} are kept`}</div>
     </Card>

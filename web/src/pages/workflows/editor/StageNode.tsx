@@ -1,7 +1,7 @@
 import { Handle, Position, type NodeProps } from "@xyflow/react";
 import { memo } from "react";
 import { Icon, type IconName } from "@/components/Icon";
-import { elapsed } from "@/format";
+import { elapsed, withUnits } from "@/format";
 import type { StageDraft } from "../model/draft";
 import type { StageRun, StageState } from "../model/run";
 import type { StageNodeType } from "./Canvas";
@@ -52,7 +52,7 @@ function Rules({ stage }: { stage: StageDraft }) {
   const rules = [
     stage.needs.length === 0 && "entry",
     stage.when !== "success" && `upon ${stage.when}`,
-    stage.timeout !== undefined && `≤ ${stage.timeout}`,
+    stage.timeout !== undefined && `≤ ${withUnits(stage.timeout)}`,
     stage.retries !== undefined && stage.retries.count > 0 && `${stage.retries.count}× again`,
   ];
   return <span className="truncate">{rules.filter((rule) => rule !== false).join(" · ")}</span>;

@@ -1,6 +1,6 @@
 /** The time line of a run: a row for each stage, a bar for each attempt. */
 import { useCallback, useState } from "react";
-import { duration, elapsed } from "@/format";
+import { duration, elapsed, plural } from "@/format";
 import { gantt, type Attempt, type Run } from "../model/run";
 import styles from "./Gantt.module.css";
 
@@ -40,7 +40,7 @@ export function Gantt({ run, now, selected, onSelect }: { run: Run; now: number;
   const shown = inner / ticks.length < 56 ? ticks.filter((_, index) => index % 2 === 0) : ticks;
   return (
     <div ref={place} className={styles.frame} tabIndex={0} role="region" aria-label="Time line">
-      <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="img" aria-label={`Time line of the run: ${duration(span)} for ${rows.length} stages. The table below has the same figures.`}>
+      <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="img" aria-label={`Time line of the run: ${duration(span)} for ${plural(rows.length, "stage")}. The table below has the same figures.`}>
         {shown.map((tick) => (
           <g key={tick}>
             <line x1={x(tick / span)} x2={x(tick / span)} y1={HEAD - 4} y2={height} className={styles.grid} />
