@@ -16,6 +16,7 @@ use std::time::Instant;
 use fdn_core::ClientPrefix;
 use hickory_proto::op::ResponseCode;
 
+use super::wire::scope_as_asked;
 use super::{Responder, TIMED, UDP_MIN};
 use crate::metrics::{QueryKind, Transport};
 use crate::policy::fleet::{Addresses, Family};
@@ -207,8 +208,9 @@ fn write(
         let start = out.len();
         out.extend_from_slice(edns.option());
         // The option comes back as it came, with the scope set (RFC 7871, section 7.2.1).
-        if edns.subnet.is_some() {
-            out[start + SUBNET - 1] = scope;
+        if let Some((client, option)) = edns.subnet {
+            let family = number([option[4], option[5]]);
+            out[start + SUBNET - 1] = scope_as_asked(client, family, scope);
         }
     }
     Some(())
