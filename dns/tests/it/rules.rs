@@ -341,7 +341,9 @@ async fn what_is_not_done_is_said() {
             ("TYPE41", "FORMERR"),
             ("TYPE128", "NOTIMP"),
             ("MAILB", "NOTIMP"),
+            ("MAILA", "NOTIMP"),
             ("TYPE249", "NOTIMP"),
+            ("TYPE250", "NOTIMP"),
         ] {
             let text = way.dig(&["hello.fn.test", kind]).await;
             has(
