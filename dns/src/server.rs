@@ -439,6 +439,9 @@ fn shared_udp(address: SocketAddr, buffer: usize) -> std::io::Result<std::net::U
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
+    if address.ip().is_unspecified() {
+        udp::local::tell_destinations(&socket, address.is_ipv4())?;
+    }
     socket.set_reuse_port(true)?;
     socket.set_recv_buffer_size(buffer)?;
     socket.set_nonblocking(true)?;

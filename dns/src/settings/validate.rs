@@ -91,6 +91,14 @@ impl Settings {
                 .parse::<HostName>()
                 .map_err(|e| fail(key, e.to_string()))
         };
+        if zone.servers.is_empty() && listening.is_unspecified() {
+            return Err(fail(
+                "zone.servers",
+                format!(
+                    "needs the name servers with their addresses, because nobody can ask at {listening}, the first of `listen`"
+                ),
+            ));
+        }
         let servers = if zone.servers.is_empty() {
             vec![(under("ns1", "zone.name")?, vec![listening])]
         } else {
@@ -101,6 +109,12 @@ impl Settings {
         };
         let suffix = format!(".{}", zone.name);
         for (name, addresses) in &servers {
+            if let Some(address) = addresses.iter().find(|address| address.is_unspecified()) {
+                return Err(fail(
+                    "zone.servers",
+                    format!("has {address} for {name}, where nobody can ask"),
+                ));
+            }
             if addresses.is_empty() && (name.as_str().ends_with(&suffix) || *name == zone.name) {
                 return Err(fail(
                     "zone.servers",
