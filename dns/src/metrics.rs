@@ -139,6 +139,8 @@ pub struct Metrics {
     pub texts: IntGauge,
     /// Messages ignored because a newer revision is held.
     pub stale: IntCounter,
+    /// Checks of gateways that said nothing because this machine was late.
+    pub inconclusive_checks: IntCounter,
     /// The bindings held.
     pub bindings: BindingMetrics,
     /// The signatures made and kept.
@@ -257,6 +259,10 @@ impl Metrics {
             stale: counter(
                 "fdn_dns_stale_messages_total",
                 "Messages ignored because a newer revision is held.",
+            )?,
+            inconclusive_checks: counter(
+                "fdn_dns_checks_inconclusive_total",
+                "Checks of gateways repeated because this machine itself was late.",
             )?,
             bindings: BindingMetrics::new(registry)?,
             signing: SigningMetrics::new(registry)?,

@@ -109,7 +109,8 @@ impl Dns {
 
         let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (snapshots, pulled) = mpsc::channel(1);
-        tasks.spawn(keeper.run(deliveries, pulled, shutdown.clone()));
+        let stop = shutdown.clone();
+        tasks.spawn_blocking(move || keeper.run_apart(deliveries, pulled, stop));
         if let Some(source) = source(&settings)? {
             let client = http_client::build(PULL_IDLE)?;
             let broker = Arc::clone(&broker);
