@@ -134,10 +134,7 @@ impl Dns {
             every,
             shutdown.clone(),
         ));
-        let policy = Policy {
-            when_all_dead: settings.answer.when_all_dead,
-            max_addresses: settings.answer.max_addresses,
-        };
+        let policy = policy(&settings);
         let responder = Responder::new(
             Arc::clone(&published),
             policy,
@@ -146,7 +143,9 @@ impl Dns {
             settings.answer.udp_size,
         );
         let signer = sign(&settings, responder.metrics(), &tasks, &shutdown)?;
-        let responder = Arc::new(responder.guarded(guard).signing(signer.clone()));
+        let query_log = settings.start_query_log(responder.metrics())?;
+        let responder = responder.guarded(guard).signing(signer.clone());
+        let responder = Arc::new(responder.logging(query_log));
         serve(bound, &responder, &settings, &tasks, &shutdown);
         if let Some(encrypted) = encrypted {
             encrypted.serve(&responder, &settings, &tasks, &shutdown);
@@ -334,6 +333,13 @@ fn checks(settings: &Settings) -> Checks {
     Checks {
         pace,
         concurrency: health.concurrency,
+    }
+}
+
+const fn policy(settings: &Settings) -> Policy {
+    Policy {
+        when_all_dead: settings.answer.when_all_dead,
+        max_addresses: settings.answer.max_addresses,
     }
 }
 

@@ -205,6 +205,47 @@ fn a_subnet_of_family_0_is_answered() {
 }
 
 #[test]
+fn of_one_query_in_16_the_length_of_the_bound_prefix_is_counted() {
+    let bench = bench(1);
+    let client = |octets: [u8; 4]| [&[0, 1, 32, 0], octets.as_slice()].concat();
+    // By both paths, bound and not bound, and one that is not among the 16.
+    for (id, subnet, dnssec_ok) in [
+        (16, client([192, 0, 2, 9]), false),
+        (32, client([192, 0, 2, 9]), true),
+        (48, client([203, 0, 113, 9]), false),
+        (64, vec![0, 2, 32, 0, 0x20, 1, 0xd, 0xb8], true),
+        (65, client([192, 0, 2, 9]), false),
+    ] {
+        let mut asked = with_edns(query("hello.fn.test.", RecordType::A), 1232, Some(&subnet));
+        asked.metadata.id = id;
+        let edns = asked.edns.as_mut().expect("set");
+        edns.set_dnssec_ok(dnssec_ok);
+        let (packet, mut out) = (asked.to_vec().expect("encoded"), Vec::new());
+        let from = SocketAddr::from(([192, 0, 2, 53], 4053));
+        let answered = bench
+            .responder
+            .datagram(&packet, from, Instant::now(), &mut out);
+        assert!(answered);
+    }
+    let mut text = Vec::new();
+    let encoder = TextEncoder::new();
+    let gathered = bench.registry.gather();
+    encoder.encode(&gathered, &mut text).expect("metrics");
+    let text = String::from_utf8(text).expect("text");
+    for (family, le, count) in [
+        ("ipv4", "0", 1),
+        ("ipv4", "23", 1),
+        ("ipv4", "24", 3),
+        ("ipv6", "0", 1),
+    ] {
+        let line = format!(
+            "fdn_dns_matched_prefix_length_bucket{{family=\"{family}\",le=\"{le}\"}} {count}"
+        );
+        assert!(text.contains(&line), "{line}: {text}");
+    }
+}
+
+#[test]
 fn demand_is_counted_by_client_prefix() {
     let bench = bench(1);
     bench.ask(&query("hello.fn.test.", RecordType::A));

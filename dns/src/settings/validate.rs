@@ -23,6 +23,7 @@ impl Settings {
             ("health.fall", self.health.fall as usize),
             ("health.rise", self.health.rise as usize),
             ("sync.prefetch", usize::from(self.sync.prefetch)),
+            ("query_log.queue", self.query_log.queue),
         ];
         let not_zero = [
             ("tcp.idle", self.tcp.idle),
