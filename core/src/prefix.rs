@@ -18,7 +18,8 @@ use utoipa::ToSchema;
 
 use crate::error::ParseError;
 
-/// An address prefix of clients, in canonical form: no host bits, IPv4-mapped IPv6 written as IPv4.
+/// An address prefix of clients, in canonical form: no host bits, and IPv4-mapped IPv6 (RFC 4291, section 2.5.5.2) written as IPv4:
+/// `::ffff:192.0.2.0/120` is 192.0.2.0/24. A prefix shorter than the 96 bits that all mapped addresses share is one of IPv6.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -27,11 +28,17 @@ use crate::error::ParseError;
 pub struct ClientPrefix(IpNet);
 
 impl ClientPrefix {
+    /// How many bits of an IPv4-mapped address stand before those of the IPv4 address.
+    pub const MAPPED_BITS: u8 = 96;
+
     /// The prefix of `len` bits around `addr`; longer lengths are cut to the family's.
     #[must_use]
     pub fn new(addr: IpAddr, len: u8) -> Self {
-        let addr = addr.to_canonical();
         let len = len.min(family_bits(addr));
+        let mapped = len
+            .checked_sub(Self::MAPPED_BITS)
+            .filter(|_| addr.is_ipv6() && addr.to_canonical().is_ipv4());
+        let (addr, len) = mapped.map_or((addr, len), |len| (addr.to_canonical(), len));
         Self(IpNet::new_assert(addr, len).trunc())
     }
 
@@ -312,6 +319,16 @@ mod tests {
     fn canonical_form() {
         assert_eq!(prefix("203.0.113.77/24").to_string(), "203.0.113.0/24");
         assert_eq!(prefix("::ffff:203.0.113.77").to_string(), "203.0.113.77/32");
+        assert_eq!(
+            prefix("::ffff:203.0.113.77/120").to_string(),
+            "203.0.113.0/24"
+        );
+        assert_eq!(prefix("::ffff:0:0/96").to_string(), "0.0.0.0/0");
+        assert_eq!(
+            prefix("::ffff:203.0.113.77/95").to_string(),
+            "::fffe:0:0/95"
+        );
+        assert_eq!(prefix("::ffff:203.0.113.77/24").to_string(), "::/24");
         assert_eq!(
             prefix("2001:db8:1:2:3::/96").to_demand().to_string(),
             "2001:db8:1::/56"

@@ -27,6 +27,7 @@ pub mod metrics;
 pub mod notify;
 pub mod policy;
 pub mod published;
+pub mod query_log;
 pub mod server;
 pub mod settings;
 pub mod sync;

@@ -18,6 +18,7 @@ pub use self::bindings::BindingMetrics;
 pub use self::encrypted::EncryptedMetrics;
 pub use self::signing::SigningMetrics;
 pub use self::transfers::TransferMetrics;
+pub use self::watched::WatchedMetrics;
 use crate::policy::fleet::{Network, Share};
 
 mod bindings;
@@ -25,6 +26,7 @@ pub mod encrypted;
 mod signing;
 mod steering;
 mod transfers;
+mod watched;
 
 /// How a query came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +42,12 @@ pub enum Transport {
 }
 
 impl Transport {
+    /// Its name in metrics and logs.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        TRANSPORTS[self as usize]
+    }
+
     /// Whether a peer's address is its own, and an answer may have any length.
     #[must_use]
     pub const fn is_stream(self) -> bool {
@@ -98,6 +106,13 @@ const CODES: [(ResponseCode, &str); 8] = [
     (ResponseCode::NotAuth, "NOTAUTH"),
 ];
 
+/// The name of a code in metrics and logs.
+#[must_use]
+pub fn rcode_label(code: ResponseCode) -> &'static str {
+    let known = CODES.iter().find(|(known, _)| *known == code);
+    known.map_or("other", |(_, label)| label)
+}
+
 #[derive(Debug, Default)]
 struct Labelled {
     clusters: BTreeSet<ClusterId>,
@@ -112,6 +127,8 @@ pub struct Metrics {
     ignored: IntCounter,
     with_subnet: IntCounter,
     seconds: Histogram,
+    /// What was seen of the queries that are looked at more closely.
+    pub watched: WatchedMetrics,
     answers: IntCounterVec,
     health: IntGaugeVec,
     shed: GaugeVec,
@@ -139,6 +156,8 @@ pub struct Metrics {
     pub texts: IntGauge,
     /// Messages ignored because a newer revision is held.
     pub stale: IntCounter,
+    /// Checks of gateways that said nothing because this machine was late.
+    pub inconclusive_checks: IntCounter,
     /// The bindings held.
     pub bindings: BindingMetrics,
     /// The signatures made and kept.
@@ -216,6 +235,7 @@ impl Metrics {
                 "Queries that carried a client subnet.",
             )?,
             seconds,
+            watched: WatchedMetrics::new(registry)?,
             answers,
             health,
             shed,
@@ -257,6 +277,10 @@ impl Metrics {
             stale: counter(
                 "fdn_dns_stale_messages_total",
                 "Messages ignored because a newer revision is held.",
+            )?,
+            inconclusive_checks: counter(
+                "fdn_dns_checks_inconclusive_total",
+                "Checks of gateways repeated because this machine itself was late.",
             )?,
             bindings: BindingMetrics::new(registry)?,
             signing: SigningMetrics::new(registry)?,

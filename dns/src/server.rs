@@ -109,7 +109,8 @@ impl Dns {
 
         let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (snapshots, pulled) = mpsc::channel(1);
-        tasks.spawn(keeper.run(deliveries, pulled, shutdown.clone()));
+        let stop = shutdown.clone();
+        tasks.spawn_blocking(move || keeper.run_apart(deliveries, pulled, stop));
         if let Some(source) = source(&settings)? {
             let client = http_client::build(PULL_IDLE)?;
             let broker = Arc::clone(&broker);
@@ -133,10 +134,7 @@ impl Dns {
             every,
             shutdown.clone(),
         ));
-        let policy = Policy {
-            when_all_dead: settings.answer.when_all_dead,
-            max_addresses: settings.answer.max_addresses,
-        };
+        let policy = policy(&settings);
         let responder = Responder::new(
             Arc::clone(&published),
             policy,
@@ -145,7 +143,9 @@ impl Dns {
             settings.answer.udp_size,
         );
         let signer = sign(&settings, responder.metrics(), &tasks, &shutdown)?;
-        let responder = Arc::new(responder.guarded(guard).signing(signer.clone()));
+        let query_log = settings.start_query_log(responder.metrics())?;
+        let responder = responder.guarded(guard).signing(signer.clone());
+        let responder = Arc::new(responder.logging(query_log));
         serve(bound, &responder, &settings, &tasks, &shutdown);
         if let Some(encrypted) = encrypted {
             encrypted.serve(&responder, &settings, &tasks, &shutdown);
@@ -336,6 +336,13 @@ fn checks(settings: &Settings) -> Checks {
     }
 }
 
+const fn policy(settings: &Settings) -> Policy {
+    Policy {
+        when_all_dead: settings.answer.when_all_dead,
+        max_addresses: settings.answer.max_addresses,
+    }
+}
+
 const fn shedding(settings: &Settings) -> Shedding {
     let shed = &settings.shed;
     Shedding {
@@ -438,6 +445,9 @@ fn shared_udp(address: SocketAddr, buffer: usize) -> std::io::Result<std::net::U
     )?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
+    }
+    if address.ip().is_unspecified() {
+        udp::local::tell_destinations(&socket, address.is_ipv4())?;
     }
     socket.set_reuse_port(true)?;
     socket.set_recv_buffer_size(buffer)?;

@@ -3,6 +3,7 @@
 mod dnssec;
 mod encrypted;
 mod guard;
+mod query_log;
 mod records;
 mod transfer;
 mod validate;
@@ -18,6 +19,7 @@ use url::Url;
 pub use self::dnssec::DnssecSettings;
 pub use self::encrypted::EncryptedSettings;
 pub use self::guard::{CookieSettings, IdentitySettings, LimitSettings};
+pub use self::query_log::QueryLogSettings;
 pub use self::records::{CaaSettings, RecordName, RecordSettings, ServiceSettings};
 pub use self::transfer::{NotifySettings, TransferKey, TransferSettings};
 use crate::policy::WhenAllDead;
@@ -50,6 +52,8 @@ pub struct Settings {
     pub cookie: CookieSettings,
     /// Limits on answers over UDP.
     pub limit: LimitSettings,
+    /// A sample of the questions.
+    pub query_log: QueryLogSettings,
     /// The UDP sockets.
     pub udp: UdpSettings,
     /// The TCP connections.
@@ -85,6 +89,7 @@ impl Default for Settings {
             identity: IdentitySettings::default(),
             cookie: CookieSettings::default(),
             limit: LimitSettings::default(),
+            query_log: QueryLogSettings::default(),
             udp: UdpSettings::default(),
             tcp: TcpSettings::default(),
             encrypted: EncryptedSettings::default(),

@@ -1,10 +1,11 @@
 //! The settings of each part of the embedded network: their own defaults, and what follows from the plan and the data directory.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use fdn_controller::settings::ClientLocation;
 use fdn_core::{ByteSize, DurationMs, ErrorCode};
+use fdn_dns::settings::NameServer;
 use url::Url;
 
 use super::plan::{NodePlan, Plan};
@@ -149,6 +150,19 @@ pub fn dns(plan: &Plan, layout: &Layout, controller: &Url) -> fdn_dns::Settings 
     settings.network.controller = Some(controller.clone());
     settings.network.token_file = Some(layout.network_token());
     settings.udp.sockets = 1;
+    if plan.dns.ip().is_unspecified() {
+        // Gateways are on loopback here, and so is DNS, wherever else it listens.
+        let address = match plan.dns.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        let name = format!("ns1.{}", plan.zone).parse().ok();
+        let server = name.map(|name| NameServer {
+            name,
+            addresses: vec![address],
+        });
+        settings.zone.servers = server.into_iter().collect();
+    }
     settings
 }
 

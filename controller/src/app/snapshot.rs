@@ -1,8 +1,8 @@
 //! Snapshots of desired state for agents and DNS servers that may have missed messages. Each is read in one transaction: everything up to
 //! its revision is in it.
 
-use fdn_core::AppName;
 use fdn_core::api::{AppsSnapshot, DnsSnapshot};
+use fdn_core::{AppName, Revision};
 
 use super::authority::fleet_desired;
 use super::secrets;
@@ -44,6 +44,17 @@ pub async fn apps(state: &State) -> Result<AppsSnapshot, Error> {
         fleet: Some(fleet),
         used,
     })
+}
+
+/// The revision that a snapshot taken now would have.
+///
+/// # Errors
+/// When the store fails.
+pub async fn revision(state: &State) -> Result<Revision, Error> {
+    let mut tx = state.store.snapshot().await?;
+    let revision = revision_current(&mut tx).await?;
+    tx.commit().await.map_err(StoreError::from)?;
+    Ok(revision)
 }
 
 /// Everything that DNS servers are told.

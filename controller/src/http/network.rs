@@ -2,14 +2,16 @@
 
 use actix_web::http::header::{self, ByteRangeSpec, Header, Range};
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
-use fdn_core::api::{AppsSnapshot, DnsSnapshot};
+use fdn_core::api::AppsSnapshot;
 use fdn_core::usage::UsageReceipt;
 use fdn_core::{ByteSize, Digest, Problem};
 use futures::StreamExt;
 
 use super::auth::{Authorized, Resolve, Serve};
+use super::conditional::{is_known, not_modified, tagged};
 use super::error::ApiError;
 use crate::Error;
+use crate::app::precondition::tag;
 use crate::app::{snapshot, usage};
 use crate::artifacts::Span;
 use crate::state::State;
@@ -141,21 +143,30 @@ pub(super) async fn read(
     Ok(octets)
 }
 
-/// Everything a DNS server answers from.
+/// Everything a DNS server answers from. The tag is that of the revision: with it in `If-None-Match` nothing is sent that is known.
 #[utoipa::path(
     tag = "dns",
     security(("network" = [])),
+    params(("if-none-match" = Option<String>, Header, description = "The tag of the snapshot that is held")),
     responses(
         (status = 200, description = "A revision, the clusters, the latency map and all bindings", body = Object, content_type = "application/json"),
+        (status = 304, description = "The snapshot that is held is the newest"),
         (status = "default", body = Problem, content_type = "application/problem+json"),
     )
 )]
 #[get("/dns/v1/snapshot")]
 pub(crate) async fn dns_snapshot(
     _: Authorized<Resolve>,
+    request: HttpRequest,
     state: Shared,
-) -> Result<web::Json<DnsSnapshot>, ApiError> {
-    Ok(web::Json(snapshot::dns(&state).await?))
+) -> Result<HttpResponse, ApiError> {
+    // Reading all of it only to find that it is known would cost as much as sending it.
+    let newest = tag(snapshot::revision(&state).await?.get());
+    if is_known(&request, &newest) {
+        return Ok(not_modified(newest));
+    }
+    let snapshot = snapshot::dns(&state).await?;
+    Ok(tagged(tag(snapshot.revision.get()), &snapshot))
 }
 
 #[cfg(test)]

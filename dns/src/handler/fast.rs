@@ -11,15 +11,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
-use std::time::Instant;
 
 use fdn_core::ClientPrefix;
 use hickory_proto::op::ResponseCode;
 
-use super::{Responder, TIMED, UDP_MIN};
+use super::wire::scope_as_asked;
+use super::{Responder, UDP_MIN};
 use crate::metrics::{QueryKind, Transport};
 use crate::policy::fleet::{Addresses, Family};
 use crate::policy::steer::{self, Pick};
+use crate::query_log::Told;
 
 /// Octets of a message header (RFC 1035, section 4.1.1).
 const HEADER: usize = 12;
@@ -207,8 +208,9 @@ fn write(
         let start = out.len();
         out.extend_from_slice(edns.option());
         // The option comes back as it came, with the scope set (RFC 7871, section 7.2.1).
-        if edns.subnet.is_some() {
-            out[start + SUBNET - 1] = scope;
+        if let Some((client, option)) = edns.subnet {
+            let family = number([option[4], option[5]]);
+            out[start + SUBNET - 1] = scope_as_asked(client, family, scope);
         }
     }
     Some(())
@@ -224,11 +226,13 @@ impl Responder {
         out: &mut Vec<u8>,
     ) -> Option<Range<usize>> {
         let query = Plain::parse(packet)?;
-        let started = query.id.is_multiple_of(TIMED).then(Instant::now);
+        let watch = self.watch(query.id);
         let most = self.unverified_limit(packet);
-        self.answer_plain(&query, from, most, out)?;
-        if let Some(started) = started {
-            self.metrics.timed(started.elapsed());
+        let (client, told) = self.answer_plain(&query, from, (most, watch.is_some()), out)?;
+        if let Some(watch) = watch {
+            let question = (query.question, client);
+            let answered = (ResponseCode::NoError, Transport::Udp);
+            self.watched(&watch, question, answered, told);
         }
         Some(HEADER..HEADER + query.name().len())
     }
@@ -237,9 +241,9 @@ impl Responder {
         &self,
         query: &Plain<'_>,
         from: SocketAddr,
-        most: u16,
+        (most, watched): (u16, bool),
         out: &mut Vec<u8>,
-    ) -> Option<()> {
+    ) -> Option<(ClientPrefix, Option<Told>)> {
         let (names, serving) = (self.published.names(), self.published.serving());
         let table = names.app_of_wire(query.name())?;
         let subnet = query.edns.as_ref().and_then(|edns| edns.subnet);
@@ -285,7 +289,8 @@ impl Responder {
         };
         self.metrics
             .query(kind, ResponseCode::NoError, Transport::Udp);
-        Some(())
+        let told = watched.then(|| Told::of(&steered, client, &serving.fleet));
+        Some((client, told))
     }
 }
 

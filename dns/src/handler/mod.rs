@@ -23,8 +23,10 @@ pub mod tls;
 pub mod transfer;
 pub mod tsig;
 pub mod udp;
+mod watch;
 pub mod wire;
 
+use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,12 +52,11 @@ use crate::metrics::{Metrics, QueryKind, Transport};
 use crate::policy::steer::{Pick, Steered};
 use crate::policy::{Body, Policy, Question};
 use crate::published::Published;
+use crate::query_log::{QueryLog, Told};
 use crate::sync::demand::Demand;
 
 /// The smallest size that every asker takes over UDP (RFC 1035, section 4.2.1; RFC 6891, section 6.2.3).
 const UDP_MIN: u16 = 512;
-/// One query in so many is timed.
-const TIMED: u16 = 16;
 
 /// Turns requests into answers.
 pub struct Responder {
@@ -68,6 +69,8 @@ pub struct Responder {
     guard: Guard,
     /// Signs what is answered, if the zone is signed.
     signer: Option<Arc<Signer>>,
+    /// Takes a sample of the questions, if the operator wants one.
+    query_log: Option<QueryLog>,
 }
 
 /// What the operator lets the server tell, and whom it believes.
@@ -128,6 +131,7 @@ impl Responder {
             udp_size,
             guard: Guard::default(),
             signer: None,
+            query_log: None,
         }
     }
 
@@ -141,6 +145,12 @@ impl Responder {
     #[must_use]
     pub fn signing(self, signer: Option<Arc<Signer>>) -> Self {
         Self { signer, ..self }
+    }
+
+    /// The same with a log of some of the questions.
+    #[must_use]
+    pub fn logging(self, query_log: Option<QueryLog>) -> Self {
+        Self { query_log, ..self }
     }
 
     /// The metrics that it counts in.
@@ -221,7 +231,7 @@ impl Responder {
         match wire::scan(packet) {
             Ok(scan) => {
                 let id = u16::from_be_bytes([packet[0], packet[1]]);
-                let started = id.is_multiple_of(TIMED).then(Instant::now);
+                let watch = self.watch(id);
                 let mut session = match self.session(packet, &scan, (transport, now)) {
                     Ok(session) => session,
                     Err(denied) => return Some(denied),
@@ -234,6 +244,7 @@ impl Responder {
                     now,
                     signed: session.is_some(),
                     reserved: session.as_ref().map_or(0, Session::added),
+                    told: watch.as_ref().map(|_| OnceCell::new()),
                 };
                 let mut reply = self.answer(&asked);
                 // RFC 7830, section 6: not where others can read the answer anyway.
@@ -243,8 +254,11 @@ impl Responder {
                 if let Some(session) = &mut session {
                     session.sign(&mut reply.octets, u64::from(now));
                 }
-                if let Some(started) = started {
-                    self.metrics.timed(started.elapsed());
+                if let Some(watch) = watch {
+                    let code = ResponseCode::from(0, reply.octets[3] & 0x0f);
+                    let question = (&packet[scan.question.clone()], asked.client());
+                    let told = asked.told.and_then(OnceCell::into_inner);
+                    self.watched(&watch, question, (code, transport), told);
                 }
                 Some(reply)
             }
@@ -346,11 +360,7 @@ impl Responder {
         if asked.signed && by_datagram && query.query_type() == RecordType::IXFR {
             return (self.newest(query), Class::Name, 0);
         }
-        // Without a client subnet the resolver stands for its clients (RFC 7871, section 7.2.1).
-        let client = asked
-            .subnet()
-            .and_then(|s| s.client)
-            .unwrap_or_else(|| ClientPrefix::host(asked.from.ip()));
+        let client = asked.client();
         let (names, serving) = (self.published.names(), self.published.serving());
         let question = Question {
             name: query.name(),
@@ -368,6 +378,9 @@ impl Responder {
         if let Some(steered) = &verdict.steered {
             self.demand.record(&steered.table.app, client.to_demand());
             count(steered, &serving.answers);
+            if let Some(told) = &asked.told {
+                told.get_or_init(|| Told::of(steered, client, &serving.fleet));
+            }
         }
         let class = match verdict.body {
             Body::NxDomain | Body::Wildcard(..) => Class::Zone,
@@ -493,11 +506,19 @@ struct Asked<'a> {
     signed: bool,
     /// Octets by which a signature will make the answer longer.
     reserved: usize,
+    /// What the answer followed from, if it is looked at.
+    told: Option<OnceCell<Told>>,
 }
 
 impl Asked<'_> {
     fn subnet(&self) -> Option<&wire::Subnet> {
         self.scan.edns.as_ref()?.subnet.as_ref()
+    }
+
+    /// The client. Without a client subnet the resolver stands for its clients (RFC 7871, section 7.2.1).
+    fn client(&self) -> ClientPrefix {
+        let told = self.subnet().and_then(|subnet| subnet.client);
+        told.unwrap_or_else(|| ClientPrefix::host(self.from.ip()))
     }
 }
 

@@ -1,3 +1,4 @@
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use fdn_core::message::{AppBindings, ClusterSpec, NetworkDesired};
@@ -163,11 +164,11 @@ fn a_client_subnet_comes_back_with_its_scope() {
         (edns.max_payload(), edns.version(), edns.flags().dnssec_ok),
         (1232, 0, true)
     );
-    // Nothing is tailored for IPv6 clients here: one answer for all.
+    // One answer for all IPv6 clients here, but not for the IPv4 clients that may be written as such: for 2000::/3, then.
     let v6 = with(&[0, 2, 32, 0, 0x20, 1, 0xd, 0xb8]);
     assert_eq!(
         subnet_of(&v6).expect("subnet"),
-        [0, 2, 32, 0, 0x20, 1, 0xd, 0xb8]
+        [0, 2, 32, 3, 0x20, 1, 0xd, 0xb8]
     );
     // "Do not use mine" comes back as it came.
     assert_eq!(
@@ -201,6 +202,47 @@ fn a_subnet_of_family_0_is_answered() {
     // No decoder at hand reads family 0; the octets are the last of the message.
     assert_eq!(&raw[raw.len() - 8..], &[0, 8, 0, 4, 0, 0, 0, 0]);
     assert_eq!(raw[3] & 15, 0);
+}
+
+#[test]
+fn of_one_query_in_16_the_length_of_the_bound_prefix_is_counted() {
+    let bench = bench(1);
+    let client = |octets: [u8; 4]| [&[0, 1, 32, 0], octets.as_slice()].concat();
+    // By both paths, bound and not bound, and one that is not among the 16.
+    for (id, subnet, dnssec_ok) in [
+        (16, client([192, 0, 2, 9]), false),
+        (32, client([192, 0, 2, 9]), true),
+        (48, client([203, 0, 113, 9]), false),
+        (64, vec![0, 2, 32, 0, 0x20, 1, 0xd, 0xb8], true),
+        (65, client([192, 0, 2, 9]), false),
+    ] {
+        let mut asked = with_edns(query("hello.fn.test.", RecordType::A), 1232, Some(&subnet));
+        asked.metadata.id = id;
+        let edns = asked.edns.as_mut().expect("set");
+        edns.set_dnssec_ok(dnssec_ok);
+        let (packet, mut out) = (asked.to_vec().expect("encoded"), Vec::new());
+        let from = SocketAddr::from(([192, 0, 2, 53], 4053));
+        let answered = bench
+            .responder
+            .datagram(&packet, from, Instant::now(), &mut out);
+        assert!(answered);
+    }
+    let mut text = Vec::new();
+    let encoder = TextEncoder::new();
+    let gathered = bench.registry.gather();
+    encoder.encode(&gathered, &mut text).expect("metrics");
+    let text = String::from_utf8(text).expect("text");
+    for (family, le, count) in [
+        ("ipv4", "0", 1),
+        ("ipv4", "23", 1),
+        ("ipv4", "24", 3),
+        ("ipv6", "0", 1),
+    ] {
+        let line = format!(
+            "fdn_dns_matched_prefix_length_bucket{{family=\"{family}\",le=\"{le}\"}} {count}"
+        );
+        assert!(text.contains(&line), "{line}: {text}");
+    }
 }
 
 #[test]
@@ -377,4 +419,40 @@ proptest::proptest! {
             proptest::prop_assert!(reply.len() <= 1232 && reply[2] & 0x80 != 0);
         }
     }
+}
+
+/// Addresses and scope of the answer to a client of family 2, which both paths agree on.
+fn asked_as_ipv6(bench: &Bench, client: &str, len: u8) -> (usize, u8) {
+    let address = Ipv6Addr::from_str(client).expect("an address").octets();
+    let sent = usize::from(len.div_ceil(8));
+    let subnet = [&[0, 2, len, 0], &address[..sent]].concat();
+    let slow = with_edns(query("hello.fn.test.", RecordType::A), 1232, Some(&subnet));
+    let mut plain = slow.clone();
+    plain.edns.as_mut().expect("set").set_dnssec_ok(false);
+    let plain = plain.to_vec().expect("encoded");
+    let from = SocketAddr::from(([192, 0, 2, 53], 4053));
+    let mut fast = Vec::new();
+    let took = bench.responder.respond_fast(&plain, from, &mut fast);
+    assert!(took.is_some(), "{client}/{len} is plain");
+    let told = [Message::from_vec(&fast).expect("decoded"), bench.ask(&slow)]
+        .map(|answer| (answer.answers.len(), subnet_of(&answer).expect("a subnet")));
+    assert_eq!(told[0], told[1], "{client}/{len}");
+    let (count, subnet) = &told[0];
+    (*count, subnet[3])
+}
+
+/// IPv4 clients that a resolver writes as IPv4-mapped IPv6 addresses are IPv4 clients, and what they are told is said of no others.
+#[test]
+fn an_ipv4_mapped_client_subnet_is_one_of_ipv4() {
+    let bench = bench(2);
+    let asked = |client: &str, len: u8| asked_as_ipv6(&bench, client, len);
+    assert_eq!(asked("::ffff:192.0.2.7", 128), (2, 96 + 24));
+    assert_eq!(asked("::ffff:192.0.2.0", 96 + 24), (2, 96 + 24));
+    // A subnet that the binding divides is told that more of it would help.
+    assert_eq!(asked("::ffff:192.0.2.0", 96 + 23), (1, 96 + 24));
+    assert_eq!(asked("::ffff:128.0.0.1", 128), (1, 96 + 2));
+    // Shorter than the bits that mapped addresses share it is a subnet of IPv6. What holds there holds for no client with the binding.
+    assert_eq!(asked("::", 80), (1, 81));
+    assert_eq!(asked("::1", 128), (1, 81));
+    assert_eq!(asked("2001:db8::", 48), (1, 3));
 }

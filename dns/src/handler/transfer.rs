@@ -152,6 +152,7 @@ impl Responder {
             now,
             signed: true,
             reserved: 0,
+            told: None,
         };
         Some(self.messages(&request, &asked, session))
     }

@@ -2,7 +2,10 @@
 //! sends the answers together.
 //!
 //! A thread sleeps in the kernel while nothing arrives. Under load it takes up to `BATCH` datagrams with one system call and sends their
-//! answers with another; it never waits for a batch to fill (`MSG_WAITFORONE`).
+//! answers with another; it never waits for a batch to fill (`MSG_WAITFORONE`). A socket that listens on all addresses of the machine
+//! answers from the one that was asked ([`local`]).
+
+pub mod local;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -13,9 +16,10 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg};
 use rustix::net::addr::SocketAddrArg;
-use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmmsg, sendto};
+use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg, sendto};
 use tokio_util::sync::CancellationToken;
 
+use self::local::Local;
 use super::Responder;
 
 /// The largest request that is read; what is longer is cut and then refused as malformed.
@@ -29,7 +33,9 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// An answer that waits to be sent. Its buffer is used again for the next one.
 struct Waiting {
-    to: SocketAddrAny,
+    to: SocketAddr,
+    /// The address that the question came to, if the socket listens on more than one.
+    local: Option<Local>,
     octets: Vec<u8>,
 }
 
@@ -44,16 +50,25 @@ pub fn serve(
 ) -> std::io::Result<()> {
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(LOOK))?;
-    let nobody = SocketAddr::from(([0, 0, 0, 0], 0)).as_any();
     let mut waiting: [Waiting; BATCH] = std::array::from_fn(|_| Waiting {
-        to: nobody.clone(),
+        to: SocketAddr::from(([0, 0, 0, 0], 0)),
+        local: None,
         octets: Vec::with_capacity(512),
     });
     let mut requests = vec![[0; REQUEST_MAX]; BATCH];
-    let mut headers = MultiHeaders::preallocate(BATCH, None);
+    let at = socket.local_addr()?;
+    if !at.ip().is_unspecified() {
+        let mut headers = MultiHeaders::preallocate(BATCH, None);
+        while !shutdown.is_cancelled() {
+            let count = take(socket, responder, &mut requests, &mut headers, &mut waiting);
+            send(socket, &waiting, count);
+        }
+        return Ok(());
+    }
+    let (mut headers, mut answers) = (local::headers(at.is_ipv4()), local::headers(at.is_ipv4()));
     while !shutdown.is_cancelled() {
         let count = take(socket, responder, &mut requests, &mut headers, &mut waiting);
-        send(socket, &waiting, count);
+        local::send(socket, &mut answers, &mut waiting[..count]);
     }
     Ok(())
 }
@@ -89,7 +104,8 @@ fn take(
         if let Some(from) = from
             && answer(responder, packet, from, &mut waiting[count].octets)
         {
-            waiting[count].to = from.as_any();
+            waiting[count].to = from;
+            waiting[count].local = local::of(&message);
             count += 1;
         }
     }
@@ -118,11 +134,12 @@ fn answer(responder: &Responder, packet: &[u8], from: SocketAddr, out: &mut Vec<
 fn send(socket: &UdpSocket, waiting: &[Waiting; BATCH], count: usize) {
     if count <= 1 {
         if let Some(one) = waiting.first().filter(|_| count == 1) {
-            let _lost = sendto(socket, &one.octets, SendFlags::empty(), &one.to).is_err();
+            let _lost = sendto(socket, &one.octets, SendFlags::empty(), &one.to.as_any()).is_err();
         }
         return;
     }
     let slices = waiting.each_ref().map(|one| [IoSlice::new(&one.octets)]);
+    let to = waiting.each_ref().map(|one| one.to.as_any());
     let mut controls: [SendAncillaryBuffer<'_, '_, '_>; BATCH] =
         std::array::from_fn(|_| SendAncillaryBuffer::default());
     let mut controls = controls.iter_mut();
@@ -130,7 +147,7 @@ fn send(socket: &UdpSocket, waiting: &[Waiting; BATCH], count: usize) {
         let control = controls
             .next()
             .expect("there are as many of them as messages");
-        MMsgHdr::new_with_addr(&waiting[index].to, &slices[index], control)
+        MMsgHdr::new_with_addr(&to[index], &slices[index], control)
     });
     let mut first = 0;
     while first < count {

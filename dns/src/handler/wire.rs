@@ -24,7 +24,9 @@ use hickory_proto::op::ResponseCode;
 use self::tsig::{CLASS_ANY, TYPE_TSIG};
 
 pub use self::answers::{lifetime, pad, signature, truncated};
-pub use self::options::{CLIENT_SUBNET, COOKIE, Cookie, Edns, NSID, PADDING, Subnet};
+pub use self::options::{
+    CLIENT_SUBNET, COOKIE, Cookie, Edns, NSID, PADDING, Subnet, scope_as_asked,
+};
 
 /// Octets of a message header (RFC 1035, section 4.1.1).
 pub const HEADER: usize = 12;

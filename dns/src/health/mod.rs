@@ -9,8 +9,10 @@ pub mod pace;
 pub mod shed;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fdn_core::ClusterId;
 use fdn_service::admin::LOAD_HEADER;
@@ -44,6 +46,24 @@ struct Target {
     cluster: ClusterId,
     gateway: SocketAddr,
     health: Option<SocketAddr>,
+}
+
+/// Why a check did not pass.
+#[derive(Debug)]
+enum Failure {
+    /// No answer came in time; this was noticed after so long.
+    Silent(Duration),
+    /// The gateway, or the way to it, says what is wrong.
+    Told(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent(took) => write!(f, "no answer within {} ms", took.as_millis()),
+            Self::Told(reason) => f.write_str(reason),
+        }
+    }
 }
 
 struct Prober {
@@ -116,6 +136,7 @@ async fn watch(prober: Arc<Prober>, target: Target) {
     prober
         .metrics
         .gateway(&target.cluster, target.gateway, state.is_up());
+    let mut inconclusive = 0;
     loop {
         let started = Instant::now();
         let failure = {
@@ -128,9 +149,17 @@ async fn watch(prober: Arc<Prober>, target: Target) {
                     prober.published.set_load(target.gateway, load);
                     None
                 }
-                Err(reason) => Some(reason),
+                Err(Failure::Silent(took))
+                    if prober.checks.pace.is_inconclusive(took, inconclusive) =>
+                {
+                    inconclusive += 1;
+                    prober.metrics.inconclusive_checks.inc();
+                    continue;
+                }
+                Err(failure) => Some(failure.to_string()),
             }
         };
+        inconclusive = 0;
         let spread = rand::rng().random_range(0.0..1.0);
         let (next, change, pause) = prober.checks.pace.after(state, failure.is_none(), spread);
         state = next;
@@ -141,19 +170,22 @@ async fn watch(prober: Arc<Prober>, target: Target) {
 
 impl Prober {
     /// One check, with the load that the gateway told; the error says what was wrong.
-    async fn check(&self, target: &Target) -> Result<Option<f64>, String> {
+    async fn check(&self, target: &Target) -> Result<Option<f64>, Failure> {
+        let began = Instant::now();
         let both =
             async { tokio::try_join!(connects(target.gateway), self.says_healthy(target.health)) };
         match timeout(self.checks.pace.timeout, both).await {
-            Ok(result) => result.map(|((), load)| load),
-            Err(_) => Err(format!(
-                "no answer within {} ms",
-                self.checks.pace.timeout.as_millis()
-            )),
+            Ok(Ok(((), load))) => Ok(load),
+            Ok(Err(Some(reason))) => Err(Failure::Told(reason)),
+            Ok(Err(None)) | Err(_) => Err(Failure::Silent(began.elapsed())),
         }
     }
 
-    async fn says_healthy(&self, health: Option<SocketAddr>) -> Result<Option<f64>, String> {
+    /// The load that the gateway tells with its health; the error says what was wrong, and nothing if no answer came in time.
+    async fn says_healthy(
+        &self,
+        health: Option<SocketAddr>,
+    ) -> Result<Option<f64>, Option<String>> {
         let Some(address) = health else {
             return Ok(None);
         };
@@ -162,14 +194,16 @@ impl Prober {
             .get(format!("http://{address}/healthz"))
             .send()
             .await;
-        let answer = answer.map_err(|cause| format!("health at {address}: {cause}"))?;
+        let answer = answer.map_err(|cause| {
+            (!cause.is_timeout()).then(|| format!("health at {address}: {cause}"))
+        })?;
         let status = answer.status();
         if status.is_success() {
             let load = answer.headers().get(LOAD_HEADER);
             let load = load.and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
             Ok(load.filter(|load| load.is_finite() && *load >= 0.0))
         } else {
-            Err(format!("health at {address}: status {status}"))
+            Err(Some(format!("health at {address}: status {status}")))
         }
     }
 
@@ -193,9 +227,9 @@ impl Prober {
     }
 }
 
-async fn connects(gateway: SocketAddr) -> Result<(), String> {
+async fn connects(gateway: SocketAddr) -> Result<(), Option<String>> {
     TcpStream::connect(gateway)
         .await
         .map(drop)
-        .map_err(|cause| format!("gateway: {cause}"))
+        .map_err(|cause| Some(format!("gateway: {cause}")))
 }

@@ -4,6 +4,9 @@
 //! From the first failure on, the next one begins as soon as this one can have timed out, so that a gateway that has died has left
 //! the answers after one interval and as many time-outs as it takes failures ([`Pace::leaves_within`]), whether it refuses
 //! connections or is silent. On the way back nothing is hurried.
+//!
+//! A check that gets no answer in time may say more about this machine than about the gateway: if the clock's ringing was heard late, so
+//! was the answer ([`Pace::is_inconclusive`]). Such a check is repeated at once.
 
 use std::time::Duration;
 
@@ -25,6 +28,14 @@ impl Pace {
     #[must_use]
     pub fn leaves_within(&self) -> Duration {
         self.interval + self.timeout * self.thresholds.fall
+    }
+
+    /// Whether a check without an answer says nothing, because this machine noticed only after half as long again that the time was over:
+    /// it was busy or asleep, and would not have noticed an answer either. Of several in a row (`before` is how many there were) every
+    /// second one counts, so that a gateway that is dead leaves the answers of a machine that is always late, too.
+    #[must_use]
+    pub fn is_inconclusive(&self, took: Duration, before: u32) -> bool {
+        before == 0 && took > self.timeout + self.timeout / 2
     }
 
     /// The state after a check, what it changed, and how long after this check's beginning the next one begins. `spread` is any number
@@ -49,6 +60,21 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_check_that_was_late_itself_says_nothing_once() {
+        let pace = Pace {
+            interval: MS * 1000,
+            timeout: MS * 500,
+            thresholds: Thresholds { fall: 2, rise: 2 },
+        };
+        // Clocks ring a little late as a rule.
+        assert!(!pace.is_inconclusive(MS * 500, 0));
+        assert!(!pace.is_inconclusive(MS * 750, 0));
+        assert!(pace.is_inconclusive(MS * 751, 0));
+        assert!(pace.is_inconclusive(MS * 60_000, 0));
+        assert!(!pace.is_inconclusive(MS * 60_000, 1), "not for ever");
+    }
 
     /// A gateway on a clock of our own: it is dead at some times, and then either refuses or is silent.
     struct Story {

@@ -97,6 +97,19 @@ pub const fn bits(addr: IpAddr) -> (u128, bool) {
     }
 }
 
+/// The bits of an IPv6 address, or those of the IPv4 address that is mapped into it (RFC 4291, section 2.5.5.2), and whether it is one.
+#[must_use]
+pub const fn unmapped(addr: u128) -> (u128, bool) {
+    if Span::MAPPED.first <= addr && addr <= Span::MAPPED.last {
+        (addr << MAPPED_BITS, true)
+    } else {
+        (addr, false)
+    }
+}
+
+/// How many bits stand before those of an IPv4 address where it is written as an IPv6 one.
+const MAPPED_BITS: u8 = ClientPrefix::MAPPED_BITS;
+
 /// The bits that stand below the first `len`.
 const fn below(len: u8) -> u128 {
     if len >= 128 { 0 } else { u128::MAX >> len }
@@ -118,6 +131,34 @@ impl Span {
         first: 0,
         last: u128::MAX,
     };
+
+    /// The IPv6 addresses that IPv4 addresses are mapped to: ::ffff:0:0/96.
+    pub const MAPPED: Self = Self::block(0xffff << 32, MAPPED_BITS);
+
+    /// Where these IPv4 addresses stand among the IPv6 addresses.
+    #[must_use]
+    pub const fn mapped(self) -> Self {
+        Self {
+            first: Self::MAPPED.first | self.first >> MAPPED_BITS,
+            last: Self::MAPPED.first | self.last >> MAPPED_BITS,
+        }
+    }
+
+    /// The IPv6 addresses on the side of those mapped that `addr` is on, which is none of them.
+    #[must_use]
+    pub const fn beside_mapped(addr: u128) -> Self {
+        if addr < Self::MAPPED.first {
+            Self {
+                first: 0,
+                last: Self::MAPPED.first - 1,
+            }
+        } else {
+            Self {
+                first: Self::MAPPED.last + 1,
+                last: u128::MAX,
+            }
+        }
+    }
 
     /// The addresses that share `len` leading bits with `addr`.
     #[must_use]

@@ -14,6 +14,9 @@
 //! cannot choose between its parts. The scope is longer than the prefix then, which tells the asker that more of the address would
 //! have been of use.
 //!
+//! IPv4 addresses are a part of the IPv6 space too, as IPv4-mapped ones, and are steered as IPv4 there. An answer to an IPv6 client holds for
+//! them only if they are given the same: [`Span::MAPPED`] is a border like any other.
+//!
 //! The family asked for never makes an answer depend on the client: NODATA is given only when no living cluster has such an
 //! address, because resolvers may use a negative answer for everybody (RFC 7871, section 7.4).
 
@@ -23,7 +26,7 @@ use super::WhenAllDead;
 use super::atlas::{Locate, Nearest};
 use super::bindings::Bindings;
 use super::fleet::{Family, Fleet};
-use super::ranges::{Span, bits};
+use super::ranges::{Span, bits, unmapped};
 use super::zone::AppTable;
 
 /// How many neighbouring runs of addresses are looked at to widen a scope.
@@ -153,11 +156,26 @@ impl<'a> Chooser<'a, '_> {
         (self.when_all_dead == WhenAllDead::Refuse).then_some((Pick::Refused, Reason::AllDead))
     }
 
-    /// The choice for one address.
+    /// The choice for one address of the client's family.
     fn at(&self, addr: u128) -> Choice<'a> {
-        let (bound, span) = self.bindings.at(addr, self.is_v4);
-        let near = || self.fleet.network().atlas.at(addr, self.is_v4, self.locate);
-        let mut choice = self.pick(bound, addr, near);
+        if self.is_v4 {
+            return self.of_family(addr, true);
+        }
+        let (addr, is_v4) = unmapped(addr);
+        let mut choice = self.of_family(addr, is_v4);
+        choice.span = if is_v4 {
+            choice.span.mapped()
+        } else {
+            choice.span.and(Span::beside_mapped(addr))
+        };
+        choice
+    }
+
+    /// The choice for one address, by what is known of this family.
+    fn of_family(&self, addr: u128, is_v4: bool) -> Choice<'a> {
+        let (bound, span) = self.bindings.at(addr, is_v4);
+        let near = || self.fleet.network().atlas.at(addr, is_v4, self.locate);
+        let mut choice = self.pick(bound, (addr, is_v4), near);
         choice.span = choice.span.and(span);
         choice
     }
@@ -166,14 +184,14 @@ impl<'a> Chooser<'a, '_> {
     fn around(&self, client: ClientPrefix) -> Choice<'a> {
         let bound = self.bindings.covering(client).map(|(cluster, _)| cluster);
         let near = || self.fleet.network().atlas.around(client, self.locate);
-        self.pick(bound, bits(client.addr()).0, near)
+        self.pick(bound, bits(client.addr()), near)
     }
 
     /// The choice, given the bound cluster and a way to ask for the nearest.
     fn pick<'n>(
         &self,
         bound: Option<&'a ClusterId>,
-        addr: u128,
+        (addr, is_v4): (u128, bool),
         near: impl FnOnce() -> Nearest<'n>,
     ) -> Choice<'a> {
         let choice = |pick, reason, span, looked_up| Choice {
@@ -183,7 +201,7 @@ impl<'a> Chooser<'a, '_> {
             span,
             looked_up,
         };
-        let block = Span::block(addr, if self.is_v4 { SHED_V4 } else { SHED_V6 });
+        let block = Span::block(addr, if is_v4 { SHED_V4 } else { SHED_V6 });
         let home = bound.and_then(|id| self.fleet.index_of(id));
         let serves = |index: &usize| !self.fleet.cluster(*index).live(self.family).is_empty();
         let alive = home.filter(serves);

@@ -79,7 +79,7 @@ fn signed() -> DnssecSettings {
 #[test]
 fn values_that_cannot_work_are_named() {
     type Break = (&'static str, fn(&mut Settings));
-    let broken: [Break; 15] = [
+    let broken: [Break; 17] = [
         ("listen", |s| s.listen.clear()),
         ("health.fall", |s| s.health.fall = 0),
         ("tcp.idle", |s| s.tcp.idle = DurationMs::from_secs(0)),
@@ -128,6 +128,16 @@ fn values_that_cannot_work_are_named() {
             s.zone.servers = vec![NameServer {
                 name: "ns.fn.test".parse().expect("name"),
                 addresses: vec![],
+            }];
+        }),
+        // Nobody can ask at such an address, so it is not published.
+        ("zone.servers", |s| {
+            s.listen = vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 53))];
+        }),
+        ("zone.servers", |s| {
+            s.zone.servers = vec![NameServer {
+                name: "ns.fn.test".parse().expect("name"),
+                addresses: vec!["::".parse().expect("an address")],
             }];
         }),
     ];

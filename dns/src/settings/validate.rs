@@ -23,6 +23,7 @@ impl Settings {
             ("health.fall", self.health.fall as usize),
             ("health.rise", self.health.rise as usize),
             ("sync.prefetch", usize::from(self.sync.prefetch)),
+            ("query_log.queue", self.query_log.queue),
         ];
         let not_zero = [
             ("tcp.idle", self.tcp.idle),
@@ -91,6 +92,14 @@ impl Settings {
                 .parse::<HostName>()
                 .map_err(|e| fail(key, e.to_string()))
         };
+        if zone.servers.is_empty() && listening.is_unspecified() {
+            return Err(fail(
+                "zone.servers",
+                format!(
+                    "needs the name servers with their addresses, because nobody can ask at {listening}, the first of `listen`"
+                ),
+            ));
+        }
         let servers = if zone.servers.is_empty() {
             vec![(under("ns1", "zone.name")?, vec![listening])]
         } else {
@@ -101,6 +110,12 @@ impl Settings {
         };
         let suffix = format!(".{}", zone.name);
         for (name, addresses) in &servers {
+            if let Some(address) = addresses.iter().find(|address| address.is_unspecified()) {
+                return Err(fail(
+                    "zone.servers",
+                    format!("has {address} for {name}, where nobody can ask"),
+                ));
+            }
             if addresses.is_empty() && (name.as_str().ends_with(&suffix) || *name == zone.name) {
                 return Err(fail(
                     "zone.servers",

@@ -365,6 +365,11 @@ impl Ledger {
         changes
     }
 
+    /// The controller says at `now` that its state is still that of the newest snapshot.
+    pub const fn confirm(&mut self, now: Timestamp) {
+        self.confirmed_at = now;
+    }
+
     /// Whether a snapshot of this revision is older than one seen before: the controller has lost state, or is another one.
     #[must_use]
     pub fn is_behind(&self, revision: Revision) -> bool {

@@ -1,7 +1,7 @@
 //! Keeps what the controller wants answered: from disk at start, then from the broker and from snapshots, and back to disk.
 //!
 //! One task, the keeper, owns the [`ledger::Ledger`]. Changes are gathered for some milliseconds, turned into tables away from the
-//! threads that answer, and published by a pointer swap. A delivery is acknowledged once it is merged: should the process die
+//! threads that answer, as is all that the keeper does ([`Keeper::run_apart`]), and published by a pointer swap. A delivery is acknowledged once it is merged: should the process die
 //! before the state is on disk, the next snapshot repairs it.
 
 mod build;
@@ -18,6 +18,7 @@ use fdn_bus::{Deliveries, Delivery};
 use fdn_core::message::{Message, SCHEMA};
 use fdn_core::{ErrorCode, Timestamp};
 use fdn_service::health::Readiness;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, interval, sleep_until};
@@ -25,7 +26,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use self::build::{Built, Tables, Work};
-use self::ledger::{Changes, Ledger, Merged, Snapshot};
+use self::ledger::{Changes, Ledger, Merged};
+use self::pull::Pulled;
 use crate::metrics::Metrics;
 use crate::policy::records::NamedRecords;
 use crate::policy::zone::{Names, ZoneData};
@@ -150,11 +152,22 @@ impl Keeper {
         Ok(keeper)
     }
 
+    /// [`Keeper::run`] on a thread of its own: merging, copying and freeing the state of a large network takes longer than an answer or a check
+    /// of a gateway may wait. To be called on a thread that may block.
+    pub fn run_apart(
+        self,
+        deliveries: Deliveries,
+        pulled: mpsc::Receiver<Pulled>,
+        shutdown: CancellationToken,
+    ) {
+        Handle::current().block_on(self.run(deliveries, pulled, shutdown));
+    }
+
     /// Takes deliveries and snapshots until `shutdown`, then writes what is not yet on disk.
     pub async fn run(
         mut self,
         mut deliveries: Deliveries,
-        mut snapshots: mpsc::Receiver<Snapshot>,
+        mut snapshots: mpsc::Receiver<Pulled>,
         shutdown: CancellationToken,
     ) {
         let mut ages = interval(AGE_TICK);
@@ -165,8 +178,8 @@ impl Keeper {
                     Some(delivery) => self.delivered(delivery),
                     None => broker_open = false,
                 },
-                snapshot = snapshots.recv(), if pulls_open => match snapshot {
-                    Some(snapshot) => self.pulled(snapshot),
+                pulled = snapshots.recv(), if pulls_open => match pulled {
+                    Some(pulled) => self.pulled(pulled),
                     None => pulls_open = false,
                 },
                 () = at(self.publish_at) => self.publish().await,
@@ -241,11 +254,15 @@ impl Keeper {
         self.ask.notify_one();
     }
 
-    fn pulled(&mut self, snapshot: Snapshot) {
-        if self.ledger.is_behind(snapshot.revision) {
+    fn pulled(&mut self, pulled: Pulled) {
+        let revision = match &pulled {
+            Pulled::Snapshot(snapshot) => snapshot.revision,
+            Pulled::Unchanged(revision) => *revision,
+        };
+        if self.ledger.is_behind(revision) {
             if !self.behind {
                 warn!(
-                    snapshot = snapshot.revision.get(),
+                    snapshot = revision.get(),
                     held = self.ledger.revision().get(),
                     "the controller's snapshot is older than one seen before and is ignored; if its database was replaced \
                      on purpose, remove {} from the data directory",
@@ -256,7 +273,15 @@ impl Keeper {
             return;
         }
         self.behind = false;
-        let changes = self.ledger.snapshot(snapshot, fdn_service::now());
+        let now = fdn_service::now();
+        let changes = match pulled {
+            Pulled::Snapshot(snapshot) => self.ledger.snapshot(snapshot, now),
+            Pulled::Unchanged(_) => {
+                self.metrics.bindings.unchanged.inc();
+                self.ledger.confirm(now);
+                Changes::default()
+            }
+        };
         if self.kept_at.elapsed() > KEEP_CONFIRMATION {
             self.save_at.get_or_insert_with(Instant::now);
         }

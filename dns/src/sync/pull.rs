@@ -1,13 +1,16 @@
-//! Pulling the controller's snapshot over HTTP: at start, every half minute, and after the broker was away.
+//! Pulling the controller's snapshot over HTTP: at start, every half minute, and after the broker was away. A snapshot that is already here
+//! is not sent again (`If-None-Match`, RFC 9110, section 13.1.2): the controller only confirms it.
 
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_bus::SharedBroker;
+use fdn_core::Revision;
 use fdn_service::secret::Secret;
 use rand::RngExt;
-use reqwest::Client;
+use reqwest::header::{ETAG, HeaderValue, IF_NONE_MATCH};
+use reqwest::{Client, Response, StatusCode};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, interval, sleep_until};
@@ -24,6 +27,22 @@ const AHEAD: usize = 16;
 /// How often the broker's count of reconnections is looked at.
 const WATCH_BROKER: Duration = Duration::from_secs(1);
 
+/// What a pull brought.
+#[derive(Debug)]
+pub enum Pulled {
+    /// The whole state.
+    Snapshot(Snapshot),
+    /// Everything is as in the snapshot of this revision.
+    Unchanged(Revision),
+}
+
+/// What the controller calls the snapshot that was pulled last.
+#[derive(Clone, Debug)]
+struct Held {
+    tag: HeaderValue,
+    revision: Revision,
+}
+
 /// Where and how to pull.
 #[derive(Clone, Debug)]
 pub struct Source {
@@ -38,19 +57,34 @@ pub struct Source {
 }
 
 impl Source {
-    /// One pull.
+    /// One pull. `held` becomes the snapshot that was pulled; nothing is sent again as long as it is still the newest.
     ///
     /// # Errors
     /// Says what went wrong, without the token.
-    async fn pull(&self, client: &Client) -> Result<Snapshot, String> {
+    async fn pull(&self, client: &Client, held: &mut Option<Held>) -> Result<Pulled, String> {
         let mut request = client.get(self.url.clone());
         if let Some(token) = &self.token {
             request = request.bearer_auth(token.expose());
         }
-        let mut response = request.send().await.map_err(|cause| chain(&cause))?;
-        if !response.status().is_success() {
-            return Err(format!("status {}", response.status()));
+        if let Some(held) = held {
+            request = request.header(IF_NONE_MATCH, held.tag.clone());
         }
+        let response = request.send().await.map_err(|cause| chain(&cause))?;
+        match (response.status(), &*held) {
+            (StatusCode::NOT_MODIFIED, Some(held)) => Ok(Pulled::Unchanged(held.revision)),
+            (status, _) if status.is_success() => {
+                let tag = response.headers().get(ETAG).cloned();
+                let snapshot = self.read(response).await?;
+                let revision = snapshot.revision;
+                *held = tag.map(|tag| Held { tag, revision });
+                Ok(Pulled::Snapshot(snapshot))
+            }
+            (status, _) => Err(format!("status {status}")),
+        }
+    }
+
+    /// Reads a snapshot away from the threads that answer.
+    async fn read(&self, mut response: Response) -> Result<Snapshot, String> {
         let (pieces, body) = mpsc::channel(AHEAD);
         let parsed =
             spawn_blocking(move || serde_json::from_reader(io::BufReader::new(Body::new(body))));
@@ -123,22 +157,23 @@ pub async fn run(
     source: Source,
     client: Client,
     broker: SharedBroker,
-    snapshots: mpsc::Sender<Snapshot>,
+    snapshots: mpsc::Sender<Pulled>,
     asked: Arc<Notify>,
     shutdown: CancellationToken,
 ) {
     let work = async {
         let mut away = false;
         let mut retry = FIRST_RETRY;
+        let mut held = None;
         loop {
             let reconnects = broker.counters().reconnects;
-            let pause = match source.pull(&client).await {
-                Ok(snapshot) => {
+            let pause = match source.pull(&client, &mut held).await {
+                Ok(pulled) => {
                     if away {
                         info!(url = %source.url, "the controller answers again");
                     }
                     (away, retry) = (false, FIRST_RETRY);
-                    if snapshots.send(snapshot).await.is_err() {
+                    if snapshots.send(pulled).await.is_err() {
                         return;
                     }
                     source.every
@@ -158,7 +193,11 @@ pub async fn run(
             // While the controller is away, asking does not bring it back: the pauses between attempts stay.
             tokio::select! {
                 () = wait(until, &broker, reconnects) => {}
-                () = asked.notified(), if !away => tokio::time::sleep(FIRST_RETRY).await,
+                // Whoever asks needs the whole, also of a revision that was pulled before.
+                () = asked.notified(), if !away => {
+                    held = None;
+                    tokio::time::sleep(FIRST_RETRY).await;
+                }
             }
         }
     };

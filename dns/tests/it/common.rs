@@ -236,6 +236,18 @@ impl Http {
         address: SocketAddr,
         answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static,
     ) -> Self {
+        let answer = move |head: &str| {
+            let (status, body) = answer(head);
+            (status, String::new(), body)
+        };
+        Self::with_header(address, answer).await
+    }
+
+    /// The same with a line of the answer's head, or none.
+    pub(crate) async fn with_header(
+        address: SocketAddr,
+        answer: impl Fn(&str) -> (u16, String, String) + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind(address).await.expect("a free address");
         let address = listener.local_addr().expect("address");
         let task = tokio::spawn(async move {
@@ -248,9 +260,9 @@ impl Http {
                         _ => break,
                     }
                 }
-                let (status, body) = answer(&String::from_utf8_lossy(&head));
+                let (status, header, body) = answer(&String::from_utf8_lossy(&head));
                 let text = format!(
-                    "HTTP/1.1 {status} x\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+                    "HTTP/1.1 {status} x\r\n{header}content-length: {}\r\nconnection: close\r\n\r\n{body}",
                     body.len()
                 );
                 drop(stream.write_all(text.as_bytes()).await);

@@ -1,10 +1,12 @@
 //! Snapshots pulled from the controller over HTTP.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fdn_core::Revision;
 use fdn_core::api::DnsSnapshot;
+use fdn_core::message::{BindingsChanged, Message};
 use fdn_dns::Settings;
 use fdn_testkit::wait;
 
@@ -92,6 +94,77 @@ async fn snapshots_bring_change_and_remove() {
         .answers("a.fn.test", CLIENT, &["127.0.2.1", "127.0.2.2"])
         .await;
     fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_is_here_is_confirmed_and_not_sent_again() {
+    let snapshot = DnsSnapshot {
+        txt: None,
+        revision: Revision(4),
+        network: network(1),
+        apps: vec![bindings("a", 2, &[])],
+    };
+    let snapshot = Arc::new(Mutex::new(snapshot));
+    let sent = Arc::new(AtomicU64::new(0));
+    let (held, counted) = (Arc::clone(&snapshot), Arc::clone(&sent));
+    let http = Http::with_header(SocketAddr::from(([127, 0, 0, 1], 0)), move |head| {
+        let snapshot = held.lock().expect("not poisoned");
+        let tag = format!("\"{}\"", snapshot.revision.get());
+        let header = format!("etag: {tag}\r\n");
+        if head.contains(&format!("if-none-match: {tag}\r\n")) {
+            return (304, header, String::new());
+        }
+        counted.fetch_add(1, Ordering::Relaxed);
+        (
+            200,
+            header,
+            serde_json::to_string(&*snapshot).expect("json"),
+        )
+    })
+    .await;
+    let fixture = Fixture::start(|s| pulling(s, http.address)).await;
+    let confirmed = async |times: u64| {
+        wait::until("pulls that change nothing", async || {
+            match fixture.metric("fdn_dns_pulls_unchanged_total").await {
+                count if count >= times => Ok(()),
+                count => Err(count),
+            }
+        })
+        .await;
+    };
+    fixture
+        .answers("a.fn.test", CLIENT, &["127.0.1.1", "127.0.1.2"])
+        .await;
+    confirmed(3).await;
+    assert_eq!(sent.load(Ordering::Relaxed), 1);
+    assert!(fixture.metric("fdn_dns_state_age_seconds").await < 30);
+    {
+        let mut next = snapshot.lock().expect("not poisoned");
+        next.revision = Revision(6);
+        next.apps = vec![bindings("a", 5, &[(CLIENT, "us-east")])];
+    }
+    fixture
+        .answers("a.fn.test", CLIENT, &["127.0.2.1", "127.0.2.2"])
+        .await;
+    assert_eq!(sent.load(Ordering::Relaxed), 2);
+    // Changes that follow on nothing that is here are no reason to believe that all is as it was.
+    fixture
+        .publish(Message::BindingsChanged(BindingsChanged {
+            app: "a".parse().expect("app"),
+            revision: Revision(9),
+            base: Revision(8),
+            changes: vec![],
+        }))
+        .await;
+    wait::until("the whole to be asked for", async || {
+        match sent.load(Ordering::Relaxed) {
+            0..=2 => Err("it was not"),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    fixture.dns.stop().await;
+    http.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

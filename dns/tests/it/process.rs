@@ -133,6 +133,65 @@ fn keys_are_made_shown_and_rolled_over() {
     assert!(String::from_utf8_lossy(&elsewhere.stderr).contains("zone.dnssec.key_file"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_questions_that_are_asked_for_are_logged_without_addresses() {
+    let Fixture { dns, dir, .. } = Fixture::with_hello(|_| {}).await;
+    dns.stop().await;
+    let (listen, admin) = (ports::local(), ports::local());
+    let file = dir.path().join("dns.toml");
+    let text = format!(
+        "{}[query_log]\none_in = 1\n",
+        config(dir.path(), listen, admin)
+    );
+    std::fs::write(&file, text).expect("written");
+    let program = Program::new(EXE, ["--config".into(), file.into_os_string()]);
+    let mut process = program.start(&dir.path().join("log")).expect("started");
+    wait::until("the program to be ready", async || {
+        tokio::net::TcpStream::connect(("127.0.0.1", admin))
+            .await
+            .map(drop)
+            .map_err(|e| format!("{e}\n{}", process.log()))
+    })
+    .await;
+    let server = SocketAddr::from(([127, 0, 0, 1], listen));
+    let subnet = "+subnet=198.51.100.77/32";
+    // One by each way: what is plain, and what is not.
+    for more in ["+notcp", "+tcp"] {
+        dig(server, &["hello.fn.test", "+nocookie", subnet, more]).await;
+    }
+    dig(server, &["nobody.fn.test", "AAAA", subnet]).await;
+    let lines = wait::until("a line for each question", async || {
+        let log = process.log();
+        let lines = log.lines().filter(|line| line.starts_with('{'));
+        let lines: Vec<serde_json::Value> = lines
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        if lines.len() == 3 {
+            Ok(lines)
+        } else {
+            Err(log)
+        }
+    })
+    .await;
+    for (line, transport) in lines.iter().zip(["udp", "tcp"]) {
+        assert_eq!(line["name"], "hello.fn.test.");
+        assert_eq!(line["client"], "198.51.100.0/24");
+        assert_eq!(line["cluster"], "us-east");
+        assert_eq!(
+            (&line["app"], &line["scope"]),
+            (&"hello".into(), &24.into())
+        );
+        assert_eq!(line["transport"], transport);
+    }
+    assert_eq!(
+        (&lines[2]["rcode"], &lines[2]["type"]),
+        (&"NXDOMAIN".into(), &"AAAA".into())
+    );
+    assert!(lines[2].get("app").is_none());
+    assert!(!process.log().contains("198.51.100.77"));
+    process.stop(Duration::from_secs(30)).expect("stopped");
+}
+
 fn config(dir: &Path, listen: u16, admin: u16) -> String {
     format!(
         "data_dir = {:?}\nlisten = [\"127.0.0.1:{listen}\"]\nadmin = \"127.0.0.1:{admin}\"\n\

@@ -1,13 +1,15 @@
 //! What goes over the wire, as `dig` and hand-made messages see it.
 
-use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
+use fdn_dns::settings::NameServer;
 use fdn_testkit::wait;
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::opt::EdnsOption;
 use hickory_proto::rr::{Name, RecordType};
 
-use crate::common::{Fixture, app};
+use crate::common::{Fixture, app, dig};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_subnets_get_three_regions() {
@@ -228,5 +230,84 @@ async fn it_listens_on_ipv6_too() {
             "::1"
         );
     }
+    fixture.dns.stop().await;
+}
+
+/// Asks so often at each address at once, and sees that all answers come from the address that was asked.
+fn asked_at_once(servers: &[SocketAddr], times: u16) {
+    let sockets: Vec<UdpSocket> = servers
+        .iter()
+        .map(|server| {
+            let own = if server.is_ipv4() {
+                "127.0.0.9:0"
+            } else {
+                "[::1]:0"
+            };
+            let socket = UdpSocket::bind(own).expect("socket");
+            // What comes from another address than the one it is connected to never reaches it.
+            socket.connect(server).expect("connected");
+            let patience = Some(wait::PATIENCE);
+            socket.set_read_timeout(patience).expect("time-out");
+            socket
+        })
+        .collect();
+    for turn in 0..times {
+        for socket in &sockets {
+            let mut octets = request(&[0, 1, 0, 0]);
+            octets[..2].copy_from_slice(&turn.to_be_bytes());
+            socket.send(&octets).expect("sent");
+        }
+    }
+    for (socket, server) in sockets.iter().zip(servers) {
+        let mut buffer = [0; 4096];
+        let answered: BTreeSet<u16> = (0..times)
+            .map(|_| {
+                let len = socket
+                    .recv(&mut buffer)
+                    .unwrap_or_else(|e| panic!("no answer from {server}: {e}"));
+                assert!(len > 12 && buffer[2] & 0x80 != 0);
+                u16::from_be_bytes([buffer[0], buffer[1]])
+            })
+            .collect();
+        assert_eq!(answered.len(), usize::from(times), "{server}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_all_addresses_it_answers_from_the_one_that_was_asked() {
+    let servers = vec![NameServer {
+        name: "ns1.fn.test".parse().expect("a name"),
+        addresses: vec![[127, 0, 0, 2].into()],
+    }];
+    let fixture = Fixture::start(|s| {
+        s.listen = vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))];
+        s.zone.servers = servers.clone();
+        s.udp.sockets = 1;
+    })
+    .await;
+    let port = fixture.dns.address().port();
+    for last in [1, 2, 3] {
+        let server = SocketAddr::from(([127, 0, 0, last], port));
+        for transport in ["+notcp", "+tcp"] {
+            let asked = ["-b", "127.0.0.9", "ns1.fn.test", "A", "+short", transport];
+            assert_eq!(dig(server, &asked).await.trim(), "127.0.0.2");
+        }
+    }
+    // Many at once, so that batches hold questions to several addresses.
+    let at = |last: u8| SocketAddr::from(([127, 0, 0, last], port));
+    asked_at_once(&[at(1), at(2), at(77)], 60);
+    fixture.dns.stop().await;
+
+    let fixture = Fixture::start(|s| {
+        s.listen = vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))];
+        s.zone.servers = servers;
+    })
+    .await;
+    let server = SocketAddr::from((Ipv6Addr::LOCALHOST, fixture.dns.address().port()));
+    let asked = ["ns1.fn.test", "A", "+short", "+notcp"];
+    assert_eq!(dig(server, &asked).await.trim(), "127.0.0.2");
+    asked_at_once(&[server], 60);
+    // Sockets of IPv6 take no IPv4.
+    assert!(matches!(fixture.dns.address().ip(), IpAddr::V6(_)));
     fixture.dns.stop().await;
 }

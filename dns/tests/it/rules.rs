@@ -131,6 +131,15 @@ async fn client_subnets_are_exact_or_refused() {
             ("+subnet=::/0", "CLIENT-SUBNET: ::/0/0"),
             ("+subnet=0", "CLIENT-SUBNET: 0.0.0.0/0/0"),
             ("+ednsopt=8:00000000", "CLIENT-SUBNET: 0/0/0"),
+            // IPv4 clients written as IPv6 ones: what is bound for them, with the scope behind the bits that they all share.
+            (
+                "+subnet=::ffff:203.0.113.7/128",
+                "CLIENT-SUBNET: ::ffff:203.0.113.7/128/120",
+            ),
+            (
+                "+subnet=::ffff:203.0.113.0/120",
+                "CLIENT-SUBNET: ::ffff:203.0.113.0/120/120",
+            ),
         ] {
             has(
                 &way.dig(&["hello.fn.test", option]).await,
@@ -332,7 +341,9 @@ async fn what_is_not_done_is_said() {
             ("TYPE41", "FORMERR"),
             ("TYPE128", "NOTIMP"),
             ("MAILB", "NOTIMP"),
+            ("MAILA", "NOTIMP"),
             ("TYPE249", "NOTIMP"),
+            ("TYPE250", "NOTIMP"),
         ] {
             let text = way.dig(&["hello.fn.test", kind]).await;
             has(

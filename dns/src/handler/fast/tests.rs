@@ -222,10 +222,18 @@ fn name() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// A client subnet option that is exact.
+/// A client subnet option that is exact; every third of IPv4 addresses that are written as IPv6 ones.
 fn subnet() -> impl Strategy<Value = Vec<u8>> {
-    (any::<bool>(), any::<u128>(), 1u8..=128).prop_map(|(v4, addr, len)| {
-        let (family, len) = if v4 { (1, len.min(32)) } else { (2, len) };
+    (0..3, any::<u128>(), 1u8..=128).prop_map(|(kind, addr, len)| {
+        let (family, len) = if kind == 0 {
+            (1, len.min(32))
+        } else {
+            (2, len)
+        };
+        let addr = match kind {
+            1 => 0xffff << 32 | addr & u128::from(u32::MAX),
+            _ => addr,
+        };
         let kept = addr & !u128::MAX.checked_shr(u32::from(len)).unwrap_or(0);
         let address = &kept.to_be_bytes()[..usize::from(len).div_ceil(8)];
         let data = [&[0, family, len, 0], address].concat();

@@ -15,6 +15,8 @@ pub const CLIENT_SUBNET: u16 = 8;
 pub const COOKIE: u16 = 10;
 /// The option code of padding (RFC 7830, section 3).
 pub const PADDING: u16 = 12;
+/// The number of IPv6 among address families (RFC 7871, section 6).
+const IPV6: u16 = 2;
 /// A code of the range for local use (RFC 6891, section 9), which no decoder interprets.
 const UNINTERPRETED: u16 = 65_001;
 
@@ -137,8 +139,23 @@ impl Subnet {
     #[must_use]
     pub fn answer(&self, scope: u8) -> Vec<u8> {
         let mut octets = self.octets.clone();
-        octets[3] = if self.client.is_some() { scope } else { 0 };
+        let family = u16::from_be_bytes([octets[0], octets[1]]);
+        octets[3] = self
+            .client
+            .map_or(0, |client| scope_as_asked(client, family, scope));
         octets
+    }
+}
+
+/// The scope of an answer to `client` in the address family it was written in (RFC 7871, section 6). A client written as an IPv4-mapped
+/// address is an IPv4 client: what is true of its first bits is true behind the bits that all mapped addresses share, and nothing is
+/// said of other IPv6 addresses.
+#[must_use]
+pub fn scope_as_asked(client: ClientPrefix, family: u16, scope: u8) -> u8 {
+    if family == IPV6 && client.addr().is_ipv4() {
+        ClientPrefix::MAPPED_BITS.saturating_add(scope)
+    } else {
+        scope
     }
 }
 

@@ -6,6 +6,7 @@ use fdn_core::Millis;
 use proptest::prelude::*;
 
 use super::*;
+use crate::handler::wire::scope_as_asked;
 
 /// A world in a narrow address space, where prefixes nest and touch.
 #[derive(Debug, Clone)]
@@ -20,6 +21,8 @@ struct World {
     shed: [u16; 3],
     /// Where in the addresses the bits are that differ.
     place: Place,
+    /// Beside an IPv6 place: bindings of IPv4 clients, who ask as IPv4-mapped ones there.
+    v4_bindings: Vec<((u32, u8), usize)>,
 }
 
 /// Eight bits of the address space, and what stands before them.
@@ -30,7 +33,7 @@ struct Place {
     is_v4: bool,
 }
 
-const PLACES: [Place; 4] = [
+const PLACES: [Place; 5] = [
     Place {
         base: 0,
         at: 0,
@@ -50,6 +53,12 @@ const PLACES: [Place; 4] = [
     Place {
         base: 0x2001_0db8 << 96,
         at: 48,
+        is_v4: false,
+    },
+    // Around the IPv6 addresses that IPv4 addresses are mapped to.
+    Place {
+        base: 0,
+        at: 76,
         is_v4: false,
     },
 ];
@@ -80,9 +89,11 @@ impl Place {
         // And one beside each block that the eight bits lie in.
         let beside = (0..self.at).map(|bit| self.base ^ 1 << (127 - bit));
         let outside = outside.into_iter().chain(beside).map(|top| self.of(top));
+        let mapped = (0u128..256).filter(|_| !self.is_v4);
         (0..256)
             .map(|bits| self.address(bits))
             .chain(outside)
+            .chain(mapped.map(|top| self.of(0xffff << 32 | top << 24)))
             .collect()
     }
 }
@@ -108,17 +119,30 @@ fn world() -> impl Strategy<Value = World> {
     let some = prop_oneof![Just(0u16), Just(0), Just(6_000), Just(32_768), any::<u16>()];
     let shed = prop_oneof![Just([0; 3]), [some.clone(), some.clone(), some]];
     let place = prop::sample::select(PLACES.to_vec());
-    (bindings, locations, measured, down, dead, shed, place).prop_map(
-        |(bindings, locations, measured, down, when_all_dead, shed, place)| World {
-            bindings,
-            locations,
-            measured,
-            down,
-            when_all_dead,
-            shed,
-            place,
-        },
+    let v4_bindings = proptest::collection::vec((narrow(), 0usize..4), 0..3);
+    (
+        bindings,
+        locations,
+        measured,
+        down,
+        dead,
+        shed,
+        (place, v4_bindings),
     )
+        .prop_map(
+            |(bindings, locations, measured, down, when_all_dead, shed, (place, v4_bindings))| {
+                World {
+                    bindings,
+                    locations,
+                    measured,
+                    down,
+                    when_all_dead,
+                    shed,
+                    place,
+                    v4_bindings: if place.is_v4 { vec![] } else { v4_bindings },
+                }
+            },
+        )
 }
 
 impl World {
@@ -131,16 +155,16 @@ impl World {
             .filter(|(i, _)| self.down >> i & 1 == 1)
             .map(|(_, g)| *g)
             .collect();
-        let bindings = self
-            .bindings
-            .iter()
-            .map(|((a, len), i)| {
-                (
-                    self.place.prefix(*a, *len),
-                    CLUSTERS.get(*i).map_or(id("gone"), |c| id(c.0)),
-                )
-            })
-            .collect();
+        let of =
+            |place: Place, bindings: &[((u32, u8), usize)]| -> Vec<(ClientPrefix, ClusterId)> {
+                let cluster = |i: usize| CLUSTERS.get(i).map_or(id("gone"), |c| id(c.0));
+                let bound = bindings.iter();
+                bound
+                    .map(|((a, len), i)| (place.prefix(*a, *len), cluster(*i)))
+                    .collect()
+            };
+        let mut bindings = of(self.place, &self.bindings);
+        bindings.extend(of(PLACES[0], &self.v4_bindings));
         let state = AppBindings {
             host: "hello.fn.test".parse().expect("host"),
             ttl_s: 20,
@@ -193,6 +217,13 @@ fn said(verdict: &Verdict<'_>) -> String {
     }
 }
 
+/// The scope of an answer in the family that its client was written in.
+fn scope_of(verdict: &Verdict<'_>, asked: IpAddr) -> u32 {
+    let family = if asked.is_ipv4() { 1 } else { 2 };
+    let client = ClientPrefix::host(asked);
+    u32::from(scope_as_asked(client, family, verdict.scope))
+}
+
 /// How many leading bits two addresses share.
 fn shared(one: IpAddr, other: IpAddr) -> u32 {
     let ((one, _), (other, _)) = (ranges::bits(one), ranges::bits(other));
@@ -213,13 +244,16 @@ proptest! {
             ask(policy, &names, &fleet, "hello.fn.test", kind, &client)
         };
         let everywhere: Vec<_> = world.place.everywhere().into_iter().map(|client| (client, said(&answer(client)))).collect();
-        for asked in [world.place.address(asked), everywhere[256].0, everywhere[257].0] {
+        let last = everywhere.len() - 1;
+        for asked in [world.place.address(asked), everywhere[256].0, everywhere[257].0, everywhere[last - 256 + asked as usize].0, everywhere[last].0] {
             let verdict = answer(asked);
-            let (here, scope) = (said(&verdict), u32::from(verdict.scope));
+            let (here, scope) = (said(&verdict), scope_of(&verdict, asked));
             let differs = |len: u32| everywhere.iter().find(|(other, said)| shared(asked, *other) >= len && *said != here);
             prop_assert!(differs(scope).is_none(), "{asked}/{scope} is too wide: {:?}", differs(scope));
-            // Handing over is decided for each of many blocks, more than are looked at.
-            if world.shed == [0; 3] {
+            // Handing over is decided for each of many blocks, more than are looked at; and what is said to a mapped client is said of
+            // IPv4 clients alone.
+            let mapped = asked.is_ipv6() && asked.to_canonical().is_ipv4();
+            if world.shed == [0; 3] && !mapped {
                 prop_assert!(scope == 0 || differs(scope - 1).is_some(), "{asked}/{scope} is too narrow");
             }
             // A negative answer may be used for everybody, so it must be everybody's.
@@ -236,7 +270,8 @@ proptest! {
         let (names, fleet, policy) = world.build();
         let client = world.place.prefix(asked, len);
         let verdict = ask(policy, &names, &fleet, "hello.fn.test", RecordType::A, &client.to_string());
-        let inside: Vec<_> = (0..256).map(|bits| world.place.address(bits)).filter(|addr| client.contains(*addr)).collect();
+        let is_inside = |addr: &IpAddr| shared(client.addr(), *addr) >= u32::from(client.len());
+        let inside: Vec<_> = world.place.everywhere().into_iter().filter(is_inside).collect();
         let each: BTreeSet<_> = inside.iter().map(|addr| {
             said(&ask(policy, &names, &fleet, "hello.fn.test", RecordType::A, &addr.to_string()))
         }).collect();
