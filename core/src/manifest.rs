@@ -37,6 +37,15 @@ impl RuntimeKind {
             Self::Docker => true,
         }
     }
+
+    /// Whether nodes can hold its instances to a list of hosts.
+    #[must_use]
+    pub const fn filters_outbound(self) -> bool {
+        match self {
+            Self::Wasm => true,
+            Self::Docker => false,
+        }
+    }
 }
 
 /// A host that a function may call: `api.example.com`, `api.example.com:8443`, or `*.example.com`.
@@ -168,7 +177,7 @@ pub struct Manifest {
     pub env: BTreeMap<SecretName, String>,
     /// Names of secrets, injected as environment variables; their values never stand here.
     pub secrets: BTreeSet<SecretName>,
-    /// The hosts that the function may call; empty means none.
+    /// The hosts that the function may call; empty means none. Of components only: containers have no network.
     #[schema(value_type = Vec<String>)]
     pub allowed_hosts: BTreeSet<AllowedHost>,
     /// How long one call is expected to take at speed 1, until calls have been measured.
@@ -346,6 +355,11 @@ impl Manifest {
             )));
         }
         self.check_reserved()?;
+        within(
+            "allowed_hosts",
+            self.runtime.filters_outbound() || self.allowed_hosts.is_empty(),
+            "left out with runtime = \"docker\": nodes cannot hold containers to a list of hosts, so these have no network".to_owned(),
+        )?;
         let hosts = self.allowed_hosts.len();
         within(
             "allowed_hosts",
@@ -520,6 +534,10 @@ mod tests {
             (
                 "[env]\nFDN_GPU_DEVICES = \"all\"",
                 "CUDA_ or FDN_ or NVIDIA_",
+            ),
+            (
+                "runtime = \"docker\"\nallowed_hosts = [\"api.example.com\"]",
+                "allowed_hosts must be left out with runtime",
             ),
             ("memory = ", "line 1"),
             ("[gpu]\ncores = 10", "memory"),
