@@ -5,6 +5,7 @@
 //! (over HTTP) and nowhere else, because the services never import one another.
 
 pub mod account;
+pub mod address;
 pub mod api;
 pub mod app;
 pub mod applied;

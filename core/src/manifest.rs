@@ -11,7 +11,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::device::{GpuBounds, GpuRequest};
+use crate::device::{GpuBounds, GpuRequest, RESERVED_PREFIXES, is_reserved};
 use crate::error::{Coded, ErrorCode, ParseError};
 use crate::id::{FunctionName, SecretName};
 use crate::resources::Resources;
@@ -35,6 +35,15 @@ impl RuntimeKind {
         match self {
             Self::Wasm => false,
             Self::Docker => true,
+        }
+    }
+
+    /// Whether nodes can hold its instances to a list of hosts.
+    #[must_use]
+    pub const fn filters_outbound(self) -> bool {
+        match self {
+            Self::Wasm => true,
+            Self::Docker => false,
         }
     }
 }
@@ -168,7 +177,7 @@ pub struct Manifest {
     pub env: BTreeMap<SecretName, String>,
     /// Names of secrets, injected as environment variables; their values never stand here.
     pub secrets: BTreeSet<SecretName>,
-    /// The hosts that the function may call; empty means none.
+    /// The hosts that the function may call; empty means none. Of components only: containers have no network.
     #[schema(value_type = Vec<String>)]
     pub allowed_hosts: BTreeSet<AllowedHost>,
     /// How long one call is expected to take at speed 1, until calls have been measured.
@@ -345,6 +354,12 @@ impl Manifest {
                 "{both} stands in both env and secrets; keep one"
             )));
         }
+        self.check_reserved()?;
+        within(
+            "allowed_hosts",
+            self.runtime.filters_outbound() || self.allowed_hosts.is_empty(),
+            "left out with runtime = \"docker\": nodes cannot hold containers to a list of hosts, so these have no network".to_owned(),
+        )?;
         let hosts = self.allowed_hosts.len();
         within(
             "allowed_hosts",
@@ -352,6 +367,21 @@ impl Manifest {
             format!("{} entries at most", bounds.allowed_hosts),
         )?;
         self.check_gpu(bounds)
+    }
+
+    /// Refuses variables that bind devices to instances.
+    fn check_reserved(&self) -> Result<(), ManifestError> {
+        let env = self.env.keys().map(|name| ("env", name));
+        let secrets = self.secrets.iter().map(|name| ("secrets", name));
+        let mut all = env.chain(secrets);
+        match all.find(|(_, name)| is_reserved(name.as_str())) {
+            Some((key, name)) => Err(ManifestError(format!(
+                "{key} must not hold {name}: the node alone sets names that begin with {}; leave it out, and set what a library reads in the \
+                 container image",
+                RESERVED_PREFIXES.join(" or ")
+            ))),
+            None => Ok(()),
+        }
     }
 
     fn check_gpu(&self, bounds: &ManifestBounds) -> Result<(), ManifestError> {
@@ -493,6 +523,22 @@ mod tests {
             ("secrets = [\"A\"]\n[env]\nA = \"1\"", "A stands in both"),
             ("allowed_hosts = [\"https://x.example\"]", "no scheme"),
             ("[env]\n\"1BAD\" = \"x\"", "environment variable name"),
+            (
+                "[env]\nCUDA_MPS_PINNED_DEVICE_MEM_LIMIT = \"0=80G\"",
+                "env must not hold CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+            ),
+            (
+                "secrets = [\"NVIDIA_VISIBLE_DEVICES\"]",
+                "secrets must not hold NVIDIA_VISIBLE_DEVICES",
+            ),
+            (
+                "[env]\nFDN_GPU_DEVICES = \"all\"",
+                "CUDA_ or FDN_ or NVIDIA_",
+            ),
+            (
+                "runtime = \"docker\"\nallowed_hosts = [\"api.example.com\"]",
+                "allowed_hosts must be left out with runtime",
+            ),
             ("memory = ", "line 1"),
             ("[gpu]\ncores = 10", "memory"),
             ("[gpu]\nmemory = \"0\"", "gpu.memory must be"),

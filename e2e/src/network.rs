@@ -94,6 +94,9 @@ impl Deadlines {
     }
 }
 
+/// What functions may reach of this machine: the servers that tests start.
+const OWN_SERVERS: &str = "[runtime]\nprivate_networks = [\"127.0.0.1\"]\n";
+
 /// The whole network. One at a time in a test program: it waits for its turn.
 pub struct Network {
     folder: TempDir,
@@ -265,7 +268,7 @@ impl Network {
         );
         self.write(
             &format!("{name}.toml"),
-            &(text + self.deadlines.of_agent() + &self.shared() + more),
+            &(text + self.deadlines.of_agent() + OWN_SERVERS + &self.shared() + more),
         )
     }
 
@@ -360,13 +363,14 @@ impl Network {
         Ok(text(&output.stdout))
     }
 
-    /// Adds the deadlines to the configuration that joining wrote; who joins again keeps it.
+    /// Adds what all nodes of tests have to the configuration that joining wrote; who joins again keeps it.
     fn lengthen(&self, name: &str) -> Result<()> {
         let file = format!("{name}.toml");
         let mut text = std::fs::read_to_string(self.path(&file))?;
         if !text.contains("[admission]") {
             text.push('\n');
             text.push_str(self.deadlines.of_agent());
+            text.push_str(OWN_SERVERS);
             self.write(&file, &text)?;
         }
         Ok(())

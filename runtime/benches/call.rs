@@ -111,6 +111,7 @@ fn context(reuse: u32) -> CallContext {
             ..Limits::default()
         },
         allowed_hosts: Arc::default(),
+        network: fdn_runtime::Network::default(),
         log: Arc::new(NoLog),
         reuse,
     }

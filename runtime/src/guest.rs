@@ -35,6 +35,11 @@ pub(crate) struct Instance {
     hold: Option<Hold>,
 }
 
+fn hooks(function: &Function, context: &CallContext, id: InstanceId, shared: &Shared) -> Hooks {
+    let private = function.engine().private_networks();
+    Hooks::new(context, private, id, shared.deadline())
+}
+
 impl Instance {
     pub(crate) fn idle_since(&self) -> Instant {
         self.idle_since
@@ -56,7 +61,7 @@ impl Instance {
         shared.update_stats(|stats| stats.instance = Some(id));
         let mut retried = false;
         loop {
-            let hooks = Hooks::new(context, id, shared.deadline());
+            let hooks = hooks(function, context, id, shared);
             let state = GuestState::new(context, shared.clone(), hooks);
             let mut store = Store::new(engine.wasmtime(), state);
             store.limiter(|state| &mut state.limiter);
@@ -110,7 +115,7 @@ impl Instance {
                 stats.instance = Some(id);
                 stats.reused = true;
             });
-            let hooks = Hooks::new(context, id, shared.deadline());
+            let hooks = hooks(function, context, id, shared);
             instance
                 .store
                 .data_mut()

@@ -4,6 +4,8 @@
 //! Two formats, both tar files, plain or gzip: what `docker save` writes (`manifest.json` names configuration and layers) and an OCI image
 //! layout (image-layout.md of the OCI image specification: `index.json`, blobs by digest). No path of an archive is used as a path.
 
+mod unfold;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -15,6 +17,9 @@ use flate2::read::GzDecoder;
 use serde::{Deserialize, Serialize};
 use tar::{Archive, Entry, EntryType};
 
+pub use unfold::UNFOLDED;
+use unfold::{Bounded, Budget, Unfolding};
+
 /// Processors that nodes may have, as OCI and Go call them: those that agents are built for.
 pub const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 
@@ -24,6 +29,8 @@ const DOCUMENT_MAX: u64 = 4 << 20;
 const ENTRIES_MAX: usize = 100_000;
 /// Indexes inside indexes: a multi-platform image under one tag.
 const DEPTH: usize = 3;
+/// Octets looked at together.
+const PIECE: u64 = 64 << 10;
 /// Where blobs lie in a layout (OCI image layout, section "blobs").
 const BLOBS: &str = "blobs/sha256/";
 
@@ -134,7 +141,7 @@ impl Config {
     }
 }
 
-/// Opens an archive; a compressed one unfolds to `most` octets at most.
+/// Opens an archive, of which `most` octets at most are read, counted as they are when it is not compressed.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -144,11 +151,11 @@ pub fn open(path: &Path, most: u64) -> io::Result<Archive<Box<dyn Read>>> {
     let read = file.read(&mut magic)?;
     let whole = BufReader::with_capacity(256 << 10, File::open(path)?);
     let reader: Box<dyn Read> = if read == 2 && magic == [0x1f, 0x8b] {
-        Box::new(GzDecoder::new(whole).take(most))
+        Box::new(GzDecoder::new(whole))
     } else {
         Box::new(whole)
     };
-    Ok(Archive::new(reader))
+    Ok(Archive::new(Box::new(Bounded::new(reader, most))))
 }
 
 /// An entry's name without a leading `./`.
@@ -159,6 +166,29 @@ pub fn name_of<R: Read>(entry: &Entry<'_, R>) -> Result<String, ArchiveError> {
     let octets = entry.path_bytes();
     let name = std::str::from_utf8(&octets).map_err(|_| invalid("an entry's name is not UTF-8"))?;
     Ok(name.strip_prefix("./").unwrap_or(name).to_owned())
+}
+
+/// How a file is compressed, by how it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packing {
+    None,
+    Gzip,
+    /// In another way that engines know: zstd, bzip2, xz.
+    Other,
+}
+
+impl Packing {
+    fn of(head: &[u8]) -> Self {
+        // RFC 1952; RFC 8878; the formats of bzip2 and xz.
+        let others: [&[u8]; 3] = [&[0x28, 0xb5, 0x2f, 0xfd], b"BZh", b"\xfd7zXZ"];
+        if head.starts_with(&[0x1f, 0x8b]) {
+            Self::Gzip
+        } else if others.iter().any(|magic| head.starts_with(magic)) {
+            Self::Other
+        } else {
+            Self::None
+        }
+    }
 }
 
 /// The format of an archive.
@@ -190,27 +220,33 @@ pub struct Contents {
     digests: BTreeMap<String, Digest>,
     /// Files that are compressed themselves.
     packed: BTreeSet<String>,
+    /// Those of them whose size is not known when they are unfolded.
+    unmeasured: BTreeSet<String>,
+    /// Those that cannot be unfolded, and why.
+    broken: BTreeMap<String, String>,
 }
 
 impl Contents {
-    /// Reads an archive once, as a node does, which has compared the digest of the whole.
+    /// Reads an archive once, as a node does, which has compared the digest of the whole. It unfolds to `most` octets at most.
     ///
     /// # Errors
-    /// When it cannot be read or is no tar file.
-    pub fn read(path: &Path) -> Result<Self, ArchiveError> {
-        Self::scan(path, u64::MAX, false)
+    /// When it cannot be read, is too large or no tar file.
+    pub fn read(path: &Path, most: u64) -> Result<Self, ArchiveError> {
+        Self::scan(path, most, false)
     }
 
-    /// The same with the digests of all files; a compressed archive unfolds to `most` octets at most.
+    /// The same with the digests of all files, and with what is compressed in it unfolded and counted: all of it together is `most` octets at
+    /// most.
     ///
     /// # Errors
-    /// When it cannot be read or is no tar file.
+    /// When it cannot be read, is too large or no tar file.
     pub fn digest(path: &Path, most: u64) -> Result<Self, ArchiveError> {
         Self::scan(path, most, true)
     }
 
     fn scan(path: &Path, most: u64, digests: bool) -> Result<Self, ArchiveError> {
         let mut contents = Self::default();
+        let mut budget = Budget::new(most);
         let mut kept = 0;
         for (count, entry) in open(path, most)?.entries()?.enumerate() {
             let mut entry = entry.map_err(|e| invalid(format!("it is not a tar file: {e}")))?;
@@ -227,7 +263,7 @@ impl Contents {
                 entry.by_ref().take(DOCUMENT_MAX).read_to_end(&mut first)?;
             }
             if kind.is_file() && digests {
-                contents.note(&name, &first, &mut entry)?;
+                contents.note(&name, &first, &mut entry, &mut budget)?;
             }
             // Only JSON documents matter; small layers need not be held.
             if first.first() == Some(&b'{') || first.first() == Some(&b'[') {
@@ -241,29 +277,71 @@ impl Contents {
         Ok(contents)
     }
 
-    /// Digests a file, of which `first` was read already.
-    fn note(&mut self, name: &str, first: &[u8], rest: &mut impl Read) -> Result<(), ArchiveError> {
+    /// Digests a file, of which `first` was read already, and counts what it unfolds to.
+    fn note(
+        &mut self,
+        name: &str,
+        first: &[u8],
+        rest: &mut impl Read,
+        budget: &mut Budget,
+    ) -> Result<(), ArchiveError> {
         let broken = |e| invalid(format!("it is not a whole tar file: {e}"));
-        let mut piece = vec![0; 64 << 10];
-        let mut head: Vec<u8> = first.iter().take(4).copied().collect();
-        let mut builder = DigestBuilder::default();
-        builder.update(first);
-        loop {
-            let read = rest.read(&mut piece).map_err(broken)?;
-            if read == 0 {
-                break;
-            }
-            if head.is_empty() {
-                head.extend(piece[..read].iter().take(4));
-            }
-            builder.update(&piece[..read]);
+        let mut head = first.to_vec();
+        if head.is_empty() {
+            rest.by_ref()
+                .take(PIECE)
+                .read_to_end(&mut head)
+                .map_err(broken)?;
         }
-        // RFC 1952 and RFC 8878, how what is compressed by each begins.
-        if head.starts_with(&[0x1f, 0x8b]) || head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        let packing = Packing::of(&head);
+        if packing != Packing::None {
             self.packed.insert(name.to_owned());
+        }
+        if packing == Packing::Other {
+            self.unmeasured.insert(name.to_owned());
+        }
+        let mut unfolding = Some(Unfolding::new(packing == Packing::Gzip, budget));
+        let mut builder = DigestBuilder::default();
+        let mut piece = head;
+        while !piece.is_empty() {
+            builder.update(&piece);
+            if let Some(Err(error)) = unfolding.as_mut().map(|u| u.take(&piece)) {
+                unfolding = None;
+                self.unfolds_not(name, &error)?;
+            }
+            piece.clear();
+            rest.by_ref()
+                .take(PIECE)
+                .read_to_end(&mut piece)
+                .map_err(broken)?;
+        }
+        if let Some(Err(error)) = unfolding.map(Unfolding::finish) {
+            self.unfolds_not(name, &error)?;
         }
         self.digests.insert(name.to_owned(), builder.finish());
         Ok(())
+    }
+
+    /// Notes that a file cannot be unfolded, which counts if it is a layer, and fails if it is because it is too large.
+    fn unfolds_not(&mut self, name: &str, error: &io::Error) -> Result<(), ArchiveError> {
+        if error.kind() == io::ErrorKind::FileTooLarge {
+            return Err(invalid(format!("{name}: {error}")));
+        }
+        self.broken.insert(name.to_owned(), error.to_string());
+        Ok(())
+    }
+
+    /// Whether all layers are such that their size unfolded was counted.
+    ///
+    /// # Errors
+    /// When one is not.
+    pub fn measured(&self, image: &Image) -> Result<(), ArchiveError> {
+        let layer = image.layers.iter().find(|l| self.unmeasured.contains(*l));
+        layer.map_or(Ok(()), |layer| {
+            Err(invalid(format!(
+                "{layer} is neither plain nor gzip, so what it unfolds to is not known; save the image with layers of gzip"
+            )))
+        })
     }
 
     /// Which format it is.
@@ -374,7 +452,7 @@ impl Contents {
     }
 
     /// Compares what the archive holds with what it says that it holds: blobs with the digests that are their names, and layers with the
-    /// digests of the configuration, unless they are compressed. Tells how many were compared.
+    /// digests of the configuration, unless they are compressed, which must then unfold. Tells how many were compared.
     ///
     /// # Errors
     /// When something differs.
@@ -402,6 +480,10 @@ impl Contents {
                 )));
             }
             compared += 1;
+        }
+        let mut layers = image.layers.iter();
+        if let Some((layer, why)) = layers.find_map(|layer| self.broken.get_key_value(layer)) {
+            return Err(invalid(format!("{layer} cannot be unfolded: {why}")));
         }
         Ok(compared)
     }

@@ -8,7 +8,6 @@
 //! Once it has used its first slice of about a millisecond of CPU, it moves to a bounded pool of background threads, where
 //! guests share a thread in slices. An endless loop therefore delays no light function. [`call`] tells the rest.
 
-pub mod address;
 mod artifact;
 pub mod call;
 pub mod compile;
@@ -42,3 +41,4 @@ pub use engine::{Engine, EngineOptions, EngineStats};
 pub use error::{CallError, EngineError, LoadError};
 pub use function::Function;
 pub use log::{LogSink, MemoryLog, NoLog};
+pub use outbound::Network;

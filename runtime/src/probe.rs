@@ -1,6 +1,10 @@
 //! The probe: one call that an upload must answer before it is accepted.
+//!
+//! It has no network: what is uploaded runs beside the controller before anybody has accepted it. A function that answers with an error
+//! because of that passes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fdn_core::api::LogStream;
@@ -12,6 +16,7 @@ use crate::call::{CallContext, RequestBody};
 use crate::error::CallError;
 use crate::function::Function;
 use crate::log::MemoryLog;
+use crate::outbound::Network;
 
 /// Marks the probe, so that a function can tell it from a real call.
 pub const PROBE_HEADER: &str = "x-fdn-probe";
@@ -32,6 +37,8 @@ pub struct ProbeReport {
     pub took: Duration,
     /// The most memory it held.
     pub memory_peak: u64,
+    /// Whether it tried to send requests, which a probe may not.
+    pub asked_network: bool,
 }
 
 /// A function that did not pass.
@@ -39,10 +46,12 @@ pub struct ProbeReport {
 #[non_exhaustive]
 pub enum ProbeError {
     /// The call failed.
-    #[error("the probe call `GET /` failed ({}): {error}{log}", .error.code())]
+    #[error("the probe call `GET /` failed ({}): {error}{hint}{log}", .error.code())]
     Failed {
         /// How.
         error: CallError,
+        /// What to do about it, if that is known, or nothing.
+        hint: &'static str,
         /// The last lines of its output, each on its own line, or nothing.
         log: String,
     },
@@ -64,11 +73,14 @@ impl Coded for ProbeError {
     }
 }
 
-/// Sends `GET /` with the header [`PROBE_HEADER`] and reads the whole answer. The context's own log is replaced, and the
-/// instance is not kept.
+const NO_NETWORK: &str = "; it tried to send a request and the probe has no network: answer calls with the header `x-fdn-probe` without one, or \
+                          answer with an error where a request fails";
+
+/// Sends `GET /` with the header [`PROBE_HEADER`] and reads the whole answer. The context's own log is replaced, it
+/// has no network, and the instance is not kept.
 ///
 /// # Errors
-/// When the call fails or the status is 500 or more.
+/// When the call fails, or the status is 500 or more and that is not for want of a network.
 pub async fn probe(
     function: &Arc<Function>,
     mut context: CallContext,
@@ -76,6 +88,8 @@ pub async fn probe(
     let log = Arc::new(MemoryLog::default());
     context.log = log.clone();
     context.reuse = 1;
+    let asked = Arc::new(AtomicBool::new(false));
+    context.network = Network::Absent(asked.clone());
     let started = Instant::now();
     let mut request = http::Request::new(RequestBody::empty());
     request
@@ -88,6 +102,11 @@ pub async fn probe(
     let stats = call.stats();
     let failed = |error| ProbeError::Failed {
         error,
+        hint: if asked.load(Ordering::Relaxed) {
+            NO_NETWORK
+        } else {
+            ""
+        },
         log: last_lines(&log),
     };
     let response = call.response().await.map_err(failed)?;
@@ -99,7 +118,8 @@ pub async fn probe(
             body_size += u64::try_from(data.len()).unwrap_or(u64::MAX);
         }
     }
-    if status >= 500 {
+    let asked_network = asked.load(Ordering::Relaxed);
+    if status >= 500 && !asked_network {
         return Err(ProbeError::Status {
             status,
             log: last_lines(&log),
@@ -110,6 +130,7 @@ pub async fn probe(
         body_size,
         took: started.elapsed(),
         memory_peak: stats.snapshot().memory_peak,
+        asked_network,
     })
 }
 

@@ -130,11 +130,16 @@ pub async fn validate(
     steps.done(
         "probe",
         format!(
-            "GET / answered {} with {} in {:.1} ms, at most {} of memory",
+            "GET / answered {} with {} in {:.1} ms, at most {} of memory{}",
             probe.status,
             people_size(probe.body_size),
             probe.took.as_secs_f64() * 1e3,
             people_size(probe.memory_peak),
+            if probe.asked_network {
+                ", without the network that it asked for"
+            } else {
+                ""
+            },
         ),
     );
 

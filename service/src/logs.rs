@@ -35,10 +35,23 @@ impl Default for LogSettings {
     }
 }
 
+/// The AMQP client's log of channels that the broker closes. It calls every one an error, also the answer no to whether a queue is there, which
+/// is what the first start of a network hears of each; what is an error of it comes back to the caller, who tells it.
+const CHANNELS: &str = "lapin::channel";
+
+/// The filter, which says nothing of what is no error unless it is asked for.
+fn directives(filter: &str) -> String {
+    match filter.contains("lapin") {
+        true => filter.to_owned(),
+        false => format!("{filter},{CHANNELS}=off"),
+    }
+}
+
 /// Starts logging. A second call in one process changes nothing (tests start several services in one).
 pub fn init(settings: &LogSettings) {
     let filter = std::env::var("FDN_LOG").unwrap_or_else(|_| settings.filter.clone());
-    let filter = EnvFilter::try_new(&filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_new(directives(&filter))
+        .unwrap_or_else(|_| EnvFilter::new(directives("info")));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
@@ -49,4 +62,59 @@ pub fn init(settings: &LogSettings) {
     };
     // The only failure is that a subscriber is set already: then that one stays.
     drop(started);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    use tracing::{error, info};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+            let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            lines.write(octets)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(filter: &str) -> String {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new(directives(filter)))
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            error!(target: "lapin::channel", "NOT_FOUND - no queue");
+            error!(target: "lapin::io_loop", "an error of the connection");
+            info!("an event of ours");
+        });
+        let lines = lines.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&lines).into_owned()
+    }
+
+    #[test]
+    fn a_question_that_is_answered_with_no_is_no_error() {
+        for filter in ["info", "warn,fdn_service=info"] {
+            let text = logged(filter);
+            assert!(!text.contains("no queue"), "{text}");
+            assert!(text.contains("an error of the connection"), "{text}");
+            assert!(text.contains("an event of ours"), "{text}");
+        }
+    }
+
+    #[test]
+    fn who_asks_for_it_hears_it() {
+        assert!(logged("info,lapin=debug").contains("no queue"));
+    }
 }

@@ -1,7 +1,7 @@
 //! The program inside the test image: a small HTTP server that does on request what tests want to see limited.
 //!
 //! Compiled by `fdn_testkit::docker` with plain `rustc` as a static executable, so that an image from scratch can hold it alone.
-//! Standard library only. `FDN_PROBE_BIND` names the address to listen on, if not all. `FDN_PROBE=exit` makes it end at once with status 3, `FDN_PROBE=deaf` never listen.
+//! Standard library only. `PROBE_BIND` names the address to listen on, if not all. `PROBE=exit` makes it end at once with status 3, `PROBE=deaf` never listen.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,7 +22,7 @@ extern "C" fn on_terminate(_: i32) {
 
 fn main() {
     println!("probe starts");
-    match std::env::var("FDN_PROBE").as_deref() {
+    match std::env::var("PROBE").as_deref() {
         Ok("exit") => {
             eprintln!("fatal: told to fail");
             std::process::exit(3);
@@ -46,7 +46,7 @@ fn main() {
         }
     });
     let port: u16 = std::env::var("PORT").unwrap().parse().unwrap();
-    let address = std::env::var("FDN_PROBE_BIND").unwrap_or_else(|_| "0.0.0.0".to_owned());
+    let address = std::env::var("PROBE_BIND").unwrap_or_else(|_| "0.0.0.0".to_owned());
     let address: std::net::IpAddr = address.parse().unwrap();
     let listener = TcpListener::bind(SocketAddr::new(address, port)).unwrap();
     for stream in listener.incoming().flatten() {

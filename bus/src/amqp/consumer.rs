@@ -63,6 +63,11 @@ pub(super) async fn run(
                 (pause, silence) = (FIRST_PAUSE, Duration::ZERO);
                 hand_on(&shared, channel, consumer, &out).await;
             }
+            // The first time loudly: what the broker refuses, it refuses again.
+            Err(Failure::Away(Some(cause))) if pause == FIRST_PAUSE => {
+                warn!(queue, %cause, "cannot consume; trying again");
+                silence = Duration::ZERO;
+            }
             Err(Failure::Away(cause)) => {
                 tracing::debug!(queue, ?cause, "cannot consume");
                 silence = Duration::ZERO;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use fdn_controller::settings::ClientLocation;
-use fdn_core::{ByteSize, DurationMs, ErrorCode};
+use fdn_core::{ByteSize, ClientPrefix, DurationMs, ErrorCode};
 use fdn_dns::settings::NameServer;
 use url::Url;
 
@@ -188,6 +188,16 @@ pub fn agent(node: &NodePlan, layout: &Layout, controller: &Url) -> fdn_edge_age
     settings.workflows.listen = SocketAddr::new(node.gateway.ip(), 0);
     // And are as far from each other as their places say, not as loopback is.
     settings.reports.links = 0;
+    if node.gateway.ip().is_loopback() {
+        // Whoever reaches the network may use this machine anyway: functions are tried against what listens on it.
+        let loopback = [
+            (IpAddr::from(Ipv4Addr::LOCALHOST), 8),
+            (IpAddr::from(Ipv6Addr::LOCALHOST), 128),
+        ];
+        settings.runtime.private_networks = loopback
+            .map(|(address, length)| ClientPrefix::new(address, length))
+            .into();
+    }
     // All nodes share one machine's disk.
     settings.cache.size = ByteSize::from_mib(1024);
     // Six nodes of one machine must not each count its GPUs as theirs.

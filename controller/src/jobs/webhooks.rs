@@ -6,10 +6,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use fdn_core::address::is_public;
 use fdn_core::job::RetryPolicy;
-use fdn_core::job::webhook::{
-    ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, URL_MAX, is_public, signed,
-};
+use fdn_core::job::webhook::{ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, URL_MAX, signed};
 use fdn_core::{AppName, TenantId, Timestamp};
 use fdn_service::secret::Secret;
 use fdn_service::{CancellationToken, http_client};

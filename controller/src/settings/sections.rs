@@ -273,6 +273,8 @@ pub struct UploadSettings {
     pub limit: ByteSize,
     /// The largest image archive. Nodes take one up to their `cache.artifact_limit`.
     pub image_limit: ByteSize,
+    /// What an image archive and its layers may unfold to together.
+    pub image_unfolded: ByteSize,
     /// Where uploads lie while they are checked; the system's temporary folder if absent.
     pub folder: Option<PathBuf>,
     /// Uploads at the same time; one more is asked to come again.
@@ -292,6 +294,7 @@ impl Default for UploadSettings {
         Self {
             limit: ByteSize::from_mib(64),
             image_limit: ByteSize::from_mib(512),
+            image_unfolded: fdn_runtime::image::UNFOLDED,
             folder: None,
             parallel: 4,
             idle_timeout: DurationMs::from_secs(30),

@@ -9,11 +9,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use fdn_core::api::ValidationStep;
-use fdn_core::{Coded, ErrorCode, ImageReference, Millis};
+use fdn_core::{ByteSize, Coded, ErrorCode, ImageReference, Millis};
 use fdn_runtime::image::{ARCHITECTURES, ArchiveError, Contents};
-
-/// The most that a compressed archive may unfold to, for each octet of it.
-const UNFOLD_MAX: u64 = 200;
 
 /// An image that is refused.
 #[derive(Debug, thiserror::Error)]
@@ -84,11 +81,11 @@ fn of(what: &str, count: usize) -> String {
     }
 }
 
-/// Judges an image. Blocking.
+/// Judges an image, which may unfold to `most`. Blocking.
 ///
 /// # Errors
 /// When it is not an archive of an image that nodes can run.
-pub fn judge(path: &Path) -> Result<Vec<ValidationStep>, ImageError> {
+pub fn judge(path: &Path, most: ByteSize) -> Result<Vec<ValidationStep>, ImageError> {
     let mut begin = Instant::now();
     let size = std::fs::metadata(path).map_err(ImageError::Read)?.len();
     if size == 0 {
@@ -111,8 +108,7 @@ pub fn judge(path: &Path) -> Result<Vec<ValidationStep>, ImageError> {
         );
         return Ok(steps);
     }
-    let most = size.saturating_mul(UNFOLD_MAX);
-    let contents = Contents::digest(path, most).map_err(|error| match error {
+    let contents = Contents::digest(path, most.as_bytes()).map_err(|error| match error {
         // What unfolds wrongly, or to too much, breaks off within the archive.
         ArchiveError::Read(error) => ImageError::Invalid(format!("it is not a tar file: {error}")),
         other => ImageError::Invalid(other.to_string()),
@@ -120,6 +116,7 @@ pub fn judge(path: &Path) -> Result<Vec<ValidationStep>, ImageError> {
     let format = contents.format().map_err(at(ImageError::Invalid))?;
     let image = contents.image(&ARCHITECTURES);
     let image = image.map_err(at(ImageError::Invalid))?;
+    contents.measured(&image).map_err(at(ImageError::Invalid))?;
     step("format", format.as_str().to_owned());
     let config = contents.config(&image).map_err(at(ImageError::Config))?;
     config.check(&image).map_err(at(ImageError::Config))?;

@@ -78,6 +78,7 @@ pub struct Uploads {
     folder: PathBuf,
     limit: ByteSize,
     image_limit: ByteSize,
+    image_unfolded: ByteSize,
     room: Arc<Semaphore>,
 }
 
@@ -108,6 +109,7 @@ impl Uploads {
             folder,
             limit: uploads.limit,
             image_limit: uploads.image_limit,
+            image_unfolded: uploads.image_unfolded,
             room: Arc::new(Semaphore::new(uploads.parallel)),
         })
     }
@@ -174,7 +176,8 @@ impl Uploads {
     ) -> Result<Vec<ValidationStep>, Error> {
         if manifest.runtime == RuntimeKind::Docker {
             let path = component.path().to_owned();
-            let judged = tokio::task::spawn_blocking(move || image::judge(&path)).await;
+            let most = self.image_unfolded;
+            let judged = tokio::task::spawn_blocking(move || image::judge(&path, most)).await;
             let judged = judged.map_err(|e| Error::Internal(format!("judging broke: {e}")))?;
             return Ok(judged?);
         }

@@ -7,6 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::unit::MebiBytes;
 
+/// How variables begin that only the node sets. A function that could set one would widen what was bound to it: the devices that it sees, or its
+/// share of one.
+pub const RESERVED_PREFIXES: [&str; 3] = ["CUDA_", "FDN_", "NVIDIA_"];
+
+/// Whether only the node sets variables of this name.
+#[must_use]
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED_PREFIXES
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
 /// A slice of a device that was bound to an instance before its start. An instance with slices of several devices has one for each,
 /// all with the same variables.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,6 +10,6 @@ mod request;
 mod status;
 
 pub use bar::bar;
-pub use grant::DeviceGrant;
+pub use grant::{DeviceGrant, RESERVED_PREFIXES, is_reserved};
 pub use request::{GpuBounds, GpuModel, GpuRequest, Percent};
 pub use status::{DeviceKind, DeviceState, DeviceStatus, SliceStatus};

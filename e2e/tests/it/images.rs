@@ -129,7 +129,7 @@ fn what_cannot_run_is_refused(network: &Network, cli: &Cli) {
 
 /// An image whose container ends at once: the app's description and its log say what it said last.
 async fn what_exits_is_told_with_its_last_words(network: &Network, cli: &Cli) {
-    let exits = "runtime = \"docker\"\n[env]\nFDN_PROBE = \"exit\"\n";
+    let exits = "runtime = \"docker\"\n[env]\nPROBE = \"exit\"\n";
     let exits = file(network, "exits.toml", exits);
     let archive = docker::saved_image("exits").display().to_string();
     cli.ok([

@@ -206,16 +206,29 @@ impl StartSpec {
         }
     }
 
-    /// All environment variables that the instance shall see: those of its devices, then its own, then its secrets.
+    /// All environment variables that the instance shall see: its own, its secrets, and over both those of its devices, so that nothing that a
+    /// function names widens what was bound to it. Without a device the NVIDIA runtime is told so, whatever the image says.
     #[must_use]
     pub fn environment(&self) -> BTreeMap<String, String> {
-        let devices = self.description.devices.iter().flat_map(|d| d.env.clone());
         let own = self.env.iter().chain(&self.secrets.0);
-        devices
-            .chain(own.map(|(name, value)| (name.to_string(), value.clone())))
-            .collect()
+        let mut all: BTreeMap<_, _> = own
+            .map(|(name, value)| (name.to_string(), value.clone()))
+            .collect();
+        all.extend(self.imposed());
+        all
+    }
+
+    /// What the node sets, over what the function says.
+    #[must_use]
+    pub fn imposed(&self) -> BTreeMap<String, String> {
+        let none = (NVIDIA_DEVICES.to_owned(), "void".to_owned());
+        let devices = self.description.devices.iter().flat_map(|d| d.env.clone());
+        std::iter::once(none).chain(devices).collect()
     }
 }
+
+/// The devices that the NVIDIA container runtime makes visible. Images of CUDA say `all`, which an engine that has it as its default obeys.
+const NVIDIA_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 
 /// The port that containers are told by `PORT` unless a manifest says otherwise.
 pub const DEFAULT_PORT: NonZeroU16 = NonZeroU16::new(8080).expect("not zero");
@@ -232,5 +245,61 @@ pub(crate) mod millis {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
         u64::deserialize(d).map(Duration::from_millis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::MebiBytes;
+
+    use super::*;
+
+    fn spec() -> StartSpec {
+        let image = Image {
+            digest: Digest::of(b"image"),
+            source: ImageSource::Archive {
+                path: PathBuf::from("image.tar"),
+            },
+        };
+        let id = InstanceId::from_uuid(uuid::Uuid::nil());
+        let (app, function) = ("a".parse().expect("app"), "a".parse().expect("function"));
+        StartSpec::new(id, app, function, image, Resources::default())
+    }
+
+    #[test]
+    fn what_binds_devices_stands_over_variables_and_secrets() {
+        let mut spec = spec();
+        spec.description.devices = vec![DeviceGrant {
+            device: "GPU-1".to_owned(),
+            memory: MebiBytes(1024),
+            env: BTreeMap::from([
+                ("NVIDIA_VISIBLE_DEVICES".to_owned(), "GPU-1".to_owned()),
+                (
+                    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT".to_owned(),
+                    "0=1024M".to_owned(),
+                ),
+            ]),
+            folders: BTreeSet::new(),
+            physical: true,
+        }];
+        let name = |text: &str| text.parse::<SecretName>().expect("name");
+        spec.env
+            .insert(name("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "0=80G".to_owned());
+        spec.env.insert(name("GREETING"), "hi".to_owned());
+        spec.secrets
+            .0
+            .insert(name("NVIDIA_VISIBLE_DEVICES"), "all".to_owned());
+        let environment = spec.environment();
+        assert_eq!(environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], "0=1024M");
+        assert_eq!(environment["NVIDIA_VISIBLE_DEVICES"], "GPU-1");
+        assert_eq!(environment["GREETING"], "hi");
+    }
+
+    #[test]
+    fn who_was_bound_no_device_sees_none() {
+        let mut spec = spec();
+        let name = "NVIDIA_VISIBLE_DEVICES".parse().expect("name");
+        spec.env.insert(name, "all".to_owned());
+        assert_eq!(spec.environment()["NVIDIA_VISIBLE_DEVICES"], "void");
     }
 }

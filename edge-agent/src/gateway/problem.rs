@@ -56,6 +56,10 @@ impl Answer {
     pub fn of_refusal(refused: Refused) -> Self {
         match refused {
             Refused::FunctionFull => Self::of_call(ErrorCode::TooManyRequests),
+            Refused::AppFull => Self::new(
+                ErrorCode::TooManyAtOnce,
+                "as many calls of this app run on this node as may; try again later",
+            ),
             Refused::Full => Self::of_call(ErrorCode::Overloaded),
             Refused::Late => Self::new(
                 ErrorCode::Overloaded,

@@ -316,6 +316,7 @@ impl Gateway {
         let reason = match refused {
             Refused::Full => "queue_full",
             Refused::FunctionFull => "function_full",
+            Refused::AppFull => "app_full",
             Refused::Late => "late",
             Refused::TooLarge => "too_large",
         };

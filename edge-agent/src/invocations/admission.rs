@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::ledger::{Ledger, MemoryHold, Place, Stay};
 use super::policy;
+use super::share::{Share, Shared};
 use crate::error::Error;
 use crate::metrics::{AppMetrics, CountGuard, Metrics};
 use crate::settings::{AdmissionSettings, QueueSettings};
@@ -59,6 +60,8 @@ impl Drop for Held<'_> {
 #[derive(Debug)]
 pub struct Slot {
     _place: Option<Place>,
+    /// Given back after the place, so that an app never holds more than its share.
+    _share: Option<Shared>,
     _app: CountGuard,
     gauge: IntGauge,
 }
@@ -67,13 +70,18 @@ impl Slot {
     /// A call that needs no place of this node's gate.
     #[must_use]
     pub fn elsewhere(app: &Arc<AppMetrics>, gauge: &IntGauge) -> Self {
-        Self::new(None, app, gauge)
+        Self::new((None, None), app, gauge)
     }
 
-    fn new(place: Option<Place>, app: &Arc<AppMetrics>, gauge: &IntGauge) -> Self {
+    fn new(
+        (place, share): (Option<Place>, Option<Shared>),
+        app: &Arc<AppMetrics>,
+        gauge: &IntGauge,
+    ) -> Self {
         gauge.inc();
         Self {
             _place: place,
+            _share: share,
             _app: app.running(),
             gauge: gauge.clone(),
         }
@@ -93,6 +101,8 @@ pub enum Refused {
     Full,
     /// As many calls of this function wait as may.
     FunctionFull,
+    /// The app holds all of its share of the node's places, and none came free in time.
+    AppFull,
     /// It waited for as long as it may.
     Late,
     /// The function needs more than the node has.
@@ -252,6 +262,7 @@ pub struct Admission {
     ledger: Arc<Ledger>,
     queue: Arc<Queue>,
     reclaim: Reclaim,
+    share: Option<Share>,
     wait: Duration,
     held: Places,
     hold: Duration,
@@ -302,6 +313,7 @@ impl Admission {
             ledger,
             queue,
             reclaim,
+            share: Share::new(settings),
             wait: settings.wait.as_duration(),
             held: Places {
                 taken: AtomicU32::new(0),
@@ -334,12 +346,17 @@ impl Admission {
         app: &Arc<AppMetrics>,
         expected: impl FnOnce() -> Expected,
     ) -> Result<(Slot, MemoryHold), Refused> {
+        let share = match self.share {
+            Some(share) => Some(share.enter(app.places()).await?),
+            None => None,
+        };
         let Stay { place, memory } = match self.ledger.enter(lane.memory) {
             Some(stay) => stay,
             // Boxed, because it is seldom needed and would make every request's future larger.
             None => Box::pin(self.wait(lane, app, expected())).await?,
         };
-        Ok((Slot::new(Some(place), app, &self.busy), memory))
+        let slot = Slot::new((Some(place), share), app, &self.busy);
+        Ok((slot, memory))
     }
 
     async fn wait(

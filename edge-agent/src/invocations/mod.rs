@@ -9,7 +9,7 @@
 //!              └───── Pool: Scheduler (FuncSched, queue or cold, keep-alive) + Autoscaler ── Placer ──▲
 //! ```
 //!
-//! [`ledger`] is what the node has, shared by both; [`admission`] is the gate; [`pool`] decides about instances as a pure state
+//! [`ledger`] is what the node has, shared by both; [`admission`] is the gate, behind which [`share`] lets no app take every place; [`pool`] decides about instances as a pure state
 //! machine and [`instances`] performs what it says; [`placer`] starts them, here or on another node, in what [`containers`] opened; [`retry`] says when a call
 //! that failed is made again; [`standby`] keeps started ones frozen. Every decision about order, keeping and numbers is the scheduling crate's.
 
@@ -22,6 +22,7 @@ pub mod placer;
 pub mod policy;
 pub mod pool;
 pub mod retry;
+pub mod share;
 pub mod slices;
 pub mod standby;
 mod stop;

@@ -12,6 +12,7 @@ use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
 
 use super::VersionCounts;
 use super::tally::TallyCounts;
+use crate::invocations::share::AppPlaces;
 
 /// How a request ended, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,14 +83,15 @@ pub struct AppMetrics {
     versions: Mutex<BTreeMap<VersionNumber, Arc<VersionCounts>>>,
     /// What callers saw.
     tally: TallyCounts,
+    /// Shared by all stages of a workflow.
+    places: Arc<AppPlaces>,
 }
 
 impl AppMetrics {
     pub(super) fn new(
-        requests: &IntCounterVec,
-        duration: &HistogramVec,
-        start: &HistogramVec,
+        (requests, duration, start): (&IntCounterVec, &HistogramVec, &HistogramVec),
         app: &str,
+        places: Arc<AppPlaces>,
     ) -> Self {
         Self {
             requests: Outcome::ALL.map(|(_, outcome)| requests.with_label_values(&[app, outcome])),
@@ -103,7 +105,14 @@ impl AppMetrics {
             start_mean: AtomicU64::new(0),
             versions: Mutex::default(),
             tally: TallyCounts::default(),
+            places,
         }
+    }
+
+    /// What the app holds of the node's places.
+    #[must_use]
+    pub fn places(&self) -> &AppPlaces {
+        &self.places
     }
 
     /// The counters of a version.

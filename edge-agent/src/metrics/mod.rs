@@ -9,7 +9,8 @@ mod tally;
 mod version;
 mod workflows;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use fdn_core::{AppName, NodeId, StageName};
 use prometheus::{
@@ -22,6 +23,7 @@ pub use instances::InstanceMetrics;
 pub use version::VersionCounts;
 pub use workflows::WorkflowMetrics;
 
+use crate::invocations::share::AppPlaces;
 use crate::policy::PolicyMetrics;
 
 /// The label of requests that belong to no deployed app. Not a possible app name, because those have no underscore.
@@ -32,6 +34,8 @@ const OTHER: &str = "_other";
 pub struct Metrics {
     /// What `/metrics` shows.
     pub registry: Registry,
+    /// Of every app that is here. Locked when an app comes, never for a call.
+    places: Arc<Mutex<BTreeMap<AppName, Weak<AppPlaces>>>>,
     requests: IntCounterVec,
     duration: HistogramVec,
     start: HistogramVec,
@@ -197,8 +201,10 @@ impl Metrics {
             &STARTS,
             &["app"],
         )?;
-        let other = Arc::new(AppMetrics::new(&requests, &duration, &start, OTHER));
+        let series = (&requests, &duration, &start);
+        let other = Arc::new(AppMetrics::new(series, OTHER, Arc::default()));
         Ok(Self {
+            places: Arc::default(),
             other,
             busy: make.gauge("calls_busy", "Calls that run.")?,
             waiting: make.gauge("calls_waiting", "Calls that wait for a slot.")?,
@@ -215,7 +221,7 @@ impl Metrics {
             workflows: WorkflowMetrics::new(&make)?,
             refused: make.counters(
                 "calls_refused_total",
-                "Calls not let in: queue full, function_full, late, too_large.",
+                "Calls not let in: queue full, function_full, app_full, late, too_large.",
                 &["reason"],
             )?,
             policy: PolicyMetrics::new(&make.registry, node)?,
@@ -270,11 +276,11 @@ impl Metrics {
     /// The handles of one app.
     #[must_use]
     pub fn app(&self, app: &AppName) -> Arc<AppMetrics> {
+        let places = self.places(app);
         Arc::new(AppMetrics::new(
-            &self.requests,
-            &self.duration,
-            &self.start,
+            (&self.requests, &self.duration, &self.start),
             app.as_str(),
+            places,
         ))
     }
 
@@ -282,8 +288,20 @@ impl Metrics {
     #[must_use]
     pub fn stage(&self, app: &AppName, stage: &StageName) -> Arc<AppMetrics> {
         let label = format!("{app}/{stage}");
-        let metrics = AppMetrics::new(&self.requests, &self.duration, &self.start, &label);
-        Arc::new(metrics)
+        let series = (&self.requests, &self.duration, &self.start);
+        Arc::new(AppMetrics::new(series, &label, self.places(app)))
+    }
+
+    /// The app's share of the node's places, the same one for all its stages.
+    fn places(&self, app: &AppName) -> Arc<AppPlaces> {
+        let mut all = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, places| places.strong_count() > 0);
+        if let Some(known) = all.get(app).and_then(Weak::upgrade) {
+            return known;
+        }
+        let fresh = Arc::new(AppPlaces::default());
+        all.insert(app.clone(), Arc::downgrade(&fresh));
+        fresh
     }
 
     /// Drops the series of a stage that is gone.

@@ -27,6 +27,8 @@ pub struct DockerSettings {
     pub log_file: ByteSize,
     /// How long the engine may take to answer.
     pub engine_timeout: DurationMs,
+    /// What an uploaded image archive may unfold to.
+    pub image_unfolded: ByteSize,
     /// How long it may take to load an image.
     pub image_timeout: DurationMs,
     /// Starts that are handed to the engine at the same time.
@@ -53,6 +55,7 @@ impl Default for DockerSettings {
             tmp: options.tmp,
             log_file: options.log_file,
             engine_timeout: span(options.engine_timeout),
+            image_unfolded: options.image_unfolded,
             image_timeout: span(options.image_timeout),
             parallel_starts: options.parallel_starts,
             ahead: options.ahead,
@@ -101,6 +104,7 @@ impl DockerSettings {
             tmp: self.tmp,
             log_file: self.log_file,
             engine_timeout: self.engine_timeout.as_duration(),
+            image_unfolded: self.image_unfolded,
             image_timeout: self.image_timeout.as_duration(),
             last_lines: DockerOptions::default().last_lines,
             parallel_starts: self.parallel_starts,

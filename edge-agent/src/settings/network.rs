@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use fdn_core::device::Percent;
 use fdn_core::{ByteSize, ClientPrefix, DurationMs};
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +74,8 @@ impl Default for AdminSettings {
 pub struct AdmissionSettings {
     /// Calls that run at the same time.
     pub slots: u32,
+    /// Of these, how many hundredths the calls of one app may take.
+    pub app_share: Percent,
     /// Calls that wait for a slot; one more is refused.
     pub waiting: u32,
     /// How long a call waits for a slot.
@@ -83,10 +86,14 @@ pub struct AdmissionSettings {
     pub hold: DurationMs,
 }
 
+/// An app that is alone on a node has most of it, and another one finds room at once.
+const APP_SHARE: u8 = 75;
+
 impl Default for AdmissionSettings {
     fn default() -> Self {
         Self {
             slots: 256,
+            app_share: Percent::try_from(APP_SHARE).unwrap_or(Percent::WHOLE),
             waiting: 1024,
             wait: DurationMs::from_secs(2),
             held: 256,

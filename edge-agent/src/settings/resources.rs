@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fdn_core::{ByteSize, DurationMs, MebiBytes, MilliCpu, Resources};
+use fdn_core::{ByteSize, ClientPrefix, DurationMs, MebiBytes, MilliCpu, Resources};
 use fdn_runtime::{CompileWorker, Compiler, EngineOptions};
 use serde::{Deserialize, Serialize};
 
@@ -124,6 +124,8 @@ pub struct RuntimeSettings {
     pub idle_per_function: usize,
     /// How long an idle instance is kept.
     pub idle_expiry: DurationMs,
+    /// Private, loopback and other addresses off the public internet that functions may reach, where their manifests name the host.
+    pub private_networks: Vec<ClientPrefix>,
 }
 
 impl Default for RuntimeSettings {
@@ -139,6 +141,7 @@ impl Default for RuntimeSettings {
             idle_expiry: DurationMs::from_millis(
                 u64::try_from(own.idle_expiry.as_millis()).unwrap_or(u64::MAX),
             ),
+            private_networks: own.private_networks,
         }
     }
 }
@@ -159,6 +162,7 @@ impl RuntimeSettings {
             heavy_nice: self.heavy_nice,
             idle_per_function: self.idle_per_function,
             idle_expiry: self.idle_expiry.as_duration(),
+            private_networks: self.private_networks.clone(),
         }
     }
 }

@@ -8,6 +8,7 @@ use fdn_core::ByteSize;
 use fdn_core::manifest::{AllowedHost, Manifest};
 
 use crate::log::LogSink;
+use crate::outbound::Network;
 
 /// How far one call may go. Made from a manifest with [`Limits::from`]; what a manifest does not say has a default here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,8 @@ pub struct CallContext {
     pub limits: Limits,
     /// Where it may send requests.
     pub allowed_hosts: Arc<BTreeSet<AllowedHost>>,
+    /// Whether it may send any.
+    pub network: Network,
     /// Where its output goes.
     pub log: Arc<dyn LogSink>,
     /// How many calls an instance may serve, one after another; 0 and 1 both mean a fresh instance for this call.
@@ -99,6 +102,7 @@ impl CallContext {
                 .collect(),
             limits: Limits::from(manifest),
             allowed_hosts: Arc::new(manifest.allowed_hosts.clone()),
+            network: Network::default(),
             log,
             reuse: manifest.reuse,
             hold: None,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use fdn_core::{ByteSize, InstanceId};
+use fdn_core::{ByteSize, ClientPrefix, InstanceId};
 use uuid::Uuid;
 use wasmtime::component::Linker;
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
@@ -40,6 +40,8 @@ pub struct EngineOptions {
     pub idle_per_function: usize,
     /// How long an idle instance is kept.
     pub idle_expiry: Duration,
+    /// Addresses that are not public and that functions may reach all the same, where their manifests name the host.
+    pub private_networks: Vec<ClientPrefix>,
 }
 
 impl Default for EngineOptions {
@@ -53,6 +55,7 @@ impl Default for EngineOptions {
             heavy_nice: 5,
             idle_per_function: 64,
             idle_expiry: Duration::from_secs(60),
+            private_networks: Vec::new(),
         }
     }
 }
@@ -85,6 +88,7 @@ struct Inner {
     wasmtime: wasmtime::Engine,
     linker: Linker<GuestState>,
     options: EngineOptions,
+    private_networks: Arc<[ClientPrefix]>,
     key: String,
     warning: Option<String>,
     heavy: HeavyPool,
@@ -125,6 +129,7 @@ impl Engine {
             functions: Mutex::new(Vec::new()),
             instance_base: Uuid::new_v4().as_u64_pair().0,
             instance_count: AtomicU64::new(0),
+            private_networks: options.private_networks.clone().into(),
             options,
         });
         inner.heavy.spawn_housekeeping(housekeeping(
@@ -216,6 +221,11 @@ impl Engine {
 
     pub(crate) fn wasmtime(&self) -> &wasmtime::Engine {
         &self.inner.wasmtime
+    }
+
+    /// Addresses that are not public and may be reached all the same.
+    pub(crate) fn private_networks(&self) -> Arc<[ClientPrefix]> {
+        self.inner.private_networks.clone()
     }
 
     pub(crate) fn heavy(&self) -> &HeavyPool {

@@ -1,13 +1,12 @@
 //! One request on its way: name, address, connection, answer.
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use fdn_core::InstanceId;
+use fdn_core::address::why_not_public;
 use fdn_core::api::LogStream;
-use fdn_core::manifest::AllowedHost;
+use fdn_core::{ClientPrefix, InstanceId};
 use futures::FutureExt as _;
 use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
@@ -21,7 +20,6 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody};
 
 use super::body::BoundedBody;
 use super::{Io, Permit, Sent};
-use crate::address::{allowed_literally, why_refused};
 use crate::call::Limits;
 use crate::log::LogSink;
 
@@ -76,7 +74,8 @@ impl Timeouts {
 /// One request on its way.
 pub(super) struct Job {
     pub(super) target: Target,
-    pub(super) allowed: Arc<BTreeSet<AllowedHost>>,
+    /// Addresses that are not public and may be reached all the same: the operator's word, whatever a manifest says.
+    pub(super) private: Arc<[ClientPrefix]>,
     pub(super) log: Arc<dyn LogSink>,
     pub(super) instance: InstanceId,
     pub(super) timeouts: Timeouts,
@@ -145,7 +144,8 @@ impl Job {
 
     async fn connect(&self) -> Result<Box<dyn Stream>, Error> {
         let mut last = Error::DestinationUnavailable;
-        for address in self.resolve().await? {
+        // Looked up once: the connection is made to an address that was checked, whatever the name resolves to afterwards.
+        for address in self.resolve(look_up).await? {
             match TcpStream::connect(address).await {
                 Ok(stream) => {
                     // Small requests should not wait for more to send with them.
@@ -166,47 +166,42 @@ impl Job {
     }
 
     /// Addresses that may be connected to. A name that also has others is used through these.
-    async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
+    async fn resolve(
+        &self,
+        look_up: impl AsyncFnOnce(&str, u16) -> std::io::Result<Vec<SocketAddr>>,
+    ) -> Result<Vec<SocketAddr>, Error> {
         let Target { host, port, .. } = &self.target;
-        let addresses: Vec<SocketAddr> = match host.parse::<IpAddr>() {
+        let found = match host.parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, *port)],
-            Err(_) => tokio::net::lookup_host((host.as_str(), *port))
-                .await
-                .map_err(|_| Error::DnsError {
-                    rcode: None,
-                    info_code: None,
-                })?
-                .collect(),
+            Err(_) => look_up(host, *port).await.map_err(|_| Error::DnsError {
+                rcode: None,
+                info_code: None,
+            })?,
         };
-        let literal = host.parse::<IpAddr>().is_ok();
-        let mut refusal = None;
-        let permitted: Vec<SocketAddr> = addresses
-            .into_iter()
-            .filter(|address| {
-                if literal && allowed_literally(self.allowed.iter(), address.ip(), *port) {
-                    return true;
-                }
-                match why_refused(address.ip()) {
-                    None => true,
-                    Some(why) => {
-                        refusal = Some((address.ip(), why));
-                        false
-                    }
-                }
-            })
-            .collect();
+        let refusal = found
+            .iter()
+            .find_map(|at| Some((at.ip(), self.why_refused(at.ip())?)));
+        let mut permitted = found;
+        permitted.retain(|at| self.why_refused(at.ip()).is_none());
         match (permitted.is_empty(), refusal) {
             (true, Some((address, why))) => {
                 self.log.line(
                     self.instance,
                     LogStream::System,
-                    &format!("outbound request to {host}:{port} denied: {address} is {why}"),
+                    &format!(
+                        "outbound request to {host}:{port} denied: {address} is {why}, which this node does not let functions reach"
+                    ),
                 );
                 Err(Error::DestinationIpProhibited)
             }
             (true, None) => Err(Error::DestinationNotFound),
             (false, _) => Ok(permitted),
         }
+    }
+
+    fn why_refused(&self, address: IpAddr) -> Option<&'static str> {
+        let is_named = self.private.iter().any(|prefix| prefix.contains(address));
+        why_not_public(address).filter(|_| !is_named)
     }
 
     async fn encrypt(&self, stream: TcpStream) -> Result<Box<dyn Stream>, Error> {
@@ -218,6 +213,10 @@ impl Job {
             .map_err(Error::Tls)?;
         Ok(Box::new(stream))
     }
+}
+
+async fn look_up(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
+    Ok(tokio::net::lookup_host((host, port)).await?.collect())
 }
 
 static TLS: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
@@ -240,7 +239,99 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+    use crate::log::MemoryLog;
+
+    /// A job on its way to `uri` on a node whose operator names these prefixes.
+    fn job(uri: &str, private: &[&str]) -> (Job, Arc<MemoryLog>) {
+        let log = Arc::new(MemoryLog::default());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let prefixes = private.iter().map(|text| text.parse().expect("a prefix"));
+        let job = Job {
+            target: target(uri).expect("a target"),
+            private: prefixes.collect(),
+            log: log.clone(),
+            instance: InstanceId::from_uuid(uuid::Uuid::nil()),
+            timeouts: Timeouts::new(None, &Limits::default(), deadline),
+            body_limit: 0,
+            permit: None,
+            over: watch::channel(()).1,
+        };
+        (job, log)
+    }
+
+    fn at(text: &str) -> SocketAddr {
+        text.parse().expect("an address")
+    }
+
+    #[tokio::test]
+    async fn inner_addresses_are_refused_however_they_are_written() {
+        for uri in [
+            "http://169.254.169.254/latest/meta-data/",
+            "http://127.0.0.1:8600/",
+            "http://0.0.0.0/",
+            "http://224.0.0.1/",
+            "http://[::ffff:127.0.0.1]/",
+            "http://[::ffff:169.254.169.254]/",
+            "http://[::1]/",
+            "http://[::]/",
+            "http://[fe80::1]/",
+            "http://[fd00:ec2::254]/",
+            "http://[64:ff9b::a9fe:a9fe]/",
+            "http://[2002:7f00:1::]/",
+            // The system's resolver takes these for numbers.
+            "http://2130706433/",
+            "http://0x7f000001/",
+            "http://0177.0.0.1/",
+            "http://127.1/",
+            "http://localhost/",
+        ] {
+            let (job, log) = job(uri, &[]);
+            let found = job.resolve(look_up).await;
+            assert!(
+                matches!(found, Err(Error::DestinationIpProhibited)),
+                "{uri}: {found:?}"
+            );
+            let (_, line) = log.lines().pop().expect("it is logged");
+            assert!(line.contains("does not let functions reach"), "{line}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_is_looked_up_once_and_reached_where_it_was_checked() {
+        let (job, _) = job("http://rebound.example:8080/", &[]);
+        let asked = Cell::new(0);
+        let answers = async |_: &str, port: u16| {
+            asked.set(asked.get() + 1);
+            // What a resolver of the function's owner says the first time, and the second.
+            let ip = ["93.184.216.34", "127.0.0.1"][asked.get() - 1];
+            Ok(vec![SocketAddr::new(ip.parse().expect("address"), port)])
+        };
+        let checked = job.resolve(answers).await.expect("a public address");
+        assert_eq!((checked, asked.get()), (vec![at("93.184.216.34:8080")], 1));
+    }
+
+    #[tokio::test]
+    async fn of_a_name_only_the_addresses_that_may_be_reached_are_used() {
+        let (job, log) = job("http://mixed.example/", &["10.1.0.0/16"]);
+        let answers = async |_: &str, _: u16| {
+            Ok([
+                "10.2.0.1:80",
+                "[::ffff:10.1.0.7]:80",
+                "169.254.169.254:80",
+                "1.1.1.1:80",
+            ]
+            .map(at)
+            .to_vec())
+        };
+        let permitted = job.resolve(answers).await.expect("some");
+        assert_eq!(permitted, [at("[::ffff:10.1.0.7]:80"), at("1.1.1.1:80")]);
+        assert!(log.lines().is_empty());
+        let nothing = job.resolve(async |_: &str, _: u16| Ok(Vec::new())).await;
+        assert!(matches!(nothing, Err(Error::DestinationNotFound)));
+    }
 
     fn target(uri: &str) -> Result<Target, Error> {
         Target::of(&uri.parse().expect("a URI"))

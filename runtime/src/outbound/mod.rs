@@ -6,12 +6,12 @@ mod job;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
-use fdn_core::InstanceId;
 use fdn_core::api::LogStream;
 use fdn_core::manifest::AllowedHost;
+use fdn_core::{ClientPrefix, InstanceId};
 use http::HeaderName;
 use tokio::sync::watch;
 use wasmtime_wasi_http::{
@@ -34,8 +34,20 @@ const DENIED_LINES: u32 = 10;
 pub(super) type Io = Box<dyn Future<Output = Result<(), Error>> + Send>;
 pub(super) type Sent = Result<(http::Response<WasiBody>, Io), Error>;
 
+/// Whether a call has a network at all.
+#[derive(Clone, Debug, Default)]
+pub enum Network {
+    /// It reaches what its manifest and the node's operator allow.
+    #[default]
+    Filtered,
+    /// It reaches nothing; whether it tried to is kept here.
+    Absent(Arc<AtomicBool>),
+}
+
 /// What a call may send, and what it has sent.
 pub(crate) struct Hooks {
+    network: Network,
+    private: Arc<[ClientPrefix]>,
     allowed: Arc<BTreeSet<AllowedHost>>,
     log: Arc<dyn LogSink>,
     instance: InstanceId,
@@ -49,8 +61,15 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    pub(crate) fn new(context: &CallContext, instance: InstanceId, deadline: Instant) -> Self {
+    pub(crate) fn new(
+        context: &CallContext,
+        private: Arc<[ClientPrefix]>,
+        instance: InstanceId,
+        deadline: Instant,
+    ) -> Self {
         Self {
+            network: context.network.clone(),
+            private,
             allowed: context.allowed_hosts.clone(),
             log: context.log.clone(),
             instance,
@@ -86,6 +105,11 @@ impl Hooks {
     /// Everything that can be said about a request before it is sent.
     fn admit(&mut self, uri: &http::Uri) -> Result<(Target, Permit), Error> {
         let target = Target::of(uri)?;
+        if let Network::Absent(asked) = &self.network {
+            asked.store(true, Ordering::Relaxed);
+            self.deny(&target, "this call has no network");
+            return Err(Error::HttpRequestDenied);
+        }
         if !self
             .allowed
             .iter()
@@ -156,7 +180,7 @@ impl WasiHttpHooks for Hooks {
             .subscribe();
         let job = Job {
             target,
-            allowed: self.allowed.clone(),
+            private: self.private.clone(),
             log: self.log.clone(),
             instance: self.instance,
             timeouts: Timeouts::new(options, &self.limits, self.deadline),

@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
     Engine::new(EngineOptions {
         max_instances: 100,
+        // Servers of tests are here; what listens on other addresses stands for what no function may reach.
+        private_networks: vec!["127.0.0.1".parse().expect("a prefix")],
         ..EngineOptions::default()
     })
     .expect("an engine")
@@ -68,6 +70,7 @@ fn context_with(limits: Limits) -> (CallContext, Arc<MemoryLog>) {
         env: Arc::new([]),
         limits,
         allowed_hosts: Arc::default(),
+        network: fdn_runtime::Network::default(),
         log: log.clone(),
         reuse: 1,
     };

@@ -23,14 +23,19 @@ struct Server {
 
 impl Server {
     async fn start(answer: &'static [u8]) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        Self::start_on("127.0.0.1", answer).await
+    }
+
+    async fn start_on(ip: &str, answer: impl Into<Vec<u8>>) -> Self {
+        let answer: Arc<[u8]> = answer.into().into();
+        let listener = TcpListener::bind((ip, 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (opened, closed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let counts = (opened.clone(), closed.clone());
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 counts.0.fetch_add(1, Ordering::SeqCst);
-                let closed = counts.1.clone();
+                let (closed, answer) = (counts.1.clone(), answer.clone());
                 tokio::spawn(async move {
                     let mut request = Vec::new();
                     while !request.ends_with(b"\r\n\r\n") {
@@ -40,7 +45,7 @@ impl Server {
                         }
                     }
                     // The client may be gone already, which some tests are about.
-                    let _ = stream.write_all(answer).await;
+                    let _ = stream.write_all(&answer).await;
                     let _ = stream.read_to_end(&mut Vec::new()).await;
                     closed.fetch_add(1, Ordering::SeqCst);
                 });
@@ -67,7 +72,7 @@ fn allowing(hosts: &[String], limits: Limits) -> (CallContext, Arc<MemoryLog>) {
 }
 
 #[tokio::test]
-async fn an_allowed_literal_address_is_reached() {
+async fn an_address_that_operator_and_manifest_name_is_reached() {
     let server = Server::start(OK).await;
     let authority = server.address.to_string();
     let (context, log) = allowing(std::slice::from_ref(&authority), generous());
@@ -103,15 +108,21 @@ async fn what_is_not_allowed_is_denied_and_logged() {
     assert_eq!(server.opened(), 0);
 }
 
+/// Of all loopback addresses the engine's operator names 127.0.0.1 alone.
+const INNER: &str = "127.0.0.2";
+
 #[tokio::test]
-async fn a_name_that_leads_inside_is_not_followed() {
-    let server = Server::start(OK).await;
+async fn an_address_that_only_the_manifest_names_is_not_reached() {
+    let server = Server::start_on(INNER, OK).await;
     let port = server.address.port();
-    // Allowed by name, by another spelling of the address, and by a wildcard that happens to fit a literal address.
+    // By the address itself, by other spellings of it, and by a wildcard that happens to fit.
     for (allowed, host) in [
-        ("localhost", "localhost"),
-        ("127.1", "127.1"),
-        ("*.0.0.1", "127.0.0.1"),
+        (INNER, INNER),
+        ("2130706434", "2130706434"),
+        ("0x7f000002", "0x7f000002"),
+        ("0177.0.0.2", "0177.0.0.2"),
+        ("127.2", "127.2"),
+        ("*.0.0.2", INNER),
     ] {
         let (context, log) = allowing(&[format!("{allowed}:{port}")], generous());
         let answer = call(&components::outbound(&format!("{host}:{port}")), context).await;
@@ -123,6 +134,43 @@ async fn a_name_that_leads_inside_is_not_followed() {
         );
     }
     assert_eq!(server.opened(), 0);
+}
+
+#[tokio::test]
+async fn a_name_whose_address_the_operator_names_is_reached() {
+    let server = Server::start(OK).await;
+    let authority = format!("localhost:{}", server.address.port());
+    let (context, log) = allowing(std::slice::from_ref(&authority), generous());
+    let answer = call(&components::outbound(&authority), context).await;
+    assert_eq!(
+        answer.map(|(status, _)| status),
+        Ok(200),
+        "{:?}",
+        log.lines()
+    );
+}
+
+#[tokio::test]
+async fn a_redirect_is_an_answer_and_is_not_followed() {
+    let inner = Server::start_on(INNER, OK).await;
+    let found = format!(
+        "HTTP/1.1 302 Found\r\nlocation: http://{}/\r\ncontent-length: 0\r\n\r\n",
+        inner.address
+    );
+    let server = Server::start_on("127.0.0.1", found).await;
+    let authorities = [server.address.to_string(), inner.address.to_string()];
+    let (context, _) = allowing(&authorities, generous());
+    let answer = call(&components::outbound(&authorities[0]), context).await;
+    assert_eq!(
+        answer,
+        Ok((200, Bytes::new())),
+        "the function has the answer"
+    );
+    // A function that follows it sends another request, which is judged like the first.
+    let (context, _) = allowing(&authorities, generous());
+    let answer = call(&components::outbound(&authorities[1]), context).await;
+    assert_eq!(answer, Ok((502, Bytes::from_static(b"4"))));
+    assert_eq!((server.opened(), inner.opened()), (1, 0));
 }
 
 #[tokio::test]

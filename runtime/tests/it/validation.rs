@@ -1,6 +1,7 @@
 //! Uploads are judged.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_core::{ByteSize, Coded as _, ErrorCode};
@@ -189,6 +190,27 @@ async fn a_failed_probe_quotes_what_the_function_said() {
             .ends_with("its last output:\ncannot find the moon"),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn the_probe_has_no_network_and_does_not_hold_that_against_a_function() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.set_nonblocking(true).expect("a listener");
+    let authority = listener.local_addr().expect("an address").to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    // What the manifest and the operator allow counts for calls, not for the probe.
+    let (mut context, _) = context_with(generous());
+    context.allowed_hosts = Arc::new([authority.parse().expect("a host")].into());
+    let component = components::outbound(&authority);
+    let passed = judge_with(folder.path(), &component, ByteSize::from_mib(1), context)
+        .await
+        .expect("an error for want of a network is an answer");
+    assert!(passed.probe.asked_network);
+    assert_eq!(passed.probe.status, 502);
+    let told = &passed.steps[5].result;
+    assert!(told.contains("without the network"), "{told}");
+    let reached = listener.accept().map(drop).map_err(|error| error.kind());
+    assert_eq!(reached, Err(std::io::ErrorKind::WouldBlock));
 }
 
 #[test]

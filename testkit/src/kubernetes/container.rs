@@ -60,7 +60,7 @@ impl Container {
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
             .envs(environment)
-            .env("FDN_PROBE_BIND", address.to_string())
+            .env("PROBE_BIND", address.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

@@ -74,7 +74,7 @@ fn layout(architectures: &[&str]) -> Vec<(String, Vec<u8>)> {
 fn judged(octets: &[u8]) -> Result<Vec<(String, String)>, ImageError> {
     let mut file = tempfile::NamedTempFile::new().expect("file");
     file.write_all(octets).expect("written");
-    let steps = judge(file.path())?;
+    let steps = judge(file.path(), ByteSize::from_mib(1))?;
     Ok(steps
         .into_iter()
         .map(|step| (step.step, step.result))
@@ -230,5 +230,38 @@ fn anything_else_is_refused_with_its_code() {
     ] {
         let error = judged(&octets).expect_err("refused");
         assert_eq!(error.code(), code, "{error}");
+    }
+}
+
+#[test]
+fn what_unfolds_to_too_much_is_refused_wherever_it_is_folded() {
+    let large = vec![0; 2 << 20];
+    let config = |layer: &[u8]| {
+        let mut config = config("amd64");
+        config["rootfs"]["diff_ids"] = json!([Digest::of(layer).to_string()]);
+        octets(&config)
+    };
+    let packed = gzip(&large);
+    assert!(packed.len() < 64 << 10);
+    for archive in [
+        // The archive, a layer of it, and both.
+        gzip(&saved(&config(&large), &large)),
+        saved(&config(&large), &packed),
+        gzip(&saved(&config(&large), &packed)),
+    ] {
+        let error = judged(&archive).expect_err("refused");
+        assert_eq!(error.step(), Some("format"));
+        assert!(
+            error.to_string().contains("unfolds to more than 1MiB"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_layer_whose_size_unfolded_is_not_known_is_refused() {
+    for layer in [&b"\x28\xb5\x2f\xfd..."[..], b"BZh91AY", b"\xfd7zXZ\0"] {
+        let error = judged(&saved(&octets(&config("amd64")), layer)).expect_err("refused");
+        assert!(error.to_string().contains("layers of gzip"), "{error}");
     }
 }

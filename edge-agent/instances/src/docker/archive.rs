@@ -11,14 +11,15 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::Path;
 
-use fdn_runtime::image::{Contents, DockerImage, Image, architecture, name_of, open};
+use fdn_core::ByteSize;
+use fdn_runtime::image::{Contents, DockerImage, Image, UNFOLDED, architecture, name_of, open};
 use tar::{Builder, EntryType, Header};
 
 pub(crate) use fdn_runtime::image::ArchiveError;
 
-/// Finds the one image of an archive, for this node's processor.
-pub(crate) fn plan(path: &Path) -> Result<Image, ArchiveError> {
-    let contents = Contents::read(path)?;
+/// Finds the one image of an archive that unfolds to `most`, for this node's processor. Its layers were counted at the upload.
+pub(crate) fn plan(path: &Path, most: ByteSize) -> Result<Image, ArchiveError> {
+    let contents = Contents::read(path, most.as_bytes())?;
     let image = contents.image(&[architecture()])?;
     let config = contents.config(&image)?;
     if !config.runs_on(&[architecture()]) {
@@ -33,19 +34,19 @@ pub(crate) fn plan(path: &Path) -> Result<Image, ArchiveError> {
 
 /// The digest that a registry gives to the image of an OCI layout, for this node's platform; `None` if the archive is none.
 pub(crate) fn oci_digest(path: &Path) -> Result<Option<fdn_core::Digest>, ArchiveError> {
-    Contents::read(path)?.oci_digest(&[architecture()])
+    Contents::read(path, UNFOLDED.as_bytes())?.oci_digest(&[architecture()])
 }
 
 /// Writes the image as one archive in the format of `docker save` with `tag` as its only name.
 pub(crate) fn rewrite(
-    path: &Path,
+    (path, most): (&Path, ByteSize),
     plan: &Image,
     tag: &str,
     sink: impl Write,
 ) -> Result<(), ArchiveError> {
     let wanted: BTreeSet<&String> = std::iter::once(&plan.config).chain(&plan.layers).collect();
     let mut out = Builder::new(sink);
-    for entry in open(path, u64::MAX)?.entries()? {
+    for entry in open(path, most.as_bytes())?.entries()? {
         let mut entry = entry?;
         let name = name_of(&entry)?;
         let kind = entry.header().entry_type();

@@ -10,7 +10,7 @@ use bollard::Docker;
 use bollard::auth::DockerCredentials;
 use bollard::query_parameters::{CreateImageOptionsBuilder, ImportImageOptionsBuilder};
 use bytes::Bytes;
-use fdn_core::Digest;
+use fdn_core::{ByteSize, Digest};
 use futures::{Stream, StreamExt, TryStreamExt};
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
@@ -72,14 +72,14 @@ impl Images {
         }
     }
 
-    /// Has the image on the engine.
+    /// Has the image on the engine; an uploaded archive may unfold to `most`.
     pub(super) async fn prepare(
         &self,
         docker: &Docker,
         image: &Image,
-        timeout: Duration,
+        (most, timeout): (ByteSize, Duration),
     ) -> Result<LocalImage, StartError> {
-        let local = self.have(docker, image, timeout).await?;
+        let local = self.have(docker, image, (most, timeout)).await?;
         let mut known = self.remembered();
         if known.len() >= KNOWN {
             known.clear();
@@ -92,7 +92,7 @@ impl Images {
         &self,
         docker: &Docker,
         image: &Image,
-        timeout: Duration,
+        (most, timeout): (ByteSize, Duration),
     ) -> Result<LocalImage, StartError> {
         let reference = reference(image)?;
         if let Some(local) = inspect(docker, &reference).await? {
@@ -104,7 +104,7 @@ impl Images {
             if let Some(local) = inspect(docker, &reference).await? {
                 return Ok(local);
             }
-            fetch(docker, image, &reference).await?;
+            fetch(docker, image, most, &reference).await?;
             inspect(docker, &reference)
                 .await?
                 .ok_or_else(|| StartError::ImageInvalid {
@@ -150,12 +150,17 @@ async fn inspect(docker: &Docker, reference: &str) -> Result<Option<LocalImage>,
     }
 }
 
-async fn fetch(docker: &Docker, image: &Image, reference: &str) -> Result<(), StartError> {
+async fn fetch(
+    docker: &Docker,
+    image: &Image,
+    most: ByteSize,
+    reference: &str,
+) -> Result<(), StartError> {
     match &image.source {
         ImageSource::Registry { credentials, .. } => {
             pull(docker, image, reference, credentials.as_ref()).await
         }
-        ImageSource::Archive { path } => load(docker, image, path, reference).await,
+        ImageSource::Archive { path } => load(docker, image, (path, most), reference).await,
         ImageSource::Component { .. } => Ok(()),
     }
 }
@@ -188,19 +193,19 @@ async fn pull(
 async fn load(
     docker: &Docker,
     image: &Image,
-    path: &Path,
+    (path, most): (&Path, ByteSize),
     reference: &str,
 ) -> Result<(), StartError> {
     let plan = {
         let path = path.to_owned();
-        off_thread(image, move || archive::plan(&path)).await?
+        off_thread(image, move || archive::plan(&path, most)).await?
     };
     let (sender, receiver) = mpsc::channel(8);
     let writing = {
         let (path, tag) = (path.to_owned(), reference.to_owned());
         off_thread(image, move || {
             archive::rewrite(
-                &path,
+                (&path, most),
                 &plan,
                 &tag,
                 io::BufWriter::with_capacity(64 << 10, Pipe(sender)),

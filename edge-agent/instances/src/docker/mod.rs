@@ -209,10 +209,10 @@ impl Runtime for DockerRuntime {
 
     async fn prepare(&self, image: &Image) -> Result<(), StartError> {
         let shared = &self.shared;
-        let timeout = shared.options.image_timeout;
+        let bounds = shared.options.image_bounds();
         shared
             .images
-            .prepare(&shared.docker, image, timeout)
+            .prepare(&shared.docker, image, bounds)
             .await
             .map(drop)
     }

@@ -47,6 +47,8 @@ pub struct DockerOptions {
     pub log_file: ByteSize,
     /// How long the engine may take to answer; pulling and loading images may take [`DockerOptions::image_timeout`].
     pub engine_timeout: Duration,
+    /// What an uploaded archive may unfold to.
+    pub image_unfolded: ByteSize,
     /// How long it may take to have an image ready.
     pub image_timeout: Duration,
     /// How long the last lines of an ended container may take to arrive.
@@ -75,6 +77,7 @@ impl Default for DockerOptions {
             tmp: ByteSize::from_mib(64),
             log_file: ByteSize::from_mib(1),
             engine_timeout: Duration::from_secs(30),
+            image_unfolded: fdn_runtime::image::UNFOLDED,
             image_timeout: Duration::from_secs(600),
             last_lines: Duration::from_secs(2),
             parallel_starts: 8,
@@ -84,6 +87,13 @@ impl Default for DockerOptions {
             sink: Arc::new(NoSink),
             metrics: Metrics::default(),
         }
+    }
+}
+
+impl DockerOptions {
+    /// How large an archive may be once it is unfolded, and how long it may take to have it.
+    pub(super) const fn image_bounds(&self) -> (ByteSize, Duration) {
+        (self.image_unfolded, self.image_timeout)
     }
 }
 

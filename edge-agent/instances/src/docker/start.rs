@@ -126,10 +126,8 @@ impl Shared {
     }
 
     async fn image(&self, spec: &StartSpec) -> Result<LocalImage, StartError> {
-        let timeout = self.options.image_timeout;
-        self.images
-            .prepare(&self.docker, &spec.image, timeout)
-            .await
+        let bounds = self.options.image_bounds();
+        self.images.prepare(&self.docker, &spec.image, bounds).await
     }
 
     async fn order_create(

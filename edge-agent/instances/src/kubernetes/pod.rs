@@ -243,15 +243,20 @@ fn secret_name(spec: &StartSpec, start: &str) -> String {
 fn environment(spec: &StartSpec, start: &str) -> Vec<EnvVar> {
     let secrets = &spec.secrets.0;
     let secret = secret_name(spec, start);
+    let mut imposed = spec.imposed();
+    imposed.insert("PORT".to_owned(), spec.description.port.to_string());
     let mut plain = spec.environment();
     plain.retain(|name, _| !secrets.keys().any(|key| key.as_str() == name));
-    plain.insert("PORT".to_owned(), spec.description.port.to_string());
+    // Over secrets too: of two entries of one name the last one would count.
+    plain.extend(imposed.clone());
     let plain = plain.into_iter().map(|(name, value)| EnvVar {
         name,
         value: Some(literally(&value)),
         value_from: None,
     });
-    let hidden = secrets.keys().filter(|key| key.as_str() != "PORT");
+    let hidden = secrets
+        .keys()
+        .filter(|key| !imposed.contains_key(key.as_str()));
     let hidden = hidden.map(|key| EnvVar {
         name: key.to_string(),
         value: None,

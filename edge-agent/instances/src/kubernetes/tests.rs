@@ -162,6 +162,9 @@ fn a_secret_hides_the_variable_of_its_name() {
 #[test]
 fn slices_of_devices_are_variables_folders_and_what_the_cluster_counts() {
     let mut spec = spec();
+    spec.secrets
+        .0
+        .insert("NVIDIA_VISIBLE_DEVICES".parse().unwrap(), "all".to_owned());
     spec.description.devices = vec![DeviceGrant {
         device: "GPU-1".to_owned(),
         memory: MebiBytes(4096),
@@ -180,6 +183,11 @@ fn slices_of_devices_are_variables_folders_and_what_the_cluster_counts() {
         "1"
     );
     let visible = json!({ "name": "NVIDIA_VISIBLE_DEVICES", "value": "GPU-1" });
+    let entries = container["env"].as_array().unwrap().iter();
+    let same: Vec<_> = entries
+        .filter(|variable| variable["name"] == "NVIDIA_VISIBLE_DEVICES")
+        .collect();
+    assert_eq!(same, [&visible], "no secret stands over it");
     assert!(container["env"].as_array().unwrap().contains(&visible));
     assert_eq!(
         pod["spec"]["volumes"][1]["hostPath"]["path"],

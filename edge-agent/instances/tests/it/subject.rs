@@ -92,7 +92,7 @@ pub(crate) fn spec(image: Image, program: Program) -> StartSpec {
     };
     if let Some(mode) = mode {
         spec.env
-            .insert("FDN_PROBE".parse().expect("it parses"), mode.to_owned());
+            .insert("PROBE".parse().expect("it parses"), mode.to_owned());
     }
     spec
 }

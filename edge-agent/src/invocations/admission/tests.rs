@@ -6,12 +6,18 @@ use super::*;
 struct Node {
     admission: Admission,
     app: Arc<AppMetrics>,
+    metrics: Metrics,
 }
 
 fn node(memory: u64, slots: u32, waiting: u32, wait: u64) -> Node {
+    shared_node(memory, (slots, 100), waiting, wait)
+}
+
+fn shared_node(memory: u64, (slots, share): (u32, u8), waiting: u32, wait: u64) -> Node {
     let metrics = Metrics::new(&"n-1".parse().expect("node")).expect("metrics");
     let settings = AdmissionSettings {
         slots,
+        app_share: share.try_into().expect("a share"),
         waiting,
         wait: DurationMs::from_millis(wait),
         held: 1,
@@ -26,6 +32,7 @@ fn node(memory: u64, slots: u32, waiting: u32, wait: u64) -> Node {
     Node {
         admission: admission.expect("valid"),
         app: metrics.app(&"hello".parse().expect("app")),
+        metrics,
     }
 }
 
@@ -200,4 +207,53 @@ fn holds_are_counted() {
     assert!(node.admission.hold().is_none());
     drop(place);
     assert!(node.admission.hold().is_some());
+}
+
+#[tokio::test]
+async fn an_app_that_holds_its_share_leaves_the_rest_to_others() {
+    let node = shared_node(100, (8, 75), 2, 60_000);
+    let lane = Lane::new(MebiBytes(1));
+    let mut hanging = Vec::new();
+    for _ in 0..6 {
+        hanging.push(node.enter(&lane).await.expect("within its share"));
+    }
+    let mut seventh = Box::pin(node.enter(&lane));
+    assert!(seventh.as_mut().now_or_never().is_none(), "it waits");
+    let mut eighth = Box::pin(node.enter(&lane));
+    assert!(eighth.as_mut().now_or_never().is_none(), "it waits too");
+    let ninth = node.enter(&lane).now_or_never().expect("at once");
+    assert_eq!(ninth.map(drop), Err(Refused::AppFull));
+    assert_eq!(node.waiting(), 0, "nobody else waits behind them");
+    // Another app comes and goes as if it were alone.
+    let other = node.metrics.app(&"other".parse().expect("app"));
+    for _ in 0..20 {
+        let entered = node.admission.enter(&lane, &other, || of(1.0));
+        assert!(entered.now_or_never().expect("at once").is_ok());
+    }
+    drop(hanging.pop());
+    assert!(seventh.now_or_never().expect("its turn").is_ok());
+    assert!(eighth.now_or_never().expect("its turn").is_ok());
+}
+
+#[tokio::test]
+async fn who_waits_too_long_for_the_share_of_its_app_is_refused() {
+    let node = shared_node(100, (4, 50), 9, 20);
+    let lane = Lane::new(MebiBytes(1));
+    let held = (node.enter(&lane).await, node.enter(&lane).await);
+    assert_eq!(node.enter(&lane).await.map(drop), Err(Refused::AppFull));
+    drop(held);
+    assert!(node.enter(&lane).await.is_ok(), "nothing is left of it");
+}
+
+#[tokio::test]
+async fn stages_of_a_workflow_have_one_share_together() {
+    let node = shared_node(100, (4, 50), 0, 20);
+    let lane = Lane::new(MebiBytes(1));
+    let app = "flow".parse().expect("app");
+    let stage = |name: &str| node.metrics.stage(&app, &name.parse().expect("stage"));
+    let (first, second) = (stage("first"), stage("second"));
+    let enter = |of_stage| node.admission.enter(&lane, of_stage, || of(1.0));
+    let held = (enter(&first).await, enter(&second).await);
+    assert!(held.0.is_ok() && held.1.is_ok());
+    assert_eq!(enter(&first).await.map(drop), Err(Refused::AppFull));
 }

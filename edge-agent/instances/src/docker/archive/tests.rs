@@ -92,9 +92,15 @@ fn names_and_manifest(archive: &[u8]) -> (BTreeSet<String>, Vec<DockerImage>) {
 
 fn rewritten(octets: &[u8]) -> (BTreeSet<String>, Vec<DockerImage>) {
     let file = file_of(octets);
-    let plan = plan(file.path()).unwrap();
+    let plan = plan(file.path(), UNFOLDED).unwrap();
     let mut out = Vec::new();
-    rewrite(file.path(), &plan, "fdn.invalid/image:1", &mut out).unwrap();
+    rewrite(
+        (file.path(), UNFOLDED),
+        &plan,
+        "fdn.invalid/image:1",
+        &mut out,
+    )
+    .unwrap();
     names_and_manifest(&out)
 }
 
@@ -150,7 +156,29 @@ fn what_cannot_be_used_is_named() {
         (layout(&["s390x", "riscv64"]), "none of its images"),
     ] {
         let file = file_of(&octets);
-        let error = plan(file.path()).unwrap_err().to_string();
+        let error = plan(file.path(), UNFOLDED).unwrap_err().to_string();
         assert!(error.contains(expected), "{expected}: {error}");
+    }
+}
+
+#[test]
+fn an_archive_that_unfolds_to_too_much_is_not_taken() {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(&saved(&["a:1"], architecture())).unwrap();
+    let file = file_of(&gzip.finish().unwrap());
+    let found = plan(file.path(), UNFOLDED).unwrap();
+    let small = ByteSize::from_bytes(1024);
+    for error in [
+        plan(file.path(), small).unwrap_err(),
+        rewrite(
+            (file.path(), small),
+            &found,
+            "fdn.invalid/image:1",
+            Vec::new(),
+        )
+        .unwrap_err(),
+    ] {
+        let text = crate::link::chain(&error);
+        assert!(text.contains("unfolds to more than"), "{text}");
     }
 }

@@ -1,0 +1,270 @@
+//! Bounds on what an archive and its layers unfold to: counted to the end, without keeping any of it.
+//!
+//! A layer is a tar file again, mostly compressed with gzip, and an engine unpacks it onto the node's disk: a few kilobytes may become any number
+//! of octets and files.
+
+use std::io::{self, Read, Write};
+
+use fdn_core::ByteSize;
+use flate2::write::MultiGzDecoder;
+use tar::Header;
+
+/// What an image may unfold to where nothing else is set.
+pub const UNFOLDED: ByteSize = ByteSize::from_mib(4096);
+
+/// The most files, folders and links of all layers together.
+const ENTRIES_MAX: u64 = 1_000_000;
+/// Of a tar file (POSIX.1-1988, ustar).
+const BLOCK: usize = 512;
+/// Where a header has its checksum, which counts as spaces in it.
+const CHECKSUM: std::ops::Range<usize> = 148..156;
+
+fn too_much(what: String) -> io::Error {
+    let text = format!("it unfolds to more than {what}");
+    io::Error::new(io::ErrorKind::FileTooLarge, text)
+}
+
+/// A reader that fails beyond a number of octets.
+pub(super) struct Bounded<R> {
+    inner: R,
+    left: u64,
+    most: u64,
+}
+
+impl<R> Bounded<R> {
+    pub(super) const fn new(inner: R, most: u64) -> Self {
+        Self {
+            inner,
+            left: most,
+            most,
+        }
+    }
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        let left = self.left.checked_sub(read as u64);
+        self.left = left.ok_or_else(|| too_much(ByteSize::from_bytes(self.most).to_string()))?;
+        Ok(read)
+    }
+}
+
+/// What all layers together may still unfold to.
+pub(super) struct Budget {
+    octets: u64,
+    entries: u64,
+    most: u64,
+}
+
+impl Budget {
+    pub(super) const fn new(most: u64) -> Self {
+        Self {
+            octets: most,
+            entries: ENTRIES_MAX,
+            most,
+        }
+    }
+
+    fn octets(&mut self, count: usize) -> io::Result<()> {
+        let left = self.octets.checked_sub(count as u64);
+        self.octets = left.ok_or_else(|| too_much(ByteSize::from_bytes(self.most).to_string()))?;
+        Ok(())
+    }
+
+    fn entry(&mut self) -> io::Result<()> {
+        let left = self.entries.checked_sub(1);
+        self.entries = left.ok_or_else(|| too_much(format!("{ENTRIES_MAX} files")))?;
+        Ok(())
+    }
+}
+
+/// Counts what one file of an archive unfolds to, piece by piece.
+pub(super) enum Unfolding<'b> {
+    /// It is compressed with gzip.
+    Packed(Box<MultiGzDecoder<Layer<'b>>>),
+    /// It is not.
+    Plain(Layer<'b>),
+}
+
+impl<'b> Unfolding<'b> {
+    pub(super) fn new(is_gzip: bool, budget: &'b mut Budget) -> Self {
+        let layer = Layer {
+            budget,
+            block: Vec::with_capacity(BLOCK),
+            skip: 0,
+            counts: true,
+        };
+        if is_gzip {
+            Self::Packed(Box::new(MultiGzDecoder::new(layer)))
+        } else {
+            Self::Plain(layer)
+        }
+    }
+
+    /// Takes the next piece.
+    pub(super) fn take(&mut self, octets: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Packed(decoder) => decoder.write_all(octets),
+            Self::Plain(layer) => layer.write_all(octets),
+        }
+    }
+
+    /// Takes what the decoder still holds.
+    pub(super) fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Packed(mut decoder) => decoder.try_finish(),
+            Self::Plain(_) => Ok(()),
+        }
+    }
+}
+
+/// The octets of a layer, of which the headers of its entries are counted, as long as it is a tar file.
+pub(super) struct Layer<'b> {
+    budget: &'b mut Budget,
+    /// The part of a header that has come.
+    block: Vec<u8>,
+    /// Octets until the next header.
+    skip: u64,
+    /// Whether it has been a tar file so far.
+    counts: bool,
+}
+
+impl Layer<'_> {
+    fn header(&mut self) -> io::Result<()> {
+        let header = Header::from_byte_slice(&self.block);
+        let said = header.cksum().ok();
+        let sum = self.block.iter().enumerate().map(|(at, octet)| {
+            let counted = if CHECKSUM.contains(&at) { b' ' } else { *octet };
+            u32::from(counted)
+        });
+        // What ends a tar file is no header either, and what follows it nobody unpacks.
+        let size = (said == Some(sum.sum::<u32>()))
+            .then(|| header.entry_size().ok())
+            .flatten();
+        self.block.clear();
+        match size {
+            Some(size) => {
+                let block = BLOCK as u64;
+                self.skip = size.div_ceil(block).saturating_mul(block);
+                self.budget.entry()
+            }
+            None => {
+                self.counts = false;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Write for Layer<'_> {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.budget.octets(octets.len())?;
+        let mut rest = octets;
+        while self.counts && !rest.is_empty() {
+            let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX);
+            let skipped = skipped.min(rest.len());
+            self.skip -= skipped as u64;
+            rest = &rest[skipped..];
+            let (head, after) = rest.split_at(rest.len().min(BLOCK - self.block.len()));
+            self.block.extend_from_slice(head);
+            rest = after;
+            if self.block.len() == BLOCK {
+                self.header()?;
+            }
+        }
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn tar_of(files: usize, size: usize) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for at in 0..files {
+            let mut header = Header::new_gnu();
+            header.set_size(size as u64);
+            builder
+                .append_data(&mut header, format!("f{at}"), vec![b'x'; size].as_slice())
+                .expect("memory");
+        }
+        builder.into_inner().expect("memory")
+    }
+
+    fn gzip(octets: &[u8]) -> Vec<u8> {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(octets).expect("memory");
+        gzip.finish().expect("memory")
+    }
+
+    /// What is left of the budget after a file that comes in pieces of this size.
+    fn left(mut budget: Budget, octets: &[u8], piece: usize) -> io::Result<(u64, u64)> {
+        let mut unfolding = Unfolding::new(octets.starts_with(&[0x1f, 0x8b]), &mut budget);
+        for piece in octets.chunks(piece) {
+            unfolding.take(piece)?;
+        }
+        unfolding.finish()?;
+        Ok((budget.octets, budget.entries))
+    }
+
+    #[test]
+    fn octets_and_entries_are_counted_however_they_come() {
+        let tar = tar_of(7, 1000);
+        let most = tar.len() as u64;
+        for octets in [tar.clone(), gzip(&tar)] {
+            for piece in [1, 100, 512, 4096] {
+                let left = left(Budget::new(most), &octets, piece).expect("within");
+                assert_eq!(left, (0, ENTRIES_MAX - 7), "in pieces of {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_there_may_be_is_refused() {
+        let tar = tar_of(7, 1000);
+        for octets in [tar.clone(), gzip(&tar)] {
+            let error = left(Budget::new(tar.len() as u64 - 1), &octets, 4096).expect_err("octets");
+            assert!(
+                error.to_string().contains("unfolds to more than"),
+                "{error}"
+            );
+            let few = Budget {
+                entries: 6,
+                ..Budget::new(u64::MAX)
+            };
+            let error = left(few, &octets, 4096).expect_err("entries");
+            assert!(error.to_string().contains("files"), "{error}");
+        }
+    }
+
+    #[test]
+    fn two_members_of_gzip_are_both_counted() {
+        let twice = [gzip(&[0; 1000]), gzip(&[0; 1000])].concat();
+        let (octets, _) = left(Budget::new(5000), &twice, 4096).expect("within");
+        assert_eq!(octets, 3000);
+    }
+
+    #[test]
+    fn what_is_no_tar_file_has_octets_and_no_entries() {
+        let left = left(Budget::new(5000), &[b'{'; 2000], 300).expect("within");
+        assert_eq!(left, (3000, ENTRIES_MAX));
+    }
+
+    #[test]
+    fn a_reader_fails_beyond_its_bound() {
+        let mut all = Vec::new();
+        let mut exact = Bounded::new(&[0; 10][..], 10);
+        exact.read_to_end(&mut all).expect("as much as it may");
+        let mut more = Bounded::new(&[0; 11][..], 10);
+        more.read_to_end(&mut all).expect_err("one more");
+    }
+}
