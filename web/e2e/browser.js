@@ -60,7 +60,7 @@ export async function open(url) {
 
 // Serious and critical faults of accessibility on the page as it is, or in a part of it.
 export async function axe(page, part) {
-  const { violations } = await page.evaluate((inside) => window.axe.run(inside ?? document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }), part);
+  const { violations } = await page.evaluate((inside) => window.axe.run(inside ?? document, { resultTypes: ["violations"], preload: false, runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }), part);
   return violations
     .filter(({ impact }) => impact === "serious" || impact === "critical")
     .map(({ id, help, nodes }) => `${id}: ${help}\n      ${nodes.slice(0, 4).map((node) => `${node.html.slice(0, 160)} ${node.any[0]?.message ?? ""}`).join("\n      ")}`);

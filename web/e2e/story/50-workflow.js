@@ -45,8 +45,25 @@ async function byKeyboard(page) {
   await page.waitForURL(/stage=hello-3/);
 }
 
+// The canvas is arranged and fitted anew some frames after what is drawn has changed; a hand, too, waits until it stands still.
+async function still(page) {
+  await page.locator(".react-flow").evaluate((canvas) => new Promise((resolve) => {
+    const places = () => [...canvas.querySelectorAll(".react-flow__handle")].map((handle) => Object.values(handle.getBoundingClientRect().toJSON()).join()).join(";");
+    let [before, same] = ["", 0];
+    const look = () => {
+      const now = places();
+      same = now === before ? same + 1 : 0;
+      before = now;
+      if (same === 20) resolve();
+      else window.requestAnimationFrame(look);
+    };
+    look();
+  }));
+}
+
 // Draws an edge with the mouse, from one stage's end to another one's beginning.
 async function draw(page, from, to) {
+  await still(page);
   const [begin, end] = await Promise.all([
     page.locator(`.react-flow__node[data-id="${from}"] .react-flow__handle.source`).boundingBox(),
     page.locator(`.react-flow__node[data-id="${to}"] .react-flow__handle.target`).boundingBox(),

@@ -20,6 +20,9 @@ export function phaseOf(list: PriceList, day: string): "over" | "valid" | "to co
   return list.to != null && list.to <= day ? "over" : "valid";
 }
 
+/** A price without the zeros behind its cents. */
+const short = (price: string) => price.replace(/(\.\d\d\d*?)0+$/, "$1");
+
 /** `/billing/prices` */
 export function PricesPage() {
   const admin = useMay("administer");
@@ -72,7 +75,7 @@ function List({ list, phase, onRemove }: { list: PriceList; phase: ReturnType<ty
               return (
                 <tr key={meter}>
                   <td className="strong nowrap">{name}</td>
-                  <td className="num nowrap">{price === undefined ? <span className="faint">free</span> : `${price.price.replace(/(\.\d\d\d*?)0+$/, "$1")} ${list.currency}`}</td>
+                  <td className="num nowrap">{price === undefined ? <span className="faint">free</span> : `${short(price.price)} ${list.currency}`}</td>
                   <td className="nowrap">{price === undefined ? "" : (price.per ?? 1) === 1 ? one.replace(/^a /, "") : <span title={count(price.per ?? 1)}>{compact(price.per ?? 1)} {unit}{unit === "call" ? "s" : ""}</span>}</td>
                   <td className="nowrap">{free === undefined ? <span className="faint">none</span> : `${count(free)} ${unit}${unit === "call" && free !== 1 ? "s" : ""}`}</td>
                 </tr>
@@ -94,7 +97,7 @@ interface Fields {
 function fieldsOf(list: PriceList | undefined): Record<Schemas["Meter"], Fields> {
   const entries = METER_NAMES.map((meter) => {
     const price = list?.prices[meter];
-    return [meter, { price: price?.price ?? "", per: String(price?.per ?? (meter === "invocations" ? 1_000_000 : 1)), free: String(list?.free?.[meter] ?? "") }] as const;
+    return [meter, { price: price === undefined ? "" : short(price.price), per: String(price?.per ?? (meter === "invocations" ? 1_000_000 : 1)), free: String(list?.free?.[meter] ?? "") }] as const;
   });
   return Object.fromEntries(entries) as Record<Schemas["Meter"], Fields>;
 }
