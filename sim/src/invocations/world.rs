@@ -264,10 +264,18 @@ impl World<'_> {
 
     fn named(&self, error: &Refusal, at: usize) -> String {
         let function = self.workload.invocations[at].function;
-        format!(
-            "function {}: {error}",
-            self.workload.functions[function].name
-        )
+        let name = &self.workload.functions[function].name;
+        match error {
+            // The scheduler does not know what its weights are measured in; here it is memory.
+            Refusal::TooLarge {
+                wanted, largest, ..
+            } => format!(
+                "function {name} wants {}, the largest worker has {}",
+                MebiBytes(wanted.get()),
+                MebiBytes(largest.get())
+            ),
+            other => format!("function {name}: {other}"),
+        }
     }
 
     fn act(&mut self, now: Millis, action: Action) {

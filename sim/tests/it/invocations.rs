@@ -213,7 +213,7 @@ fn options_that_cannot_be_are_refused() {
         (&["--scale", "1.5"], "not 1.5"),
         (
             &["--node-memory", "512MiB"],
-            "function a: function 0 wants 1024 MiB, the largest worker has 512 MiB",
+            "function a wants 1024 MiB, the largest worker has 512 MiB",
         ),
         (&["--node-memory", "big"], "such as 64MiB"),
         (&["--nodes", "0"], "0 is not in"),
