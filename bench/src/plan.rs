@@ -12,7 +12,7 @@ use fdn_controller::geo::Geo;
 use fdn_controller::reconcile::live::Live;
 use fdn_controller::reconcile::pass::{Course, Rows, pass};
 use fdn_controller::reconcile::place::binding_rows;
-use fdn_controller::reconcile::world::{Measured, Terms, World};
+use fdn_controller::reconcile::world::{Measured, World};
 use fdn_controller::reconcile::write::plan_rows;
 use fdn_controller::settings::{ClientLocation, GeoSettings};
 use fdn_controller::store::DEFAULT_TENANT;
@@ -29,8 +29,6 @@ use fdn_core::{
     Millis, Resources, Revision, Timestamp, VersionNumber,
 };
 use fdn_scheduling::compete::Moves;
-use fdn_scheduling::place::Bandwidth;
-use fdn_scheduling::steer::Margin;
 
 use crate::{Options, median};
 
@@ -196,12 +194,7 @@ impl Network {
 
     fn pass(&self, live: &Live) -> Result<Done> {
         let planner = &Settings::default().planner;
-        let terms = Terms {
-            margin: Margin::new(planner.margin).unwrap_or_default(),
-            bandwidth: Bandwidth::from_mb_per_s(planner.bandwidth_mb_per_s)
-                .unwrap_or(Bandwidth::UNLIMITED),
-            horizon: Millis::from(planner.horizon.as_duration()),
-        };
+        let terms = planner.terms()?;
         let world = World::new(
             live,
             Arc::clone(&self.geo),

@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fdn_bus::SharedBroker;
-use fdn_core::{ClusterId, Millis, Timestamp};
-use fdn_scheduling::place::Bandwidth;
-use fdn_scheduling::steer::Margin;
+use fdn_core::{ClusterId, Timestamp};
 use fdn_service::health::Readiness;
 use fdn_service::seal::NetworkKey;
 use fdn_service::secret::{self, Secret};
@@ -37,6 +35,8 @@ use crate::vault::Vault;
 pub struct State {
     /// The settings, checked.
     pub settings: Settings,
+    /// What placement needs of them.
+    pub terms: Terms,
     /// The metadata store.
     pub store: Store,
     /// The artifact store.
@@ -117,6 +117,7 @@ impl State {
         compiler: fdn_runtime::Compiler,
     ) -> Result<Self, Error> {
         settings.check()?;
+        let terms = settings.planner.terms()?;
         let network_key = secret::read_or_create(&settings.network.key_file)?;
         let key = NetworkKey::from_secret(&network_key)?;
         let token = secret::read_or_create(&settings.network.token_file)?;
@@ -164,6 +165,7 @@ impl State {
             metrics: Metrics::new()?,
             readiness: Readiness::waiting_for(&["broker", "planner", "store"]),
             settings,
+            terms,
             store,
             artifacts,
             broker,
@@ -184,18 +186,12 @@ impl State {
     /// The same from a view of the nodes that is locked already.
     #[must_use]
     pub fn world_of(&self, live: &Live, now: Timestamp) -> World {
-        let planner = &self.settings.planner;
-        let terms = Terms {
-            margin: Margin::new(planner.margin).unwrap_or_default(),
-            bandwidth: Bandwidth::from_mb_per_s(planner.bandwidth_mb_per_s)
-                .unwrap_or(Bandwidth::UNLIMITED),
-            horizon: Millis::from(planner.horizon.as_duration()),
-        };
         let measured = Measured {
             clients: lock(&self.rtt).list(),
             links: lock(&self.links).list(),
         };
-        World::new(live, Arc::clone(&self.geo), measured, terms, now).with_asked(&lock(&self.asked))
+        World::new(live, Arc::clone(&self.geo), measured, self.terms, now)
+            .with_asked(&lock(&self.asked))
     }
 
     /// The time to live of DNS answers in seconds.

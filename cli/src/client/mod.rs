@@ -116,7 +116,7 @@ impl Client {
             .headers()
             .get("date")
             .and_then(|v| v.to_str().ok())
-            .and_then(parse_http_date);
+            .and_then(date_header);
         Ok((body(response).await?, clock))
     }
 
@@ -530,17 +530,8 @@ pub fn root_cause(error: &dyn std::error::Error) -> String {
 }
 
 /// Reads the `Date` header (RFC 9110, section 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`.
-fn parse_http_date(text: &str) -> Option<Timestamp> {
-    const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    let mut parts = text.split_once(", ")?.1.split(' ');
-    let (day, month, year) = (parts.next()?, parts.next()?, parts.next()?);
-    let clock = parts.next()?;
-    let month = MONTHS
-        .find(month)
-        .filter(|at| month.len() == 3 && at.is_multiple_of(3))?
-        / 3
-        + 1;
-    let time = humantime::parse_rfc3339(&format!("{year}-{month:02}-{day}T{clock}Z")).ok()?;
+fn date_header(text: &str) -> Option<Timestamp> {
+    let time = httpdate::parse_http_date(text).ok()?;
     let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
     Some(Timestamp(u64::try_from(since.as_millis()).ok()?))
 }
@@ -552,11 +543,11 @@ mod tests {
     #[test]
     fn the_date_header_is_read() {
         assert_eq!(
-            parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT"),
+            date_header("Sun, 06 Nov 1994 08:49:37 GMT"),
             Some(Timestamp(784_111_777_000))
         );
-        assert_eq!(parse_http_date("yesterday"), None);
-        assert_eq!(parse_http_date("Sun, 06 ovD 1994 08:49:37 GMT"), None);
+        assert_eq!(date_header("yesterday"), None);
+        assert_eq!(date_header("Sun, 06 ovD 1994 08:49:37 GMT"), None);
     }
 
     #[test]

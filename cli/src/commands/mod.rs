@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod audit;
+mod bar;
 pub mod bill;
 pub mod budget;
 pub mod catalogue;

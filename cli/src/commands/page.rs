@@ -1,9 +1,10 @@
 //! What the pages of a cluster and of a node have in common.
 
-use fdn_core::device::{DeviceStatus, bar};
+use fdn_core::device::DeviceStatus;
 use fdn_core::message::StageCounts;
 use fdn_core::{Resources, Timestamp};
 
+use super::bar::bar;
 use crate::output::age;
 
 /// Cells of a device's bar.

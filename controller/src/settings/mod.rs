@@ -148,10 +148,7 @@ impl Settings {
             self.database.max_connections > 1,
             "database.max_connections must be at least 2",
         )?;
-        rule(
-            (0.0..1.0).contains(&self.planner.margin),
-            "planner.margin must be from 0 up to, not including, 1",
-        )?;
+        self.planner.terms()?;
         rule(
             self.singletons.lease.as_millis() >= 1000,
             "singletons.lease must be at least 1s",
@@ -168,10 +165,6 @@ impl Settings {
         rule(
             self.planner.drain_after > self.planner.ttl,
             "planner.drain_after must be longer than planner.ttl: so long old answers live",
-        )?;
-        rule(
-            self.planner.bandwidth_mb_per_s > 0.0,
-            "planner.bandwidth_mb_per_s must be positive",
         )?;
         rule(
             self.planner.ttl.as_millis() >= 1000,

@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 
 use fdn_core::billing::Currency;
-use fdn_core::{ByteSize, ClientPrefix, DurationMs, GeoPoint};
+use fdn_core::{ByteSize, ClientPrefix, DurationMs, GeoPoint, Millis};
+use fdn_scheduling::place::Bandwidth;
+use fdn_scheduling::steer::Margin;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::reconcile::world::Terms;
 
 /// What the processes of the network share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -339,6 +342,23 @@ pub struct PlannerSettings {
     pub forget_after: DurationMs,
     /// The most nodes.
     pub nodes_max: usize,
+}
+
+impl PlannerSettings {
+    /// What placement needs of these, in its own types.
+    ///
+    /// # Errors
+    /// The first setting that makes no sense, by its key.
+    pub fn terms(&self) -> Result<Terms, Error> {
+        let wrong = |text: &str| Error::config(text.to_owned());
+        Ok(Terms {
+            margin: Margin::new(self.margin)
+                .ok_or_else(|| wrong("planner.margin must be from 0 up to, not including, 1"))?,
+            bandwidth: Bandwidth::from_mb_per_s(self.bandwidth_mb_per_s)
+                .ok_or_else(|| wrong("planner.bandwidth_mb_per_s must be positive"))?,
+            horizon: Millis::from(self.horizon.as_duration()),
+        })
+    }
 }
 
 impl Default for PlannerSettings {

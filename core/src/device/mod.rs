@@ -4,12 +4,10 @@
 //! memory and, if the function asks for it, some of its cores. Which device an instance gets is decided elsewhere; this is what the
 //! processes say about it.
 
-mod bar;
 mod grant;
 mod request;
 mod status;
 
-pub use bar::bar;
 pub use grant::{DeviceGrant, RESERVED_PREFIXES, is_reserved};
 pub use request::{GpuBounds, GpuModel, GpuRequest, Percent};
 pub use status::{DeviceKind, DeviceState, DeviceStatus, SliceStatus};

@@ -1,6 +1,6 @@
 //! A device and its slices as one line of text.
 
-use super::status::{DeviceState, DeviceStatus};
+use fdn_core::device::{DeviceState, DeviceStatus};
 
 /// One cell of a slice.
 const HELD: char = '#';
@@ -16,8 +16,7 @@ const OUT: char = 'x';
 /// Slices stand in the order of the status, each as long as its part of the memory, rounded, but never less than a cell; what is free
 /// keeps a cell, too. With more slices than cells, only the sum is drawn. A device that is out of service says why:
 /// `[#####|##xxxxxxxxx] 12.5/80 GiB, out of service: Xid 79`.
-#[must_use]
-pub fn bar(device: &DeviceStatus, width: usize) -> String {
+pub(super) fn bar(device: &DeviceStatus, width: usize) -> String {
     let slices: Vec<u64> = device.slices.iter().map(|s| s.memory_mib.get()).collect();
     let held: u64 = slices.iter().sum();
     let all = device.memory_mib.get().max(held);
@@ -83,12 +82,11 @@ fn gib(mib: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use fdn_core::device::{DeviceKind, SliceStatus};
+    use fdn_core::{InstanceId, MebiBytes, Timestamp};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::device::{DeviceKind, SliceStatus};
-    use crate::id::InstanceId;
-    use crate::unit::{MebiBytes, Timestamp};
 
     fn device(memory: u64, slices: &[u64]) -> DeviceStatus {
         DeviceStatus {
