@@ -110,7 +110,10 @@ pub(crate) async fn statement_get(
 #[utoipa::path(
     tag = "billing",
     security(("session" = [])),
-    params(("month" = String, Path, description = "Such as `2026-11`, or `current`")),
+    params(
+        ("month" = String, Path, description = "Such as `2026-11`, or `current`"),
+        ("tenant" = Option<String>, Query, description = "Whose (name or id); by default your only tenant's"),
+    ),
     responses(
         (status = 200, description = "RFC 4180, with a header line", body = String, content_type = "text/csv"),
         (status = "default", body = Problem, content_type = "application/problem+json"),
@@ -240,6 +243,7 @@ pub(crate) async fn price_remove(
 #[utoipa::path(
     tag = "billing",
     security(("session" = [])),
+    params(("tenant" = Option<String>, Query, description = "Whose (name or id); by default your only tenant's")),
     responses((status = 200, body = [Budget]), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 #[get("/v1/billing/budgets")]
@@ -254,7 +258,10 @@ pub(crate) async fn budget_list(
 #[utoipa::path(
     tag = "billing",
     security(("session" = [])),
-    params(("name" = String, Path, description = "The budget's name")),
+    params(
+        ("name" = String, Path, description = "The budget's name"),
+        ("tenant" = Option<String>, Query, description = "Whose (name or id); by default your only tenant's"),
+    ),
     request_body = SetBudget,
     responses(
         (status = 200, body = BudgetSet),
@@ -276,7 +283,10 @@ pub(crate) async fn budget_set(
 #[utoipa::path(
     tag = "billing",
     security(("session" = [])),
-    params(("name" = String, Path, description = "The budget's name")),
+    params(
+        ("name" = String, Path, description = "The budget's name"),
+        ("tenant" = Option<String>, Query, description = "Whose (name or id); by default your only tenant's"),
+    ),
     responses((status = 204, description = "Removed"), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 #[delete("/v1/billing/budgets/{name}")]

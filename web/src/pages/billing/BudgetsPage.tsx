@@ -7,7 +7,7 @@ import { At, Badge, Bar, Button, Card, Code, Confirm, Dialog, Empty, ErrorNotice
 import { money, percent } from "@/format";
 import { parseMoney, spentShare } from "./meters";
 import { BillingFrame } from "./parts";
-import { alertsQuery, budgetsQuery, headQuery, of } from "./queries";
+import { alertsQuery, budgetsQuery, headQuery } from "./queries";
 
 type Budget = Schemas["Budget"];
 type Alert = Schemas["BudgetAlert"];
@@ -17,7 +17,7 @@ function decimal(amount: Schemas["Money"]): string {
   return `${Math.floor(amount.micros / 1_000_000)}.${String(amount.micros % 1_000_000).padStart(6, "0")}`.replace(/0{1,4}$/, "");
 }
 
-const set = (budget: Budget, tenant: string | undefined) => body(api.PUT("/v1/billing/budgets/{name}", { ...of(tenant), params: { path: { name: budget.name } }, body: { limit: decimal(budget.limit), thresholds: budget.thresholds, webhook: budget.webhook } }));
+const set = (budget: Budget, tenant: string | undefined) => body(api.PUT("/v1/billing/budgets/{name}", { params: { path: { name: budget.name }, query: { tenant } }, body: { limit: decimal(budget.limit), thresholds: budget.thresholds, webhook: budget.webhook } }));
 
 /** `/billing/budgets` */
 export function BudgetsPage() {
@@ -56,7 +56,7 @@ export function BudgetsPage() {
       {editing !== null && <Edit budget={editing === "new" ? undefined : editing} currency={total?.currency ?? list.data?.[0]?.limit.currency ?? ""} onClose={() => edit(null)} />}
       {removing !== null && (
         <Confirm title={`Remove budget ${removing.name}?`} action="Remove it" onClose={() => remove(null)} onConfirm={async () => {
-          await api.DELETE("/v1/billing/budgets/{name}", { ...of(tenant), params: { path: { name: removing.name } } });
+          await api.DELETE("/v1/billing/budgets/{name}", { params: { path: { name: removing.name }, query: { tenant } } });
           say({ text: `Budget ${removing.name} was removed`, undo: async () => { await set(removing, tenant); await refresh(); } });
           await refresh();
         }}>

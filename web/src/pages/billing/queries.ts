@@ -50,12 +50,9 @@ export const statementsQuery = (tenant: string | undefined) => queryOptions({
   queryFn: () => allPages((cursor) => api.GET("/v1/billing/statements", { params: { query: { cursor, tenant } } })),
 });
 
-/** Whose budgets a request is about: the controller takes the tenant from any address, which its document does not say of these. */
-export const of = (tenant: string | undefined) => ({ querySerializer: () => (tenant === undefined ? "" : `tenant=${encodeURIComponent(tenant)}`) });
-
 export const budgetsQuery = (tenant: string | undefined) => queryOptions({
   queryKey: ["billing", "budgets", tenant],
-  queryFn: () => body(api.GET("/v1/billing/budgets", of(tenant))),
+  queryFn: () => body(api.GET("/v1/billing/budgets", { params: { query: { tenant } } })),
 });
 
 export const alertsQuery = (tenant: string | undefined) => queryOptions({
