@@ -247,7 +247,7 @@ async fn who_waits_too_long_for_the_share_of_its_app_is_refused() {
 
 #[tokio::test]
 async fn stages_of_a_workflow_have_one_share_together() {
-    let node = shared_node(100, (4, 50), 0, 20);
+    let node = shared_node(100, (4, 50), 1, 60_000);
     let lane = Lane::new(MebiBytes(1));
     let app = "flow".parse().expect("app");
     let stage = |name: &str| node.metrics.stage(&app, &name.parse().expect("stage"));
@@ -255,5 +255,10 @@ async fn stages_of_a_workflow_have_one_share_together() {
     let enter = |of_stage| node.admission.enter(&lane, of_stage, || of(1.0));
     let held = (enter(&first).await, enter(&second).await);
     assert!(held.0.is_ok() && held.1.is_ok());
-    assert_eq!(enter(&first).await.map(drop), Err(Refused::AppFull));
+    let mut waiting = Box::pin(enter(&first));
+    assert!(waiting.as_mut().now_or_never().is_none(), "both are taken");
+    // The other stage's call finds the app's one place to wait taken, too.
+    assert_eq!(enter(&second).await.map(drop), Err(Refused::AppFull));
+    drop(held.0);
+    assert!(waiting.await.is_ok());
 }
