@@ -17,6 +17,7 @@ use fdn_devices::Devices;
 use fdn_instances::Runtime;
 use fdn_service::admin::{AdminServer, Load};
 use fdn_service::health::Readiness;
+use fdn_service::reach::Reach;
 use fdn_service::seal::NetworkKey;
 use fdn_service::secret::Secret;
 use fdn_service::{CancellationToken, http_client, listen, secret};
@@ -394,7 +395,7 @@ impl Shared {
             phase_changed: Arc::clone(&self.changed),
             readiness: self.readiness.clone(),
             policy: settings.policy.clone(),
-            client: self.client.clone(),
+            reach: Reach::new(settings.runtime.private_networks.clone()),
         };
         Apps::start(parts, self.stop.clone())
     }

@@ -4,8 +4,8 @@
 //! [`config`] reads settings, [`logs`] writes structured logs, [`health`] and [`admin`] answer `/healthz`, `/readyz` and
 //! `/metrics`, [`secret`] keeps tokens and keys in files of mode 0600, [`seal`] encrypts what travels through the broker, [`pki`] makes
 //! and reads nodes' certificates,
-//! [`master`] wraps data keys, [`listen`] binds addresses and says in words why it could not, [`http_client`] makes the HTTP client, [`signal`] waits for
-//! SIGTERM or Ctrl-C.
+//! [`master`] wraps data keys, [`listen`] binds addresses and says in words why it could not, [`http_client`] makes the HTTP client, [`reach`] one for
+//! addresses that tenants name, [`signal`] waits for SIGTERM or Ctrl-C.
 
 pub mod admin;
 pub mod config;
@@ -16,6 +16,7 @@ pub mod listen;
 pub mod logs;
 pub mod master;
 pub mod pki;
+pub mod reach;
 pub mod seal;
 pub mod secret;
 pub mod signal;

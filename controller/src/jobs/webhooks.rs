@@ -3,19 +3,17 @@
 //! The address comes from whoever submits jobs or sets budgets, so it may not lead into networks that only the controller can reach: a number
 //! is judged when it is handed in, a name each time it is looked up, by the very addresses that are connected to. Redirects are not followed.
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use fdn_core::address::is_public;
 use fdn_core::job::RetryPolicy;
 use fdn_core::job::webhook::{ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, URL_MAX, signed};
 use fdn_core::{AppName, TenantId, Timestamp};
+use fdn_service::reach::Reach;
 use fdn_service::secret::Secret;
 use fdn_service::{CancellationToken, http_client};
 use futures::StreamExt;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tracing::{debug, warn};
-use url::{Host, Url};
+use url::Url;
 
 use crate::Error;
 use crate::error::chain;
@@ -45,16 +43,13 @@ pub fn check(url: &str, private: bool) -> Result<(), &'static str> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err("must not hold a user or a password; it is signed instead");
     }
-    let number = match url.host() {
-        Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
-        Some(Host::Ipv6(address)) => Some(IpAddr::V6(address)),
-        Some(Host::Domain(_)) => None,
-        None => return Err("names no host"),
-    };
-    if !private && number.is_some_and(|address| !is_public(address)) {
-        return Err("is not on the public internet");
+    if url.host().is_none() {
+        return Err("names no host");
     }
-    Ok(())
+    if private {
+        return Ok(());
+    }
+    Reach::public().check(&url)
 }
 
 /// The key that signs what is told of an app's jobs.
@@ -71,22 +66,6 @@ pub fn budget_secret(state: &State, tenant: TenantId) -> Secret {
         .derive(&format!("webhook of budgets\n{tenant}"))
 }
 
-/// Looks names up, and forgets addresses that may not be told.
-struct PublicOnly;
-
-impl Resolve for PublicOnly {
-    fn resolve(&self, name: Name) -> Resolving {
-        Box::pin(async move {
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let public: Vec<SocketAddr> = found.filter(|at| is_public(at.ip())).collect();
-            if public.is_empty() {
-                return Err("it has no address on the public internet".into());
-            }
-            Ok(Box::new(public.into_iter()) as Addrs)
-        })
-    }
-}
-
 /// The client for these requests.
 ///
 /// # Errors
@@ -95,7 +74,7 @@ pub(crate) fn client(private: bool) -> Result<reqwest::Client, Error> {
     let builder = http_client::builder()?.redirect(reqwest::redirect::Policy::none());
     let builder = match private {
         true => builder,
-        false => builder.dns_resolver(Arc::new(PublicOnly)),
+        false => Reach::public().narrow(builder),
     };
     let built = builder.build();
     built.map_err(|e| Error::Internal(format!("the client of webhooks: {e}")))

@@ -21,9 +21,10 @@ use arc_swap::ArcSwap;
 use fdn_core::api::AppsSnapshot;
 use fdn_core::message::{AppDesired, AppPhase};
 use fdn_core::{AppName, ByteSize, ClusterId, Digest, Millis, NodeId, Revision};
-use fdn_service::CancellationToken;
 use fdn_service::health::Readiness;
+use fdn_service::reach::Reach;
 use fdn_service::seal::NetworkKey;
+use fdn_service::{CancellationToken, ServiceError};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -83,16 +84,16 @@ pub struct AppsParts {
     pub readiness: Readiness,
     /// What policies may take.
     pub policy: PolicySettings,
-    /// Fetches identity providers' keys.
-    pub client: reqwest::Client,
+    /// Where identity providers' keys may be fetched from.
+    pub reach: Reach,
 }
 
 impl AppsParts {
-    fn guards(&self, stop: CancellationToken) -> Guards {
+    fn guards(&self, stop: CancellationToken) -> Result<Guards, ServiceError> {
         Guards::new(
             self.policy.clone(),
             self.metrics.policy.clone(),
-            self.client.clone(),
+            self.reach.clone(),
             self.folder.clone(),
             stop,
         )
@@ -196,7 +197,7 @@ impl Apps {
             commands: commands.clone(),
             observed: Arc::clone(&observed),
         };
-        let shell = shell::Shell::new(parts, store, commands, observed, stop.clone());
+        let shell = shell::Shell::new(parts, store, commands, observed, stop.clone())?;
         let task = tokio::spawn(shell.run(saved.unwrap_or_default(), queue, stop));
         Ok((handle, task))
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fdn_core::message::AppPhase;
 use fdn_core::{AppName, Revision, Timestamp};
-use fdn_service::CancellationToken;
+use fdn_service::{CancellationToken, ServiceError};
 use futures::FutureExt;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -50,10 +50,10 @@ impl Shell {
         commands: mpsc::Sender<Command>,
         observed: Arc<ArcSwap<Vec<Observed>>>,
         stop: CancellationToken,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, ServiceError> {
+        Ok(Self {
             turns: Arc::new(Semaphore::new(parts.settings.parallel)),
-            guards: parts.guards(stop),
+            guards: parts.guards(stop)?,
             parts: Arc::new(parts),
             store,
             commands,
@@ -65,7 +65,7 @@ impl Shell {
             views: Vec::new(),
             save: false,
             done: Vec::new(),
-        }
+        })
     }
 
     pub(super) async fn run(

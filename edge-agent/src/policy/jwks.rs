@@ -15,7 +15,8 @@ use arc_swap::ArcSwap;
 use fdn_core::Digest;
 use fdn_core::policy::JwtRule;
 use fdn_core::policy::token::{Claims, TokenFault};
-use fdn_service::CancellationToken;
+use fdn_service::reach::Reach;
+use fdn_service::{CancellationToken, ServiceError};
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
@@ -38,6 +39,8 @@ pub(super) struct KeySets {
 
 /// How key sets are fetched and kept.
 struct Source {
+    /// Where tenants' URLs may lead.
+    reach: Reach,
     client: reqwest::Client,
     settings: PolicySettings,
     metrics: PolicyMetrics,
@@ -70,22 +73,23 @@ struct Inner {
 
 impl KeySets {
     pub(super) fn new(
-        client: reqwest::Client,
+        reach: Reach,
         settings: PolicySettings,
         metrics: PolicyMetrics,
         folder: PathBuf,
         stop: CancellationToken,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, ServiceError> {
+        Ok(Self {
             source: Arc::new(Source {
-                client,
+                client: reach.client(settings.jwks_timeout.as_duration())?,
+                reach,
                 settings,
                 metrics,
                 folder,
             }),
             sets: BTreeMap::new(),
             stop,
-        }
+        })
     }
 
     /// The keys behind a URL, followed from now on. Beyond `policy.jwks_sets` URLs, keys are not fetched and no token counts.
@@ -117,7 +121,7 @@ impl KeySets {
         } else if !source.allows(url) {
             warn!(
                 url,
-                "keys are fetched over https, and from loopback addresses only where policy.jwks_http says so"
+                "keys are fetched over https, and over http only where policy.jwks_http says so"
             );
         } else {
             inner.read(&source);
@@ -163,14 +167,14 @@ impl Source {
     async fn fetch(&self, url: &str) -> Result<Vec<u8>, String> {
         let limit = self.settings.jwks_size.as_usize();
         let fetching = async {
+            let url = reqwest::Url::parse(url).map_err(|failure| failure.to_string())?;
+            self.reach.check(&url).map_err(|why| {
+                format!("its address {why}, nor in one of runtime.private_networks")
+            })?;
             let sent = self.client.get(url).send().await;
             let mut response = sent.map_err(without_url)?;
             if !response.status().is_success() {
                 return Err(format!("status {}", response.status().as_u16()));
-            }
-            // A redirect could lead from https to anywhere.
-            if response.url().as_str() != url && !self.allows(response.url().as_str()) {
-                return Err("it was redirected to a URL that is not allowed".to_owned());
             }
             let mut body = Vec::new();
             while let Some(chunk) = response.chunk().await.map_err(without_url)? {

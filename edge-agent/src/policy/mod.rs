@@ -18,7 +18,8 @@ use std::sync::Arc;
 use fdn_core::AppName;
 use fdn_core::policy::quota::AppUsed;
 use fdn_core::policy::{Authentication, GatewaySpec};
-use fdn_service::CancellationToken;
+use fdn_service::reach::Reach;
+use fdn_service::{CancellationToken, ServiceError};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
@@ -42,32 +43,36 @@ pub struct Guards {
 }
 
 impl Guards {
-    /// No guards yet. Files are kept in `folder`; what runs in the background ends with `stop`.
-    #[must_use]
+    /// No guards yet. Files are kept in `folder`; what runs in the background ends with `stop`. Identity providers' keys are fetched from
+    /// where `reach` leads.
+    ///
+    /// # Errors
+    /// When the client that fetches keys cannot be made.
     pub fn new(
         settings: PolicySettings,
         metrics: PolicyMetrics,
-        client: reqwest::Client,
+        reach: Reach,
         folder: PathBuf,
         stop: CancellationToken,
-    ) -> Self {
+    ) -> Result<Self, ServiceError> {
+        let keys = KeySets::new(
+            reach,
+            settings.clone(),
+            metrics.clone(),
+            folder.join("jwks"),
+            stop.clone(),
+        )?;
         let quotas = Arc::new(Quotas::open(folder.join("quotas.json")));
         let interval = settings.quota_save.as_duration();
-        let keeper = tokio::spawn(Arc::clone(&quotas).keep(interval, stop.clone()));
-        Self {
-            keys: KeySets::new(
-                client,
-                settings.clone(),
-                metrics.clone(),
-                folder.join("jwks"),
-                stop,
-            ),
+        let keeper = tokio::spawn(Arc::clone(&quotas).keep(interval, stop));
+        Ok(Self {
+            keys,
             settings,
             metrics,
             quotas,
             guards: BTreeMap::new(),
             keeper: Some(keeper),
-        }
+        })
     }
 
     /// Waits until what was counted is on disk, after `stop` was cancelled.

@@ -21,7 +21,7 @@ pub struct PolicySettings {
     pub jwks_size: ByteSize,
     /// Identity providers whose keys are followed.
     pub jwks_sets: usize,
-    /// Whether keys may be fetched over http from a loopback address: for tests.
+    /// Whether keys may be fetched over http, too: for tests.
     pub jwks_http: bool,
 }
 

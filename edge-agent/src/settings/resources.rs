@@ -124,7 +124,8 @@ pub struct RuntimeSettings {
     pub idle_per_function: usize,
     /// How long an idle instance is kept.
     pub idle_expiry: DurationMs,
-    /// Private, loopback and other addresses off the public internet that functions may reach, where their manifests name the host.
+    /// Private, loopback and other addresses off the public internet that functions may reach, where their manifests name the host, and that
+    /// identity providers' keys may be fetched from.
     pub private_networks: Vec<ClientPrefix>,
 }
 

@@ -28,6 +28,7 @@ fn spec(url: &str) -> GatewaySpec {
 fn settings(network: &Network, least: DurationMs) -> Settings {
     let mut settings = network.settings("eu-west-1");
     settings.policy.jwks_http = true;
+    settings.runtime.private_networks = vec!["127.0.0.0/8".parse().expect("prefix")];
     settings.policy.jwks_least = least;
     settings.policy.jwks_interval = DurationMs::from_secs(3600);
     settings
@@ -35,7 +36,12 @@ fn settings(network: &Network, least: DurationMs) -> Settings {
 
 async fn started(provider: &Provider, least: DurationMs) -> (Network, Agent) {
     let network = Network::start().await;
-    let agent = network.agent(settings(&network, least)).await;
+    let settings = settings(&network, least);
+    serving(network, settings, provider).await
+}
+
+async fn serving(network: Network, settings: Settings, provider: &Provider) -> (Network, Agent) {
+    let agent = network.agent(settings).await;
     let hello = components::hello("hi");
     network
         .deploy("hello", 1, &hello, Manifest::default())
@@ -160,5 +166,23 @@ async fn without_keys_no_token_counts() {
         }
     })
     .await;
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_not_fetched_from_inside_the_nodes_network() {
+    let signer = Signer::new("k1");
+    let provider = Provider::start(&[&signer]).await;
+    let network = Network::start().await;
+    let mut settings = settings(&network, DurationMs::from_millis(10));
+    settings.runtime.private_networks = Vec::new();
+    let (network, agent) = Box::pin(serving(network, settings, &provider)).await;
+    // The call waits for a fetch, which ends before anything is connected to.
+    let token = signer.token(json!({ "role": "user" }));
+    assert_eq!(
+        call(&network, &agent, &token).await,
+        Some(ErrorCode::KeysUnavailable)
+    );
+    assert_eq!(provider.asked(), 0);
     agent.stop().await;
 }
