@@ -106,6 +106,13 @@ pub fn judge(path: &Path, most: ByteSize) -> Result<Vec<ValidationStep>, ImageEr
             "format",
             format!("pulled by the nodes from {}", reference.registry()),
         );
+        // The controller does not ask registries: it may not reach them, and has none of the nodes' credentials.
+        for left in ["config", "digest", "platform"] {
+            step(
+                left,
+                "left to the nodes, which pull it by digest".to_owned(),
+            );
+        }
         return Ok(steps);
     }
     let contents = Contents::digest(path, most.as_bytes()).map_err(|error| match error {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use fdn_controller::singleton::Work;
 use fdn_controller::store::singleton::{singleton_ask, singleton_end, singleton_list};
 use fdn_core::api::{AppDetail, AppSummary};
+use fdn_core::label::Labels;
 use fdn_core::message::{DemandReport, Message};
 use fdn_core::{DurationMs, Timestamp};
 use fdn_testkit::{components, wait};
@@ -243,12 +244,12 @@ mod soak {
             let (token, address) = (rig.token.clone(), balancer.address);
             let http = rig.http.clone();
             callers.spawn(async move {
+                let url = |path: &str| format!("http://{address}{path}");
+                let mut written = 0_u64;
                 while !stop.load(Ordering::Relaxed) {
-                    let url = |path: &str| format!("http://{address}{path}");
                     let request = if caller == 0 {
-                        // A write that changes nothing: the version is the current one.
-                        let body = serde_json::json!({ "version": 1 });
-                        http.post(url("/v1/apps/hello/rollback")).json(&body)
+                        let labels = serde_json::json!({ "turn": (written + 1).to_string() });
+                        http.put(url("/v1/apps/hello/labels")).json(&labels)
                     } else {
                         http.get(url("/v1/apps"))
                     };
@@ -256,13 +257,16 @@ mod soak {
                     let request = request.header("connection", "close");
                     let answer = request.bearer_auth(&token).send().await;
                     let answer = answer.expect("every call is answered");
-                    assert!(answer.status().as_u16() < 500, "{}", answer.status());
-                    if caller != 0 {
+                    assert!(answer.status().is_success(), "{}", answer.status());
+                    if caller == 0 {
+                        written += 1;
+                    } else {
                         let apps: Vec<AppSummary> = answer.json().await.expect("a whole answer");
                         assert_eq!(apps.len(), 1);
                     }
                     calls.fetch_add(1, Ordering::Relaxed);
                 }
+                written
             });
         }
         let mut rig = rig;
@@ -285,8 +289,12 @@ mod soak {
             rig = next;
         }
         stop.store(true, Ordering::Relaxed);
+        let mut written = 0;
         while let Some(ended) = callers.join_next().await {
-            ended.expect("no call failed");
+            written += ended.expect("no call failed");
         }
+        // The last of them counts, whichever controller took it.
+        let labels: Labels = rig.get("/v1/apps/hello/labels").await;
+        assert_eq!(labels.to_string(), format!("turn={written}"));
     }
 }

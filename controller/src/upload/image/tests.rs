@@ -206,7 +206,12 @@ fn the_name_of_an_image_is_one_if_it_has_a_digest() {
     let named = named.expect("an image");
     assert_eq!(
         said(&named),
-        [("format", "pulled by the nodes from ghcr.io")]
+        [
+            ("format", "pulled by the nodes from ghcr.io"),
+            ("config", "left to the nodes, which pull it by digest"),
+            ("digest", "left to the nodes, which pull it by digest"),
+            ("platform", "left to the nodes, which pull it by digest"),
+        ]
     );
     let error = judged(b"ghcr.io/acme/thumbs:latest").expect_err("refused");
     assert_eq!(error.code(), ErrorCode::ImageInvalid);
