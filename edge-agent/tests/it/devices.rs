@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fdn_core::device::{DeviceKind, GpuRequest, bar};
+use fdn_core::device::{DeviceKind, GpuRequest};
 use fdn_core::manifest::Manifest;
 use fdn_core::message::NodeStatus;
 use fdn_core::{ByteSize, MebiBytes};
@@ -87,7 +87,8 @@ async fn simulated_devices_are_in_the_status_and_the_metrics() {
     assert_eq!(status.devices[0].kind, DeviceKind::Simulated);
     assert_eq!(status.capacity.gpu_memory_mib, MebiBytes(48 << 10));
     assert_eq!(status.free.gpu_memory_mib, MebiBytes(48 << 10));
-    assert_eq!(bar(&status.devices[0], 8), "[········] 0/24 GiB");
+    assert_eq!(status.devices[0].memory_mib, MebiBytes(24 << 10));
+    assert!(status.devices[0].slices.is_empty());
     let line =
         "fdn_agent_device_memory_bytes{device=\"SIM-0\",model=\"NVIDIA L4\",node=\"eu-west-1\"}";
     let memory = network.metric(&agent, line).await.expect("shown");
@@ -144,7 +145,9 @@ async fn functions_share_a_device_by_slices_and_keep_them_over_a_restart_of_the_
     let both = |status: &NodeStatus| holders(status) == [["one", "two"]];
     let status = network.until_status(both).await;
     assert_eq!(status.free.gpu_memory_mib, MebiBytes(4 * GIB));
-    assert_eq!(bar(&status.devices[0], 13), "[######|####··] 20/24 GiB");
+    let slices = status.devices[0].slices.iter();
+    let slices: Vec<u64> = slices.map(|slice| slice.memory_mib.get()).collect();
+    assert_eq!(slices, [12 * GIB, 8 * GIB]);
     let starts = engine.starts();
     agent.stop().await;
 
