@@ -227,21 +227,21 @@ impl CliError {
                  FDN_CONTROLLER; `fdn doctor` looks closer"
             }
             Self::Unreachable { .. } => {
-                "`fdn clusters` shows which gateways live; `fdn doctor` looks closer"
+                "`fdn cluster list` shows which gateways live; `fdn doctor` looks closer"
             }
             Self::Timeout(_) => {
-                "look with `fdn describe APP` and `fdn nodes`, or allow more time with --timeout"
+                "look with `fdn describe APP` and `fdn node list`, or allow more time with --timeout"
             }
             Self::Resolve(ResolveError::NoSuchName { .. }) => "`fdn list` shows what is deployed",
             Self::Resolve(ResolveError::NoAddress { .. }) => {
-                "`fdn clusters` shows whether any cluster lives"
+                "`fdn cluster list` shows whether any cluster lives"
             }
             Self::Resolve(_) => {
                 "check that the network runs and where its DNS listens (`fdn doctor`), or name it with --dns"
             }
             Self::Status(_) => "`fdn logs APP` shows what the function wrote",
             Self::Cut(_) => {
-                "the function passed a limit, or its node stopped: `fdn logs APP` and `fdn nodes` show which; call again"
+                "the function passed a limit, or its node stopped: `fdn logs APP` and `fdn node list` show which; call again"
             }
             Self::JobEnded { job, .. } => {
                 return Some(format!(

@@ -74,8 +74,6 @@ pub async fn run(
         Command::Bill(args) => commands::bill::run(args, env, console).await,
         Command::Price(args) => commands::price::run(&args.command, env, console).await,
         Command::Budget(args) => commands::budget::run(&args.command, env, console).await,
-        Command::Clusters(args) => commands::list::clusters(args, env, console).await,
-        Command::Nodes(args) => commands::list::nodes(args, env, console).await,
         Command::Tenant(args) => commands::tenant::run(&args.command, env, console).await,
         Command::Member(args) => commands::tenant::members(&args.command, env, console).await,
         Command::User(args) => commands::user::run(&args.command, env, console).await,

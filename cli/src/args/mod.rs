@@ -188,10 +188,6 @@ pub enum Command {
     Price(PriceArgs),
     /// Set, list and remove budgets, see the alerts they gave
     Budget(BudgetArgs),
-    /// List the clusters
-    Clusters(ShowArgs),
-    /// List the nodes
-    Nodes(ShowArgs),
     /// Make, see, rename and suspend tenants
     Tenant(TenantArgs),
     /// See and change who may do what in a tenant

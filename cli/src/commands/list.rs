@@ -1,4 +1,4 @@
-//! `fdn list`, `fdn clusters` (`fdn cluster list`), `fdn nodes` (`fdn node list`).
+//! `fdn list`, `fdn cluster list`, `fdn node list`.
 
 use fdn_core::Timestamp;
 use fdn_core::api::{AppSummary, ClusterInfo, NodeInfo};
@@ -41,7 +41,7 @@ pub async fn apps(
     )
 }
 
-/// `fdn clusters`.
+/// `fdn cluster list`.
 ///
 /// # Errors
 /// When the controller cannot be asked.
@@ -62,7 +62,7 @@ pub async fn clusters(
     )
 }
 
-/// `fdn nodes`.
+/// `fdn node list`.
 ///
 /// # Errors
 /// When the controller cannot be asked.

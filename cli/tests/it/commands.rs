@@ -116,8 +116,8 @@ async fn lists_and_pages_come_from_the_controller() {
         ),
         (vec!["list", "-o", "name"], "hello\nthumbnails\n"),
         (vec!["ls", "-o", "name"], "hello\nthumbnails\n"),
-        (vec!["clusters", "-o", "name"], "eu-west\nus-east\n"),
-        (vec!["nodes", "-o", "name"], "eu-west-1\neu-west-2\n"),
+        (vec!["cluster", "list", "-o", "name"], "eu-west\nus-east\n"),
+        (vec!["node", "list", "-o", "name"], "eu-west-1\neu-west-2\n"),
         (vec!["describe", "hello", "-o", "name"], "hello\n"),
         (
             vec!["explain", "hello", "--client", "203.0.113.7", "-o", "name"],

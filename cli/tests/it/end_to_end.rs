@@ -230,10 +230,13 @@ fn deploy_and_call(network: &Network) {
     );
     assert_eq!(network.ok(&["list", "-o", "name"]), "hello\n");
     assert_eq!(
-        network.ok(&["clusters", "-o", "name"]),
+        network.ok(&["cluster", "list", "-o", "name"]),
         "ap-south\neu-west\nus-east\n"
     );
-    assert_eq!(network.ok(&["nodes", "-o", "name"]).lines().count(), 6);
+    assert_eq!(
+        network.ok(&["node", "list", "-o", "name"]).lines().count(),
+        6
+    );
     let again = network.ok(&["deploy", "hello", &echo]);
     assert!(again.contains("unchanged"), "{again}");
     let module = network.home.file("module.wasm", components::core_module());

@@ -164,7 +164,7 @@ async fn gateways(clusters: &[ClusterInfo], checks: &mut Vec<Check>) {
     let found = format!("{alive} of {all} alive in {} clusters", clusters.len());
     checks.push(match (alive, all) {
         (0, _) => Check::fail("nodes", found, "start fdn-edge-agent on a node, or fdn up"),
-        (a, b) if a < b => Check::warn("nodes", found, "fdn nodes shows which are lost"),
+        (a, b) if a < b => Check::warn("nodes", found, "fdn node list shows which are lost"),
         _ => Check::ok("nodes", found),
     });
     let addresses: Vec<SocketAddr> = clusters
