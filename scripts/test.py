@@ -561,7 +561,7 @@ def main():
     parser.add_argument("kind", choices=["gate", "soak"])
     parser.add_argument("groups", nargs="*", metavar="GROUP")
     parser.add_argument("--profile", help="of the build, instead of the kind's own: soak on what the gate has built, for one")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     os.chdir(ROOT)
     TARGET.mkdir(parents=True, exist_ok=True)
     if asked.kind == "gate":
