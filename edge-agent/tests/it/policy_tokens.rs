@@ -37,7 +37,7 @@ fn settings(network: &Network, least: DurationMs) -> Settings {
 async fn started(provider: &Provider, least: DurationMs) -> (Network, Agent) {
     let network = Network::start().await;
     let settings = settings(&network, least);
-    serving(network, settings, provider).await
+    Box::pin(serving(network, settings, provider)).await
 }
 
 async fn serving(network: Network, settings: Settings, provider: &Provider) -> (Network, Agent) {
