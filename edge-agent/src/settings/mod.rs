@@ -20,7 +20,7 @@ use fdn_service::logs::LogSettings;
 use fdn_spool::SpoolSettings;
 use serde::{Deserialize, Serialize};
 
-pub use docker::DockerSettings;
+pub use docker::{DockerSettings, Network as ContainerNetwork};
 pub use invocations::{InstanceSettings, KeepAliveName, OrderName, QueueSettings, ScaleSettings};
 pub use kubernetes::KubernetesSettings;
 pub use network::{
@@ -286,6 +286,7 @@ mod tests {
             "tls.ca",
             "tls.certificate",
             "tls.key",
+            "docker.scope",
             "kubernetes.kubeconfig",
             "kubernetes.context",
             "kubernetes.node",
@@ -341,7 +342,8 @@ mod tests {
     #[test]
     fn what_cannot_work_is_named() {
         type Change = fn(&mut Settings);
-        let cases: [(&str, Change); 10] = [
+        let cases: [(&str, Change); 11] = [
+            ("docker.scope", |s| s.docker.scope = Some("a b".to_owned())),
             ("docker.enabled and kubernetes.enabled", |s| {
                 s.docker.enabled = true;
                 s.kubernetes.enabled = true;
