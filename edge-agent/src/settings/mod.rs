@@ -330,6 +330,9 @@ mod tests {
             fdn_service::config::load(Some(&file), &[]).expect("the settings are valid");
         settings.check().expect("the settings can work");
         assert!(settings.kubernetes.enabled && settings.kubernetes.network_policies);
+        // All nodes are one cluster, by what joining wrote on each.
+        let peers = settings.peers.cluster(&settings.tls, &settings.gateway);
+        assert!(settings.peers.enabled && peers.tls.is_some() && !peers.seeds.is_empty());
     }
 
     #[test]
