@@ -53,7 +53,7 @@ FDN_TESTER_PASSWORD=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
 export FDN_TESTER_PASSWORD
 
 "$fdn" up --color never --data-dir "$FDN_DATA" --listen "127.0.0.1:$api" --dns "127.0.0.1:$dns" --dns-admin "127.0.0.1:$dns_admin" \
-  --gateway-port "$gateway" --admin-port "$admin" --region eu-west=53.35,-6.26 --nodes 1 >"$work/up.log" 2>&1 &
+  --gateway-port "$gateway" --admin-port "$admin" --region eu-west=53.35,-6.26 --nodes 1 --no-docker >"$work/up.log" 2>&1 &
 pid=$!
 for _ in $(seq 480); do
   kill -0 "$pid" 2>/dev/null || { echo "the network ended"; exit 1; }

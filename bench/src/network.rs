@@ -40,6 +40,7 @@ impl Network {
             format!("--listen=127.0.0.1:{}", ports::free(&[local])),
             format!("--dns-admin=127.0.0.1:{}", ports::free(&[local])),
             "--nodes=1".to_owned(),
+            "--no-docker".to_owned(),
             "--region=eu-west=53.35,-6.26".to_owned(),
             format!("--gateway-port={gateway}"),
             format!("--admin-port={admin}"),

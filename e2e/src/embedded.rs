@@ -41,6 +41,7 @@ impl Embedded {
             format!("--admin-port={}", ports::free(&[GATEWAY])),
             format!("--dns-admin=127.0.0.1:{}", ports::local()),
             "--nodes=1".to_owned(),
+            "--no-docker".to_owned(),
             "--region=eu-west=53.35,-6.26".to_owned(),
         ];
         let program = Program::new(binary("fdn"), args)

@@ -114,6 +114,8 @@ pub struct Network {
     pub gateway_port: u16,
     /// The port of all admin listeners.
     pub admin_port: u16,
+    /// The port for other nodes of the cluster, of all that join.
+    pub peer_port: u16,
     deadlines: Deadlines,
     /// Dropped last, when all processes have ended.
     _turn: MutexGuard<'static, ()>,
@@ -165,6 +167,7 @@ impl Network {
             dns_address: SocketAddr::new(local, ports::local()),
             gateway_port,
             admin_port: ports::free(&addresses),
+            peer_port: ports::free(&addresses),
             deadlines,
             _turn: turn,
         };
@@ -354,6 +357,7 @@ impl Network {
             .args(["--address", &gateway(region, n).to_string()])
             .args(["--gateway-port", &self.gateway_port.to_string()])
             .args(["--admin-port", &self.admin_port.to_string()])
+            .args(["--peer-port", &self.peer_port.to_string()])
             .args(more)
             .output()?;
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
@@ -432,6 +436,36 @@ impl Network {
         ]);
         ensure!(typed.code == 0, "fdn login: {} {}", typed.out, typed.err);
         Ok(cli)
+    }
+
+    /// The value of a metric of a node, summed over all of its series with this text in them.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    pub async fn metric(&self, node: IpAddr, name: &str, with: &str) -> Result<f64> {
+        let client = fdn_service::http_client::build(Duration::from_secs(10))?;
+        let url = format!("http://{node}:{}/metrics", self.admin_port);
+        let text = client.get(url).send().await?.text().await?;
+        let value = |line: &str| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let is_it = series.split('{').next() == Some(name) && series.contains(with);
+            is_it.then(|| value.parse::<f64>().ok()).flatten()
+        };
+        Ok(text.lines().filter_map(value).sum())
+    }
+
+    /// Waits until a node knows so many members of its cluster and may act.
+    pub async fn together(&self, node: IpAddr, members: f64) {
+        wait::until("the cluster to be whole", async || {
+            let found = self.metric(node, "fdn_cluster_members", "alive").await?;
+            let quorum = self.metric(node, "fdn_cluster_quorum", "").await?;
+            ensure!(
+                (found - members).abs() < 0.5 && quorum > 0.5,
+                "{found} members, quorum {quorum}"
+            );
+            Ok::<_, anyhow::Error>(())
+        })
+        .await;
     }
 
     /// The addresses of a region's gateways.

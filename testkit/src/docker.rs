@@ -135,14 +135,45 @@ fn ended(folder: &Path) -> bool {
 }
 
 async fn ping(socket: &Path) -> Result<()> {
+    get(socket, "/_ping").await.map(drop)
+}
+
+/// What an engine answers.
+async fn get(socket: &Path, path: &str) -> Result<String> {
     let mut stream = UnixStream::connect(socket).await?;
-    stream
-        .write_all(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
-        .await?;
+    // HTTP/1.0: the answer ends with the connection.
+    let request = format!("GET {path} HTTP/1.0\r\nHost: docker\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     ensure!(answer.contains("200 OK"), "{answer}");
-    Ok(())
+    let (_, body) = answer.split_once("\r\n\r\n").context("an answer")?;
+    Ok(body.to_owned())
+}
+
+/// The ids of an engine's containers with this label, also of those that do not run.
+///
+/// # Errors
+/// When the engine does not answer.
+pub async fn containers(socket: &Path, label: &str) -> Result<Vec<String>> {
+    let filters = serde_json::json!({ "label": [label] }).to_string();
+    let filters = urlencoded(&filters);
+    let body = get(socket, &format!("/containers/json?all=1&filters={filters}")).await?;
+    let listed: Vec<serde_json::Value> = serde_json::from_str(&body)?;
+    let ids = listed.iter().filter_map(|one| one["Id"].as_str());
+    Ok(ids.map(str::to_owned).collect())
+}
+
+/// Every octet that is no letter or digit in its escaped form (RFC 3986, section 2.1).
+fn urlencoded(text: &str) -> String {
+    let escape = |octet: u8| {
+        if octet.is_ascii_alphanumeric() {
+            char::from(octet).to_string()
+        } else {
+            format!("%{octet:02X}")
+        }
+    };
+    text.bytes().map(escape).collect()
 }
 
 /// The static executable of `testkit/probe`, compiled once per process.

@@ -5,6 +5,7 @@ pub mod dns;
 pub mod docker;
 pub mod folder;
 pub mod kubernetes;
+pub mod link;
 mod names;
 pub mod ports;
 pub mod postgres;

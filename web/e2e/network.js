@@ -46,7 +46,7 @@ export async function start() {
   const args = [
     "up", "--color", "never", "--data-dir", join(folder, "data"), "--listen", listen,
     "--dns", `127.0.0.1:${await port()}`, "--dns-admin", `127.0.0.1:${await port()}`,
-    "--gateway-port", String(await port(NODES)), "--admin-port", String(await port(NODES)),
+    "--gateway-port", String(await port(NODES)), "--admin-port", String(await port(NODES)), "--no-docker",
   ];
   const env = { ...process.env, HOME: folder, XDG_CONFIG_HOME: join(folder, "config"), XDG_DATA_HOME: join(folder, "share") };
   const child = spawn(PROGRAM, args, { env, stdio: ["ignore", "pipe", "pipe"] });

@@ -13,6 +13,8 @@ use fdn_core::{GeoPoint, HostName, ParseError, RegionName};
 Node K of region N listens on 127.0.N.K: the gateway on --gateway-port; health, metrics and logs on
 --admin-port. Everything is kept in the data directory; a second start resumes with all that was
 deployed. Ctrl-C stops cleanly.
+Where a Docker engine answers on this machine (at /var/run/docker.sock, or DOCKER_HOST=unix://PATH),
+container images can be deployed; what runs of them ends with the network.
 The context that `fdn deploy` and the other commands use is written at each start, token included.
 FDN_LOG=info (or debug) shows what the parts of the network log.")]
 pub struct UpArgs {
@@ -48,6 +50,9 @@ pub struct UpArgs {
     /// Nodes in each region
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub nodes: u8,
+    /// Run no container images, though a Docker engine may answer on this machine
+    #[arg(long)]
+    pub no_docker: bool,
     /// The context to write; one that another network owns is left alone
     #[arg(long, value_name = "NAME", default_value = crate::config::LOCAL_CONTEXT)]
     pub context: String,

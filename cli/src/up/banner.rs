@@ -1,5 +1,6 @@
 //! The block that `fdn up` prints when the network is ready: what is where, and what to type next.
 
+use super::engine::Engine;
 use super::plan::Plan;
 
 /// What the block says besides the plan.
@@ -7,6 +8,8 @@ use super::plan::Plan;
 pub struct Banner<'a> {
     /// What was started.
     pub plan: &'a Plan,
+    /// What runs container images, if anything does.
+    pub engine: Option<&'a Engine>,
     /// Who can log in.
     pub admin: &'a str,
     /// The password, at the first start only.
@@ -44,6 +47,11 @@ impl Banner<'_> {
             ),
             row("regions", &format!("{}   {nodes}", regions.join("   "))),
         ];
+        if let Some(engine) = self.engine {
+            let socket = engine.socket.display();
+            let text = format!("can be deployed too; the Docker engine at {socket} runs them");
+            lines.push(row("images", &text));
+        }
         lines.push(row("try", "fdn deploy hello functions/hello/hello.wasm"));
         lines.push(row(
             "",
@@ -86,6 +94,7 @@ mod tests {
         let plan = plan(&[]);
         let banner = Banner {
             plan: &plan,
+            engine: None,
             admin: "admin",
             password: Some("PASSWORD"),
             password_file: "/d/p",
@@ -102,6 +111,24 @@ mod tests {
             ..banner
         };
         assert!(!later.text().contains("PASSWORD") && later.text().contains("/d/p"));
+        let engine = Engine {
+            socket: "/run/docker.sock".into(),
+            isolates: true,
+        };
+        let with_engine = Banner {
+            engine: Some(&engine),
+            ..later.clone()
+        };
+        let added: Vec<String> = with_engine
+            .text()
+            .lines()
+            .filter(|line| !later.text().contains(line))
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(
+            added,
+            ["  images     can be deployed too; the Docker engine at /run/docker.sock runs them"]
+        );
     }
 
     #[test]
@@ -119,6 +146,7 @@ mod tests {
         let plan = plan(&flags);
         let banner = Banner {
             plan: &plan,
+            engine: None,
             admin: "admin",
             password: None,
             password_file: "/d/p",

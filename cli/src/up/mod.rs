@@ -1,12 +1,13 @@
 //! `fdn up`: the whole network in this process, on embedded defaults, with nothing to install.
 //!
 //! In order: [`plan`] works out what listens where; [`lock`] takes the data directory; [`preflight`] looks whether all ports are free;
-//! [`network`] starts controller, DNS and nodes around an in-process broker; [`ready`] waits until they know each other; [`context`] lets
+//! [`engine`] whether container images can be run; [`network`] starts controller, DNS and nodes around an in-process broker; [`ready`] waits until they know each other; [`context`] lets
 //! the other commands use the network; [`banner`] says what is where. Then it runs until SIGTERM or Ctrl-C.
 
 pub mod args;
 pub mod banner;
 pub mod context;
+pub mod engine;
 pub mod lock;
 pub mod network;
 pub mod plan;
@@ -25,6 +26,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use args::UpArgs;
 use banner::Banner;
 use context::Written;
+use engine::Engine;
 use lock::DataDir;
 use network::Network;
 use plan::Plan;
@@ -61,11 +63,16 @@ pub async fn run(args: &UpArgs, env: &Environment, console: &mut Console) -> Res
     layout.prepare()?;
     let first = !layout.admin_password().exists();
     let spinner = progress::spinner(console, "starting controller, DNS and nodes");
-    let network = Box::pin(Network::start(&plan, &layout)).await?;
+    let engine = if args.no_docker {
+        None
+    } else {
+        engine::find(env).await
+    };
+    let network = Box::pin(Network::start(&plan, &layout, engine.as_ref())).await?;
     let announced = announce(&plan, &slot, &layout, data.path()).await;
     spinner.finish_and_clear();
     let shown = announced.and_then(|announced| {
-        print(&plan, &layout, first, console)?;
+        print(&plan, &layout, engine.as_ref(), first, console)?;
         tell(&plan, &slot.name, &announced, env, console);
         console.note(&format!(
             "ready in {} ms; Ctrl-C stops",
@@ -148,7 +155,13 @@ async fn announce(
 }
 
 /// Prints the block.
-fn print(plan: &Plan, layout: &Layout, first: bool, console: &mut Console) -> Result<(), CliError> {
+fn print(
+    plan: &Plan,
+    layout: &Layout,
+    engine: Option<&Engine>,
+    first: bool,
+    console: &mut Console,
+) -> Result<(), CliError> {
     let password = if first {
         secret::read(&layout.admin_password()).ok()
     } else {
@@ -159,6 +172,7 @@ fn print(plan: &Plan, layout: &Layout, first: bool, console: &mut Console) -> Re
     console.line(
         &Banner {
             plan,
+            engine,
             admin: ADMIN,
             password,
             password_file: &password_file,

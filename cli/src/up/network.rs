@@ -13,6 +13,7 @@ use futures::future::{join_all, try_join_all};
 use url::Url;
 
 use super::context::controller_url;
+use super::engine::Engine;
 use super::plan::Plan;
 use super::settings::{self, Layout};
 use crate::error::CliError;
@@ -43,14 +44,18 @@ impl Network {
     ///
     /// # Errors
     /// When one cannot start; those that have are stopped.
-    pub async fn start(plan: &Plan, layout: &Layout) -> Result<Self, CliError> {
+    pub async fn start(
+        plan: &Plan,
+        layout: &Layout,
+        engine: Option<&Engine>,
+    ) -> Result<Self, CliError> {
         let broker: SharedBroker = Arc::new(MemoryBroker::new(BROKER));
         let url = controller_url(plan)?;
         let controller =
             Controller::start(settings::controller(plan, layout)?, Arc::clone(&broker))
                 .await
                 .map_err(|e| failed("the controller", &e))?;
-        match Self::start_rest(plan, layout, &url, &broker).await {
+        match Self::start_rest(plan, layout, &url, engine, &broker).await {
             Ok((dns, agents)) => Ok(Self {
                 controller,
                 dns,
@@ -67,6 +72,7 @@ impl Network {
         plan: &Plan,
         layout: &Layout,
         url: &Url,
+        engine: Option<&Engine>,
         broker: &SharedBroker,
     ) -> Result<(Dns, Vec<Agent>), CliError> {
         let dns = Dns::start(settings::dns(plan, layout, url), Arc::clone(broker))
@@ -76,7 +82,10 @@ impl Network {
         let machine = Machine::new(&fdn_edge_agent::Settings::default().runtime)
             .map_err(|e| failed("the nodes", &e))?;
         let starts = plan.nodes.iter().map(|node| {
-            let settings = settings::agent(node, layout, url);
+            let mut settings = settings::agent(node, layout, url);
+            if let Some(engine) = engine {
+                settings::add_engine(&mut settings, engine, layout, plan.nodes.len());
+            }
             let (broker, machine) = (Arc::clone(broker), machine.clone());
             async move {
                 Agent::start_on(settings, broker, machine)

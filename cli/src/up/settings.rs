@@ -4,15 +4,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use fdn_controller::settings::ClientLocation;
-use fdn_core::{ByteSize, ClientPrefix, DurationMs, ErrorCode};
+use fdn_core::{ByteSize, ClientPrefix, Digest, DurationMs, ErrorCode};
 use fdn_dns::settings::NameServer;
+use fdn_edge_agent::settings::ContainerNetwork;
 use url::Url;
 
+use super::engine::Engine;
 use super::plan::{NodePlan, Plan};
 use crate::error::CliError;
 
 /// The first user.
 pub const ADMIN: &str = "admin";
+/// Digits of the digest of the data directory's path by which containers of this network are told from those of others.
+const SCOPE: usize = 16;
+/// What a node has at least for functions, however many share the machine: room for a few.
+const NODE_MEMORY_MIB: u64 = 256;
 /// Where clients with addresses of the documentation are said to be, so that the network can be tried from one machine (RFC 5737,
 /// RFC 3849): Paris, New York, Singapore.
 const CLIENTS: [(&str, f64, f64); 6] = [
@@ -208,6 +214,32 @@ pub fn agent(node: &NodePlan, layout: &Layout, controller: &Url) -> fdn_edge_age
     settings
 }
 
+/// Lets a node run container images on this machine's engine, as one of so many nodes that share both.
+pub fn add_engine(
+    settings: &mut fdn_edge_agent::Settings,
+    engine: &Engine,
+    layout: &Layout,
+    nodes: usize,
+) {
+    let docker = &mut settings.docker;
+    docker.enabled = true;
+    docker.socket.clone_from(&engine.socket);
+    if !engine.isolates {
+        docker.network = ContainerNetwork::Bridge;
+    }
+    // Another network on this machine may have nodes of the same names.
+    let folder = layout.folder.as_os_str().as_encoded_bytes();
+    docker.scope = Some(Digest::of(folder).hex()[..SCOPE].to_owned());
+    // Who has stopped the network expects nothing of it to run on, nor to lie about for each node of it.
+    docker.outlive_agent = false;
+    docker.ahead = 0;
+    // Containers are given their memory and keep it: no node may promise what another one has promised.
+    let all = settings.capacity.resolve().memory_mib.get();
+    let nodes = u64::try_from(nodes).unwrap_or(u64::MAX).max(1);
+    settings.capacity.memory = ByteSize::from_mib((all / nodes).max(NODE_MEMORY_MIB));
+    // The other nodes of a region share its engine, so asking them for room would win nothing: `peers` stays off.
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,5 +249,28 @@ mod tests {
         let url = sqlite_url(Path::new("/a b/fdn.db")).expect("url");
         assert_eq!(url, "sqlite:///a%20b/fdn.db");
         assert!(sqlite_url(Path::new("relative")).is_err());
+    }
+
+    #[test]
+    fn nodes_that_share_an_engine_share_the_memory_and_are_told_from_those_of_other_networks() {
+        let engine = Engine {
+            socket: "/run/docker.sock".into(),
+            isolates: false,
+        };
+        let with = |folder: &str, nodes| {
+            let mut settings = fdn_edge_agent::Settings::default();
+            settings.capacity.memory = ByteSize::from_mib(6000);
+            let layout = Layout::of(Path::new(folder));
+            add_engine(&mut settings, &engine, &layout, nodes);
+            settings.check().expect("it can work");
+            settings
+        };
+        let (one, other) = (with("/a", 6), with("/b", 6));
+        assert_eq!(one.capacity.memory, ByteSize::from_mib(1000));
+        assert_eq!(with("/a", 60).capacity.memory, ByteSize::from_mib(256));
+        assert_ne!(one.docker.scope, other.docker.scope);
+        assert_eq!(one.docker.scope, with("/a", 6).docker.scope);
+        assert_eq!(one.docker.network, ContainerNetwork::Bridge);
+        assert!(one.docker.enabled && !one.docker.outlive_agent && !one.peers.enabled);
     }
 }

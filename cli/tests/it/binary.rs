@@ -144,13 +144,15 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(err, "");
 }
 
-/// Ports for `fdn up` that are free at present, as flags.
+/// Flags of `fdn up` in tests: ports that are free at present, and nothing else of the machine.
 pub(crate) fn free_ports() -> Vec<String> {
     let nodes: Vec<std::net::IpAddr> = (1..=3u8)
         .flat_map(|n| (1..=2u8).map(move |k| std::net::IpAddr::from([127, 0, n, k])))
         .collect();
     let local = || format!("127.0.0.1:{}", fdn_testkit::ports::local());
     vec![
+        // What tests see must not depend on what else the machine has.
+        "--no-docker".to_owned(),
         format!("--listen={}", local()),
         format!("--dns={}", local()),
         format!("--dns-admin={}", local()),

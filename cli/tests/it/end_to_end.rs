@@ -1,5 +1,6 @@
 //! A whole network as a process: `fdn up`, deploy, invoke, explain, logs, rollback, delete, SIGTERM, and up again.
 
+mod images;
 mod records;
 
 use std::process::{Command, Output};
@@ -16,6 +17,8 @@ const STOP: Duration = Duration::from_secs(60);
 struct Network {
     home: Home,
     flags: Vec<String>,
+    /// `DOCKER_HOST`.
+    docker: Option<String>,
     starts: u32,
 }
 
@@ -30,6 +33,7 @@ impl Network {
         Self {
             home: Home::new(),
             flags: free_ports(),
+            docker: None,
             starts: 0,
         }
     }
@@ -43,10 +47,13 @@ impl Network {
             .path()
             .join(format!("up-{}.log", self.starts));
         let args = std::iter::once("up".to_owned()).chain(self.flags.iter().cloned());
-        let program = Program::new(env!("CARGO_BIN_EXE_fdn"), args)
+        let mut program = Program::new(env!("CARGO_BIN_EXE_fdn"), args)
             .env("HOME", self.home.folder.path())
             .env("XDG_CONFIG_HOME", self.home.folder.path().join("config"))
             .env("XDG_DATA_HOME", self.home.folder.path().join("data"));
+        if let Some(docker) = &self.docker {
+            program = program.env("DOCKER_HOST", docker);
+        }
         let mut process = program.start(&log).expect("fdn up starts");
         wait::until("fdn up to be ready", async || {
             if let Some(status) = process.ended() {

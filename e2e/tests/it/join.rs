@@ -178,6 +178,10 @@ async fn machines_join_drain_and_are_removed() {
             .expect("it starts with the configuration that joining wrote");
         becomes(&cli, name, "alive").await;
     }
+    // Nothing was said about peers: the two are one cluster, by the certificates that joining brought.
+    for node in [one, two] {
+        network.together(node, 2.0).await;
+    }
     let held = deployed(&network, &cli).await;
     answers(&network, &[one, two]).await;
     let cluster = cli.ok(["cluster", "describe", "eu-west"]);

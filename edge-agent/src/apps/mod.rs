@@ -197,8 +197,10 @@ impl Apps {
             commands: commands.clone(),
             observed: Arc::clone(&observed),
         };
-        let shell = shell::Shell::new(parts, store, commands, observed, stop.clone())?;
-        let task = tokio::spawn(shell.run(saved.unwrap_or_default(), queue, stop));
+        let mut shell = shell::Shell::new(parts, store, commands, observed, stop.clone())?;
+        // Before anybody is listened to: the first call after a restart must not find that there is no such app.
+        shell.restore(saved.unwrap_or_default());
+        let task = tokio::spawn(shell.run(queue, stop));
         Ok((handle, task))
     }
 

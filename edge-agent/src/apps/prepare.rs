@@ -20,6 +20,7 @@ use super::{
 };
 use crate::error::PrepareError;
 use crate::gateway::split::Split;
+use crate::invocations::instances::Instances;
 use crate::metrics::AppMetrics;
 
 /// Prepares `version` of `app`, with every function version that its calls are split between. Of `current`, what answers now, is kept what
@@ -105,7 +106,8 @@ async fn stages(
             function,
             ahead: run.runs_in(&stage.name, &parts.cluster),
         };
-        let can_run = function.manifest.runtime == RuntimeKind::Wasm || parts.instances.is_some();
+        let is_wasm = function.manifest.runtime == RuntimeKind::Wasm;
+        let can_run = is_wasm || containers(parts).await.is_some();
         let deployed = if can_run {
             let known: Vec<_> = known.and_then(|k| k.deployed.clone()).into_iter().collect();
             let metrics = Arc::clone(&stats.metrics);
@@ -174,6 +176,12 @@ async fn deploy(
     Ok(deployed)
 }
 
+/// What runs containers, if anything does. A node without an engine is a gateway to those of its cluster that have one.
+async fn containers(parts: &AppsParts) -> Option<&Instances> {
+    let instances = parts.instances.as_ref()?;
+    instances.runs_containers().await.then_some(instances)
+}
+
 /// What serves the calls of a function.
 async fn server(
     parts: &AppsParts,
@@ -191,9 +199,9 @@ async fn server(
             Ok(Server::Sandboxes(Sandboxes::new(compiled, engine, memory)))
         }
         RuntimeKind::Docker => {
-            let instances = parts.instances.as_ref().ok_or_else(|| {
+            let instances = containers(parts).await.ok_or_else(|| {
                 PrepareError::Spec(
-                    "this node runs no containers; set docker.enabled or kubernetes.enabled"
+                    "neither this node nor another one of its cluster runs containers; set docker.enabled or kubernetes.enabled"
                         .to_owned(),
                 )
             })?;

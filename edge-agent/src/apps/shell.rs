@@ -68,16 +68,15 @@ impl Shell {
         })
     }
 
-    pub(super) async fn run(
-        mut self,
-        saved: Saved,
-        mut queue: mpsc::Receiver<Command>,
-        stop: CancellationToken,
-    ) {
+    /// Takes in what was kept on disk, and publishes the routes to it. Preparing begins; calls are held until that is done.
+    pub(super) fn restore(&mut self, saved: Saved) {
         let (state, actions) = State::restore(saved, self.parts.settings.tombstones);
         self.state = state;
         self.perform(actions, &mut None);
         self.publish();
+    }
+
+    pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Command>, stop: CancellationToken) {
         loop {
             let due = pin!(sleep_until(self.state.next_due()));
             tokio::select! {

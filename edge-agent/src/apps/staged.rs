@@ -38,7 +38,7 @@ impl Serving {
         let entry = &staged.stages[staged.entry];
         let entry = entry.deployed.clone().ok_or_else(|| {
             PrepareError::Spec(format!(
-                "this node runs no containers, and stage {} is one; set docker.enabled or kubernetes.enabled",
+                "neither this node nor another one of its cluster runs containers, and stage {} is one; set docker.enabled or kubernetes.enabled",
                 entry.name
             ))
         })?;

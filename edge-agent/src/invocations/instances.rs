@@ -177,6 +177,11 @@ impl Instances {
         self.inner.placer.prepare(image).await
     }
 
+    /// Whether there is anything that containers run on, here or in the cluster. Returns once that can be known.
+    pub async fn runs_containers(&self) -> bool {
+        self.inner.placer.runs_containers().await
+    }
+
     /// Makes a function callable. Instances of it that run already are taken in.
     ///
     /// # Errors

@@ -65,6 +65,11 @@ pub trait Placer: Send + Sync {
     /// When it cannot be had or used.
     async fn prepare(&self, image: &Image) -> Result<(), StartError>;
 
+    /// Whether there is anything that containers run on: on this node, or on another one of its cluster.
+    async fn runs_containers(&self) -> bool {
+        true
+    }
+
     /// Instances that fit this description, but for the id, and run already; each is handed out once.
     fn found(&self, description: &Description) -> Vec<Placed>;
 

@@ -60,9 +60,12 @@ pub struct JoinArgs {
     /// The port for health, metrics and logs.
     #[arg(long, value_name = "PORT", default_value_t = 8081)]
     pub admin_port: u16,
-    /// The port for the other nodes of the cluster.
-    #[arg(long, value_name = "PORT")]
-    pub peer_port: Option<u16>,
+    /// The port for the other nodes of the cluster, by which they start instances for each other.
+    #[arg(long, value_name = "PORT", default_value_t = 8443)]
+    pub peer_port: u16,
+    /// Take no part in the cluster: this node starts instances on itself only, and opens no port for the others.
+    #[arg(long, conflicts_with = "peer_port")]
+    pub no_peers: bool,
     /// The port for calls of workflows' stages from other clusters; without it this node runs all stages itself.
     #[arg(long, value_name = "PORT")]
     pub stage_port: Option<u16>,

@@ -35,7 +35,7 @@ pub(super) fn addresses(args: &JoinArgs, controller: &Controller) -> Result<Node
     let addresses = NodeAddresses {
         gateway: at(args.gateway_port),
         admin: at(args.admin_port),
-        peer: args.peer_port.map(at),
+        peer: (!args.no_peers).then(|| at(args.peer_port)),
         names: args.names.clone(),
     };
     addresses

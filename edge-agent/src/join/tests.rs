@@ -150,7 +150,8 @@ fn args(door: &Door, folder: &TempDir) -> JoinArgs {
         address: None,
         gateway_port: 8080,
         admin_port: 8081,
-        peer_port: Some(8082),
+        peer_port: 8082,
+        no_peers: false,
         stage_port: Some(8083),
         names: Vec::new(),
         again: false,
@@ -199,6 +200,47 @@ async fn a_machine_joins_once_and_its_key_stays_with_it() {
     let again = join(&args, now()).await.expect("nothing to do");
     assert!(matches!(again, Joined::Before(_)));
     assert_eq!(door.asked(), 1, "the controller was not asked again");
+}
+
+#[tokio::test]
+async fn a_machine_takes_part_in_its_cluster_unless_it_is_told_not_to() {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        join: JoinArgs,
+    }
+    let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
+    let given = args(&door, &folder);
+    let typed = |more: &[&str]| {
+        let token = given.token_file.display().to_string();
+        let words = ["join", &door.url, "--node", "n-1", "--token-file", &token];
+        let line = <Line as clap::Parser>::try_parse_from(words.iter().chain(more));
+        line.map(|line| line.join)
+    };
+    for (name, more, expected) in [
+        ("all", &[][..], Some("127.0.0.1:8443")),
+        ("chosen", &["--peer-port", "9"], Some("127.0.0.1:9")),
+        ("none", &["--no-peers"], None),
+    ] {
+        let mut args = typed(more).expect("arguments");
+        args.data = folder.path().join(name);
+        args.config = folder.path().join(format!("{name}.toml"));
+        join(&args, now()).await.expect("let in");
+        let expected = expected.map(|address| address.parse().expect("address"));
+        let told = door
+            .asked
+            .lock()
+            .expect("lock")
+            .last()
+            .map(|asked| asked.addresses.peer);
+        assert_eq!(told, Some(expected), "{name}: what the others are told");
+        let settings: Settings =
+            fdn_service::config::load(Some(&args.config), &[]).expect("a configuration");
+        settings.check().expect("it can work");
+        let listens = settings.peers.address(&settings.tls, &settings.gateway);
+        assert_eq!(listens, expected, "{name}: where it listens");
+    }
+    assert!(typed(&["--no-peers", "--peer-port", "9"]).is_err());
 }
 
 #[tokio::test]

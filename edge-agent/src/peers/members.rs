@@ -64,6 +64,11 @@ impl Known {
             Err(failure) => warn!(%failure, "the members' addresses are not kept"),
         }
     }
+
+    /// Whether there were others and none of them is a member now.
+    fn misses(&self, me: &NodeId, status: &ClusterStatus) -> bool {
+        !self.saved.is_empty() && status.members.iter().all(|one| one.node == *me)
+    }
 }
 
 /// What this task has said to the cluster.
@@ -109,6 +114,7 @@ impl Node {
                 }
                 self.metrics.remote.set(self.follows.len() as i64);
                 known.save(&self.me, &status);
+                self.room.missed(known.misses(&self.me, &status));
                 if !said.ready && (status.joined || begun.elapsed() > patience) {
                     said.ready = true;
                     let detail = if status.joined {
@@ -117,6 +123,8 @@ impl Node {
                         "no other node was reached"
                     };
                     readiness.set(CONDITION_PEERS, true, detail);
+                    // Set once: `said.ready` sees to it.
+                    drop(self.met.set(()));
                 }
             }
             tokio::select! {
@@ -127,6 +135,8 @@ impl Node {
             }
         }
         readiness.set(CONDITION_PEERS, true, "this node has left its cluster");
+        // It may have been before.
+        drop(self.met.set(()));
     }
 
     /// Does what operators said.
@@ -255,11 +265,15 @@ mod tests {
         };
         let me = "n-1".parse().expect("node");
         known.save(&me, &status);
+        assert!(!known.misses(&me, &status));
         status.members.truncate(1);
         known.save(&me, &status);
+        assert!(known.misses(&me, &status));
         let known = Known::open(folder.path());
         assert_eq!(known.seeds(&[at(2), at(9)]), [at(2), at(3), at(9)]);
         std::fs::write(folder.path().join(FILE), "no list").expect("written");
-        assert!(Known::open(folder.path()).seeds(&[]).is_empty());
+        let known = Known::open(folder.path());
+        assert!(known.seeds(&[]).is_empty());
+        assert!(!known.misses(&me, &status), "there never were any");
     }
 }

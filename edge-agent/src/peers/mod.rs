@@ -145,6 +145,8 @@ struct Node {
     follows: Arc<Follows>,
     connections: Arc<Connections>,
     room: Room,
+    /// Set once it is a member of its cluster, or has found nobody.
+    met: SetOnce<()>,
     gate: Gate,
     fleet: Arc<Fleet>,
     /// Ways of instances that no call has got yet: one for each start that has just ended.
@@ -205,6 +207,7 @@ impl Peers {
             follows: Arc::default(),
             connections: Arc::new(connections),
             room: Room::new(kind != Kind::Elsewhere),
+            met: SetOnce::new(),
             gate: Gate::default(),
             fleet: parts.fleet,
             ways: Mutex::default(),

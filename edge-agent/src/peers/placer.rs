@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use fdn_cluster::{Cluster, Outcome, ScalingTask, Settlement, TaskId};
 use fdn_core::{ErrorCode, InstanceId, MebiBytes, Millis, NodeId, Resources};
-use fdn_instances::{Description, Image, StartError, StartSpec};
+use fdn_instances::{Description, Image, Kind, StartError, StartSpec};
 use fdn_scheduling::invocation::Weight;
 use tokio::time::{Duration, Instant, sleep, timeout};
 use tracing::info;
@@ -39,6 +39,16 @@ impl Placer for ClusterPlacer {
 
     async fn prepare(&self, image: &Image) -> Result<(), StartError> {
         self.0.local.prepare(image).await
+    }
+
+    async fn runs_containers(&self) -> bool {
+        let node = &self.0;
+        if node.local.kind() == Kind::Elsewhere {
+            // Before it has met the others, it cannot know.
+            node.met.wait().await;
+            return node.room.has_others();
+        }
+        true
     }
 
     fn found(&self, description: &Description) -> Vec<Placed> {

@@ -3,7 +3,7 @@
 //! What others have is what they have in all, for what of it is free they alone know: the cluster refuses what does not fit, and then this
 //! node gives way for a while, so that idle instances make room for those that are wanted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fdn_cluster::ClusterStatus;
@@ -28,6 +28,8 @@ pub(super) struct Room {
     full: Mutex<Option<(Instant, u64)>>,
     /// This node has no room of its own.
     elsewhere_only: bool,
+    /// There were other members, and none is heard of now.
+    missed: AtomicBool,
 }
 
 impl Room {
@@ -48,7 +50,9 @@ impl Room {
     pub(super) fn members(&self, me: &NodeId, own: Resources, status: &ClusterStatus) -> bool {
         let takes_part = |one: &&fdn_cluster::status::MemberStatus| {
             let is_there = matches!(one.status, Status::Alive | Status::Suspect);
-            one.node != *me && !one.draining && is_there
+            // One that runs no containers says that it has nothing; it must not weigh the least that an instance can.
+            let has_room = one.capacity != Resources::default();
+            one.node != *me && !one.draining && is_there && has_room
         };
         // Cut off, it is still asked for: the cluster's refusal holds the pool back.
         let is_member = status.joined;
@@ -65,6 +69,17 @@ impl Room {
     /// Whether nobody else has room.
     pub(super) fn is_alone(&self) -> bool {
         self.others.load(Ordering::Relaxed) == 0
+    }
+
+    /// Says whether there were others and none is heard of now.
+    pub(super) fn missed(&self, missed: bool) {
+        self.missed.store(missed, Ordering::Relaxed);
+    }
+
+    /// Whether others have room for instances at all, used or not. Those that are away for now may have some: what was deployed on this
+    /// node must not be given up because its cluster starts later than it does.
+    pub(super) fn has_others(&self) -> bool {
+        !self.is_alone() || self.missed.load(Ordering::Relaxed)
     }
 
     /// The cluster had no room.
@@ -122,7 +137,12 @@ mod tests {
                 status: *status,
                 draining: *draining,
                 connected: true,
-                capacity: Resources::new(MilliCpu(1000), MebiBytes(*memory)),
+                // A node that runs no containers says that it has nothing.
+                capacity: if *memory == 0 {
+                    Resources::default()
+                } else {
+                    Resources::new(MilliCpu(1000), MebiBytes(*memory))
+                },
             }
         });
         ClusterStatus {
@@ -176,8 +196,13 @@ mod tests {
         let now = Instant::now();
         assert_eq!(room.now(now, &ledger), Weight(0));
         room.members(&me, own, &status(&[("n-2", 300, Status::Alive, false)]));
+        assert!(room.has_others());
         ledger.want(MebiBytes(1));
         assert_eq!(room.now(now, &ledger), of_memory(MebiBytes(300)));
+        room.members(&me, own, &status(&[("n-2", 0, Status::Alive, false)]));
+        assert!(!room.has_others(), "it runs none either");
+        room.missed(true);
+        assert!(room.has_others(), "one that did may come back");
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fdn_core::{ByteSize, DurationMs};
-use fdn_instances::docker::{DockerOptions, Network};
+use fdn_instances::docker::DockerOptions;
+pub use fdn_instances::docker::Network;
 use fdn_instances::{HealthChecks, LinkLimits, LogSink, Metrics};
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,12 @@ pub struct DockerSettings {
     pub enabled: bool,
     /// The engine's Unix socket.
     pub socket: PathBuf,
+    /// Tells the containers of agents apart that have the same cluster and node names and share the engine: a word of lower-case letters,
+    /// digits and hyphens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Whether containers run on when the agent stops, for the next one to take them in; else they end with it.
+    pub outlive_agent: bool,
     /// How containers are reached.
     pub network: Network,
     /// Where control groups are mounted. Idle instances are paused there, within a millisecond, where the agent may write and sees the
@@ -50,6 +57,8 @@ impl Default for DockerSettings {
         Self {
             enabled: false,
             socket: options.socket,
+            scope: options.scope,
+            outlive_agent: options.outlive_agent,
             network: options.network,
             cgroups: options.cgroups.unwrap_or_default(),
             tmp: options.tmp,
@@ -76,6 +85,13 @@ impl DockerSettings {
         if self.parallel_starts == 0 || self.health_failures == 0 {
             return Err("docker.parallel_starts and docker.health_failures must be at least 1");
         }
+        let is_word = |scope: &String| {
+            let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            (1..=63).contains(&scope.len()) && scope.chars().all(is_part)
+        };
+        if self.scope.as_ref().is_some_and(|scope| !is_word(scope)) {
+            return Err("docker.scope must be 1 to 63 lower-case letters, digits and hyphens");
+        }
         if self.ahead > 64 {
             return Err("docker.ahead must be at most 64");
         }
@@ -99,6 +115,8 @@ impl DockerSettings {
         DockerOptions {
             folder: Some(folder),
             socket: self.socket.clone(),
+            scope: self.scope.clone(),
+            outlive_agent: self.outlive_agent,
             network: self.network,
             cgroups: Some(self.cgroups.clone()).filter(|path| !path.as_os_str().is_empty()),
             tmp: self.tmp,

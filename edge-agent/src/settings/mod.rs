@@ -20,7 +20,7 @@ use fdn_service::logs::LogSettings;
 use fdn_spool::SpoolSettings;
 use serde::{Deserialize, Serialize};
 
-pub use docker::DockerSettings;
+pub use docker::{DockerSettings, Network as ContainerNetwork};
 pub use invocations::{InstanceSettings, KeepAliveName, OrderName, QueueSettings, ScaleSettings};
 pub use kubernetes::KubernetesSettings;
 pub use network::{
@@ -286,6 +286,7 @@ mod tests {
             "tls.ca",
             "tls.certificate",
             "tls.key",
+            "docker.scope",
             "kubernetes.kubeconfig",
             "kubernetes.context",
             "kubernetes.node",
@@ -329,6 +330,9 @@ mod tests {
             fdn_service::config::load(Some(&file), &[]).expect("the settings are valid");
         settings.check().expect("the settings can work");
         assert!(settings.kubernetes.enabled && settings.kubernetes.network_policies);
+        // All nodes are one cluster, by what joining wrote on each.
+        let peers = settings.peers.cluster(&settings.tls, &settings.gateway);
+        assert!(settings.peers.enabled && peers.tls.is_some() && !peers.seeds.is_empty());
     }
 
     #[test]
@@ -341,7 +345,8 @@ mod tests {
     #[test]
     fn what_cannot_work_is_named() {
         type Change = fn(&mut Settings);
-        let cases: [(&str, Change); 10] = [
+        let cases: [(&str, Change); 11] = [
+            ("docker.scope", |s| s.docker.scope = Some("a b".to_owned())),
             ("docker.enabled and kubernetes.enabled", |s| {
                 s.docker.enabled = true;
                 s.kubernetes.enabled = true;

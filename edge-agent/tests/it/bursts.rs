@@ -11,6 +11,7 @@ use fdn_instances::fake::{FakeEngine, FakeProgram};
 use fdn_testkit::{components, wait};
 
 use crate::support::Network;
+use crate::support::killable::Killable;
 use crate::support::link::Far;
 
 const BURST: usize = 50;
@@ -255,8 +256,86 @@ async fn components_from_zero_after_their_sandboxes_are_gone_and_while_they_are_
     agent.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_calls_of_a_component_while_its_sandboxes_come_and_go() {
+    let network = Network::start().await;
+    let settings = network.settings("eu-west-1");
+    let machine = fdn_edge_agent::artifacts::Machine::new(&settings.runtime).expect("an engine");
+    let engine = machine.engine.clone();
+    let broker = Arc::clone(&network.broker);
+    let agent = Agent::start_on(settings, broker, machine)
+        .await
+        .expect("it starts");
+    network.knows("eu-west-1".parse().expect("node"));
+    let manifest = Manifest {
+        reuse: 1000,
+        ..Manifest::default()
+    };
+    network
+        .deploy("hello", 1, &components::hello("hi"), manifest)
+        .await;
+    network.until_text(&agent, "hello", "hi").await;
+    let mut good = 0;
+    for count in [10, 40, 250, 250, 250, 150, 40, 10] {
+        assert!(engine.drop_idle() > 0, "what answered is kept");
+        let (served, others) = burst(&network, &agent, "hello", count).await;
+        assert!(others.is_empty(), "{count} at a time: {others:?}");
+        good += served;
+    }
+    assert_eq!(good, 1000);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_right_after_the_agent_was_killed_and_started_again() {
+    Box::pin(killed_and_started_again(2)).await;
+}
+
+/// Kills the agent's process so often and starts it again, each time with a burst of callers who try until they are connected.
+async fn killed_and_started_again(times: usize) {
+    let network = Network::start().await;
+    let echo = components::echo();
+    network.controller.store(&echo);
+    let manifest = Manifest {
+        reuse: 1000,
+        ..Manifest::default()
+    };
+    let desired = network.desired("echo", 1, &echo, manifest, true);
+    network.controller.set(desired);
+    let agent = Killable::new(&network);
+    let mut process = agent.start().await;
+    agent.until_it_answers(&network.client, "echo").await;
+    for time in 1..=times {
+        process.kill();
+        process = agent.spawn();
+        // No connection of before is used again.
+        let client = fdn_service::http_client::build(wait::PATIENCE).expect("a client");
+        let calls = (0..BURST).map(|_| {
+            wait::until("the agent to listen", async || {
+                match agent.post(&client, "echo").body("again").send().await {
+                    Err(error) if error.is_connect() => Err(error),
+                    // Whatever comes of a call that reached it counts.
+                    answer => Ok(answer),
+                }
+            })
+        });
+        for answer in futures::future::join_all(calls).await {
+            let answer = answer.unwrap_or_else(|error| panic!("{time}: {error:?}"));
+            let status = answer.status();
+            let text = answer.text().await.expect("a body");
+            assert_eq!((status.as_u16(), text.as_str()), (200, "again"), "{time}");
+        }
+    }
+    process.stop(wait::PATIENCE).expect("it ends in order");
+}
+
 mod soak {
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn bursts_right_after_the_agent_was_killed_and_started_again_and_again() {
+        Box::pin(killed_and_started_again(25)).await;
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn instances_are_killed_again_and_again_under_calls() {

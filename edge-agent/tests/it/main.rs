@@ -17,6 +17,7 @@ mod operations;
 mod peers;
 mod peers_calls;
 mod peers_gateway;
+mod peers_link;
 mod peers_room;
 mod peers_tls;
 mod pods;

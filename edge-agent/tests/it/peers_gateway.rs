@@ -2,6 +2,7 @@
 //! room that another does not use.
 
 use fdn_core::DurationMs;
+use fdn_core::message::AppPhase;
 use fdn_instances::fake::{FakeEngine, FakeProgram};
 use fdn_testkit::wait;
 
@@ -38,6 +39,30 @@ async fn a_node_without_containers_is_a_gateway_to_those_of_its_cluster() {
     assert_eq!(asked, Some(0.0));
     gateway.stop().await;
     host.agent.stop().await;
+}
+
+/// Nodes take part in their cluster unless they are told not to, so clusters without any engine are ordinary: what only containers can run
+/// is not said to be ready there.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_is_not_ready_at_gateways_before_a_node_of_their_cluster_runs_containers() {
+    let network = Network::start().await;
+    let first = network.agent(settings(&network, "n-1", 4, None)).await;
+    let seed = Some(address(&first));
+    let second = network.agent(settings(&network, "n-2", 4, seed)).await;
+    for agent in [&first, &second] {
+        until_status(agent, |status| is_whole(status, 2)).await;
+    }
+    let revision = network.deploy("met", 1, b"met", container()).await;
+    let says_why = |phase: &AppPhase| matches!(phase, AppPhase::Failed { reason } if reason.contains("docker.enabled"));
+    network.until_phase("met", revision, says_why).await;
+    let host = settings(&network, "n-3", 4, seed);
+    let host = Member::start(&network, host, "met", &Meeting::of(0)).await;
+    for agent in [&first, &second, &host.agent] {
+        network.until_text(agent, "met", "met").await;
+    }
+    for agent in [host.agent, second, first] {
+        agent.stop().await;
+    }
 }
 
 /// A gateway with room for no instance, killed and started again or stopped in order, finds its warm instance again.

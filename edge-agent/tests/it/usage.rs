@@ -1,26 +1,23 @@
 //! Every call is billed once, whatever dies.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fdn_core::manifest::Manifest;
 use fdn_core::usage::{UsageOutcome, UsageRecord};
 use fdn_core::{ByteSize, DurationMs, InvocationId};
-use fdn_edge_agent::Settings;
 use fdn_instances::Exit;
 use fdn_instances::fake::{AtStart, FakeProgram};
 use fdn_spool::AnswerAfter;
-use fdn_testkit::process::{Process, Program};
-use fdn_testkit::{components, ports, wait};
+use fdn_testkit::{components, wait};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use reqwest::header::HOST;
 use tokio::sync::{Notify, watch};
 
 use crate::bursts::{container, deployed, engine, runtime};
+use crate::support::killable::Killable;
 use crate::support::{Network, host, problem};
 
 type Calls = BTreeMap<InvocationId, (UsageRecord, usize)>;
@@ -205,65 +202,20 @@ async fn what_was_not_handed_over_is_after_a_restart() {
     agent.stop().await;
 }
 
-/// An agent as a process of its own, which can be killed.
-struct Killable {
-    config: PathBuf,
-    log: PathBuf,
-    gateway: SocketAddr,
-}
-
-impl Killable {
-    fn new(network: &Network) -> Self {
-        let local = std::net::IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let gateway = SocketAddr::new(local, ports::local());
-        let mut settings: Settings = network.settings("eu-west-1");
-        settings.gateway.listen = gateway;
-        settings.admin.listen = SocketAddr::new(local, ports::local());
-        // Nobody is there; desired state comes from the disk and from snapshots.
-        settings.broker.url = format!("amqp://fdn@127.0.0.1:{}/%2f", ports::local());
-        settings.controller.snapshot_interval = DurationMs::from_millis(100);
-        settings.usage.seal_after = DurationMs::from_millis(20);
-        let config = network.folder.path().join("agent.toml");
-        std::fs::write(&config, toml::to_string(&settings).expect("TOML")).expect("written");
-        Self {
-            config,
-            log: network.folder.path().join("agent.log"),
-            gateway,
-        }
-    }
-
-    async fn start(&self) -> Process {
-        let exe = env!("CARGO_BIN_EXE_fdn-edge-agent");
-        let program = Program::new(exe, ["--config".as_ref(), self.config.as_os_str()]);
-        let mut process = program.start(&self.log).expect("it starts");
-        wait::until("the agent to listen", async || {
-            if let Some(status) = process.ended() {
-                panic!("it ended with {status}: {}", process.log());
-            }
-            tokio::net::TcpStream::connect(self.gateway).await.map(drop)
-        })
-        .await;
-        process
-    }
-
-    /// Calls until the agent is gone, each time with a body of another length, and notes what came back whole.
-    async fn call_until_gone(&self, client: reqwest::Client, answers: &Answers) {
-        loop {
-            let length = answers.next.fetch_add(1, Ordering::SeqCst);
-            let call = client
-                .post(format!("http://{}/", self.gateway))
-                .header(HOST, host("echo"))
-                .body(vec![b'x'; length]);
-            match call.send().await {
-                Ok(answer) if answer.status() == 200 => match answer.bytes().await {
-                    Ok(body) if body.len() == length => {
-                        answers.heard.send_modify(|heard| heard.push(length));
-                    }
-                    _ => return,
-                },
-                Ok(_) => {}
-                Err(_) => return,
-            }
+/// Calls until the agent is gone, each time with a body of another length, and notes what came back whole.
+async fn call_until_gone(agent: &Killable, client: reqwest::Client, answers: &Answers) {
+    loop {
+        let length = answers.next.fetch_add(1, Ordering::SeqCst);
+        let call = agent.post(&client, "echo").body(vec![b'x'; length]);
+        match call.send().await {
+            Ok(answer) if answer.status() == 200 => match answer.bytes().await {
+                Ok(body) if body.len() == length => {
+                    answers.heard.send_modify(|heard| heard.push(length));
+                }
+                _ => return,
+            },
+            Ok(_) => {}
+            Err(_) => return,
         }
     }
 }
@@ -294,7 +246,7 @@ async fn killed(kills: u64, seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     for run in 0..kills {
         let mut process = agent.start().await;
-        until_it_answers(&network, &agent).await;
+        agent.until_it_answers(&network.client, "echo").await;
         network.controller.lose_receipts(usize::from(run % 2 == 0));
         // The first answers, or somewhere in the middle; the other callers' calls are anywhere then.
         let wanted = answers.heard.borrow().len() + random.random_range(1..40);
@@ -304,19 +256,15 @@ async fn killed(kills: u64, seed: u64) {
             process.kill();
         };
         let callers = futures::future::join_all(
-            (0..4).map(|_| agent.call_until_gone(network.client.clone(), &answers)),
+            (0..4).map(|_| call_until_gone(&agent, network.client.clone(), &answers)),
         );
         tokio::join!(callers, kill);
     }
     let process = agent.start().await;
-    until_it_answers(&network, &agent).await;
+    agent.until_it_answers(&network.client, "echo").await;
     // Records are handed over in their order: with this one, all before it are there.
     let last = answers.next.load(Ordering::SeqCst);
-    let call = network
-        .client
-        .post(format!("http://{}/", agent.gateway))
-        .header(HOST, host("echo"))
-        .body(vec![b'x'; last]);
+    let call = agent.post(&network.client, "echo").body(vec![b'x'; last]);
     assert_eq!(call.send().await.expect("an answer").status(), 200);
     let calls = wait::until("the record of the last call", async || {
         let calls = network.controller.usage();
@@ -345,20 +293,6 @@ async fn killed(kills: u64, seed: u64) {
     assert!(lost.is_empty(), "answered and not billed: {lost:?}");
     assert!(heard.len() as u64 >= kills, "{}", heard.len());
     drop(process);
-}
-
-async fn until_it_answers(network: &Network, agent: &Killable) {
-    wait::until("the app to answer", async || {
-        let call = network
-            .client
-            .get(format!("http://{}/", agent.gateway))
-            .header(HOST, host("echo"));
-        match call.send().await {
-            Ok(answer) if answer.status() == 200 => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

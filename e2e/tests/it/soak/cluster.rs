@@ -1,12 +1,12 @@
 //! Machines that joined with one command form a cluster by the certificates they were given: instances run where an engine is, calls are
 //! answered at every gateway, also when the node that is head and runs instances is killed; all as separate processes.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fdn_e2e::{Cli, Deadlines, Network};
-use fdn_testkit::{docker, ports, wait};
+use fdn_testkit::{docker, wait};
 use tokio::task::JoinSet;
 
 /// Calls under way at the same time.
@@ -38,19 +38,6 @@ async fn burst(gateway: SocketAddr, path: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// The value of a metric of a node, summed over all of its series with this text in them.
-async fn metric(network: &Network, node: IpAddr, name: &str, with: &str) -> Result<f64> {
-    let client = fdn_service::http_client::build(Duration::from_secs(10))?;
-    let url = format!("http://{node}:{}/metrics", network.admin_port);
-    let text = client.get(url).send().await?.text().await?;
-    let value = |line: &str| {
-        let (series, value) = line.rsplit_once(' ')?;
-        let is_it = series.split('{').next() == Some(name) && series.contains(with);
-        is_it.then(|| value.parse::<f64>().ok()).flatten()
-    };
-    Ok(text.lines().filter_map(value).sum())
-}
-
 /// Waits until the controller hears of this head, or of any other than `not`; its name.
 async fn head(cli: &Cli, not: Option<&str>) -> String {
     let mut found = String::new();
@@ -65,20 +52,6 @@ async fn head(cli: &Cli, not: Option<&str>) -> String {
     found
 }
 
-/// Waits until a node knows so many members of its cluster and may act.
-async fn together(network: &Network, node: IpAddr, members: f64) {
-    wait::until("the cluster to be whole", async || {
-        let found = metric(network, node, "fdn_cluster_members", "alive").await?;
-        let quorum = metric(network, node, "fdn_cluster_quorum", "").await?;
-        ensure!(
-            (found - members).abs() < 0.5 && quorum > 0.5,
-            "{found} members, quorum {quorum}"
-        );
-        Ok::<_, anyhow::Error>(())
-    })
-    .await;
-}
-
 /// Joins three machines, two of which have an engine.
 async fn joined(network: &mut Network, cli: &Cli) {
     let place = ["--region", "eu", "--location", "53.35,-6.26"];
@@ -86,10 +59,8 @@ async fn joined(network: &mut Network, cli: &Cli) {
     let token = cli.ok(["node", "token", "--cluster", "eu-west", "--uses", "3"]);
     let socket = docker::socket().await.display().to_string();
     for n in 0..3 {
-        let (name, port) = (format!("edge-{}", n + 1), ports::local().to_string());
-        network
-            .join(&name, (0, n), &token, &["--peer-port", &port])
-            .expect("let in");
+        let name = format!("edge-{}", n + 1);
+        network.join(&name, (0, n), &token, &[]).expect("let in");
         let config = network.folder().join(format!("{name}.toml"));
         let mut text = std::fs::read_to_string(&config).expect("what joining wrote");
         assert!(
@@ -121,7 +92,7 @@ async fn enrolled_machines_are_one_cluster_and_outlive_its_head() {
     joined(&mut network, &cli).await;
     let nodes = [0, 1, 2].map(|n| network.node(0, n));
     for node in nodes {
-        together(&network, node, 3.0).await;
+        network.together(node, 3.0).await;
     }
     let manifest = network.folder().join("fdn.toml");
     let settings = "runtime = \"docker\"\nmemory = \"32MiB\"\ncpu_milli = 100\n";
@@ -139,7 +110,7 @@ async fn enrolled_machines_are_one_cluster_and_outlive_its_head() {
     let answered = burst(gateways[0], "/sleep/500").await;
     answered.unwrap_or_else(|error| panic!("{error:#}\n{}", network.logs()));
     for node in &nodes[1..] {
-        let instances = metric(&network, *node, "fdn_instances_live", "").await;
+        let instances = network.metric(*node, "fdn_instances_live", "").await;
         let instances = instances.expect("shown");
         assert!(instances >= 1.0, "{node}: {instances}\n{}", network.logs());
     }
@@ -154,7 +125,7 @@ async fn enrolled_machines_are_one_cluster_and_outlive_its_head() {
     let calls = tokio::spawn(burst(gateways[left[0]], "/sleep/500"));
     wait::until("calls to run", async || {
         let running = "fdn_agent_instance_calls";
-        let running = metric(&network, nodes[left[0]], running, "running").await?;
+        let running = network.metric(nodes[left[0]], running, "running").await?;
         ensure!(running >= 1.0, "{running}");
         Ok::<_, anyhow::Error>(())
     })

@@ -18,18 +18,34 @@ use crate::spec::{Description, StartSpec};
 /// The labels on everything of ours.
 pub(super) const CLUSTER: &str = "net.fdn.cluster";
 pub(super) const NODE: &str = "net.fdn.node";
+/// Tells agents of one name apart that share an engine, where they are to be.
+pub(super) const SCOPE: &str = "net.fdn.scope";
 pub(super) const INSTANCE: &str = "net.fdn.instance";
 pub(super) const DESCRIPTION: &str = "net.fdn.description";
 /// The port, where it is not the description's (on the node's own network).
 pub(super) const PORT: &str = "net.fdn.port";
 
-/// The filters that match what this owner made, and nothing else.
-pub(super) fn filters(owner: &Owner) -> HashMap<String, Vec<String>> {
-    let labels = vec![
+/// The filters that match what this owner made within its scope. Without a scope, what others of its name made within theirs passes as well:
+/// there is no filter by the absence of a label.
+pub(super) fn filters(owner: &Owner, scope: Option<&str>) -> HashMap<String, Vec<String>> {
+    let mut labels = vec![
         format!("{CLUSTER}={}", owner.cluster),
         format!("{NODE}={}", owner.node),
     ];
+    labels.extend(scope.map(|scope| format!("{SCOPE}={scope}")));
     HashMap::from([("label".to_owned(), labels)])
+}
+
+/// Whether what has these labels was made by this owner, within this scope or without one.
+pub(super) fn is_of(
+    labels: Option<&HashMap<String, String>>,
+    owner: &Owner,
+    scope: Option<&str>,
+) -> bool {
+    let label = |name| labels?.get(name).map(String::as_str);
+    label(CLUSTER) == Some(owner.cluster.as_str())
+        && label(NODE) == Some(owner.node.as_str())
+        && label(SCOPE) == scope
 }
 
 pub(super) fn owner_labels(owner: &Owner) -> HashMap<String, String> {
@@ -54,6 +70,7 @@ pub(super) fn body(
     options: &DockerOptions,
 ) -> ContainerCreateBody {
     let mut labels = owner_labels(owner);
+    labels.extend(options.scope.clone().map(|scope| (SCOPE.to_owned(), scope)));
     labels.insert(INSTANCE.to_owned(), spec.description.id.to_string());
     labels.insert(PORT.to_owned(), port.to_string());
     let description =

@@ -72,7 +72,8 @@ fn listen(
     runtime: &Shared,
     since: &str,
 ) -> impl futures::Stream<Item = Result<EventMessage, bollard::errors::Error>> + use<> {
-    let mut filters: HashMap<String, Vec<String>> = create::filters(&runtime.owner);
+    let mut filters: HashMap<String, Vec<String>> =
+        create::filters(&runtime.owner, runtime.scope());
     filters.insert("type".to_owned(), vec!["container".to_owned()]);
     filters.insert(
         "event".to_owned(),

@@ -117,19 +117,21 @@ impl Shared {
         }
     }
 
+    fn scope(&self) -> Option<&str> {
+        self.options.scope.as_deref()
+    }
+
     /// The containers of this owner; with `all` also those that do not run.
     async fn list(&self, all: bool) -> Result<Vec<ContainerSummary>, RuntimeError> {
         let options = ListContainersOptionsBuilder::default()
             .all(all)
-            .filters(&create::filters(&self.owner))
+            .filters(&create::filters(&self.owner, self.scope()))
             .build();
         let listed = self.docker.list_containers(Some(options)).await;
         let mut listed = listed.map_err(|e| failure::engine("list the containers", &e))?;
         // An engine that does not know a filter ignores it. Nothing that is not ours may get past this line.
         listed.retain(|container| {
-            let label = |name| container.labels.as_ref()?.get(name).map(String::as_str);
-            label(create::CLUSTER) == Some(self.owner.cluster.as_str())
-                && label(create::NODE) == Some(self.owner.node.as_str())
+            create::is_of(container.labels.as_ref(), &self.owner, self.scope())
         });
         Ok(listed)
     }
@@ -195,7 +197,7 @@ impl Runtime for DockerRuntime {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             pause: true,
-            survives_agent: true,
+            survives_agent: self.shared.options.outlive_agent,
             devices: true,
         }
     }

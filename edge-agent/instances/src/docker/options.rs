@@ -32,6 +32,11 @@ pub enum Network {
 pub struct DockerOptions {
     /// The engine's Unix socket.
     pub socket: PathBuf,
+    /// Tells the containers of agents apart that have the same cluster and node and share the engine. Without one, only containers without
+    /// one are this agent's.
+    pub scope: Option<String>,
+    /// Whether containers are left to the next agent when this one stops in order; else they are to be ended before.
+    pub outlive_agent: bool,
     /// How containers are reached.
     pub network: Network,
     /// A folder for files that containers read, which the engine sees under the same path. With one, containers without a network start
@@ -71,6 +76,8 @@ impl Default for DockerOptions {
     fn default() -> Self {
         Self {
             socket: PathBuf::from("/var/run/docker.sock"),
+            scope: None,
+            outlive_agent: true,
             network: Network::Isolated,
             folder: None,
             cgroups: Some(PathBuf::from("/sys/fs/cgroup")),

@@ -2,6 +2,7 @@
 
 mod controller;
 pub(crate) mod identity;
+pub(crate) mod killable;
 pub(crate) mod link;
 pub(crate) mod peers;
 pub(crate) mod workflows;

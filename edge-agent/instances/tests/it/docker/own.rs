@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use fdn_core::{Coded, ErrorCode, MilliCpu};
-use fdn_instances::docker::Network;
+use fdn_instances::docker::{DockerOptions, Network};
 use fdn_instances::{ExitReason, InstanceState, Outbound, Runtime, StartError};
 use fdn_testkit::wait;
 
@@ -147,6 +147,33 @@ async fn start_at_once(count: usize) {
     for stopped in futures::future::join_all(stops).await {
         stopped.expect("it stops");
     }
+    assert_eq!(engine.leftovers(&owner).await, 0);
+}
+
+/// Two networks on one machine may have nodes of the same names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_of_one_name_are_kept_apart_by_their_scopes() {
+    let engine = Engine::with(Network::Isolated).await;
+    let owner = owner();
+    let scoped = async |scope: Option<&str>| {
+        let scope = scope.map(str::to_owned);
+        let change = |options: &mut DockerOptions| options.scope = scope;
+        engine.runtime_with(owner.clone(), change).await
+    };
+    let first = scoped(Some("one")).await;
+    let started = first.start(spec(engine.image(Program::Hello), Program::Hello));
+    let instance = started.await.expect("it starts");
+    for stranger in [scoped(Some("two")).await, scoped(None).await] {
+        assert_eq!(stranger.adopt().await.expect("it answers").len(), 0);
+        let collected = stranger.collect().await.expect("it answers");
+        assert!(collected.removed.is_empty(), "{collected:?}");
+    }
+    assert_eq!(ask(&*instance, "/hello").await, "hello");
+    drop((instance, first));
+    let again = scoped(Some("one")).await;
+    let adopted = again.adopt().await.expect("it answers");
+    assert_eq!(adopted.len(), 1, "its own");
+    adopted[0].stop(GRACE).await.expect("it stops");
     assert_eq!(engine.leftovers(&owner).await, 0);
 }
 

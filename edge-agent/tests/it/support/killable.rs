@@ -1,0 +1,77 @@
+//! An agent as a process of its own, which can be killed.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use fdn_core::DurationMs;
+use fdn_edge_agent::Settings;
+use fdn_testkit::process::{Process, Program};
+use fdn_testkit::{ports, wait};
+use reqwest::header::HOST;
+use reqwest::{Client, RequestBuilder};
+
+use super::{Network, host};
+
+/// What such an agent is started with, each time the same.
+pub(crate) struct Killable {
+    config: PathBuf,
+    log: PathBuf,
+    pub(crate) gateway: SocketAddr,
+}
+
+impl Killable {
+    pub(crate) fn new(network: &Network) -> Self {
+        let local = std::net::IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let gateway = SocketAddr::new(local, ports::local());
+        let mut settings: Settings = network.settings("eu-west-1");
+        settings.gateway.listen = gateway;
+        settings.admin.listen = SocketAddr::new(local, ports::local());
+        // Nobody is there; desired state comes from the disk and from snapshots.
+        settings.broker.url = format!("amqp://fdn@127.0.0.1:{}/%2f", ports::local());
+        settings.controller.snapshot_interval = DurationMs::from_millis(100);
+        settings.usage.seal_after = DurationMs::from_millis(20);
+        let config = network.folder.path().join("agent.toml");
+        std::fs::write(&config, toml::to_string(&settings).expect("TOML")).expect("written");
+        Self {
+            config,
+            log: network.folder.path().join("agent.log"),
+            gateway,
+        }
+    }
+
+    /// Starts it and does not wait for anything.
+    pub(crate) fn spawn(&self) -> Process {
+        let exe = env!("CARGO_BIN_EXE_fdn-edge-agent");
+        let program = Program::new(exe, ["--config".as_ref(), self.config.as_os_str()]);
+        program.start(&self.log).expect("it starts")
+    }
+
+    /// Starts it and waits until it listens.
+    pub(crate) async fn start(&self) -> Process {
+        let mut process = self.spawn();
+        wait::until("the agent to listen", async || {
+            if let Some(status) = process.ended() {
+                panic!("it ended with {status}: {}", process.log());
+            }
+            tokio::net::TcpStream::connect(self.gateway).await.map(drop)
+        })
+        .await;
+        process
+    }
+
+    /// A request to an app.
+    pub(crate) fn post(&self, client: &Client, app: &str) -> RequestBuilder {
+        let url = format!("http://{}/", self.gateway);
+        client.post(url).header(HOST, host(app))
+    }
+
+    pub(crate) async fn until_it_answers(&self, client: &Client, app: &str) {
+        wait::until("the app to answer", async || {
+            match self.post(client, app).send().await {
+                Ok(answer) if answer.status() == 200 => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    }
+}
