@@ -36,7 +36,7 @@ use crate::policy::Policy;
 use crate::policy::atlas::Locate;
 use crate::policy::zone::Names;
 use crate::published::Published;
-use crate::settings::Settings;
+use crate::settings::{HealthSettings, Settings};
 use crate::sync::demand::{self, Demand};
 use crate::sync::{Keeper, Keeping, READY, pull};
 
@@ -277,7 +277,10 @@ fn watch(
     shutdown: &CancellationToken,
 ) -> Result<(), Error> {
     let checks = checks(settings);
-    let client = http_client::build(checks.pace.timeout)?;
+    let HealthSettings {
+        scheme, ca_file, ..
+    } = &settings.health;
+    let client = health::client::Client::new(checks.pace.timeout, *scheme, ca_file.as_deref())?;
     tasks.spawn(health::run(
         client,
         checks,

@@ -22,6 +22,7 @@ pub use self::guard::{CookieSettings, IdentitySettings, LimitSettings};
 pub use self::query_log::QueryLogSettings;
 pub use self::records::{CaaSettings, RecordName, RecordSettings, ServiceSettings};
 pub use self::transfer::{NotifySettings, TransferKey, TransferSettings};
+use crate::health::client::Scheme;
 use crate::policy::WhenAllDead;
 
 /// All settings.
@@ -325,6 +326,10 @@ pub struct HealthSettings {
     pub rise: u32,
     /// Checks under way at once.
     pub concurrency: usize,
+    /// What gateways are asked for their health over.
+    pub scheme: Scheme,
+    /// A file with the certificates of the authorities that are believed over HTTPS (PEM). Absent: those of the web.
+    pub ca_file: Option<PathBuf>,
 }
 
 impl Default for HealthSettings {
@@ -335,6 +340,8 @@ impl Default for HealthSettings {
             fall: 2,
             rise: 2,
             concurrency: 256,
+            scheme: Scheme::Http,
+            ca_file: None,
         }
     }
 }
