@@ -80,7 +80,8 @@ impl Dns {
         let encrypted_addresses = encrypted.as_ref().map_or([None; 2], Encrypted::addresses);
         let admin_listener = listen::tcp(settings.admin, "admin")?;
         let registry = Registry::new();
-        let metrics = Arc::new(Metrics::new(&registry)?);
+        let metrics = Metrics::new(&registry)?.naming_apps(settings.metrics.apps);
+        let metrics = Arc::new(metrics);
         let readiness = Readiness::waiting_for(&[READY]);
         let zone = Arc::new(settings.zone_data(address.ip())?);
         let guard = settings.guard()?;

@@ -23,6 +23,7 @@ pub use self::query_log::QueryLogSettings;
 pub use self::records::{CaaSettings, RecordName, RecordSettings, ServiceSettings};
 pub use self::transfer::{NotifySettings, TransferKey, TransferSettings};
 use crate::health::client::Scheme;
+use crate::metrics::apps;
 use crate::policy::WhenAllDead;
 
 /// All settings.
@@ -53,6 +54,8 @@ pub struct Settings {
     pub cookie: CookieSettings,
     /// Limits on answers over UDP.
     pub limit: LimitSettings,
+    /// What is counted.
+    pub metrics: MetricsSettings,
     /// A sample of the questions.
     pub query_log: QueryLogSettings,
     /// The UDP sockets.
@@ -90,6 +93,7 @@ impl Default for Settings {
             identity: IdentitySettings::default(),
             cookie: CookieSettings::default(),
             limit: LimitSettings::default(),
+            metrics: MetricsSettings::default(),
             query_log: QueryLogSettings::default(),
             udp: UdpSettings::default(),
             tcp: TcpSettings::default(),
@@ -217,6 +221,20 @@ impl Default for AnswerSettings {
             when_all_dead: WhenAllDead::ServeAll,
             udp_size: 1232,
         }
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MetricsSettings {
+    /// Apps whose answers have a series of their own; those of all others are counted in one.
+    pub apps: usize,
+}
+
+impl Default for MetricsSettings {
+    fn default() -> Self {
+        Self { apps: apps::MOST }
     }
 }
 
