@@ -23,7 +23,14 @@ cargo build --release --quiet -p fdn-bench
 if [ $# -eq 0 ]; then
   cargo bench --quiet -p fdn-cluster --bench cluster
   cargo bench --quiet -p fdn-scheduling --bench compete
-  cargo bench --quiet -p fdn-dns --bench bindings
+  # Spread over apps, and all of one; then what must still work. A turn is a minute without changes and one with them.
+  # DNS_BINDINGS="--apps 1 --bindings 5000000 --turns 3" asks for that alone.
+  bindings=("" "--apps 1" "--apps 1 --bindings 5000000 --turns 1")
+  [ -z "${DNS_BINDINGS:-}" ] || bindings=("$DNS_BINDINGS")
+  for of in "${bindings[@]}"; do
+    read -ra options <<<"$of"
+    cargo bench --quiet -p fdn-dns --bench bindings -- "${options[@]}"
+  done
   cargo build --release --quiet -p fdn-dns
   scripts/bench-dns.sh
 fi

@@ -11,6 +11,7 @@
 //! | [`notify`] | tells secondaries of a new version of the zone's fixed part |
 //! | [`health`] | checks of the gateways |
 //! | [`server`] | all of it as one component, [`Dns`] |
+//! | [`privileges`] | giving up what only binding takes |
 //!
 //! What must hold: a query is answered from memory, waits for nothing and writes no log line; no answer names a cluster whose
 //! gateways all fail their checks while another one lives; the scope of an answer (RFC 7871) is never wider than the truth; with
@@ -26,6 +27,7 @@ pub mod health;
 pub mod metrics;
 pub mod notify;
 pub mod policy;
+pub mod privileges;
 pub mod published;
 pub mod query_log;
 pub mod server;
@@ -34,5 +36,5 @@ pub mod sync;
 
 pub use error::Error;
 pub use geo::GeoDatabase;
-pub use server::Dns;
+pub use server::{Dns, Listeners};
 pub use settings::Settings;

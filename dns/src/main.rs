@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::{Parser, Subcommand};
 use fdn_bus::{AmqpBroker, AmqpOptions, Limits};
 use fdn_core::{Coded, ErrorCode};
-use fdn_dns::{Dns, Error, Settings};
+use fdn_dns::{Dns, Error, Listeners, Settings, privileges};
 use fdn_service::{config, logs, signal};
 use tracing::{error, info};
 
@@ -62,6 +62,12 @@ fn main() -> ExitCode {
         };
     }
     logs::init(&settings.log);
+    let listeners = match Listeners::bind(&settings) {
+        Ok(listeners) => listeners,
+        Err(cause) => return report(&cause),
+    };
+    // The runtime's threads begin with what this one has.
+    privileges::give_up();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -72,7 +78,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(run(settings)) {
+    match runtime.block_on(run(settings, listeners)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(cause) => report(&cause),
     }
@@ -120,7 +126,7 @@ fn report(cause: &Error) -> ExitCode {
     }
 }
 
-async fn run(settings: Settings) -> Result<(), Error> {
+async fn run(settings: Settings, listeners: Listeners) -> Result<(), Error> {
     let broker = AmqpBroker::connect(AmqpOptions {
         url: settings.broker.url.clone(),
         password_file: settings.broker.password_file.clone(),
@@ -128,7 +134,7 @@ async fn run(settings: Settings) -> Result<(), Error> {
         name: settings.server.clone(),
         limits: Limits::default(),
     })?;
-    let dns = Dns::start(settings, Arc::new(broker)).await?;
+    let dns = Dns::start_on(listeners, settings, Arc::new(broker)).await?;
     let signal = signal::stop().await.map_err(Error::Socket)?;
     info!(signal, "stopping");
     dns.stop().await;

@@ -1,4 +1,4 @@
-//! What the server counts. Label sets are fixed or bounded by the network's own clusters and gateways.
+//! What the server counts. Label sets are fixed, or bounded by the network's own clusters and gateways, or by a setting.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,6 +14,7 @@ use prometheus::{
     Registry,
 };
 
+pub use self::apps::AppMetrics;
 pub use self::bindings::BindingMetrics;
 pub use self::encrypted::EncryptedMetrics;
 pub use self::signing::SigningMetrics;
@@ -21,6 +22,7 @@ pub use self::transfers::TransferMetrics;
 pub use self::watched::WatchedMetrics;
 use crate::policy::fleet::{Network, Share};
 
+pub mod apps;
 mod bindings;
 pub mod encrypted;
 mod signing;
@@ -129,6 +131,8 @@ pub struct Metrics {
     seconds: Histogram,
     /// What was seen of the queries that are looked at more closely.
     pub watched: WatchedMetrics,
+    /// Answers by app.
+    pub by_app: AppMetrics,
     answers: IntCounterVec,
     health: IntGaugeVec,
     shed: GaugeVec,
@@ -236,6 +240,7 @@ impl Metrics {
             )?,
             seconds,
             watched: WatchedMetrics::new(registry)?,
+            by_app: AppMetrics::new(registry)?,
             answers,
             health,
             shed,
@@ -287,6 +292,15 @@ impl Metrics {
             encrypted: EncryptedMetrics::new(registry)?,
             transfers: TransferMetrics::new(registry)?,
         })
+    }
+
+    /// The same with so many apps that have a series of their own.
+    #[must_use]
+    pub fn naming_apps(self, most: usize) -> Self {
+        Self {
+            by_app: self.by_app.naming(most),
+            ..self
+        }
     }
 
     /// Counts a query.

@@ -23,28 +23,39 @@ use crate::policy::steer::{Pick, Steered};
 /// What the answer for an app followed from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Told {
-    app: AppName,
+    /// The app. Names are there if a line is to be written: they are copies, and who only counts makes none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    app: Option<AppName>,
     /// The length of the longest prefix around the client that is bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     matched: Option<u8>,
     scope: u8,
+    /// Whether the query told a client subnet, so that the answer says the scope.
+    #[serde(skip)]
+    said: bool,
     /// The cluster whose gateways were named, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<ClusterId>,
 }
 
 impl Told {
-    /// What is told of a choice.
+    /// What is told of a choice; `said` is whether the answer says its scope, `names` whether a line is to be written.
     #[must_use]
-    pub fn of(steered: &Steered<'_>, client: ClientPrefix, fleet: &Fleet) -> Self {
+    pub fn of(
+        steered: &Steered<'_>,
+        client: ClientPrefix,
+        fleet: &Fleet,
+        (said, names): (bool, bool),
+    ) -> Self {
         let bound = steered.table.bindings.covering(client);
         Self {
-            app: steered.table.app.as_ref().clone(),
+            app: names.then(|| steered.table.app.as_ref().clone()),
             matched: bound.map(|(_, len)| len),
             scope: steered.scope,
+            said,
             cluster: match &steered.pick {
-                Pick::Live(index) => Some(fleet.id(*index).clone()),
-                Pick::Dead(_) | Pick::NoAddress | Pick::Refused => None,
+                Pick::Live(index) if names => Some(fleet.id(*index).clone()),
+                Pick::Live(_) | Pick::Dead(_) | Pick::NoAddress | Pick::Refused => None,
             },
         }
     }
@@ -53,6 +64,12 @@ impl Told {
     #[must_use]
     pub fn matched(&self) -> u8 {
         self.matched.unwrap_or(0)
+    }
+
+    /// The scope, if the answer says it.
+    #[must_use]
+    pub fn scope_said(&self) -> Option<u8> {
+        self.said.then_some(self.scope)
     }
 }
 
@@ -185,9 +202,10 @@ mod tests {
 
     fn line() -> Line {
         let told = Told {
-            app: "hello".parse().expect("app"),
+            app: "hello".parse().ok(),
             matched: Some(24),
             scope: 24,
+            said: true,
             cluster: "eu-west".parse().ok(),
         };
         Line::new(

@@ -1,6 +1,7 @@
 //! The DNS server as one component: binds, loads what is on disk, and starts the tasks.
 
 mod encrypted;
+mod listeners;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,15 +12,16 @@ use fdn_core::message::Channel;
 use fdn_core::{ErrorCode, Revision};
 use fdn_service::admin::AdminServer;
 use fdn_service::health::Readiness;
-use fdn_service::{ServiceError, http_client, listen, secret};
+use fdn_service::{http_client, secret};
 use prometheus::Registry;
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tracing::{error, info};
 
 use self::encrypted::Encrypted;
+use self::listeners::Bound;
+pub use self::listeners::Listeners;
 use crate::admin;
 use crate::dnssec::{Signer, keeper};
 use crate::error::Error;
@@ -36,12 +38,10 @@ use crate::policy::Policy;
 use crate::policy::atlas::Locate;
 use crate::policy::zone::Names;
 use crate::published::Published;
-use crate::settings::Settings;
+use crate::settings::{HealthSettings, Settings};
 use crate::sync::demand::{self, Demand};
 use crate::sync::{Keeper, Keeping, READY, pull};
 
-/// How often a port that is free for both UDP and TCP is sought when any port will do.
-const PORT_ATTEMPTS: u32 = 16;
 /// The longest silence of the controller while it sends a snapshot.
 const PULL_IDLE: Duration = Duration::from_secs(10);
 
@@ -56,31 +56,42 @@ pub struct Dns {
     tasks: TaskTracker,
 }
 
-/// Sockets of one address.
-struct Bound {
-    address: SocketAddr,
-    tcp: tokio::net::TcpListener,
-    udp: Vec<std::net::UdpSocket>,
-}
-
 impl Dns {
-    /// Starts the server. It listens when this returns, and answers from the state on disk if there is one.
+    /// Binds the sockets and starts the server on them ([`Dns::start_on`]).
     ///
     /// # Errors
-    /// When a setting cannot work, an address is taken, a file cannot be used, or the broker refuses the subscription. A broker or a
-    /// controller that is away is no error.
+    /// When a setting cannot work, an address is taken, and as [`Dns::start_on`].
     pub async fn start(settings: Settings, broker: SharedBroker) -> Result<Self, Error> {
         settings.validate()?;
-        let bound = bind_all(&settings)?;
+        let listeners = Listeners::bind(&settings)?;
+        Self::start_on(listeners, settings, broker).await
+    }
+
+    /// Starts the server on sockets that were bound for these settings, which are valid. It listens when this returns, and answers from
+    /// the state on disk if there is one.
+    ///
+    /// # Errors
+    /// When a file cannot be used, or the broker refuses the subscription. A broker or a controller that is away is no error.
+    pub async fn start_on(
+        listeners: Listeners,
+        settings: Settings,
+        broker: SharedBroker,
+    ) -> Result<Self, Error> {
+        let Listeners {
+            plain: bound,
+            tls,
+            https,
+            admin: admin_listener,
+        } = listeners;
         let address = bound.first().map(|b| b.address).ok_or(Error::Setting {
             key: "listen",
             reason: "must name at least one address".to_owned(),
         })?;
-        let encrypted = Encrypted::open(&settings)?;
+        let encrypted = Encrypted::open(&settings, (tls, https))?;
         let encrypted_addresses = encrypted.as_ref().map_or([None; 2], Encrypted::addresses);
-        let admin_listener = listen::tcp(settings.admin, "admin")?;
         let registry = Registry::new();
-        let metrics = Arc::new(Metrics::new(&registry)?);
+        let metrics = Metrics::new(&registry)?.naming_apps(settings.metrics.apps);
+        let metrics = Arc::new(metrics);
         let readiness = Readiness::waiting_for(&[READY]);
         let zone = Arc::new(settings.zone_data(address.ip())?);
         let guard = settings.guard()?;
@@ -146,7 +157,7 @@ impl Dns {
         let query_log = settings.start_query_log(responder.metrics())?;
         let responder = responder.guarded(guard).signing(signer.clone());
         let responder = Arc::new(responder.logging(query_log));
-        serve(bound, &responder, &settings, &tasks, &shutdown);
+        serve(bound, &responder, &settings, &tasks, &shutdown)?;
         if let Some(encrypted) = encrypted {
             encrypted.serve(&responder, &settings, &tasks, &shutdown);
         }
@@ -277,7 +288,10 @@ fn watch(
     shutdown: &CancellationToken,
 ) -> Result<(), Error> {
     let checks = checks(settings);
-    let client = http_client::build(checks.pace.timeout)?;
+    let HealthSettings {
+        scheme, ca_file, ..
+    } = &settings.health;
+    let client = health::client::Client::new(checks.pace.timeout, *scheme, ca_file.as_deref())?;
     tasks.spawn(health::run(
         client,
         checks,
@@ -359,7 +373,7 @@ fn serve(
     settings: &Settings,
     tasks: &TaskTracker,
     shutdown: &CancellationToken,
-) {
+) -> Result<(), Error> {
     let limits = streams::Limits {
         connections: settings.tcp.connections,
         per_client: settings.tcp.per_client,
@@ -367,6 +381,7 @@ fn serve(
         request: settings.tcp.request.as_usize(),
     };
     for Bound { tcp, udp, .. } in bound {
+        let tcp = tokio::net::TcpListener::from_std(tcp).map_err(Error::Socket)?;
         tasks.spawn(tcp::serve(
             tcp,
             Arc::clone(responder),
@@ -382,76 +397,5 @@ fn serve(
             });
         }
     }
-}
-
-fn bind_all(settings: &Settings) -> Result<Vec<Bound>, Error> {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let sockets = if settings.udp.sockets == 0 {
-        cores
-    } else {
-        settings.udp.sockets
-    };
-    let buffer = settings.udp.receive_buffer.as_usize();
-    settings
-        .listen
-        .iter()
-        .map(|address| bind(*address, sockets, buffer))
-        .collect()
-}
-
-/// Binds one address for TCP and UDP. With port 0 the port is the same for both.
-fn bind(address: SocketAddr, sockets: usize, buffer: usize) -> Result<Bound, Error> {
-    let mut attempt = 1;
-    loop {
-        // TCP first: unlike the UDP sockets it shares its port with nobody, so a second server on this address is noticed here.
-        let listener = listen::tcp(address, "listen")?;
-        let bound = listener.local_addr().map_err(Error::Socket)?;
-        let udp: Result<Vec<_>, _> = (0..sockets).map(|_| shared_udp(bound, buffer)).collect();
-        match udp {
-            Ok(udp) => {
-                let tcp = tokio::net::TcpListener::from_std(listener).map_err(Error::Socket)?;
-                return Ok(Bound {
-                    address: bound,
-                    tcp,
-                    udp,
-                });
-            }
-            Err(_) if address.port() == 0 && attempt < PORT_ATTEMPTS => attempt += 1,
-            Err(source) if source.kind() == std::io::ErrorKind::AddrInUse => {
-                return Err(ServiceError::AddressTaken {
-                    address: bound,
-                    setting: "listen".to_owned(),
-                }
-                .into());
-            }
-            Err(source) => {
-                return Err(ServiceError::Listen {
-                    address: bound,
-                    setting: "listen".to_owned(),
-                    source,
-                }
-                .into());
-            }
-        }
-    }
-}
-
-/// A UDP socket that shares its address with the other sockets of this server.
-fn shared_udp(address: SocketAddr, buffer: usize) -> std::io::Result<std::net::UdpSocket> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::DGRAM,
-        Some(Protocol::UDP),
-    )?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-    if address.ip().is_unspecified() {
-        udp::local::tell_destinations(&socket, address.is_ipv4())?;
-    }
-    socket.set_reuse_port(true)?;
-    socket.set_recv_buffer_size(buffer)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    Ok(socket.into())
+    Ok(())
 }

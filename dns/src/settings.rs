@@ -22,6 +22,8 @@ pub use self::guard::{CookieSettings, IdentitySettings, LimitSettings};
 pub use self::query_log::QueryLogSettings;
 pub use self::records::{CaaSettings, RecordName, RecordSettings, ServiceSettings};
 pub use self::transfer::{NotifySettings, TransferKey, TransferSettings};
+use crate::health::client::Scheme;
+use crate::metrics::apps;
 use crate::policy::WhenAllDead;
 
 /// All settings.
@@ -52,6 +54,8 @@ pub struct Settings {
     pub cookie: CookieSettings,
     /// Limits on answers over UDP.
     pub limit: LimitSettings,
+    /// What is counted.
+    pub metrics: MetricsSettings,
     /// A sample of the questions.
     pub query_log: QueryLogSettings,
     /// The UDP sockets.
@@ -89,6 +93,7 @@ impl Default for Settings {
             identity: IdentitySettings::default(),
             cookie: CookieSettings::default(),
             limit: LimitSettings::default(),
+            metrics: MetricsSettings::default(),
             query_log: QueryLogSettings::default(),
             udp: UdpSettings::default(),
             tcp: TcpSettings::default(),
@@ -219,6 +224,20 @@ impl Default for AnswerSettings {
     }
 }
 
+/// What is counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MetricsSettings {
+    /// Apps whose answers have a series of their own; those of all others are counted in one.
+    pub apps: usize,
+}
+
+impl Default for MetricsSettings {
+    fn default() -> Self {
+        Self { apps: apps::MOST }
+    }
+}
+
 /// The UDP sockets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -325,6 +344,10 @@ pub struct HealthSettings {
     pub rise: u32,
     /// Checks under way at once.
     pub concurrency: usize,
+    /// What gateways are asked for their health over.
+    pub scheme: Scheme,
+    /// A file with the certificates of the authorities that are believed over HTTPS (PEM). Absent: those of the web.
+    pub ca_file: Option<PathBuf>,
 }
 
 impl Default for HealthSettings {
@@ -335,6 +358,8 @@ impl Default for HealthSettings {
             fall: 2,
             rise: 2,
             concurrency: 256,
+            scheme: Scheme::Http,
+            ca_file: None,
         }
     }
 }

@@ -13,7 +13,7 @@ use fdn_core::{MessageId, Revision};
 use fdn_dns::{Dns, Settings};
 use uuid::Uuid;
 
-use crate::world::{APPS, World, app, ask, cluster_name, network, prefix, socket};
+use crate::world::{World, app, ask, cluster_name, network, socket};
 
 /// How many changes stand in one message.
 const IN_ONE: u32 = 10;
@@ -57,7 +57,7 @@ pub(crate) fn run(dir: &Path, world: World) {
         broker,
         world,
         server: dns.address(),
-        revisions: vec![2; APPS as usize],
+        revisions: vec![2; world.apps as usize],
         round: 0,
         next: 0,
     };
@@ -88,7 +88,7 @@ impl Sender {
     fn wait(&self, app: u32, index: u32, round: u32) {
         let socket = socket();
         let wanted = Some(self.world.cluster(app, index, round));
-        while ask(&socket, self.server, app, prefix(app, index)) != wanted {
+        while ask(&socket, self.server, app, self.world.prefix(app, index)) != wanted {
             std::thread::yield_now();
         }
     }
@@ -97,10 +97,13 @@ impl Sender {
     fn tell(&self) -> f64 {
         let begun = Instant::now();
         self.publish(Message::NetworkDesired(network()));
-        for n in 0..APPS {
+        for n in 0..self.world.apps {
             let bound = |index| {
                 let cluster = cluster_name(self.world.cluster(n, index, 0));
-                (prefix(n, index), cluster.parse().expect("cluster"))
+                (
+                    self.world.prefix(n, index),
+                    cluster.parse().expect("cluster"),
+                )
             };
             let state = AppBindings {
                 host: format!("{}.fn.test", app(n)).parse().expect("host"),
@@ -113,7 +116,7 @@ impl Sender {
                 state: Some(state),
             }));
         }
-        self.wait(APPS - 1, self.world.each - 1, 0);
+        self.wait(self.world.apps - 1, self.world.each - 1, 0);
         begun.elapsed().as_secs_f64() * 1e3
     }
 
@@ -121,8 +124,8 @@ impl Sender {
     fn change(&mut self, count: u32) -> (u32, u32, u32) {
         let mut last = (0, 0, 0);
         for _ in 0..count / IN_ONE {
-            let n = self.next / IN_ONE % APPS;
-            let first = self.next / IN_ONE / APPS * IN_ONE;
+            let n = self.next / IN_ONE % self.world.apps;
+            let first = self.next / IN_ONE / self.world.apps * IN_ONE;
             if first + IN_ONE > self.world.each {
                 (self.next, self.round) = (0, self.round + 1);
                 return self.change(count);
@@ -130,7 +133,10 @@ impl Sender {
             let round = self.round + 1;
             let changed = |index| {
                 let cluster = cluster_name(self.world.cluster(n, index, round));
-                (prefix(n, index), Some(cluster.parse().expect("cluster")))
+                (
+                    self.world.prefix(n, index),
+                    Some(cluster.parse().expect("cluster")),
+                )
             };
             let base = self.revisions[n as usize];
             self.revisions[n as usize] += 1;

@@ -1,7 +1,8 @@
 //! Bindings at size: what a million of them take of memory, how fast they are loaded and changed, and what changing them costs.
 //!
-//! `cargo bench -p fdn-dns --bench bindings -- [--bindings N] [--seconds N] [--rounds N]`. The server is pinned to core 0; queries come
-//! from core 1. Everything that is changed goes through the server's own broker subscription.
+//! `cargo bench -p fdn-dns --bench bindings -- [--bindings N] [--apps N] [--rounds N] [--turns N] [--seconds N]`: so many bindings of so many
+//! apps, rounds of 20 batches, and turns of so many seconds each without changes and with them. The server is pinned to core 0; queries
+//! come from core 1. Everything that is changed goes through the server's own broker subscription.
 
 #![allow(
     clippy::print_stdout,
@@ -17,12 +18,17 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use world::{APPS, CHILD, World};
+use world::{CHILD, World};
 
 struct Options {
     bindings: u32,
-    seconds: u32,
+    apps: u32,
+    /// Of 20 batches each.
     rounds: u32,
+    /// Of queries without changes and with them.
+    turns: u32,
+    /// How long queries are asked, twice in each turn.
+    seconds: u32,
 }
 
 fn main() {
@@ -30,25 +36,26 @@ fn main() {
         .skip(1)
         .filter(|a| a != "--bench")
         .collect();
-    if let [first, dir, bindings] = args.as_slice()
+    let number = |text: &String| text.parse().expect("a number");
+    if let [first, dir, bindings, apps] = args.as_slice()
         && first == CHILD
     {
-        return child::run(
-            Path::new(dir),
-            World::of(bindings.parse().expect("a number")),
-        );
+        return child::run(Path::new(dir), World::of(number(bindings), number(apps)));
     }
     let mut options = Options {
         bindings: 1_000_000,
-        seconds: 5,
+        apps: 100,
         rounds: 5,
+        turns: 3,
+        seconds: 60,
     };
     for pair in args.chunks(2) {
-        let number = |text: &String| text.parse().expect("a number");
         match pair {
             [name, value] if name == "--bindings" => options.bindings = number(value),
-            [name, value] if name == "--seconds" => options.seconds = number(value),
+            [name, value] if name == "--apps" => options.apps = number(value),
             [name, value] if name == "--rounds" => options.rounds = number(value),
+            [name, value] if name == "--turns" => options.turns = number(value),
+            [name, value] if name == "--seconds" => options.seconds = number(value),
             other => panic!("not understood: {other:?}"),
         }
     }
@@ -56,12 +63,13 @@ fn main() {
 }
 
 fn run(options: &Options) {
-    let world = World::of(options.bindings);
+    let world = World::of(options.bindings, options.apps);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     println!(
-        "dns bindings: {} bindings of {APPS} apps, {} each, no two tables alike and no two prefixes adjacent; {cores} cores, load {}",
+        "dns bindings: {} bindings of {} apps, {} each, no two tables alike and no two prefixes adjacent; {cores} cores, load {}",
         world.bindings(),
+        world.apps,
         world.each,
         load.trim()
     );
@@ -87,10 +95,14 @@ fn run(options: &Options) {
     cold(dir.path(), world);
 
     let mut server = Server::start(dir.path(), world);
-    batches(&mut server, options);
-    println!("  the process after it               {}", server.memory());
-    cost(&mut server, world, options);
-    println!("  the process after it               {}", server.memory());
+    if options.rounds > 0 {
+        batches(&mut server, options);
+        println!("  the process after it               {}", server.memory());
+    }
+    if options.turns > 0 {
+        cost(&mut server, world, options);
+        println!("  the process after it               {}", server.memory());
+    }
     server.end();
 }
 
@@ -117,8 +129,8 @@ fn cold(dir: &Path, world: World) {
         .spawn()
         .expect("started");
     let server = SocketAddr::from(([127, 0, 0, 1], listen));
-    let (socket, (app, index)) = (world::socket(), (APPS - 1, world.each - 1));
-    while world::ask(&socket, server, app, world::prefix(app, index))
+    let (socket, (app, index)) = (world::socket(), (world.apps - 1, world.each - 1));
+    while world::ask(&socket, server, app, world.prefix(app, index))
         != Some(world.cluster(app, index, 0))
     {
         assert!(
@@ -143,7 +155,7 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Resident memory of a process, now and at most.
+/// Resident memory of a process, now and at its peak.
 fn memory(pid: u32) -> String {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let kib = |key: &str| -> u64 {
@@ -152,7 +164,7 @@ fn memory(pid: u32) -> String {
             .unwrap_or(0)
     };
     format!(
-        "{:>9.1} MiB resident, {:.1} MiB at most",
+        "{:>9.1} MiB resident, {:.1} MiB at its peak",
         mib(kib("VmRSS:") * 1024),
         mib(kib("VmHWM:") * 1024)
     )
@@ -178,13 +190,15 @@ fn batches(server: &mut Server, options: &Options) {
 fn cost(server: &mut Server, world: World, options: &Options) {
     let queries = server.dir.join("queries.bin");
     let of = |n: u32| {
-        let message = world::query(0, n % APPS, world::prefix(n % APPS, n / APPS % world.each));
+        let app = n % world.apps;
+        let client = world.prefix(app, n / world.apps % world.each);
+        let message = world::query(0, app, client);
         let length = u16::try_from(message.len()).expect("short").to_be_bytes();
         length.into_iter().chain(message)
     };
     std::fs::write(&queries, (0..50_000).flat_map(of).collect::<Vec<u8>>()).expect("written");
     let (mut without, mut with) = (Vec::new(), Vec::new());
-    for _ in 0..options.rounds {
+    for _ in 0..options.turns {
         without.push(dnsperf(server.address, &queries, options.seconds));
         server.say("update 10000");
         with.push(dnsperf(server.address, &queries, options.seconds));
@@ -201,8 +215,10 @@ fn cost(server: &mut Server, world: World, options: &Options) {
     };
     let (quiet, busy) = (median(&without), median(&with));
     println!(
-        "queries/s without changes, with, ratio {quiet:>8.0} {busy:>8.0} {:>6.3}; lost {lost}",
-        busy / quiet
+        "queries/s without changes, with, ratio {quiet:>8.0} {busy:>8.0} {:>6.3}; lost {lost}; {} turns of {} s each",
+        busy / quiet,
+        options.turns,
+        options.seconds
     );
 }
 
@@ -250,6 +266,7 @@ impl Server {
                 CHILD,
                 &dir.display().to_string(),
                 &world.bindings().to_string(),
+                &world.apps.to_string(),
             ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

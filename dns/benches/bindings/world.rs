@@ -8,27 +8,44 @@ use fdn_core::{ClientPrefix, GeoPoint, Revision};
 
 /// The hidden argument with which this program runs as a server.
 pub(crate) const CHILD: &str = "__server";
-/// Apps.
-pub(crate) const APPS: u32 = 100;
 /// Clusters.
 const CLUSTERS: u32 = 8;
 
 /// How much is bound.
 #[derive(Clone, Copy)]
 pub(crate) struct World {
+    /// Apps.
+    pub(crate) apps: u32,
     /// Bindings of each app.
     pub(crate) each: u32,
 }
 
 impl World {
-    pub(crate) const fn of(bindings: u32) -> Self {
-        Self {
-            each: bindings / APPS,
-        }
+    /// So many bindings, shared out evenly.
+    pub(crate) fn of(bindings: u32, apps: u32) -> Self {
+        let each = bindings / apps;
+        assert!(each >= 10, "an app's bindings are changed ten at a time");
+        let world = Self { apps, each };
+        assert!(
+            world.step() > 1,
+            "{each} prefixes of an app would be adjacent"
+        );
+        world
     }
 
     pub(crate) const fn bindings(self) -> u32 {
-        self.each * APPS
+        self.each * self.apps
+    }
+
+    /// From one prefix of an app to its next, in /24s: no two are adjacent.
+    fn step(self) -> u32 {
+        (1 << 24) / self.each.max(60_000)
+    }
+
+    /// A prefix of an app: a /24, spread over the address space.
+    pub(crate) fn prefix(self, app: u32, index: u32) -> ClientPrefix {
+        let block = (index * self.step() + app) & 0x00ff_ffff;
+        ClientPrefix::new(Ipv4Addr::from_bits(block << 8).into(), 24)
     }
 
     /// The cluster of an app's prefix after it was changed so often.
@@ -36,13 +53,6 @@ impl World {
     pub(crate) const fn cluster(self, app: u32, index: u32, round: u32) -> u32 {
         app.wrapping_add(index).wrapping_add(round) % CLUSTERS
     }
-}
-
-/// A prefix of an app: a /24, spread over the address space so that no two are adjacent.
-pub(crate) fn prefix(app: u32, index: u32) -> ClientPrefix {
-    let step = (1 << 24) / 60_000;
-    let block = (index * step + app) & 0x00ff_ffff;
-    ClientPrefix::new(Ipv4Addr::from_bits(block << 8).into(), 24)
 }
 
 pub(crate) fn app(app: u32) -> String {

@@ -15,6 +15,7 @@ use std::ops::Range;
 use fdn_core::ClientPrefix;
 use hickory_proto::op::ResponseCode;
 
+use super::watch::Watch;
 use super::wire::scope_as_asked;
 use super::{Responder, UDP_MIN};
 use crate::metrics::{QueryKind, Transport};
@@ -228,7 +229,7 @@ impl Responder {
         let query = Plain::parse(packet)?;
         let watch = self.watch(query.id);
         let most = self.unverified_limit(packet);
-        let (client, told) = self.answer_plain(&query, from, (most, watch.is_some()), out)?;
+        let (client, told) = self.answer_plain(&query, from, (most, watch.as_ref()), out)?;
         if let Some(watch) = watch {
             let question = (query.question, client);
             let answered = (ResponseCode::NoError, Transport::Udp);
@@ -241,7 +242,7 @@ impl Responder {
         &self,
         query: &Plain<'_>,
         from: SocketAddr,
-        (most, watched): (u16, bool),
+        (most, watch): (u16, Option<&Watch>),
         out: &mut Vec<u8>,
     ) -> Option<(ClientPrefix, Option<Told>)> {
         let (names, serving) = (self.published.names(), self.published.serving());
@@ -277,6 +278,7 @@ impl Responder {
         let fields = (table.ttl, steered.scope, self.udp_size);
         write(query, (records, size, count), fields, out)?;
         self.demand.record(&table.app, client.to_demand());
+        table.count();
         if let Some(counter) = serving.answers.get(cluster) {
             counter.inc();
         }
@@ -289,7 +291,10 @@ impl Responder {
         };
         self.metrics
             .query(kind, ResponseCode::NoError, Transport::Udp);
-        let told = watched.then(|| Told::of(&steered, client, &serving.fleet));
+        let told = watch.map(|watch| {
+            let what = (subnet.is_some(), watch.is_logged());
+            Told::of(&steered, client, &serving.fleet, what)
+        });
         Some((client, told))
     }
 }

@@ -46,6 +46,7 @@ use self::sections::{Sections, encode};
 use self::signed::{Unfinished, is_nxname};
 use self::transfer::{Transfers, decodable};
 use self::tsig::Session;
+use self::watch::Watch;
 use self::wire::{Failure, Reject, Scan};
 use crate::dnssec::Signer;
 use crate::metrics::{Metrics, QueryKind, Transport};
@@ -245,6 +246,7 @@ impl Responder {
                     signed: session.is_some(),
                     reserved: session.as_ref().map_or(0, Session::added),
                     told: watch.as_ref().map(|_| OnceCell::new()),
+                    logged: watch.as_ref().is_some_and(Watch::is_logged),
                 };
                 let mut reply = self.answer(&asked);
                 // RFC 7830, section 6: not where others can read the answer anyway.
@@ -379,7 +381,9 @@ impl Responder {
             self.demand.record(&steered.table.app, client.to_demand());
             count(steered, &serving.answers);
             if let Some(told) = &asked.told {
-                told.get_or_init(|| Told::of(steered, client, &serving.fleet));
+                let subnet = asked.subnet().and_then(|subnet| subnet.client);
+                let what = (subnet.is_some(), asked.logged);
+                told.get_or_init(|| Told::of(steered, client, &serving.fleet, what));
             }
         }
         let class = match verdict.body {
@@ -508,6 +512,8 @@ struct Asked<'a> {
     reserved: usize,
     /// What the answer followed from, if it is looked at.
     told: Option<OnceCell<Told>>,
+    /// Whether a line is written about it.
+    logged: bool,
 }
 
 impl Asked<'_> {
@@ -540,6 +546,7 @@ fn seconds() -> u32 {
 }
 
 fn count(steered: &Steered<'_>, answers: &[prometheus::IntCounter]) {
+    steered.table.count();
     if let Pick::Live(index) = &steered.pick
         && let Some(counter) = answers.get(*index)
     {

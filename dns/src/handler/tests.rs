@@ -205,18 +205,22 @@ fn a_subnet_of_family_0_is_answered() {
 }
 
 #[test]
-fn of_one_query_in_16_the_length_of_the_bound_prefix_is_counted() {
+fn of_one_query_in_16_the_lengths_of_the_bound_prefix_and_of_the_scope_are_counted() {
     let bench = bench(1);
-    let client = |octets: [u8; 4]| [&[0, 1, 32, 0], octets.as_slice()].concat();
-    // By both paths, bound and not bound, and one that is not among the 16.
+    let client = |octets: [u8; 4]| Some([&[0, 1, 32, 0], octets.as_slice()].concat());
+    // By both paths, bound and not bound, without a client subnet and with one that says nothing, and one that is not among the 16.
     for (id, subnet, dnssec_ok) in [
         (16, client([192, 0, 2, 9]), false),
         (32, client([192, 0, 2, 9]), true),
         (48, client([203, 0, 113, 9]), false),
-        (64, vec![0, 2, 32, 0, 0x20, 1, 0xd, 0xb8], true),
+        (64, Some(vec![0, 2, 32, 0, 0x20, 1, 0xd, 0xb8]), true),
         (65, client([192, 0, 2, 9]), false),
+        (80, None, false),
+        (96, None, true),
+        (112, Some(vec![0, 1, 0, 0]), true),
     ] {
-        let mut asked = with_edns(query("hello.fn.test.", RecordType::A), 1232, Some(&subnet));
+        let question = query("hello.fn.test.", RecordType::A);
+        let mut asked = with_edns(question, 1232, subnet.as_deref());
         asked.metadata.id = id;
         let edns = asked.edns.as_mut().expect("set");
         edns.set_dnssec_ok(dnssec_ok);
@@ -232,15 +236,21 @@ fn of_one_query_in_16_the_length_of_the_bound_prefix_is_counted() {
     let gathered = bench.registry.gather();
     encoder.encode(&gathered, &mut text).expect("metrics");
     let text = String::from_utf8(text).expect("text");
-    for (family, le, count) in [
-        ("ipv4", "0", 1),
-        ("ipv4", "23", 1),
-        ("ipv4", "24", 3),
-        ("ipv6", "0", 1),
+    for (name, family, le, count) in [
+        ("matched_prefix", "ipv4", "0", 1),
+        ("matched_prefix", "ipv4", "23", 1),
+        ("matched_prefix", "ipv4", "24", 6),
+        ("matched_prefix", "ipv6", "0", 1),
+        // Of all that is not bound, 203.0.113.9 is in the /5 beside what is, and 2001:db8::/32 in the /3 beside the mapped addresses.
+        ("scope", "ipv4", "0", 0),
+        ("scope", "ipv4", "8", 1),
+        ("scope", "ipv4", "23", 1),
+        ("scope", "ipv4", "24", 3),
+        ("scope", "ipv6", "0", 0),
+        ("scope", "ipv6", "8", 1),
     ] {
-        let line = format!(
-            "fdn_dns_matched_prefix_length_bucket{{family=\"{family}\",le=\"{le}\"}} {count}"
-        );
+        let labels = format!("family=\"{family}\",le=\"{le}\"");
+        let line = format!("fdn_dns_{name}_length_bucket{{{labels}}} {count}\n");
         assert!(text.contains(&line), "{line}: {text}");
     }
 }

@@ -153,6 +153,7 @@ impl Responder {
             signed: true,
             reserved: 0,
             told: None,
+            logged: false,
         };
         Some(self.messages(&request, &asked, session))
     }

@@ -20,6 +20,13 @@ pub(super) struct Watch {
     logged: bool,
 }
 
+impl Watch {
+    /// Whether a line is written about it.
+    pub(super) const fn is_logged(&self) -> bool {
+        self.logged
+    }
+}
+
 impl Responder {
     /// Begins to look at the query with this message id, if it is one of those.
     pub(super) fn watch(&self, id: u16) -> Option<Watch> {
@@ -44,7 +51,7 @@ impl Responder {
         if watch.timed {
             self.metrics.timed(took);
             if let Some(told) = &told {
-                self.metrics.watched.matched(client, told.matched());
+                self.metrics.watched.steered(client, told);
             }
         }
         if let Some(log) = self.query_log.as_ref().filter(|_| watch.logged)

@@ -1,9 +1,10 @@
 //! Health checks of the gateways, made by the DNS server itself, so that they go on with the controller away.
 //!
-//! A check passes when a TCP connection to the gateway opens and its admin listener answers `GET /healthz` with a 2xx status, both
-//! within the time-out. One task for each gateway; the [`machine`] decides, [`pace`] says when, [`Published`] carries the result into
+//! A check passes when a TCP connection to the gateway opens and its admin listener answers `GET /healthz` with a 2xx status, over HTTP or
+//! HTTPS ([`client`]), both within the time-out. One task for each gateway; the [`machine`] decides, [`pace`] says when, [`Published`] carries the result into
 //! the answers. With its health a gateway tells its load ([`shed`]).
 
+pub mod client;
 pub mod machine;
 pub mod pace;
 pub mod shed;
@@ -17,7 +18,6 @@ use std::time::Duration;
 use fdn_core::ClusterId;
 use fdn_service::admin::LOAD_HEADER;
 use rand::RngExt;
-use reqwest::Client;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tracing::{info, warn};
 
+use self::client::Client;
 use self::machine::{Change, Health};
 use self::pace::Pace;
 use crate::metrics::Metrics;
@@ -189,13 +190,8 @@ impl Prober {
         let Some(address) = health else {
             return Ok(None);
         };
-        let answer = self
-            .client
-            .get(format!("http://{address}/healthz"))
-            .send()
-            .await;
-        let answer = answer.map_err(|cause| {
-            (!cause.is_timeout()).then(|| format!("health at {address}: {cause}"))
+        let answer = self.client.ask(address).await.map_err(|cause| {
+            (!cause.is_timeout()).then(|| format!("health at {address}: {}", client::reason(cause)))
         })?;
         let status = answer.status();
         if status.is_success() {

@@ -4,11 +4,20 @@ use fdn_core::ClientPrefix;
 use fdn_service::ServiceError;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, Registry};
 
+use crate::query_log::Told;
+
+/// Upper bounds of lengths of prefixes.
+const LENGTHS: [u8; 19] = [
+    0, 8, 12, 16, 18, 20, 21, 22, 23, 24, 28, 32, 36, 40, 44, 48, 52, 56, 64,
+];
+
 /// What was seen of them.
 #[derive(Debug)]
 pub struct WatchedMetrics {
     /// Lengths of bound prefixes, for IPv4 and IPv6.
     matched: [Histogram; 2],
+    /// Lengths of scopes, for IPv4 and IPv6.
+    scopes: [Histogram; 2],
     /// Lines of the log of queries that had no room in its queue.
     pub log_dropped: IntCounter,
 }
@@ -19,32 +28,40 @@ impl WatchedMetrics {
     /// # Errors
     /// When a name is registered already.
     pub fn new(registry: &Registry) -> Result<Self, ServiceError> {
-        let lengths = [
-            0u8, 8, 12, 16, 18, 20, 21, 22, 23, 24, 28, 32, 36, 40, 44, 48, 52, 56, 64,
-        ];
-        let matched = HistogramVec::new(
-            HistogramOpts::new(
-                "fdn_dns_matched_prefix_length",
-                "Length of the bound prefix around the client, of one query for an app in 16; 0: none.",
-            )
-            .buckets(lengths.map(f64::from).to_vec()),
-            &["family"],
-        )?;
+        let lengths = |name: &str, help: &str| {
+            let histogram = HistogramVec::new(
+                HistogramOpts::new(name, help).buckets(LENGTHS.map(f64::from).to_vec()),
+                &["family"],
+            )?;
+            registry.register(Box::new(histogram.clone()))?;
+            let each = ["ipv4", "ipv6"].map(|family| histogram.with_label_values(&[family]));
+            Ok::<_, prometheus::Error>(each)
+        };
         let log_dropped = IntCounter::new(
             "fdn_dns_query_log_dropped_total",
             "Lines of the query log that had no room in its queue.",
         )?;
-        registry.register(Box::new(matched.clone()))?;
         registry.register(Box::new(log_dropped.clone()))?;
         Ok(Self {
-            matched: ["ipv4", "ipv6"].map(|family| matched.with_label_values(&[family])),
+            matched: lengths(
+                "fdn_dns_matched_prefix_length",
+                "Length of the bound prefix around the client, of one query for an app in 16; 0: none.",
+            )?,
+            scopes: lengths(
+                "fdn_dns_scope_length",
+                "Scope of the answer, of one query for an app in 16 that tells a client subnet; 0: for everybody.",
+            )?,
             log_dropped,
         })
     }
 
-    /// Records the length of the prefix that was bound for a client, 0 if none was.
-    pub fn matched(&self, client: ClientPrefix, len: u8) {
+    /// Records what the answer for a client of an app followed from: the length of the prefix that was bound, 0 if none was, and the
+    /// scope if the answer says one.
+    pub fn steered(&self, client: ClientPrefix, told: &Told) {
         let family = usize::from(client.addr().is_ipv6());
-        self.matched[family].observe(f64::from(len));
+        self.matched[family].observe(f64::from(told.matched()));
+        if let Some(scope) = told.scope_said() {
+            self.scopes[family].observe(f64::from(scope));
+        }
     }
 }

@@ -9,6 +9,7 @@ use fdn_core::message::TxtRecords;
 use fdn_core::{AppName, HostName, ParseError, RecordName, Revision, txt};
 use hickory_proto::rr::rdata::{A, AAAA, NS, SOA};
 use hickory_proto::rr::{LowerName, Name, RData, Record, RecordType};
+use prometheus::IntCounter;
 
 use super::Body;
 use super::bindings::Bindings;
@@ -28,6 +29,8 @@ pub struct AppTable {
     pub revision: Revision,
     /// Which cluster clients of a prefix are sent to.
     pub bindings: Arc<Bindings>,
+    /// Counts its answers, if somebody wants to know.
+    answers: Option<IntCounter>,
 }
 
 impl PartialEq for AppTable {
@@ -55,6 +58,23 @@ impl AppTable {
             ttl: ttl.min(i32::MAX.unsigned_abs()),
             revision,
             bindings,
+            answers: None,
+        }
+    }
+
+    /// The same with a counter of its answers.
+    #[must_use]
+    pub fn counted_by(self, answers: IntCounter) -> Self {
+        Self {
+            answers: Some(answers),
+            ..self
+        }
+    }
+
+    /// Counts an answer.
+    pub fn count(&self) {
+        if let Some(answers) = &self.answers {
+            answers.inc();
         }
     }
 

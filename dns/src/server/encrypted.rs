@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use fdn_service::listen;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -24,22 +23,22 @@ pub(super) struct Encrypted {
 }
 
 impl Encrypted {
-    /// Reads the certificate and binds the addresses, if there are any.
-    pub(super) fn open(settings: &Settings) -> Result<Option<Self>, Error> {
+    /// Reads the certificate for these sockets, if there are any.
+    pub(super) fn open(
+        settings: &Settings,
+        (for_tls, for_https): (Vec<std::net::TcpListener>, Vec<std::net::TcpListener>),
+    ) -> Result<Option<Self>, Error> {
         let Some(source) = settings.encrypted.source()? else {
             return Ok(None);
         };
         let certificate = Certificate::open(source)?;
-        let encrypted = &settings.encrypted;
+        let ready = |listeners: Vec<std::net::TcpListener>| {
+            let listeners = listeners.into_iter().map(TcpListener::from_std);
+            listeners.collect::<Result<_, _>>().map_err(Error::Socket)
+        };
         Ok(Some(Self {
-            tls: (
-                certificate.config(tls::ALPN)?,
-                bind(&encrypted.tls, "encrypted.tls")?,
-            ),
-            https: (
-                certificate.config(https::ALPN)?,
-                bind(&encrypted.https, "encrypted.https")?,
-            ),
+            tls: (certificate.config(tls::ALPN)?, ready(for_tls)?),
+            https: (certificate.config(https::ALPN)?, ready(for_https)?),
             certificate,
         }))
     }
@@ -87,14 +86,4 @@ impl Encrypted {
         let unread = metrics.unread.clone();
         tasks.spawn(self.certificate.run(unread, shutdown.clone()));
     }
-}
-
-fn bind(addresses: &[SocketAddr], setting: &str) -> Result<Vec<TcpListener>, Error> {
-    addresses
-        .iter()
-        .map(|address| {
-            let listener = listen::tcp(*address, setting)?;
-            TcpListener::from_std(listener).map_err(Error::Socket)
-        })
-        .collect()
 }

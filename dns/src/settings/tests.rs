@@ -49,6 +49,10 @@ fn the_sample_is_valid_and_names_every_key_under_a_comment() {
             key_file: Some("x".into()),
             ..EncryptedSettings::default()
         },
+        health: HealthSettings {
+            ca_file: Some("x".into()),
+            ..HealthSettings::default()
+        },
         geo: GeoSettings {
             database: Some("x".into()),
         },
@@ -79,9 +83,10 @@ fn signed() -> DnssecSettings {
 #[test]
 fn values_that_cannot_work_are_named() {
     type Break = (&'static str, fn(&mut Settings));
-    let broken: [Break; 17] = [
+    let broken: [Break; 18] = [
         ("listen", |s| s.listen.clear()),
         ("health.fall", |s| s.health.fall = 0),
+        ("health.ca_file", |s| s.health.ca_file = Some("x".into())),
         ("tcp.idle", |s| s.tcp.idle = DurationMs::from_secs(0)),
         ("answer.udp_size", |s| s.answer.udp_size = 100),
         ("master_key_file", |s| {

@@ -6,6 +6,7 @@ use fdn_core::{DurationMs, HostName};
 
 use super::Settings;
 use crate::error::Error;
+use crate::health::client::Scheme;
 use crate::policy::zone::ZoneData;
 
 impl Settings {
@@ -60,6 +61,12 @@ impl Settings {
         }
         if !(shed.speed > 0.0 && shed.speed <= 1.0 && shed.most > 0.0 && shed.most <= 1.0) {
             return fail("shed", "speed and most must be above 0 and at most 1");
+        }
+        if self.health.ca_file.is_some() && self.health.scheme == Scheme::Http {
+            return fail(
+                "health.ca_file",
+                "is of use with health.scheme = \"https\" alone",
+            );
         }
         let base = self.network.controller.as_ref();
         if base

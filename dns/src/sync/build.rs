@@ -7,6 +7,7 @@ use fdn_core::message::NetworkDesired;
 use fdn_core::{AppName, ParseError, Revision};
 
 use super::ledger::Entry;
+use crate::metrics::Metrics;
 use crate::policy::bindings::{Bindings, Shared, TooManyClusters};
 use crate::policy::fleet::Network;
 use crate::policy::records::NamedRecords;
@@ -54,6 +55,8 @@ pub(super) struct Work {
     /// Whether the apps are all there are.
     pub(super) complete: bool,
     pub(super) tables: Tables,
+    /// Holds the counters of apps.
+    pub(super) metrics: Arc<Metrics>,
 }
 
 /// What was built.
@@ -80,6 +83,7 @@ impl Work {
         for (app, entry) in std::mem::take(&mut self.changed) {
             let Some((revision, state)) = entry.and_then(|e| Some((e.revision, e.state?))) else {
                 same_names &= self.tables.apps.remove(&app).is_none();
+                self.metrics.by_app.forget(&app);
                 continue;
             };
             let bindings = if state.waiting.is_empty() {
@@ -102,7 +106,7 @@ impl Work {
             let held = self.tables.apps.get(&app);
             let name = held.map_or_else(|| Arc::new(app.clone()), |held| Arc::clone(&held.app));
             let table = AppTable::new(name, revision, &state.host, state.ttl_s, bindings);
-            let table = Arc::new(table);
+            let table = Arc::new(table.counted_by(self.metrics.by_app.counter(&app)));
             fresh.push(Arc::clone(&table));
             self.tables.apps.insert(app, table);
         }

@@ -341,6 +341,7 @@ impl Keeper {
             serial: self.ledger.revision(),
             complete: self.ledger.is_complete(),
             tables: std::mem::take(&mut self.tables),
+            metrics: Arc::clone(&self.metrics),
         };
         let begun = Instant::now();
         let built = spawn_blocking(move || work.build()).await;

@@ -1,15 +1,27 @@
 //! A gateway that stops leaves the answers, and returns.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use fdn_core::message::{Message, NetworkDesired};
 use fdn_core::{DurationMs, Revision};
-use fdn_dns::Settings;
-use fdn_testkit::wait;
+use fdn_dns::health::client::Scheme;
+use fdn_dns::{Dns, Settings};
+use fdn_testkit::process::Program;
+use fdn_testkit::{ports, wait};
+use rustls::ServerConfig;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
-use crate::common::{Fixture, Http, app, cluster, network};
+use crate::certificates::Certificates;
+use crate::common::{Fixture, Http, app, cluster, dig, get, network, settings};
 
 const CLIENT: &str = "192.0.2.0/24";
 
@@ -155,4 +167,138 @@ async fn a_gateway_that_leaves_the_network_is_no_longer_watched() {
     .await;
     fixture.dns.stop().await;
     eu.stop().await;
+}
+
+/// What handshakes are made with that show the certificate in the files.
+fn acceptor(certificates: &Certificates) -> TlsAcceptor {
+    let chain = CertificateDer::pem_file_iter(certificates.certificate()).expect("read");
+    let key = PrivateKeyDer::from_pem_file(certificates.key()).expect("a key");
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(chain.map(|one| one.expect("one")).collect(), key);
+    TlsAcceptor::from(Arc::new(config.expect("they belong together")))
+}
+
+/// A healthy gateway that speaks TLS with what is shown at the time, and nothing without.
+async fn secure_gateway(address: [u8; 4], shown: &Arc<Mutex<TlsAcceptor>>) -> SocketAddr {
+    let listener = TcpListener::bind(SocketAddr::from((address, 0)))
+        .await
+        .expect("a free address");
+    let (address, shown) = (listener.local_addr().expect("address"), Arc::clone(shown));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = shown.lock().expect("no panic").clone();
+            tokio::spawn(async move {
+                // Who only connects, or does not believe the certificate, goes away.
+                let Ok(mut stream) = acceptor.accept(stream).await else {
+                    return;
+                };
+                let mut head = [0; 1024];
+                let read = stream.read(&mut head).await.unwrap_or(0);
+                assert!(head[..read].starts_with(b"GET /healthz HTTP/1.1"));
+                let text = b"HTTP/1.1 200 x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                drop(stream.write_all(text).await);
+            });
+        }
+    });
+    address
+}
+
+/// The settings of the program itself, with the state that is in `dir`.
+fn over_https(dir: &Path, listen: u16, admin: u16, authority: &Path) -> String {
+    format!(
+        "data_dir = {:?}\nlisten = [\"127.0.0.1:{listen}\"]\nadmin = \"127.0.0.1:{admin}\"\n\
+         [broker]\nurl = \"amqp://nobody@127.0.0.1:1/%2f\"\n\
+         [health]\ninterval = \"30ms\"\ntimeout = \"60s\"\nscheme = \"https\"\nca_file = {:?}\n",
+        dir.display().to_string(),
+        authority.display().to_string(),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_https_a_certificate_of_another_authority_fails_and_the_log_says_so() {
+    let (ours, other) = (Certificates::new(), Certificates::new());
+    other.issue("127.0.1.1");
+    let shown = Arc::new(Mutex::new(acceptor(&other)));
+    let eu = secure_gateway([127, 0, 1, 1], &shown).await;
+    ours.issue("127.0.2.1");
+    let us = secure_gateway([127, 0, 2, 1], &Arc::new(Mutex::new(acceptor(&ours)))).await;
+    // The state comes from a first life.
+    let first = Fixture::start(|_| {}).await;
+    first.publish(desired(&[eu], &[us])).await;
+    first.publish(app("hello", 2, &[(CLIENT, "eu-west")])).await;
+    first.answers("hello.fn.test", CLIENT, &["127.0.1.1"]).await;
+    let Fixture { dns, dir, .. } = first;
+    dns.stop().await;
+
+    let (listen, admin) = (ports::local(), ports::local());
+    let file = dir.path().join("dns.toml");
+    let text = over_https(dir.path(), listen, admin, &ours.authority());
+    std::fs::write(&file, text).expect("written");
+    let program = Program::new(
+        env!("CARGO_BIN_EXE_fdn-dns"),
+        ["--config".into(), file.into_os_string()],
+    );
+    let mut process = program.start(&dir.path().join("log")).expect("started");
+    let said = async |what: &str| {
+        let line = |log: String| {
+            let line = log.lines().find(|line| line.contains(what));
+            line.map(str::to_owned).ok_or(log.clone())
+        };
+        wait::until(what, async || line(process.log())).await
+    };
+    let line = said("leaves the answers").await;
+    assert!(
+        line.contains("eu-west") && line.contains("invalid peer certificate: UnknownIssuer"),
+        "{line}"
+    );
+    let (server, admin) = (
+        SocketAddr::from(([127, 0, 0, 1], listen)),
+        SocketAddr::from(([127, 0, 0, 1], admin)),
+    );
+    let subnet = format!("+subnet={CLIENT}");
+    wait::until("the other to be answered", async || {
+        let answer = dig(server, &["hello.fn.test", "+short", &subnet]).await;
+        let (_, metrics) = get(admin, "/metrics").await;
+        let shown = [(eu, 0), (us, 1)]
+            .map(|(gateway, up)| metrics.contains(&format!("gateway=\"{gateway}\"}} {up}\n")));
+        if answer.trim() == "127.0.2.1" && shown == [true; 2] {
+            Ok(())
+        } else {
+            Err(format!("{answer}\n{metrics}\n{}", process.log()))
+        }
+    })
+    .await;
+    // One of the right authority for its address brings it back.
+    ours.issue("127.0.1.1");
+    *shown.lock().expect("no panic") = acceptor(&ours);
+    assert!(said("returns to the answers").await.contains("eu-west"));
+    process.stop(Duration::from_secs(30)).expect("stopped");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_without_authorities_is_refused_with_its_setting() {
+    let dir = tempfile::tempdir().expect("folder");
+    let file = dir.path().join("ca.pem");
+    let refused = async || {
+        let mut settings = settings(dir.path());
+        settings.health.scheme = Scheme::Https;
+        settings.health.ca_file = Some(file.clone());
+        let broker = Arc::new(fdn_bus::MemoryBroker::default());
+        let started = Dns::start(settings, broker as _).await;
+        started.map(drop).expect_err("no authority").to_string()
+    };
+    for text in [
+        None,
+        Some("nothing of the kind"),
+        Some("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+    ] {
+        if let Some(text) = text {
+            std::fs::write(&file, text).expect("written");
+        }
+        let reason = refused().await;
+        assert!(reason.contains("health.ca_file"), "{text:?}: {reason}");
+    }
 }

@@ -201,6 +201,65 @@ fn config(dir: &Path, listen: u16, admin: u16) -> String {
     )
 }
 
+/// The lines of a status file (proc_pid_status(5)) about what its thread may do; none of a thread that has ended.
+fn rights(status: &Path) -> Option<Vec<(String, u64)>> {
+    let text = std::fs::read_to_string(status).ok()?;
+    let lines = text.lines().filter_map(|line| line.split_once(":\t"));
+    let rights = lines
+        .filter(|(key, _)| key.starts_with("Cap") || *key == "NoNewPrivs")
+        .map(|(key, value)| {
+            let value = u64::from_str_radix(value, 16).expect("a number");
+            (key.to_owned(), value)
+        });
+    Some(rights.collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_it_listens_no_thread_has_capabilities() {
+    const SETPCAP: u64 = 1 << 8;
+    let dir = tempfile::tempdir().expect("folder");
+    let (listen, admin) = (ports::local(), ports::local());
+    let file = dir.path().join("dns.toml");
+    std::fs::write(&file, config(dir.path(), listen, admin)).expect("written");
+    let program = Program::new(EXE, ["--config".into(), file.into_os_string()]);
+    let mut process = program.start(&dir.path().join("log")).expect("started");
+    let admin = SocketAddr::from(([127, 0, 0, 1], admin));
+    wait::until("the program to answer", async || {
+        tokio::net::TcpStream::connect(admin)
+            .await
+            .map(drop)
+            .map_err(|e| format!("{e}\n{}", process.log()))
+    })
+    .await;
+    // Served by the threads of the runtime: they are there.
+    assert_eq!(get(admin, "/healthz").await.0, 200);
+    let ours = rights(Path::new("/proc/self/status")).expect("this process");
+    let of = |all: &[(String, u64)], key: &str| {
+        let found = all.iter().find(|(known, _)| known == key);
+        found.unwrap_or_else(|| panic!("no {key} in {all:?}")).1
+    };
+    let threads = std::fs::read_dir(format!("/proc/{}/task", process.id())).expect("threads");
+    let threads: Vec<_> = threads
+        .filter_map(|thread| rights(&thread.ok()?.path().join("status")))
+        .collect();
+    assert!(threads.len() > 2, "{threads:?}");
+    for thread in &threads {
+        for key in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert_eq!(of(thread, key), 0, "{key} of {threads:?}");
+        }
+        assert_eq!(of(thread, "NoNewPrivs"), 1, "{threads:?}");
+        // Nobody else may empty the bounding set.
+        if of(&ours, "CapEff") & SETPCAP != 0 {
+            assert_eq!(of(thread, "CapBnd"), 0, "{threads:?}");
+        }
+    }
+    let log = process.log();
+    let is_root = log.contains("this server runs as root");
+    assert_eq!(is_root, rustix::process::geteuid().is_root(), "{log}");
+    assert!(!log.contains("cannot be given up"), "{log}");
+    process.stop(Duration::from_secs(30)).expect("stopped");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_and_started_again_with_everybody_away_it_answers_from_disk() {
     // The first life writes the disk; what it was told by an in-process broker does not matter here.

@@ -61,6 +61,46 @@ async fn an_app_that_is_removed_is_no_longer_a_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn answers_are_counted_by_app() {
+    let fixture = Fixture::with_hello(|settings| settings.metrics.apps = 1).await;
+    let count = async |app: &str| {
+        let name = format!("fdn_dns_app_answers_total{{app=\"{app}\"}}");
+        fixture.metric(&name).await
+    };
+    fixture.publish(app("second", 3, &[])).await;
+    fixture.answers("second.fn.test", CLIENT, &EU).await;
+    let before = [count("hello").await, count("other").await];
+    // By both paths, over both transports, and what asks for no answer of an app.
+    for (name, more) in [
+        ("hello.fn.test", "+nocookie"),
+        ("hello.fn.test", "+tcp"),
+        ("hello.fn.test", "+dnssec"),
+        ("second.fn.test", "+nocookie"),
+        ("second.fn.test", "+tcp"),
+        ("nobody.fn.test", "+nocookie"),
+    ] {
+        fixture.dig(&[name, more]).await;
+    }
+    let after = [count("hello").await, count("other").await];
+    assert_eq!(after, [before[0] + 3, before[1] + 2]);
+    // An app that leaves takes its series along, and the next that changes has room for one.
+    let gone = BindingsDesired {
+        app: "hello".parse().expect("app"),
+        revision: Revision(5),
+        state: None,
+    };
+    fixture.publish(Message::BindingsDesired(gone)).await;
+    fixture
+        .publish(app("second", 6, &[(CLIENT, "us-east")]))
+        .await;
+    fixture.answers("second.fn.test", CLIENT, &US).await;
+    assert!(count("second").await >= 1);
+    let (_, metrics) = fixture.admin("/metrics").await;
+    assert!(!metrics.contains("{app=\"hello\"}"), "{metrics}");
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restart_without_anybody_answers_from_disk_at_once() {
     let fixture = Fixture::with_hello(|_| {}).await;
     fixture

@@ -11,37 +11,52 @@ use fdn_dns::{Dns, Settings};
 use fdn_testkit::wait;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::common::{Fixture, app, cluster, network, settings};
 
 const CLIENT: &str = "192.0.2.0/24";
 
-/// A gateway that counts its checks, tells a load, and can be told to fail.
+/// A gateway that counts its checks, tells a load, and can be told to fail or to say nothing.
 struct Gateway {
     address: SocketAddr,
     checks: Arc<AtomicU64>,
     fine: Arc<AtomicBool>,
+    silent: Arc<AtomicBool>,
     load: Arc<AtomicU64>,
+    task: JoinHandle<()>,
 }
 
 impl Gateway {
     async fn start(address: [u8; 4]) -> Self {
-        let listener = TcpListener::bind(SocketAddr::from((address, 0)))
-            .await
-            .expect("a free address");
+        Self::at(SocketAddr::from((address, 0))).await
+    }
+
+    async fn at(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.expect("a free address");
         let address = listener.local_addr().expect("address");
         let (checks, fine) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(true)));
-        let load = Arc::new(AtomicU64::new(0));
+        let (load, silent) = (
+            Arc::new(AtomicU64::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
         let seen = (Arc::clone(&checks), Arc::clone(&fine), Arc::clone(&load));
-        tokio::spawn(async move {
+        let says_nothing = Arc::clone(&silent);
+        let task = tokio::spawn(async move {
+            // They end with this task.
+            let mut connections = JoinSet::new();
             while let Ok((mut stream, _)) = listener.accept().await {
-                let seen = seen.clone();
-                tokio::spawn(async move {
+                while connections.try_join_next().is_some() {}
+                let (seen, says_nothing) = (seen.clone(), Arc::clone(&says_nothing));
+                connections.spawn(async move {
                     let mut buffer = [0; 1024];
                     // Connections are kept, as gateways keep them.
                     while let Ok(n) = stream.read(&mut buffer).await {
                         if n == 0 {
                             break;
+                        }
+                        if says_nothing.load(Ordering::SeqCst) {
+                            continue;
                         }
                         // The state is read before the check is counted: a check that was counted saw it or a later one.
                         let status = if seen.1.load(Ordering::SeqCst) {
@@ -63,8 +78,16 @@ impl Gateway {
             address,
             checks,
             fine,
+            silent,
             load,
+            task,
         }
+    }
+
+    /// Closes its port and all connections; returns when that is done.
+    async fn stop(self) {
+        self.task.abort();
+        drop(self.task.await);
     }
 }
 
@@ -125,6 +148,26 @@ impl Load {
     }
 }
 
+/// A server that knows `hello` and these gateways from its disk alone: in its second life there is neither a broker that knows anything nor a
+/// controller.
+async fn orphan(gateways: [SocketAddr; 2], change: impl Fn(&mut Settings)) -> Fixture {
+    let first = Fixture::start(&change).await;
+    first.publish(desired(gateways[0], gateways[1])).await;
+    first.publish(app("hello", 2, &[(CLIENT, "eu-west")])).await;
+    first.answers("hello.fn.test", CLIENT, &["127.0.1.1"]).await;
+    let Fixture { dns, broker, dir } = first;
+    dns.stop().await;
+    drop(broker);
+    let mut again = settings(dir.path());
+    change(&mut again);
+    again.network.controller = "http://127.0.0.1:9".parse().ok();
+    let broker = Arc::new(fdn_bus::MemoryBroker::default());
+    let dns = Dns::start(again, Arc::clone(&broker) as _)
+        .await
+        .expect("started");
+    Fixture { dns, broker, dir }
+}
+
 /// The server's own word on a gateway.
 async fn up(fixture: &Fixture, gateway: SocketAddr) -> bool {
     let (_, metrics) = fixture.admin("/metrics").await;
@@ -139,22 +182,7 @@ async fn a_cluster_that_dies_under_load_with_everybody_away_is_named_no_more() {
         Gateway::start([127, 0, 1, 1]).await,
         Gateway::start([127, 0, 2, 1]).await,
     );
-    // The state comes from a first life; in the second there is neither a broker that knows anything nor a controller.
-    let first = Fixture::start(often).await;
-    first.publish(desired(eu.address, us.address)).await;
-    first.publish(app("hello", 2, &[(CLIENT, "eu-west")])).await;
-    first.answers("hello.fn.test", CLIENT, &["127.0.1.1"]).await;
-    let Fixture { dns, broker, dir } = first;
-    dns.stop().await;
-    drop(broker);
-    let mut again = settings(dir.path());
-    often(&mut again);
-    again.network.controller = "http://127.0.0.1:9".parse().ok();
-    let broker = Arc::new(fdn_bus::MemoryBroker::default());
-    let dns = Dns::start(again, Arc::clone(&broker) as _)
-        .await
-        .expect("started");
-    let fixture = Fixture { dns, broker, dir };
+    let fixture = orphan([eu.address, us.address], often).await;
     let mut load = Load::new(fixture.dns.address()).await;
 
     eu.fine.store(false, Ordering::SeqCst);
@@ -247,4 +275,148 @@ async fn a_cluster_with_too_much_load_gives_clients_away_and_takes_them_back() {
     })
     .await;
     fixture.dns.stop().await;
+}
+
+/// With the health settings that are shipped, on the wall clock.
+mod soak {
+    use std::time::{Duration, Instant};
+
+    use fdn_dns::health::machine::Thresholds;
+    use fdn_dns::health::pace::Pace;
+    use fdn_dns::settings::{HealthSettings, ShedSettings};
+
+    use super::*;
+
+    /// How much later than promised the last answer may be that names what is dead.
+    const LATE: Duration = Duration::from_millis(100);
+    /// How long answers are watched when they should not change any more.
+    const WATCHED: Duration = Duration::from_secs(5);
+
+    /// How a gateway dies.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Death {
+        /// It answers 503.
+        Sick,
+        /// Nobody listens at its port.
+        Closed,
+        /// Connections are taken, and no answer comes.
+        Silent,
+    }
+
+    fn shipped(settings: &mut Settings) {
+        settings.health = HealthSettings::default();
+        settings.shed = ShedSettings::default();
+    }
+
+    /// What answers said since a point in time: when the last came that named each cluster, and how often it was another one than before.
+    struct Seen {
+        last: [Option<Duration>; 3],
+        turns: usize,
+        queries: u64,
+    }
+
+    /// Asks until the answers are others than `before`, and for some time more.
+    async fn ask(load: &mut Load, began: Instant, mut before: u8) -> Seen {
+        let mut seen = Seen {
+            last: [None; 3],
+            turns: 0,
+            queries: 0,
+        };
+        let mut until = began + Duration::from_secs(60);
+        while Instant::now() < until {
+            let answer = load.ask().await;
+            seen.last[usize::from(answer)] = Some(began.elapsed());
+            seen.queries += 1;
+            if answer != before {
+                if seen.turns == 0 {
+                    until = Instant::now() + WATCHED;
+                }
+                seen.turns += 1;
+                before = answer;
+            }
+        }
+        seen
+    }
+
+    /// One death and the return from it: how long after the death the last answer named it.
+    async fn dies(how: Death) -> Duration {
+        let (eu, us) = (
+            Gateway::start([127, 0, 1, 1]).await,
+            Gateway::start([127, 0, 2, 1]).await,
+        );
+        let fixture = orphan([eu.address, us.address], shipped).await;
+        let mut load = Load::new(fixture.dns.address()).await;
+        // It is healthy as far as the server knows, and checks are under way.
+        let before = eu.checks.load(Ordering::SeqCst);
+        while eu.checks.load(Ordering::SeqCst) < before + 2 {
+            assert_eq!(load.ask().await, 1);
+        }
+        let address = eu.address;
+        let died = Instant::now();
+        let eu = match how {
+            Death::Sick => {
+                eu.fine.store(false, Ordering::SeqCst);
+                Some(eu)
+            }
+            Death::Silent => {
+                eu.silent.store(true, Ordering::SeqCst);
+                Some(eu)
+            }
+            Death::Closed => {
+                eu.stop().await;
+                None
+            }
+        };
+        let seen = ask(&mut load, died, 1).await;
+        assert_eq!(seen.turns, 1, "{how:?}: the answers flap");
+        let named = seen.last[1].expect("it was named until it was noticed");
+        assert!(!up(&fixture, address).await && up(&fixture, us.address).await);
+        let back = Instant::now();
+        let eu = match eu {
+            None => Gateway::at(address).await,
+            Some(eu) => {
+                eu.fine.store(true, Ordering::SeqCst);
+                eu.silent.store(false, Ordering::SeqCst);
+                eu
+            }
+        };
+        let again = ask(&mut load, back, 2).await;
+        assert_eq!(again.turns, 1, "{how:?}: the answers flap on the return");
+        let returned = again.last[2].expect("the other was named until then");
+        println!(
+            "{how:?}: named for {} ms after its death, named again {} ms after its return; {} answers",
+            named.as_millis(),
+            returned.as_millis(),
+            seen.queries + again.queries
+        );
+        fixture.dns.stop().await;
+        eu.stop().await;
+        us.stop().await;
+        named
+    }
+
+    /// What is promised (`Pace::leaves_within`), and where a check fails at once what is asked for.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_cluster_that_dies_in_any_way_is_named_no_longer_than_promised() {
+        let health = HealthSettings::default();
+        let pace = Pace {
+            interval: health.interval.as_duration(),
+            timeout: health.timeout.as_duration(),
+            thresholds: Thresholds {
+                fall: health.fall,
+                rise: health.rise,
+            },
+        };
+        let promised = pace.leaves_within() + LATE;
+        let at_once = (pace.interval * health.fall).min(pace.leaves_within()) + LATE;
+        for how in [Death::Sick, Death::Closed, Death::Silent] {
+            let bound = if how == Death::Silent {
+                promised
+            } else {
+                at_once
+            };
+            let named = dies(how).await;
+            assert!(named <= bound, "{how:?}: {named:?} instead of {bound:?}");
+        }
+    }
 }

@@ -125,6 +125,8 @@ impl State {
 
     fn side(&self) -> Side {
         let network = self.network();
+        let registry = Registry::new();
+        let metrics = Arc::new(Metrics::new(&registry).expect("metrics"));
         let table = |app: &str, bindings: Vec<(ClientPrefix, ClusterId)>| {
             let state = AppBindings {
                 host: format!("{app}.fn.test").parse().expect("host"),
@@ -132,12 +134,11 @@ impl State {
                 bindings,
             };
             let app = app.replace('.', "-").parse().expect("app");
-            Arc::new(AppTable::of(app, Revision(2), &state))
+            let counter = metrics.by_app.counter(&app);
+            Arc::new(AppTable::of(app, Revision(2), &state).counted_by(counter))
         };
         let bound = self.bindings.iter().map(|(p, c)| (*p, id(*c))).collect();
         let tables = [table("hello", bound), table("a.b", vec![])];
-        let registry = Registry::new();
-        let metrics = Arc::new(Metrics::new(&registry).expect("metrics"));
         let names = Names::new(&zone(), &tables, Revision(2), true).expect("names");
         let published = Arc::new(Published::new(names, None, Arc::clone(&metrics)));
         let down: BTreeSet<SocketAddr> = network

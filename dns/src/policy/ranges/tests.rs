@@ -76,38 +76,81 @@ fn canonical(addr: IpAddr) -> bool {
     addr == addr.to_canonical()
 }
 
+/// Value, soundness and width of the scope at every border of one family and at other addresses.
+fn exact(
+    list: &BTreeMap<ClientPrefix, u16>,
+    is_v4: bool,
+    others: impl Iterator<Item = u128>,
+) -> Result<(), TestCaseError> {
+    let table: Table<u16> = list.clone().into_iter().collect();
+    let keep = if is_v4 { !below(32) } else { u128::MAX };
+    let value =
+        |top: u128| oracle(list, ClientPrefix::host(address(top, is_v4))).map(|(value, _)| value);
+    let borders = borders(list, is_v4).into_iter();
+    let borders: Vec<_> = borders.map(|border| (border, value(border))).collect();
+    let others = others.map(|other| other & keep);
+    for top in borders.iter().map(|(border, _)| *border).chain(others) {
+        if !canonical(address(top, is_v4)) {
+            continue;
+        }
+        let (found, span) = table.piece(top, is_v4);
+        prop_assert_eq!(found, value(top));
+        let scope = span.scope(top);
+        // Values change at borders only, so these and the block's ends stand for every address of the block.
+        let same = |len: u8| {
+            let block = Span::block(top, len);
+            let ends = [block.first, block.last & keep];
+            let is_inside = |border: &u128| block.first <= *border && *border <= block.last;
+            ends.iter().all(|end| value(*end) == found)
+                && borders
+                    .iter()
+                    .all(|(border, value)| !is_inside(border) || *value == found)
+        };
+        let asked = address(top, is_v4);
+        prop_assert!(same(scope), "{asked} /{scope} is too wide");
+        prop_assert!(
+            scope == 0 || !same(scope - 1),
+            "{asked} /{scope} is too narrow"
+        );
+    }
+    Ok(())
+}
+
+/// Two thousand tables, and a thousand addresses of each family in each: all bits at random, or those behind a prefix of the table.
+mod soak {
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn the_scope_is_exactly_as_wide_as_the_truth_anywhere(
+            list in proptest::collection::btree_map(any_prefix(), 0u16..4, 0..64),
+            random in proptest::collection::vec((any::<u128>(), any::<usize>()), 1000),
+        ) {
+            for is_v4 in [true, false] {
+                let prefixes: Vec<_> = list.keys().filter(|p| p.addr().is_ipv4() == is_v4).collect();
+                let others = random.iter().map(|(bits_of_it, at)| {
+                    let prefix = prefixes.get(at / 2 % prefixes.len().max(1)).filter(|_| at % 2 == 0);
+                    let block = prefix.map_or(Span::ALL, |p| Span::block(bits(p.addr()).0, p.len()));
+                    block.first | bits_of_it & (block.last - block.first)
+                });
+                exact(&list, is_v4, others)?;
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
-    /// Value, soundness and width of the scope at every border and at random addresses.
     #[test]
     fn the_scope_is_exactly_as_wide_as_the_truth(
         list in proptest::collection::btree_map(any_prefix(), 0u16..4, 0..24),
         random in proptest::collection::vec(any::<u128>(), 16),
     ) {
-        let table: Table<u16> = list.clone().into_iter().collect();
         for is_v4 in [true, false] {
-            let keep = if is_v4 { !below(32) } else { u128::MAX };
-            let borders = borders(&list, is_v4);
-            let value = |top: u128| {
-                oracle(&list, ClientPrefix::host(address(top, is_v4))).map(|(value, _)| value)
-            };
-            for top in borders.iter().copied().chain(random.iter().map(|r| r & keep)) {
-                if !canonical(address(top, is_v4)) {
-                    continue;
-                }
-                let (found, span) = table.piece(top, is_v4);
-                prop_assert_eq!(found, value(top));
-                let scope = span.scope(top);
-                // Values change at borders only, so these and the block's ends stand for every address of the block.
-                let same = |len: u8| {
-                    let block = Span::block(top, len);
-                    let inside = |b: &&u128| block.first <= **b && **b <= block.last;
-                    borders.iter().filter(inside).chain([&block.first, &(block.last & keep)]).all(|b| value(*b) == found)
-                };
-                prop_assert!(same(scope), "{} /{scope} is too wide", address(top, is_v4));
-                prop_assert!(scope == 0 || !same(scope - 1), "{} /{scope} is too narrow", address(top, is_v4));
-            }
+            exact(&list, is_v4, random.iter().copied())?;
         }
     }
 

@@ -301,3 +301,63 @@ proptest! {
         }
     }
 }
+
+/// Two thousand worlds, and a thousand addresses in each with all their bits at random, each beside another of its scope.
+mod soak {
+    use super::*;
+
+    /// Where an address comes from.
+    #[derive(Debug, Clone, Copy)]
+    enum Source {
+        /// Anywhere.
+        Anywhere,
+        /// Behind the bits that stand before those that differ.
+        Place,
+        /// The addresses that IPv4 addresses are mapped to, in a world of IPv6.
+        Mapped,
+    }
+
+    impl Source {
+        fn top(self, place: Place, bits: u128) -> u128 {
+            let (kept, before) = match self {
+                Self::Place => (place.base, place.at),
+                Self::Mapped if !place.is_v4 => (0xffff << 32, 96),
+                Self::Anywhere | Self::Mapped => (0, 0),
+            };
+            beside(kept, before.into(), bits)
+        }
+    }
+
+    /// The first `len` bits of one, and the others of the other.
+    fn beside(one: u128, len: u32, other: u128) -> u128 {
+        let behind = u128::MAX.checked_shr(len).unwrap_or(0);
+        one & !behind | other & behind
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn whoever_shares_the_scope_is_answered_alike(
+            world in world(), v6 in any::<bool>(),
+            clients in proptest::collection::vec(
+                (prop::sample::select(vec![Source::Anywhere, Source::Place, Source::Mapped]), any::<u128>(), any::<u128>()), 1000,
+            ),
+        ) {
+            let (names, fleet, policy) = world.build();
+            let kind = if v6 { RecordType::AAAA } else { RecordType::A };
+            let answer = |client: IpAddr| {
+                let client = ClientPrefix::host(client).to_string();
+                ask(policy, &names, &fleet, "hello.fn.test", kind, &client)
+            };
+            for (from, bits, others) in clients {
+                let top = from.top(world.place, bits);
+                let asked = world.place.of(top);
+                let verdict = answer(asked);
+                let scope = scope_of(&verdict, asked);
+                let other = world.place.of(beside(top, scope, others));
+                prop_assert_eq!(said(&verdict), said(&answer(other)), "{}/{} and {}", asked, scope, other);
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Answers by app: a series for each of so many apps, and one for all the others.
+//!
+//! An app gets its counter when its table is built, and who answers adds to it without looking anything up. Labels are never more than
+//! was set and one: apps beyond that are counted together, and one of them gets a series of its own when it changes and there is room.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fdn_core::AppName;
+use fdn_service::ServiceError;
+use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+
+/// Apps with a series of their own unless the operator says otherwise.
+pub const MOST: usize = 1000;
+/// The label of all others. An app of this name is counted among them.
+const OTHER: &str = "other";
+
+/// The counters.
+#[derive(Debug)]
+pub struct AppMetrics {
+    answers: IntCounterVec,
+    others: IntCounter,
+    most: usize,
+    /// The apps with a series of their own. Who builds tables locks this, no query does.
+    named: Mutex<HashSet<AppName>>,
+}
+
+impl AppMetrics {
+    /// Makes the metric and registers it.
+    ///
+    /// # Errors
+    /// When the name is registered already.
+    pub fn new(registry: &Registry) -> Result<Self, ServiceError> {
+        let answers = IntCounterVec::new(
+            Opts::new(
+                "fdn_dns_app_answers_total",
+                "Answers for an app's clients, by app; \"other\": apps without a series of their own.",
+            ),
+            &["app"],
+        )?;
+        registry.register(Box::new(answers.clone()))?;
+        Ok(Self {
+            others: answers.with_label_values(&[OTHER]),
+            answers,
+            most: MOST,
+            named: Mutex::default(),
+        })
+    }
+
+    /// The same with so many apps that have a series of their own.
+    #[must_use]
+    pub fn naming(self, most: usize) -> Self {
+        Self { most, ..self }
+    }
+
+    /// The counter of an app's answers.
+    #[must_use]
+    pub fn counter(&self, app: &AppName) -> IntCounter {
+        let mut named = self.named();
+        let has_one = named.contains(app);
+        if !has_one && (named.len() >= self.most || app.as_str() == OTHER) {
+            return self.others.clone();
+        }
+        if !has_one {
+            named.insert(app.clone());
+        }
+        self.answers.with_label_values(&[app.as_str()])
+    }
+
+    /// Removes the series of an app that is gone, if it had one.
+    pub fn forget(&self, app: &AppName) {
+        if self.named().remove(app) {
+            // This fails only for a label that is not there.
+            drop(self.answers.remove_label_values(&[app.as_str()]));
+        }
+    }
+
+    fn named(&self) -> MutexGuard<'_, HashSet<AppName>> {
+        // The set is valid after every single change.
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::{Encoder, TextEncoder};
+
+    use super::*;
+
+    fn app(name: &str) -> AppName {
+        name.parse().expect("app")
+    }
+
+    #[test]
+    fn so_many_apps_have_a_series_and_make_room_when_they_leave() {
+        let registry = Registry::new();
+        let metrics = AppMetrics::new(&registry).expect("metrics").naming(2);
+        let series = || {
+            let mut text = Vec::new();
+            let encoded = TextEncoder::new().encode(&registry.gather(), &mut text);
+            encoded.expect("metrics");
+            let text = String::from_utf8(text).expect("text");
+            let lines = text.lines().filter_map(|line| line.split_once('{'));
+            lines.map(|(_, line)| line.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(series(), [r#"app="other"} 0"#]);
+        for (name, times) in [("one", 1), ("two", 2), ("three", 3), ("four", 4)] {
+            metrics.counter(&app(name)).inc_by(times);
+        }
+        // The one that has the others' name takes no series from anybody.
+        metrics.counter(&app("other")).inc();
+        let full = [r#"app="one"} 1"#, r#"app="other"} 8"#, r#"app="two"} 2"#];
+        assert_eq!(series(), full);
+        metrics.counter(&app("one")).inc();
+        metrics.forget(&app("three"));
+        metrics.forget(&app("other"));
+        metrics.forget(&app("two"));
+        assert_eq!(series(), [r#"app="one"} 2"#, r#"app="other"} 8"#]);
+        metrics.counter(&app("three")).inc();
+        metrics.counter(&app("two")).inc();
+        let after = [r#"app="one"} 2"#, r#"app="other"} 9"#, r#"app="three"} 1"#];
+        assert_eq!(series(), after);
+    }
+
+    #[test]
+    fn none_has_one_if_none_is_to() {
+        let metrics = AppMetrics::new(&Registry::new())
+            .expect("metrics")
+            .naming(0);
+        metrics.counter(&app("one")).inc();
+        assert_eq!(metrics.others.get(), 1);
+    }
+}

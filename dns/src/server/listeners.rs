@@ -1,0 +1,113 @@
+//! The sockets that the server listens on. Binding them needs no runtime, so it can be done before the process has a second thread: what ports
+//! below 1024 take can then be given up for all of it ([`crate::privileges`]). Nothing is bound again later.
+
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+
+use fdn_service::{ServiceError, listen};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::error::Error;
+use crate::handler::udp;
+use crate::settings::Settings;
+
+/// How often a port that is free for both UDP and TCP is sought when any port will do.
+const PORT_ATTEMPTS: u32 = 16;
+
+/// Sockets of one address.
+pub(super) struct Bound {
+    pub(super) address: SocketAddr,
+    pub(super) tcp: TcpListener,
+    pub(super) udp: Vec<UdpSocket>,
+}
+
+/// All sockets of a server, bound and not yet served.
+pub struct Listeners {
+    pub(super) plain: Vec<Bound>,
+    pub(super) tls: Vec<TcpListener>,
+    pub(super) https: Vec<TcpListener>,
+    pub(super) admin: TcpListener,
+}
+
+impl Listeners {
+    /// Binds what the settings name.
+    ///
+    /// # Errors
+    /// When an address is taken or may not be listened on.
+    pub fn bind(settings: &Settings) -> Result<Self, Error> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let sockets = match settings.udp.sockets {
+            0 => cores,
+            sockets => sockets,
+        };
+        let buffer = settings.udp.receive_buffer.as_usize();
+        let plain = settings.listen.iter();
+        let all = |addresses: &[SocketAddr], setting| {
+            let listeners = addresses.iter().map(|a| listen::tcp(*a, setting));
+            listeners.collect::<Result<Vec<_>, _>>()
+        };
+        Ok(Self {
+            plain: plain
+                .map(|address| bind(*address, sockets, buffer))
+                .collect::<Result<_, _>>()?,
+            tls: all(&settings.encrypted.tls, "encrypted.tls")?,
+            https: all(&settings.encrypted.https, "encrypted.https")?,
+            admin: listen::tcp(settings.admin, "admin")?,
+        })
+    }
+}
+
+/// Binds one address for TCP and UDP. With port 0 the port is the same for both.
+fn bind(address: SocketAddr, sockets: usize, buffer: usize) -> Result<Bound, Error> {
+    let mut attempt = 1;
+    loop {
+        // TCP first: unlike the UDP sockets it shares its port with nobody, so a second server on this address is noticed here.
+        let listener = listen::tcp(address, "listen")?;
+        let bound = listener.local_addr().map_err(Error::Socket)?;
+        let udp: Result<Vec<_>, _> = (0..sockets).map(|_| shared_udp(bound, buffer)).collect();
+        match udp {
+            Ok(udp) => {
+                return Ok(Bound {
+                    address: bound,
+                    tcp: listener,
+                    udp,
+                });
+            }
+            Err(_) if address.port() == 0 && attempt < PORT_ATTEMPTS => attempt += 1,
+            Err(source) if source.kind() == std::io::ErrorKind::AddrInUse => {
+                return Err(ServiceError::AddressTaken {
+                    address: bound,
+                    setting: "listen".to_owned(),
+                }
+                .into());
+            }
+            Err(source) => {
+                return Err(ServiceError::Listen {
+                    address: bound,
+                    setting: "listen".to_owned(),
+                    source,
+                }
+                .into());
+            }
+        }
+    }
+}
+
+/// A UDP socket that shares its address with the other sockets of this server.
+fn shared_udp(address: SocketAddr, buffer: usize) -> std::io::Result<std::net::UdpSocket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::DGRAM,
+        Some(Protocol::UDP),
+    )?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    if address.ip().is_unspecified() {
+        udp::local::tell_destinations(&socket, address.is_ipv4())?;
+    }
+    socket.set_reuse_port(true)?;
+    socket.set_recv_buffer_size(buffer)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
