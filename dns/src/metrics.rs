@@ -185,6 +185,20 @@ fn by_label(queries: &IntCounterVec) -> Vec<IntCounter> {
     counters
 }
 
+/// The time that answers take.
+fn seconds(registry: &Registry) -> Result<Histogram, ServiceError> {
+    let buckets = vec![2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2];
+    let seconds = Histogram::with_opts(
+        HistogramOpts::new(
+            "fdn_dns_answer_seconds",
+            "Time from octets to octets, of one query in 16.",
+        )
+        .buckets(buckets),
+    )?;
+    registry.register(Box::new(seconds.clone()))?;
+    Ok(seconds)
+}
+
 impl Metrics {
     /// Makes the metrics and registers them.
     ///
@@ -219,15 +233,6 @@ impl Metrics {
         registry.register(Box::new(answers.clone()))?;
         let health = steering::health(registry)?;
         let shed = steering::shed(registry)?;
-        let buckets = vec![2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2];
-        let seconds = Histogram::with_opts(
-            HistogramOpts::new(
-                "fdn_dns_answer_seconds",
-                "Time from octets to octets, of one query in 16.",
-            )
-            .buckets(buckets),
-        )?;
-        registry.register(Box::new(seconds.clone()))?;
         Ok(Self {
             queries: by_label(&queries),
             ignored: counter(
@@ -238,7 +243,7 @@ impl Metrics {
                 "fdn_dns_client_subnet_total",
                 "Queries that carried a client subnet.",
             )?,
-            seconds,
+            seconds: seconds(registry)?,
             watched: WatchedMetrics::new(registry)?,
             by_app: AppMetrics::new(registry)?,
             answers,

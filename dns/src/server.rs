@@ -96,13 +96,7 @@ impl Dns {
         let zone = Arc::new(settings.zone_data(address.ip())?);
         let guard = settings.guard()?;
         let transfers = guard.transfers.clone();
-        let locate = settings
-            .geo
-            .database
-            .as_deref()
-            .map(GeoDatabase::open)
-            .transpose()?;
-        let locate = locate.map(|database| Box::new(database) as Box<dyn Locate>);
+        let locate = locate(&settings)?;
         let names = Names::new(&zone, [], Revision::NONE, false).map_err(|e| Error::Setting {
             key: "zone",
             reason: e.to_string(),
@@ -348,6 +342,13 @@ fn checks(settings: &Settings) -> Checks {
         pace,
         concurrency: health.concurrency,
     }
+}
+
+/// What knows where clients are, if a database is named.
+fn locate(settings: &Settings) -> Result<Option<Box<dyn Locate>>, Error> {
+    let file = settings.geo.database.as_deref();
+    let database = file.map(GeoDatabase::open).transpose()?;
+    Ok(database.map(|database| Box::new(database) as Box<dyn Locate>))
 }
 
 const fn policy(settings: &Settings) -> Policy {
