@@ -279,6 +279,11 @@ async fn a_cluster_with_too_much_load_gives_clients_away_and_takes_them_back() {
 
 /// With the health settings that are shipped, on the wall clock.
 mod soak {
+    #![allow(
+        clippy::print_stderr,
+        reason = "figures that a reader of the test wants to see"
+    )]
+
     use std::time::{Duration, Instant};
 
     use fdn_dns::health::machine::Thresholds;
@@ -383,7 +388,7 @@ mod soak {
         let again = ask(&mut load, back, 2).await;
         assert_eq!(again.turns, 1, "{how:?}: the answers flap on the return");
         let returned = again.last[2].expect("the other was named until then");
-        println!(
+        eprintln!(
             "{how:?}: named for {} ms after its death, named again {} ms after its return; {} answers",
             named.as_millis(),
             returned.as_millis(),
