@@ -28,8 +28,6 @@ use crate::error::Error;
 use crate::geo::GeoDatabase;
 use crate::handler::transfer::Transfers;
 use crate::handler::{Responder, streams, tcp, udp};
-use crate::health::machine::Thresholds;
-use crate::health::pace::Pace;
 use crate::health::shed::{self, Shedding};
 use crate::health::{self, Checks};
 use crate::metrics::Metrics;
@@ -329,18 +327,9 @@ fn tell(
 }
 
 fn checks(settings: &Settings) -> Checks {
-    let health = &settings.health;
-    let pace = Pace {
-        interval: health.interval.as_duration(),
-        timeout: health.timeout.as_duration(),
-        thresholds: Thresholds {
-            fall: health.fall,
-            rise: health.rise,
-        },
-    };
     Checks {
-        pace,
-        concurrency: health.concurrency,
+        pace: settings.health.pace(),
+        concurrency: settings.health.concurrency,
     }
 }
 

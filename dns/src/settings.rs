@@ -23,6 +23,8 @@ pub use self::query_log::QueryLogSettings;
 pub use self::records::{CaaSettings, RecordName, RecordSettings, ServiceSettings};
 pub use self::transfer::{NotifySettings, TransferKey, TransferSettings};
 use crate::health::client::Scheme;
+use crate::health::machine::Thresholds;
+use crate::health::pace::Pace;
 use crate::metrics::apps;
 use crate::policy::WhenAllDead;
 
@@ -348,6 +350,21 @@ pub struct HealthSettings {
     pub scheme: Scheme,
     /// A file with the certificates of the authorities that are believed over HTTPS (PEM). Absent: those of the web.
     pub ca_file: Option<PathBuf>,
+}
+
+impl HealthSettings {
+    /// When gateways are checked, and how many checks change what is thought of one.
+    #[must_use]
+    pub const fn pace(&self) -> Pace {
+        Pace {
+            interval: self.interval.as_duration(),
+            timeout: self.timeout.as_duration(),
+            thresholds: Thresholds {
+                fall: self.fall,
+                rise: self.rise,
+            },
+        }
+    }
 }
 
 impl Default for HealthSettings {

@@ -286,8 +286,6 @@ mod soak {
 
     use std::time::{Duration, Instant};
 
-    use fdn_dns::health::machine::Thresholds;
-    use fdn_dns::health::pace::Pace;
     use fdn_dns::settings::{HealthSettings, ShedSettings};
 
     use super::*;
@@ -404,14 +402,7 @@ mod soak {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_cluster_that_dies_in_any_way_is_named_no_longer_than_promised() {
         let health = HealthSettings::default();
-        let pace = Pace {
-            interval: health.interval.as_duration(),
-            timeout: health.timeout.as_duration(),
-            thresholds: Thresholds {
-                fall: health.fall,
-                rise: health.rise,
-            },
-        };
+        let pace = health.pace();
         let promised = pace.leaves_within() + LATE;
         let at_once = (pace.interval * health.fall).min(pace.leaves_within()) + LATE;
         for how in [Death::Sick, Death::Closed, Death::Silent] {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use fdn_core::DurationMs;
 use fdn_core::manifest::{Manifest, RuntimeKind};
-use fdn_edge_agent::Agent;
+use fdn_edge_agent::artifacts::Machine;
+use fdn_edge_agent::{Agent, Settings};
 use fdn_instances::Runtime;
 use fdn_instances::fake::{FakeEngine, FakeProgram};
 use fdn_testkit::{components, wait};
@@ -212,17 +213,20 @@ async fn killed_under_calls(kills: usize, bursts: usize) {
     agent.stop().await;
 }
 
+/// An agent, and the engine in which its components run.
+async fn with_engine(network: &Network, settings: Settings) -> (Agent, fdn_runtime::Engine) {
+    let machine = Machine::new(&settings.runtime).expect("an engine");
+    let engine = machine.engine.clone();
+    let agent = Agent::start_on(settings, Arc::clone(&network.broker), machine).await;
+    (agent.expect("it starts"), engine)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn components_from_zero_after_their_sandboxes_are_gone_and_while_they_are_replaced() {
     let network = Network::start().await;
     let mut settings = network.settings("eu-west-1");
     settings.apps.warm_call = false;
-    let machine = fdn_edge_agent::artifacts::Machine::new(&settings.runtime).expect("an engine");
-    let engine = machine.engine.clone();
-    let broker = Arc::clone(&network.broker);
-    let agent = Agent::start_on(settings, broker, machine)
-        .await
-        .expect("it starts");
+    let (agent, engine) = with_engine(&network, settings).await;
     let manifest = Manifest {
         reuse: 1000,
         ..Manifest::default()
@@ -260,12 +264,7 @@ async fn components_from_zero_after_their_sandboxes_are_gone_and_while_they_are_
 async fn a_thousand_calls_of_a_component_while_its_sandboxes_come_and_go() {
     let network = Network::start().await;
     let settings = network.settings("eu-west-1");
-    let machine = fdn_edge_agent::artifacts::Machine::new(&settings.runtime).expect("an engine");
-    let engine = machine.engine.clone();
-    let broker = Arc::clone(&network.broker);
-    let agent = Agent::start_on(settings, broker, machine)
-        .await
-        .expect("it starts");
+    let (agent, engine) = with_engine(&network, settings).await;
     network.knows("eu-west-1".parse().expect("node"));
     let manifest = Manifest {
         reuse: 1000,
