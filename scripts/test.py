@@ -413,13 +413,13 @@ def preflight(run):
 def sweep():
     """Folders, engines and bridges of test servers whose owner is gone."""
     parent = Path(tempfile.gettempdir())
-    for folder in [folder for kind in ("postgres", "rabbitmq", "images") for folder in parent.glob(f"fdn-{kind}-*")]:
-        # The owner holds a lock on this file as long as it lives (testkit/src/folder.rs).
+    # The owner holds a lock on this file as long as it lives (testkit/src/folder.rs).
+    for held in parent.glob("fdn-*/owner.lock"):
         try:
-            with open(folder / "owner.lock") as lock:
+            with open(held) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-                say(f"    removed {folder}: its server is gone")
+                shutil.rmtree(held.parent, ignore_errors=True)
+                say(f"    removed {held.parent}: its owner is gone")
         except OSError:
             continue
     for folder in parent.glob("fdn-docker-*"):

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::OnceCell;
 
-use crate::folder::ServerFolder;
+use crate::folder::OwnedFolder;
 use crate::wait;
 
 /// The variable with the socket of an engine to use, such as `unix:///var/run/docker.sock`.
@@ -199,9 +199,9 @@ pub fn probe() -> &'static Path {
 
 /// A folder of this process for images; goes with its engine, or when the next one is made.
 fn scratch() -> &'static Path {
-    static FOLDER: OnceLock<ServerFolder> = OnceLock::new();
+    static FOLDER: OnceLock<OwnedFolder> = OnceLock::new();
     FOLDER
-        .get_or_init(|| ServerFolder::new("fdn-images-").expect("a folder for temporary files"))
+        .get_or_init(|| OwnedFolder::new("fdn-images-").expect("a folder for temporary files"))
         .path()
 }
 

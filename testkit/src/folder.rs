@@ -1,6 +1,6 @@
-//! Folders for throw-away servers, which do not pile up.
+//! Folders for throw-away servers and for what all tests of a program share, which do not pile up.
 //!
-//! A server that lives as long as the test program is never dropped (Rust drops no statics), and a program that is killed drops nothing: their folders
+//! What lives as long as the test program is never dropped (Rust drops no statics), and a program that is killed drops nothing: their folders
 //! stay. So each folder holds a file that its owner has locked; the system takes the lock away when the owner ends, however it ends, and who makes the
 //! next folder of the kind removes those that nobody holds.
 
@@ -13,15 +13,15 @@ use tempfile::TempDir;
 /// The file that the owner of a folder has locked.
 const LOCK: &str = "owner.lock";
 
-/// A folder for one server, removed when this is dropped, or by whoever comes next.
+/// A folder that is removed when this is dropped, or by whoever comes next.
 #[derive(Debug)]
-pub struct ServerFolder {
+pub struct OwnedFolder {
     // The lock goes after the folder: until then nobody else removes it.
     folder: TempDir,
     _lock: File,
 }
 
-impl ServerFolder {
+impl OwnedFolder {
     /// A new folder below the system's folder for temporary files; its name begins with `prefix`. Those of the same prefix whose owners have
     /// ended are removed first.
     ///
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn what_nobody_holds_is_swept_and_the_rest_stays() {
         let parent = tempfile::tempdir().expect("a folder");
-        let held = ServerFolder::in_folder(parent.path(), "kind-").expect("a folder");
+        let held = OwnedFolder::in_folder(parent.path(), "kind-").expect("a folder");
         let left = parent.path().join("kind-left");
         std::fs::create_dir(&left).expect("a folder");
         std::fs::write(left.join(LOCK), "").expect("a file");
@@ -92,7 +92,7 @@ mod tests {
         // Without the file it is none of ours.
         std::fs::create_dir(&others[1]).expect("a folder");
 
-        let next = ServerFolder::in_folder(parent.path(), "kind-").expect("a folder");
+        let next = OwnedFolder::in_folder(parent.path(), "kind-").expect("a folder");
         assert!(!left.exists(), "its owner is gone");
         assert!(held.path().is_dir() && next.path().is_dir());
         assert!(others.iter().all(|folder| folder.is_dir()));

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use tokio::sync::OnceCell;
 
-use crate::folder::ServerFolder;
+use crate::folder::OwnedFolder;
 use crate::process::{Process, Program, STARTS};
 use crate::{names, ports};
 
@@ -57,7 +57,7 @@ pub async fn database() -> Database {
 /// A server of one's own, which can be killed and started again on the same data.
 #[derive(Debug)]
 pub struct PostgresServer {
-    folder: ServerFolder,
+    folder: OwnedFolder,
     port: u16,
     process: Option<Process>,
 }
@@ -68,7 +68,7 @@ impl PostgresServer {
     /// # Errors
     /// When PostgreSQL is not installed or does not start; the message holds its log.
     pub async fn start() -> Result<Self> {
-        let folder = ServerFolder::new("fdn-postgres-")?;
+        let folder = OwnedFolder::new("fdn-postgres-")?;
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
         let data = folder.path().join("data");
         std::fs::create_dir(&data)?;

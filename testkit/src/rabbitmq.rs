@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
-use crate::folder::ServerFolder;
+use crate::folder::OwnedFolder;
 use crate::process::{Process, Program, STARTS};
 use crate::{names, ports};
 
@@ -63,7 +63,7 @@ pub async fn broker() -> Broker {
 /// A server of one's own, which can be killed and started again on the same data.
 #[derive(Debug)]
 pub struct RabbitServer {
-    folder: ServerFolder,
+    folder: OwnedFolder,
     port: u16,
     distribution_port: u16,
     epmd_port: u16,
@@ -96,7 +96,7 @@ impl RabbitServer {
 
     /// The port mapper and the settings; the server itself is not started yet.
     fn prepare() -> Result<Self> {
-        let folder = ServerFolder::new("fdn-rabbitmq-")?;
+        let folder = OwnedFolder::new("fdn-rabbitmq-")?;
         let (port, distribution_port, epmd_port) = (ports::local(), ports::local(), ports::local());
         let epmd = Program::new(
             "epmd",

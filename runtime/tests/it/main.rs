@@ -18,8 +18,8 @@ use fdn_runtime::{
     Call, CallContext, CallError, CallStats, Engine, EngineOptions, Function, Limits, MemoryLog,
     RequestBody, ResponseBody, StatsHandle, compile_in_process, compiled_file_name,
 };
+use fdn_testkit::folder::OwnedFolder;
 use http_body_util::BodyExt as _;
-use tempfile::TempDir;
 
 /// Long enough for a busy machine, short enough for a person.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,7 +34,8 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
     .expect("an engine")
 });
 
-static FOLDER: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a folder"));
+static FOLDER: LazyLock<OwnedFolder> =
+    LazyLock::new(|| OwnedFolder::new("fdn-runtime-").expect("a folder"));
 
 fn load_into(engine: &Engine, component: &[u8]) -> Arc<Function> {
     let digest = Digest::of(component);

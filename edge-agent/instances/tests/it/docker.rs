@@ -18,6 +18,7 @@ use bollard::query_parameters::{
 use fdn_core::{Digest, InstanceId};
 use fdn_instances::docker::{DockerOptions, DockerRuntime, Network};
 use fdn_instances::{Image, ImageSource, Instance, Owner, Runtime};
+use fdn_testkit::folder::OwnedFolder;
 use uuid::Uuid;
 
 use crate::contract::contract;
@@ -31,8 +32,8 @@ pub(crate) struct Engine {
 
 /// Where runtimes put files for containers; the same for all, as with agents that are started again.
 fn folder() -> PathBuf {
-    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let made = || tempfile::tempdir().expect("a folder for temporary files");
+    static FOLDER: OnceLock<OwnedFolder> = OnceLock::new();
+    let made = || OwnedFolder::new("fdn-containers-").expect("a folder for temporary files");
     FOLDER.get_or_init(made).path().to_owned()
 }
 

@@ -14,7 +14,7 @@ use fdn_instances::{
 };
 use fdn_runtime::{Engine, EngineOptions, compile_in_process, compiled_file_name};
 use fdn_testkit::components;
-use tempfile::TempDir;
+use fdn_testkit::folder::OwnedFolder;
 
 use crate::contract::contract;
 use crate::subject::{Program, Running, Subject, ask, get, owner, spec};
@@ -27,7 +27,8 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
     Engine::new(options).expect("an engine")
 });
 
-static FOLDER: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a folder"));
+static FOLDER: LazyLock<OwnedFolder> =
+    LazyLock::new(|| OwnedFolder::new("fdn-components-").expect("a folder"));
 
 /// The runtimes that were made, to ask what they hold.
 #[derive(Default)]
