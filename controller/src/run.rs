@@ -10,7 +10,7 @@ use fdn_core::message::Channel;
 use fdn_runtime::Compiler;
 use fdn_service::health::Readiness;
 use fdn_service::secret::Secret;
-use fdn_service::{CancellationToken, listen};
+use fdn_service::{BoxedFuture, CancellationToken, listen};
 use tokio::task::JoinSet;
 use tracing::info;
 
@@ -46,16 +46,24 @@ impl Controller {
     ///
     /// # Errors
     /// When a setting is not valid, or what it names cannot be used.
-    pub async fn start(settings: Settings, broker: SharedBroker) -> Result<Self, Error> {
+    pub fn start(settings: Settings, broker: SharedBroker) -> BoxedFuture<Result<Self, Error>> {
         let compiler = Uploads::compiler(&settings);
-        Self::start_with(settings, broker, compiler).await
+        Self::start_with(settings, broker, compiler)
     }
 
     /// The same with a compiler of one's own: tests have no `main`.
     ///
     /// # Errors
     /// As [`Controller::start`].
-    pub async fn start_with(
+    pub fn start_with(
+        settings: Settings,
+        broker: SharedBroker,
+        compiler: Compiler,
+    ) -> BoxedFuture<Result<Self, Error>> {
+        Box::pin(Self::begin(settings, broker, compiler))
+    }
+
+    async fn begin(
         settings: Settings,
         broker: SharedBroker,
         compiler: Compiler,
@@ -158,7 +166,11 @@ impl Controller {
 
     /// Stops: says so to load balancers and goes on serving for as long as the settings say; then no new requests, running ones end,
     /// background work ends after what it is doing.
-    pub async fn stop(mut self) {
+    pub fn stop(self) -> BoxedFuture<()> {
+        Box::pin(self.end())
+    }
+
+    async fn end(mut self) {
         let linger = self.state.settings.singletons.linger.as_duration();
         self.state.readiness.set("running", false, "stopping");
         // Work that others can do goes to them now.

@@ -12,7 +12,7 @@ use fdn_core::message::Channel;
 use fdn_core::{ErrorCode, Revision};
 use fdn_service::admin::AdminServer;
 use fdn_service::health::Readiness;
-use fdn_service::{http_client, secret};
+use fdn_service::{BoxedFuture, http_client, secret};
 use prometheus::Registry;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -59,10 +59,12 @@ impl Dns {
     ///
     /// # Errors
     /// When a setting cannot work, an address is taken, and as [`Dns::start_on`].
-    pub async fn start(settings: Settings, broker: SharedBroker) -> Result<Self, Error> {
-        settings.validate()?;
-        let listeners = Listeners::bind(&settings)?;
-        Self::start_on(listeners, settings, broker).await
+    pub fn start(settings: Settings, broker: SharedBroker) -> BoxedFuture<Result<Self, Error>> {
+        Box::pin(async {
+            settings.validate()?;
+            let listeners = Listeners::bind(&settings)?;
+            Self::begin(listeners, settings, broker).await
+        })
     }
 
     /// Starts the server on sockets that were bound for these settings, which are valid. It listens when this returns, and answers from
@@ -70,7 +72,15 @@ impl Dns {
     ///
     /// # Errors
     /// When a file cannot be used, or the broker refuses the subscription. A broker or a controller that is away is no error.
-    pub async fn start_on(
+    pub fn start_on(
+        listeners: Listeners,
+        settings: Settings,
+        broker: SharedBroker,
+    ) -> BoxedFuture<Result<Self, Error>> {
+        Box::pin(Self::begin(listeners, settings, broker))
+    }
+
+    async fn begin(
         listeners: Listeners,
         settings: Settings,
         broker: SharedBroker,
@@ -197,10 +207,12 @@ impl Dns {
     }
 
     /// Stops answering, writes the state to disk, and ends all tasks.
-    pub async fn stop(self) {
-        drop(self.shutdown);
-        self.tasks.wait().await;
-        self.admin.stop().await;
+    pub fn stop(self) -> BoxedFuture<()> {
+        Box::pin(async {
+            drop(self.shutdown);
+            self.tasks.wait().await;
+            self.admin.stop().await;
+        })
     }
 }
 

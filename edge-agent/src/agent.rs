@@ -20,7 +20,7 @@ use fdn_service::health::Readiness;
 use fdn_service::reach::Reach;
 use fdn_service::seal::NetworkKey;
 use fdn_service::secret::Secret;
-use fdn_service::{CancellationToken, http_client, listen, secret};
+use fdn_service::{BoxedFuture, CancellationToken, http_client, listen, secret};
 use fdn_spool::{Shipper, Spool, SpoolMetrics};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -100,35 +100,25 @@ impl Agent {
     ///
     /// # Errors
     /// When a setting is not valid, an address is taken, or the data directory cannot be used.
-    pub async fn start(settings: Settings, broker: SharedBroker) -> Result<Self, Error> {
-        let machine = Machine::new(&settings.runtime)?;
-        Self::start_on(settings, broker, machine).await
+    pub fn start(settings: Settings, broker: SharedBroker) -> BoxedFuture<Result<Self, Error>> {
+        Box::pin(async {
+            let machine = Machine::new(&settings.runtime)?;
+            Self::begin(settings, broker, machine, None).await
+        })
     }
 
-    /// As [`Agent::start`], on an engine that several agents of this process share; they also compile each component only once.
+    /// As [`Agent::start`], on an engine that several agents of this process may share, so that they compile each component only once,
+    /// and with what runs container images on this node, where it is not for the settings to say.
     ///
     /// # Errors
     /// As [`Agent::start`].
-    pub async fn start_on(
-        settings: Settings,
-        broker: SharedBroker,
-        machine: Machine,
-    ) -> Result<Self, Error> {
-        Self::start_with(settings, broker, machine, None).await
-    }
-
-    /// As [`Agent::start_on`], with what runs container images on this node.
-    ///
-    /// # Errors
-    /// As [`Agent::start`].
-    pub async fn start_with(
+    pub fn start_with(
         settings: Settings,
         broker: SharedBroker,
         machine: Machine,
         runtime: Option<Arc<dyn Runtime>>,
-    ) -> Result<Self, Error> {
-        // Boxed: everything that an agent is made of passes through this future.
-        Box::pin(Self::begin(settings, broker, machine, runtime)).await
+    ) -> BoxedFuture<Result<Self, Error>> {
+        Box::pin(Self::begin(settings, broker, machine, runtime))
     }
 
     async fn begin(
@@ -272,7 +262,11 @@ impl Agent {
     }
 
     /// Stops: tells that it drains, goes on accepting for a moment, lets running calls end, then ends everything else.
-    pub async fn stop(mut self) {
+    pub fn stop(self) -> BoxedFuture<()> {
+        Box::pin(self.end())
+    }
+
+    async fn end(mut self) {
         self.readiness
             .set(CONDITION_ACCEPTING, false, "the agent is stopping");
         self.draining.store(true, Ordering::Relaxed);

@@ -24,9 +24,16 @@ pub mod signal;
 pub use error::ServiceError;
 pub use tokio_util::sync::CancellationToken;
 
+use std::pin::Pin;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fdn_core::Timestamp;
+
+/// What a process's parts are started and stopped with: a future on the heap.
+///
+/// The machine code of a future, with all that it awaits, is made in the crate that polls it. Behind this type that is the crate which
+/// wrote it, at that crate's optimisation, and once; otherwise it would be made again in every program and test that starts the part.
+pub type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The present time. Only shells call this; decisions take time as an argument.
 #[must_use]

@@ -88,7 +88,7 @@ impl Network {
             }
             let (broker, machine) = (Arc::clone(broker), machine.clone());
             async move {
-                Agent::start_on(settings, broker, machine)
+                Agent::start_with(settings, broker, machine, None)
                     .await
                     .map_err(|e| failed("a node", &e))
             }

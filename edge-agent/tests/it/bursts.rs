@@ -217,7 +217,7 @@ async fn killed_under_calls(kills: usize, bursts: usize) {
 async fn with_engine(network: &Network, settings: Settings) -> (Agent, fdn_runtime::Engine) {
     let machine = Machine::new(&settings.runtime).expect("an engine");
     let engine = machine.engine.clone();
-    let agent = Agent::start_on(settings, Arc::clone(&network.broker), machine).await;
+    let agent = Agent::start_with(settings, Arc::clone(&network.broker), machine, None).await;
     (agent.expect("it starts"), engine)
 }
 

@@ -463,10 +463,11 @@ async fn agents_of_one_process_compile_once() {
         fdn_edge_agent::artifacts::Machine::new(&network.settings("x").runtime).expect("an engine");
     let mut agents = Vec::new();
     for node in ["eu-west-1", "eu-west-2", "eu-west-3"] {
-        let agent = fdn_edge_agent::Agent::start_on(
+        let agent = fdn_edge_agent::Agent::start_with(
             network.settings(node),
             Arc::clone(&network.broker),
             machine.clone(),
+            None,
         );
         agents.push(agent.await.expect("the agent starts"));
     }
