@@ -447,7 +447,9 @@ def sweep():
 def checks(run, results):
     """Format, lints and sizes, beside the tests and on what those leave of the processor."""
     log = run.logs / "checks.log"
-    code = run.execute(["nice", "-n", "19", "scripts/check.sh", run.profile], log, limit_s=3_600)
+    # A command is a session of its own, and where the kernel shares the processor between sessions (sched_autogroup) niceness counts within one only.
+    lowest = 'echo 19 2>/dev/null >/proc/self/autogroup; exec nice -n 19 scripts/check.sh "$0"'
+    code = run.execute(["sh", "-c", lowest, run.profile], log, limit_s=3_600)
     results.append((code, read(log)))
 
 
