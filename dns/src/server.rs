@@ -60,7 +60,7 @@ impl Dns {
     /// # Errors
     /// When a setting cannot work, an address is taken, and as [`Dns::start_on`].
     pub fn start(settings: Settings, broker: SharedBroker) -> BoxedFuture<Result<Self, Error>> {
-        Box::pin(async {
+        Box::pin(async move {
             settings.validate()?;
             let listeners = Listeners::bind(&settings)?;
             Self::begin(listeners, settings, broker).await
@@ -208,7 +208,7 @@ impl Dns {
 
     /// Stops answering, writes the state to disk, and ends all tasks.
     pub fn stop(self) -> BoxedFuture<()> {
-        Box::pin(async {
+        Box::pin(async move {
             drop(self.shutdown);
             self.tasks.wait().await;
             self.admin.stop().await;

@@ -101,7 +101,7 @@ impl Agent {
     /// # Errors
     /// When a setting is not valid, an address is taken, or the data directory cannot be used.
     pub fn start(settings: Settings, broker: SharedBroker) -> BoxedFuture<Result<Self, Error>> {
-        Box::pin(async {
+        Box::pin(async move {
             let machine = Machine::new(&settings.runtime)?;
             Self::begin(settings, broker, machine, None).await
         })
