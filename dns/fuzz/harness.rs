@@ -132,6 +132,7 @@ pub(super) fn snapshot_of_one() -> DnsSnapshot {
                 location: point,
                 gateways: gateways.to_vec(),
                 health: vec![],
+                weights: vec![],
             }],
             locations: vec![(prefix("192.0.2.0/24"), point)],
             measured: vec![],

@@ -107,6 +107,9 @@ pub struct Candidate {
     pub latency: Option<LatencyEstimate>,
     /// Its gateways that pass the checks of this server.
     pub live: Vec<IpAddr>,
+    /// Their weights, in the same order.
+    #[serde(default)]
+    pub weights: Vec<u32>,
     /// All its gateways.
     pub all: Vec<IpAddr>,
 }
@@ -169,10 +172,13 @@ impl Lookup {
             let estimates = atlas.view(client, locate).estimates;
             let candidate = |index: &usize| {
                 let (cluster, addresses) = (fleet.id(*index).clone(), fleet.cluster(*index));
+                let live = addresses.live(family);
+                let weights = (0..live.len()).map(|i| addresses.weight(family, i));
                 Candidate {
                     latency: estimates.get(&cluster).copied(),
                     cluster,
-                    live: addresses.live(family).to_vec(),
+                    live: live.to_vec(),
+                    weights: weights.collect(),
                     all: addresses.all(family).to_vec(),
                 }
             };

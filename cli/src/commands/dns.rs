@@ -2,7 +2,7 @@
 
 use fdn_core::app::{AppDns, PutAppDns};
 use fdn_core::observe::{BindingDetail, ClusterDistance, DnsLookup};
-use fdn_core::{ClientPrefix, HostName, Timestamp};
+use fdn_core::{ClientPrefix, GatewayWeight, HostName, Timestamp};
 use fdn_dns::admin::{Candidate, Explained, Outcome, Steering};
 use fdn_dns::policy::steer::Reason;
 use hickory_proto::dnssec::rdata::CDS;
@@ -316,6 +316,17 @@ fn joined<T: ToString>(values: &[T]) -> String {
     }
 }
 
+/// The living gateways, with their weights if one has another than usual.
+fn living(candidate: &Candidate) -> String {
+    let usual = u32::from(GatewayWeight::default().get());
+    if candidate.weights.iter().all(|weight| *weight == usual) {
+        return joined(&candidate.live);
+    }
+    let with_weight = candidate.live.iter().zip(&candidate.weights);
+    let told = with_weight.map(|(gateway, weight)| format!("{gateway} (weight {weight})"));
+    joined(&told.collect::<Vec<_>>())
+}
+
 fn seen(candidate: &Candidate) -> Vec<String> {
     let dead = candidate
         .all
@@ -328,7 +339,7 @@ fn seen(candidate: &Candidate) -> Vec<String> {
         latency
             .map_or("-", |latency| latency.source.as_str())
             .to_owned(),
-        joined(&candidate.live),
+        living(candidate),
         joined(&dead.collect::<Vec<_>>()),
     ]
 }

@@ -208,6 +208,7 @@ fn status(info: &NodeInfo) -> NodeStatus {
             ],
         }],
         stage_calls: None,
+        weight: GatewayWeight::default(),
     }
 }
 
@@ -382,6 +383,7 @@ pub(crate) fn server_says() -> Explained {
             source: LatencySource::Located,
         }),
         live: live.iter().map(|one| parse(one)).collect(),
+        weights: live.iter().map(|_| 250).collect(),
         all: all.iter().map(|one| parse(one)).collect(),
     };
     let south = ["127.0.3.1", "127.0.3.2"];
