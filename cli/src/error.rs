@@ -1,7 +1,7 @@
 //! Every way a command can fail, with the code, the exit code and what to do next.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use fdn_core::job::JobState;
@@ -67,6 +67,14 @@ pub enum CliError {
         what: &'static str,
         /// Where.
         place: String,
+        /// Why.
+        reason: String,
+    },
+    /// What was taken for the admin address of a DNS server is none.
+    #[error("no DNS server answers at the admin address {server}: {reason}")]
+    NoDnsServer {
+        /// The address.
+        server: SocketAddr,
         /// Why.
         reason: String,
     },
@@ -152,7 +160,7 @@ impl CliError {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Timeout(_) => Exit::Timeout,
-            Self::Unreachable { .. } => Exit::Unreachable,
+            Self::Unreachable { .. } | Self::NoDnsServer { .. } => Exit::Unreachable,
             Self::Resolve(ResolveError::NoSuchName { .. } | ResolveError::NoAddress { .. }) => {
                 Exit::NotFound
             }
@@ -229,6 +237,9 @@ impl CliError {
             Self::Unreachable { .. } => {
                 "`fdn cluster list` shows which gateways live; `fdn doctor` looks closer"
             }
+            Self::NoDnsServer { .. } => {
+                "name what `admin` says in the server's dns.toml, 127.0.0.1:8602 on its own machine unless set; DNS itself is answered elsewhere"
+            }
             Self::Timeout(_) => {
                 "look with `fdn describe APP` and `fdn node list`, or allow more time with --timeout"
             }
@@ -272,7 +283,7 @@ impl Coded for CliError {
             Self::Exists { .. } => ErrorCode::Conflict,
             Self::NotLoggedIn { .. } => ErrorCode::Unauthenticated,
             Self::Problem(problem) => problem.code,
-            Self::Unreachable { .. } => ErrorCode::ControllerUnreachable,
+            Self::Unreachable { .. } | Self::NoDnsServer { .. } => ErrorCode::ControllerUnreachable,
             Self::Timeout(_) => ErrorCode::NotReady,
             Self::Resolve(error) => error.code(),
             Self::Status(_) | Self::Cut(_) => ErrorCode::NoResponse,
@@ -303,6 +314,7 @@ fn shows_code(error: &CliError) -> bool {
         | CliError::Status(_)
         | CliError::Cut(_)
         | CliError::Timeout(_)
+        | CliError::NoDnsServer { .. }
         | CliError::Foreign { .. }
         | CliError::Answer { .. }
         | CliError::Sim(fdn_sim::Error::Usage(_)) => false,

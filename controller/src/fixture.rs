@@ -28,5 +28,6 @@ pub(crate) fn status(node: &str, cluster: &str) -> NodeStatus {
         apps: Vec::new(),
         devices: Vec::new(),
         stage_calls: None,
+        weight: fdn_core::GatewayWeight::default(),
     }
 }

@@ -38,6 +38,7 @@ pub mod runs;
 pub mod txt;
 pub mod unit;
 pub mod usage;
+pub mod weight;
 pub mod workflow;
 
 pub use digest::Digest;
@@ -54,3 +55,4 @@ pub use prefix::{ClientPrefix, PrefixMap};
 pub use resources::Resources;
 pub use rights::{NetworkRole, Right, TenantRole};
 pub use unit::{ByteSize, DurationMs, MebiBytes, MilliCpu, Millis, Revision, Timestamp};
+pub use weight::GatewayWeight;

@@ -36,6 +36,7 @@ use crate::resources::Resources;
 use crate::rollout::VersionObserved;
 use crate::runs::RunReport;
 use crate::unit::{ByteSize, DurationMs, Millis, Revision, Timestamp};
+use crate::weight::GatewayWeight;
 use crate::workflow::{RunSpec, Workflow};
 
 /// The schema number that this build writes. A reader refuses larger ones and leaves them to a newer process.
@@ -288,6 +289,10 @@ pub struct ClusterSpec {
     /// Where each gateway tells its health over HTTP (`GET /healthz`), in the order of `gateways`.
     #[schema(value_type = Vec<String>)]
     pub health: Vec<SocketAddr>,
+    /// How many clients each gateway is to have beside the others, in the order of `gateways`; as usual where nothing is said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<u16>)]
+    pub weights: Vec<GatewayWeight>,
 }
 
 /// The clusters and the latency map.
@@ -440,6 +445,10 @@ pub struct NodeStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub stage_calls: Option<SocketAddr>,
+    /// How many clients its gateway is to have beside the others of its cluster, in hundredths of a usual one; absent if as usual.
+    #[serde(default, skip_serializing_if = "GatewayWeight::is_usual")]
+    #[schema(value_type = u16)]
+    pub weight: GatewayWeight,
 }
 
 /// Where scaling tasks ended, counted since the agent started.

@@ -10,6 +10,7 @@ use fdn_core::message::{AppBindings, ClusterSpec, NetworkDesired};
 use fdn_core::{AppName, ClientPrefix, GeoPoint, HostName, Revision, Timestamp};
 use fdn_dns::Settings;
 use fdn_dns::dnssec::Signer;
+use fdn_dns::dnssec::file::KeyFile;
 use fdn_dns::dnssec::key::ZoneKey;
 use fdn_dns::dnssec::ring::{Ring, TimedKey};
 use fdn_dns::dnssec::rollover::KeyTimes;
@@ -26,6 +27,8 @@ use fdn_dns::settings::RecordName;
 use fdn_dns::sync::demand::Demand;
 use fdn_dns::sync::disk;
 use fdn_dns::sync::ledger::{AppState, Ledger};
+use fdn_service::master::MasterKeys;
+use fdn_service::secret::Secret;
 
 /// The largest answer over UDP, and how many times its request it stays below.
 const UDP_SIZE: u16 = 1232;
@@ -129,6 +132,7 @@ pub(super) fn snapshot_of_one() -> DnsSnapshot {
                 location: point,
                 gateways: gateways.to_vec(),
                 health: vec![],
+                weights: vec![],
             }],
             locations: vec![(prefix("192.0.2.0/24"), point)],
             measured: vec![],
@@ -157,6 +161,12 @@ pub(super) fn request(octets: &[u8]) {
 
 fn ask(responder: &Responder, octets: &[u8]) {
     let from = SocketAddr::from(([192, 0, 2, 53], 4053));
+    // What is plain is read by a second reader, which has to say the same.
+    let mut fast = Vec::new();
+    if responder.respond_fast(octets, from, &mut fast).is_some() {
+        let slow = responder.reply(octets, from, Transport::Udp, NOW);
+        assert_eq!(slow.map(|reply| reply.octets).as_ref(), Some(&fast));
+    }
     let scanned = wire::scan(octets);
     for transport in [Transport::Udp, Transport::Tcp, Transport::Tls] {
         let reply = responder.reply(octets, from, transport, NOW);
@@ -261,6 +271,39 @@ pub(super) fn snapshot(octets: &[u8]) {
         apps.collect::<Vec<_>>()
     };
     assert_eq!(apps(&again), apps(&ledger));
+}
+
+/// The master key that the key files of [`keys`] are sealed under.
+fn masters() -> &'static MasterKeys {
+    static MASTERS: OnceLock<MasterKeys> = OnceLock::new();
+    MASTERS.get_or_init(|| MasterKeys::parse(&Secret::new("5a".repeat(32))).expect("a key"))
+}
+
+/// A key file of one key that [`keys`] can open.
+#[allow(dead_code, reason = "a seed of the test-suite")]
+pub(super) fn key_file() -> String {
+    let mut file = KeyFile::empty("fn.test".parse().expect("a zone"));
+    file.add(masters(), Timestamp(1)).expect("a key");
+    serde_json::to_string(&file).expect("json")
+}
+
+/// Key files of a zone with the keys that are sealed in them, and master keys.
+pub(super) fn keys(octets: &[u8]) {
+    let Ok(text) = std::str::from_utf8(octets) else {
+        return;
+    };
+    drop(MasterKeys::parse(&Secret::new(text.to_owned())));
+    if let Ok(file) = serde_json::from_str::<KeyFile>(text) {
+        let again = serde_json::to_string(&file).expect("json");
+        assert_eq!(
+            serde_json::from_str::<KeyFile>(&again).ok().as_ref(),
+            Some(&file)
+        );
+        if let Ok(opened) = file.open(masters()) {
+            let tags = opened.iter().map(|opened| opened.key.tag());
+            assert!(tags.eq(file.keys.iter().map(|stored| stored.tag)));
+        }
+    }
 }
 
 /// Texts of operators: keys of cookies, names, prefixes, settings.

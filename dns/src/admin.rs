@@ -6,6 +6,7 @@ use std::sync::Arc;
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{HttpResponse, ResponseError};
 use fdn_core::latency::LatencyEstimate;
+use fdn_core::observe::AddressKind;
 use fdn_core::{AppName, ClientPrefix, ClusterId, ErrorCode, HostName, Problem, Revision};
 use hickory_proto::rr::{DNSClass, LowerName, RecordType};
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::dnssec::Signer;
 use crate::dnssec::ring::KeyState;
 use crate::policy::fleet::Family;
-use crate::policy::steer::Reason;
+use crate::policy::steer::{Pick, Reason};
 use crate::policy::{Body, Policy, Question, zone};
 use crate::published::Published;
 
@@ -34,53 +35,83 @@ struct Asked {
     name: String,
     client: String,
     #[serde(default, rename = "type")]
-    kind: AskedType,
+    kind: AddressKind,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
-enum AskedType {
-    #[default]
-    A,
-    #[serde(rename = "AAAA")]
-    Aaaa,
+/// What a question comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// Addresses of gateways.
+    Answer,
+    /// A record of the configuration, the same for everybody.
+    Fixed,
+    /// The name has no address of the kind.
+    NoData,
+    /// There is no such name.
+    NxDomain,
+    /// The name is not in the zone.
+    Refused,
+    /// The server does not know, or is told not to say.
+    Failure,
 }
 
 /// The explanation of one answer.
-#[derive(Debug, Serialize)]
-struct Explained {
-    name: HostName,
-    client: ClientPrefix,
-    /// `answer`, `nodata`, `nxdomain`, `refused`, `failure` or `fixed`.
-    result: &'static str,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    addresses: Vec<IpAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ttl: Option<u32>,
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explained {
+    /// The name.
+    pub name: HostName,
+    /// The client.
+    pub client: ClientPrefix,
+    /// What the question comes to.
+    pub result: Outcome,
+    /// The addresses, as they are answered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
+    /// For how long they may be kept, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<u32>,
     /// The answer holds for all clients that share this many leading bits.
-    scope: u8,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    steering: Option<Steering>,
+    pub scope: u8,
+    /// How the cluster was chosen, where one was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steering: Option<Steering>,
 }
 
-#[derive(Debug, Serialize)]
-struct Steering {
-    app: AppName,
+/// How a cluster was chosen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Steering {
+    /// The app.
+    pub app: AppName,
     /// The revision of the app's bindings.
-    revision: Revision,
-    reason: Reason,
-    bound: Option<ClusterId>,
+    pub revision: Revision,
+    /// Why.
+    pub reason: Reason,
+    /// The cluster whose gateways are named; absent if none is, or those of several are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<ClusterId>,
+    /// The cluster that the client is bound to.
+    pub bound: Option<ClusterId>,
     /// The length of the prefix that is bound.
-    matched: u8,
+    pub matched: u8,
     /// Every cluster, nearest first.
-    clusters: Vec<Candidate>,
+    pub clusters: Vec<Candidate>,
 }
 
-#[derive(Debug, Serialize)]
-struct Candidate {
-    cluster: ClusterId,
-    latency: Option<LatencyEstimate>,
-    live: Vec<IpAddr>,
-    all: Vec<IpAddr>,
+/// A cluster as this server sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// How far it is.
+    pub latency: Option<LatencyEstimate>,
+    /// Its gateways that pass the checks of this server.
+    pub live: Vec<IpAddr>,
+    /// Their weights, in the same order.
+    #[serde(default)]
+    pub weights: Vec<u32>,
+    /// All its gateways.
+    pub all: Vec<IpAddr>,
 }
 
 /// A question that cannot be understood.
@@ -106,13 +137,13 @@ impl Lookup {
             .route("/dnssec", web::get().to(dnssec));
     }
 
-    fn explain(&self, name: HostName, client: ClientPrefix, kind: AskedType) -> Explained {
+    fn explain(&self, name: HostName, client: ClientPrefix, kind: AddressKind) -> Explained {
         let (names, serving) = (self.published.names(), self.published.serving());
         let locate = self.published.locate();
         let lower = LowerName::new(&zone::name_of(&name));
         let (kind, family) = match kind {
-            AskedType::A => (RecordType::A, Family::V4),
-            AskedType::Aaaa => (RecordType::AAAA, Family::V6),
+            AddressKind::A => (RecordType::A, Family::V4),
+            AddressKind::Aaaa => (RecordType::AAAA, Family::V6),
         };
         let question = Question {
             name: &lower,
@@ -124,27 +155,30 @@ impl Lookup {
             .policy
             .answer(question, client, 0, &names, fleet, locate);
         let (result, addresses, ttl) = match verdict.body {
-            Body::Addresses { ttl, addresses } => ("answer", addresses, Some(ttl)),
+            Body::Addresses { ttl, addresses } => (Outcome::Answer, addresses, Some(ttl)),
             Body::Records(records, _) | Body::Wildcard(records, _) => (
-                "fixed",
+                Outcome::Fixed,
                 Vec::new(),
                 records.first().map(|record| record.ttl),
             ),
-            Body::Service { ttl, .. } => ("fixed", Vec::new(), Some(ttl)),
-            Body::Any(_) | Body::NoData => ("nodata", Vec::new(), None),
-            Body::NxDomain => ("nxdomain", Vec::new(), None),
-            Body::Refused => ("refused", Vec::new(), None),
-            Body::Failure => ("failure", Vec::new(), None),
+            Body::Service { ttl, .. } => (Outcome::Fixed, Vec::new(), Some(ttl)),
+            Body::Any(_) | Body::NoData => (Outcome::NoData, Vec::new(), None),
+            Body::NxDomain => (Outcome::NxDomain, Vec::new(), None),
+            Body::Refused => (Outcome::Refused, Vec::new(), None),
+            Body::Failure => (Outcome::Failure, Vec::new(), None),
         };
         let steering = verdict.steered.map(|steered| {
             let atlas = &fleet.network().atlas;
             let estimates = atlas.view(client, locate).estimates;
             let candidate = |index: &usize| {
                 let (cluster, addresses) = (fleet.id(*index).clone(), fleet.cluster(*index));
+                let live = addresses.live(family);
+                let weights = (0..live.len()).map(|i| addresses.weight(family, i));
                 Candidate {
                     latency: estimates.get(&cluster).copied(),
                     cluster,
-                    live: addresses.live(family).to_vec(),
+                    live: live.to_vec(),
+                    weights: weights.collect(),
                     all: addresses.all(family).to_vec(),
                 }
             };
@@ -152,6 +186,10 @@ impl Lookup {
                 app: steered.table.app.as_ref().clone(),
                 revision: steered.table.revision,
                 reason: steered.reason,
+                chosen: match steered.pick {
+                    Pick::Live(index) => Some(fleet.id(index).clone()),
+                    Pick::Dead(_) | Pick::NoAddress | Pick::Refused => None,
+                },
                 bound: steered.bound.cloned(),
                 matched: steered
                     .table

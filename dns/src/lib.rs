@@ -8,6 +8,7 @@
 //! | [`published`] | the state of the moment, behind two pointers that are swapped |
 //! | [`certificate`] | the certificate of the encrypted transports, and its files |
 //! | [`sync`] | state from broker, controller and disk; demand to the controller |
+//! | [`admin`] | the routes that explain an answer and show the zone's keys |
 //! | [`notify`] | tells secondaries of a new version of the zone's fixed part |
 //! | [`health`] | checks of the gateways |
 //! | [`server`] | all of it as one component, [`Dns`] |
@@ -17,7 +18,7 @@
 //! gateways all fail their checks while another one lives; the scope of an answer (RFC 7871) is never wider than the truth; with
 //! controller and broker away, and after a restart without them, answers go on.
 
-mod admin;
+pub mod admin;
 pub mod certificate;
 pub mod dnssec;
 mod error;

@@ -106,10 +106,13 @@ pub struct Network {
     pub rabbit: RabbitServer,
     controller: Option<Process>,
     dns: Option<Process>,
+    second_dns: Option<Process>,
     agents: Vec<Agent>,
     api: SocketAddr,
     /// Where DNS answers.
     pub dns_address: SocketAddr,
+    /// Where the second DNS server answers, once it is started.
+    pub second_dns_address: SocketAddr,
     /// The port of all gateways.
     pub gateway_port: u16,
     /// The port of all admin listeners.
@@ -162,9 +165,11 @@ impl Network {
             rabbit: RabbitServer::start().await?,
             controller: None,
             dns: None,
+            second_dns: None,
             agents: Vec::new(),
             api: SocketAddr::new(local, ports::local()),
             dns_address: SocketAddr::new(local, ports::local()),
+            second_dns_address: SocketAddr::new(local, ports::local()),
             gateway_port,
             admin_port: ports::free(&addresses),
             peer_port: ports::free(&addresses),
@@ -174,7 +179,12 @@ impl Network {
         let database = network.postgres.database()?;
         network.write_secrets()?;
         network.write_controller(&database.url)?;
-        network.write_dns(SocketAddr::new(local, ports::local()))?;
+        for (name, listen) in [
+            ("dns", network.dns_address),
+            ("dns-2", network.second_dns_address),
+        ] {
+            network.write_dns(name, listen, SocketAddr::new(local, ports::local()))?;
+        }
         network.start_controller().await?;
         network.start_dns().await?;
         Ok(network)
@@ -243,11 +253,10 @@ impl Network {
         self.write("controller.toml", &(text + &self.shared()))
     }
 
-    fn write_dns(&self, admin: SocketAddr) -> Result<()> {
+    fn write_dns(&self, name: &str, listen: SocketAddr, admin: SocketAddr) -> Result<()> {
         let path = self.folder.path().display();
         let text = format!(
-            "server = \"dns-1\"\nlisten = [\"{}\"]\ndata_dir = \"{path}/dns\"\nadmin = \"{admin}\"\n[zone]\nname = \"{ZONE}\"\n{}",
-            self.dns_address,
+            "server = \"{name}\"\nlisten = [\"{listen}\"]\ndata_dir = \"{path}/{name}\"\nadmin = \"{admin}\"\n[zone]\nname = \"{ZONE}\"\n{}",
             self.deadlines.of_dns()
         );
         let text = text
@@ -256,7 +265,7 @@ impl Network {
                 &format!("[network]\ncontroller = \"http://{}\"\n", self.api),
             );
         let text = text.replace(&format!("key_file = \"{path}/network.key\"\n"), "");
-        self.write("dns.toml", &text)
+        self.write(&format!("{name}.toml"), &text)
     }
 
     fn write_agent(&self, name: &str, region: &Region, ip: IpAddr, more: &str) -> Result<()> {
@@ -302,6 +311,17 @@ impl Network {
         let mut process = self.spawn("fdn-dns", "dns")?;
         answering(&mut process, self.dns_address).await?;
         self.dns = Some(process);
+        Ok(())
+    }
+
+    /// Starts a second DNS server, fed by the same controller, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it ends instead.
+    pub async fn start_second_dns(&mut self) -> Result<()> {
+        let mut process = self.spawn("fdn-dns", "dns-2")?;
+        answering(&mut process, self.second_dns_address).await?;
+        self.second_dns = Some(process);
         Ok(())
     }
 
@@ -390,6 +410,11 @@ impl Network {
         self.dns = None;
     }
 
+    /// Kills the second DNS server as a power loss would.
+    pub fn kill_second_dns(&mut self) {
+        self.second_dns = None;
+    }
+
     /// Kills an agent as a power loss would.
     pub fn kill_agent(&mut self, name: &str) {
         for agent in &mut self.agents {
@@ -407,6 +432,7 @@ impl Network {
         let agents = self.agents.iter_mut().filter_map(|a| a.process.take());
         let processes: Vec<Process> = agents
             .chain(self.dns.take())
+            .chain(self.second_dns.take())
             .chain(self.controller.take())
             .collect();
         for process in &processes {
@@ -502,11 +528,11 @@ impl Network {
     #[must_use]
     pub fn logs(&self) -> String {
         let mut out = String::new();
-        let names = self
-            .agents
-            .iter()
-            .map(|a| a.name.as_str())
-            .chain(["controller", "dns"]);
+        let names =
+            self.agents
+                .iter()
+                .map(|a| a.name.as_str())
+                .chain(["controller", "dns", "dns-2"]);
         for name in names {
             let text =
                 std::fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default();

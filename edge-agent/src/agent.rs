@@ -488,6 +488,7 @@ impl Shared {
                 gateway: settings.gateway.advertise.unwrap_or(gateway),
                 admin: settings.admin.advertise.unwrap_or(admin),
                 stage_calls,
+                weight: settings.gateway.weight,
                 speed: settings.speed,
                 capacity: settings.capacity.resolve(),
                 boot: MessageId::from_uuid(Uuid::now_v7()),

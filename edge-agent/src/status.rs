@@ -12,7 +12,8 @@ use fdn_core::figures::Tally;
 use fdn_core::message::{AppObserved, Envelope, Message, NodeStatus, RttReport};
 use fdn_core::runs::RunReport;
 use fdn_core::{
-    ClientPrefix, ClusterId, GeoPoint, MessageId, MilliCpu, Millis, NodeId, RegionName, Resources,
+    ClientPrefix, ClusterId, GatewayWeight, GeoPoint, MessageId, MilliCpu, Millis, NodeId,
+    RegionName, Resources,
 };
 use fdn_devices::Devices;
 use fdn_runtime::Engine;
@@ -57,6 +58,8 @@ pub struct Identity {
     pub admin: SocketAddr,
     /// Where gateways of other clusters call stages of workflows, if it takes such calls.
     pub stage_calls: Option<SocketAddr>,
+    /// How many clients its gateway is to have beside the others of its cluster.
+    pub weight: GatewayWeight,
     /// Its speed.
     pub speed: f64,
     /// What it has.
@@ -259,6 +262,7 @@ impl Reporter {
             apps: observed.iter().map(app_observed).collect(),
             devices: self.devices.status(),
             stage_calls: identity.stage_calls,
+            weight: identity.weight,
         }
     }
 

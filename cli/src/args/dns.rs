@@ -141,6 +141,9 @@ pub struct DnsLookupArgs {
     /// The kind of addresses
     #[arg(long = "type", value_enum, default_value_t, value_name = "TYPE")]
     pub kind: KindArg,
+    /// Ask this DNS server, at its admin address, what it answers now, and not the controller
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["controller", "context"])]
+    pub server: Option<SocketAddr>,
     /// How to print the result.
     #[command(flatten)]
     pub output: OutputArgs,

@@ -1,14 +1,66 @@
-//! What DNS answers.
+//! What DNS answers, as the controller knows it or as one DNS server says.
+
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use fdn_core::account::TenantRef;
 use fdn_core::app::{AppDns, PutAppDns};
 use fdn_core::observe::{AddressKind, BindingDetail, DnsLookup};
 use fdn_core::txt::{AddTxt, SetTxt, TxtInfo};
 use fdn_core::{AppName, ClientPrefix, HostName, RecordName};
+use fdn_dns::admin::Explained;
 use reqwest::Method;
 
 use super::{Client, read, send};
 use crate::error::CliError;
+
+/// The longest silence of a DNS server's admin listener, which answers from memory.
+const SERVER_IDLE: Duration = Duration::from_secs(10);
+
+/// What the DNS server with this admin address answers a client for a name, and why.
+///
+/// # Errors
+/// When nobody answers there, or not as a DNS server does; [`CliError::Problem`] when it refuses the question.
+pub(crate) async fn server_lookup(
+    server: SocketAddr,
+    name: &HostName,
+    client: ClientPrefix,
+    kind: AddressKind,
+) -> Result<Explained, CliError> {
+    let http = fdn_service::http_client::build_direct(SERVER_IDLE)?;
+    let request = http.get(format!("http://{server}/lookup"));
+    let asked = read(request.query(&question(name, client, kind))).await;
+    asked.map_err(|error| match error {
+        CliError::Problem(_) => error,
+        CliError::Unreachable { reason, .. } | CliError::Answer { reason, .. } => {
+            CliError::NoDnsServer { server, reason }
+        }
+        CliError::Foreign { status, .. } => CliError::NoDnsServer {
+            server,
+            reason: format!("status {status}"),
+        },
+        error => CliError::NoDnsServer {
+            server,
+            reason: error.to_string(),
+        },
+    })
+}
+
+fn question(
+    name: &HostName,
+    client: ClientPrefix,
+    kind: AddressKind,
+) -> [(&'static str, String); 3] {
+    let kind = match kind {
+        AddressKind::A => "A",
+        AddressKind::Aaaa => "AAAA",
+    };
+    [
+        ("name", name.to_string()),
+        ("client", client.to_string()),
+        ("type", kind.to_owned()),
+    ]
+}
 
 impl Client {
     /// What a client is answered for a name, and why.
@@ -22,16 +74,7 @@ impl Client {
         kind: AddressKind,
     ) -> Result<DnsLookup, CliError> {
         let request = self.request(Method::GET, &["v1", "dns", "lookup"])?;
-        let kind = match kind {
-            AddressKind::A => "A",
-            AddressKind::Aaaa => "AAAA",
-        };
-        let query = [
-            ("name", name.to_string()),
-            ("client", client.to_string()),
-            ("type", kind.to_owned()),
-        ];
-        read(request.query(&query)).await
+        read(request.query(&question(name, client, kind))).await
     }
 
     /// For how long resolvers may keep the answers for an app.

@@ -5,7 +5,7 @@
 
 mod account;
 mod apply;
-mod dns;
+pub(crate) mod dns;
 mod events;
 
 use std::time::Duration;

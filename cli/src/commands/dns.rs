@@ -2,12 +2,15 @@
 
 use fdn_core::app::{AppDns, PutAppDns};
 use fdn_core::observe::{BindingDetail, ClusterDistance, DnsLookup};
-use fdn_core::{HostName, Timestamp};
+use fdn_core::{ClientPrefix, GatewayWeight, HostName, Timestamp};
+use fdn_dns::admin::{Candidate, Explained, Outcome, Steering};
+use fdn_dns::policy::steer::Reason;
 use hickory_proto::dnssec::rdata::CDS;
 use serde::Serialize;
 
 use super::{client, txt};
 use crate::args::{DnsCommand, DnsDsArgs, DnsDumpArgs, DnsLookupArgs, DnsTtlArgs, TtlArg};
+use crate::client::dns::server_lookup;
 use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::CliError;
@@ -37,6 +40,10 @@ async fn lookup(
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
+    if let Some(server) = args.server {
+        let told = server_lookup(server, &args.name, args.client, args.kind.into()).await?;
+        return console.report(args.output.output, &ServerSays(&told));
+    }
     let client = client(&args.connect, env)?;
     let found = client.dns_lookup(&args.name, args.client, args.kind.into());
     console.report(args.output.output, &LookedUp(&found.await?))
@@ -221,6 +228,120 @@ impl Report for LookedUp<'_> {
     fn names(&self) -> Vec<String> {
         self.0.addresses.iter().map(ToString::to_string).collect()
     }
+}
+
+/// What one DNS server answers, as a page.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(transparent)]
+pub struct ServerSays<'a>(pub &'a Explained);
+
+const SEEN: [&str; 5] = ["CLUSTER", "RTT", "FROM", "LIVE", "DEAD"];
+
+impl Report for ServerSays<'_> {
+    fn text(&self, _: bool) -> String {
+        let told = self.0;
+        let line = |name: &str, value: String| vec![name.to_owned(), value];
+        let mut head = vec![
+            line("name", told.name.to_string()),
+            line("client", told.client.to_string()),
+            line("answer", answer_of(told)),
+        ];
+        if let Some(ttl) = told.ttl {
+            head.push(line("ttl", format!("{ttl} s")));
+        }
+        head.push(line("holds for", format!("/{} of the client", told.scope)));
+        let Some(steering) = &told.steering else {
+            return table(&[], head);
+        };
+        let chosen = steering.chosen.as_ref();
+        let chosen = chosen.map_or_else(|| "none".to_owned(), ToString::to_string);
+        head.push(line("app", steering.app.to_string()));
+        head.push(line(
+            "cluster",
+            format!("{chosen}: {}", reason_of(steering)),
+        ));
+        head.push(line("bound", bound_of(steering, told.client)));
+        head.push(line("revision", steering.revision.to_string()));
+        let mut text = table(&[], head);
+        text.push('\n');
+        let rows = steering.clusters.iter().map(seen);
+        text.push_str(&indented(&table(&SEEN, rows), 2));
+        text
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.0.addresses.iter().map(ToString::to_string).collect()
+    }
+}
+
+fn answer_of(told: &Explained) -> String {
+    let text = match told.result {
+        Outcome::Answer => return joined(&told.addresses),
+        Outcome::Fixed => "a record of the server's configuration",
+        Outcome::NoData => "no address of this kind (NODATA)",
+        Outcome::NxDomain => "no such name (NXDOMAIN)",
+        Outcome::Refused => "not in the server's zone (REFUSED)",
+        Outcome::Failure => "the server cannot say now (SERVFAIL)",
+    };
+    text.to_owned()
+}
+
+const fn reason_of(steering: &Steering) -> &'static str {
+    match steering.reason {
+        Reason::Bound => "its prefix is bound there",
+        Reason::Nearest => "no prefix of it is bound, this is the nearest that lives",
+        Reason::BoundIsDead => "the bound cluster is dead, this is the nearest that lives",
+        Reason::Shed => "a nearer one has more load than it can carry and gives the client away",
+        Reason::AllDead => "no gateway passes this server's checks",
+        Reason::NoAddress => "no gateway has an address of this kind",
+    }
+}
+
+fn bound_of(steering: &Steering, client: ClientPrefix) -> String {
+    match &steering.bound {
+        Some(cluster) => format!(
+            "{} to {cluster}",
+            ClientPrefix::new(client.addr(), steering.matched)
+        ),
+        None => "none".to_owned(),
+    }
+}
+
+fn joined<T: ToString>(values: &[T]) -> String {
+    let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+    if values.is_empty() {
+        "-".to_owned()
+    } else {
+        values.join(", ")
+    }
+}
+
+/// The living gateways, with their weights if one has another than usual.
+fn living(candidate: &Candidate) -> String {
+    let usual = u32::from(GatewayWeight::default().get());
+    if candidate.weights.iter().all(|weight| *weight == usual) {
+        return joined(&candidate.live);
+    }
+    let with_weight = candidate.live.iter().zip(&candidate.weights);
+    let told = with_weight.map(|(gateway, weight)| format!("{gateway} (weight {weight})"));
+    joined(&told.collect::<Vec<_>>())
+}
+
+fn seen(candidate: &Candidate) -> Vec<String> {
+    let dead = candidate
+        .all
+        .iter()
+        .filter(|one| !candidate.live.contains(one));
+    let latency = candidate.latency.as_ref();
+    vec![
+        candidate.cluster.to_string(),
+        latency.map_or_else(|| "-".to_owned(), |latency| millis(latency.rtt)),
+        latency
+            .map_or("-", |latency| latency.source.as_str())
+            .to_owned(),
+        living(candidate),
+        joined(&dead.collect::<Vec<_>>()),
+    ]
 }
 
 fn cells(distance: &ClusterDistance) -> Vec<String> {

@@ -1,5 +1,7 @@
 //! Commands against a fake controller: what they send, what they print, how they end.
 
+use clap::Parser as _;
+use fdn_cli::args::Cli;
 use fdn_cli::exit::Exit;
 use fdn_core::api::{LoginRequest, LoginResponse};
 use fdn_core::{ErrorCode, Timestamp};
@@ -132,6 +134,70 @@ async fn lists_and_pages_come_from_the_controller() {
             ran.err
         );
     }
+}
+
+#[tokio::test]
+async fn a_dns_server_is_asked_itself_and_without_a_token() {
+    let fake = Fake::start(|request, _| match request.path.as_str() {
+        "/lookup?name=hello.fn.test&client=203.0.113.7%2F32&type=A" => {
+            Reply::json(&sample::server_says())
+        }
+        "/lookup?name=hello.fn.test&client=203.0.113.0%2F24&type=AAAA" => {
+            Reply::problem(ErrorCode::BadRequest, "not so")
+        }
+        _ => Reply::Full(404, vec![], b"nothing".to_vec()),
+    })
+    .await;
+    let home = Home::new();
+    let url = fake.url();
+    let server = url.trim_start_matches("http://");
+    let lookup = |name: &'static str, rest: &[&'static str]| {
+        let args = ["dns", "lookup", name, "--server"]
+            .map(str::to_owned)
+            .into_iter();
+        let rest = rest.iter().map(|one| (*one).to_owned());
+        args.chain([server.to_owned()])
+            .chain(rest)
+            .collect::<Vec<_>>()
+    };
+    let ran = async |args: Vec<String>| {
+        home.fdn(&args.iter().map(String::as_str).collect::<Vec<_>>())
+            .await
+    };
+    let page = ran(lookup("hello.fn.test", &["--client", "203.0.113.7"])).await;
+    assert_eq!(page.exit, Exit::Ok, "{page:?}");
+    for words in [
+        "203.0.113.0/24 to ap-south",
+        "revision",
+        "127.0.3.2",
+        "/24 of the client",
+    ] {
+        assert!(page.out.contains(words), "{words}: {}", page.out);
+    }
+    let asked = ["--client", "203.0.113.0/24", "--type", "AAAA"];
+    let refused = ran(lookup("hello.fn.test", &asked)).await;
+    assert_eq!(refused.exit, Exit::of(ErrorCode::BadRequest), "{refused:?}");
+    assert!(refused.err.contains("not so"), "{}", refused.err);
+    let foreign = ran(lookup("other.fn.test", &["--client", "203.0.113.7"])).await;
+    assert_eq!(foreign.exit, Exit::Unreachable, "{foreign:?}");
+    assert!(
+        foreign.err.contains("no DNS server answers") && foreign.err.contains("status 404"),
+        "{}",
+        foreign.err
+    );
+    for (bad, said) in [
+        (&["--client", "nowhere"][..], "--client <ADDR>"),
+        (
+            &["--client", "203.0.113.7", "--controller", "http://a"][..],
+            "cannot be used with",
+        ),
+    ] {
+        let args = lookup("hello.fn.test", bad);
+        let parsed = Cli::try_parse_from(std::iter::once("fdn".to_owned()).chain(args));
+        let error = parsed.expect_err("refused").to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    assert_eq!(fake.requests().len(), 3, "nothing else is asked");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use fdn_cli::commands::bill::{Bill, Usage};
 use fdn_cli::commands::cluster::DescribedCluster;
 use fdn_cli::commands::deploy::Deployed;
 use fdn_cli::commands::describe::Described;
-use fdn_cli::commands::dns::LookedUp;
+use fdn_cli::commands::dns::{LookedUp, ServerSays};
 use fdn_cli::commands::explain::Explained;
 use fdn_cli::commands::node::DescribedNode;
 use fdn_cli::commands::txt::Records;
@@ -75,6 +75,7 @@ fn pages_are_printed_as_reviewed() {
     check("usage", &Usage(&bills::usage_view()));
     check("explain", &Explained(&sample::explanation()));
     check("lookup", &LookedUp(&sample::lookup()));
+    check("server-lookup", &ServerSays(&sample::server_says()));
     check("bindings", &listing(&sample::bindings()));
     check("txt", &listing(&sample::txt()));
     check("txt-set", &Records(&sample::txt()[0]));

@@ -244,6 +244,7 @@ mod tests {
                 "127.0.0.2:80".parse().expect("v4"),
             ],
             health: Vec::new(),
+            weights: vec![],
         };
         let of = |kind| {
             gateways(std::slice::from_ref(&spec), kind, |_, gateway| {

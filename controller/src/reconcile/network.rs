@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fdn_core::message::{ClusterSpec, NetworkDesired};
-use fdn_core::{ClientPrefix, ClusterId, GeoPoint, Millis, Revision, Timestamp};
+use fdn_core::{ClientPrefix, ClusterId, GatewayWeight, GeoPoint, Millis, Revision, Timestamp};
 
 use super::live::{Live, Seen};
 use crate::geo::ClientTable;
@@ -37,9 +37,19 @@ pub fn clusters(live: &Live) -> Vec<ClusterSpec> {
                 location,
                 gateways: serving.iter().map(|seen| seen.status.gateway).collect(),
                 health: serving.iter().map(|seen| seen.status.admin).collect(),
+                weights: weights(&serving),
             }
         })
         .collect()
+}
+
+/// The weights of gateways; nothing if all are usual, which needs no words.
+fn weights(serving: &[&&Seen]) -> Vec<GatewayWeight> {
+    let weights = serving.iter().map(|seen| seen.status.weight);
+    if weights.clone().all(|weight| weight.is_usual()) {
+        return Vec::new();
+    }
+    weights.collect()
 }
 
 /// The state to tell, or nothing if `told` still holds. Round trips alone are told no more often than every `pause`.
@@ -144,6 +154,32 @@ mod tests {
             1,
             "better a draining gateway than none"
         );
+    }
+
+    #[test]
+    fn weights_are_told_once_a_gateway_has_one() {
+        let mut live = live(&[("a-1", "a", false), ("a-2", "a", false), ("a-3", "a", true)]);
+        let before = clusters(&live);
+        assert!(before[0].weights.is_empty());
+        let text = serde_json::to_string(&before[0]).expect("json");
+        assert!(
+            !text.contains("weights"),
+            "as earlier servers know it: {text}"
+        );
+        let weight = |weight| GatewayWeight::new(weight).expect("a weight");
+        let heavy = NodeStatus {
+            weight: weight(300),
+            sequence: 100,
+            ..fixture::status("a-2", "a")
+        };
+        live.observe(heavy, Timestamp(1));
+        let after = clusters(&live);
+        // In the order of the gateways, without the one that drains.
+        assert_eq!(after[0].weights, [weight(100), weight(300)]);
+        let rtt = ClientTable::of_clients(&GeoSettings::default());
+        let (soon, pause) = (Duration::ZERO, Duration::from_secs(10));
+        let told = next(None, before, &[], &rtt, soon, pause).expect("the first");
+        assert!(next(Some(&told), after, &[], &rtt, soon, pause).is_some());
     }
 
     #[test]

@@ -74,6 +74,7 @@ pub(crate) fn network() -> NetworkDesired {
             8080,
         ))],
         health: vec![],
+        weights: vec![],
     };
     NetworkDesired {
         revision: Revision(1),

@@ -176,10 +176,10 @@ fn client(option: &[u8]) -> Option<ClientPrefix> {
     Some(ClientPrefix::new(addr, source))
 }
 
-/// Writes the answer: `count` of the records, which are `size` octets each, beginning at another one from query to query.
+/// Writes the answer: `count` of the records, which are `size` octets each, beginning at octet `first` of them.
 fn write(
     query: &Plain<'_>,
-    (records, size, count): (&[u8], usize, usize),
+    (records, size, count, first): (&[u8], usize, usize, usize),
     (ttl, scope, udp_size): (u32, u8, u16),
     out: &mut Vec<u8>,
 ) -> Option<()> {
@@ -191,8 +191,7 @@ fn write(
     let flags = 0x84 | query.recursion;
     out.extend_from_slice(&[i0, i1, flags, 0, 0, 1, c0, c1, 0, 0, 0, opt]);
     out.extend_from_slice(query.question);
-    let first = usize::from(query.id) % (records.len() / size) * size;
-    let (before, from) = records.split_at(first);
+    let (before, from) = records.split_at_checked(first)?;
     for record in from
         .chunks_exact(size)
         .chain(before.chunks_exact(size))
@@ -261,7 +260,8 @@ impl Responder {
         let Pick::Live(cluster) = steered.pick else {
             return None;
         };
-        let records = serving.fleet.cluster(cluster).records(query.family);
+        let addresses = serving.fleet.cluster(cluster);
+        let records = addresses.records(query.family);
         let size = Addresses::record_size(query.family);
         let count = (records.len() / size).min(self.policy.max_addresses);
         let (limit, added) = match &query.edns {
@@ -276,7 +276,8 @@ impl Responder {
             return None;
         }
         let fields = (table.ttl, steered.scope, self.udp_size);
-        write(query, (records, size, count), fields, out)?;
+        let first = addresses.first(query.family, query.id) * size;
+        write(query, (records, size, count, first), fields, out)?;
         self.demand.record(&table.app, client.to_demand());
         table.count();
         if let Some(counter) = serving.answers.get(cluster) {

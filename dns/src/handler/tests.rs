@@ -27,6 +27,7 @@ fn cluster(name: &str, gateways: u8, third: u8) -> ClusterSpec {
             .map(|last| SocketAddr::from(([127, 0, third, last], 8080)))
             .collect(),
         health: vec![],
+        weights: vec![],
     }
 }
 

@@ -190,6 +190,7 @@ mod tests {
             location: GeoPoint::new(lat, lon).expect("point"),
             gateways: vec![],
             health: vec![],
+            weights: vec![],
         }
     }
 

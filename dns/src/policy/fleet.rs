@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use fdn_core::ClusterId;
 use fdn_core::message::{ClusterSpec, NetworkDesired};
+use fdn_core::{ClusterId, GatewayWeight};
 
 use super::atlas::Atlas;
 
@@ -100,6 +100,9 @@ const fn mixed(mut bits: u64) -> u64 {
     bits ^ bits >> 31
 }
 
+/// 65536 divided by the golden ratio, made odd: no two turns are mapped to one (Knuth, The Art of Computer Programming 3, section 6.4).
+const GOLDEN: u16 = 40_503;
+
 /// A part of a cluster's clients, in 65536ths.
 pub type Share = u16;
 
@@ -109,6 +112,8 @@ pub struct Addresses {
     all: [Vec<IpAddr>; 2],
     live: [Vec<IpAddr>; 2],
     records: [Vec<u8>; 2],
+    /// The weights of the living ones, each with the sum of those before it.
+    weights: [Vec<u32>; 2],
 }
 
 /// The records of addresses as they stand in an answer, with a time to live of 0 (RFC 1035, section 4.1.3). The owner is the name in
@@ -152,6 +157,32 @@ impl Addresses {
         &self.live[family as usize]
     }
 
+    /// Which of the living gateways stands first in an answer, if there is one. Over all turns each stands there as often as its weight is a
+    /// part of the whole; the others follow in their order.
+    ///
+    /// A turn is the id of a query. Resolvers draw ids at random (RFC 5452, section 9.2), which makes each answer a draw of its own; ids that
+    /// count up are spread as evenly, since multiples of the golden ratio fill an interval without gaps.
+    ///
+    /// The client is left out on purpose. An order by client would hold for fewer clients than the scope says, and where answers name not
+    /// all gateways their set would too. And it would send everybody behind a resolver that tells no client subnet to one gateway for
+    /// good, so that a large resolver, and not the weights, decided how much a gateway gets.
+    #[must_use]
+    pub fn first(&self, family: Family, turn: u16) -> usize {
+        let sums = &self.weights[family as usize];
+        let whole = sums.last().copied().unwrap_or(0);
+        let part = (u64::from(turn.wrapping_mul(GOLDEN)) * u64::from(whole)) >> u16::BITS;
+        sums.partition_point(|sum| u64::from(*sum) <= part)
+    }
+
+    /// The weight of the gateway that stands at `index` of the living ones.
+    #[must_use]
+    pub fn weight(&self, family: Family, index: usize) -> u32 {
+        let sums = &self.weights[family as usize];
+        let before = index.checked_sub(1).and_then(|before| sums.get(before));
+        let sum = sums.get(index).copied().unwrap_or(0);
+        sum.saturating_sub(before.copied().unwrap_or(0))
+    }
+
     /// Addresses of all gateways.
     #[must_use]
     pub fn all(&self, family: Family) -> &[IpAddr] {
@@ -176,14 +207,17 @@ impl Fleet {
     pub fn new(network: Arc<Network>, down: &BTreeSet<SocketAddr>) -> Self {
         let families = [Family::V4, Family::V6];
         let addresses = |spec: &ClusterSpec, family: Family, live_only: bool| {
-            let mut out: Vec<IpAddr> = Vec::new();
-            for gateway in &spec.gateways {
+            let mut out: (Vec<IpAddr>, Vec<u32>) = (Vec::new(), Vec::new());
+            for (i, gateway) in spec.gateways.iter().enumerate() {
                 let addr = gateway.ip().to_canonical();
                 if family.has(addr)
                     && !(live_only && down.contains(gateway))
-                    && !out.contains(&addr)
+                    && !out.0.contains(&addr)
                 {
-                    out.push(addr);
+                    let weight: GatewayWeight = spec.weights.get(i).copied().unwrap_or_default();
+                    let before = out.1.last().copied().unwrap_or(0);
+                    out.0.push(addr);
+                    out.1.push(before.saturating_add(weight.get().into()));
                 }
             }
             out
@@ -192,11 +226,13 @@ impl Fleet {
             .clusters
             .iter()
             .map(|spec| {
-                let live = families.map(|family| addresses(spec, family, true));
+                let [(v4, of_v4), (v6, of_v6)] =
+                    families.map(|family| addresses(spec, family, true));
                 Addresses {
-                    all: families.map(|family| addresses(spec, family, false)),
-                    records: live.each_ref().map(|live| records(live)),
-                    live,
+                    all: families.map(|family| addresses(spec, family, false).0),
+                    records: [records(&v4), records(&v6)],
+                    live: [v4, v6],
+                    weights: [of_v4, of_v6],
                 }
             })
             .collect();

@@ -116,7 +116,7 @@ pub struct Policy {
 
 impl Policy {
     /// Decides what `question` of `client` is answered with. `turn` is any number that differs from query to query: it decides which
-    /// of a cluster's gateways stands first.
+    /// of a cluster's gateways stands first, in proportion to their weights ([`fleet::Addresses::first`]).
     #[must_use]
     pub fn answer<'a>(
         &self,
@@ -176,10 +176,11 @@ impl Policy {
         let steered = steer::choose(table, family, client, fleet, locate, self.when_all_dead);
         let body = match &steered.pick {
             Pick::Live(cluster) => {
-                let addresses = fleet.cluster(*cluster).live(family);
+                let cluster = fleet.cluster(*cluster);
+                let first = cluster.first(family, turn);
                 Body::Addresses {
                     ttl: table.ttl,
-                    addresses: rotated(addresses, turn, self.max_addresses),
+                    addresses: rotated(cluster.live(family), first, self.max_addresses),
                 }
             }
             Pick::Dead(clusters) => {
@@ -225,15 +226,10 @@ pub fn types_at(name: &LowerName, names: &Names, fleet: &Fleet) -> Option<Vec<Re
     }
 }
 
-/// `limit` of the addresses, beginning at another one each turn, so that clients which take the first share them evenly.
-fn rotated(addresses: &[IpAddr], turn: u16, limit: usize) -> Vec<IpAddr> {
-    let start = usize::from(turn) % addresses.len().max(1);
-    addresses[start..]
-        .iter()
-        .chain(&addresses[..start])
-        .take(limit)
-        .copied()
-        .collect()
+/// `limit` of the addresses, beginning at the one at `first`: clients take the first one that answers.
+fn rotated(addresses: &[IpAddr], first: usize, limit: usize) -> Vec<IpAddr> {
+    let (before, from) = addresses.split_at(first.min(addresses.len()));
+    from.iter().chain(before).take(limit).copied().collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 mod properties;
 mod texts;
+mod weights;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -47,6 +48,7 @@ fn cluster(i: usize, v6: bool) -> ClusterSpec {
         location: point(lat, lon),
         gateways,
         health: vec![],
+        weights: vec![],
     }
 }
 
@@ -408,15 +410,4 @@ fn when_everything_looks_dead_the_operator_decides() {
         ["127.0.2.1", "127.0.2.2"]
     );
     assert!(matches!(with(WhenAllDead::Refuse, 16).body, Body::Failure));
-}
-
-#[test]
-fn gateways_take_turns() {
-    let list: Vec<IpAddr> = (1..=3)
-        .map(|last| IpAddr::from([127, 0, 0, last]))
-        .collect();
-    let firsts: BTreeSet<IpAddr> = (0..3).map(|turn| rotated(&list, turn, 2)[0]).collect();
-    assert_eq!(firsts.len(), 3);
-    assert_eq!(rotated(&list, 65_535, 16).len(), 3);
-    assert!(rotated(&[], 5, 16).is_empty());
 }

@@ -38,6 +38,7 @@ fn cluster(name: &str, third: u8) -> ClusterSpec {
         location: GeoPoint::new(f64::from(third), 5.0).expect("point"),
         gateways: [&v4[..], &[v6]].concat(),
         health: vec![],
+        weights: vec![],
     }
 }
 

@@ -172,6 +172,7 @@ pub(crate) fn cluster(name: &str, lat: f64, lon: f64, gateways: &[SocketAddr]) -
         location: GeoPoint::new(lat, lon).expect("point"),
         gateways: gateways.to_vec(),
         health: gateways.to_vec(),
+        weights: vec![],
     }
 }
 

@@ -156,6 +156,19 @@ fn texts(rounds: u64) {
     );
 }
 
+fn key_files(rounds: u64) {
+    let texts = [
+        harness::key_file(),
+        format!("{}\n{}\n", "5a".repeat(32), "c3".repeat(32)),
+    ];
+    run(
+        "keys",
+        &texts.map(String::into_bytes),
+        harness::keys,
+        rounds,
+    );
+}
+
 #[test]
 fn mutated_requests() {
     requests(FEW);
@@ -171,8 +184,18 @@ fn mutated_texts() {
     texts(FEW);
 }
 
+#[test]
+fn mutated_key_files() {
+    key_files(FEW);
+}
+
 mod soak {
     use super::*;
+
+    #[test]
+    fn mutated_key_files() {
+        key_files(MANY);
+    }
 
     #[test]
     fn mutated_requests() {

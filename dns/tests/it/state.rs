@@ -237,7 +237,10 @@ async fn an_answer_is_explained() {
         (&steering["reason"], &steering["bound"]),
         (&"bound".into(), &"us-east".into())
     );
-    assert_eq!(steering["clusters"][0]["cluster"], "eu-west");
+    let nearest = &steering["clusters"][0];
+    assert_eq!(nearest["cluster"], "eu-west");
+    let live = nearest["live"].as_array().expect("addresses").len();
+    assert_eq!(nearest["weights"], serde_json::json!(vec![100; live]));
     let (status, text) = fixture
         .admin("/lookup?name=hello.fn.test&client=nowhere")
         .await;

@@ -303,6 +303,73 @@ mod soak {
         .await;
     }
 
+    /// Waits until both DNS servers answer this for every region's clients: its gateways, for so many seconds, with the same scope.
+    async fn alike(network: &Network, ttl: u32, texts: &BTreeSet<String>) {
+        for (region, place) in REGIONS.iter().enumerate() {
+            let expected = network.gateways(region);
+            wait::until("both servers to answer alike", async || {
+                let ask = |server| dns::ask(server, HOST, Some(place.subnet), false);
+                let first = ask(network.dns_address)?;
+                let second = ask(network.second_dns_address)?;
+                ensure!(first == second, "{first:?} and {second:?}");
+                ensure!(first.addresses == expected, "{first:?}");
+                ensure!(first.ttl == Some(ttl), "{first:?}");
+                Ok(())
+            })
+            .await;
+        }
+        for server in [network.dns_address, network.second_dns_address] {
+            wait::until("the text records at both servers", async || {
+                let got = dns::texts(server, CHALLENGE)?;
+                ensure!(&got == texts, "{server}: {got:?}");
+                Ok(())
+            })
+            .await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn two_dns_servers_answer_alike_and_one_that_was_killed_learns_what_it_missed() {
+        let mut network = Network::start(Deadlines::Long)
+            .await
+            .expect("the network starts");
+        let cli = network.cli().expect("logged in");
+        version_one(&network, &cli).await;
+        network.start_second_dns().await.expect("it starts");
+        let mut texts = BTreeSet::new();
+        alike(&network, 20, &texts).await;
+
+        // A change reaches both.
+        cli.ok(["dns", "ttl", "hello", "60s"]);
+        cli.ok(["dns", "txt", "add", CHALLENGE, "first"]);
+        texts.insert("first".to_owned());
+        alike(&network, 60, &texts).await;
+
+        // One is killed, and misses a change; the other one answers every question from here on.
+        let subnets = REGIONS.map(|region| region.subnet);
+        let (server, port) = (network.dns_address, network.gateway_port);
+        let load = Load::start(server, HOST, port, &subnets, "one");
+        network.kill_second_dns();
+        cli.ok(["dns", "ttl", "hello", "90s"]);
+        cli.ok(["dns", "txt", "add", CHALLENGE, "missed"]);
+        texts.insert("missed".to_owned());
+        wait::until("the change at the server that lives", async || {
+            let got = dns::texts(network.dns_address, CHALLENGE)?;
+            ensure!(got == texts, "{got:?}");
+            let answer = dns::ask(network.dns_address, HOST, Some(REGIONS[0].subnet), false)?;
+            ensure!(answer.ttl == Some(90), "{answer:?}");
+            Ok(())
+        })
+        .await;
+        network.start_second_dns().await.expect("it starts again");
+        alike(&network, 90, &texts).await;
+        let (calls, questions) = load.stop().await;
+        eprintln!(
+            "one of two servers killed: {calls} calls and {questions} questions, none failed"
+        );
+        network.stop().expect("everything stops cleanly");
+    }
+
     async fn answers(network: &Network, region: usize, expected: &BTreeSet<IpAddr>) {
         let (server, subnet) = (network.dns_address, REGIONS[region].subnet);
         wait::until("the dead gateway to leave the answers", async || {

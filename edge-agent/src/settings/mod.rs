@@ -343,6 +343,15 @@ mod tests {
     }
 
     #[test]
+    fn a_weight_that_is_none_is_refused_with_its_bounds() {
+        for weight in [0, 1001] {
+            let text = format!("[gateway]\nweight = {weight}\n");
+            let error = toml::from_str::<Settings>(&text).expect_err("refused");
+            assert!(error.to_string().contains("from 1 to 1000"), "{error}");
+        }
+    }
+
+    #[test]
     fn what_cannot_work_is_named() {
         type Change = fn(&mut Settings);
         let cases: [(&str, Change); 11] = [

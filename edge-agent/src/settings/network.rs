@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use fdn_core::device::Percent;
-use fdn_core::{ByteSize, ClientPrefix, DurationMs};
+use fdn_core::{ByteSize, ClientPrefix, DurationMs, GatewayWeight};
 use serde::{Deserialize, Serialize};
 
 /// The listener for clients.
@@ -16,6 +16,8 @@ pub struct GatewaySettings {
     /// Where clients reach it, if that is another address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advertise: Option<SocketAddr>,
+    /// How many of the cluster's clients it is to have beside its other gateways, in hundredths of a usual one.
+    pub weight: GatewayWeight,
     /// Threads that answer clients; 0 means one for each core.
     pub workers: usize,
     /// Connections in all; beyond it new ones wait in the kernel.
@@ -37,6 +39,7 @@ impl Default for GatewaySettings {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             advertise: None,
+            weight: GatewayWeight::default(),
             workers: 0,
             max_connections: 20_000,
             keep_alive: DurationMs::from_secs(75),

@@ -4,7 +4,7 @@ use fdn_bus::Subscription;
 use fdn_core::fleet::FleetDesired;
 use fdn_core::manifest::Manifest;
 use fdn_core::message::{Channel, Envelope, Message, RttReport};
-use fdn_core::{ClusterId, DurationMs, MebiBytes, MessageId};
+use fdn_core::{ClusterId, DurationMs, GatewayWeight, MebiBytes, MessageId};
 use fdn_testkit::{components, wait};
 
 use crate::support::Network;
@@ -38,6 +38,7 @@ async fn the_status_tells_load_capacity_and_apps() {
     settings.capacity.memory = fdn_core::ByteSize::from_mib(1000);
     settings.admission.slots = 7;
     settings.speed = 2.0;
+    settings.gateway.weight = GatewayWeight::new(250).expect("a weight");
     settings.apps.warm_call = false;
     let agent = network.agent(settings).await;
     network
@@ -66,6 +67,7 @@ async fn the_status_tells_load_capacity_and_apps() {
         (idle.slots, idle.gateway, idle.admin),
         (7, agent.gateway_address(), agent.admin_address())
     );
+    assert_eq!(idle.weight.get(), 250);
     let call = tokio::spawn(network.get(&agent, "slow", "/").send());
     let busy = network.until_status(|s| s.busy == 1).await;
     assert_eq!(

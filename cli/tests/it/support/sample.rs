@@ -11,6 +11,8 @@ use fdn_core::observe::{AddressKind, BindingDetail, ClusterDistance, DnsLookup, 
 use fdn_core::txt::TxtInfo;
 use fdn_core::workflow::Workflow;
 use fdn_core::*;
+use fdn_dns::admin::{Candidate, Explained, Outcome, Steering};
+use fdn_dns::policy::steer::Reason;
 
 /// The present, for ages.
 pub(crate) const NOW: Timestamp = Timestamp(1_795_000_000_000);
@@ -206,6 +208,7 @@ fn status(info: &NodeInfo) -> NodeStatus {
             ],
         }],
         stage_calls: None,
+        weight: GatewayWeight::default(),
     }
 }
 
@@ -368,6 +371,41 @@ pub(crate) fn lookup() -> DnsLookup {
         bound: Some(parse("ap-south")),
         revision: Some(Revision(6)),
         clusters: vec![distance("ap-south", 60.0, 2), distance("eu-west", 165.5, 0)],
+    }
+}
+
+/// What a DNS server says of an answer: one gateway is dead, and so is a cluster.
+pub(crate) fn server_says() -> Explained {
+    let seen = |name: &str, rtt: f64, live: &[&str], all: &[&str]| Candidate {
+        cluster: parse(name),
+        latency: Some(LatencyEstimate {
+            rtt: Millis::new(rtt),
+            source: LatencySource::Located,
+        }),
+        live: live.iter().map(|one| parse(one)).collect(),
+        weights: live.iter().map(|_| 250).collect(),
+        all: all.iter().map(|one| parse(one)).collect(),
+    };
+    let south = ["127.0.3.1", "127.0.3.2"];
+    Explained {
+        name: parse("hello.fn.test"),
+        client: parse("203.0.113.7"),
+        result: Outcome::Answer,
+        addresses: vec![parse("127.0.3.2")],
+        ttl: Some(20),
+        scope: 24,
+        steering: Some(Steering {
+            app: parse("hello"),
+            revision: Revision(6),
+            reason: Reason::Bound,
+            chosen: Some(parse("ap-south")),
+            bound: Some(parse("ap-south")),
+            matched: 24,
+            clusters: vec![
+                seen("ap-south", 60.0, &south[1..], &south),
+                seen("eu-west", 165.5, &[], &["127.0.1.1"]),
+            ],
+        }),
     }
 }
 

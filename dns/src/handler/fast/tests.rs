@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fdn_core::message::{AppBindings, ClusterSpec, NetworkDesired};
-use fdn_core::{ClusterId, GeoPoint, Revision};
+use fdn_core::{ClusterId, GatewayWeight, GeoPoint, Revision};
 use prometheus::{Encoder, Registry, TextEncoder};
 use proptest::prelude::*;
 
@@ -111,6 +111,11 @@ impl State {
                 .expect("point"),
             gateways: (0..*count).map(|n| gateway(i, n)).collect(),
             health: vec![],
+            // As usual in the first cluster; in the others they differ, and the last gateways say none.
+            weights: (1..u16::from(*count))
+                .filter(|_| i > 0)
+                .map(|n| GatewayWeight::new(n * 131 % 1000 + 1).expect("a weight"))
+                .collect(),
         };
         NetworkDesired {
             revision: Revision(1),

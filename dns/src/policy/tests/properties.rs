@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use fdn_core::Millis;
+use fdn_core::{GatewayWeight, Millis};
 use proptest::prelude::*;
 
 use super::*;
@@ -147,7 +147,12 @@ fn world() -> impl Strategy<Value = World> {
 
 impl World {
     fn build(&self) -> (Names, Fleet, Policy) {
-        let clusters: Vec<ClusterSpec> = (0..3).map(|i| cluster(i, true)).collect();
+        let weights = [70, 1000, 1].map(|weight| GatewayWeight::new(weight).expect("a weight"));
+        let weighted = |i| ClusterSpec {
+            weights: weights[..=i].to_vec(),
+            ..cluster(i, true)
+        };
+        let clusters: Vec<ClusterSpec> = (0..3).map(weighted).collect();
         let gateways: Vec<SocketAddr> = clusters.iter().flat_map(|c| c.gateways.clone()).collect();
         let down = gateways
             .iter()
@@ -279,6 +284,25 @@ proptest! {
             prop_assert_eq!(each, BTreeSet::from([said(&verdict)]));
         } else if world.shed == [0; 3] {
             prop_assert!(each.len() > 1, "{} is as good as any longer prefix, but the scope is {}", client, verdict.scope);
+        }
+    }
+
+    /// Whatever the turn, and where answers name one of several gateways only: the weights choose by turn and never by client, so that what
+    /// is said holds in all of the scope.
+    #[test]
+    fn weights_leave_scopes_sound(world in world(), asked in 0u32..256, turn in any::<u16>(), max_addresses in 1usize..4) {
+        let (names, fleet, policy) = world.build();
+        let policy = Policy { max_addresses, ..policy };
+        let name = LowerName::new(&zone::name_of(&"hello.fn.test".parse().expect("name")));
+        let question = Question { name: &name, kind: RecordType::A, class: DNSClass::IN };
+        let answer = |client: IpAddr| policy.answer(question, ClientPrefix::host(client), turn, &names, &fleet, None);
+        let asked = world.place.address(asked);
+        let verdict = answer(asked);
+        let scope = scope_of(&verdict, asked);
+        for other in world.place.everywhere() {
+            if shared(asked, other) >= scope {
+                prop_assert_eq!(said(&verdict), said(&answer(other)), "{}/{} and {}", asked, scope, other);
+            }
         }
     }
 

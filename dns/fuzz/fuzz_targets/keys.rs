@@ -1,0 +1,8 @@
+#![no_main]
+//! See `harness::keys`.
+
+#[path = "../harness.rs"]
+#[allow(dead_code, reason = "each target uses one function of it")]
+mod harness;
+
+libfuzzer_sys::fuzz_target!(|octets: &[u8]| harness::keys(octets));
