@@ -1,6 +1,7 @@
-//! A call that got no response head, and whether it may be made again.
+//! A call that got no response head, and whether it may be made again; and when a call that nobody waits for any more is over.
 
 use fdn_core::{Coded, ErrorCode};
+use tokio::sync::watch;
 
 use crate::body::Request;
 
@@ -56,6 +57,45 @@ impl CallFailure {
             Self::NotSent { request, .. } => Some(*request),
             Self::Interrupted { .. } => None,
         }
+    }
+}
+
+/// Held by a runtime for as long as an instance may work on a request. Whoever wants to know when that is over puts it into the
+/// request's extensions.
+///
+/// A call that is given up need not be over: many servers work on after their client has left. A runtime that can see how long
+/// takes it out of the request and drops it then; with any other it goes with the request.
+#[derive(Clone, Debug)]
+pub struct CallHold(watch::Sender<()>);
+
+/// The other side of a [`CallHold`].
+#[derive(Debug)]
+pub struct CallOver(watch::Receiver<()>);
+
+impl CallHold {
+    /// For one request.
+    #[must_use]
+    pub fn new() -> (Self, CallOver) {
+        let (sender, receiver) = watch::channel(());
+        (Self(sender), CallOver(receiver))
+    }
+
+    /// Waits until nobody wants to know any more.
+    pub(crate) async fn given_up(&self) {
+        self.0.closed().await;
+    }
+}
+
+impl CallOver {
+    /// Whether the instance works on the request no more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.0.has_changed().is_err()
+    }
+
+    /// Waits for that.
+    pub async fn wait(mut self) {
+        while self.0.changed().await.is_ok() {}
     }
 }
 

@@ -33,8 +33,9 @@ pub trait Instance: Send + Sync + fmt::Debug {
     /// Hands it one request and returns when the response's head is there; the body streams on, in both directions at once.
     ///
     /// Concurrent calls are allowed without a bound of its own: the caller keeps to [`Description::concurrency`]. There is
-    /// no timeout here; dropping the future, or the response's body, cancels the call. A response body that is cut short by
-    /// the instance's end ends with an error, never as if it were whole.
+    /// no timeout here; dropping the future, or the response's body, cancels the call: the instance is told, and a
+    /// [`crate::CallHold`] among the request's extensions says when it is over. A response body that is cut short by the
+    /// instance's end ends with an error, never as if it were whole.
     ///
     /// # Errors
     /// [`CallFailure::NotSent`] when the instance surely has not seen the request, else [`CallFailure::Interrupted`].

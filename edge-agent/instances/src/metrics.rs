@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use prometheus::{
-    HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
 use crate::error::StartError;
@@ -22,6 +22,8 @@ pub struct Metrics {
     watches: IntCounterVec,
     ahead: IntGauge,
     ahead_starts: IntCounterVec,
+    images: IntGauge,
+    images_removed: IntCounter,
 }
 
 impl Default for Metrics {
@@ -83,6 +85,16 @@ impl Default for Metrics {
                 "Starts that were expected, by what was created ahead: used, none, failed (did not start and was made anew).",
                 &["result"],
             ),
+            images: IntGauge::new(
+                "fdn_docker_images_bytes",
+                "Size of the images that were brought to the engine, when one was brought last.",
+            )
+            .expect("names and labels are fixed"),
+            images_removed: IntCounter::new(
+                "fdn_docker_images_removed_total",
+                "Images that were removed from the engine because nobody needed them.",
+            )
+            .expect("names and labels are fixed"),
         }
     }
 }
@@ -101,7 +113,9 @@ impl Metrics {
         registry.register(Box::new(self.requests.clone()))?;
         registry.register(Box::new(self.watches.clone()))?;
         registry.register(Box::new(self.ahead.clone()))?;
-        registry.register(Box::new(self.ahead_starts.clone()))
+        registry.register(Box::new(self.ahead_starts.clone()))?;
+        registry.register(Box::new(self.images.clone()))?;
+        registry.register(Box::new(self.images_removed.clone()))
     }
 
     pub(crate) fn started(&self, kind: Kind, outcome: Result<Duration, &StartError>) {
@@ -147,6 +161,14 @@ impl Metrics {
 
     pub(crate) fn started_ahead(&self, result: &str) {
         self.ahead_starts.with_label_values(&[result]).inc();
+    }
+
+    pub(crate) fn images(&self, octets: u64) {
+        self.images.set(i64::try_from(octets).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn image_removed(&self) {
+        self.images_removed.inc();
     }
 
     pub(crate) fn collected(&self, kind: Kind, count: usize) {

@@ -1,10 +1,12 @@
 //! How a call ended: counted and recorded once, whatever becomes of it.
+//!
+//! A call that its client has left, or whose time is over, has not ended while its instance works on it. Until it has, everything that it
+//! holds stays held; then it is recorded with the time that it took. What is known before is recorded too, in case the node dies.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_http::{Response, StatusCode};
-use fdn_core::InstanceId;
 use fdn_runtime::{CallStats, StatsHandle};
 
 use super::body::GatewayBody;
@@ -29,20 +31,15 @@ pub(super) enum Measured {
 /// What a call has been through that no instance has answered yet.
 #[derive(Default)]
 pub(super) struct Attempts {
-    /// The instance that has it now, and since when.
-    current: Option<(InstanceId, Instant)>,
+    /// The place in the instance that has it now, and since when.
+    current: Option<(Seat, Instant)>,
     /// What the last instance took that was lost with it and may have seen it.
     lost: Option<CallStats>,
 }
 
 impl Attempts {
-    /// It is handed to an instance.
-    pub(super) fn begin(&mut self, seat: &Seat) {
-        self.current = Some((seat.instance(), Instant::now()));
-    }
-
     /// The instance did not answer; `seen` if it may have seen the request.
-    pub(super) fn failed(&mut self, seen: bool) {
+    fn failed(&mut self, seen: bool) {
         if seen {
             self.lost = self.stats();
         }
@@ -51,9 +48,9 @@ impl Attempts {
 
     /// What the present instance, or else the last one, took; nothing if none can have seen the request.
     fn stats(&self) -> Option<CallStats> {
-        let current = self.current.map(|(instance, since)| CallStats {
+        let current = self.current.as_ref().map(|(seat, since)| CallStats {
             exec: since.elapsed(),
-            instance: Some(instance),
+            instance: Some(seat.instance()),
             reused: true,
             ..CallStats::default()
         });
@@ -72,7 +69,8 @@ pub struct CallEnd {
     egress: u64,
     /// Until the record of its end is written.
     meter: Option<Meter>,
-    _slot: Slot,
+    /// Until it has ended.
+    slot: Option<Slot>,
     /// The call's place among those that its app's policy lets run.
     permit: Option<Arc<Permit>>,
     /// Where the version's own calls are counted.
@@ -97,7 +95,7 @@ impl CallEnd {
             outcome: Outcome::Client,
             egress: 0,
             meter: Some(meter),
-            _slot: slot,
+            slot: Some(slot),
             permit: None,
             counts: None,
             head: None,
@@ -150,11 +148,45 @@ impl CallEnd {
         }
     }
 
-    /// Notes what becomes of a call that no instance has answered yet.
-    pub(super) fn attempts(&mut self, note: impl FnOnce(&mut Attempts)) {
+    /// The call is handed to the instance in which it has this place.
+    pub(super) fn attempt(&mut self, seat: Seat) -> Option<&mut Seat> {
+        let Measured::Attempts(attempts) = &mut self.measured else {
+            return None;
+        };
+        Some(&mut attempts.current.insert((seat, Instant::now())).0)
+    }
+
+    /// The instance did not answer; `seen` if it may have seen the request.
+    pub(super) fn attempt_failed(&mut self, seen: bool) {
         if let Measured::Attempts(attempts) = &mut self.measured {
-            note(attempts);
+            attempts.failed(seen);
         }
+    }
+
+    /// The instance answers, after so long.
+    pub(super) fn attempt_answered(&mut self, head: Duration) {
+        if let Measured::Attempts(attempts) = &mut self.measured
+            && let Some((seat, _)) = attempts.current.take()
+        {
+            self.measured = Measured::Instance(seat, head);
+        }
+    }
+
+    /// The place in the instance that has the call.
+    const fn seat_mut(&mut self) -> Option<&mut Seat> {
+        match &mut self.measured {
+            Measured::Instance(seat, _) => Some(seat),
+            Measured::Attempts(Attempts {
+                current: Some((seat, _)),
+                ..
+            }) => Some(seat),
+            Measured::Guest(_) | Measured::Attempts(_) => None,
+        }
+    }
+
+    /// Whether an instance still works on what nobody waits for any more.
+    fn is_worked_on(&mut self) -> bool {
+        self.meter.is_some() && self.seat_mut().is_some_and(|seat| seat.is_worked_on())
     }
 
     /// Whether a function can have seen the call.
@@ -186,7 +218,35 @@ impl CallEnd {
     /// The call has ended: well, as its status says, if `failed` is nothing. The rest of the answer waits for the record.
     pub fn ended(mut self, failed: Option<Outcome>) -> Option<Pending> {
         self.outcome = failed.unwrap_or(self.status_class);
+        if failed.is_some() && self.is_worked_on() {
+            return self.works_on();
+        }
         self.record()
+    }
+
+    /// Leaves the call to its instance, with all that it holds, until that has let go of it. Returns the record of what is known now.
+    fn works_on(&mut self) -> Option<Pending> {
+        let known = self.still_runs();
+        let Some(left) = self.seat_mut().and_then(Seat::leave) else {
+            return known;
+        };
+        left.keep(Self {
+            metrics: Arc::clone(&self.metrics),
+            measured: std::mem::replace(
+                &mut self.measured,
+                Measured::Attempts(Attempts::default()),
+            ),
+            arrived: self.arrived,
+            status_class: self.status_class,
+            outcome: self.outcome,
+            egress: self.egress,
+            meter: self.meter.take(),
+            slot: self.slot.take(),
+            permit: self.permit.take(),
+            counts: self.counts.take(),
+            head: self.head,
+        });
+        known
     }
 
     fn record(&mut self) -> Option<Pending> {
@@ -202,6 +262,14 @@ impl CallEnd {
 
 impl Drop for CallEnd {
     fn drop(&mut self) {
+        // The client has left; whoever cuts the call does so before this is dropped.
+        if self.outcome == Outcome::Client && self.is_worked_on() {
+            drop(self.works_on());
+        }
+        if self.slot.is_none() {
+            // It has been left to its instance.
+            return;
+        }
         let stats = self.stats();
         if let Measured::Instance(seat, _) = &mut self.measured
             && matches!(self.outcome, Outcome::Ok | Outcome::FunctionError)

@@ -102,7 +102,7 @@ impl Attempted {
     }
 
     /// Hands the request over and waits for the answer's head, or all of a small answer, sending the body meanwhile.
-    async fn run(&mut self, seat: &Seat) -> Result<Answered, Ended> {
+    async fn run(&mut self, seat: &mut Seat) -> Result<Answered, Ended> {
         let request = self.request().ok_or_else(|| {
             Ended::Failed(CallFailure::interrupted(
                 "the request body was sent already",
@@ -230,25 +230,24 @@ impl Gateway {
     ) -> Result<(Answered, Option<Pump>), Answer> {
         let attempts = instances.settings().attempts;
         let begun = Instant::now();
-        let mut seat = first;
+        let mut next = first;
         loop {
-            end.attempts(|attempts| attempts.begin(&seat));
-            let failure = match call.run(&seat).await {
+            let seat = end.attempt(next).ok_or(NOT_READY)?;
+            let failure = match call.run(seat).await {
                 Ok(answered) => {
-                    end.measured = Measured::Instance(seat, begun.elapsed());
+                    end.attempt_answered(begun.elapsed());
                     return Ok((answered, call.pump));
                 }
                 Err(Ended::Answer(answer)) => return Err(answer),
                 Err(Ended::Failed(failure)) => failure,
             };
             let seen = !matches!(failure, CallFailure::NotSent { .. });
-            end.attempts(|attempts| attempts.failed(seen));
+            end.attempt_failed(seen);
             let failed = call.again(failure, attempts)?;
             let retries = &instances.metrics().retries;
             retries.with_label_values(&[failed.label()]).inc();
-            drop(seat);
-            let next = instances.seat(lane, call.deadline.into(), true).await;
-            seat = next.map_err(|refused| self.not_seated(refused, lane))?;
+            let seat = instances.seat(lane, call.deadline.into(), true).await;
+            next = seat.map_err(|refused| self.not_seated(refused, lane))?;
         }
     }
 

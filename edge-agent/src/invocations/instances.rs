@@ -248,7 +248,9 @@ impl Instances {
             let waited = begun.elapsed().as_secs_f64();
             self.inner.metrics.wait.observe(waited);
         }
-        seat.ok_or(Refused::Late)
+        let mut seat = seat.ok_or(Refused::Late)?;
+        seat.until = until;
+        Ok(seat)
     }
 
     /// Has an instance there for the next call, starting one if there is none. Gives up after `longest`, and as soon as a start fails; whether

@@ -75,7 +75,7 @@ impl InstanceMetrics {
             stops: make.counters("instance_stops_total", "Instances stopped.", &["why"])?,
             lost: make.counters(
                 "instance_lost_total",
-                "Instances that ended or stopped answering by themselves.",
+                "Instances that ended or stopped answering by themselves, or worked on calls for longer than they may.",
                 &["reason"],
             )?,
             retries: make.counters("call_retries_total", "Calls made again.", &["reason"])?,

@@ -34,8 +34,11 @@ pub struct DockerSettings {
     pub log_file: ByteSize,
     /// How long the engine may take to answer.
     pub engine_timeout: DurationMs,
-    /// What an uploaded image archive may unfold to.
+    /// What an image may unfold to, whether it was uploaded or is pulled.
     pub image_unfolded: ByteSize,
+    /// How much images may take of the engine's disk that agents brought there. Beyond it those go that no app is deployed with and no
+    /// container is of, the least recently used first.
+    pub image_cache: ByteSize,
     /// How long it may take to load an image.
     pub image_timeout: DurationMs,
     /// Starts that are handed to the engine at the same time.
@@ -65,6 +68,7 @@ impl Default for DockerSettings {
             log_file: options.log_file,
             engine_timeout: span(options.engine_timeout),
             image_unfolded: options.image_unfolded,
+            image_cache: options.image_cache,
             image_timeout: span(options.image_timeout),
             parallel_starts: options.parallel_starts,
             ahead: options.ahead,
@@ -123,6 +127,7 @@ impl DockerSettings {
             log_file: self.log_file,
             engine_timeout: self.engine_timeout.as_duration(),
             image_unfolded: self.image_unfolded,
+            image_cache: self.image_cache,
             image_timeout: self.image_timeout.as_duration(),
             last_lines: DockerOptions::default().last_lines,
             parallel_starts: self.parallel_starts,

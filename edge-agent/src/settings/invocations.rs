@@ -85,7 +85,8 @@ pub struct InstanceSettings {
     pub cold_start: DurationMs,
     /// The longest start, waiting for room included.
     pub start_timeout: DurationMs,
-    /// How long an instance that is stopped may take to end the calls it runs.
+    /// How long an instance that is stopped may take to end the calls it runs, and one to end a call whose time is over before it is
+    /// replaced.
     pub stop_grace: DurationMs,
     /// How often one call is handed to an instance, the first time included.
     pub attempts: u32,

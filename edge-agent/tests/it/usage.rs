@@ -352,6 +352,75 @@ async fn calls_that_an_instance_took_and_did_not_answer_are_billed_once() {
     agent.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_is_billed_until_its_instance_has_let_go_of_it() {
+    let network = Network::start().await;
+    let (arrived, answers) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (seen, told) = (Arc::clone(&arrived), Arc::clone(&answers));
+    let stubborn = FakeProgram::new(move |_, _| {
+        let (seen, told) = (Arc::clone(&seen), Arc::clone(&told));
+        async move {
+            seen.notify_one();
+            told.notified().await;
+            http::Response::new(fdn_instances::full_body("late"))
+        }
+    });
+    let engine = engine("stubborn", stubborn.working_on());
+    let mut settings = network.settings("eu-west-1");
+    // No pause of a busy machine is long enough for an instance to be replaced.
+    settings.instances.stop_grace = DurationMs::from_secs(50);
+    let agent = network
+        .agent_with(settings, runtime(&engine, "eu-west-1"))
+        .await;
+    let short = Manifest {
+        timeout: DurationMs::from_secs(6),
+        ..container()
+    };
+    deployed(&network, "late", "stubborn", short).await;
+    deployed(&network, "left", "stubborn", container()).await;
+    let call = |app: &'static str| network.post(&agent, app, "/").body("x").send();
+    for (app, outcome) in [
+        ("late", UsageOutcome::FunctionEnded),
+        ("left", UsageOutcome::Client),
+    ] {
+        if app == "late" {
+            assert_eq!(call(app).await.expect("an answer").status(), 504);
+            arrived.notified().await;
+        } else {
+            tokio::select! {
+                answer = call(app) => panic!("{answer:?}"),
+                () = arrived.notified() => {}
+            }
+        }
+        let record = async |wanted: usize| {
+            wait::until("the record of the call", async || {
+                let calls = network.controller.usage();
+                let mut of_app = calls.values().filter(|(r, _)| r.app.as_str() == app);
+                let found = of_app.next().cloned();
+                assert!(of_app.next().is_none(), "{calls:?}");
+                found.filter(|(_, ends)| *ends == wanted).ok_or("none")
+            })
+            .await
+            .0
+        };
+        // What is known when nobody waits any more, should the node die.
+        let known = record(0).await;
+        assert_eq!(known.outcome, UsageOutcome::Running);
+        let busy = async || network.metric(&agent, "fdn_agent_calls_busy").await;
+        assert_eq!(busy().await, Some(1.0));
+        answers.notify_one();
+        let ended = record(1).await;
+        assert_eq!(ended.outcome, outcome);
+        assert!(ended.duration_us > known.duration_us, "{ended:?} {known:?}");
+        wait::until("what it held to be free", async || match busy().await {
+            Some(0.0) => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await;
+    }
+    agent.stop().await;
+}
+
 mod soak {
     #![allow(clippy::print_stdout, reason = "a seed is told, to repeat what it did")]
 

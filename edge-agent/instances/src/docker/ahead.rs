@@ -235,7 +235,7 @@ impl Shared {
     }
 
     /// Creates one container ahead.
-    async fn create_ahead(&self, mut spec: StartSpec) -> Result<(), crate::StartError> {
+    async fn create_ahead(self: &Arc<Self>, mut spec: StartSpec) -> Result<(), crate::StartError> {
         let id = InstanceId::from_uuid(uuid::Uuid::now_v7());
         spec.description.id = id;
         // Known before it is there, or `collect` would take it for a leftover.

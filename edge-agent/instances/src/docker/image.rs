@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use bollard::Docker;
 use bollard::auth::DockerCredentials;
-use bollard::query_parameters::{CreateImageOptionsBuilder, ImportImageOptionsBuilder};
+use bollard::models::CreateImageInfo;
+use bollard::query_parameters::{
+    CreateImageOptionsBuilder, ImportImageOptionsBuilder, RemoveImageOptions,
+};
 use bytes::Bytes;
 use fdn_core::{ByteSize, Digest};
 use futures::{Stream, StreamExt, TryStreamExt};
@@ -16,22 +19,27 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
 use super::archive::{self, ArchiveError};
 use super::failure;
+use super::kept::{self, Kept, Names};
 use crate::error::StartError;
 use crate::runtime::Kind;
 use crate::spec::{Credentials, Image, ImageSource};
 
 /// An image that the engine has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LocalImage {
     /// What the engine calls it.
     pub(super) reference: String,
     /// The volumes that it declares.
     pub(super) volumes: Vec<String>,
+    /// How many octets its files have.
+    size: u64,
 }
 
 /// Images by digest, each fetched by one task at a time. The lock of an image that is not fetched now is dropped again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Images {
+    pub(super) names: Names,
+    pub(super) kept: Kept,
     fetching: Mutex<BTreeMap<Digest, Arc<AsyncMutex<()>>>>,
     /// Those that were seen on the engine, by reference: a start need not ask for them. Bounded by [`KNOWN`].
     known: Mutex<BTreeMap<String, LocalImage>>,
@@ -40,52 +48,78 @@ pub(super) struct Images {
 /// Images that are remembered; with one more, all are looked for again.
 const KNOWN: usize = 1024;
 
-/// The repository under which archives are kept on the engine. `.invalid` is nobody's (RFC 2606, section 2): an engine will
-/// never pull it.
-const ARCHIVES: &str = "fdn.invalid/archive";
-
-fn reference(image: &Image) -> Result<String, StartError> {
-    match &image.source {
-        ImageSource::Registry { repository, .. } => Ok(format!("{repository}@{}", image.digest)),
-        ImageSource::Archive { .. } => Ok(format!("{ARCHIVES}:{}", image.digest.hex())),
-        ImageSource::Component { .. } => Err(StartError::Unsupported {
-            reason: "a WebAssembly component is not a container image".to_owned(),
-        }),
-    }
+/// Whether an image was here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Had {
+    Already,
+    /// It was brought now.
+    Brought,
 }
 
 impl Images {
+    /// Under these names.
+    pub(super) fn new(names: Names) -> Self {
+        Self {
+            names,
+            kept: Kept::default(),
+            fetching: Mutex::default(),
+            known: Mutex::default(),
+        }
+    }
+
+    fn reference(&self, image: &Image) -> Result<String, StartError> {
+        match &image.source {
+            ImageSource::Registry { repository, .. } => {
+                Ok(format!("{repository}@{}", image.digest))
+            }
+            ImageSource::Archive { .. } => Ok(self.names.archive(&image.digest)),
+            ImageSource::Component { .. } => Err(StartError::Unsupported {
+                reason: "a WebAssembly component is not a container image".to_owned(),
+            }),
+        }
+    }
+
     fn remembered(&self) -> MutexGuard<'_, BTreeMap<String, LocalImage>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An image that was on the engine when it was last looked for.
     pub(super) fn known(&self, image: &Image) -> Option<LocalImage> {
-        let reference = reference(image).ok()?;
-        self.remembered().get(&reference).cloned()
+        let reference = self.reference(image).ok()?;
+        let known = self.remembered().get(&reference).cloned();
+        if known.is_some() {
+            self.kept.touch(image.digest);
+        }
+        known
     }
 
     /// An image turned out not to be there.
     pub(super) fn forget_known(&self, image: &Image) {
-        if let Ok(reference) = reference(image) {
-            self.remembered().remove(&reference);
+        if let Ok(reference) = self.reference(image) {
+            self.forget_name(&reference);
         }
     }
 
-    /// Has the image on the engine; an uploaded archive may unfold to `most`.
+    /// As [`Images::forget_known`], by its name.
+    pub(super) fn forget_name(&self, reference: &str) {
+        self.remembered().remove(reference);
+    }
+
+    /// Has the image on the engine, where it may unfold to `most`; and whether it had to be brought.
     pub(super) async fn prepare(
         &self,
         docker: &Docker,
         image: &Image,
         (most, timeout): (ByteSize, Duration),
-    ) -> Result<LocalImage, StartError> {
-        let local = self.have(docker, image, (most, timeout)).await?;
+    ) -> Result<(LocalImage, Had), StartError> {
+        let (local, had) = self.have(docker, image, (most, timeout)).await?;
+        self.kept.touch(image.digest);
         let mut known = self.remembered();
         if known.len() >= KNOWN {
             known.clear();
         }
         known.insert(local.reference.clone(), local.clone());
-        Ok(local)
+        Ok((local, had))
     }
 
     async fn have(
@@ -93,24 +127,25 @@ impl Images {
         docker: &Docker,
         image: &Image,
         (most, timeout): (ByteSize, Duration),
-    ) -> Result<LocalImage, StartError> {
-        let reference = reference(image)?;
+    ) -> Result<(LocalImage, Had), StartError> {
+        let reference = self.reference(image)?;
         if let Some(local) = inspect(docker, &reference).await? {
-            return Ok(local);
+            return Ok((local, Had::Already));
         }
         let lock = self.lock_of(image.digest);
         let guard = lock.lock().await;
         let fetching = async {
             if let Some(local) = inspect(docker, &reference).await? {
-                return Ok(local);
+                return Ok((local, Had::Already));
             }
             fetch(docker, image, most, &reference).await?;
-            inspect(docker, &reference)
-                .await?
-                .ok_or_else(|| StartError::ImageInvalid {
-                    image: image.to_string(),
-                    reason: "the engine took it and does not know it".to_owned(),
-                })
+            let local = inspect(docker, &reference).await?;
+            let local =
+                local.ok_or_else(|| invalid(image, "the engine took it and does not know it"))?;
+            if let ImageSource::Registry { .. } = image.source {
+                self.pulled(docker, (image, &local), most).await?;
+            }
+            Ok((local, Had::Brought))
         };
         let fetched = tokio::time::timeout(timeout, fetching)
             .await
@@ -123,6 +158,26 @@ impl Images {
         drop(guard);
         self.forget(image.digest, &lock);
         fetched
+    }
+
+    /// An image has been pulled: looks at what it has become, and notes that it was brought here.
+    async fn pulled(
+        &self,
+        docker: &Docker,
+        (image, local): (&Image, &LocalImage),
+        most: ByteSize,
+    ) -> Result<(), StartError> {
+        if local.size <= most.as_bytes() {
+            kept::tag(docker, &self.names, &local.reference, &image.digest).await;
+            return Ok(());
+        }
+        let removed = docker
+            .remove_image(&local.reference, None::<RemoveImageOptions>, None)
+            .await;
+        if let Err(error) = removed {
+            tracing::warn!(%image, %error, "an image that is too large stays on the engine");
+        }
+        Err(too_large(image, most))
     }
 
     fn lock_of(&self, digest: Digest) -> Arc<AsyncMutex<()>> {
@@ -144,6 +199,10 @@ async fn inspect(docker: &Docker, reference: &str) -> Result<Option<LocalImage>,
         Ok(found) => Ok(Some(LocalImage {
             reference: reference.to_owned(),
             volumes: found.config.and_then(|c| c.volumes).unwrap_or_default(),
+            size: found
+                .size
+                .and_then(|size| size.try_into().ok())
+                .unwrap_or_default(),
         })),
         Err(error) if failure::status(&error) == Some(404) => Ok(None),
         Err(error) => Err(failure::engine("inspect the image", &error).into()),
@@ -158,16 +217,46 @@ async fn fetch(
 ) -> Result<(), StartError> {
     match &image.source {
         ImageSource::Registry { credentials, .. } => {
-            pull(docker, image, reference, credentials.as_ref()).await
+            pull(docker, (image, most), reference, credentials.as_ref()).await
         }
         ImageSource::Archive { path } => load(docker, image, (path, most), reference).await,
         ImageSource::Component { .. } => Ok(()),
     }
 }
 
+fn invalid(image: &Image, reason: impl Into<String>) -> StartError {
+    StartError::ImageInvalid {
+        image: image.to_string(),
+        reason: reason.into(),
+    }
+}
+
+fn too_large(image: &Image, most: ByteSize) -> StartError {
+    let reason = format!("it is larger than {most}, which docker.image_unfolded allows");
+    invalid(image, reason)
+}
+
+/// What has come of an image's layers, or is announced, in octets as they are sent. What they unfold to is more.
+#[derive(Debug, Default)]
+struct Coming(BTreeMap<String, u64>);
+
+impl Coming {
+    /// Notes what the engine says; how much it is in all.
+    fn note(&mut self, step: &CreateImageInfo) -> u64 {
+        let progress = step.progress_detail.as_ref();
+        let most = progress.and_then(|of| of.current.max(of.total));
+        let most = most.and_then(|octets| u64::try_from(octets).ok());
+        if let (Some(layer), Some(octets)) = (&step.id, most) {
+            let known = self.0.entry(layer.clone()).or_default();
+            *known = octets.max(*known);
+        }
+        self.0.values().fold(0, |all, one| all.saturating_add(*one))
+    }
+}
+
 async fn pull(
     docker: &Docker,
-    image: &Image,
+    (image, most): (&Image, ByteSize),
     reference: &str,
     credentials: Option<&Credentials>,
 ) -> Result<(), StartError> {
@@ -179,9 +268,14 @@ async fn pull(
         password: Some(c.password.clone()),
         ..DockerCredentials::default()
     });
+    let mut coming = Coming::default();
     let mut progress = docker.create_image(Some(options), None, credentials);
     while let Some(step) = progress.next().await {
         let step = step.map_err(|e| failure::image("pull the image", &image.to_string(), &e))?;
+        if coming.note(&step) > most.as_bytes() {
+            // The engine gives up what nobody listens to.
+            return Err(too_large(image, most));
+        }
         if let Some(message) = step.error_detail.and_then(|detail| detail.message) {
             let error = bollard::errors::Error::DockerStreamError { error: message };
             return Err(failure::image("pull the image", &image.to_string(), &error));
@@ -268,5 +362,31 @@ impl Write for Pipe {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bollard::models::ProgressDetail;
+
+    use super::*;
+
+    #[test]
+    fn what_comes_is_counted_by_layer_announced_or_not() {
+        let mut coming = Coming::default();
+        let mut note = |layer: Option<&str>, current, total| {
+            coming.note(&CreateImageInfo {
+                id: layer.map(str::to_owned),
+                progress_detail: Some(ProgressDetail { current, total }),
+                ..CreateImageInfo::default()
+            })
+        };
+        assert_eq!(note(Some("a"), Some(1), Some(10)), 10, "as announced");
+        assert_eq!(note(Some("a"), Some(12), Some(10)), 12, "more has come");
+        assert_eq!(note(Some("b"), Some(5), None), 17);
+        assert_eq!(note(Some("b"), Some(2), None), 17, "it is unfolded now");
+        assert_eq!(note(Some("c"), None, None), 17);
+        assert_eq!(note(None, Some(99), Some(99)), 17, "of no layer");
+        assert_eq!(note(Some("d"), Some(-1), None), 17);
     }
 }

@@ -8,7 +8,7 @@
 //! again takes it over. The engine restarts nothing by itself.
 //!
 //! Who does what: `create` says what is wanted (pure), `image` has the image there, `network` finds the way in,
-//! `events` follows output and ends, `instance` is the handle, `freeze` and `cgroup` pause it, `ahead` keeps created ones, `start` and `adopt` do
+//! `kept` removes images that nobody needs, `events` follows output and ends, `instance` is the handle, `freeze` and `cgroup` pause it, `ahead` keeps created ones, `start` and `adopt` do
 //! what their names say.
 
 mod adopt;
@@ -21,6 +21,7 @@ mod failure;
 mod freeze;
 mod image;
 mod instance;
+mod kept;
 mod network;
 mod options;
 mod start;
@@ -46,8 +47,9 @@ use crate::runtime::{Capabilities, Collected, Expectation, Kind, Owner, Runtime}
 use crate::spec::{Image, StartSpec};
 use crate::startup;
 use ahead::Stock;
-use image::Images;
+use image::{Had, Images, LocalImage};
 use instance::DockerInstance;
+use kept::Names;
 use network::Networks;
 
 /// Containers looked at by an adoption at the same time.
@@ -136,6 +138,16 @@ impl Shared {
         Ok(listed)
     }
 
+    /// Has an image on the engine.
+    async fn image(self: &Arc<Self>, image: &Image) -> Result<LocalImage, StartError> {
+        let bounds = self.options.image_bounds();
+        let (local, had) = self.images.prepare(&self.docker, image, bounds).await?;
+        if had == Had::Brought {
+            self.tidy_images();
+        }
+        Ok(local)
+    }
+
     fn watch_over(&self, instance: &Arc<DockerInstance>) {
         let (instance, checks) = (instance.clone(), self.options.health);
         tokio::spawn(async move {
@@ -169,7 +181,7 @@ impl DockerRuntime {
         }
         let shared = Arc::new(Shared {
             networks: Networks::new(owner.clone(), options.network)?,
-            images: Images::default(),
+            images: Images::new(Names::of(options.scope.as_deref())),
             starts: Semaphore::new(options.parallel_starts.max(1)),
             stock: Stock::default(),
             book: Mutex::default(),
@@ -210,13 +222,7 @@ impl Runtime for DockerRuntime {
     }
 
     async fn prepare(&self, image: &Image) -> Result<(), StartError> {
-        let shared = &self.shared;
-        let bounds = shared.options.image_bounds();
-        shared
-            .images
-            .prepare(&shared.docker, image, bounds)
-            .await
-            .map(drop)
+        self.shared.image(image).await.map(drop)
     }
 
     async fn start(&self, spec: StartSpec) -> Result<Arc<dyn Instance>, StartError> {
@@ -229,8 +235,8 @@ impl Runtime for DockerRuntime {
     }
 
     fn expect(&self, spec: &StartSpec) -> Expectation {
-        let expected = self.shared.expect(spec)?;
-        Some(Box::new(expected))
+        let needed = self.shared.need(spec.image.digest);
+        Some(Box::new((self.shared.expect(spec), needed)))
     }
 
     fn ahead(&self, spec: &StartSpec) -> Option<InstanceId> {

@@ -52,8 +52,10 @@ pub struct DockerOptions {
     pub log_file: ByteSize,
     /// How long the engine may take to answer; pulling and loading images may take [`DockerOptions::image_timeout`].
     pub engine_timeout: Duration,
-    /// What an uploaded archive may unfold to.
+    /// What an image may unfold to, whether it was uploaded or is pulled.
     pub image_unfolded: ByteSize,
+    /// How much images may take that were brought here; beyond it those that nobody needs go.
+    pub image_cache: ByteSize,
     /// How long it may take to have an image ready.
     pub image_timeout: Duration,
     /// How long the last lines of an ended container may take to arrive.
@@ -85,6 +87,7 @@ impl Default for DockerOptions {
             log_file: ByteSize::from_mib(1),
             engine_timeout: Duration::from_secs(30),
             image_unfolded: fdn_runtime::image::UNFOLDED,
+            image_cache: ByteSize::from_mib(20 << 10),
             image_timeout: Duration::from_secs(600),
             last_lines: Duration::from_secs(2),
             parallel_starts: 8,
@@ -98,7 +101,7 @@ impl Default for DockerOptions {
 }
 
 impl DockerOptions {
-    /// How large an archive may be once it is unfolded, and how long it may take to have it.
+    /// How large an image may be once it is unfolded, and how long it may take to have it.
     pub(super) const fn image_bounds(&self) -> (ByteSize, Duration) {
         (self.image_unfolded, self.image_timeout)
     }

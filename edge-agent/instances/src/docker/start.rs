@@ -110,28 +110,23 @@ impl Shared {
     }
 
     /// Creates a container that is not started.
-    pub(super) async fn create(&self, spec: &StartSpec) -> Result<String, StartError> {
+    pub(super) async fn create(self: &Arc<Self>, spec: &StartSpec) -> Result<String, StartError> {
         let ground = self.ground(spec).await?;
         let _permit = self.starts.acquire().await;
         self.order_create(spec, ground).await
     }
 
-    async fn ground(&self, spec: &StartSpec) -> Result<Ground, StartError> {
+    async fn ground(self: &Arc<Self>, spec: &StartSpec) -> Result<Ground, StartError> {
         let image = match self.images.known(&spec.image) {
             Some(image) => image,
-            None => self.image(spec).await?,
+            None => self.image(&spec.image).await?,
         };
         let attachment = self.networks.attach(&self.docker, spec).await?;
         Ok(Ground { image, attachment })
     }
 
-    async fn image(&self, spec: &StartSpec) -> Result<LocalImage, StartError> {
-        let bounds = self.options.image_bounds();
-        self.images.prepare(&self.docker, &spec.image, bounds).await
-    }
-
     async fn order_create(
-        &self,
+        self: &Arc<Self>,
         spec: &StartSpec,
         mut ground: Ground,
     ) -> Result<String, StartError> {
@@ -141,7 +136,7 @@ impl Shared {
             created => return created.map_err(|error| create_failure(spec, &error)),
         }
         self.images.forget_known(&spec.image);
-        ground.image = self.image(spec).await?;
+        ground.image = self.image(&spec.image).await?;
         let created = self.try_create(spec, &ground).await;
         created.map_err(|error| create_failure(spec, &error))
     }

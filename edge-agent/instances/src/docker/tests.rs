@@ -37,6 +37,7 @@ fn body(spec: &StartSpec) -> bollard::models::ContainerCreateBody {
     let image = LocalImage {
         reference: "image".to_owned(),
         volumes: vec!["/var/lib/data".to_owned()],
+        ..LocalImage::default()
     };
     let owner = Owner {
         cluster: "eu-west-1".parse().unwrap(),
@@ -56,7 +57,7 @@ fn body(spec: &StartSpec) -> bollard::models::ContainerCreateBody {
 fn without_a_network_the_engine_sets_none_up_and_localhost_is_known() {
     let image = LocalImage {
         reference: "image".to_owned(),
-        volumes: Vec::new(),
+        ..LocalImage::default()
     };
     let owner = Owner {
         cluster: "eu-west-1".parse().unwrap(),

@@ -8,7 +8,7 @@ use fdn_core::api::LogStream;
 use tokio::sync::watch;
 
 use crate::body::{Cut, Request, Response};
-use crate::call::CallFailure;
+use crate::call::{CallFailure, CallHold};
 use crate::error::InstanceError;
 use crate::fake::engine::FakeEngine;
 use crate::fake::program::{FakeContext, FakeProgram};
@@ -84,18 +84,24 @@ impl FakeInstance {
 }
 
 /// Counts a call for as long as it runs.
-struct Running(Arc<FakeInstance>);
+struct Running {
+    instance: Arc<FakeInstance>,
+    _hold: Option<CallHold>,
+}
 
 impl Running {
-    fn new(instance: Arc<FakeInstance>) -> Self {
+    fn new(instance: Arc<FakeInstance>, hold: Option<CallHold>) -> Self {
         instance.calls.send_modify(|calls| *calls += 1);
-        Self(instance)
+        Self {
+            instance,
+            _hold: hold,
+        }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.calls.send_modify(|calls| *calls -= 1);
+        self.instance.calls.send_modify(|calls| *calls -= 1);
     }
 }
 
@@ -109,7 +115,7 @@ impl Instance for Arc<FakeInstance> {
         self.state.watch()
     }
 
-    async fn call(&self, request: Request) -> Result<Response, CallFailure> {
+    async fn call(&self, mut request: Request) -> Result<Response, CallFailure> {
         match self.current() {
             InstanceState::Ready => {}
             InstanceState::Exited(exit) => {
@@ -121,13 +127,24 @@ impl Instance for Arc<FakeInstance> {
                 return Err(CallFailure::not_sent(request, "connection refused"));
             }
         }
-        let running = Running::new(self.clone());
+        let hold = request.extensions_mut().remove();
+        let running = Running::new(self.clone(), hold);
         let handling = self.program.handle(FakeContext(self.clone()), request);
-        let answer = tokio::select! {
-            // An instance that ends itself while it answers has ended first.
-            biased;
-            _ = self.state.ended() => None,
-            response = handling => Some(response),
+        let instance = self.clone();
+        let answering = async move {
+            let answer = tokio::select! {
+                // An instance that ends itself while it answers has ended first.
+                biased;
+                _ = instance.state.ended() => None,
+                response = handling => Some(response),
+            };
+            (answer, running)
+        };
+        let (answer, running) = if self.program.works_on {
+            let answered = tokio::spawn(answering).await;
+            answered.map_err(|error| CallFailure::interrupted(error.to_string()))?
+        } else {
+            answering.await
         };
         match answer {
             Some(response) if self.current().exit().is_none() => Ok(response.map(|body| {

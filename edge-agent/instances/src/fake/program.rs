@@ -33,6 +33,8 @@ pub struct FakeProgram {
     pub lines: Vec<String>,
     /// What happens then.
     pub at_start: AtStart,
+    /// Whether it works on when a call is given up before it has answered, as many servers do.
+    pub works_on: bool,
     handler: Arc<Handler>,
 }
 
@@ -45,6 +47,7 @@ impl FakeProgram {
         Self {
             lines: Vec::new(),
             at_start: AtStart::Ready,
+            works_on: false,
             handler: Arc::new(move |context, request| Box::pin(handler(context, request))),
         }
     }
@@ -53,6 +56,13 @@ impl FakeProgram {
     #[must_use]
     pub fn text(text: &'static str) -> Self {
         Self::new(move |_, _| async move { http::Response::new(full_body(text)) })
+    }
+
+    /// The same program, working on when a call is given up before it has answered.
+    #[must_use]
+    pub const fn working_on(mut self) -> Self {
+        self.works_on = true;
+        self
     }
 
     /// The same program with another start.

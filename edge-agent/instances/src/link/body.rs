@@ -7,21 +7,20 @@ use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::client::conn::http1::SendRequest;
 
-use super::InFlight;
-use crate::body::{Body, BoxError, Response};
+use super::{Connection, InFlight};
+use crate::body::{BoxError, Response};
 
 struct Pooled {
     body: Incoming,
-    /// Gone once it was given back. Dropped with the body when that is not read to its end, which closes the connection and
-    /// so tells the instance that nobody listens.
-    held: Option<(SendRequest<Body>, InFlight)>,
+    /// Gone once it was given back. Dropped with the body when that is not read to its end, which closes our half of the
+    /// connection and so tells the instance that nobody listens.
+    held: Option<(Connection, InFlight)>,
 }
 
 pub(super) fn pooled(
     response: http::Response<Incoming>,
-    connection: SendRequest<Body>,
+    connection: Connection,
     in_flight: InFlight,
 ) -> Response {
     response.map(|body| {
@@ -55,7 +54,11 @@ impl http_body::Body for Pooled {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
             Some(Ok(_)) => self.settle(),
-            Some(Err(_)) => self.held = None,
+            Some(Err(_)) => {
+                if let Some((connection, _)) = self.held.take() {
+                    connection.is_over();
+                }
+            }
             None => {
                 if let Some((connection, in_flight)) = self.held.take() {
                     in_flight.0.give_back(connection);

@@ -2,14 +2,16 @@
 //!
 //! HTTP/1.1 (RFC 9112), one request at a time on a connection. A connection goes back to the idle list when a response has
 //! been read to its end. What makes this more than a client library: a failed call says whether the instance can have seen
-//! the request, and gives it back whole where it cannot; and connections may lead into another network namespace.
+//! the request, and gives it back whole where it cannot; one that is given up says when the instance has let go of it; and
+//! connections may lead into another network namespace.
 
 mod body;
 mod connect;
+mod end;
 pub(crate) mod health;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::{Uri, Version};
@@ -20,7 +22,7 @@ use tokio::time::Instant;
 pub(crate) use connect::{Endpoint, NamespaceConnector};
 
 use crate::body::{Body, Request, Response, ensure_host};
-use crate::call::CallFailure;
+use crate::call::{CallFailure, CallHold};
 
 /// Bounds on the connections to one instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,21 +67,51 @@ struct Pool {
 
 #[derive(Debug)]
 struct Idle {
-    connection: SendRequest<Body>,
+    connection: Connection,
     since: Instant,
 }
 
+/// A connection, and who wants to know of the call on it when that is over.
+#[derive(Debug)]
+struct Connection {
+    sender: SendRequest<Body>,
+    working: Working,
+}
+
+/// Shared with the task that drives the connection, which outlives a call that is given up.
+type Working = Arc<Mutex<Option<CallHold>>>;
+
+impl Connection {
+    /// The next call goes over it.
+    fn begins(&self, hold: Option<&CallHold>) {
+        *self.lock() = hold.cloned();
+    }
+
+    /// The call on it is over.
+    fn is_over(&self) {
+        drop(self.lock().take());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<CallHold>> {
+        self.working.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Pool {
-    fn take(&self) -> Option<SendRequest<Body>> {
+    fn take(&self) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let oldest = Instant::now().checked_sub(self.limits.idle_for);
-        idle.retain(|i| !i.connection.is_closed() && oldest.is_none_or(|oldest| i.since > oldest));
+        idle.retain(|i| {
+            !i.connection.sender.is_closed() && oldest.is_none_or(|oldest| i.since > oldest)
+        });
         idle.pop().map(|idle| idle.connection)
     }
 
-    fn give_back(&self, connection: SendRequest<Body>) {
+    /// The call on it has ended in order.
+    fn give_back(&self, connection: Connection) {
+        connection.is_over();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < self.limits.idle && !connection.is_closed() {
+        if idle.len() < self.limits.idle && !connection.sender.is_closed() {
             idle.push(Idle {
                 connection,
                 since: Instant::now(),
@@ -126,6 +158,7 @@ impl HttpLink {
     pub(crate) async fn call(&self, request: Request) -> Result<Response, CallFailure> {
         let in_flight = InFlight::new(&self.pool);
         let mut request = in_origin_form(request);
+        let hold = request.extensions_mut().remove::<CallHold>();
         loop {
             let (mut connection, fresh) = match self.settled().await {
                 Some(connection) => (connection, false),
@@ -134,29 +167,34 @@ impl HttpLink {
                     Err(reason) => return Err(CallFailure::not_sent(request, reason)),
                 },
             };
-            match connection.try_send_request(request).await {
+            connection.begins(hold.as_ref());
+            let mut error = match connection.sender.try_send_request(request).await {
                 Ok(response) => {
                     return Ok(body::pooled(response, connection, in_flight));
                 }
-                Err(mut error) => match error.take_message() {
-                    // An idle connection that was closed meanwhile: each is tried once, then a fresh one.
-                    Some(back) if !fresh => request = back,
-                    Some(back) => {
-                        let reason = chain(&error.into_error());
-                        return Err(CallFailure::not_sent(back, reason));
-                    }
-                    None => return Err(CallFailure::interrupted(chain(&error.into_error()))),
-                },
+                Err(error) => error,
+            };
+            // The connection is gone, and the call on it.
+            connection.is_over();
+            match error.take_message() {
+                // An idle connection that was closed meanwhile: each is tried once, then a fresh one.
+                Some(back) if !fresh => request = back,
+                Some(back) => {
+                    let reason = chain(&error.into_error());
+                    return Err(CallFailure::not_sent(back, reason));
+                }
+                None => return Err(CallFailure::interrupted(chain(&error.into_error()))),
             }
         }
     }
 
     /// An idle connection that is ready for a request.
-    async fn settled(&self) -> Option<SendRequest<Body>> {
+    async fn settled(&self) -> Option<Connection> {
         while let Some(mut connection) = self.pool.take() {
-            let ready = connection.is_ready()
+            let sender = &mut connection.sender;
+            let ready = sender.is_ready()
                 || matches!(
-                    tokio::time::timeout(SETTLE, connection.ready()).await,
+                    tokio::time::timeout(SETTLE, sender.ready()).await,
                     Ok(Ok(()))
                 );
             if ready {
@@ -166,7 +204,7 @@ impl HttpLink {
         None
     }
 
-    async fn connect(&self) -> Result<SendRequest<Body>, String> {
+    async fn connect(&self) -> Result<Connection, String> {
         let limit = self.pool.limits.connect;
         let connecting = async {
             let stream = self.endpoint.connect().await.map_err(|e| e.to_string())?;
@@ -177,12 +215,24 @@ impl HttpLink {
         let (sender, connection) = tokio::time::timeout(limit, connecting)
             .await
             .map_err(|_| format!("no connection within {limit:?}"))??;
+        let working = Working::default();
+        let held = Arc::clone(&working);
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::trace!(error = chain(&error), "a connection to an instance ended");
+            match connection.without_shutdown().await {
+                Ok(parts) => {
+                    let held = held.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    if let Some(hold) = held {
+                        let answers = !parts.read_buf.is_empty();
+                        end::given_up(parts.io.into_inner(), answers, &hold).await;
+                    }
+                }
+                Err(error) => {
+                    tracing::trace!(error = chain(&error), "a connection to an instance ended");
+                    drop(held.lock().unwrap_or_else(PoisonError::into_inner).take());
+                }
             }
         });
-        Ok(sender)
+        Ok(Connection { sender, working })
     }
 }
 

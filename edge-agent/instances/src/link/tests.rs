@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::body::{empty_body, full_body};
+use crate::call::CallOver;
 
 fn get(path: &str) -> Request {
     http::Request::get(path).body(empty_body()).unwrap()
@@ -106,7 +107,7 @@ async fn an_idle_connection_that_the_server_closed_costs_nothing() {
         loop {
             let closed = {
                 let idle = link.pool.idle.lock().unwrap();
-                idle.iter().all(|idle| idle.connection.is_closed())
+                idle.iter().all(|idle| idle.connection.sender.is_closed())
             };
             if closed {
                 break;
@@ -115,6 +116,103 @@ async fn an_idle_connection_that_the_server_closed_costs_nothing() {
         }
     }
     server.await.unwrap();
+}
+
+/// A request whose end is told.
+fn held(path: &str) -> (Request, CallOver) {
+    let (hold, over) = CallHold::new();
+    let mut request = get(path);
+    request.extensions_mut().insert(hold);
+    (request, over)
+}
+
+#[tokio::test]
+async fn a_call_that_is_given_up_is_over_when_the_server_closes_and_not_before() {
+    let (listener, address) = listen().await;
+    let link = link(address);
+    let (request, over) = held("/x");
+    let mut calling = Box::pin(link.call(request));
+    let served = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        head(&mut stream).await;
+        stream
+    };
+    let mut stream = tokio::select! {
+        answer = &mut calling => panic!("{answer:?}"),
+        stream = served => stream,
+    };
+    assert!(!over.is_over(), "the server works on it");
+    drop(calling);
+    // The server is told by the end of what it reads, and may work on.
+    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+    assert!(!over.is_over(), "and it is seen that it does");
+    stream.write_all(ANSWER).await.unwrap();
+    drop(stream);
+    over.wait().await;
+}
+
+#[tokio::test]
+async fn a_server_that_streams_to_nobody_is_cut_off() {
+    let (listener, address) = listen().await;
+    let link = link(address);
+    let (request, over) = held("/x");
+    let serving = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        head(&mut stream).await;
+        let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(head).await.unwrap();
+        // Its writes are all that it looks at.
+        while stream.write_all(b"1\r\nx\r\n").await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    });
+    let response = link.call(request).await.unwrap();
+    assert!(!over.is_over(), "it streams");
+    drop(response);
+    serving.await.unwrap();
+    over.wait().await;
+}
+
+#[tokio::test]
+async fn whoever_does_not_want_to_know_cuts_the_connection() {
+    let (listener, address) = listen().await;
+    let link = link(address);
+    let (request, over) = held("/x");
+    let mut calling = Box::pin(link.call(request));
+    let served = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        head(&mut stream).await;
+        stream
+    };
+    let mut stream = tokio::select! {
+        answer = &mut calling => panic!("{answer:?}"),
+        stream = served => stream,
+    };
+    drop((calling, over));
+    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+    // Sooner or later nobody is there for what is written.
+    while stream.write_all(&[b'x'; 1024]).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_was_answered_or_cut_is_over() {
+    let (listener, address) = listen().await;
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        head(&mut stream).await;
+        stream.write_all(ANSWER).await.unwrap();
+        head(&mut stream).await;
+    });
+    let link = link(address);
+    let (request, over) = held("/answered");
+    body(link.call(request).await.unwrap()).await.unwrap();
+    assert!(over.is_over());
+    let (request, over) = held("/cut");
+    let failure = link.call(request).await.unwrap_err();
+    assert!(matches!(failure, CallFailure::Interrupted { .. }));
+    over.wait().await;
 }
 
 #[tokio::test]

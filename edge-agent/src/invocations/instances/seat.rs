@@ -1,12 +1,17 @@
 //! A call's place in an instance.
+//!
+//! It is held until the instance has let go of the call, whatever the client does. An instance that works on for longer than the call
+//! may, and a grace, is replaced.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_core::{InstanceId, Millis};
-use fdn_instances::{CallFailure, Instance, InstanceState, Request, Response};
+use fdn_instances::{CallFailure, CallHold, CallOver, Instance, InstanceState, Request, Response};
 use fdn_scheduling::invocation::ContainerId;
-use tokio::time::{Instant, timeout};
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::watch::STOPPED;
 use super::{Inner, take};
@@ -15,7 +20,10 @@ use crate::peers::Way;
 /// How long the end of an instance may take to be noticed after it has cut a call.
 const NOTICE: Duration = Duration::from_millis(20);
 
-/// A place in an instance that a call holds until this is dropped.
+/// How an instance was lost that works on a call for longer than it may.
+const OVERRUN: &str = "overrun";
+
+/// A place in an instance that a call holds until this is dropped, or the instance has let go of it.
 pub struct Seat {
     inner: Arc<Inner>,
     container: ContainerId,
@@ -23,6 +31,10 @@ pub struct Seat {
     taken: Instant,
     executed: Option<Duration>,
     way: Option<Arc<Way>>,
+    /// When the call must be over.
+    pub(super) until: Instant,
+    /// Tells when the instance has let go of what it was handed.
+    over: Option<CallOver>,
 }
 
 impl std::fmt::Debug for Seat {
@@ -40,13 +52,16 @@ impl Seat {
         instance: Arc<dyn Instance>,
         way: Option<Arc<Way>>,
     ) -> Self {
+        let taken = Instant::now();
         Self {
             inner,
             container,
             instance,
-            taken: Instant::now(),
+            taken,
             executed: None,
             way,
+            until: taken,
+            over: None,
         }
     }
 
@@ -72,9 +87,15 @@ impl Seat {
     ///
     /// # Errors
     /// As [`Instance::call`]. An instance that does not take requests, or is gone, is not used again.
-    pub async fn call(&self, request: Request) -> Result<Response, CallFailure> {
+    pub async fn call(&mut self, mut request: Request) -> Result<Response, CallFailure> {
+        let (hold, over) = CallHold::new();
+        request.extensions_mut().insert(hold);
+        self.over = Some(over);
         let result = self.instance.call(request).await;
         if let Err(failure) = &result {
+            if let CallFailure::NotSent { .. } = failure {
+                self.over = None;
+            }
             self.failed(failure).await;
         }
         result
@@ -104,15 +125,75 @@ impl Seat {
     /// The call has ended well: its time is what such calls are expected to take.
     pub fn finished(&mut self) {
         self.executed = Some(self.taken.elapsed());
+        self.over = None;
+    }
+}
+
+impl Seat {
+    /// Whether the instance may still work on what it was handed.
+    #[must_use]
+    pub fn is_worked_on(&self) -> bool {
+        self.over.as_ref().is_some_and(|over| !over.is_over())
+    }
+
+    /// Leaves the instance alone with what it still works on, for as long as the call's time and a grace last; nothing if it is over.
+    pub fn leave(&mut self) -> Option<Left> {
+        let over = self.over.take().filter(|over| !over.is_over())?;
+        let (inner, container) = (Arc::clone(&self.inner), self.container);
+        let latest = self.until + inner.settings.stop_grace.as_duration();
+        let tasks = inner.tasks.clone();
+        let end = Box::pin(async move {
+            if timeout_at(latest, over.wait()).await.is_err() {
+                inner.lose(container, OVERRUN, "it works on a call whose time is over");
+            }
+        });
+        Some(Left { end, tasks })
+    }
+}
+
+/// A call that nobody waits for and that an instance still works on.
+pub struct Left {
+    /// It has let go of it, or is replaced.
+    end: BoxFuture<'static, ()>,
+    tasks: Handle,
+}
+
+impl Left {
+    /// Drops this once the instance has let go of the call.
+    pub fn keep(self, held: impl Send + 'static) {
+        let end = self.end;
+        self.tasks.spawn(async move {
+            end.await;
+            drop(held);
+        });
+    }
+}
+
+/// A place that is given back when this is dropped.
+struct Taken {
+    inner: Arc<Inner>,
+    container: ContainerId,
+    executed: Option<Millis>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let (container, took) = (self.container, self.executed);
+        self.inner
+            .with(|state, now| state.pool.ended(now, container, took));
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let took = self.executed.map(Millis::from);
-        let container = self.container;
-        self.inner
-            .with(|state, now| state.pool.ended(now, container, took));
+        let taken = Taken {
+            inner: Arc::clone(&self.inner),
+            container: self.container,
+            executed: self.executed.map(Millis::from),
+        };
+        if let Some(left) = self.leave() {
+            left.keep(taken);
+        }
     }
 }
 

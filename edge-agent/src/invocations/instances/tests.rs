@@ -1,3 +1,4 @@
+mod left;
 mod rest;
 
 use fdn_core::{MebiBytes, MilliCpu, Resources};
@@ -132,7 +133,7 @@ async fn an_idle_instance_makes_room_and_the_new_one_waits_until_it_is_gone() {
     let first = rig.lane("first", FakeProgram::text("1"), 60);
     let second = rig.lane("second", FakeProgram::text("2"), 60);
     for lane in [&first, &second, &first, &second] {
-        let seat = rig.seat(lane).await.expect("the other one makes room");
+        let mut seat = rig.seat(lane).await.expect("the other one makes room");
         seat.call(request()).await.expect("an answer");
         assert!(rig.ledger.held() <= MebiBytes(100));
     }
@@ -183,7 +184,7 @@ async fn an_instance_that_ends_or_stops_answering_is_replaced() {
             _ => rig.engine.set_unresponsive(id, true),
         }
         // Noticed by the watcher, or by the call that meets it.
-        let seat = rig.seat(&lane).await.expect("a seat");
+        let mut seat = rig.seat(&lane).await.expect("a seat");
         if let Err(failure) = seat.call(request()).await {
             assert!(failure.into_request().is_some(), "nothing was handed over");
         }

@@ -1,10 +1,12 @@
 //! Images that the engine pulls by digest, from a registry on loopback.
 
-use fdn_core::{Coded, ErrorCode};
+use bollard::query_parameters::RemoveImageOptions;
+use fdn_core::{ByteSize, Coded, ErrorCode};
 use fdn_instances::docker::Network;
-use fdn_instances::{Credentials, Image, ImageSource};
+use fdn_instances::{Credentials, Image, ImageSource, Runtime};
 use fdn_testkit::docker::oci_image;
 use fdn_testkit::registry::{Behaviour, Registry};
+use fdn_testkit::wait;
 
 use super::{Engine, GRACE};
 use crate::subject::{Program, Subject, ask, owner, spec};
@@ -91,4 +93,89 @@ async fn a_digest_that_the_registry_does_not_know_is_told() {
     };
     let error = runtime.prepare(&unknown).await.expect_err("it is nowhere");
     assert_eq!(error.code(), ErrorCode::ImageMissing, "{error}");
+}
+
+/// Whether the engine has an image.
+async fn has(engine: &Engine, image: &Image) -> bool {
+    engine
+        .client()
+        .inspect_image(&image.to_string())
+        .await
+        .is_ok()
+}
+
+async fn until_gone(engine: &Engine, image: &Image) {
+    wait::until("an image to go", async || {
+        if has(engine, image).await {
+            Err("it is there")
+        } else {
+            Ok(())
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn images_that_nobody_needs_go_when_they_take_too_much() {
+    let engine = Engine::with(Network::Isolated).await;
+    let scope = format!("images-{}", std::process::id());
+    let runtime = engine
+        .runtime_with(owner(), |options| {
+            options.scope = Some(scope.clone());
+            options.image_cache = ByteSize::from_bytes(1);
+            options.ahead = 0;
+        })
+        .await;
+    let mut registries = Vec::new();
+    for name in ["needed", "idle", "in use", "next", "last"] {
+        registries.push(Registry::start(&oci_image(name), Behaviour::default()).await);
+    }
+    let images: Vec<Image> = registries.iter().map(|r| image(r, None)).collect();
+    let [needed, idle, in_use, next, last] = &images[..] else {
+        panic!("five");
+    };
+    let deployed = runtime.expect(&spec(needed.clone(), Program::Hello));
+    for one in [needed, idle] {
+        runtime.prepare(one).await.expect("it is pulled");
+    }
+    let started = runtime.start(spec(in_use.clone(), Program::Hello)).await;
+    let instance = started.expect("it starts");
+    until_gone(&engine, idle).await;
+    runtime.prepare(next).await.expect("it is pulled");
+    assert!(has(&engine, needed).await, "an app is deployed with it");
+    assert_eq!(ask(&*instance, "/hello").await, "hello");
+    instance.stop(GRACE).await.expect("it stops");
+    drop(deployed);
+    runtime.prepare(last).await.expect("it is pulled");
+    for one in [needed, in_use, next] {
+        until_gone(&engine, one).await;
+    }
+    assert!(has(&engine, last).await, "it was used last");
+    // What went comes again.
+    runtime.prepare(needed).await.expect("it is pulled");
+    // Nothing is left of this test; what is gone already is as well.
+    for one in &images {
+        let tag = format!("fdn.invalid/{scope}/pulled:{}", one.digest.hex());
+        for name in [one.to_string(), tag] {
+            let client = engine.client();
+            let removed = client.remove_image(&name, None::<RemoveImageOptions>, None);
+            drop(removed.await);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_image_that_is_too_large_is_refused_while_it_comes_or_once_it_is_unfolded() {
+    let engine = Engine::with(Network::Isolated).await;
+    let registry = Registry::start(&oci_image("too large"), Behaviour::default()).await;
+    let image = image(&registry, None);
+    let runtime = engine
+        .runtime_with(owner(), |options| {
+            options.image_unfolded = ByteSize::from_bytes(1000);
+        })
+        .await;
+    let error = runtime.prepare(&image).await.expect_err("it is too large");
+    assert_eq!(error.code(), ErrorCode::ImageInvalid, "{error}");
+    assert!(error.to_string().contains("image_unfolded"), "{error}");
+    assert!(!has(&engine, &image).await, "it is not kept");
 }

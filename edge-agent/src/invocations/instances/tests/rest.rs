@@ -40,7 +40,7 @@ async fn an_idle_instance_is_paused_and_woken_for_the_next_call() {
     let (lane, id) = asleep(&rig).await;
     for _ in 0..3 {
         until_paused(&rig).await;
-        let seat = rig.seat(&lane).await.expect("woken");
+        let mut seat = rig.seat(&lane).await.expect("woken");
         assert_eq!(seat.instance(), id);
         assert_eq!(seat.call(request()).await.expect("an answer").status(), 200);
     }
@@ -59,7 +59,7 @@ async fn one_that_fails_to_wake_or_hangs_is_replaced_and_the_call_goes_elsewhere
         } else {
             rig.engine.fail_resumes(1);
         }
-        let seat = rig.seat(&lane).await.expect("another one");
+        let mut seat = rig.seat(&lane).await.expect("another one");
         assert_ne!(seat.instance(), id);
         assert_eq!(rig.engine.starts(), 2);
         assert_eq!(seat.call(request()).await.expect("an answer").status(), 200);
@@ -81,7 +81,7 @@ async fn what_is_paused_when_the_agent_ends_is_woken_by_the_next_one() {
     std::mem::forget((first, lane));
     let rig = on(engine, InstanceSettings::default()).await;
     let lane = rig.lane("hello", FakeProgram::text("hi"), 10);
-    let seat = rig.seat(&lane).await.expect("woken");
+    let mut seat = rig.seat(&lane).await.expect("woken");
     assert_eq!((seat.instance(), rig.engine.starts()), (id, 1));
     assert_eq!(seat.call(request()).await.expect("an answer").status(), 200);
 }

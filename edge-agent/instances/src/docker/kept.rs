@@ -1,0 +1,333 @@
+//! Images that were brought to this node's engine, and which of them go when they take too much of its disk.
+//!
+//! Those of uploaded archives are known by their repository; those that were pulled get a tag beside their own name, so that they are known
+//! after a restart too. Images without such a name are somebody else's and never touched. *Needed* are those that an app is deployed with,
+//! and those of any container; of the others the least recently used go first. Agents that share an engine and a scope share its images:
+//! what one removes and another needs after all is brought again by its next start.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bollard::Docker;
+use bollard::models::ImageSummary;
+use bollard::query_parameters::{
+    ListContainersOptionsBuilder, ListImagesOptions, RemoveImageOptions, TagImageOptionsBuilder,
+};
+use fdn_core::Digest;
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::{Shared, failure};
+use crate::error::RuntimeError;
+
+/// How the images are called that were brought here. `.invalid` is nobody's (RFC 2606, section 2): an engine will never pull it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Names {
+    archives: String,
+    pulled: String,
+}
+
+impl Names {
+    /// Of the agents of a scope.
+    pub(super) fn of(scope: Option<&str>) -> Self {
+        let scope = scope.map_or_else(String::new, |scope| format!("{scope}/"));
+        Self {
+            archives: format!("fdn.invalid/{scope}archive"),
+            pulled: format!("fdn.invalid/{scope}pulled"),
+        }
+    }
+
+    /// The name of an archive.
+    pub(super) fn archive(&self, digest: &Digest) -> String {
+        format!("{}:{}", self.archives, digest.hex())
+    }
+
+    fn digest_of(&self, tag: &str) -> Option<Digest> {
+        let (repository, hex) = tag.rsplit_once(':')?;
+        let ours = repository == self.archives || repository == self.pulled;
+        hex.parse().ok().filter(|_| ours)
+    }
+}
+
+/// What is known of the images of this process's apps.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    state: Mutex<State>,
+    /// One looks at a time.
+    tidying: AsyncMutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How many function versions are deployed with each.
+    needed: BTreeMap<Digest, usize>,
+    /// When each was used last, in steps.
+    used: BTreeMap<Digest, u64>,
+    step: u64,
+}
+
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An image is used now.
+    pub(super) fn touch(&self, digest: Digest) {
+        let mut state = self.lock();
+        state.step += 1;
+        let step = state.step;
+        state.used.insert(digest, step);
+    }
+}
+
+/// An image that was brought here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    id: String,
+    digest: Digest,
+    size: u64,
+    /// Its names, in the order in which they go.
+    names: Vec<String>,
+}
+
+impl Found {
+    fn of(names: &Names, image: ImageSummary) -> Option<Self> {
+        let mut tags = image.repo_tags.iter();
+        let digest = tags.find_map(|tag| names.digest_of(tag))?;
+        let is_ours = |tag: &String| names.digest_of(tag).is_some();
+        let mut all = Vec::new();
+        if image.repo_tags.iter().all(is_ours) {
+            let end = format!("@sha256:{}", digest.hex());
+            let pulled = image.repo_digests.iter();
+            all.extend(pulled.filter(|name| name.ends_with(&end)).cloned());
+        }
+        all.extend(image.repo_tags.iter().filter(|tag| is_ours(tag)).cloned());
+        Some(Self {
+            id: image.id,
+            digest,
+            size: u64::try_from(image.size).unwrap_or_default(),
+            names: all,
+        })
+    }
+}
+
+impl State {
+    /// Those that go, so that no more than `most` is left of what can go. The one that was used last stays.
+    fn surplus<'a>(
+        &self,
+        found: &'a [Found],
+        in_use: &BTreeSet<String>,
+        most: u64,
+    ) -> Vec<&'a Found> {
+        let last = |one: &&Found| self.used.get(&one.digest) == Some(&self.step);
+        let mut idle: Vec<&Found> = found
+            .iter()
+            .filter(|one| !self.needed.contains_key(&one.digest) && !in_use.contains(&one.id))
+            .filter(|one| !last(one))
+            .collect();
+        idle.sort_by_key(|one| (self.used.get(&one.digest).copied(), one.digest));
+        let mut all: u64 = found.iter().map(|one| one.size).sum();
+        let mut gone = idle.into_iter();
+        std::iter::from_fn(|| {
+            if all <= most {
+                return None;
+            }
+            let next = gone.next()?;
+            all = all.saturating_sub(next.size);
+            Some(next)
+        })
+        .collect()
+    }
+}
+
+/// An image is needed for as long as this lives.
+#[derive(Debug)]
+pub(super) struct Needed {
+    shared: Weak<Shared>,
+    digest: Digest,
+}
+
+impl Drop for Needed {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.upgrade() else {
+            return;
+        };
+        {
+            let mut state = shared.images.kept.lock();
+            if let Some(count) = state.needed.get_mut(&self.digest) {
+                *count -= 1;
+                if *count == 0 {
+                    state.needed.remove(&self.digest);
+                }
+            }
+        }
+        shared.tidy_images();
+    }
+}
+
+impl Shared {
+    /// An app is deployed with this image.
+    pub(super) fn need(self: &Arc<Self>, digest: Digest) -> Needed {
+        *self.images.kept.lock().needed.entry(digest).or_default() += 1;
+        Needed {
+            shared: Arc::downgrade(self),
+            digest,
+        }
+    }
+
+    /// Removes images that nobody needs, as far as the bound asks for it, in the background.
+    pub(super) fn tidy_images(self: &Arc<Self>) {
+        // Without a runtime the process ends; the next one looks again.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let shared = Arc::clone(self);
+        runtime.spawn(async move {
+            if let Err(error) = shared.remove_surplus().await {
+                tracing::warn!(%error, "images that nobody needs stay for now");
+            }
+        });
+    }
+
+    async fn remove_surplus(&self) -> Result<(), RuntimeError> {
+        let kept = &self.images.kept;
+        let _one = kept.tidying.lock().await;
+        let listed = self.docker.list_images(None::<ListImagesOptions>).await;
+        let listed = listed.map_err(|e| failure::engine("list the images", &e))?;
+        let names = &self.images.names;
+        let found: Vec<_> = listed
+            .into_iter()
+            .filter_map(|image| Found::of(names, image))
+            .collect();
+        let mut left: u64 = found.iter().map(|one| one.size).sum();
+        let most = self.options.image_cache.as_bytes();
+        if left > most {
+            let in_use = self.images_in_use().await?;
+            let surplus = {
+                let mut state = kept.lock();
+                let here: BTreeSet<_> = found.iter().map(|one| one.digest).collect();
+                state.used.retain(|digest, _| here.contains(digest));
+                state.surplus(&found, &in_use, most)
+            };
+            for one in surplus {
+                if self.remove_image(one).await {
+                    left = left.saturating_sub(one.size);
+                    self.options.metrics.image_removed();
+                }
+            }
+        }
+        self.options.metrics.images(left);
+        Ok(())
+    }
+
+    /// The images of all containers on the engine, whoever made them.
+    async fn images_in_use(&self) -> Result<BTreeSet<String>, RuntimeError> {
+        let options = ListContainersOptionsBuilder::default().all(true).build();
+        let listed = self.docker.list_containers(Some(options)).await;
+        let listed = listed.map_err(|e| failure::engine("list the containers", &e))?;
+        Ok(listed.into_iter().filter_map(|one| one.image_id).collect())
+    }
+
+    /// Takes its names from an image, with the last of which it goes; whether it has gone.
+    async fn remove_image(&self, image: &Found) -> bool {
+        for name in &image.names {
+            self.images.forget_name(name);
+            let removed = self
+                .docker
+                .remove_image(name, None::<RemoveImageOptions>, None)
+                .await;
+            match removed {
+                Ok(_) => {}
+                // It is gone with another name.
+                Err(error) if failure::status(&error) == Some(404) => {}
+                // A container of it was made meanwhile.
+                Err(error) => {
+                    tracing::debug!(%name, %error, "an image stays");
+                    return false;
+                }
+            }
+        }
+        tracing::info!(digest = %image.digest, size = image.size, "an image that nobody needs is removed");
+        true
+    }
+}
+
+/// Gives an image that was pulled the name by which it is known.
+pub(super) async fn tag(docker: &Docker, names: &Names, reference: &str, digest: &Digest) {
+    let options = TagImageOptionsBuilder::default()
+        .repo(&names.pulled)
+        .tag(&digest.hex())
+        .build();
+    if let Err(error) = docker.tag_image(reference, Some(options)).await {
+        tracing::warn!(%reference, %error, "an image will not be removed when nobody needs it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(number: u8) -> Digest {
+        Digest::of(&[number])
+    }
+
+    fn found(number: u8, size: u64) -> Found {
+        Found {
+            id: format!("id-{number}"),
+            digest: digest(number),
+            size,
+            names: Vec::new(),
+        }
+    }
+
+    fn gone(state: &State, found: &[Found], in_use: &[&str], most: u64) -> Vec<Digest> {
+        let in_use = in_use.iter().map(|id| (*id).to_owned()).collect();
+        let surplus = state.surplus(found, &in_use, most);
+        surplus.into_iter().map(|one| one.digest).collect()
+    }
+
+    #[test]
+    fn what_nobody_needs_goes_least_recently_used_first_and_only_as_far_as_needed() {
+        let kept = Kept::default();
+        for number in [3, 1, 2, 4] {
+            kept.touch(digest(number));
+        }
+        let mut state = kept.state.into_inner().unwrap();
+        let all: Vec<_> = (0..5).map(|number| found(number, 10)).collect();
+        assert_eq!(gone(&state, &all, &[], 50), []);
+        assert_eq!(gone(&state, &all, &[], 49), [digest(0)], "of long ago");
+        assert_eq!(gone(&state, &all, &[], 25), [0, 3, 1].map(digest));
+        assert_eq!(gone(&state, &all, &["id-3"], 25), [0, 1, 2].map(digest));
+        state.needed.insert(digest(0), 1);
+        assert_eq!(gone(&state, &all, &["id-3"], 25), [1, 2].map(digest));
+        let every = [3, 1, 2].map(digest);
+        assert_eq!(gone(&state, &all, &[], 0), every, "not the last one used");
+    }
+
+    #[test]
+    fn only_what_was_brought_here_is_known_and_nobodys_name_is_taken() {
+        let names = Names::of(None);
+        let scoped = Names::of(Some("mine"));
+        let hex = digest(1).hex();
+        let image = |tags: &[&str]| ImageSummary {
+            id: "id".to_owned(),
+            size: 7,
+            repo_tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            repo_digests: vec![
+                format!("r.example.com/a@sha256:{hex}"),
+                format!("r.example.com/b@sha256:{}", digest(2).hex()),
+            ],
+            ..ImageSummary::default()
+        };
+        let ours = format!("fdn.invalid/pulled:{hex}");
+        let found = Found::of(&names, image(&[&ours])).unwrap();
+        assert_eq!((found.digest, found.size), (digest(1), 7));
+        let pulled = format!("r.example.com/a@sha256:{hex}");
+        assert_eq!(found.names, [pulled, ours.clone()]);
+        let shared = Found::of(&names, image(&["postgres:16", &ours])).unwrap();
+        assert_eq!(shared.names, [ours.clone()], "somebody else has it too");
+        assert_eq!(Found::of(&names, image(&["postgres:16"])), None);
+        assert_eq!(Found::of(&names, image(&["fdn.invalid/pulled:x"])), None);
+        assert_eq!(Found::of(&scoped, image(&[&ours])), None, "of others");
+        assert!(scoped.digest_of(&scoped.archive(&digest(1))).is_some());
+    }
+}

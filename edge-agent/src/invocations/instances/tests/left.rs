@@ -1,0 +1,70 @@
+//! Calls that nobody waits for any more, and instances that work on all the same.
+
+use tokio::sync::Notify;
+
+use super::*;
+
+/// Answers only when it is let, whoever waits; tells of each call.
+fn stubborn(arrived: &Arc<Notify>, answers: &Arc<Notify>) -> FakeProgram {
+    let (arrived, answers) = (Arc::clone(arrived), Arc::clone(answers));
+    let program = FakeProgram::new(move |_, _| {
+        let (arrived, answers) = (Arc::clone(&arrived), Arc::clone(&answers));
+        async move {
+            arrived.notify_one();
+            answers.notified().await;
+            http::Response::new(fdn_instances::full_body("late"))
+        }
+    });
+    program.working_on()
+}
+
+/// A call that is given up while its instance works on it.
+async fn given_up(mut seat: Seat, arrived: &Notify) {
+    tokio::select! {
+        answer = seat.call(request()) => panic!("{answer:?}"),
+        () = arrived.notified() => {}
+    }
+    assert!(seat.is_worked_on());
+}
+
+#[tokio::test]
+async fn a_place_is_given_back_when_the_instance_has_let_go_of_the_call() {
+    let rig = rig(InstanceSettings::default()).await;
+    let (arrived, answers) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    // There is no room for a second one.
+    let lane = rig.lane("stubborn", stubborn(&arrived, &answers), 60);
+    let seat = rig.seat(&lane).await.expect("started");
+    let first = seat.instance();
+    given_up(seat, &arrived).await;
+    assert_eq!(lane.counts().running, 1, "it works on it");
+    let mut next = Box::pin(rig.seat(&lane));
+    assert!(next.as_mut().now_or_never().is_none(), "its place is taken");
+    answers.notify_one();
+    let next = next.await.expect("the place is free");
+    assert_eq!((next.instance(), rig.engine.starts()), (first, 1));
+    drop(next);
+    assert_eq!(lane.counts().running, 0);
+}
+
+#[tokio::test]
+async fn an_instance_that_works_on_for_longer_than_it_may_is_replaced() {
+    let settings = InstanceSettings {
+        stop_grace: fdn_core::DurationMs::from_millis(20),
+        ..InstanceSettings::default()
+    };
+    let rig = rig(settings).await;
+    let (arrived, answers) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let lane = rig.lane("stubborn", stubborn(&arrived, &answers), 60);
+    let until = Instant::now() + Duration::from_millis(20);
+    let mut seat = rig.seat(&lane).await.expect("started");
+    let first = seat.instance();
+    seat.until = until;
+    given_up(seat, &arrived).await;
+    let next = rig.seat(&lane).await.expect("another one");
+    assert!(next.instance() != first && rig.engine.starts() == 2);
+    while rig.engine.alive().len() > 1 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let lost = rig.instances.metrics().lost.with_label_values(&["overrun"]);
+    assert_eq!(lost.get(), 1);
+}
