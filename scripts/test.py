@@ -473,6 +473,7 @@ def gate(run):
         run.step("tests", lambda: run.tests(programs, ["--skip", "soak::"], lanes=2))
     run.step("the API against its document", lambda: api(run))
     run.step("the console in a browser", lambda: browser(run, "story"))
+    run.step("deploy/", lambda: deploy(run))
     if beside.ident is not None:
 
         def rest():
@@ -495,6 +496,13 @@ def functions(run, *goals):
 def api(run):
     env = {"FDN": str(run.program), "FDN_TEST_PLACE": str(TARGET / "schemathesis")}
     return run.command("api", ["scripts/schemathesis.sh"], env=env)
+
+
+def deploy(run):
+    """What deploy/ holds and no test program runs; the compose file is a group of soak."""
+    network = ["scripts/deploy/monitoring.py", "network", run.program.parent]
+    # A list: each is to be run.
+    return all([run.command("rules", ["scripts/deploy/monitoring.py", "rules"], quiet=False), run.command("monitoring", network, quiet=False)])
 
 
 def browser(run, *arguments):
