@@ -500,9 +500,14 @@ def api(run):
 
 def deploy(run):
     """What deploy/ holds and no test program runs; the compose file is a group of soak."""
-    network = ["scripts/deploy/monitoring.py", "network", run.program.parent]
+    programs = run.program.parent
+    commands = {
+        "rules": ["scripts/deploy/monitoring.py", "rules"],
+        "monitoring": ["scripts/deploy/monitoring.py", "network", programs],
+        "units": ["scripts/deploy/units.py", programs],
+    }
     # A list: each is to be run.
-    return all([run.command("rules", ["scripts/deploy/monitoring.py", "rules"], quiet=False), run.command("monitoring", network, quiet=False)])
+    return all([run.command(name, argv, quiet=False) for name, argv in commands.items()])
 
 
 def browser(run, *arguments):
