@@ -475,6 +475,7 @@ def gate(run):
         run.step("tests", lambda: run.tests(programs, ["--skip", "soak::"], lanes=2))
     run.step("the API against its document", lambda: api(run))
     run.step("the console in a browser", lambda: browser(run, "story"))
+    run.step("deploy/", lambda: deploy(run))
     if beside.ident is not None:
 
         def rest():
@@ -497,6 +498,18 @@ def functions(run, *goals):
 def api(run):
     env = {"FDN": str(run.program), "FDN_TEST_PLACE": str(TARGET / "schemathesis")}
     return run.command("api", ["scripts/schemathesis.sh"], env=env)
+
+
+def deploy(run):
+    """What deploy/ holds and no test program runs; the compose file is a group of soak."""
+    programs = run.program.parent
+    commands = {
+        "rules": ["scripts/deploy/monitoring.py", "rules"],
+        "monitoring": ["scripts/deploy/monitoring.py", "network", programs],
+        "units": ["scripts/deploy/units.py", programs],
+    }
+    # A list: each is to be run.
+    return all([run.command(name, argv, quiet=False) for name, argv in commands.items()])
 
 
 def browser(run, *arguments):
@@ -555,6 +568,7 @@ SOAK = {
     "functions": lambda run, _: functions(run, "all", "test", "verify", "test-templates"),
     "docs": lambda run, _: run.command("docs", ["scripts/check.sh", run.profile, "docs"]),
     "browser": lambda run, _: browser(run),
+    "deploy": lambda run, _: run.command("compose", ["scripts/deploy/compose.py", run.program.parent], quiet=False),
 }
 
 
