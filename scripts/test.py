@@ -568,7 +568,7 @@ SOAK = {
     "functions": lambda run, _: functions(run, "all", "test", "verify", "test-templates"),
     "docs": lambda run, _: run.command("docs", ["scripts/check.sh", run.profile, "docs"]),
     "browser": lambda run, _: browser(run),
-    "deploy": lambda run, _: run.command("compose", ["scripts/deploy/compose.py", run.program.parent], quiet=False),
+    "deploy": lambda run, _: all([run.command(name, [f"scripts/deploy/{name}.py", run.program.parent], quiet=False) for name in ("compose", "services")]),
 }
 
 
