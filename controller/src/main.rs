@@ -167,12 +167,17 @@ async fn serve(settings: Settings) -> Result<(), Error> {
         name: "fdn-controller".to_owned(),
     };
     let broker = Arc::new(AmqpBroker::connect(options)?);
+    let file = settings.accounts.initial_password_file.clone();
     let controller = Controller::start(settings, broker).await?;
     if let Some(password) = controller.initial_password() {
-        print(&format!(
-            "the first user's password, shown once: {}\n",
-            password.expose()
-        ));
+        // Where a file has it, it is not for whoever reads the log.
+        print(&match file {
+            Some(path) => format!("the first user's password is in {}\n", path.display()),
+            None => format!(
+                "the first user's password, shown once: {}\n",
+                password.expose()
+            ),
+        });
     }
     let signal = fdn_service::signal::stop()
         .await
