@@ -335,6 +335,7 @@ fn statuses(numbers: &mut Numbers, apps: &[AppObserved]) -> Result<Vec<NodeStatu
                 region: format!("region-{cluster:02}").parse()?,
                 location: GeoPoint::new(lat, lon)?,
                 gateway: "127.0.0.1:1".parse()?,
+                weight: fdn_core::GatewayWeight::default(),
                 admin: "127.0.0.1:2".parse()?,
                 boot: MessageId::from_uuid(uuid::Uuid::from_u128(1)),
                 sequence: 1,

@@ -389,6 +389,7 @@ pub(crate) fn node_at(node: &str, cluster: &str, lat: f64, lon: f64) -> NodeStat
         region: cluster.parse().expect("region"),
         location: GeoPoint::new(lat, lon).expect("position"),
         gateway: "127.0.1.1:8080".parse().expect("address"),
+        weight: fdn_core::GatewayWeight::default(),
         admin: "127.0.1.1:8081".parse().expect("address"),
         boot: MessageId::from_uuid(uuid::Uuid::from_u128(1)),
         // Statuses made later are newer.

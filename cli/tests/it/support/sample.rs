@@ -11,7 +11,7 @@ use fdn_core::observe::{AddressKind, BindingDetail, ClusterDistance, DnsLookup, 
 use fdn_core::txt::TxtInfo;
 use fdn_core::workflow::Workflow;
 use fdn_core::*;
-use fdn_dns::admin::{Candidate, Explained, Outcome, Steering};
+use fdn_dns::admin::{self, Explained, Outcome, Steering};
 use fdn_dns::policy::steer::Reason;
 
 /// The present, for ages.
@@ -376,7 +376,7 @@ pub(crate) fn lookup() -> DnsLookup {
 
 /// What a DNS server says of an answer: one gateway is dead, and so is a cluster.
 pub(crate) fn server_says() -> Explained {
-    let seen = |name: &str, rtt: f64, live: &[&str], all: &[&str]| Candidate {
+    let seen = |name: &str, rtt: f64, live: &[&str], all: &[&str]| admin::Candidate {
         cluster: parse(name),
         latency: Some(LatencyEstimate {
             rtt: Millis::new(rtt),

@@ -32,7 +32,7 @@ pub(super) struct LocalImage {
     /// The volumes that it declares.
     pub(super) volumes: Vec<String>,
     /// How many octets its files have.
-    size: u64,
+    pub(super) size: u64,
 }
 
 /// Images by digest, each fetched by one task at a time. The lock of an image that is not fetched now is dropped again.

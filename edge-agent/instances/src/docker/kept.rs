@@ -324,7 +324,11 @@ mod tests {
         let pulled = format!("r.example.com/a@sha256:{hex}");
         assert_eq!(found.names, [pulled, ours.clone()]);
         let shared = Found::of(&names, image(&["postgres:16", &ours])).unwrap();
-        assert_eq!(shared.names, [ours.clone()], "somebody else has it too");
+        assert_eq!(
+            shared.names,
+            std::slice::from_ref(&ours),
+            "somebody else has it too"
+        );
         assert_eq!(Found::of(&names, image(&["postgres:16"])), None);
         assert_eq!(Found::of(&names, image(&["fdn.invalid/pulled:x"])), None);
         assert_eq!(Found::of(&scoped, image(&[&ours])), None, "of others");
