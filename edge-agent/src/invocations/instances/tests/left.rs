@@ -62,9 +62,11 @@ async fn an_instance_that_works_on_for_longer_than_it_may_is_replaced() {
     given_up(seat, &arrived).await;
     let next = rig.seat(&lane).await.expect("another one");
     assert!(next.instance() != first && rig.engine.starts() == 2);
-    while rig.engine.alive().len() > 1 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    fdn_testkit::wait::until("the end of the first", async || {
+        let alive = rig.engine.alive().len();
+        (alive == 1).then_some(()).ok_or(alive)
+    })
+    .await;
     let lost = rig.instances.metrics().lost.with_label_values(&["overrun"]);
     assert_eq!(lost.get(), 1);
 }
