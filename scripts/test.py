@@ -9,6 +9,7 @@ process which outlives its parent cannot hold this one up. The last lines are th
 """
 
 import argparse
+import atexit
 import fcntl
 import json
 import os
@@ -156,11 +157,7 @@ class Run:
             return None
         finally:
             # Whatever the command left behind in its own session goes with it.
-            try:
-                os.killpg(child.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            child.wait()
+            stop(child)
 
     # --- building
 
@@ -444,13 +441,52 @@ def sweep():
 # --- what is run
 
 
-def checks(run, results):
-    """Format, lints and sizes, beside the tests and on what those leave of the processor."""
-    log = run.logs / "checks.log"
-    # A command is a session of its own, and where the kernel shares the processor between sessions (sched_autogroup) niceness counts within one only.
-    lowest = 'echo 19 2>/dev/null >/proc/self/autogroup; exec nice -n 19 scripts/check.sh "$0"'
-    code = run.execute(["sh", "-c", lowest, run.profile], log, limit_s=3_600)
-    results.append((code, read(log)))
+class Checks:
+    """Format, lints and sizes: on what the tests leave of the processor, and like anybody else once those are over."""
+
+    def __init__(self, run):
+        self.run = run
+        self.log = run.logs / "checks.log"
+        self.beside = None
+
+    def begin(self):
+        # A command is a session of its own, and where the kernel shares the processor between sessions (sched_autogroup) niceness counts within one only.
+        lowest = 'echo 19 2>/dev/null >/proc/self/autogroup; exec nice -n 19 scripts/check.sh "$0"'
+        with open(self.log, "wb") as output:
+            self.beside = subprocess.Popen(
+                ["sh", "-c", lowest, self.run.profile],
+                cwd=ROOT,
+                env=self.run.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        # Not beyond this run, however it ends.
+        atexit.register(lambda: self.beside.poll() is None and stop(self.beside))
+
+    def end(self):
+        code = self.beside.poll()
+        if code is None:
+            # On a busy machine the lowest priority may be none at all. Nobody can raise it without being root, so what is left is begun again;
+            # crates that are done are not looked at twice.
+            stop(self.beside)
+            say("    not over yet; the rest at normal priority")
+            code = self.run.execute(["scripts/check.sh", self.run.profile], self.log)
+        if code != 0:
+            text = read(self.log)
+            say("\n".join(text.rstrip().splitlines()[-SHOWN:]))
+            self.run.failures.append(("checks", f"{ended(code)}: {first_reason(text)}"))
+        return code == 0
+
+
+def stop(child):
+    """Ends a command with all that it has begun in its session."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    child.wait()
 
 
 def gate(run):
@@ -468,25 +504,15 @@ def gate(run):
     if not run.step("build", build):
         return
     run.step("functions", lambda: functions(run, "all", "test", "verify-quick"))
-    results = []
-    beside = threading.Thread(target=checks, args=(run, results))
+    beside = Checks(run)
     if run.step("servers", run.start_servers):
-        beside.start()
+        beside.begin()
         run.step("tests", lambda: run.tests(programs, ["--skip", "soak::"], lanes=2))
     run.step("the API against its document", lambda: api(run))
     run.step("the console in a browser", lambda: browser(run, "story"))
     run.step("deploy/", lambda: deploy(run))
-    if beside.ident is not None:
-
-        def rest():
-            beside.join()
-            code, text = results[0]
-            if code != 0:
-                say("\n".join(text.rstrip().splitlines()[-SHOWN:]))
-                run.failures.append(("checks", first_reason(text)))
-            return code == 0
-
-        run.step("checks (begun beside the tests)", rest)
+    if beside.beside:
+        run.step("checks (begun beside the tests)", beside.end)
 
 
 def functions(run, *goals):
