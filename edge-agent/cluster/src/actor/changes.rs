@@ -306,7 +306,7 @@ impl<H: Host> Actor<H> {
         }
         metrics.quorum.set(self.acts().into());
         metrics.head.set(self.global.is_some().into());
-        metrics.epoch.set(self.election.epoch().0.into());
+        metrics.epoch.set(self.election.known().epoch.0.into());
         metrics.open.set(gauge(self.own.open()));
         metrics.held_back.set(gauge(self.origin.held()));
         metrics

@@ -98,18 +98,18 @@ impl<H: Host> Actor<H> {
     fn between_members(&mut self, from: Key, body: Body) -> Result<(), Ignored> {
         match body {
             Body::Ping(ping) => {
-                let (opinions, head) = convert::opinions_in(&ping.opinions);
+                let (opinions, known) = convert::opinions_in(&ping.opinions);
                 self.admitted(from, ping.admitted);
-                self.pinged(from, ping.sent, &opinions, head);
+                self.pinged(from, ping.sent, &opinions, known);
                 if let Some(sum) = ping.tally {
                     self.tallied(from, sum);
                 }
             }
             Body::Ack(ack) => {
-                let (opinions, head) = convert::opinions_in(&ack.opinions);
+                let (opinions, known) = convert::opinions_in(&ack.opinions);
                 self.admitted(from, ack.admitted);
                 let (sent, clock) = (time(ack.sent)?, time(ack.clock)?);
-                self.acked(from, (sent, ack.granted), clock, &opinions, head);
+                self.acked(from, (sent, ack.granted), clock, &opinions, known);
             }
             Body::Members(members) => {
                 let rumours = convert::rumours_in(&members)?;

@@ -5,7 +5,7 @@ use fdn_scheduling::instance::NodeIndex;
 use tracing::{debug, info};
 
 use super::Actor;
-use crate::head::{Ballot, Epoch};
+use crate::head::{Ballot, Known};
 use crate::host::Host;
 use crate::identity::Key;
 use crate::link::{Opened, hello};
@@ -117,20 +117,14 @@ impl<H: Host> Actor<H> {
         let opinions = self.members.opinions(self.now);
         let ping = proto::Ping {
             sent: self.now.get(),
-            opinions: convert::opinions_out(&opinions, self.election.head()),
+            opinions: convert::opinions_out(&opinions, self.election.known()),
             admitted: self.admits(to),
             tally: Some(self.running.sum(to.tag)),
         };
         self.streams.send(to.tag, Body::Ping(ping));
     }
 
-    pub(super) fn pinged(
-        &mut self,
-        from: Key,
-        sent: f64,
-        opinions: &Opinions,
-        head: Option<(Epoch, Key)>,
-    ) {
+    pub(super) fn pinged(&mut self, from: Key, sent: f64, opinions: &Opinions, known: Known) {
         if !self.members.is_joined() || self.leaving {
             return;
         }
@@ -143,7 +137,7 @@ impl<H: Host> Actor<H> {
             granted,
             clock: self.now.get(),
             admitted: self.admits(from),
-            opinions: convert::opinions_out(&mine, self.election.head()),
+            opinions: convert::opinions_out(&mine, self.election.known()),
         };
         self.streams.send(from.tag, Body::Ack(ack));
         if self.members.get(from).is_none() {
@@ -153,7 +147,7 @@ impl<H: Host> Actor<H> {
             return;
         }
         self.compare(from, opinions.digest, mine.digest);
-        self.hear_of_head(from, head);
+        self.hear_of_head(from, known);
     }
 
     /// Two lists that differ at two pings in a row are exchanged: a difference that lasts as long as news is on its way is none.
@@ -173,9 +167,10 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    fn hear_of_head(&mut self, from: Key, head: Option<(Epoch, Key)>) {
-        if let Some((epoch, key)) = head {
-            self.balloted(from, Ballot::Head(epoch, key));
+    fn hear_of_head(&mut self, from: Key, known: Known) {
+        if self.members.is_joined() {
+            self.election
+                .told(self.now, from, known, &self.members, &mut self.deeds);
         }
     }
 
@@ -192,7 +187,7 @@ impl<H: Host> Actor<H> {
         (sent, granted): (Millis, bool),
         clock: Millis,
         opinions: &Opinions,
-        head: Option<(Epoch, Key)>,
+        known: Known,
     ) {
         let answer = (sent, granted);
         self.members
@@ -203,7 +198,7 @@ impl<H: Host> Actor<H> {
         self.metrics
             .clock_apart
             .set(apart.max(self.metrics.clock_apart.get() * 0.99));
-        self.hear_of_head(from, head);
+        self.hear_of_head(from, known);
     }
 
     /// A list of members.

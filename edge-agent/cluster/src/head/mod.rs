@@ -36,6 +36,11 @@ impl Epoch {
     pub const fn term(self) -> Term {
         Term(self.0)
     }
+
+    /// The one after it. The last of all has none: whoever names it ends elections, and no node with them.
+    const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
 }
 
 /// What the controller's store says of the lease.
@@ -48,6 +53,16 @@ pub enum LeaseView {
     Mine,
     /// Another node has it, or had it a moment ago.
     Others,
+}
+
+/// What a member knows of heads: part of every ping and every answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// The highest epoch it has heard of. Who is let into a cluster learns it with the grants that let it act, so that an epoch in which there was
+    /// a head before its time is not taken for a new one.
+    pub epoch: Epoch,
+    /// The head it follows.
+    pub head: Option<(Epoch, Key)>,
 }
 
 /// What members tell each other about heads.
@@ -117,10 +132,31 @@ impl Election {
         self.head
     }
 
-    /// The highest epoch heard of.
+    /// What this node tells of heads with pings and answers.
     #[must_use]
-    pub const fn epoch(&self) -> Epoch {
-        self.seen
+    pub const fn known(&self) -> Known {
+        Known {
+            epoch: self.seen,
+            head: self.head,
+        }
+    }
+
+    /// A member says what it knows of heads.
+    pub fn told(
+        &mut self,
+        now: Millis,
+        from: Key,
+        known: Known,
+        members: &Membership,
+        deeds: &mut Vec<Deed>,
+    ) {
+        if members.get(from).is_none() {
+            return;
+        }
+        self.seen = self.seen.max(known.epoch);
+        if let Some((epoch, key)) = known.head {
+            self.receive(now, from, Ballot::Head(epoch, key), members, deeds);
+        }
     }
 
     /// As a new incarnation: what was voted for stays, for the process is the same.
@@ -204,7 +240,7 @@ impl Election {
         lease: LeaseView,
         deeds: &mut Vec<Deed>,
     ) {
-        let epoch = Epoch(self.seen.max(self.voted).0 + 1);
+        let epoch = self.seen.max(self.voted).next();
         self.seen = epoch;
         self.voted = epoch;
         self.standing = Some(Standing {
@@ -267,7 +303,7 @@ impl Election {
                     .is_some_and(|(known, head)| known == epoch && head != key)
                 {
                     // Two clusters have become one: neither head is the head of all. The next one is above both.
-                    self.seen = Epoch(epoch.0 + 1);
+                    self.seen = epoch.next();
                     self.followed = self.seen;
                     self.drop_head(deeds);
                 }

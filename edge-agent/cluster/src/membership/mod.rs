@@ -32,7 +32,10 @@
 //! dying at the same moment on two sides of a partition are not covered; the rule that a node is the last authority over its
 //! room holds even then.
 //!
-//! **Complexity.** A ping costs O(1), a tick O(n) for n members, news O(n log n).
+//! **How it is known to hold.** A model of small clusters is searched through to the end, and clusters of up to seven are tried with random faults (this module's
+//! tests); why no library does this: `docs/adr/0022-membership.md`.
+//!
+//! **Complexity.** A ping, its answer and a tick cost O(n) for n members each, so an interval O(n^2); news O(n log n).
 //!
 //! **Bounds.** [`Timing::members`]; one more is not admitted. Members that are gone are remembered, as many as there may be members.
 

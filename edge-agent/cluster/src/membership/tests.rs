@@ -1,5 +1,7 @@
 //! Members in virtual time, with links that break and heal and nodes that die: who is given up does not act, and what heals grows together.
 
+mod model;
+
 use std::net::SocketAddr;
 
 use fdn_core::{Millis, Resources};
@@ -45,10 +47,85 @@ enum Message {
     Members(Vec<Rumour>),
 }
 
+#[derive(Clone, Debug)]
 struct Node {
     me: Member,
     members: Membership,
     alive: bool,
+}
+
+impl Node {
+    fn new(now: Millis, me: Member, timing: Timing, is_founder: bool) -> Self {
+        Self {
+            members: Membership::new(now, me.clone(), timing, is_founder),
+            me,
+            alive: true,
+        }
+    }
+
+    /// What is said to each other one from time to time.
+    fn greeting(&self, now: Millis) -> Message {
+        if self.members.is_joined() {
+            Message::Ping(now, self.members.opinions(now))
+        } else {
+            Message::Hello(self.me.clone())
+        }
+    }
+
+    /// What a message changes here, and what is answered.
+    fn receive(
+        &mut self,
+        now: Millis,
+        from: Key,
+        message: Message,
+        changes: &mut Vec<Change>,
+    ) -> Vec<Message> {
+        let members = &mut self.members;
+        match message {
+            Message::Hello(member) if members.is_joined() => {
+                match members.admit(now, &member, changes) {
+                    Ok(_) => vec![Message::Members(members.rumours())],
+                    Err(Refusal::Condemned) => {
+                        vec![Message::Members(vec![Rumour::Gone(member.key)])]
+                    }
+                    Err(_) => Vec::new(),
+                }
+            }
+            Message::Ping(sent, opinions) if members.is_joined() => {
+                let granted = members.pinged(now, from, &opinions, changes);
+                let differs = opinions.digest != members.digest();
+                let list = (members.get(from).is_none() || differs)
+                    .then(|| Message::Members(members.rumours()));
+                let ack = Message::Ack(sent, granted, members.opinions(now));
+                list.into_iter().chain([ack]).collect()
+            }
+            Message::Hello(_) | Message::Ping(..) => Vec::new(),
+            Message::Ack(sent, granted, opinions) => {
+                members.answered(now, from, (sent, granted), &opinions, changes);
+                Vec::new()
+            }
+            Message::Members(rumours) => {
+                members.learn(now, from, &rumours, changes);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Given up by the others: under the next incarnation it asks to join.
+    fn begin_anew(&mut self, now: Millis) {
+        self.me.key.incarnation += 1;
+        self.members = Membership::new(now, self.me.clone(), self.members.timing, false);
+    }
+
+    /// As when a process is killed and started again: it knows nothing, and listens where the one before it did.
+    fn restart(&mut self, now: Millis) {
+        self.me.key = Key {
+            tag: Tag::new(self.me.key.tag.get() + 100),
+            incarnation: 1,
+        };
+        self.members = Membership::new(now, self.me.clone(), self.members.timing, false);
+        self.alive = true;
+    }
 }
 
 struct Cluster {
@@ -62,14 +139,7 @@ struct Cluster {
 
 impl Cluster {
     fn new(count: usize) -> Self {
-        let node = |at| {
-            let me = member(at, 1);
-            Node {
-                members: Membership::new(ms(0.0), me.clone(), timing(), at == 0),
-                me,
-                alive: true,
-            }
-        };
+        let node = |at| Node::new(ms(0.0), member(at, 1), timing(), at == 0);
         Self {
             now: ms(0.0),
             nodes: (0..count).map(node).collect(),
@@ -117,12 +187,7 @@ impl Cluster {
             self.nodes[at].members.tick(now, &mut changes);
             self.changed(at, changes);
             for to in (0..self.nodes.len()).filter(|to| *to != at) {
-                let node = &self.nodes[at];
-                let message = if node.members.is_joined() {
-                    Message::Ping(now, node.members.opinions(now))
-                } else {
-                    Message::Hello(node.me.clone())
-                };
+                let message = self.nodes[at].greeting(now);
                 self.send(at, to, message);
             }
         }
@@ -132,34 +197,7 @@ impl Cluster {
     fn receive(&mut self, from: usize, to: usize, key: Key, message: Message) {
         let now = self.now;
         let mut changes = Vec::new();
-        let mut answers = Vec::new();
-        let members = &mut self.nodes[to].members;
-        match message {
-            Message::Hello(member) => {
-                if members.is_joined() {
-                    match members.admit(now, &member, &mut changes) {
-                        Ok(_) => answers.push(Message::Members(members.rumours())),
-                        Err(Refusal::Condemned) => {
-                            answers.push(Message::Members(vec![Rumour::Gone(member.key)]));
-                        }
-                        Err(_) => {}
-                    }
-                }
-            }
-            Message::Ping(sent, opinions) => {
-                if members.is_joined() {
-                    let granted = members.pinged(now, key, &opinions, &mut changes);
-                    if members.get(key).is_none() || opinions.digest != members.digest() {
-                        answers.push(Message::Members(members.rumours()));
-                    }
-                    answers.push(Message::Ack(sent, granted, members.opinions(now)));
-                }
-            }
-            Message::Ack(sent, granted, opinions) => {
-                members.answered(now, key, (sent, granted), &opinions, &mut changes);
-            }
-            Message::Members(rumours) => members.learn(now, key, &rumours, &mut changes),
-        }
+        let answers = self.nodes[to].receive(now, key, message, &mut changes);
         self.changed(to, changes);
         for answer in answers {
             self.send(to, from, answer);
@@ -169,32 +207,19 @@ impl Cluster {
     fn changed(&mut self, at: usize, changes: Vec<Change>) {
         for change in changes {
             if change == Change::Condemned {
-                let node = &mut self.nodes[at];
-                node.me.key.incarnation += 1;
-                node.members = Membership::new(self.now, node.me.clone(), timing(), false);
+                self.nodes[at].begin_anew(self.now);
             }
             self.changes.push((at, change));
         }
     }
 
-    /// Nobody acts under a key that somebody has given up.
     fn check(&self) {
         for node in self.nodes.iter().filter(|node| node.alive) {
             let acts = self.now < node.members.acts_until();
             assert_eq!(acts, node.members.has_quorum(self.now), "{}", node.me.node);
-            if !node.members.has_quorum(self.now) {
-                continue;
-            }
-            for other in self.nodes.iter().filter(|other| other.alive) {
-                assert!(
-                    !other.members.is_gone(node.me.key),
-                    "{} acts at {} and {} has given it up",
-                    node.me.node,
-                    self.now,
-                    other.me.node
-                );
-            }
         }
+        let overdue = who_acts_though_given_up(self.now, &self.nodes);
+        assert!(overdue.is_none(), "{overdue:?} at {}", self.now);
     }
 
     fn run(&mut self, span: f64) {
@@ -204,30 +229,39 @@ impl Cluster {
         }
     }
 
-    /// As when a process is killed and started again: it knows nothing, and listens where the one before it did.
     fn restart(&mut self, at: usize) {
-        let node = &mut self.nodes[at];
-        node.me.key = Key {
-            tag: Tag::new(node.me.key.tag.get() + 100),
-            incarnation: 1,
-        };
-        node.members = Membership::new(self.now, node.me.clone(), timing(), false);
-        node.alive = true;
+        self.nodes[at].restart(self.now);
         self.under_way
             .retain(|(_, from, to, _, _)| *from != at && *to != at);
     }
 
-    /// Whether all that live are members of one cluster, count for each other, and may act.
     fn is_whole(&self) -> bool {
-        let live: Vec<&Node> = self.nodes.iter().filter(|node| node.alive).collect();
-        let mut keys: Vec<Key> = live.iter().map(|node| node.me.key).collect();
-        keys.sort_unstable();
-        live.iter().all(|node| {
-            let known: Vec<Key> = node.members.members().map(|member| member.key).collect();
-            let all_count = known.iter().all(|key| node.members.counts(*key));
-            node.members.has_quorum(self.now) && known == keys && all_count
-        })
+        is_whole(self.now, &self.nodes)
     }
+}
+
+/// Somebody who acts under a key that another one has given up: this must never be.
+fn who_acts_though_given_up(now: Millis, nodes: &[Node]) -> Option<(&NodeId, &NodeId)> {
+    let live = || nodes.iter().filter(|node| node.alive);
+    live()
+        .filter(|node| node.members.has_quorum(now))
+        .find_map(|node| {
+            live()
+                .find(|other| other.members.is_gone(node.me.key))
+                .map(|other| (&node.me.node, &other.me.node))
+        })
+}
+
+/// Whether all that live are members of one cluster, count for each other, and may act.
+fn is_whole(now: Millis, nodes: &[Node]) -> bool {
+    let live: Vec<&Node> = nodes.iter().filter(|node| node.alive).collect();
+    let mut keys: Vec<Key> = live.iter().map(|node| node.me.key).collect();
+    keys.sort_unstable();
+    live.iter().all(|node| {
+        let known: Vec<Key> = node.members.members().map(|member| member.key).collect();
+        let all_count = known.iter().all(|key| node.members.counts(*key));
+        node.members.has_quorum(now) && known == keys && all_count
+    })
 }
 
 #[test]

@@ -5,7 +5,7 @@ use fdn_core::{MebiBytes, MilliCpu, Millis, NodeId, Resources};
 use fdn_scheduling::instance::{Fence, NodeIndex, Refusal, Standing, Task, TaskId, Term};
 
 use super::proto;
-use crate::head::{Ballot, Epoch};
+use crate::head::{Ballot, Epoch, Known};
 use crate::identity::{Key, Member, Tag};
 use crate::membership::{Opinions, Rumour};
 
@@ -207,26 +207,31 @@ pub(crate) fn refusal_in(refusal: u32) -> Result<Refusal, Unreadable> {
 }
 
 /// What goes with a ping or its answer.
-pub(crate) fn opinions_out(opinions: &Opinions, head: Option<(Epoch, Key)>) -> proto::Opinions {
+pub(crate) fn opinions_out(opinions: &Opinions, known: Known) -> proto::Opinions {
     let keys = |keys: &[Key]| keys.iter().map(|key| (*key).into()).collect();
     proto::Opinions {
         suspects: keys(&opinions.suspects),
         condemned: keys(&opinions.condemned),
         digest: opinions.digest,
-        epoch: head.map_or(0, |(epoch, _)| epoch.0),
-        head: head.map(|(_, key)| key.into()),
+        epoch: known.head.map_or(0, |(epoch, _)| epoch.0),
+        head: known.head.map(|(_, key)| key.into()),
+        highest: known.epoch.0,
     }
 }
 
-pub(crate) fn opinions_in(opinions: &proto::Opinions) -> (Opinions, Option<(Epoch, Key)>) {
+pub(crate) fn opinions_in(opinions: &proto::Opinions) -> (Opinions, Known) {
     let keys = |keys: &[proto::Key]| keys.iter().map(|key| (*key).into()).collect();
-    let head = opinions.head.map(|key| (Epoch(opinions.epoch), key.into()));
+    let known = Known {
+        // One of before tells of its head alone.
+        epoch: Epoch(opinions.highest.max(opinions.epoch)),
+        head: opinions.head.map(|key| (Epoch(opinions.epoch), key.into())),
+    };
     let opinions = Opinions {
         suspects: keys(&opinions.suspects),
         condemned: keys(&opinions.condemned),
         digest: opinions.digest,
     };
-    (opinions, head)
+    (opinions, known)
 }
 
 pub(crate) fn rumours_out(rumours: &[Rumour]) -> proto::Members {

@@ -340,6 +340,9 @@ pub(crate) struct Opinions {
     pub(crate) epoch: u32,
     #[prost(message, optional, tag = "5")]
     pub(crate) head: Option<Key>,
+    /// The highest epoch the sender has heard of.
+    #[prost(uint32, tag = "6")]
+    pub(crate) highest: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
