@@ -192,7 +192,10 @@ impl<H: Host> Actor<H> {
         let answer = (sent, granted);
         self.members
             .answered(self.now, from, answer, opinions, &mut self.changes);
-        self.acts_until = self.members.acts_until();
+        // That takes all leases in order, so it is not done for each answer: a tick sees what they prolong, and until then it is less than the truth.
+        if !self.acts() || !opinions.condemned.is_empty() {
+            self.acts_until = self.members.acts_until();
+        }
         // Its clock against the middle of the round trip.
         let apart = (clock.get() - (sent.get() + self.now.get()) / 2.0).abs() / 1000.0;
         self.metrics

@@ -35,7 +35,7 @@
 //! **How it is known to hold.** A model of small clusters is searched through to the end, and clusters of up to seven are tried with random faults (this module's
 //! tests); why no library does this: `docs/adr/0022-membership.md`.
 //!
-//! **Complexity.** A ping, its answer and a tick cost O(n) for n members each, so an interval O(n^2); news O(n log n).
+//! **Complexity.** A tick costs O(n) for n members, a ping and its answer O(k) for k of them that are suspect or condemned; news O(n log n).
 //!
 //! **Bounds.** [`Timing::members`]; one more is not admitted. Members that are gone are remembered, as many as there may be members.
 
@@ -113,6 +113,12 @@ pub struct Membership {
     records: BTreeMap<Key, Record>,
     /// Members that are gone, the latest last.
     gone: VecDeque<Key>,
+    /// What this node thinks of the others, as of any moment until `quiet_until`: made anew for what changes only.
+    opinions: Opinions,
+    /// Before then nobody becomes suspect who is not.
+    quiet_until: Millis,
+    /// Whether there are members that do not count yet.
+    has_pending: bool,
 }
 
 impl Membership {
@@ -120,13 +126,18 @@ impl Membership {
     #[must_use]
     pub fn new(now: Millis, me: Member, timing: Timing, is_founder: bool) -> Self {
         let key = me.key;
-        Self {
+        let mut membership = Self {
             me: key,
             timing,
             joined: is_founder,
             records: BTreeMap::from([(key, Record::new(now, me, is_founder))]),
             gone: VecDeque::new(),
-        }
+            opinions: Opinions::default(),
+            quiet_until: Millis::INFINITY,
+            has_pending: !is_founder,
+        };
+        membership.opinions.digest = membership.digest_of_list();
+        membership
     }
 
     /// This node.
@@ -314,6 +325,8 @@ impl Membership {
         changes.push(Change::Joined(member.clone()));
         self.records
             .insert(member.key, Record::new(now, member, counts));
+        self.quiet_until = self.quiet_until.min(now + self.timing.suspect_after);
+        self.opinions.digest = self.digest_of_list();
         self.count();
     }
 
@@ -340,6 +353,7 @@ impl Membership {
                 }
             }
             if !is_news {
+                self.has_pending = self.records.values().any(|record| !record.counts);
                 return;
             }
         }
@@ -347,13 +361,8 @@ impl Membership {
 
     /// A member has the same list as this node: it knows of all who are on it.
     fn agreed(&mut self, from: Key) {
-        let mut pending = self
-            .records
-            .values_mut()
-            .filter(|record| !record.counts)
-            .peekable();
-        if pending.peek().is_some() {
-            for record in pending {
+        if self.has_pending {
+            for record in self.records.values_mut().filter(|record| !record.counts) {
                 record.known_by.insert(from);
             }
             self.count();
@@ -369,6 +378,11 @@ impl Membership {
             record.condemned_by.remove(&key);
             record.suspected_by.remove(&key);
         }
+        self.opinions.suspects.retain(|suspect| *suspect != key);
+        self.opinions
+            .condemned
+            .retain(|condemned| *condemned != key);
+        self.opinions.digest = self.digest_of_list();
         self.count();
         self.gone.push_back(key);
         while self.gone.len() > self.timing.members {
@@ -400,6 +414,7 @@ impl Membership {
             && record.draining != draining
         {
             record.draining = draining;
+            self.opinions.digest = self.digest_of_list();
             changes.push(Change::Draining(key, draining));
         }
     }

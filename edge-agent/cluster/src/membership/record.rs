@@ -32,6 +32,8 @@ pub(super) struct Record {
     pub(super) lease: Millis,
     /// Who suspects it, and when this node had asked.
     pub(super) suspected_by: BTreeMap<Key, Millis>,
+    /// Whom it suspects by its last answers: where [`Record::suspected_by`] may name it.
+    pub(super) suspects: BTreeSet<Key>,
     /// Who has condemned it, this node perhaps among them.
     pub(super) condemned_by: BTreeSet<Key>,
     /// Since when most have.
@@ -51,6 +53,7 @@ impl Record {
             granted: None,
             lease: Millis::ZERO,
             suspected_by: BTreeMap::new(),
+            suspects: BTreeSet::new(),
             condemned_by: BTreeSet::new(),
             condemned_since: None,
             draining: false,

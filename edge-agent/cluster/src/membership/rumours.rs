@@ -1,5 +1,7 @@
 //! What members tell each other of third ones, and what time brings.
 
+use std::collections::BTreeSet;
+
 use fdn_core::Millis;
 
 use super::record::Status;
@@ -38,6 +40,11 @@ impl Membership {
     pub fn heard(&mut self, now: Millis, from: Key) {
         if let Some(record) = self.records.get_mut(&from) {
             record.heard = now.max(record.heard);
+            let suspects = &mut self.opinions.suspects;
+            if let Some(at) = suspects.iter().position(|suspect| *suspect == from) {
+                suspects.remove(at);
+                self.quiet_until = self.quiet_until.min(now + self.timing.suspect_after);
+            }
         }
     }
 
@@ -80,20 +87,36 @@ impl Membership {
         self.compare(from, opinions);
         self.take_condemned(now, from, &opinions.condemned, changes);
         let lease = sent + self.timing.lease;
-        let is_known = self.records.contains_key(&from);
-        if let Some(record) = self.records.get_mut(&from)
-            && granted
-            && sent <= now
-        {
+        let Some(record) = self.records.get_mut(&from) else {
+            return;
+        };
+        if granted && sent <= now {
             record.lease = lease.max(record.lease);
         }
-        for (key, record) in self.records.iter_mut().filter(|_| is_known) {
-            if opinions.suspects.contains(key) {
+        let before = std::mem::take(&mut record.suspects);
+        let mut suspects: BTreeSet<Key> = opinions.suspects.iter().copied().collect();
+        for key in &suspects {
+            if let Some(record) = self.records.get_mut(key) {
                 let asked = record.suspected_by.entry(from).or_insert(sent);
                 *asked = sent.max(*asked);
-            } else if record.suspected_by.get(&from).is_some_and(|at| *at <= sent) {
-                record.suspected_by.remove(&from);
             }
+        }
+        // An answer to an earlier question takes nothing back that a later one said.
+        let mut later = Vec::new();
+        for key in before.difference(&suspects) {
+            let Some(record) = self.records.get_mut(key) else {
+                continue;
+            };
+            match record.suspected_by.get(&from) {
+                Some(at) if *at > sent => later.push(*key),
+                Some(_) => _ = record.suspected_by.remove(&from),
+                None => {}
+            }
+        }
+        suspects.extend(later);
+        suspects.retain(|key| self.records.contains_key(key));
+        if let Some(record) = self.records.get_mut(&from) {
+            record.suspects = suspects;
         }
     }
 
@@ -123,6 +146,10 @@ impl Membership {
             return;
         };
         let is_news = record.condemned_by.insert(me);
+        if is_news {
+            self.opinions.suspects.retain(|suspect| *suspect != key);
+            self.opinions.condemned.push(key);
+        }
         if key == me {
             if is_news {
                 changes.push(Change::Condemned);
@@ -138,8 +165,16 @@ impl Membership {
     /// What this node tells with pings and answers.
     #[must_use]
     pub fn opinions(&self, now: Millis) -> Opinions {
+        if now <= self.quiet_until {
+            self.opinions.clone()
+        } else {
+            self.opinions_anew(now)
+        }
+    }
+
+    pub(super) fn opinions_anew(&self, now: Millis) -> Opinions {
         let mut opinions = Opinions {
-            digest: self.digest(),
+            digest: self.opinions.digest,
             ..Opinions::default()
         };
         for key in self.records.keys() {
@@ -152,9 +187,25 @@ impl Membership {
         opinions
     }
 
-    /// A number that differs, almost surely, when two lists of members differ (FNV-1a over keys and draining).
+    /// Looks who has become suspect, and when the next one may.
+    fn look(&mut self, now: Millis) {
+        self.opinions = self.opinions_anew(now);
+        let heard = self
+            .records
+            .iter()
+            .filter(|(key, _)| **key != self.me && self.status(now, **key) == Status::Alive);
+        let first = heard.map(|(_, record)| record.heard + self.timing.suspect_after);
+        self.quiet_until = first.fold(Millis::INFINITY, Millis::min);
+    }
+
+    /// A number that differs, almost surely, when two lists of members differ.
     #[must_use]
-    pub fn digest(&self) -> u64 {
+    pub const fn digest(&self) -> u64 {
+        self.opinions.digest
+    }
+
+    /// FNV-1a over keys and draining.
+    pub(super) fn digest_of_list(&self) -> u64 {
         let mut hash = 0xCBF2_9CE4_8422_2325_u64;
         for (key, record) in &self.records {
             for number in [
@@ -273,6 +324,7 @@ impl Membership {
         for key in keys {
             self.condemn(now, key, changes);
         }
+        self.look(now);
     }
 
     /// Who is condemned and not gone.

@@ -217,6 +217,7 @@ impl Cluster {
         for node in self.nodes.iter().filter(|node| node.alive) {
             let acts = self.now < node.members.acts_until();
             assert_eq!(acts, node.members.has_quorum(self.now), "{}", node.me.node);
+            remembers_rightly(self.now, &node.members);
         }
         let overdue = who_acts_though_given_up(self.now, &self.nodes);
         assert!(overdue.is_none(), "{overdue:?} at {}", self.now);
@@ -237,6 +238,29 @@ impl Cluster {
 
     fn is_whole(&self) -> bool {
         is_whole(self.now, &self.nodes)
+    }
+}
+
+/// What is kept from one change to the next is what would be found by looking at all members.
+fn remembers_rightly(now: Millis, members: &Membership) {
+    let sorted = |mut opinions: Opinions| {
+        opinions.suspects.sort_unstable();
+        opinions.condemned.sort_unstable();
+        opinions
+    };
+    let kept = sorted(members.opinions(now));
+    assert_eq!(kept, sorted(members.opinions_anew(now)));
+    assert_eq!(kept.digest, members.digest_of_list());
+    let records = || members.records.iter();
+    assert_eq!(
+        members.has_pending,
+        records().any(|(_, record)| !record.counts)
+    );
+    for (key, record) in records() {
+        for by in record.suspected_by.keys() {
+            let suspecting = &members.records[by];
+            assert!(suspecting.suspects.contains(key), "{by} suspects {key}");
+        }
     }
 }
 
