@@ -92,6 +92,8 @@ pub enum Deed {
 #[derive(Clone, Debug)]
 struct Standing {
     epoch: Epoch,
+    /// The highest epoch heard of before.
+    before: Epoch,
     votes: BTreeSet<Key>,
     until: Millis,
 }
@@ -134,9 +136,13 @@ impl Election {
 
     /// What this node tells of heads with pings and answers.
     #[must_use]
-    pub const fn known(&self) -> Known {
+    pub fn known(&self) -> Known {
+        // An epoch that this node asks votes for is told by its question alone: a ping that overtakes that would cost it the votes, for nobody votes in an
+        // epoch of which there may have been a head.
+        let asked = self.standing.as_ref();
+        let asked = asked.filter(|round| round.epoch == self.seen);
         Known {
-            epoch: self.seen,
+            epoch: asked.map_or(self.seen, |round| round.before),
             head: self.head,
         }
     }
@@ -240,11 +246,13 @@ impl Election {
         lease: LeaseView,
         deeds: &mut Vec<Deed>,
     ) {
-        let epoch = self.seen.max(self.voted).next();
+        let before = self.seen.max(self.voted);
+        let epoch = before.next();
         self.seen = epoch;
         self.voted = epoch;
         self.standing = Some(Standing {
             epoch,
+            before,
             votes: BTreeSet::from([members.me()]),
             until: now + self.patience,
         });

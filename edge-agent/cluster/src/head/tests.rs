@@ -44,6 +44,7 @@ impl Election {
         if let Some(round) = &self.standing {
             code.extend([
                 u64::from(round.epoch.0),
+                u64::from(round.before.0),
                 left(round.until + ms(1.0)),
                 round.votes.len() as u64,
             ]);

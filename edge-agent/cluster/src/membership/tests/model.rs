@@ -125,8 +125,8 @@ impl State {
             let mut changes = Vec::new();
             self.nodes[*at].members.tick(self.now, &mut changes);
             self.changed(*at, &changes);
-            self.elects(*at, directions);
         }
+        let said: Vec<Vec<Deed>> = live.iter().map(|at| self.elects(*at)).collect();
         for from in &live {
             for to in live.iter().filter(|to| *to != from) {
                 if self.open(directions, *from, *to) {
@@ -135,6 +135,10 @@ impl State {
                     self.exchange((*from, key), *to, message, directions);
                 }
             }
+        }
+        // As in production, where what is to be said of heads goes out at the end of a turn, after its pings.
+        for (at, deeds) in live.iter().zip(said) {
+            self.does(*at, deeds, directions);
         }
     }
 
@@ -187,14 +191,14 @@ impl State {
         }
     }
 
-    /// Whether somebody stands for election, and what comes of it.
-    fn elects(&mut self, at: usize, directions: u32) {
+    /// Whether somebody stands for election, and says so.
+    fn elects(&mut self, at: usize) -> Vec<Deed> {
         let node = &self.nodes[at];
+        let mut deeds = Vec::new();
         if self.has_elections && node.members.is_joined() {
-            let mut deeds = Vec::new();
             self.elections[at].tick(self.now, &node.members, LeaseView::Away, &mut deeds);
-            self.does(at, deeds, directions);
         }
+        deeds
     }
 
     fn ballot(&mut self, from: usize, to: usize, ballot: Ballot, directions: u32) {
