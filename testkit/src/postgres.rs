@@ -27,6 +27,18 @@ pub struct Database {
 /// Between two tries to start it again on the same port.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// Whether a process has this folder for its own: a server's processes have its data.
+fn is_worked_in(folder: &Path) -> bool {
+    let Ok(folder) = folder.canonicalize() else {
+        return false;
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    // Of a process that has ended and was not waited for nothing can be read.
+    processes
+        .filter_map(|process| std::fs::read_link(process.path().join("cwd")).ok())
+        .any(|working| working == folder)
+}
+
 /// Makes a fresh database on the test server of this run, or of this process. Nobody drops it: it goes with the server.
 ///
 /// # Panics
@@ -171,8 +183,13 @@ impl PostgresServer {
 
     /// Kills the server as a power loss would.
     pub fn kill(&mut self) {
-        // The postmaster's children notice its death and end by themselves.
         self.process = None;
+        // The postmaster's children notice its death and end by themselves, some time later on a busy machine. Until then they answer on connections
+        // that they have.
+        let data = self.folder.path().join("data");
+        while is_worked_in(&data) {
+            std::thread::yield_now();
+        }
         while TcpStream::connect_timeout(
             &([127, 0, 0, 1], self.port).into(),
             Duration::from_secs(1),
