@@ -27,18 +27,6 @@ pub struct Database {
 /// Between two tries to start it again on the same port.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Whether a process has this folder for its own: a server's processes have its data.
-fn is_worked_in(folder: &Path) -> bool {
-    let Ok(folder) = folder.canonicalize() else {
-        return false;
-    };
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    // Of a process that has ended and was not waited for nothing can be read.
-    processes
-        .filter_map(|process| std::fs::read_link(process.path().join("cwd")).ok())
-        .any(|working| working == folder)
-}
-
 /// Makes a fresh database on the test server of this run, or of this process. Nobody drops it: it goes with the server.
 ///
 /// # Panics
@@ -229,6 +217,18 @@ impl Drop for PostgresServer {
             }
         }
     }
+}
+
+/// Whether a process has this folder for its own: a server's processes have its data.
+fn is_worked_in(folder: &Path) -> bool {
+    let Ok(folder) = folder.canonicalize() else {
+        return false;
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    // Of a process that has ended and was not waited for nothing can be read.
+    processes
+        .filter_map(|process| std::fs::read_link(process.path().join("cwd")).ok())
+        .any(|working| working == folder)
 }
 
 fn create_database(server: &str) -> Result<Database> {

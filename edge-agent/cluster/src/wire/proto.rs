@@ -340,7 +340,7 @@ pub(crate) struct Opinions {
     pub(crate) epoch: u32,
     #[prost(message, optional, tag = "5")]
     pub(crate) head: Option<Key>,
-    /// The highest epoch the sender has heard of.
+    /// The highest epoch the sender has heard of; not one that it asks votes for itself.
     #[prost(uint32, tag = "6")]
     pub(crate) highest: u32,
 }

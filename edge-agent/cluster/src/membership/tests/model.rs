@@ -450,7 +450,7 @@ mod soak {
             epochs: Some(3),
             ..Faults::three()
         };
-        check(faults, 380_000);
+        check(faults, 450_000);
     }
 
     #[test]
