@@ -187,8 +187,28 @@ async fn another_controller_tells_the_same(backend: Backend) {
     let seen = reader.of(EventKind::App).await;
     let here = told(&rig, "hello", "deploy").await;
     assert!(here.contains(&seen), "the same number and words at both");
-    // Both nodes say that they serve it.
-    let revision = here_revision(&rig).await;
+    // Both nodes say that they serve it, and again when a controller that heard of the second node later has planned anew.
+    wait::until("both nodes to serve it", async || {
+        serves_hello(&rig).await;
+        match all(&rig, &rig.token, "&kind=ready").await.len() {
+            0 => Err("nobody has said so"),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    let ready = reader.of(EventKind::Ready).await;
+    assert_eq!(ready.subject, "app/hello");
+    let detail = ready.detail.expect("what is ready");
+    assert!(detail.contains("on 2 nodes"), "{detail}");
+    let nodes = all(&rig, &rig.token, "&kind=node").await;
+    let came = nodes.iter().filter(|event| event.action == "node.alive");
+    assert_eq!(came.count(), 2, "{nodes:?}");
+}
+
+/// Both nodes say that they serve the app as it is wanted now.
+async fn serves_hello(rig: &Rig) {
+    let app: serde_json::Value = rig.get("/v1/apps/hello").await;
+    let revision = app["revision"].as_u64().expect("a revision");
     for mut status in crate::rig::two_regions() {
         status.apps = vec![fdn_core::message::AppObserved {
             app: "hello".parse().expect("app"),
@@ -205,18 +225,6 @@ async fn another_controller_tells_the_same(backend: Backend) {
         }];
         rig.node(status).await;
     }
-    let ready = reader.of(EventKind::Ready).await;
-    assert_eq!(ready.subject, "app/hello");
-    let detail = ready.detail.expect("what is ready");
-    assert!(detail.contains("on 2 nodes"), "{detail}");
-    let nodes = all(&rig, &rig.token, "&kind=node").await;
-    let came = nodes.iter().filter(|event| event.action == "node.alive");
-    assert_eq!(came.count(), 2, "{nodes:?}");
-}
-
-async fn here_revision(rig: &Rig) -> u64 {
-    let app: serde_json::Value = rig.get("/v1/apps/hello").await;
-    app["revision"].as_u64().expect("a revision")
 }
 
 async fn others_see_nothing_of_a_tenant(backend: Backend) {
