@@ -1,5 +1,5 @@
-//! A month of usage records through the store into PostgreSQL: how fast they are stored and summed, how long bills take, how large it is. Then the API over
-//! it: times of reads, deploys per second.
+//! Sums of a network's calls through the store, as nodes send them: 1,000 apps, 10 nodes and 10,000 calls a second, which is 1:100 of what a large network has. How
+//! fast they are taken and with how much CPU time, how large the database gets, how long bills take. Then the API over it: times of reads, deploys per second.
 //!
 //! The server is a throw-away one with 32 MiB of shared buffers and everything synced, as tests have it, on the same machine.
 
@@ -14,11 +14,11 @@ use fdn_controller::settings::{ArtifactSettings, DatabaseSettings, NetworkSettin
 use fdn_controller::store::billing::clock::{clock_begin, clock_close};
 use fdn_controller::store::billing::price::price_list_insert;
 use fdn_controller::store::billing::sums::sums_check;
-use fdn_controller::store::usage::usage_store;
+use fdn_controller::store::usage_sums::usage_add;
 use fdn_controller::store::{DEFAULT_TENANT, Store};
 use fdn_controller::{Controller, Settings};
 use fdn_core::billing::{Currency, Kind, Meter, Month, Price, PriceList};
-use fdn_core::usage::{UsageBatch, UsageOutcome, UsageRecord};
+use fdn_core::usage::{CallFacts, CallRecord, UsageOutcome, UsageRecord, UsageSums, roll_up};
 use fdn_core::{BatchId, InvocationId, MebiBytes, TenantId, Timestamp, VersionNumber};
 use fdn_testkit::postgres::PostgresServer;
 use reqwest::Method;
@@ -27,20 +27,22 @@ use uuid::Uuid;
 
 use crate::{Options, median};
 
-/// Records of a batch: about a segment of a node's spool.
-const BATCH: u64 = 1500;
-/// Batches that are stored at the same time.
-const WRITERS: u64 = 4;
-const APPS: u64 = 200;
+/// Calls of a batch: those of five seconds, after which a segment is sealed.
+const BATCH: u64 = 5000;
+/// Batches that are taken at the same time.
+const WRITERS: usize = 4;
+const APPS: u64 = 1000;
 const CLUSTERS: u64 = 5;
-const NODES: u64 = 25;
+const NODES: u64 = 10;
+/// Calls a second, on all nodes together.
+const RATE: u64 = 10_000;
 /// Requests of one figure.
 const REQUESTS: usize = 400;
 const DEPLOYS: usize = 40;
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     println!(
-        "billing: {} records of a month, {APPS} apps on {NODES} nodes in {CLUSTERS} clusters, batches of {BATCH}, {WRITERS} at a time, \
+        "billing: {} calls at {RATE} a second, {APPS} apps on {NODES} nodes in {CLUSTERS} clusters, sums of {BATCH} calls each, {WRITERS} at a time, \
          one batch of 50 a day late and one of 50 sent twice; PostgreSQL with 32 MiB of shared buffers, every commit synced",
         options.records
     );
@@ -63,14 +65,21 @@ async fn measure(options: &Options) -> Result<()> {
     let month = Month::of(Timestamp(fdn_service::now().get())).previous();
     prepare(&store, month).await?;
     let took = fill(&store, month, options.records).await?;
+    let per = |time: Duration| time.as_secs_f64() * RATE as f64 / options.records as f64;
     row(
-        "stored and summed",
+        "taken",
         &format!(
-            "{:.1} s, {:.0} records/s",
-            took.as_secs_f64(),
-            options.records as f64 / took.as_secs_f64()
+            "{:.1} s, {:.0} calls/s, {} sums",
+            took.wall.as_secs_f64(),
+            options.records as f64 / took.wall.as_secs_f64(),
+            took.sums
         ),
     );
+    row(
+        &format!("of one core at {RATE} calls/s"),
+        &format!("{:.1} %, without the database", per(took.cpu) * 100.0),
+    );
+    rolling(month)?;
     sizes(&store).await?;
     check(&store, options.records).await?;
     bills(options, &store, month).await?;
@@ -82,7 +91,7 @@ fn row(name: &str, text: &str) {
     println!("  {name:<46} {text}");
 }
 
-/// Owners, nodes and prices, so that records are booked as in life.
+/// Owners, nodes and prices, so that sums are booked as in life.
 async fn prepare(store: &Store, month: Month) -> Result<()> {
     let c = &mut *store.read().await?;
     for app in 0..APPS {
@@ -124,66 +133,133 @@ async fn prepare(store: &Store, month: Month) -> Result<()> {
     Ok(())
 }
 
-/// The batch `n` of `all`: a node's calls of some minutes. Every 50th is a day older than its neighbours.
-fn batch(n: u64, all: u64, records: u64, month: Month) -> Result<UsageBatch> {
-    let (start, length) = (month.start().get(), month.end().get() - month.start().get());
-    let minutes = 600_000;
+/// The calls of a segment: so many of one node, within so many milliseconds. Every 50th batch is a day older than its neighbours.
+fn segment(n: u64, calls: u64, month: Month) -> Result<Vec<CallRecord>> {
+    let span = calls * 1000 * NODES / RATE;
     let late = if n % 50 == 49 { 86_400_000 } else { 0 };
-    let at = ((length - minutes) / all.max(1) * n).saturating_sub(late);
+    let at = (86_400_000 + n / NODES * span).saturating_sub(late) + month.start().get();
     let one = |i: u64| {
         let id = n * BATCH + i;
         // A cheap mix, the same in every run.
         let mixed = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
         let app = format!("app-{}", mixed % APPS);
-        Ok(UsageRecord {
+        let used = UsageRecord {
             invocation: InvocationId::from_uuid(Uuid::from_u64_pair(mixed, id)),
             app: app.parse()?,
             function: app.parse()?,
             version: VersionNumber::FIRST,
-            started_at: Timestamp(start + at + mixed % minutes),
+            started_at: Timestamp(at + mixed % span.max(1)),
             duration_us: 1000 + mixed % 200_000,
             cpu_us: 500 + mixed % 100_000,
             memory_mib: MebiBytes(64 << (mixed % 4)),
             gpu_memory_mib: MebiBytes(0),
             egress_bytes: mixed % 65_536,
-            outcome: UsageOutcome::Ok,
+            outcome: if mixed.is_multiple_of(100) {
+                UsageOutcome::FunctionError
+            } else {
+                UsageOutcome::Ok
+            },
+        };
+        Ok(CallRecord {
+            used,
+            call: Some(CallFacts::default()),
+            noted: None,
         })
     };
-    Ok(UsageBatch {
-        batch: BatchId::from_uuid(Uuid::from_u128(u128::from(n) + 1)),
-        node: format!("node-{}", n % NODES).parse()?,
-        records: (0..records).map(one).collect::<Result<_>>()?,
-    })
+    (0..calls).map(one).collect()
 }
 
-async fn fill(store: &Store, month: Month, records: u64) -> Result<Duration> {
+/// What storing took: time, CPU time of this process, of which making the sums on the node's side is told apart, and sums.
+#[derive(Default)]
+struct Took {
+    wall: Duration,
+    cpu: Duration,
+    sums: u64,
+}
+
+/// CPU time of all threads of this process (proc(5): hundredths of a second).
+fn cpu() -> Result<Duration> {
+    let text = std::fs::read_to_string("/proc/self/stat")?;
+    let (_, fields) = text.rsplit_once(')').context("a process")?;
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    let ticks: Result<Vec<u64>, _> = ticks.map(str::parse).collect();
+    Ok(Duration::from_millis(ticks?.into_iter().sum::<u64>() * 10))
+}
+
+async fn fill(store: &Store, month: Month, records: u64) -> Result<Took> {
     let all = records.div_ceil(BATCH);
-    let begin = Instant::now();
-    let mut writers = tokio::task::JoinSet::new();
-    for writer in 0..WRITERS {
-        let store = store.clone();
-        writers.spawn(async move {
-            for n in (writer..all).step_by(usize::try_from(WRITERS)?) {
-                let size = BATCH.min(records - n * BATCH);
-                let batch = batch(n, all, size, month)?;
-                for _ in 0..if n % 50 == 7 { 2 } else { 1 } {
-                    let mut transaction = store.begin().await?;
-                    usage_store(&mut transaction, &batch, fdn_service::now()).await?;
-                    transaction.commit().await?;
+    let mut took = Took::default();
+    // A few at a time, so that only taking them is measured.
+    for first in (0..all).step_by(64) {
+        let mut batches = Vec::new();
+        for n in first..all.min(first + 64) {
+            let size = BATCH.min(records - n * BATCH);
+            let batch = UsageSums {
+                batch: BatchId::from_uuid(Uuid::from_u128(u128::from(n) + 1)),
+                node: format!("node-{}", n % NODES).parse()?,
+                records: u32::try_from(size)?,
+                sums: roll_up(&segment(n, size, month)?)?,
+            };
+            took.sums += batch.sums.len() as u64;
+            batches.push((n, batch));
+        }
+        let batches = Arc::new(batches);
+        let (begin, spent) = (Instant::now(), cpu()?);
+        let mut writers = tokio::task::JoinSet::new();
+        for writer in 0..WRITERS {
+            let (store, batches) = (store.clone(), Arc::clone(&batches));
+            writers.spawn(async move {
+                for (n, batch) in batches.iter().skip(writer).step_by(WRITERS) {
+                    let octets = serde_json::to_vec(batch)?;
+                    for _ in 0..if n % 50 == 7 { 2 } else { 1 } {
+                        let batch: UsageSums = serde_json::from_slice(&octets)?;
+                        let mut transaction = store.begin().await?;
+                        usage_add(&mut transaction, &batch, fdn_service::now()).await?;
+                        transaction.commit().await?;
+                    }
                 }
-            }
-            anyhow::Ok(())
-        });
+                anyhow::Ok(())
+            });
+        }
+        while let Some(writer) = writers.join_next().await {
+            writer??;
+        }
+        took.wall += begin.elapsed();
+        took.cpu += cpu()?.saturating_sub(spent);
     }
-    while let Some(writer) = writers.join_next().await {
-        writer??;
-    }
-    Ok(begin.elapsed())
+    Ok(took)
+}
+
+/// What making sums of a full segment takes on the node.
+fn rolling(month: Month) -> Result<()> {
+    let records = segment(0, BATCH, month)?;
+    let octets: Result<Vec<Vec<u8>>, _> = records.iter().map(serde_json::to_vec).collect();
+    let octets = octets?;
+    let begin = Instant::now();
+    let read: Result<Vec<CallRecord>, _> = octets
+        .iter()
+        .map(|one| serde_json::from_slice(one))
+        .collect();
+    let read = read?;
+    let parsed = begin.elapsed();
+    let sums = roll_up(&read)?;
+    row(
+        "a node: a segment read, and rolled up",
+        &format!(
+            "{:.2} us and {:.2} us a call, {} sums of {BATCH} calls, {} KiB of {} KiB",
+            parsed.as_secs_f64() * 1e6 / BATCH as f64,
+            (begin.elapsed() - parsed).as_secs_f64() * 1e6 / BATCH as f64,
+            sums.len(),
+            serde_json::to_vec(&sums)?.len() >> 10,
+            octets.iter().map(Vec::len).sum::<usize>() >> 10,
+        ),
+    );
+    Ok(())
 }
 
 async fn sizes(store: &Store) -> Result<()> {
     let c = &mut *store.read().await?;
-    for table in ["usage_records", "usage_hours", "usage_days"] {
+    for table in ["usage_batches", "usage_hours", "usage_days"] {
         // One of three names of our own.
         let count = sqlx::AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
         let rows: i64 = sqlx::query_scalar(count).fetch_one(&mut *c).await?;
@@ -202,24 +278,21 @@ async fn sizes(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// All records against both kinds of sums.
+/// Both kinds of sums against what was sent.
 async fn check(store: &Store, records: u64) -> Result<()> {
     let c = &mut *store.read().await?;
     sqlx::query("SET statement_timeout = '600s'")
         .execute(&mut *c)
         .await?;
     let begin = Instant::now();
-    let [kept, hours, days] = sums_check(c).await?;
+    let [_, hours, days] = sums_check(c).await?;
+    ensure!(hours == days, "the sums of hours are not those of days");
     ensure!(
-        kept == hours && hours == days,
-        "the sums are not those of the records"
-    );
-    ensure!(
-        kept.get(Meter::Invocations) == i128::from(records),
-        "records are missing"
+        days.get(Meter::Invocations) == i128::from(records),
+        "calls are missing"
     );
     row(
-        "all records added anew, the same",
+        "all sums added anew, the same",
         &format!("{:.2} s", begin.elapsed().as_secs_f64()),
     );
     sqlx::query("SET statement_timeout = '30s'")

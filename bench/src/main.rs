@@ -52,7 +52,7 @@ enum Bench {
     Dns,
     /// One pass of the planner over 1,000 apps, 50 client groups of each and 50 clusters.
     Plan,
-    /// A month of usage records into PostgreSQL, bills of it, and the API over it.
+    /// Sums of calls into PostgreSQL, bills of them, and the API over it.
     Billing,
 }
 
@@ -67,7 +67,7 @@ struct Options {
     /// Rounds; the median is printed.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// Usage records of the month that is billed.
+    /// Calls of the month that is billed.
     #[arg(long, default_value_t = 10_000_000)]
     records: u64,
     /// The folder of fdn's binaries.

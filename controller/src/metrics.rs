@@ -402,7 +402,7 @@ impl Metrics {
             )?,
             usage_records: make.counters(
                 "fdn_controller_usage_records_total",
-                "Usage records that nodes handed over",
+                "Records of calls that nodes handed over, as sums or one by one",
                 &["result"],
             )?,
             billing: BillingMetrics::new(&make)?,

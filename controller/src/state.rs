@@ -87,6 +87,8 @@ pub struct State {
     pub events: crate::app::events::hub::Hub,
     /// Readers of function logs.
     pub log_readers: Arc<Semaphore>,
+    /// Searches for calls that may go on at the same time: each holds the answers of many nodes.
+    pub call_searches: Semaphore,
     /// One deploy, rollback or delete at a time in this process: artifacts and rows have no common transaction.
     pub changes: tokio::sync::Mutex<()>,
     /// What this controller does for all.
@@ -158,6 +160,7 @@ impl State {
             webhook_wake: Notify::new(),
             events: crate::app::events::hub::Hub::new(&settings.events),
             log_readers: Arc::new(Semaphore::new(settings.function_logs.readers)),
+            call_searches: Semaphore::new(settings.function_logs.searches),
             changes: tokio::sync::Mutex::new(()),
             singletons: Singletons::default(),
             planner_wake: Notify::new(),

@@ -125,6 +125,7 @@
 //! | `GET /v1/dns/txt?cursor=CURSOR&limit=N` | | [`TxtInfo`](crate::txt::TxtInfo)s, by name |
 //! | `PUT /v1/dns/txt/{name}`, `POST /v1/dns/txt/{name}` | [`SetTxt`](crate::txt::SetTxt), [`AddTxt`](crate::txt::AddTxt) | [`TxtInfo`](crate::txt::TxtInfo) |
 //! | `DELETE /v1/dns/txt/{name}?value=VALUE` | | 204 |
+//! | `GET /v1/apps/{app}/calls?since=MS&until=MS&status=S&limit=N&…` | | [`CallList`](crate::usage::CallList) |
 //! | `GET /v1/apps/{app}/logs?follow=BOOL&tail=N` | | [`LogLine`]s, one JSON object a line (`application/x-ndjson`) |
 //! | `POST /v1/apps/{app}/jobs?priority=P&max_age=T&deadline=T&webhook=URL&target=PATH` | any octets | 202, [`JobReceipt`](crate::job::JobReceipt) |
 //! | `GET /v1/jobs?state=STATE&cursor=ID&limit=N`, `GET /v1/apps/{app}/jobs?…` | | a page of [`JobInfo`](crate::job::JobInfo)s, newest first |
@@ -149,12 +150,14 @@
 //! | `GET /v1/billing/alerts?cursor=CURSOR&limit=N` | | [`BudgetAlert`](crate::billing::BudgetAlert)s |
 //! | `GET /agent/v1/apps` | | [`AppsSnapshot`] |
 //! | `GET /agent/v1/artifacts/{digest}` | | octets, with `Range` |
-//! | `POST /agent/v1/usage` | [`UsageBatch`](crate::usage::UsageBatch) | [`UsageReceipt`](crate::usage::UsageReceipt) |
+//! | `POST /agent/v1/usage/sums` | [`UsageSums`](crate::usage::UsageSums) | [`UsageReceipt`](crate::usage::UsageReceipt) |
+//! | `POST /agent/v1/usage` | [`UsageBatch`](crate::usage::UsageBatch), from nodes of before | the same |
 //! | `GET /dns/v1/snapshot` | | [`DnsSnapshot`] |
 //!
-//! An agent's admin listener answers `GET /logs/{app}?follow=BOOL&tail=N` the same way, besides `/healthz`, `/readyz`, `/metrics`.
+//! An agent's admin listener answers `GET /logs/{app}?follow=BOOL&tail=N` and `GET /calls/{app}?…` the same way, besides `/healthz`, `/readyz`, `/metrics`.
 
 pub mod header;
+mod log;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -167,8 +170,8 @@ use crate::digest::Digest;
 use crate::fleet::{FleetDesired, NodeState};
 use crate::geo::GeoPoint;
 use crate::id::{
-    AppName, ClusterId, FunctionName, HostName, InstanceId, NodeId, RegionName, StageName,
-    TenantId, VersionNumber,
+    AppName, ClusterId, FunctionName, HostName, NodeId, RegionName, StageName, TenantId,
+    VersionNumber,
 };
 use crate::label::Labels;
 use crate::latency::LatencyEstimate;
@@ -181,6 +184,8 @@ use crate::resources::Resources;
 use crate::rollout::{BadMark, RolloutInfo};
 use crate::unit::{Millis, Revision, Timestamp};
 use crate::workflow::{Definition, Workflow};
+
+pub use log::{LogLine, LogStream};
 
 /// Credentials.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
@@ -527,44 +532,6 @@ pub struct Candidate {
     pub excluded: Option<String>,
     /// Why it lost against the chosen one, or that it won.
     pub verdict: String,
-}
-
-/// Where a log line comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LogStream {
-    /// The function's standard output.
-    Stdout,
-    /// The function's standard error.
-    Stderr,
-    /// The node: why a call ended badly.
-    System,
-}
-
-/// One line of a function's log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct LogLine {
-    /// When it was captured.
-    pub at: Timestamp,
-    /// The app.
-    pub app: AppName,
-    /// The function.
-    pub function: FunctionName,
-    /// The version.
-    pub version: VersionNumber,
-    /// The node.
-    pub node: NodeId,
-    /// The instance that wrote it.
-    pub instance: InstanceId,
-    /// The call's request id.
-    pub request: String,
-    /// The stage of the workflow that it ran for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stage: Option<StageName>,
-    /// Which stream.
-    pub stream: LogStream,
-    /// The text, without the newline.
-    pub text: String,
 }
 
 /// Desired state of all apps, for a node that may have missed messages.

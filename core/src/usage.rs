@@ -1,8 +1,12 @@
-//! What is billed: one record for each call, handed over by nodes in batches.
+//! What is billed: a record of each call on its node's disk, and sums of them on their way to the controller.
 //!
-//! A node writes a call's record to its disk before the caller has the whole answer, and hands records over as often as needed until the
-//! controller has confirmed. A batch keeps its [`BatchId`] and its records however often it is sent and whatever happens to the node in
-//! between, so that the receiver counts it once.
+//! A node writes a call's record ([`CallRecord`]) to its disk before the caller has the whole answer. A sealed segment of them becomes one
+//! batch of sums ([`UsageSums`]), which is handed over as often as needed until the controller has confirmed. A batch keeps its [`BatchId`]
+//! and its sums however often it is sent and whatever happens to the node in between, so that the receiver counts it once. The records
+//! stay on the node for a time, to be searched ([`CallQuery`]).
+
+mod call;
+mod sums;
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,9 +17,24 @@ use crate::error::ParseError;
 use crate::id::{AppName, BatchId, FunctionName, InvocationId, NodeId, VersionNumber};
 use crate::unit::{MebiBytes, Timestamp};
 
+pub use call::{CallFacts, CallLine, CallList, CallQuery, CallRecord, Noted, StatusFilter};
+pub use sums::{UsageSum, UsageSums, roll_up};
+
 /// How a call ended, as far as it is billed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum UsageOutcome {
     /// The function answered with a status below 500.
     Ok,
@@ -27,8 +46,8 @@ pub enum UsageOutcome {
     Client,
     /// The node failed.
     Internal,
-    /// The answer has gone out while the function still ran. A record of the same invocation follows, and takes this one's place; if the
-    /// node dies before that, this is what is known.
+    /// The answer has gone out while the function still ran. A record of the same invocation follows, and takes this one's place
+    /// ([`CallRecord::noted`]); if the node dies before that, this is what is known.
     Running,
 }
 
@@ -78,20 +97,6 @@ impl FromStr for UsageOutcome {
     }
 }
 
-impl TryFrom<String> for UsageOutcome {
-    type Error = ParseError;
-
-    fn try_from(s: String) -> Result<Self, ParseError> {
-        s.parse()
-    }
-}
-
-impl From<UsageOutcome> for String {
-    fn from(value: UsageOutcome) -> Self {
-        value.as_str().to_owned()
-    }
-}
-
 /// What one call used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageRecord {
@@ -128,7 +133,7 @@ impl UsageRecord {
     }
 }
 
-/// Records that are handed over together.
+/// Records that are handed over together: by nodes of the revision before sums, and of what such a node has left in its spool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageBatch {
     /// The same for the same records, always.
@@ -142,7 +147,7 @@ pub struct UsageBatch {
 /// What the controller answers to a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct UsageReceipt {
-    /// Records that were new.
+    /// Records that were new, or that new sums are of.
     pub stored: u64,
     /// Whether the batch had been stored before.
     pub duplicate: bool,
@@ -184,6 +189,8 @@ mod tests {
     #[test]
     fn outcomes_have_one_name_each() {
         for outcome in UsageOutcome::ALL {
+            let json = serde_json::to_string(&outcome).expect("json");
+            assert_eq!(json, format!("\"{outcome}\""));
             assert_eq!(
                 outcome.as_str().parse::<UsageOutcome>().expect("own name"),
                 outcome

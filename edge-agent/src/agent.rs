@@ -44,7 +44,7 @@ use crate::rtt::RttTable;
 use crate::settings::Settings;
 use crate::status::{Identity, Reporter};
 use crate::sync::{SnapshotPuller, consume};
-use crate::usage;
+use crate::usage::{self, CallAccess};
 use crate::workflows::{RunBook, StageClient, StageServer, StageServerParts, Workflows};
 use containers::Containers;
 
@@ -164,9 +164,11 @@ impl Agent {
             &shared.settings.reports,
             &shared.settings.stop,
         )?;
+        let token = shared.token.for_logs_of(&shared.settings.node);
+        let past = shared.calls(token.clone());
         let access = LogAccess {
             hub: Arc::clone(&shared.hub),
-            token: shared.token.for_logs_of(&shared.settings.node),
+            token,
         };
         let load = shared.load();
         let admin = AdminServer::start(
@@ -176,6 +178,7 @@ impl Agent {
             move |config| {
                 config.app_data(Data::new(load.clone()));
                 logs::routes(config, &access);
+                usage::routes(config, &past);
             },
         )?;
         let peers = containers.as_ref().and_then(|all| all.peers.clone());
@@ -509,6 +512,10 @@ impl Shared {
             sequence: AtomicU64::new(0),
             connected: AtomicBool::new(true),
         })
+    }
+
+    fn calls(&self, token: Secret) -> CallAccess {
+        CallAccess::new(self.usage.clone(), self.settings.node.clone(), token)
     }
 
     fn shipper(&self) -> Shipper<usage::Controller> {

@@ -6,6 +6,7 @@ pub mod api_token;
 pub mod applied;
 pub mod authority;
 pub mod billing;
+pub mod calls;
 pub mod catalogue;
 pub mod change;
 pub mod collect;

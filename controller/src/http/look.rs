@@ -5,7 +5,8 @@ use fdn_core::figures::{Figures, FiguresBy, Window};
 use fdn_core::observe::{
     AddressKind, BindingDetail, DnsLookup, LatencyRow, TrafficMap, TryAnswer, TryRequest,
 };
-use fdn_core::{AppName, ByteSize, HostName, Problem, Right, Timestamp};
+use fdn_core::usage::{CallList, CallQuery, StatusFilter, UsageOutcome};
+use fdn_core::{AppName, ByteSize, HostName, Problem, Right, Timestamp, VersionNumber};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -15,7 +16,7 @@ use super::network::read;
 use super::page::PageParams;
 use super::tenants::moment;
 use crate::Error;
-use crate::app::{explain, look, try_call};
+use crate::app::{calls, explain, look, try_call};
 use crate::state::State;
 use crate::store::look::Sight;
 
@@ -92,6 +93,87 @@ pub(crate) async fn figures_get(
     Ok(web::Json(
         look::figures(&state, &sight, what, after, params.limit).await?,
     ))
+}
+
+/// Which calls are wanted.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct CallParams {
+    /// That arrived at this moment or later; an hour ago if absent.
+    #[param(value_type = Option<u64>)]
+    since: Option<Timestamp>,
+    /// That arrived before this moment.
+    #[param(value_type = Option<u64>)]
+    until: Option<Timestamp>,
+    /// That were answered with this status, or with one of a class.
+    #[param(value_type = Option<String>, example = "5xx")]
+    status: Option<StatusFilter>,
+    /// That ended so.
+    #[param(value_type = Option<UsageOutcome>, inline)]
+    outcome: Option<UsageOutcome>,
+    /// Of this version.
+    #[param(value_type = Option<u32>, minimum = 1)]
+    version: Option<VersionNumber>,
+    /// With this request id.
+    #[param(max_length = 128)]
+    request: Option<String>,
+    /// Of this trace.
+    #[param(max_length = 128)]
+    trace: Option<String>,
+    /// The most calls.
+    #[serde(default = "calls_limit")]
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    limit: u32,
+}
+
+const fn calls_limit() -> u32 {
+    100
+}
+
+impl CallParams {
+    fn query(self) -> Result<CallQuery, Error> {
+        let most = CallQuery::LIMIT_MAX;
+        if !(1..=most).contains(&self.limit) {
+            let text = format!("limit: from 1 to {most}, not {}", self.limit);
+            return Err(Error::BadRequest(text));
+        }
+        let is_long = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > 128);
+        if is_long(&self.request) || is_long(&self.trace) {
+            return Err(Error::BadRequest(
+                "request, trace: at most 128 octets".to_owned(),
+            ));
+        }
+        let hour_ago = || Timestamp(fdn_service::now().get().saturating_sub(3_600_000));
+        Ok(CallQuery {
+            since: moment("since", self.since)?.unwrap_or_else(hour_ago),
+            until: moment("until", self.until)?,
+            status: self.status,
+            outcome: self.outcome,
+            version: self.version,
+            request: self.request,
+            trace: self.trace,
+            limit: self.limit,
+        })
+    }
+}
+
+/// Single calls of an app, newest first, as the nodes keep them that they came to: for some hours, and up to a size.
+#[utoipa::path(
+    tag = "apps",
+    security(("session" = [])),
+    params(("app" = String, Path, description = "The app's name"), CallParams),
+    responses((status = 200, body = CallList), (status = "default", body = Problem, content_type = "application/problem+json"))
+)]
+#[get("/v1/apps/{app}/calls")]
+pub(crate) async fn app_calls(
+    call: Authorized<Look, (App, web::Query<CallParams>)>,
+    state: Shared,
+) -> Answer<CallList> {
+    let tenant = call.tenant()?;
+    let (app, params) = call.input;
+    let query = params.into_inner().query()?;
+    Ok(web::Json(calls::calls(&state, tenant, &app, query).await?))
 }
 
 /// Which traffic is wanted.

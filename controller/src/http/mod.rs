@@ -127,6 +127,7 @@ operations! {
     people::version_delete => Some(Right::Deploy),
     people::app_explain => Some(Right::Look),
     people::app_logs => Some(Right::Look),
+    look::app_calls => Some(Right::Look),
     look::figures_get => Some(Right::Look),
     look::traffic_map => Some(Right::Look),
     look::latency_list => Some(Right::LookMachines),
@@ -210,6 +211,7 @@ operations! {
     machines::head_lease => Some(Right::Serve),
     network::agent_apps => Some(Right::Serve),
     network::agent_artifact => Some(Right::Serve),
+    network::agent_usage_sums => Some(Right::Serve),
     network::agent_usage => Some(Right::Serve),
     network::dns_snapshot => Some(Right::Resolve),
 }

@@ -108,7 +108,26 @@ fn span(request: &HttpRequest) -> Result<Option<Span>, Error> {
     }
 }
 
-/// Records of calls, for billing. The same batch may be sent as often as needed: it is counted once.
+/// Sums of calls, for billing. The same batch may be sent as often as needed: it is counted once.
+#[utoipa::path(
+    tag = "agents",
+    security(("network" = [])),
+    request_body(content = Object, description = "A batch id, the node, and the sums", content_type = "application/json"),
+    responses(
+        (status = 200, description = "The batch is counted", body = UsageReceipt, content_type = "application/json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+#[post("/agent/v1/usage/sums")]
+pub(crate) async fn agent_usage_sums(
+    call: Authorized<Serve, web::Payload>,
+    state: Shared,
+) -> Result<web::Json<UsageReceipt>, ApiError> {
+    let octets = read(call.input, state.settings.usage.body_limit).await?;
+    Ok(web::Json(usage::add(&state, &octets).await?))
+}
+
+/// Records of calls, from nodes of the revision before sums. The same batch may be sent as often as needed: it is counted once.
 #[utoipa::path(
     tag = "agents",
     security(("network" = [])),

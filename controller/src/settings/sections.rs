@@ -485,6 +485,10 @@ pub struct FunctionLogSettings {
     pub readers: usize,
     /// How long a node may take to answer.
     pub node_timeout: DurationMs,
+    /// Searches for single calls at the same time.
+    pub searches: usize,
+    /// How long a node may look for calls.
+    pub search_timeout: DurationMs,
 }
 
 impl Default for FunctionLogSettings {
@@ -495,6 +499,8 @@ impl Default for FunctionLogSettings {
             buffer: 1000,
             readers: 64,
             node_timeout: DurationMs::from_secs(3),
+            searches: 4,
+            search_timeout: DurationMs::from_secs(10),
         }
     }
 }
@@ -550,17 +556,17 @@ impl Default for BillingSettings {
 pub struct UsageSettings {
     /// The largest batch.
     pub body_limit: ByteSize,
-    /// How long a batch is remembered, so that it is not counted again.
+    /// How long a batch is remembered, so that it is not counted again; the newest of each node for longer, until another one comes.
     pub remember: DurationMs,
-    /// How long records of calls are kept.
+    /// How long sums by hour are kept, and records of calls from nodes of the revision before. Sums by day stay.
     pub keep: DurationMs,
 }
 
 impl Default for UsageSettings {
     fn default() -> Self {
         Self {
-            body_limit: ByteSize::from_mib(4),
-            remember: DurationMs::from_secs(30 * 86_400),
+            body_limit: ByteSize::from_mib(16),
+            remember: DurationMs::from_secs(3 * 86_400),
             keep: DurationMs::from_secs(400 * 86_400),
         }
     }

@@ -52,6 +52,7 @@ pub mod tenant;
 pub mod traffic;
 pub mod txt;
 pub mod usage;
+pub mod usage_sums;
 pub mod user;
 pub mod version;
 pub mod webhook;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fdn_core::policy::api::KeyInfo;
 use fdn_core::policy::quota::{AppUsed, Used, Window};
 use fdn_core::policy::{ApiKey, GatewaySpec, Policy};
-use fdn_core::usage::UsageBatch;
+use fdn_core::usage::{UsageBatch, UsageSums};
 use fdn_core::{AppName, Digest, KeyId, Revision, TenantId, Timestamp};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
@@ -295,7 +295,38 @@ fn pushed(row: KeyRow) -> Option<ApiKey> {
     })
 }
 
-/// Calls of a batch that count towards quotas and are not known yet, by app and day. To be asked before the batch is stored, in the same
+/// Apps whose calls count towards quotas.
+async fn quota_apps(connection: &mut AnyConnection) -> Result<BTreeSet<AppName>, StoreError> {
+    let rows = sqlx::query("SELECT app FROM app_policies WHERE has_quota = 1")
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(|row| parsed(row, "app")).collect()
+}
+
+/// Calls of a batch of sums that count towards quotas, by app and day. What is added and what is taken away of one call lies on one day, so none is
+/// below zero.
+///
+/// # Errors
+/// When the database fails.
+pub async fn quota_of(
+    connection: &mut AnyConnection,
+    batch: &UsageSums,
+) -> Result<BTreeMap<(AppName, u64), u64>, StoreError> {
+    let bounded = quota_apps(connection).await?;
+    let mut calls: BTreeMap<(AppName, u64), i64> = BTreeMap::new();
+    for sum in batch.sums.iter().filter(|sum| bounded.contains(&sum.app)) {
+        let day = Window::at(sum.first).day;
+        let of_day = calls.entry((sum.app.clone(), day)).or_default();
+        *of_day = of_day.saturating_add(sum.calls);
+    }
+    let new = calls.into_iter().filter_map(|(key, calls)| {
+        let calls = u64::try_from(calls).ok()?;
+        (calls > 0).then_some((key, calls))
+    });
+    Ok(new.collect())
+}
+
+/// Calls of a batch of records that count towards quotas and are not known yet, by app and day. To be asked before the batch is stored, in the same
 /// transaction.
 ///
 /// # Errors
@@ -304,12 +335,7 @@ pub async fn quota_new(
     connection: &mut AnyConnection,
     batch: &UsageBatch,
 ) -> Result<BTreeMap<(AppName, u64), u64>, StoreError> {
-    let rows = sqlx::query("SELECT app FROM app_policies WHERE has_quota = 1")
-        .fetch_all(&mut *connection)
-        .await?;
-    let bounded: Result<BTreeSet<AppName>, StoreError> =
-        rows.iter().map(|row| parsed(row, "app")).collect();
-    let bounded = bounded?;
+    let bounded = quota_apps(connection).await?;
     // An invocation that stands twice in a batch is one call.
     let calls: BTreeMap<String, (&AppName, u64)> = batch
         .records

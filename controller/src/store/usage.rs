@@ -1,12 +1,11 @@
-//! What nodes report of calls. A batch is stored whole or not at all, and once; the sums that bills are made of change with it.
+//! Records of calls, as nodes of the revision before sums hand them over. A batch is stored whole or not at all, and once; the sums that bills
+//! are made of change with it. What nodes of this revision send is in [`super::usage_sums`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fdn_core::billing::{Account, Deltas, Month, Quantities, Slot, hour_of, period_of};
+use fdn_core::billing::{Account, Deltas, HOUR_MS, Month, Quantities, Slot, hour_of, period_of};
 use fdn_core::usage::{UsageBatch, UsageOutcome, UsageReceipt, UsageRecord};
-use fdn_core::{
-    AppName, BatchId, ClusterId, InvocationId, MebiBytes, NodeId, RegionName, Timestamp,
-};
+use fdn_core::{AppName, ClusterId, InvocationId, MebiBytes, NodeId, RegionName, Timestamp};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
@@ -15,6 +14,7 @@ use super::billing::clock::clock_hold;
 use super::billing::owner::{Owners, node_place, owner_list};
 use super::billing::sums::sums_apply;
 use super::row::{number, parsed, stored, version};
+use super::usage_sums::batch_note;
 
 /// Rows of one statement: both databases bound the number of values in one.
 pub(super) const ROWS: usize = 200;
@@ -34,16 +34,8 @@ pub async fn usage_store(
     for record in &batch.records {
         Quantities::of(record)?;
     }
-    let new = sqlx::query(
-        "INSERT INTO usage_batches (id, node, records, received_at) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING",
-    )
-    .bind(batch.batch.to_string())
-    .bind(batch.node.as_str())
-    .bind(stored(batch.records.len() as u64))
-    .bind(stored(now.get()))
-    .execute(&mut *connection)
-    .await?;
-    if new.rows_affected() == 0 {
+    let count = batch.records.len() as u64;
+    if !batch_note(connection, batch.batch, &batch.node, count, now).await? {
         return Ok(UsageReceipt {
             stored: 0,
             duplicate: true,
@@ -308,27 +300,6 @@ pub async fn usage_book(
     Ok(count)
 }
 
-/// What is known of the calls of an app from a moment on, the oldest first, at most `limit`.
-///
-/// # Errors
-/// When the database fails.
-pub async fn usage_list(
-    connection: &mut AnyConnection,
-    app: &AppName,
-    since: Timestamp,
-    limit: u32,
-) -> Result<Vec<UsageRecord>, StoreError> {
-    let rows = sqlx::query(
-        "SELECT * FROM usage_records WHERE app = $1 AND started_at >= $2 ORDER BY started_at, invocation LIMIT $3",
-    )
-    .bind(app.as_str())
-    .bind(stored(since.get()))
-    .bind(i64::from(limit))
-    .fetch_all(connection)
-    .await?;
-    rows.iter().map(record).collect()
-}
-
 fn record(row: &AnyRow) -> Result<UsageRecord, StoreError> {
     Ok(UsageRecord {
         invocation: parsed(row, "invocation")?,
@@ -345,37 +316,21 @@ fn record(row: &AnyRow) -> Result<UsageRecord, StoreError> {
     })
 }
 
-/// Whether a batch is remembered.
-///
-/// # Errors
-/// When the database fails.
-pub async fn usage_batch_known(
-    connection: &mut AnyConnection,
-    batch: BatchId,
-) -> Result<bool, StoreError> {
-    let row = sqlx::query("SELECT COUNT(*) AS n FROM usage_batches WHERE id = $1")
-        .bind(batch.to_string())
-        .fetch_one(connection)
-        .await?;
-    Ok(row.try_get::<i64, _>("n")? > 0)
-}
-
-/// Forgets batches that came before `batches`, and removes records of calls before `records`; how many of each.
+/// Removes records of calls, and sums of hours that ended, before `before`; how many. Bills are made of the sums of days, which stay.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn usage_trim(
     connection: &mut AnyConnection,
-    batches: Timestamp,
-    records: Timestamp,
-) -> Result<(u64, u64), StoreError> {
-    let forgotten = sqlx::query("DELETE FROM usage_batches WHERE received_at < $1")
-        .bind(stored(batches.get()))
+    before: Timestamp,
+) -> Result<u64, StoreError> {
+    let removed = sqlx::query("DELETE FROM usage_records WHERE started_at < $1")
+        .bind(stored(before.get()))
         .execute(&mut *connection)
         .await?;
-    let removed = sqlx::query("DELETE FROM usage_records WHERE started_at < $1")
-        .bind(stored(records.get()))
+    let hours = sqlx::query("DELETE FROM usage_hours WHERE at < $1")
+        .bind(stored(before.get().saturating_sub(HOUR_MS)))
         .execute(connection)
         .await?;
-    Ok((forgotten.rows_affected(), removed.rows_affected()))
+    Ok(removed.rows_affected() + hours.rows_affected())
 }

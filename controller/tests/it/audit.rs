@@ -28,11 +28,15 @@ on_both!(
 );
 
 /// Writes without an entry, and why.
-const WITHOUT: [(&str, &str); 5] = [
+const WITHOUT: [(&str, &str); 6] = [
     ("POST /v1/plan", "it says what would be and changes nothing"),
     (
         "POST /v1/apps/{app}/try",
         "a call like any other: the record of the call tells of it",
+    ),
+    (
+        "POST /agent/v1/usage/sums",
+        "sums of calls: their batch is noted, and bills show them",
     ),
     (
         "POST /agent/v1/usage",

@@ -13,7 +13,7 @@ use fdn_testkit::wait;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::billing::{batch, prices, record};
+use crate::billing::{prices, record};
 use crate::rig::{Backend, Rig, node_at, on_both};
 
 on_both!(
@@ -89,13 +89,10 @@ async fn send(rig: &Rig, n: u128, at: Timestamp, sizes: &[u32]) {
         .iter()
         .enumerate()
         .map(|(i, size)| record(n * 1000 + i as u128, at, *size));
-    let sent = batch(n, records.collect());
-    let receipt: UsageReceipt = rig
-        .json(
-            rig.network_call(Method::POST, "/agent/v1/usage")
-                .json(&sent),
-        )
-        .await;
+    let records: Vec<_> = records.map(|used| crate::usage::call(used, None)).collect();
+    let sent = crate::usage::sums(n, "eu-1", &records);
+    let request = rig.network_call(Method::POST, "/agent/v1/usage/sums");
+    let receipt: UsageReceipt = rig.json(request.json(&sent)).await;
     assert_eq!(receipt.stored, sizes.len() as u64);
 }
 

@@ -7,6 +7,7 @@ mod audit;
 mod billing;
 mod billing_api;
 mod broker;
+mod calls;
 mod collect;
 mod conventions;
 mod domains;

@@ -6,7 +6,7 @@ use fdn_core::message::AppSpec;
 use fdn_core::policy::api::{CreatedKey, KeyInfo, PolicyInfo, TrafficInfo};
 use fdn_core::policy::quota::AppUsed;
 use fdn_core::policy::{Authentication, key};
-use fdn_core::usage::{UsageBatch, UsageOutcome, UsageReceipt, UsageRecord};
+use fdn_core::usage::{Noted, UsageBatch, UsageOutcome, UsageReceipt, UsageRecord};
 use fdn_core::{BatchId, InvocationId, MebiBytes, Revision, Timestamp, VersionNumber};
 use fdn_testkit::components;
 use reqwest::Method;
@@ -222,6 +222,18 @@ async fn quotas_are_counted_once_from_usage(backend: Backend) {
     assert_eq!(used.len(), 1, "only apps with a quota are counted");
     assert_eq!(used[0].app.as_str(), "hello");
     assert_eq!((used[0].used.day, used[0].used.month), (3, 3));
+    // The same as sums: a call that was noted while it ran and its end, which comes first, are one call.
+    let noted = record(6, "hello", now, running);
+    let ended = crate::usage::call(record(6, "hello", now, UsageOutcome::Ok), Noted::of(&noted));
+    for (n, records) in [(3, [ended]), (4, [crate::usage::call(noted, None)])] {
+        for duplicate in [false, true] {
+            let sums = crate::usage::sums(n, "n-1", &records);
+            let request = rig.network_call(Method::POST, "/agent/v1/usage/sums");
+            let receipt: UsageReceipt = rig.json(request.json(&sums)).await;
+            assert_eq!(receipt.duplicate, duplicate);
+        }
+    }
+    assert_eq!(snapshot(&rig).await.used[0].used.day, 4);
 }
 
 async fn calls_are_split_between_versions_that_exist(backend: Backend) {

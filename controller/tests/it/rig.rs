@@ -134,6 +134,7 @@ pub(crate) async fn settings(folder: &Path, backend: Backend) -> Settings {
     // A busy machine takes its time.
     settings.database.acquire_timeout = DurationMs::from_secs(60);
     settings.function_logs.node_timeout = DurationMs::from_secs(60);
+    settings.function_logs.search_timeout = DurationMs::from_secs(60);
     settings.dispatch.confirm_timeout = DurationMs::from_secs(60);
     settings.planner.interval = DurationMs::from_secs(1);
     settings.planner.watch_interval = DurationMs::from_millis(50);

@@ -1,7 +1,13 @@
-//! What nodes report of calls: stored once, on both databases, and over HTTP.
+//! What nodes report of calls: counted once, on both databases, and over HTTP.
 
-use fdn_controller::store::usage::{usage_batch_known, usage_list, usage_store, usage_trim};
-use fdn_core::usage::{UsageBatch, UsageOutcome, UsageReceipt, UsageRecord};
+use fdn_controller::store::billing::sums::sums_check;
+use fdn_controller::store::usage::{usage_store, usage_trim};
+use fdn_controller::store::usage_sums::{batch_trim, usage_add};
+use fdn_core::billing::Meter;
+use fdn_core::usage::{
+    CallFacts, CallRecord, Noted, UsageBatch, UsageOutcome, UsageReceipt, UsageRecord, UsageSums,
+    roll_up,
+};
 use fdn_core::{BatchId, InvocationId, MebiBytes, Timestamp, VersionNumber};
 use reqwest::Method;
 use uuid::Uuid;
@@ -10,7 +16,9 @@ use crate::rig::{Backend, Rig, on_both};
 use crate::store::{name, store};
 
 on_both!(
-    a_batch_is_counted_once,
+    sums_are_counted_once_whole_or_not_at_all,
+    the_newest_batch_of_a_node_is_never_forgotten,
+    a_batch_of_records_is_counted_once,
     what_was_noted_while_a_call_ran_gives_way,
     a_large_batch_is_stored_whole_or_not_at_all,
     what_is_old_is_forgotten,
@@ -40,7 +48,122 @@ fn batch(n: u128, records: Vec<UsageRecord>) -> UsageBatch {
     }
 }
 
-async fn a_batch_is_counted_once(backend: Backend) {
+/// Records that are kept, by their numbers: how they ended and how long they took.
+async fn kept(c: &mut sqlx::AnyConnection) -> Vec<(u128, String, i64)> {
+    let rows: Vec<(String, String, i64)> = sqlx::query_as(
+        "SELECT invocation, outcome, duration_us FROM usage_records ORDER BY invocation",
+    )
+    .fetch_all(c)
+    .await
+    .expect("read");
+    let number = |id: &str| id.parse::<InvocationId>().expect("an id").uuid().as_u128();
+    rows.into_iter()
+        .map(|(id, outcome, took)| (number(&id), outcome, took))
+        .collect()
+}
+
+/// A batch of sums, as a node makes it of these records.
+pub(crate) fn sums(n: u128, node: &str, records: &[CallRecord]) -> UsageSums {
+    UsageSums {
+        batch: BatchId::from_uuid(Uuid::from_u128(n)),
+        node: node.parse().expect("node"),
+        records: u32::try_from(records.len()).expect("few"),
+        sums: roll_up(records).expect("bounded"),
+    }
+}
+
+/// A record as a node writes it, in the place of an earlier one of the same call.
+pub(crate) fn call(used: UsageRecord, noted: Option<Noted>) -> CallRecord {
+    CallRecord {
+        used,
+        call: Some(CallFacts::default()),
+        noted,
+    }
+}
+
+async fn counted(c: &mut sqlx::AnyConnection) -> (i128, i128) {
+    let [_, hours, days] = sums_check(c).await.expect("sums");
+    assert_eq!(hours, days);
+    (days.get(Meter::Invocations), days.get(Meter::VcpuSeconds))
+}
+
+async fn sums_are_counted_once_whole_or_not_at_all(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let running = record(1, UsageOutcome::Running);
+    let ended = UsageRecord {
+        cpu_us: 900,
+        ..record(1, UsageOutcome::FunctionError)
+    };
+    let noted = Noted::of(&running);
+    assert!(noted.is_some());
+    let first = sums(
+        1,
+        "eu-1",
+        &[call(running, None), call(record(2, UsageOutcome::Ok), None)],
+    );
+    let second = sums(2, "eu-1", &[call(ended, noted)]);
+    let mut transaction = store.begin().await.expect("begun");
+    let added = usage_add(&mut transaction, &first, Timestamp(5)).await;
+    assert!(!added.expect("added").duplicate);
+    transaction.rollback().await.expect("undone");
+    let c = &mut *store.read().await.expect("connected");
+    assert_eq!(counted(c).await, (0, 0));
+    // The end of the first call overtakes what was noted while it ran.
+    for (batch, duplicate, after) in [
+        (&second, false, (0, 896)),
+        (&second, true, (0, 896)),
+        (&first, false, (2, 904)),
+        (&first, true, (2, 904)),
+        (&second, true, (2, 904)),
+    ] {
+        let receipt = usage_add(c, batch, Timestamp(7)).await.expect("taken");
+        assert_eq!(receipt.duplicate, duplicate);
+        assert_eq!(
+            receipt.stored,
+            u64::from(batch.records) * u64::from(!duplicate)
+        );
+        assert_eq!(counted(c).await, after);
+    }
+    assert_eq!(kept(c).await, [], "no call is a row");
+    // What was a batch of records once is the same batch as sums, whichever came first.
+    let as_records = batch(1, vec![record(2, UsageOutcome::Ok)]);
+    let receipt = usage_store(c, &as_records, Timestamp(9)).await;
+    assert!(receipt.expect("known").duplicate);
+}
+
+async fn the_newest_batch_of_a_node_is_never_forgotten(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let c = &mut *store.read().await.expect("connected");
+    let of = |n, node: &str| sums(n, node, &[call(record(n, UsageOutcome::Ok), None)]);
+    for n in 1..=3 {
+        usage_add(c, &of(n, "eu-1"), Timestamp(n as u64))
+            .await
+            .expect("added");
+    }
+    usage_add(c, &of(9, "us-1"), Timestamp(1))
+        .await
+        .expect("added");
+    let forgotten = batch_trim(c, Timestamp(100)).await.expect("trimmed");
+    assert_eq!(forgotten, 2);
+    // However long the receipts of these were lost, they are counted once.
+    for batch in [of(3, "eu-1"), of(9, "us-1")] {
+        let again = usage_add(c, &batch, Timestamp(1000)).await.expect("known");
+        assert!(again.duplicate);
+    }
+    // One that another controller took, whose clock is behind.
+    usage_add(c, &of(4, "eu-1"), Timestamp(2))
+        .await
+        .expect("added");
+    let forgotten = batch_trim(c, Timestamp(2)).await.expect("trimmed");
+    assert_eq!(forgotten, 0, "nothing is trimmed before its time");
+    let forgotten = batch_trim(c, Timestamp(100)).await.expect("trimmed");
+    assert_eq!(forgotten, 0);
+    let again = usage_add(c, &of(4, "eu-1"), Timestamp(100)).await;
+    assert!(again.expect("known").duplicate);
+    assert_eq!(counted(c).await.0, 5);
+}
+
+async fn a_batch_of_records_is_counted_once(backend: Backend) {
     let (_folder, store) = store(backend).await;
     let c = &mut *store.read().await.expect("connected");
     let ok = |n| record(n, UsageOutcome::Ok);
@@ -65,10 +188,7 @@ async fn a_batch_is_counted_once(backend: Backend) {
     let other = batch(2, vec![ok(2), ok(3)]);
     let stored = usage_store(c, &other, Timestamp(7)).await.expect("stored");
     assert_eq!(stored.stored, 1);
-    let rows = usage_list(c, &name("thumbs"), Timestamp(0), 10)
-        .await
-        .expect("read");
-    assert_eq!(rows, [ok(1), ok(2), ok(3)]);
+    assert_eq!(kept(c).await, [1, 2, 3].map(|n| (n, "ok".to_owned(), 5)));
 }
 
 async fn what_was_noted_while_a_call_ran_gives_way(backend: Backend) {
@@ -79,24 +199,20 @@ async fn what_was_noted_while_a_call_ran_gives_way(backend: Backend) {
         duration_us: 900,
         ..record(1, UsageOutcome::FunctionError)
     };
-    let list = async |c: &mut sqlx::AnyConnection| {
-        usage_list(c, &name("thumbs"), Timestamp(0), 10)
-            .await
-            .expect("read")
-    };
+    let is = |outcome: &str, took| vec![(1, outcome.to_owned(), took)];
     usage_store(c, &batch(1, vec![running.clone()]), Timestamp(1))
         .await
         .expect("stored");
-    assert_eq!(list(c).await, std::slice::from_ref(&running));
+    assert_eq!(kept(c).await, is("running", 5));
     usage_store(c, &batch(2, vec![ended.clone()]), Timestamp(2))
         .await
         .expect("stored");
-    assert_eq!(list(c).await, std::slice::from_ref(&ended));
+    assert_eq!(kept(c).await, is("function_error", 900));
     // Late, or both in one batch: what came of the call stays.
     usage_store(c, &batch(3, vec![running.clone()]), Timestamp(3))
         .await
         .expect("stored");
-    assert_eq!(list(c).await, std::slice::from_ref(&ended));
+    assert_eq!(kept(c).await, is("function_error", 900));
     let both = |n| {
         let of = |r: &UsageRecord| UsageRecord {
             invocation: InvocationId::from_uuid(Uuid::from_u128(n)),
@@ -108,11 +224,11 @@ async fn what_was_noted_while_a_call_ran_gives_way(backend: Backend) {
         .await
         .expect("stored");
     assert_eq!(stored.stored, 1);
+    let all = kept(c).await;
     assert!(
-        list(c)
-            .await
-            .iter()
-            .all(|r| r.outcome == UsageOutcome::FunctionError)
+        all.iter()
+            .all(|(_, outcome, _)| outcome == "function_error"),
+        "{all:?}"
     );
 }
 
@@ -124,8 +240,7 @@ async fn a_large_batch_is_stored_whole_or_not_at_all(backend: Backend) {
     assert_eq!(stored.expect("stored").stored, 3000);
     transaction.rollback().await.expect("undone");
     let c = &mut *store.read().await.expect("connected");
-    let none = usage_list(c, &name("thumbs"), Timestamp(0), 10).await;
-    assert_eq!(none.expect("read"), []);
+    assert_eq!(kept(c).await, []);
     // The batch was not remembered either.
     let stored = usage_store(c, &batch(1, records), Timestamp(1)).await;
     assert_eq!(stored.expect("stored").stored, 3000);
@@ -140,30 +255,29 @@ async fn what_is_old_is_forgotten(backend: Backend) {
             .await
             .expect("stored");
     }
-    let trimmed = usage_trim(c, Timestamp(3), Timestamp(1002))
-        .await
-        .expect("trimmed");
-    assert_eq!(trimmed, (2, 1));
-    let id = |n| BatchId::from_uuid(Uuid::from_u128(n));
-    assert!(!usage_batch_known(c, id(1)).await.expect("read"));
-    assert!(usage_batch_known(c, id(3)).await.expect("read"));
-    let left = usage_list(c, &name("thumbs"), Timestamp(0), 10).await;
-    assert_eq!(left.expect("read").len(), 2);
+    let removed = usage_trim(c, Timestamp(1002)).await;
+    assert_eq!(removed.expect("trimmed"), 1);
+    assert_eq!(kept(c).await.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_hands_a_batch_over_as_often_as_it_likes() {
     let rig = Rig::start().await;
-    let sent = batch(7, vec![record(1, UsageOutcome::Ok)]);
-    let post = || rig.network_call(Method::POST, "/agent/v1/usage");
-    for duplicate in [false, true] {
-        let receipt: UsageReceipt = rig.json(post().json(&sent)).await;
-        assert_eq!(receipt.duplicate, duplicate);
+    let sent = sums(7, "eu-1", &[call(record(1, UsageOutcome::Ok), None)]);
+    let records = batch(8, vec![record(1, UsageOutcome::Ok)]);
+    let (sent, records) = (serde_json::json!(sent), serde_json::json!(records));
+    // Nodes of the revision before send records.
+    for (path, sent) in [("/agent/v1/usage/sums", sent), ("/agent/v1/usage", records)] {
+        let post = || rig.network_call(Method::POST, path);
+        for duplicate in [false, true] {
+            let receipt: UsageReceipt = rig.json(post().json(&sent)).await;
+            assert_eq!(receipt.duplicate, duplicate);
+        }
+        let (status, _) = rig.refused(post().body("{\"batch\":7}")).await;
+        assert_eq!(status, 400);
+        let (status, _) = rig.refused(post().body(vec![b' '; 17 << 20])).await;
+        assert_eq!(status, 413);
+        let nobody = rig.anonymous(Method::POST, path).json(&sent);
+        assert_eq!(rig.refused(nobody).await.0, 401);
     }
-    let (status, _) = rig.refused(post().body("{\"batch\":7}")).await;
-    assert_eq!(status, 400);
-    let (status, _) = rig.refused(post().body(vec![b' '; 5 << 20])).await;
-    assert_eq!(status, 413);
-    let nobody = rig.anonymous(Method::POST, "/agent/v1/usage").json(&sent);
-    assert_eq!(rig.refused(nobody).await.0, 401);
 }

@@ -10,7 +10,8 @@ use super::{BillingError, Month, Quantities};
 use crate::id::{AppName, ClusterId, FunctionName, RegionName, TenantId, VersionNumber};
 use crate::unit::Timestamp;
 
-const HOUR_MS: u64 = 3_600_000;
+/// An hour in milliseconds: what usage is summed up by.
+pub const HOUR_MS: u64 = 3_600_000;
 
 /// The hour of a call for billing. A node whose clock is ahead cannot book into the future.
 #[must_use]

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::BillingError;
 use crate::error::ParseError;
-use crate::usage::UsageRecord;
+use crate::usage::{UsageRecord, UsageSum};
 
 /// The most that one record may say of a meter, in smallest units: 64 GiB for two weeks. Beyond it a clock or a counter is broken.
 const RECORD_MAX: u64 = 1 << 56;
@@ -173,6 +173,29 @@ impl Quantities {
             (Meter::EgressGib, Some(record.egress_bytes)),
         ] {
             all.0[meter as usize] = bounded(meter, value)?;
+        }
+        Ok(all)
+    }
+
+    /// What a node's sum counts for.
+    ///
+    /// # Errors
+    /// When it says more than so many records can say.
+    pub fn of_sum(sum: &UsageSum) -> Result<Self, BillingError> {
+        let terms = i128::from(sum.records);
+        let mut all = Self::default();
+        for (meter, value, most) in [
+            (Meter::Invocations, sum.calls, 1),
+            (Meter::GibSeconds, sum.memory, RECORD_MAX),
+            (Meter::VcpuSeconds, sum.cpu, RECORD_MAX),
+            (Meter::GpuGibSeconds, sum.gpu, RECORD_MAX),
+            (Meter::EgressGib, sum.egress, RECORD_MAX),
+        ] {
+            let value = i128::from(value);
+            if value.abs() > terms * i128::from(most) {
+                return Err(BillingError::OutOfRange(meter.as_str()));
+            }
+            all.0[meter as usize] = value;
         }
         Ok(all)
     }

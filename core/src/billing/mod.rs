@@ -20,7 +20,7 @@ mod statement;
 #[cfg(test)]
 mod tests;
 
-pub use booking::{Account, Deltas, Slot, hour_of, period_of};
+pub use booking::{Account, Deltas, HOUR_MS, Slot, hour_of, period_of};
 pub use budget::{Budget, BudgetAlert, BudgetName, BudgetSet, SetBudget};
 pub use calendar::{Day, Month};
 pub use csv::{CSV_COLUMNS, csv_cell, csv_line};

@@ -7,15 +7,15 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fdn_core::usage::{UsageOutcome, UsageRecord};
+use fdn_core::usage::{CallFacts, CallRecord, UsageOutcome, UsageRecord};
 use fdn_core::{DurationMs, InvocationId, MebiBytes, Timestamp, VersionNumber};
 use fdn_spool::{AnswerAfter, Spool, SpoolMetrics, SpoolSettings};
 use uuid::Uuid;
 
 const CALLS: usize = 4000;
 
-fn record() -> UsageRecord {
-    UsageRecord {
+fn record() -> CallRecord {
+    let used = UsageRecord {
         invocation: InvocationId::from_uuid(Uuid::now_v7()),
         app: "thumbs".parse().expect("app"),
         function: "thumbs".parse().expect("function"),
@@ -27,6 +27,20 @@ fn record() -> UsageRecord {
         gpu_memory_mib: MebiBytes(0),
         egress_bytes: 4711,
         outcome: UsageOutcome::Ok,
+    };
+    CallRecord {
+        used,
+        call: Some(CallFacts {
+            request: Uuid::now_v7().simple().to_string(),
+            trace: Uuid::now_v7().simple().to_string(),
+            method: "GET".to_owned(),
+            status: Some(200),
+            wait_us: 30,
+            start_us: 20,
+            head_us: 1100,
+            total_us: 1300,
+        }),
+        noted: None,
     }
 }
 

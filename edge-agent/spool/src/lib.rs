@@ -1,8 +1,8 @@
-//! The usage spool: records of calls on disk before their answers leave, handed over at least once.
+//! The usage spool: records of calls on disk before their answers leave, handed over as sums at least once, and kept for a time to be searched.
 //!
 //! ```text
-//! call ends ─ Place::record ─▶ segment being written ─ fsync by batch ─▶ sealed segments ─ Shipper ─▶ Sink (the controller)
-//!    ▲                                                                        │ removed once confirmed
+//! call ends ─ Place::record ─▶ segment being written ─ fsync by batch ─▶ sealed segments ─ Shipper: sums ─▶ Sink (the controller)
+//!    ▲                                                                        │ kept once confirmed, up to a bound ─▶ Spool::search
 //!    └── Spool::reserve, before the call runs: no room, no call
 //! ```
 //!
@@ -10,7 +10,8 @@
 //! - [`disk`]: the few operations on files that are needed, so that tests can lose power.
 //! - [`log`]: segments: what is written, synced, sealed, recovered. Synchronous, without a thread or a clock.
 //! - [`Spool`]: the log shared by the threads of a process, and the thread that syncs.
-//! - [`Shipper`]: hands sealed segments over, with a pause that grows while the receiver is away.
+//! - [`Shipper`]: hands the sums of sealed segments over, with a pause that grows while the receiver is away.
+//! - [`Spool::search`]: single calls.
 //!
 //! **What is promised.** A record whose [`Receipt`] has been waited for outlives the process, and with
 //! [`AnswerAfter::Synced`] the power supply, too. It is handed over at least once, always in the same [`BatchId`](fdn_core::BatchId), so
@@ -22,12 +23,14 @@ mod error;
 pub mod frame;
 pub mod log;
 mod metrics;
+mod search;
 mod settings;
 mod ship;
 mod spool;
 
 pub use error::SpoolError;
 pub use metrics::SpoolMetrics;
+pub use search::Found;
 pub use settings::{AnswerAfter, SpoolSettings};
-pub use ship::{DeliverError, Shipper, Sink};
+pub use ship::{Batch, DeliverError, Shipper, Sink};
 pub use spool::{Place, Receipt, Spool};

@@ -16,6 +16,10 @@ pub struct SpoolMetrics {
     pub bytes: IntGauge,
     /// The bound of that.
     pub limit: IntGauge,
+    /// Octets of calls that were handed over and are kept to be searched.
+    pub log_bytes: IntGauge,
+    /// The bound of that.
+    pub log_limit: IntGauge,
     /// Segments that wait to be handed over.
     pub waiting: IntGauge,
     /// How long a sync took.
@@ -78,6 +82,11 @@ impl SpoolMetrics {
             )?,
             bytes: gauge("spool_bytes", "Octets in the spool.")?,
             limit: gauge("spool_limit_bytes", "The bound of the spool.")?,
+            log_bytes: gauge(
+                "log_bytes",
+                "Octets of calls that were handed over and are kept to be searched.",
+            )?,
+            log_limit: gauge("log_limit_bytes", "The bound of what is kept of calls.")?,
             waiting: gauge("segments_waiting", "Segments that wait to be handed over.")?,
             sync_seconds: histogram("sync_seconds", "How long a sync took.", &SYNC_SECONDS)?,
             sync_records: histogram("sync_records", "Records that shared a sync.", &SYNC_RECORDS)?,

@@ -1,5 +1,7 @@
 //! The section `[usage]` of the agent's settings.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use fdn_core::{ByteSize, DurationMs};
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +25,7 @@ pub enum AnswerAfter {
 pub struct SpoolSettings {
     /// All records together, at most. While there is no room for another one, new calls are refused.
     pub size: ByteSize,
-    /// Records that are handed over together, at most.
+    /// Records whose sums are handed over together, at most.
     pub segment: ByteSize,
     /// What an answer waits for.
     pub answer_after: AnswerAfter,
@@ -31,6 +33,10 @@ pub struct SpoolSettings {
     pub batch_window: DurationMs,
     /// The longest that a record waits before it is handed over.
     pub seal_after: DurationMs,
+    /// What was handed over is kept to be searched up to this size, beside `size`; nothing if it is 0.
+    pub log_size: ByteSize,
+    /// The longest that it is kept.
+    pub log_keep: DurationMs,
     /// The pause after a batch could not be handed over; it doubles with each failure.
     pub retry_first: DurationMs,
     /// The longest such pause.
@@ -41,10 +47,12 @@ impl Default for SpoolSettings {
     fn default() -> Self {
         Self {
             size: ByteSize::from_mib(1024),
-            segment: ByteSize::from_bytes(512 << 10),
+            segment: ByteSize::from_mib(8),
             answer_after: AnswerAfter::default(),
             batch_window: DurationMs::from_millis(2),
             seal_after: DurationMs::from_secs(5),
+            log_size: ByteSize::from_mib(256),
+            log_keep: DurationMs::from_secs(24 * 3600),
             retry_first: DurationMs::from_millis(500),
             retry_max: DurationMs::from_secs(60),
         }
@@ -52,6 +60,16 @@ impl Default for SpoolSettings {
 }
 
 impl SpoolSettings {
+    /// The moment since which calls are kept, in milliseconds since 1970.
+    pub(crate) fn kept_since(&self) -> u64 {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| {
+                u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+            });
+        now.saturating_sub(self.log_keep.as_millis())
+    }
+
     /// Refuses values that cannot work; the rule that is broken.
     ///
     /// # Errors
@@ -60,8 +78,8 @@ impl SpoolSettings {
         let segment = self.segment.as_bytes();
         let rules = [
             (
-                (4096..=1 << 20).contains(&segment),
-                "usage.segment must be from 4KiB to 1MiB",
+                (4096..=16 << 20).contains(&segment),
+                "usage.segment must be from 4KiB to 16MiB",
             ),
             (
                 self.size.as_bytes() >= 4 * segment + 64 * frame::MAX as u64,

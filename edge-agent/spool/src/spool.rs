@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fdn_core::usage::UsageRecord;
+use fdn_core::usage::CallRecord;
 use fdn_core::{BatchId, ByteSize};
 use tokio::sync::{Notify, oneshot};
 use tracing::{error, info, warn};
@@ -101,6 +101,10 @@ impl Spool {
         }
         let limit = settings.size.as_bytes();
         metrics.limit.set(i64::try_from(limit).unwrap_or(i64::MAX));
+        let kept = settings.log_size.as_bytes();
+        metrics
+            .log_limit
+            .set(i64::try_from(kept).unwrap_or(i64::MAX));
         let shared = Arc::new(Shared {
             disk,
             settings,
@@ -176,23 +180,50 @@ impl Spool {
         Log::read(&*self.shared.disk, id)
     }
 
-    /// A segment has been confirmed. Blocks.
-    pub(crate) fn confirmed(&self, id: BatchId) {
-        let mut state = self.shared.lock();
-        if let Err(failure) = state.log.confirmed(id) {
-            warn!(batch = %id, %failure, "a segment that was handed over cannot be removed; it will be sent again");
+    /// A segment has been confirmed. When this returns, it does not come again. Blocks.
+    ///
+    /// # Errors
+    /// The disk's; to be tried again before another segment is handed over.
+    pub(crate) fn confirmed(&self, id: BatchId) -> std::io::Result<()> {
+        let keep = self.shared.settings.log_size.as_bytes() > 0;
+        {
+            let mut state = self.shared.lock();
+            state.log.confirmed(id, keep)?;
+            self.shared.forget(&mut state);
+            self.shared.show(&state);
         }
+        // Outside the lock: calls need not wait for it.
+        self.shared.disk.sync_folder()
+    }
+
+    /// Removes what is kept of calls longer than the settings say. Blocks.
+    pub(crate) fn forget(&self) {
+        let mut state = self.shared.lock();
+        self.shared.forget(&mut state);
         self.shared.show(&state);
     }
 
+    /// All segments, the oldest first.
+    pub(crate) fn segments(&self) -> Vec<BatchId> {
+        self.shared.lock().log.segments()
+    }
+
+    /// The octets of a segment; nothing if it is gone. Blocks.
+    pub(crate) fn look(&self, id: BatchId) -> std::io::Result<Option<Vec<u8>>> {
+        Log::look(&*self.shared.disk, id)
+    }
+
     /// A segment is not to be handed over any more. Blocks.
-    pub(crate) fn set_aside(&self, id: BatchId) {
-        let mut state = self.shared.lock();
-        if let Err(failure) = state.log.set_aside(id) {
-            error!(batch = %id, %failure, "a segment cannot be set aside");
+    ///
+    /// # Errors
+    /// As [`Self::confirmed`].
+    pub(crate) fn set_aside(&self, id: BatchId) -> std::io::Result<()> {
+        {
+            let mut state = self.shared.lock();
+            state.log.set_aside(id)?;
+            self.shared.show(&state);
         }
-        self.shared.metrics.set_aside.inc();
-        self.shared.show(&state);
+        self.shared.disk.sync_folder()
     }
 
     pub(crate) fn settings(&self) -> &SpoolSettings {
@@ -224,8 +255,19 @@ impl Shared {
 
     fn show(&self, state: &State) {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        self.metrics.log_bytes.set(number(state.log.kept()));
         self.metrics.bytes.set(number(state.log.used()));
         self.metrics.waiting.set(number(state.log.sealed() as u64));
+    }
+
+    fn forget(&self, state: &mut State) {
+        let settings = &self.settings;
+        // It is closed when a sync finds it this old.
+        let span = settings.seal_after.as_millis().saturating_add(60_000);
+        let limit = settings.log_size.as_bytes();
+        if let Err(failure) = state.log.forget(limit, settings.kept_since(), span) {
+            warn!(%failure, "old calls cannot be removed");
+        }
     }
 
     fn room(&self, state: &State) -> Result<(), SpoolError> {
@@ -247,7 +289,7 @@ impl Shared {
         Ok(())
     }
 
-    fn write(&self, record: &UsageRecord) -> Result<Receipt, SpoolError> {
+    fn write(&self, record: &CallRecord) -> Result<Receipt, SpoolError> {
         let payload = serde_json::to_vec(record).map_err(|e| SpoolError::Disk(e.to_string()))?;
         let frame = frame::encode(&payload).ok_or(SpoolError::TooLarge(payload.len()))?;
         let mut state = self.lock();
@@ -408,7 +450,7 @@ impl Place {
     ///
     /// # Errors
     /// When the disk fails: the answer must not be sent.
-    pub fn record(&self, record: &UsageRecord) -> Result<Receipt, SpoolError> {
+    pub fn record(&self, record: &CallRecord) -> Result<Receipt, SpoolError> {
         self.shared.write(record)
     }
 }

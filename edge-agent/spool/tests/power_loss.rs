@@ -2,7 +2,8 @@
 //! twice.
 //!
 //! The process is this program once more: it answers every line on a connection with the same line, after the record of that line is in
-//! the spool, and hands its records to a receiver in the test. The receiver loses confirmations now and then, and is killed by nobody.
+//! the spool, and hands sums of its records to a receiver in the test. Every third line is noted before that, as a call whose answer leaves while it
+//! runs. The receiver loses confirmations now and then, and is killed by nobody.
 //! All runs are on one folder, so what one run leaves behind is what the next one finds.
 //!
 //! The short form kills after so many answers, drawn from a seed that is always the same. The long one, `soak::`, kills at random times and
@@ -26,9 +27,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use fdn_core::usage::{UsageBatch, UsageOutcome, UsageRecord};
+use fdn_core::usage::{
+    CallFacts, CallRecord, Noted, UsageOutcome, UsageRecord, UsageSum, UsageSums,
+};
 use fdn_core::{ByteSize, DurationMs, InvocationId, MebiBytes, Timestamp, VersionNumber};
-use fdn_spool::{AnswerAfter, DeliverError, Shipper, Sink, Spool, SpoolMetrics, SpoolSettings};
+use fdn_spool::{
+    AnswerAfter, Batch, DeliverError, Shipper, Sink, Spool, SpoolMetrics, SpoolSettings,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio_util::sync::CancellationToken;
@@ -148,6 +153,7 @@ fn settings(mode: &str) -> SpoolSettings {
         seal_after: DurationMs::from_millis(15),
         retry_first: DurationMs::from_millis(1),
         retry_max: DurationMs::from_millis(5),
+        ..SpoolSettings::default()
     }
 }
 
@@ -177,8 +183,10 @@ fn serve(folder: &Path, mode: &str, receiver: &str) {
                 }
                 let place = spool.reserve().expect("there is room");
                 let number = line.parse().expect("a number");
-                let receipt = place.record(&record(number)).expect("written");
-                handle.block_on(receipt.wait()).expect("safe");
+                for record in records(number) {
+                    let receipt = place.record(&record).expect("written");
+                    handle.block_on(receipt.wait()).expect("safe");
+                }
                 if answers.write_all(format!("{line}\n").as_bytes()).is_err() {
                     return;
                 }
@@ -187,19 +195,36 @@ fn serve(folder: &Path, mode: &str, receiver: &str) {
     }
 }
 
-fn record(number: u64) -> UsageRecord {
-    UsageRecord {
+/// The records of a call, whose number is the version, so that each call has a sum of its own.
+fn records(number: u64) -> Vec<CallRecord> {
+    let ended = UsageRecord {
         invocation: InvocationId::from_uuid(Uuid::from_u128(u128::from(number))),
         app: "thumbs".parse().expect("app"),
         function: "thumbs".parse().expect("function"),
-        version: VersionNumber::FIRST,
+        version: VersionNumber::try_from(u32::try_from(number).expect("small")).expect("not 0"),
         started_at: Timestamp(number),
         duration_us: 1,
         cpu_us: 1,
         memory_mib: MebiBytes(64),
         gpu_memory_mib: MebiBytes(0),
-        egress_bytes: number,
+        egress_bytes: 2 * number,
         outcome: UsageOutcome::Ok,
+    };
+    let running = UsageRecord {
+        egress_bytes: number,
+        outcome: UsageOutcome::Running,
+        ..ended.clone()
+    };
+    let of = |used, noted| CallRecord {
+        used,
+        call: Some(CallFacts::default()),
+        noted,
+    };
+    if number.is_multiple_of(3) {
+        let noted = Noted::of(&running);
+        vec![of(running, None), of(ended, noted)]
+    } else {
+        vec![of(ended, None)]
     }
 }
 
@@ -207,7 +232,10 @@ struct ToReceiver(SocketAddr);
 
 #[async_trait]
 impl Sink for ToReceiver {
-    async fn deliver(&self, batch: &UsageBatch) -> Result<(), DeliverError> {
+    async fn deliver(&self, batch: &Batch) -> Result<(), DeliverError> {
+        let Batch::Sums(batch) = batch else {
+            return Err(DeliverError::Never("records".to_owned()));
+        };
         let octets = serde_json::to_vec(batch).expect("a batch is JSON");
         let address = self.0;
         let sent = tokio::task::spawn_blocking(move || -> std::io::Result<()> {
@@ -225,7 +253,7 @@ impl Sink for ToReceiver {
 
 #[derive(Default)]
 struct Stored {
-    batches: BTreeMap<fdn_core::BatchId, Vec<u64>>,
+    batches: BTreeMap<fdn_core::BatchId, Vec<UsageSum>>,
     /// Deliveries of a batch after its first.
     again: u64,
 }
@@ -252,15 +280,14 @@ fn take(mut stream: TcpStream, stored: &Mutex<Stored>, lose: bool) -> std::io::R
     stream.read_exact(&mut length)?;
     let mut octets = vec![0; usize::try_from(u64::from_le_bytes(length)).expect("a length")];
     stream.read_exact(&mut octets)?;
-    let batch: UsageBatch = serde_json::from_slice(&octets).expect("a batch");
-    let numbers: Vec<u64> = batch.records.iter().map(|r| r.egress_bytes).collect();
+    let batch: UsageSums = serde_json::from_slice(&octets).expect("a batch");
     let mut stored = stored.lock().expect("lock");
     match stored.batches.get(&batch.batch) {
         Some(before) => {
-            assert_eq!(*before, numbers, "a batch is always the same");
+            assert_eq!(*before, batch.sums, "a batch is always the same");
             stored.again += 1;
         }
-        None => drop(stored.batches.insert(batch.batch, numbers)),
+        None => drop(stored.batches.insert(batch.batch, batch.sums)),
     }
     if lose {
         return Ok(());
@@ -425,17 +452,34 @@ fn test(mode: &str, seed: u64, kills: u64, kill: impl Fn(&mut StdRng) -> Kill) -
     }
     drain(&path, mode, receiver);
     let stored = stored.lock().expect("lock");
-    let mut counted = BTreeMap::<u64, u64>::new();
-    for number in stored.batches.values().flatten() {
-        *counted.entry(*number).or_default() += 1;
+    // How often each call counts in all, and with how many octets: as many as its last record says.
+    let mut counted = BTreeMap::<u64, (i64, i64)>::new();
+    for sum in stored.batches.values().flatten() {
+        let (calls, egress) = counted.entry(sum.version.get().into()).or_default();
+        *calls += sum.calls;
+        *egress += sum.egress;
     }
+    let whole = |n: u64| Some((1, 2 * i64::try_from(n).expect("small")));
     let lost: Vec<_> = answered
         .iter()
-        .filter(|n| !counted.contains_key(n))
+        .filter(|n| counted.get(n).copied() != whole(**n))
         .collect();
-    assert!(lost.is_empty(), "answered and lost: {lost:?}");
-    let twice: Vec<_> = counted.iter().filter(|(_, times)| **times > 1).collect();
-    assert!(twice.is_empty(), "counted twice: {twice:?}");
+    assert!(
+        lost.is_empty(),
+        "answered and lost, or not as they ended: {lost:?}"
+    );
+    let noted = |n: u64| {
+        n.is_multiple_of(3)
+            .then_some((1, i64::try_from(n).expect("small")))
+    };
+    let twice: Vec<_> = counted
+        .iter()
+        .filter(|(n, times)| Some(**times) != whole(**n) && Some(**times) != noted(**n))
+        .collect();
+    assert!(
+        twice.is_empty(),
+        "counted twice, or as nobody wrote: {twice:?}"
+    );
     let strange: Vec<_> = counted
         .keys()
         .filter(|n| **n >= next.load(Ordering::Relaxed))
@@ -443,7 +487,7 @@ fn test(mode: &str, seed: u64, kills: u64, kill: impl Fn(&mut StdRng) -> Kill) -
     assert!(strange.is_empty(), "never asked for: {strange:?}");
     assert!(stored.again > 0, "confirmations were lost");
     println!(
-        "power_loss: {kills} kills, {} calls answered, {} records in {} batches, {} batches sent again: none lost, none twice",
+        "power_loss: {kills} kills, {} calls answered, {} counted in {} batches, {} batches sent again: none lost, none twice",
         answered.len(),
         counted.len(),
         stored.batches.len(),

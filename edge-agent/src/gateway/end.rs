@@ -16,7 +16,7 @@ use crate::invocations::{Seat, Slot};
 use crate::metrics::{AppMetrics, Outcome, VersionCounts};
 use crate::peers::Way;
 use crate::policy::guard::Permit;
-use crate::usage::{Meter, Pending};
+use crate::usage::{Meter, Pending, Progress};
 
 /// What is measured of a call.
 pub(super) enum Measured {
@@ -63,7 +63,10 @@ pub struct CallEnd {
     pub(super) metrics: Arc<AppMetrics>,
     pub(super) measured: Measured,
     pub(super) arrived: Instant,
-    status_class: Outcome,
+    /// From its arrival until it was let in.
+    waited: Duration,
+    /// The status of its answer, once there is one.
+    status: Option<StatusCode>,
     outcome: Outcome,
     /// Octets of the answer's body that were sent.
     egress: u64,
@@ -91,7 +94,8 @@ impl CallEnd {
             metrics: Arc::clone(metrics),
             measured,
             arrived,
-            status_class: Outcome::Ok,
+            waited: Duration::ZERO,
+            status: None,
             outcome: Outcome::Client,
             egress: 0,
             meter: Some(meter),
@@ -100,6 +104,12 @@ impl CallEnd {
             counts: None,
             head: None,
         }
+    }
+
+    /// The same, let in so long after its arrival.
+    pub(super) const fn waited(mut self, waited: Duration) -> Self {
+        self.waited = waited;
+        self
     }
 
     /// The same, counted for its version as well.
@@ -117,11 +127,16 @@ impl CallEnd {
     /// Notes the status that the function answered with.
     pub fn answered(&mut self, status: StatusCode) {
         self.head.get_or_insert_with(|| self.arrived.elapsed());
-        self.status_class = if status.is_server_error() {
+        self.status = Some(status);
+    }
+
+    /// How the call ended if it ended well: as its status says.
+    fn status_class(&self) -> Outcome {
+        if self.status.is_some_and(|status| status.is_server_error()) {
             Outcome::FunctionError
         } else {
             Outcome::Ok
-        };
+        }
     }
 
     /// The call's measurements now.
@@ -195,9 +210,11 @@ impl CallEnd {
     }
 
     /// The gateway answers in the function's place. The answer waits for the record.
-    pub(super) fn failed(self, answer: Answer, ids: &Ids) -> Response<GatewayBody> {
+    pub(super) fn failed(mut self, answer: Answer, ids: &Ids) -> Response<GatewayBody> {
+        let response = answer.respond(&ids.request);
+        self.status = Some(response.status());
         let pending = self.ended(Some(Outcome::of_code(answer.code)));
-        answer.respond(&ids.request).map_body(|_, mut body| {
+        response.map_body(|_, mut body| {
             body.wait_for(pending);
             body
         })
@@ -209,15 +226,24 @@ impl CallEnd {
     }
 
     /// The whole answer is about to leave although the call still runs: records what is known until now.
-    pub fn still_runs(&self) -> Option<Pending> {
-        let meter = self.meter.as_ref()?;
-        let stats = self.stats();
-        Some(Pending::new(meter.record(&stats, self.egress, None)))
+    pub fn still_runs(&mut self) -> Option<Pending> {
+        let (stats, progress) = (self.stats(), self.progress());
+        let meter = self.meter.as_mut()?;
+        let written = meter.record(&stats, self.egress, None, progress);
+        Some(Pending::new(written))
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
+            status: self.status.map(|status| status.as_u16()),
+            waited: self.waited,
+            total: self.arrived.elapsed(),
+        }
     }
 
     /// The call has ended: well, as its status says, if `failed` is nothing. The rest of the answer waits for the record.
     pub fn ended(mut self, failed: Option<Outcome>) -> Option<Pending> {
-        self.outcome = failed.unwrap_or(self.status_class);
+        self.outcome = failed.unwrap_or_else(|| self.status_class());
         if failed.is_some() && self.is_worked_on() {
             return self.works_on();
         }
@@ -237,7 +263,8 @@ impl CallEnd {
                 Measured::Attempts(Attempts::default()),
             ),
             arrived: self.arrived,
-            status_class: self.status_class,
+            waited: self.waited,
+            status: self.status,
             outcome: self.outcome,
             egress: self.egress,
             meter: self.meter.take(),
@@ -250,12 +277,12 @@ impl CallEnd {
     }
 
     fn record(&mut self) -> Option<Pending> {
-        let meter = self.meter.take()?;
+        let mut meter = self.meter.take()?;
         if !self.is_seen() {
             return None;
         }
-        let stats = self.stats();
-        let written = meter.record(&stats, self.egress, Some(self.outcome));
+        let (stats, progress) = (self.stats(), self.progress());
+        let written = meter.record(&stats, self.egress, Some(self.outcome), progress);
         Some(Pending::new(written))
     }
 }

@@ -193,11 +193,12 @@ impl Gateway {
         let seat = instances.seat(lane, deadline.into(), false).await;
         let seat = seat.map_err(|refused| self.not_seated(refused, lane))?;
         drop(waits);
-        let meter = self.meter(deployed)?;
+        let meter = self.meter(deployed, incoming)?;
         let slot = Slot::elsewhere(&deployed.metrics, &self.admission.busy);
         let waited = incoming.arrived.elapsed();
         let measured = Measured::Attempts(Attempts::default());
         let mut end = CallEnd::new(&deployed.metrics, measured, incoming.arrived, slot, meter)
+            .waited(waited)
             .holding(incoming.permit())
             .counting(&deployed.counts);
         let answered = self.attempts(instances, lane, call, seat, &mut end).await;

@@ -34,7 +34,7 @@ use crate::invocations::{Admission, Instances, Refused};
 use crate::metrics::{AppMetrics, Metrics, Outcome};
 use crate::policy::Pass;
 use crate::policy::guard::{Headers, Judged, Permit};
-use crate::usage::Meter;
+use crate::usage::{Known, Meter};
 use crate::workflows::{Caller, Workflows};
 
 pub(super) const NOT_READY: Answer = Answer::new(
@@ -304,8 +304,18 @@ impl Gateway {
     }
 
     /// Room for the record of a call that is about to run.
-    pub(super) fn meter(&self, deployed: &Deployed) -> Result<Meter, Answer> {
-        Meter::start(&self.usage, &deployed.billed).map_err(|failure| {
+    pub(super) fn meter(
+        &self,
+        deployed: &Deployed,
+        incoming: &Incoming<'_>,
+    ) -> Result<Meter, Answer> {
+        let known = Known {
+            request: incoming.ids.request.clone(),
+            trace: incoming.ids.trace.id(),
+            method: incoming.head.method.clone(),
+            arrived: incoming.arrived,
+        };
+        Meter::start(&self.usage, &deployed.billed, known).map_err(|failure| {
             debug!(%failure, "a call is refused");
             NO_RECORD
         })
@@ -427,7 +437,7 @@ impl Gateway {
             .enter(sandboxes.lane(), &deployed.metrics, || deployed.expected());
         let (slot, memory) = entered.await.map_err(|refused| self.refused(refused))?;
         let function = sandboxes.load(&self.metrics).await.map_err(|_| NOT_READY)?;
-        let meter = self.meter(deployed)?;
+        let meter = self.meter(deployed, incoming)?;
         let left = left(timeout_at);
         if left.is_zero() {
             return Err(Answer::of_call(ErrorCode::FunctionTimeout));
@@ -437,6 +447,7 @@ impl Gateway {
         let call = function.call(context, request.map(|()| body));
         let measured = Measured::Guest(call.stats());
         let end = CallEnd::new(&deployed.metrics, measured, incoming.arrived, slot, meter)
+            .waited(waited)
             .holding(incoming.permit())
             .counting(&deployed.counts);
         let is_head = incoming.head.method == Method::HEAD;

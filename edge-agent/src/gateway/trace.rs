@@ -19,6 +19,12 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// The trace's id: 32 hexadecimal digits.
+    #[must_use]
+    pub fn id(&self) -> Bytes {
+        self.parent.slice(3..35)
+    }
+
     /// Continues the trace of `header`, or begins one if there is none or it is not valid. `trace` and `span` are random.
     #[must_use]
     pub fn of(header: Option<&[u8]>, trace: u128, span: u64) -> Self {

@@ -1,22 +1,31 @@
-//! Usage: each call's record is in the spool before its answer is whole, and goes to the controller from there.
+//! Usage: each call's record is in the spool before its answer is whole, and counts towards the sums that go to the controller from there.
 //!
-//! [`Meter`] is what a call carries from before it runs, with its room in the spool, to its end. [`Controller`] is where records go.
+//! [`Meter`] is what a call carries from before it runs, with its room in the spool, to its end. [`Controller`] is where sums go. [`routes`] let
+//! controllers look for single calls.
+
+mod http;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use fdn_core::manifest::Manifest;
-use fdn_core::usage::{UsageBatch, UsageOutcome, UsageReceipt, UsageRecord};
+use fdn_core::usage::{CallFacts, CallRecord, Noted, UsageOutcome, UsageReceipt, UsageRecord};
 use fdn_core::{AppName, FunctionName, InvocationId, MebiBytes, Timestamp, VersionNumber};
 use fdn_runtime::CallStats;
 use fdn_service::secret::Secret;
-use fdn_spool::{DeliverError, Place, Receipt, Sink, Spool, SpoolError};
+use fdn_spool::{Batch, DeliverError, Place, Receipt, Sink, Spool, SpoolError};
 use tracing::error;
 use uuid::Uuid;
 
 use crate::artifacts::without_url;
 use crate::metrics::Outcome;
+
+pub use http::{CallAccess, routes};
+
+/// The most of a method that is kept: a record has a bound.
+const METHOD_MAX: usize = 16;
 
 /// What of a function version is billed by, the same for all its calls.
 #[derive(Clone, Debug)]
@@ -48,12 +57,39 @@ impl Billed {
     }
 }
 
+/// What a call is known by, for who looks for it.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// The request id.
+    pub request: Bytes,
+    /// The trace id.
+    pub trace: Bytes,
+    /// The request's method.
+    pub method: actix_http::Method,
+    /// When the request arrived.
+    pub arrived: Instant,
+}
+
+/// How far a call has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// The status of the answer, if one was begun.
+    pub status: Option<u16>,
+    /// From the request's arrival until it was let in.
+    pub waited: Duration,
+    /// Since the request's arrival.
+    pub total: Duration,
+}
+
 /// Measures one call.
 pub struct Meter {
     place: Place,
     billed: Arc<Billed>,
+    known: Known,
     invocation: InvocationId,
     started_at: Timestamp,
+    /// What was written while it ran: the next record takes its place.
+    noted: Option<Noted>,
 }
 
 impl Meter {
@@ -61,12 +97,16 @@ impl Meter {
     ///
     /// # Errors
     /// When there is none: the call must not run.
-    pub fn start(spool: &Spool, billed: &Arc<Billed>) -> Result<Self, SpoolError> {
+    pub fn start(spool: &Spool, billed: &Arc<Billed>, known: Known) -> Result<Self, SpoolError> {
+        let place = spool.reserve()?;
+        let since = u64::try_from(known.arrived.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(Self {
-            place: spool.reserve()?,
+            place,
             billed: Arc::clone(billed),
+            known,
             invocation: InvocationId::from_uuid(Uuid::now_v7()),
-            started_at: fdn_service::now(),
+            started_at: Timestamp(fdn_service::now().get().saturating_sub(since)),
+            noted: None,
         })
     }
 
@@ -75,14 +115,14 @@ impl Meter {
     /// # Errors
     /// When the disk fails: no more of the answer must be sent.
     pub fn record(
-        &self,
+        &mut self,
         stats: &CallStats,
         egress: u64,
         outcome: Option<Outcome>,
+        progress: Progress,
     ) -> Result<Receipt, SpoolError> {
-        let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         let billed = &self.billed;
-        self.place.record(&UsageRecord {
+        let used = UsageRecord {
             invocation: self.invocation,
             app: billed.app.clone(),
             function: billed.function.clone(),
@@ -94,8 +134,36 @@ impl Meter {
             gpu_memory_mib: billed.gpu_memory,
             egress_bytes: egress,
             outcome: outcome.map_or(UsageOutcome::Running, billed_as),
-        })
+        };
+        let noted = Noted::of(&used);
+        let receipt = self.place.record(&CallRecord {
+            used,
+            call: Some(self.known.facts(stats, progress)),
+            noted: self.noted,
+        })?;
+        self.noted = noted;
+        Ok(receipt)
     }
+}
+
+impl Known {
+    fn facts(&self, stats: &CallStats, progress: Progress) -> CallFacts {
+        let text = |octets: &Bytes| String::from_utf8_lossy(octets).into_owned();
+        CallFacts {
+            request: text(&self.request),
+            trace: text(&self.trace),
+            method: self.method.as_str().chars().take(METHOD_MAX).collect(),
+            status: progress.status,
+            wait_us: micros(progress.waited),
+            start_us: micros(stats.instantiate),
+            head_us: micros(stats.first_byte.saturating_sub(stats.instantiate)),
+            total_us: micros(progress.total),
+        }
+    }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// An outcome as it is billed. Calls that never reached a function have no record.
@@ -138,7 +206,7 @@ impl Pending {
     }
 }
 
-/// The controller, as it takes usage.
+/// The controller, as it takes usage. One of the revision before knows nothing of sums: its 404 makes them wait in the spool until it is of this one.
 pub struct Controller {
     /// The HTTP client.
     pub client: reqwest::Client,
@@ -152,14 +220,16 @@ pub struct Controller {
 
 #[async_trait]
 impl Sink for Controller {
-    async fn deliver(&self, batch: &UsageBatch) -> Result<(), DeliverError> {
+    async fn deliver(&self, batch: &Batch) -> Result<(), DeliverError> {
         let later = |reason: String| DeliverError::Later(reason);
-        let answer = self
-            .client
-            .post(format!("{}/agent/v1/usage", self.url))
+        let post = |path: &str| self.client.post(format!("{}{path}", self.url));
+        let request = match batch {
+            Batch::Sums(sums) => post("/agent/v1/usage/sums").json(sums),
+            Batch::Records(records) => post("/agent/v1/usage").json(records),
+        };
+        let answer = request
             .bearer_auth(self.token.expose())
             .timeout(self.timeout)
-            .json(batch)
             .send()
             .await
             .map_err(|e| later(without_url(e)))?;

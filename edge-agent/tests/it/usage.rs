@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use fdn_core::api::header;
+use fdn_core::billing::{Meter, Quantities};
 use fdn_core::manifest::Manifest;
-use fdn_core::usage::{UsageOutcome, UsageRecord};
+use fdn_core::usage::{CallList, CallRecord, UsageOutcome, UsageRecord};
 use fdn_core::{ByteSize, DurationMs, InvocationId};
 use fdn_instances::Exit;
 use fdn_instances::fake::{AtStart, FakeProgram};
@@ -20,20 +22,68 @@ use crate::bursts::{container, deployed, engine, runtime};
 use crate::support::killable::Killable;
 use crate::support::{Network, host, problem};
 
+/// The last record of each call, and how many of its records are its end.
 type Calls = BTreeMap<InvocationId, (UsageRecord, usize)>;
 
-/// Waits until the controller has the ends of this many calls.
+/// The calls that the node has written: what its log keeps, and what waits to be handed over.
+fn written(network: &Network) -> Calls {
+    loop {
+        // A file is renamed when it is sealed and when it has been handed over; then another look finds it.
+        if let Some(calls) = try_written(network) {
+            return calls;
+        }
+    }
+}
+
+fn try_written(network: &Network) -> Option<Calls> {
+    let folder = network.settings("eu-west-1").data.join("usage");
+    let entries = std::fs::read_dir(folder).expect("the spool");
+    let mut paths: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    // By their ids, which grow with time.
+    paths.sort();
+    let mut calls = Calls::new();
+    for path in paths {
+        let octets = std::fs::read(path).ok()?;
+        for payload in fdn_spool::frame::scan(&octets).payloads {
+            let record: CallRecord = serde_json::from_slice(payload).expect("a record");
+            let entry = calls.entry(record.used.invocation);
+            let entry = entry.or_insert_with(|| (record.used.clone(), 0));
+            entry.1 += usize::from(record.used.outcome != UsageOutcome::Running);
+            entry.0 = record.used;
+        }
+    }
+    Some(calls)
+}
+
+/// Waits until what the controller has counted is what the node has written, and that is the ends of this many calls.
 async fn until_billed(network: &Network, count: usize) -> Calls {
-    wait::until("the records of all calls", async || {
-        let calls = network.controller.usage();
-        let ended = calls.values().filter(|(_, ends)| *ends > 0).count();
-        if ended == count {
+    let ended = |calls: &Calls| calls.values().filter(|(_, ends)| *ends > 0).count();
+    until_counted(network, |calls| ended(calls) == count).await
+}
+
+/// Waits until what the controller has counted is what the node has written, and that is enough.
+async fn until_counted(network: &Network, is_enough: impl Fn(&Calls) -> bool) -> Calls {
+    wait::until("all calls to be counted", async || {
+        let calls = written(network);
+        let mut all = Quantities::default();
+        for (record, _) in calls.values() {
+            let of_call = Quantities::of(record).expect("bounded");
+            all.add(&of_call).expect("fits");
+        }
+        let counted = network.controller.counted();
+        if is_enough(&calls) && counted == all {
             Ok(calls)
         } else {
-            Err(ended)
+            Err(format!("{all:?} written, {counted:?} counted"))
         }
     })
     .await
+}
+
+fn counted(network: &Network) -> i128 {
+    network.controller.counted().get(Meter::Invocations)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,7 +162,7 @@ async fn every_call_is_billed_once_with_what_it_used() {
             },
         )
         .await;
-        let again = network.controller.usage();
+        let again = until_billed(&network, before + 4).await;
         assert_eq!(again, calls, "nothing is counted again");
         agent.stop().await;
     }
@@ -162,8 +212,8 @@ async fn without_room_for_its_record_no_call_runs_and_none_is_lost() {
     // The controller is back: the spool empties and calls run again.
     network.controller.usage_away(false);
     network.until_text(&agent, "hello", "hi").await;
-    wait::until("all records", async || {
-        let billed = network.controller.usage().len();
+    wait::until("all calls to be counted", async || {
+        let billed = counted(&network);
         if billed > answered {
             Ok(())
         } else {
@@ -187,15 +237,13 @@ async fn what_was_not_handed_over_is_after_a_restart() {
         network.text(&agent, "hello").await;
     }
     agent.stop().await;
-    assert!(network.controller.usage().is_empty());
+    assert!(network.controller.counted().is_zero());
     network.controller.usage_away(false);
     let agent = network.agent(network.settings("eu-west-1")).await;
-    wait::until("the records of the calls before", async || {
-        let calls = network.controller.usage();
-        if calls.len() > 20 {
-            Ok(())
-        } else {
-            Err(calls.len())
+    wait::until("the calls before to be counted", async || {
+        match counted(&network) {
+            calls if calls > 20 => Ok(()),
+            calls => Err(calls),
         }
     })
     .await;
@@ -266,14 +314,10 @@ async fn killed(kills: u64, seed: u64) {
     let last = answers.next.load(Ordering::SeqCst);
     let call = agent.post(&network.client, "echo").body(vec![b'x'; last]);
     assert_eq!(call.send().await.expect("an answer").status(), 200);
-    let calls = wait::until("the record of the last call", async || {
-        let calls = network.controller.usage();
+    // What is counted is what was written, however often the node died between the two.
+    let calls = until_counted(&network, |calls| {
         let mut records = calls.values().map(|(record, _)| record.egress_bytes);
-        if records.any(|egress| egress == last as u64) {
-            Ok(calls)
-        } else {
-            Err(calls.len())
-        }
+        records.any(|egress| egress == last as u64)
     })
     .await;
     let mut billed: BTreeMap<u64, usize> = BTreeMap::new();
@@ -392,24 +436,27 @@ async fn a_call_is_billed_until_its_instance_has_let_go_of_it() {
                 () = arrived.notified() => {}
             }
         }
-        let record = async |wanted: usize| {
-            wait::until("the record of the call", async || {
-                let calls = network.controller.usage();
-                let mut of_app = calls.values().filter(|(r, _)| r.app.as_str() == app);
-                let found = of_app.next().cloned();
-                assert!(of_app.next().is_none(), "{calls:?}");
-                found.filter(|(_, ends)| *ends == wanted).ok_or("none")
+        let record = async |wanted: UsageOutcome| {
+            wait::until("the call to be counted", async || {
+                match network.controller.outcomes(app) {
+                    all if all == BTreeMap::from([(wanted, 1)]) => Ok(()),
+                    all => Err(format!("{all:?}")),
+                }
             })
-            .await
-            .0
+            .await;
+            let calls = written(&network);
+            let mut of_app = calls.values().filter(|(r, _)| r.app.as_str() == app);
+            let (found, _) = of_app.next().expect("a record").clone();
+            assert!(of_app.next().is_none(), "{calls:?}");
+            found
         };
         // What is known when nobody waits any more, should the node die.
-        let known = record(0).await;
+        let known = record(UsageOutcome::Running).await;
         assert_eq!(known.outcome, UsageOutcome::Running);
         let busy = async || network.metric(&agent, "fdn_agent_calls_busy").await;
         assert_eq!(busy().await, Some(1.0));
         answers.notify_one();
-        let ended = record(1).await;
+        let ended = record(outcome).await;
         assert_eq!(ended.outcome, outcome);
         assert!(ended.duration_us > known.duration_us, "{ended:?} {known:?}");
         wait::until("what it held to be free", async || match busy().await {
@@ -417,6 +464,79 @@ async fn a_call_is_billed_until_its_instance_has_let_go_of_it() {
             other => Err(format!("{other:?}")),
         })
         .await;
+    }
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_finds_single_calls_on_the_node() {
+    let network = Network::start().await;
+    let agent = network.agent(network.settings("eu-west-1")).await;
+    for (app, component) in [
+        ("hello", components::hello("hi")),
+        ("trap", components::trapping()),
+    ] {
+        network
+            .deploy(app, 1, &component, Manifest::default())
+            .await;
+    }
+    network.until_text(&agent, "hello", "hi").await;
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let trapped = network
+        .get(&agent, "trap", "/")
+        .header(header::REQUEST_ID, "mine")
+        .header("traceparent", format!("00-{trace}-b7ad6b7169203331-01"))
+        .send();
+    assert_eq!(trapped.await.expect("an answer").status(), 502);
+    let url = |app: &str, query: &str| {
+        let admin = agent.admin_address();
+        network
+            .client
+            .get(format!("http://{admin}/calls/{app}?{query}"))
+    };
+    let token = network.log_token(&agent);
+    let find = async |app: &str, query: &str| -> CallList {
+        let answer = url(app, query).bearer_auth(token.expose()).send().await;
+        let answer = answer.expect("an answer").error_for_status();
+        answer.expect("a list").json().await.expect("a list")
+    };
+    let failed = find("trap", "limit=10&status=5xx").await;
+    let [call] = failed.calls.as_slice() else {
+        panic!("{failed:?}")
+    };
+    assert_eq!((call.status, call.method.as_str()), (Some(502), "GET"));
+    assert_eq!(
+        (call.request.as_str(), call.trace.as_str()),
+        ("mine", trace)
+    );
+    assert_eq!(call.outcome, UsageOutcome::FunctionEnded);
+    assert_eq!(call.node.as_str(), "eu-west-1");
+    assert!(
+        call.total_us >= call.duration_us && call.start_us + call.head_us > 0,
+        "{call:?}"
+    );
+    assert_eq!(
+        find("trap", &format!("limit=10&trace={trace}")).await,
+        failed
+    );
+    assert!(find("trap", "limit=10&status=2xx").await.calls.is_empty());
+    let answered = find("hello", "limit=1&status=200").await;
+    assert_eq!(answered.calls.len(), 1);
+    assert_eq!(answered.calls[0].egress_bytes, 2);
+    // Nobody else learns anything.
+    for (request, status) in [
+        (url("trap", "limit=10"), 401),
+        (url("trap", "limit=10").bearer_auth("guessed"), 401),
+        (
+            url("trap", "limit=10&who=me").bearer_auth(token.expose()),
+            400,
+        ),
+        (
+            url("trap", "status=9xx&limit=1").bearer_auth(token.expose()),
+            400,
+        ),
+    ] {
+        assert_eq!(request.send().await.expect("an answer").status(), status);
     }
     agent.stop().await;
 }

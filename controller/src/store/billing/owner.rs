@@ -36,6 +36,14 @@ pub async fn owner_note(connection: &mut AnyConnection, app: &AppName) -> Result
 pub struct Owners(BTreeMap<AppName, BTreeMap<Timestamp, TenantId>>);
 
 impl Owners {
+    /// Since when the present owner of an app owns it.
+    #[must_use]
+    pub fn since(&self, app: &AppName) -> Timestamp {
+        let owners = self.0.get(app);
+        let last = owners.and_then(BTreeMap::last_key_value);
+        last.map_or(Timestamp(0), |(since, _)| *since)
+    }
+
     /// Who owned an app. Before its first owner is that one: a node's clock may be behind.
     #[must_use]
     pub fn at(&self, app: &AppName, at: Timestamp) -> TenantId {
@@ -142,6 +150,7 @@ mod tests {
         for (at, owner) in [(0, 1), (10, 1), (19, 1), (20, 2), (99, 2)] {
             assert_eq!(owners.at(&app, Timestamp(at)), tenant(owner), "{at}");
         }
+        assert_eq!(owners.since(&app), Timestamp(20));
         assert_eq!(owners.at(&"b".parse().expect("app"), Timestamp(10)), NOBODY);
     }
 }

@@ -1,4 +1,4 @@
-//! Sums of usage by hour and by day, changed in the transaction that stores the records they are of.
+//! Sums of usage by hour and by day, changed in the transaction that takes the batch they are of.
 
 use fdn_core::billing::{BillingError, Deltas, Meter, Month, Place, Quantities, Slot, Used};
 use fdn_core::{TenantId, Timestamp};
@@ -7,8 +7,9 @@ use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 use super::StoreError;
 use crate::store::row::stored;
-use crate::store::usage::ROWS;
 
+/// Rows of one statement: SQLite looks each value up by its name among all of a statement's, so twice the rows cost four times as much.
+const ROWS: usize = 25;
 /// Columns with sums, and their meters.
 const METERS: [(&str, Meter); 5] = [
     ("invocations", Meter::Invocations),
@@ -214,8 +215,8 @@ pub async fn late_months(
     Ok(months)
 }
 
-/// Everything that was ever used: the sum of all records that are kept, of the sums of hours, and of those of days. The three are the same while no record is so old
-/// that it was removed.
+/// Everything that was ever used: the sum of all records that are kept, of the sums of hours, and of those of days. The last two are the same while no hour was removed; the first is
+/// what nodes of the revision before sums have handed over as records, while none is so old that it was removed.
 ///
 /// # Errors
 /// When the database fails.

@@ -3,7 +3,8 @@
 //! | name | state | content | leaves it by |
 //! | --- | --- | --- | --- |
 //! | `ID.open` | written | frames, perhaps a torn one at the end after a crash | sync, then rename |
-//! | `ID.seg` | sealed | never changes again | removed once confirmed |
+//! | `ID.seg` | sealed | never changes again | renamed once confirmed, or removed where no log is kept |
+//! | `ID.log` | kept | what was handed over, to be searched | removed, the oldest first |
 //! | `ID.bad` | set aside | damaged, or refused for good; for a person | by hand |
 //!
 //! A segment's id is new for each and is the id of its batch: the same records always travel under the same id. It is handed over only
@@ -52,9 +53,11 @@ pub struct Log<D: Disk> {
     /// No longer written, to be synced and sealed.
     closing: Vec<Open<D::File>>,
     /// Segments and octets of them that a sync has taken along and not given back: on the disk all the while.
-    syncing: (usize, u64),
+    syncing: (Vec<BatchId>, u64),
     /// Sealed, with their sizes; the oldest first, because ids grow with time.
     sealed: BTreeMap<BatchId, u64>,
+    /// Handed over and kept to be searched, with their sizes.
+    kept: BTreeMap<BatchId, u64>,
     /// Octets of files that were set aside.
     aside: u64,
     /// Whether a name was made that the folder may not have on disk yet.
@@ -69,12 +72,25 @@ fn sealed_name(id: BatchId) -> String {
     format!("{}.seg", id.uuid().simple())
 }
 
+fn kept_name(id: BatchId) -> String {
+    format!("{}.log", id.uuid().simple())
+}
+
 fn aside_name(id: BatchId) -> String {
     format!("{}.bad", id.uuid().simple())
 }
 
+/// When a segment was begun, in milliseconds since 1970, as its id tells.
+#[must_use]
+pub fn begun(id: BatchId) -> u64 {
+    let time = id.uuid().get_timestamp().map(|time| time.to_unix());
+    time.map_or(0, |(seconds, nanos)| {
+        seconds * 1000 + u64::from(nanos) / 1_000_000
+    })
+}
+
 impl<D: Disk> Log<D> {
-    /// Octets on the disk.
+    /// Octets on the disk that are not handed over, or were set aside.
     #[must_use]
     pub fn used(&self) -> u64 {
         let open = self.active.iter().chain(&self.closing);
@@ -85,8 +101,11 @@ impl<D: Disk> Log<D> {
     /// Whether nothing waits to be handed over.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let (syncing, _) = self.syncing;
-        self.active.is_none() && self.closing.is_empty() && syncing == 0 && self.sealed.is_empty()
+        let (syncing, _) = &self.syncing;
+        self.active.is_none()
+            && self.closing.is_empty()
+            && syncing.is_empty()
+            && self.sealed.is_empty()
     }
 
     /// Whether a segment is being written.
@@ -168,25 +187,102 @@ impl<D: Disk> Log<D> {
         Ok((payloads, scan.end == octets.len()))
     }
 
-    /// The segment has been confirmed.
+    /// The segment has been confirmed; `keep` it to be searched. The name outlives the power only after a sync of the folder: before that, no other
+    /// segment may be handed over, or several could come again.
     ///
     /// # Errors
-    /// The disk's; the segment is handed over again after the next start, under the same id.
-    pub fn confirmed(&mut self, id: BatchId) -> io::Result<()> {
-        if self.sealed.remove(&id).is_none() {
+    /// The disk's; nothing has changed then.
+    pub fn confirmed(&mut self, id: BatchId, keep: bool) -> io::Result<()> {
+        let Some(&size) = self.sealed.get(&id) else {
             return Ok(());
+        };
+        if keep {
+            self.disk.rename(&sealed_name(id), &kept_name(id))?;
+            self.kept.insert(id, size);
+        } else {
+            self.disk.remove(&sealed_name(id))?;
         }
-        self.disk.remove(&sealed_name(id))
+        self.sealed.remove(&id);
+        Ok(())
     }
 
-    /// The segment is not handed over any more; it is kept for a person.
+    /// Octets of segments that were handed over and are kept.
+    #[must_use]
+    pub fn kept(&self) -> u64 {
+        self.kept.values().sum()
+    }
+
+    /// Removes the oldest of what is kept while it is larger than `limit`, and what was written before `before` (milliseconds since 1970). A segment
+    /// is written for `span` milliseconds at most.
+    ///
+    /// # Errors
+    /// The disk's; what could not be removed is found by the next start.
+    pub fn forget(&mut self, limit: u64, before: u64, span: u64) -> io::Result<()> {
+        let mut size = self.kept();
+        while let Some((&id, &octets)) = self.kept.first_key_value() {
+            // Nothing was written to it after the next one had been begun.
+            let own = begun(id).saturating_add(span);
+            let last = self.after(id).map_or(own, |next| begun(next).min(own));
+            if size <= limit && last >= before {
+                break;
+            }
+            self.kept.remove(&id);
+            size -= octets;
+            self.disk.remove(&kept_name(id))?;
+        }
+        Ok(())
+    }
+
+    /// The segment that was begun next after this one.
+    fn after(&self, id: BatchId) -> Option<BatchId> {
+        let later = (std::ops::Bound::Excluded(id), std::ops::Bound::Unbounded);
+        let kept = self.kept.range(later).next().map(|(id, _)| *id);
+        let sealed = self.sealed.range(later).next().map(|(id, _)| *id);
+        let open = self.unsealed().filter(|other| *other > id);
+        kept.into_iter().chain(sealed).chain(open).min()
+    }
+
+    /// Segments that are not sealed yet.
+    fn unsealed(&self) -> impl Iterator<Item = BatchId> {
+        let open = self.closing.iter().chain(&self.active);
+        let syncing = self.syncing.0.iter().copied();
+        open.map(|open| open.id).chain(syncing)
+    }
+
+    /// All segments that can be searched, the oldest first.
+    #[must_use]
+    pub fn segments(&self) -> Vec<BatchId> {
+        let closed = self.kept.keys().chain(self.sealed.keys()).copied();
+        let mut all: Vec<BatchId> = closed.chain(self.unsealed()).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The octets of a segment in whatever state it is; nothing if it is gone.
     ///
     /// # Errors
     /// The disk's.
+    pub fn look(disk: &D, id: BatchId) -> io::Result<Option<Vec<u8>>> {
+        // In the order in which it changes its name meanwhile.
+        for name in [open_name(id), sealed_name(id), kept_name(id)] {
+            match disk.read(&name) {
+                Ok(octets) => return Ok(Some(octets)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The segment is not handed over any more; it is kept for a person. As with [`Self::confirmed`], a sync of the folder has to follow.
+    ///
+    /// # Errors
+    /// The disk's; nothing has changed then.
     pub fn set_aside(&mut self, id: BatchId) -> io::Result<()> {
-        if let Some(size) = self.sealed.remove(&id) {
-            self.aside += size;
+        if let Some(&size) = self.sealed.get(&id) {
             self.disk.rename(&sealed_name(id), &aside_name(id))?;
+            self.sealed.remove(&id);
+            self.aside += size;
         }
         Ok(())
     }

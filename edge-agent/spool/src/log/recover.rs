@@ -35,7 +35,8 @@ impl<D: Disk> Log<D> {
             active: None,
             closing: Vec::new(),
             sealed: BTreeMap::new(),
-            syncing: (0, 0),
+            syncing: (Vec::new(), 0),
+            kept: BTreeMap::new(),
             aside: 0,
             new_name: false,
         };
@@ -50,6 +51,7 @@ impl<D: Disk> Log<D> {
             match state {
                 "open" => log.recover(id, &mut recovered)?,
                 "seg" => drop(log.sealed.insert(id, size)),
+                "log" => drop(log.kept.insert(id, size)),
                 "bad" => log.aside += size,
                 _ => {}
             }

@@ -19,7 +19,8 @@ impl<D: Disk> Log<D> {
     /// Everything that was written until now. One job at a time.
     pub fn begin_sync(&mut self) -> SyncJob<D> {
         let closing = std::mem::take(&mut self.closing);
-        self.syncing = (closing.len(), closing.iter().map(|open| open.size).sum());
+        let ids = closing.iter().map(|open| open.id).collect();
+        self.syncing = (ids, closing.iter().map(|open| open.size).sum());
         SyncJob {
             disk: Arc::clone(&self.disk),
             active: self.active.as_ref().map(|open| Arc::clone(&open.file)),
@@ -36,7 +37,7 @@ impl<D: Disk> Log<D> {
 
     /// Takes note of a job that was run.
     pub fn end_sync(&mut self, job: SyncJob<D>, went_well: bool) {
-        self.syncing = (0, 0);
+        self.syncing = (Vec::new(), 0);
         if went_well {
             for open in job.closing {
                 self.sealed.insert(open.id, open.size);

@@ -233,6 +233,8 @@ struct World {
     /// What the receiver stored, by batch.
     stored: BTreeMap<BatchId, BTreeSet<u32>>,
     stored_by: BTreeMap<u32, BatchId>,
+    /// What the receiver got last.
+    last: Option<BatchId>,
     power_failed: bool,
     sync_failed: bool,
 }
@@ -252,6 +254,7 @@ impl World {
             synced: BTreeSet::new(),
             stored: BTreeMap::new(),
             stored_by: BTreeMap::new(),
+            last: None,
             power_failed: false,
             sync_failed: false,
         }
@@ -339,6 +342,11 @@ impl World {
             payloads.len(),
             "no record is twice in a segment"
         );
+        assert!(
+            self.last == Some(id) || !self.stored.contains_key(&id),
+            "only the newest batch comes again"
+        );
+        self.last = Some(id);
         match self.stored.get(&id) {
             Some(before) => assert!(records.is_subset(before), "a batch never grows"),
             None => {
@@ -350,7 +358,10 @@ impl World {
             }
         }
         if confirmed {
-            self.log.confirmed(id).expect("removed");
+            self.log
+                .confirmed(id, self.next.is_multiple_of(2))
+                .expect("put away");
+            self.disk.sync_folder().expect("the folder is synced");
         }
         true
     }

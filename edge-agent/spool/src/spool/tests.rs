@@ -1,15 +1,18 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 use async_trait::async_trait;
-use fdn_core::usage::{UsageBatch, UsageOutcome};
+use fdn_core::usage::{
+    CallFacts, CallQuery, Noted, StatusFilter, UsageBatch, UsageOutcome, UsageRecord,
+};
 use fdn_core::{DurationMs, InvocationId, MebiBytes, NodeId, Timestamp, VersionNumber};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::ship::{DeliverError, Shipper, Sink};
+use crate::ship::{Batch, DeliverError, Shipper, Sink};
 
 fn node() -> NodeId {
     "n-1".parse().expect("node")
@@ -32,31 +35,57 @@ fn open(folder: &TempDir, settings: SpoolSettings) -> Spool {
     Spool::open(&folder.path().join("usage"), settings, metrics).expect("it opens")
 }
 
-fn record(n: u64) -> UsageRecord {
-    UsageRecord {
+/// A call that arrived now, numbered by what it sent.
+fn record(n: u64) -> CallRecord {
+    let used = UsageRecord {
         invocation: InvocationId::from_uuid(Uuid::from_u128(u128::from(n))),
         app: "thumbs".parse().expect("app"),
         function: "thumbs".parse().expect("function"),
         version: VersionNumber::FIRST,
-        started_at: Timestamp(n),
+        started_at: now(),
         duration_us: 1,
         cpu_us: 1,
         memory_mib: MebiBytes(64),
         gpu_memory_mib: MebiBytes(0),
         egress_bytes: n,
         outcome: UsageOutcome::Ok,
+    };
+    CallRecord {
+        used,
+        call: Some(CallFacts {
+            request: format!("r-{n}"),
+            status: Some(200),
+            ..CallFacts::default()
+        }),
+        noted: None,
     }
+}
+
+fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Timestamp(since.expect("after 1970").as_millis() as u64)
+}
+
+/// Calls and octets of a batch of sums.
+fn told(batch: &Batch) -> (i64, i64) {
+    let Batch::Sums(batch) = batch else {
+        panic!("{batch:?}")
+    };
+    let all = batch.sums.iter();
+    all.fold((0, 0), |(calls, egress), sum| {
+        (calls + sum.calls, egress + sum.egress)
+    })
 }
 
 /// Answers as it is told, then well; says what it got.
 struct Scripted {
     answers: Mutex<VecDeque<DeliverError>>,
-    got: mpsc::UnboundedSender<UsageBatch>,
+    got: mpsc::UnboundedSender<Batch>,
 }
 
 #[async_trait]
 impl Sink for Scripted {
-    async fn deliver(&self, batch: &UsageBatch) -> Result<(), DeliverError> {
+    async fn deliver(&self, batch: &Batch) -> Result<(), DeliverError> {
         self.got.send(batch.clone()).expect("the test listens");
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         answers.pop_front().map_or(Ok(()), Err)
@@ -66,10 +95,7 @@ impl Sink for Scripted {
 fn ship(
     spool: &Spool,
     answers: Vec<DeliverError>,
-) -> (
-    mpsc::UnboundedReceiver<UsageBatch>,
-    tokio_util::sync::DropGuard,
-) {
+) -> (mpsc::UnboundedReceiver<Batch>, tokio_util::sync::DropGuard) {
     let (got, batches) = mpsc::unbounded_channel();
     let shipper = Shipper {
         spool: spool.clone(),
@@ -179,7 +205,7 @@ async fn a_batch_comes_again_until_it_is_taken_also_after_a_restart() {
     let later = || DeliverError::Later("not now".to_owned());
     let (mut batches, stop) = ship(&spool, vec![later(), later(), later()]);
     let first = batches.recv().await.expect("a batch");
-    assert_eq!(first.records, [record(7)]);
+    assert_eq!(told(&first), (1, 7));
     assert_eq!(batches.recv().await.expect("again"), first);
     drop(stop);
     drop(place);
@@ -219,14 +245,8 @@ async fn what_is_refused_for_good_or_damaged_is_set_aside_and_holds_up_nothing()
     octets[end] ^= 1;
     std::fs::write(&segments[1], octets).expect("damaged");
     let (mut batches, _stop) = ship(&spool, vec![DeliverError::Never("bad".to_owned())]);
-    assert_eq!(
-        batches.recv().await.expect("the first").records,
-        [record(1)]
-    );
-    assert_eq!(
-        batches.recv().await.expect("the third").records,
-        [record(3)]
-    );
+    assert_eq!(told(&batches.recv().await.expect("the first")), (1, 1));
+    assert_eq!(told(&batches.recv().await.expect("the third")), (1, 3));
     until("the spool to be empty", || spool.is_empty()).await;
     assert_eq!(files(&folder, "bad").len(), 2);
     assert_eq!(spool.metrics().set_aside.get(), 2);
@@ -247,4 +267,179 @@ fn a_closed_spool_takes_nothing() {
         "everything is sealed"
     );
     assert_eq!(files(&folder, "seg").len(), 1);
+}
+
+/// What is found, by the octets that were sent, and whether there is more.
+fn found(spool: &Spool, query: CallQuery) -> (Vec<u64>, bool) {
+    let app = "thumbs".parse().expect("app");
+    let found = spool
+        .search(&app, &query, &AtomicBool::new(false))
+        .expect("it can be read");
+    let sent = found.calls.iter().map(|call| call.used.egress_bytes);
+    (sent.collect(), found.more)
+}
+
+fn all() -> CallQuery {
+    CallQuery {
+        limit: 100,
+        ..CallQuery::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_are_found_wherever_their_segment_is() {
+    let folder = tempfile::tempdir().expect("folder");
+    let slow = SpoolSettings {
+        seal_after: DurationMs::from_secs(3600),
+        ..settings()
+    };
+    let spool = open(&folder, slow.clone());
+    let place = spool.reserve().expect("room");
+    let write = |record: &CallRecord| drop(place.record(record).expect("written"));
+    let long_ago = |mut record: CallRecord| {
+        record.used.started_at = Timestamp(now().get() - 120_000);
+        record
+    };
+    write(&long_ago(record(1)));
+    let mut other = record(2);
+    other.used.app = "thumb".parse().expect("app");
+    write(&other);
+    // A call that is noted while it runs is shown once, as it ended.
+    let mut running = record(3);
+    running.used.outcome = UsageOutcome::Running;
+    let mut ended = record(30);
+    ended.used.invocation = running.used.invocation;
+    ended.noted = Noted::of(&running.used);
+    ended.call = ended.call.map(|facts| CallFacts {
+        status: Some(503),
+        ..facts
+    });
+    write(&running);
+    assert_eq!(
+        found(&spool, all()),
+        (vec![3, 1], false),
+        "while it is written"
+    );
+    write(&ended);
+    let check = |spool: &Spool| {
+        assert_eq!(found(spool, all()), (vec![30, 1], false));
+        let one = CallQuery { limit: 1, ..all() };
+        assert_eq!(found(spool, one), (vec![30], true));
+        let failed = CallQuery {
+            status: Some(StatusFilter::Class(5)),
+            ..all()
+        };
+        assert_eq!(found(spool, failed), (vec![30], false));
+        let recent = CallQuery {
+            since: Timestamp(now().get() - 60_000),
+            ..all()
+        };
+        assert_eq!(found(spool, recent), (vec![30], false));
+        let asked = CallQuery {
+            request: Some("r-1".to_owned()),
+            ..all()
+        };
+        assert_eq!(found(spool, asked), (vec![1], false));
+    };
+    check(&spool);
+    let closing = spool.clone();
+    tokio::task::spawn_blocking(move || closing.close())
+        .await
+        .expect("closed");
+    assert_eq!(files(&folder, "seg").len(), 1);
+    check(&spool);
+    drop(place);
+    drop(spool);
+    let spool = open(&folder, slow);
+    let (mut batches, _stop) = ship(&spool, Vec::new());
+    assert_eq!(told(&batches.recv().await.expect("a batch")), (3, 33));
+    until("the segment to be kept", || {
+        files(&folder, "log").len() == 1
+    })
+    .await;
+    assert_eq!((spool.is_empty(), spool.used().as_bytes()), (true, 0));
+    assert!(spool.metrics().log_bytes.get() > 0);
+    check(&spool);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_is_bounded_by_size_and_by_age() {
+    let folder = tempfile::tempdir().expect("folder");
+    let bounded = SpoolSettings {
+        log_size: ByteSize::from_bytes(1000),
+        ..settings()
+    };
+    let spool = open(&folder, bounded.clone());
+    let (mut batches, stop) = ship(&spool, Vec::new());
+    for n in 1..=5 {
+        let place = spool.reserve().expect("room");
+        drop(place.record(&record(n)).expect("written"));
+        assert_eq!(told(&batches.recv().await.expect("a batch")), (1, n as i64));
+        until("it to be put away", || spool.is_empty()).await;
+    }
+    let (kept, _) = found(&spool, all());
+    assert!(kept.starts_with(&[5]) && kept.len() < 5, "{kept:?}");
+    assert!(spool.metrics().log_bytes.get() <= 1000);
+    drop(stop);
+    drop(spool);
+    let old = SpoolSettings {
+        log_keep: DurationMs::from_millis(0),
+        ..bounded
+    };
+    let spool = open(&folder, old);
+    spool.forget();
+    // The newest may have been written until now.
+    assert!(files(&folder, "log").len() <= 1);
+    let without = SpoolSettings {
+        log_size: ByteSize::from_bytes(0),
+        ..settings()
+    };
+    drop(spool);
+    let spool = open(&folder, without);
+    let (mut batches, _stop) = ship(&spool, Vec::new());
+    let place = spool.reserve().expect("room");
+    drop(place.record(&record(9)).expect("written"));
+    batches.recv().await.expect("a batch");
+    until("nothing to be kept", || spool.is_empty()).await;
+    assert_eq!(files(&folder, "log"), [] as [PathBuf; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_revision_before_has_left_goes_as_records() {
+    let folder = tempfile::tempdir().expect("folder");
+    let spool = open(&folder, settings());
+    let before: Vec<CallRecord> = (1..=2)
+        .map(|n| CallRecord {
+            call: None,
+            ..record(n)
+        })
+        .collect();
+    let place = spool.reserve().expect("room");
+    for record in &before {
+        drop(place.record(record).expect("written"));
+    }
+    let (mut batches, _stop) = ship(&spool, Vec::new());
+    let mut records = Vec::new();
+    while records.len() < before.len() {
+        match batches.recv().await.expect("a batch") {
+            Batch::Records(UsageBatch { records: more, .. }) => records.extend(more),
+            sums @ Batch::Sums(_) => panic!("{sums:?}"),
+        }
+    }
+    let expected: Vec<UsageRecord> = before.into_iter().map(|record| record.used).collect();
+    assert_eq!(records, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_no_call_can_have_holds_up_nothing() {
+    let folder = tempfile::tempdir().expect("folder");
+    let spool = open(&folder, settings());
+    let (mut batches, _stop) = ship(&spool, Vec::new());
+    let mut broken = record(1);
+    broken.used.cpu_us = u64::MAX;
+    let place = spool.reserve().expect("room");
+    drop(place.record(&broken).expect("written"));
+    until("it to be set aside", || files(&folder, "bad").len() == 1).await;
+    drop(place.record(&record(2)).expect("written"));
+    assert_eq!(told(&batches.recv().await.expect("the other")), (1, 2));
 }

@@ -11,12 +11,13 @@ use actix_web::web::{self, Bytes};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
 use fdn_cluster::head::lease::MemoryLeases;
 use fdn_core::api::AppsSnapshot;
+use fdn_core::billing::Quantities;
 use fdn_core::enrol::{LeaseRequest, LeaseResponse};
 use fdn_core::fleet::FleetDesired;
 use fdn_core::message::AppDesired;
 use fdn_core::policy::quota::AppUsed;
-use fdn_core::usage::{UsageBatch, UsageReceipt, UsageRecord};
-use fdn_core::{AppName, BatchId, ClusterId, Digest, InvocationId, NodeId, Revision};
+use fdn_core::usage::{UsageOutcome, UsageReceipt, UsageSum, UsageSums};
+use fdn_core::{AppName, BatchId, ClusterId, Digest, NodeId, Revision};
 use fdn_service::secret::Secret;
 use futures::{StreamExt, stream};
 
@@ -37,7 +38,7 @@ struct State {
     requests: AtomicUsize,
     snapshots: AtomicUsize,
     /// Usage, by batch, and batches that came again.
-    usage: Mutex<BTreeMap<BatchId, UsageBatch>>,
+    usage: Mutex<BTreeMap<BatchId, UsageSums>>,
     usage_again: AtomicUsize,
     /// Batches that are stored, but whose receipts are lost.
     lose_receipts: AtomicUsize,
@@ -75,7 +76,7 @@ impl FakeController {
                 .route("/agent/v1/apps", web::get().to(apps))
                 .route("/agent/v1/artifacts/{digest}", web::get().to(artifact))
                 .app_data(web::JsonConfig::default().limit(4 << 20))
-                .route("/agent/v1/usage", web::post().to(usage))
+                .route("/agent/v1/usage/sums", web::post().to(usage))
                 .route(
                     "/internal/v1/clusters/{cluster}/head-lease",
                     web::post().to(head_lease),
@@ -144,21 +145,30 @@ impl FakeController {
         self.state.usage_again.load(Ordering::SeqCst)
     }
 
-    /// What is billed: the last record of each call, and how many batches a call's end is in.
-    pub(crate) fn usage(&self) -> BTreeMap<InvocationId, (UsageRecord, usize)> {
-        let mut calls = BTreeMap::new();
+    fn sums(&self) -> Vec<UsageSum> {
         let batches = self.state.usage.lock().expect("lock");
-        for record in batches.values().flat_map(|batch| &batch.records) {
-            let ended = usize::from(record.outcome != fdn_core::usage::UsageOutcome::Running);
-            let entry = calls
-                .entry(record.invocation)
-                .or_insert((record.clone(), 0));
-            entry.1 += ended;
-            if ended > 0 {
-                entry.0 = record.clone();
-            }
+        let all = batches.values().flat_map(|batch| batch.sums.clone());
+        all.collect()
+    }
+
+    /// Everything that is counted.
+    pub(crate) fn counted(&self) -> Quantities {
+        let mut all = Quantities::default();
+        for sum in self.sums() {
+            let of_sum = Quantities::of_sum(&sum).expect("bounded");
+            all.add(&of_sum).expect("fits");
         }
-        calls
+        all
+    }
+
+    /// Calls of an app that are counted, by how they ended.
+    pub(crate) fn outcomes(&self, app: &str) -> BTreeMap<UsageOutcome, i64> {
+        let mut all = BTreeMap::new();
+        for sum in self.sums().iter().filter(|sum| sum.app.as_str() == app) {
+            *all.entry(sum.outcome).or_default() += sum.calls;
+        }
+        all.retain(|_, calls| *calls != 0);
+        all
     }
 
     /// What the snapshot says of an app.
@@ -317,7 +327,7 @@ async fn artifact(
 
 async fn usage(
     request: HttpRequest,
-    batch: web::Json<UsageBatch>,
+    batch: web::Json<UsageSums>,
     state: web::Data<State>,
 ) -> HttpResponse {
     if !state.allows(&request) {
@@ -334,7 +344,7 @@ async fn usage(
         assert_eq!(*before, batch, "a batch is always the same");
         state.usage_again.fetch_add(1, Ordering::SeqCst);
     }
-    let stored = batch.records.len() as u64;
+    let stored = u64::from(batch.records);
     all.insert(batch.batch, batch);
     if take_one(&state.lose_receipts) {
         return HttpResponse::BadGateway().finish();

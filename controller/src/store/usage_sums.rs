@@ -1,0 +1,121 @@
+//! Sums of calls as nodes hand them over: a batch is added to the sums that bills are made of whole or not at all, and once.
+//!
+//! Nothing of a batch is kept but its id, so what the database holds grows with apps, places and hours, and not with calls.
+
+use std::collections::BTreeSet;
+
+use fdn_core::billing::{Account, Deltas, Quantities, Slot, hour_of, period_of};
+use fdn_core::usage::{UsageReceipt, UsageSum, UsageSums};
+use fdn_core::{AppName, BatchId, NodeId, Timestamp};
+use sqlx::AnyConnection;
+
+use super::StoreError;
+use super::billing::clock::clock_hold;
+use super::billing::owner::{node_place, owner_list};
+use super::billing::sums::sums_apply;
+use super::row::stored;
+
+/// Batches that are forgotten in one statement: a database ends statements that take long.
+const AT_ONCE: i64 = 5000;
+
+/// Adds a batch, in the transaction of `connection`. A batch that was added before changes nothing.
+///
+/// # Errors
+/// When a sum says more than so many calls can use or does not fit, or the database fails.
+pub async fn usage_add(
+    connection: &mut AnyConnection,
+    batch: &UsageSums,
+    now: Timestamp,
+) -> Result<UsageReceipt, StoreError> {
+    let quantities: Result<Vec<Quantities>, _> =
+        batch.sums.iter().map(Quantities::of_sum).collect();
+    let quantities = quantities?;
+    let records = u64::from(batch.records);
+    if !batch_note(connection, batch.batch, &batch.node, records, now).await? {
+        return Ok(UsageReceipt {
+            stored: 0,
+            duplicate: true,
+        });
+    }
+    // From here on no month is closed until this transaction has ended.
+    let open = clock_hold(connection).await?;
+    let apps: BTreeSet<&AppName> = batch.sums.iter().map(|sum| &sum.app).collect();
+    let owners = owner_list(connection, apps).await?;
+    let (cluster, region) = node_place(connection, &batch.node).await?;
+    let slot = |sum: &UsageSum| {
+        let hour = hour_of(sum.first, now);
+        Slot {
+            account: Account {
+                tenant: owners.at(&sum.app, sum.first),
+                app: sum.app.clone(),
+                function: sum.function.clone(),
+                version: sum.version,
+                cluster: cluster.clone(),
+                region: region.clone(),
+            },
+            period: period_of(hour, open),
+            at: hour,
+        }
+    };
+    let mut deltas = Deltas::default();
+    for (sum, quantities) in batch.sums.iter().zip(&quantities) {
+        deltas.add(slot(sum), quantities)?;
+    }
+    sums_apply(connection, &deltas).await?;
+    Ok(UsageReceipt {
+        stored: records,
+        duplicate: false,
+    })
+}
+
+/// Notes the id of a batch; whether it is new.
+///
+/// # Errors
+/// When the database fails.
+pub(super) async fn batch_note(
+    connection: &mut AnyConnection,
+    batch: BatchId,
+    node: &NodeId,
+    records: u64,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let new = sqlx::query(
+        "INSERT INTO usage_batches (id, node, records, received_at) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING",
+    )
+    .bind(batch.to_string())
+    .bind(node.as_str())
+    .bind(stored(records))
+    .bind(stored(now.get()))
+    .execute(connection)
+    .await?;
+    Ok(new.rows_affected() > 0)
+}
+
+/// Forgets batches that came before `before`, but of each node the newest; how many. A node hands a segment over until it has the receipt and
+/// takes the next one only then: whatever it was away for, no other batch can come again. The newest is kept by the clocks of controllers, and by the
+/// node's, of which its id is made: one of the two may be wrong.
+///
+/// # Errors
+/// When the database fails.
+pub async fn batch_trim(
+    connection: &mut AnyConnection,
+    before: Timestamp,
+) -> Result<u64, StoreError> {
+    let mut all = 0;
+    loop {
+        let forgotten = sqlx::query(
+            "DELETE FROM usage_batches WHERE id IN (SELECT b.id FROM usage_batches b WHERE b.received_at < $1 \
+             AND b.received_at < (SELECT MAX(n.received_at) FROM usage_batches n WHERE n.node = b.node) \
+             AND b.id < (SELECT MAX(n.id) FROM usage_batches n WHERE n.node = b.node) LIMIT $2)",
+        )
+        .bind(stored(before.get()))
+        .bind(AT_ONCE)
+        .execute(&mut *connection)
+        .await?
+        .rows_affected();
+        all += forgotten;
+        if forgotten < AT_ONCE.unsigned_abs() {
+            return Ok(all);
+        }
+    }
+}

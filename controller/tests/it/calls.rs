@@ -1,0 +1,175 @@
+//! Single calls of an app, gathered from nodes that are played by small servers.
+
+use std::sync::{Arc, Mutex};
+
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use fdn_core::message::NodeStatus;
+use fdn_core::usage::{
+    CallLine, CallList, CallQuery, CallRecord, StatusFilter, UsageOutcome, UsageRecord,
+};
+use fdn_core::{InvocationId, MebiBytes, Timestamp, VersionNumber};
+use fdn_testkit::{components, wait};
+use reqwest::Method;
+
+use crate::accounts::people;
+use crate::rig::{Backend, Rig, node_at, on_both};
+
+on_both!(
+    the_newest_calls_of_all_nodes_are_told_and_who_is_silent,
+    calls_of_the_owner_before_are_not_told,
+);
+
+/// A node's admin listener that answers `/calls/{app}`.
+#[derive(Clone)]
+struct FakeNode {
+    bearer: String,
+    answer: CallList,
+    asked: Arc<Mutex<Vec<CallQuery>>>,
+}
+
+fn call(node: &str, app: &str, at: Timestamp) -> CallLine {
+    let used = UsageRecord {
+        invocation: InvocationId::from_uuid(uuid::Uuid::from_u128(u128::from(at.get()))),
+        app: app.parse().expect("app"),
+        function: app.parse().expect("function"),
+        version: VersionNumber::FIRST,
+        started_at: at,
+        duration_us: 5,
+        cpu_us: 4,
+        memory_mib: MebiBytes(64),
+        gpu_memory_mib: MebiBytes(0),
+        egress_bytes: 10,
+        outcome: UsageOutcome::Ok,
+    };
+    let record = CallRecord {
+        used,
+        call: None,
+        noted: None,
+    };
+    CallLine::new(node.parse().expect("node"), record)
+}
+
+async fn serve(request: HttpRequest, node: web::Data<FakeNode>) -> HttpResponse {
+    let bearer = request.headers().get("authorization");
+    if bearer.and_then(|value| value.to_str().ok()) != Some(&node.bearer) {
+        return HttpResponse::Unauthorized().finish();
+    }
+    let query = web::Query::<CallQuery>::from_query(request.query_string()).expect("a question");
+    let mut asked = node.asked.lock().expect("not poisoned");
+    asked.push(query.into_inner());
+    HttpResponse::Ok().json(&node.answer)
+}
+
+impl FakeNode {
+    async fn start(rig: &Rig, name: &str, calls: Vec<CallLine>) -> Self {
+        let token = fdn_service::secret::read(&rig.settings.network.token_file).expect("token");
+        let token = token.for_logs_of(&name.parse().expect("node"));
+        let node = Self {
+            bearer: format!("Bearer {}", token.expose()),
+            answer: CallList {
+                calls,
+                ..CallList::default()
+            },
+            asked: Arc::default(),
+        };
+        let data = web::Data::new(node.clone());
+        let server = HttpServer::new(move || {
+            App::new()
+                .app_data(data.clone())
+                .route("/calls/{app}", web::get().to(serve))
+        })
+        .workers(1)
+        .disable_signals()
+        .bind("127.0.0.1:0")
+        .expect("bound");
+        let mut status: NodeStatus = node_at(name, "eu-west", 53.35, -6.26);
+        status.admin = server.addrs()[0];
+        tokio::spawn(server.run());
+        rig.node(status).await;
+        node
+    }
+}
+
+async fn known(rig: &Rig, count: usize) {
+    wait::until("the nodes to be known", async || {
+        let nodes: Vec<serde_json::Value> = rig.get("/v1/nodes").await;
+        if nodes.len() == count {
+            Ok(())
+        } else {
+            Err(nodes.len())
+        }
+    })
+    .await;
+}
+
+fn times(list: &CallList) -> Vec<u64> {
+    let calls = list.calls.iter();
+    calls.map(|call| call.started_at.get()).collect()
+}
+
+async fn the_newest_calls_of_all_nodes_are_told_and_who_is_silent(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    rig.deploy("hello", components::hello("x")).await;
+    let now = fdn_service::now().get() + 1000;
+    let at = |n: u64| Timestamp(now + n);
+    let mut of_a = vec![call("a", "hello", at(5)), call("a", "hello", at(1))];
+    // What it was not asked for, and what another node would have to tell.
+    of_a.push(call("a", "other", at(9)));
+    of_a.push(call("b", "hello", at(8)));
+    of_a.push(call("a", "hello", Timestamp(1)));
+    let a = FakeNode::start(&rig, "a", of_a).await;
+    FakeNode::start(&rig, "b", vec![call("b", "hello", at(3))]).await;
+    let mut dead = node_at("dead", "eu-west", 53.35, -6.26);
+    dead.admin = ([127, 0, 0, 1], fdn_testkit::ports::local()).into();
+    rig.node(dead).await;
+    known(&rig, 3).await;
+    let all: CallList = rig.get("/v1/apps/hello/calls").await;
+    assert_eq!(times(&all), [now + 5, now + 3, now + 1]);
+    assert!(!all.more);
+    assert_eq!(all.silent, ["dead".parse().expect("node")]);
+    let path = format!(
+        "/v1/apps/hello/calls?since={now}&until={}&status=5xx&outcome=client&version=2&request=r&trace=t&limit=2",
+        now + 7
+    );
+    let some: CallList = rig.get(&path).await;
+    assert_eq!((times(&some), some.more), (vec![now + 5, now + 3], true));
+    let asked = a.asked.lock().expect("not poisoned").last().cloned();
+    let expected = CallQuery {
+        since: Timestamp(now),
+        until: Some(at(7)),
+        status: Some(StatusFilter::Class(5)),
+        outcome: Some(UsageOutcome::Client),
+        version: VersionNumber::try_from(2).ok(),
+        request: Some("r".to_owned()),
+        trace: Some("t".to_owned()),
+        limit: 2,
+    };
+    assert_eq!(asked, Some(expected));
+    for bad in ["limit=0", "limit=1001", "status=9xx", "version=0", "who=me"] {
+        let path = format!("/v1/apps/hello/calls?{bad}");
+        let (status, _) = rig.refused(rig.request(Method::GET, &path)).await;
+        assert_eq!(status, 400, "{bad}");
+    }
+    let people = people(&rig).await;
+    let by = |token: &str| {
+        rig.anonymous(Method::GET, "/v1/apps/hello/calls")
+            .bearer_auth(token)
+    };
+    let viewer = by(&people.viewer).send().await.expect("an answer");
+    assert_eq!(viewer.status(), 200);
+    assert_eq!(rig.code(by(&people.outsider)).await, "FDN-2003");
+    let none = rig.request(Method::GET, "/v1/apps/none/calls");
+    assert_eq!(rig.code(none).await, "FDN-2003");
+}
+
+async fn calls_of_the_owner_before_are_not_told(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let before = Timestamp(fdn_service::now().get() - 1000);
+    rig.deploy("hello", components::hello("x")).await;
+    let now = fdn_service::now();
+    let calls = vec![call("a", "hello", now), call("a", "hello", before)];
+    FakeNode::start(&rig, "a", calls).await;
+    known(&rig, 1).await;
+    let all: CallList = rig.get("/v1/apps/hello/calls?since=0").await;
+    assert_eq!(times(&all), [now.get()]);
+}

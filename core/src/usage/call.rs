@@ -1,0 +1,381 @@
+//! Single calls: what a node writes of each, keeps for a time, and tells who looks for some of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{UsageOutcome, UsageRecord};
+use crate::error::ParseError;
+use crate::id::{AppName, FunctionName, InvocationId, NodeId, VersionNumber};
+use crate::unit::{MebiBytes, Timestamp};
+
+/// What a node writes of a call: what is billed, and what somebody who looks for the call wants to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallRecord {
+    /// What is billed. In the same place as in the records of the revision before, so that either revision reads what the other has left.
+    #[serde(flatten)]
+    pub used: UsageRecord,
+    /// What else is known. A record of the revision before has none: then its segment goes as records, not as sums.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallFacts>,
+    /// What the record before this one has counted of the same call, which this one takes the place of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noted: Option<Noted>,
+}
+
+/// What was counted of a call while it ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Noted {
+    /// For how long it had had an instance, in microseconds.
+    pub duration_us: u64,
+    /// Its CPU time in microseconds.
+    pub cpu_us: u64,
+    /// Octets of its answer that had been sent.
+    pub egress_bytes: u64,
+}
+
+impl Noted {
+    /// What a record has counted, if it is not the last one of its call.
+    #[must_use]
+    pub fn of(record: &UsageRecord) -> Option<Self> {
+        (record.outcome == UsageOutcome::Running).then_some(Self {
+            duration_us: record.duration_us,
+            cpu_us: record.cpu_us,
+            egress_bytes: record.egress_bytes,
+        })
+    }
+
+    /// The record that counted this, where `later` is another one of the same call.
+    #[must_use]
+    pub fn record(&self, later: &UsageRecord) -> UsageRecord {
+        UsageRecord {
+            duration_us: self.duration_us,
+            cpu_us: self.cpu_us,
+            egress_bytes: self.egress_bytes,
+            outcome: UsageOutcome::Running,
+            ..later.clone()
+        }
+    }
+}
+
+/// What is known of a call besides what it used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallFacts {
+    /// The request id; lines of the function's log have the same.
+    pub request: String,
+    /// The trace id (W3C Trace Context), 32 hexadecimal digits.
+    pub trace: String,
+    /// The request's method.
+    pub method: String,
+    /// The status of the answer, if one was begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// From the request's arrival until it was let in, in microseconds.
+    #[serde(default)]
+    pub wait_us: u64,
+    /// From then until it had an instance.
+    #[serde(default)]
+    pub start_us: u64,
+    /// From then until the function had set the answer's head.
+    #[serde(default)]
+    pub head_us: u64,
+    /// From the request's arrival until this was written.
+    #[serde(default)]
+    pub total_us: u64,
+}
+
+/// A call, as its node keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CallLine {
+    /// The call.
+    pub invocation: InvocationId,
+    /// The app that was called.
+    pub app: AppName,
+    /// The function that ran.
+    pub function: FunctionName,
+    /// Its version.
+    pub version: VersionNumber,
+    /// The node that the call came to.
+    pub node: NodeId,
+    /// When the request arrived.
+    pub started_at: Timestamp,
+    /// How it ended; `running` if its end is not known.
+    pub outcome: UsageOutcome,
+    /// The status of the answer; absent if none was begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The request's method.
+    pub method: String,
+    /// The request id; lines of the function's log have the same.
+    pub request: String,
+    /// The trace id (W3C Trace Context).
+    pub trace: String,
+    /// From the request's arrival until it was let in, in microseconds.
+    pub wait_us: u64,
+    /// From then until it had an instance.
+    pub start_us: u64,
+    /// From then until the function had set the answer's head.
+    pub head_us: u64,
+    /// From the request's arrival until the answer had been sent and the function had ended, as far as it is known.
+    pub total_us: u64,
+    /// For how long the call had an instance, in microseconds.
+    pub duration_us: u64,
+    /// CPU time in microseconds.
+    pub cpu_us: u64,
+    /// Memory that the instance held for it.
+    pub memory_mib: MebiBytes,
+    /// GPU memory that the instance held, on all devices together.
+    pub gpu_memory_mib: MebiBytes,
+    /// Octets of the answer's body that were sent.
+    pub egress_bytes: u64,
+}
+
+impl CallLine {
+    /// A node's record for who looks for it.
+    #[must_use]
+    pub fn new(node: NodeId, record: CallRecord) -> Self {
+        let CallRecord { used, call, .. } = record;
+        let facts = call.unwrap_or_default();
+        Self {
+            invocation: used.invocation,
+            app: used.app,
+            function: used.function,
+            version: used.version,
+            node,
+            started_at: used.started_at,
+            outcome: used.outcome,
+            status: facts.status,
+            method: facts.method,
+            request: facts.request,
+            trace: facts.trace,
+            wait_us: facts.wait_us,
+            start_us: facts.start_us,
+            head_us: facts.head_us,
+            total_us: facts.total_us,
+            duration_us: used.duration_us,
+            cpu_us: used.cpu_us,
+            memory_mib: used.memory_mib,
+            gpu_memory_mib: used.gpu_memory_mib,
+            egress_bytes: used.egress_bytes,
+        }
+    }
+}
+
+/// Calls that were looked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CallList {
+    /// The calls, newest first.
+    pub calls: Vec<CallLine>,
+    /// Whether there are more than were asked for.
+    pub more: bool,
+    /// Living nodes that did not answer in time: their calls are missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<NodeId>,
+}
+
+/// Which of an app's calls are looked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallQuery {
+    /// That arrived at this moment or later.
+    #[serde(default)]
+    pub since: Timestamp,
+    /// That arrived before this moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// That were answered so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<StatusFilter>,
+    /// That ended so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<UsageOutcome>,
+    /// Of this version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<VersionNumber>,
+    /// With this request id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// Of this trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
+    /// The most calls.
+    pub limit: u32,
+}
+
+impl CallQuery {
+    /// The most calls that are told at once.
+    pub const LIMIT_MAX: u32 = 1000;
+
+    /// Whether a record of the right app is one of those.
+    #[must_use]
+    pub fn takes(&self, record: &CallRecord) -> bool {
+        let (used, facts) = (&record.used, record.call.as_ref());
+        let at = used.started_at;
+        let is = |wanted: &Option<String>, of: fn(&CallFacts) -> &String| {
+            wanted
+                .as_ref()
+                .is_none_or(|wanted| facts.is_some_and(|facts| of(facts) == wanted))
+        };
+        at >= self.since
+            && self.until.is_none_or(|until| at < until)
+            && self.outcome.is_none_or(|outcome| outcome == used.outcome)
+            && self.version.is_none_or(|version| version == used.version)
+            && self.status.is_none_or(|status| {
+                facts
+                    .and_then(|facts| facts.status)
+                    .is_some_and(|answered| status.takes(answered))
+            })
+            && is(&self.request, |facts| &facts.request)
+            && is(&self.trace, |facts| &facts.trace)
+    }
+}
+
+/// A status, or all of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum StatusFilter {
+    /// This one.
+    One(u16),
+    /// All that begin with this digit.
+    Class(u16),
+}
+
+impl StatusFilter {
+    /// Whether a status is one of those.
+    #[must_use]
+    pub const fn takes(self, status: u16) -> bool {
+        match self {
+            Self::One(one) => status == one,
+            Self::Class(digit) => status / 100 == digit,
+        }
+    }
+}
+
+impl FromStr for StatusFilter {
+    type Err = ParseError;
+
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        let wrong = || ParseError::new("status", s, "100 to 599, or 1xx to 5xx");
+        let (number, is_class) = match s.strip_suffix("xx") {
+            Some(digit) => (digit, true),
+            None => (s, false),
+        };
+        let number: u16 = number.parse().map_err(|_| wrong())?;
+        match (is_class, number) {
+            (true, 1..=5) => Ok(Self::Class(number)),
+            (false, 100..=599) => Ok(Self::One(number)),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for StatusFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(status) => write!(f, "{status}"),
+            Self::Class(digit) => write!(f, "{digit}xx"),
+        }
+    }
+}
+
+impl TryFrom<String> for StatusFilter {
+    type Error = ParseError;
+
+    fn try_from(s: String) -> Result<Self, ParseError> {
+        s.parse()
+    }
+}
+
+impl From<StatusFilter> for String {
+    fn from(value: StatusFilter) -> Self {
+        value.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn record() -> CallRecord {
+        CallRecord {
+            used: UsageRecord {
+                invocation: InvocationId::from_uuid(Uuid::from_u128(1)),
+                app: "thumbs".parse().expect("app"),
+                function: "thumbs".parse().expect("function"),
+                version: VersionNumber::FIRST,
+                started_at: Timestamp(1_000),
+                duration_us: 2_000,
+                cpu_us: 10,
+                memory_mib: MebiBytes(128),
+                gpu_memory_mib: MebiBytes(0),
+                egress_bytes: 7,
+                outcome: UsageOutcome::FunctionError,
+            },
+            call: Some(CallFacts {
+                request: "r-1".to_owned(),
+                trace: "t-1".to_owned(),
+                method: "GET".to_owned(),
+                status: Some(503),
+                ..CallFacts::default()
+            }),
+            noted: None,
+        }
+    }
+
+    #[test]
+    fn either_revision_reads_what_the_other_wrote() {
+        let json = serde_json::to_string(&record()).expect("json");
+        let before: UsageRecord = serde_json::from_str(&json).expect("as the revision before");
+        assert_eq!(before, record().used);
+        let left = serde_json::to_string(&before).expect("json");
+        let read: CallRecord = serde_json::from_str(&left).expect("of the revision before");
+        assert_eq!((read.used, read.call, read.noted), (before, None, None));
+        let own: CallRecord = serde_json::from_str(&json).expect("own json");
+        assert_eq!(own, record());
+    }
+
+    #[test]
+    fn every_part_of_a_question_counts() {
+        let all = CallQuery::default();
+        assert!(all.takes(&record()));
+        let with = |change: fn(&mut CallQuery)| {
+            let mut query = all.clone();
+            change(&mut query);
+            query.takes(&record())
+        };
+        assert!(with(|q| q.since = Timestamp(1_000)) && !with(|q| q.since = Timestamp(1_001)));
+        assert!(!with(|q| q.until = Some(Timestamp(1_000))));
+        assert!(with(|q| q.status = Some(StatusFilter::Class(5))));
+        assert!(!with(|q| q.status = Some(StatusFilter::One(500))));
+        assert!(!with(|q| q.outcome = Some(UsageOutcome::Ok)));
+        assert!(!with(|q| q.version = VersionNumber::try_from(2).ok()));
+        assert!(with(|q| q.request = Some("r-1".to_owned())));
+        assert!(!with(|q| q.trace = Some("r-1".to_owned())));
+        let unknown = CallRecord {
+            call: None,
+            ..record()
+        };
+        assert!(all.takes(&unknown));
+        let by_request = CallQuery {
+            request: Some("r-1".to_owned()),
+            ..all
+        };
+        assert!(!by_request.takes(&unknown));
+    }
+
+    #[test]
+    fn a_status_or_a_class_of_them() {
+        for (text, takes, takes_not) in [("5xx", 599, 499), ("404", 404, 403)] {
+            let filter: StatusFilter = text.parse().expect("a status");
+            assert_eq!(filter.to_string(), text);
+            assert!(filter.takes(takes) && !filter.takes(takes_not), "{text}");
+        }
+        for wrong in ["", "6xx", "xx", "99", "600", "5x", "all"] {
+            assert!(wrong.parse::<StatusFilter>().is_err(), "{wrong}");
+        }
+    }
+}
