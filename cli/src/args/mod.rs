@@ -4,6 +4,7 @@ mod account;
 mod apply;
 mod apps;
 mod billing;
+mod calls;
 mod dns;
 mod events;
 mod fleet;
@@ -43,6 +44,7 @@ pub use billing::{
     ApplyPriceArgs, BillArgs, BillOutput, BudgetArgs, BudgetCommand, PriceArgs, PriceCommand,
     RemoveBudgetArgs, RemovePriceArgs, SetBudgetArgs,
 };
+pub use calls::CallsArgs;
 pub use dns::{
     AddTxtArgs, DnsArgs, DnsCommand, DnsDsArgs, DnsDumpArgs, DnsLookupArgs, DnsTtlArgs, KindArg,
     ListTxtArgs, RemoveTxtArgs, SetTxtArgs, TtlArg, TxtArgs, TxtCommand,
@@ -140,6 +142,8 @@ pub enum Command {
     Describe(DescribeArgs),
     /// Call an app the way its users do: through the network's DNS and a gateway
     Invoke(Box<InvokeArgs>),
+    /// Look for single calls of an app, on the nodes that they came to
+    Calls(CallsArgs),
     /// Show what an app's functions wrote, on all nodes
     Logs(LogsArgs),
     /// Make an earlier version of an app current

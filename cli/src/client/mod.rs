@@ -19,6 +19,7 @@ use fdn_core::fleet::{
     ClusterDetail, CreateCluster, CreateJoinToken, CreatedJoinToken, JoinTokenInfo, NodeDetail,
     RestoreDevice,
 };
+use fdn_core::usage::{CallList, CallQuery};
 use fdn_core::{
     AppName, ClientPrefix, ClusterId, DeviceId, JoinTokenId, NodeId, Problem, Timestamp,
     VersionNumber,
@@ -348,6 +349,15 @@ impl Client {
     ) -> Result<Explanation, CliError> {
         let request = self.request(Method::GET, &["v1", "apps", app.as_str(), "explain"])?;
         read(request.query(&[("client", client.to_string())])).await
+    }
+
+    /// Single calls of an app.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn calls(&self, app: &AppName, query: &CallQuery) -> Result<CallList, CliError> {
+        let request = self.request(Method::GET, &["v1", "apps", app.as_str(), "calls"])?;
+        read(request.query(query)).await
     }
 
     /// The stream of an app's log lines.

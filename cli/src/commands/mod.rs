@@ -5,6 +5,7 @@ pub mod audit;
 mod bar;
 pub mod bill;
 pub mod budget;
+pub mod calls;
 pub mod catalogue;
 pub mod cluster;
 pub mod completions;

@@ -444,6 +444,16 @@ async fn logged(network: &Network) {
     );
     network.ok(&["deploy", "talking", &talking]);
     network.ok(&["invoke", "talking"]);
+    wait::until("the call in the nodes' logs", async || {
+        let calls = network.ok(&["calls", "talking", "--status", "200", "-o", "json"]);
+        let list: fdn_core::usage::CallList = serde_json::from_str(&calls).expect("a list");
+        if !list.calls.is_empty() && list.silent.is_empty() {
+            Ok(())
+        } else {
+            Err(calls)
+        }
+    })
+    .await;
     wait::until("the call's log lines", async || {
         let lines = network.ok(&["logs", "talking"]);
         if lines.contains("to stdout") && lines.contains("to stderr") {

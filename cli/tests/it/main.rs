@@ -4,6 +4,7 @@
 mod account;
 mod billing;
 mod binary;
+mod calls;
 mod commands;
 mod deploy;
 mod doctor;
