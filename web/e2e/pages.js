@@ -53,6 +53,7 @@ export const PAGES = [
     await page.getByRole("button", { name: "Send" }).click();
     await page.getByText("Time by phase").waitFor();
   }],
+  ["function-calls", "/functions/hello/calls"],
   ["function-logs", "/functions/hello/logs"],
   ["function-metrics", "/functions/hello/metrics"],
   ["function-settings", "/functions/hello/settings"],

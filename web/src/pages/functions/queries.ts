@@ -1,5 +1,5 @@
 /** What the pages about functions ask for. */
-import { queryOptions } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { allPages, api, body, tagged, type Schemas } from "@/api/client";
 
 export type App = Schemas["AppSummary"];
@@ -36,6 +36,23 @@ export const explainQuery = (app: string, client: string) =>
     queryKey: ["app", app, "explain", client],
     queryFn: () => body(api.GET("/v1/apps/{app}/explain", { params: { path: { app }, query: client === "" ? {} : { client } } })),
     retry: false,
+  });
+
+/** The most calls that are shown at once. */
+export const LIMIT = 500;
+
+const SPANS: Readonly<Record<string, number>> = { "15m": 900_000, "24h": 86_400_000 };
+
+/** The last calls of a time (an hour unless said), answered so. */
+export const callsQuery = (app: string, span: string, status: string) =>
+  queryOptions({
+    queryKey: ["app", app, "calls", span, status],
+    queryFn: () => {
+      const since = Date.now() - (SPANS[span] ?? 3_600_000);
+      return body(api.GET("/v1/apps/{app}/calls", { params: { path: { app }, query: { since, limit: LIMIT, ...(status === "" ? {} : { status }) } } }));
+    },
+    // Each asking makes every node search its log, so nothing is asked again by itself.
+    placeholderData: keepPreviousData,
   });
 
 export const catalogueQuery = queryOptions({

@@ -30,6 +30,7 @@ const summary = createRoute({ getParentRoute: () => one, path: "/", component: l
 const versions = createRoute({ getParentRoute: () => one, path: "/versions", component: lazyRouteComponent(() => import("./detail/Versions"), "Versions") });
 const tryIt = createRoute({ getParentRoute: () => one, path: "/try", component: lazyRouteComponent(() => import("./detail/TryIt"), "TryIt") });
 const logs = createRoute({ getParentRoute: () => one, path: "/logs", component: lazyRouteComponent(() => import("./detail/Logs"), "Logs") });
+const calls = createRoute({ getParentRoute: () => one, path: "/calls", component: lazyRouteComponent(() => import("./detail/Calls"), "Calls") });
 const metrics = createRoute({ getParentRoute: () => one, path: "/metrics", component: lazyRouteComponent(() => import("./detail/Metrics"), "Metrics") });
 const settings = createRoute({ getParentRoute: () => one, path: "/settings", component: lazyRouteComponent(() => import("./detail/Settings"), "Settings") });
 const domains = createRoute({ getParentRoute: () => one, path: "/domains", component: lazyRouteComponent(() => import("./detail/Domains"), "Domains") });
@@ -39,5 +40,5 @@ export const functionsRoutes = [
   list,
   upload,
   catalogue,
-  one.addChildren([summary, versions, tryIt, logs, metrics, settings, domains, explain]),
+  one.addChildren([summary, versions, tryIt, calls, logs, metrics, settings, domains, explain]),
 ] as const;

@@ -13,6 +13,7 @@ const TABS = [
   ["", "Summary"],
   ["versions", "Versions"],
   ["try", "Try it"],
+  ["calls", "Calls"],
   ["logs", "Logs"],
   ["metrics", "Metrics"],
   ["settings", "Settings"],
