@@ -1,5 +1,6 @@
 //! The agent as a whole: started from settings and a broker, stopped without losing a call.
 
+mod apps;
 mod containers;
 
 use std::net::SocketAddr;
@@ -17,8 +18,6 @@ use fdn_devices::Devices;
 use fdn_instances::Runtime;
 use fdn_service::admin::{AdminServer, Load};
 use fdn_service::health::Readiness;
-use fdn_service::reach::Reach;
-use fdn_service::seal::NetworkKey;
 use fdn_service::secret::Secret;
 use fdn_service::{BoxedFuture, CancellationToken, http_client, listen, secret};
 use fdn_spool::{Shipper, Spool, SpoolMetrics};
@@ -27,8 +26,8 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use crate::apps::{Apps, AppsParts, CONDITION_APPS, CONDITION_STATE};
-use crate::artifacts::{ArtifactCache, CacheParts, Fetcher, Machine};
+use crate::apps::{Apps, CONDITION_APPS, CONDITION_STATE};
+use crate::artifacts::Machine;
 use crate::error::Error;
 use crate::fleet::{Fleet, Work, restore_devices};
 use crate::gateway::GatewayServer;
@@ -355,46 +354,6 @@ impl Shared {
             readiness,
             stop,
         })
-    }
-
-    fn start_apps(&self, instances: Option<Instances>) -> Result<(Apps, JoinHandle<()>), Error> {
-        let settings = &self.settings;
-        let cache = ArtifactCache::open(CacheParts {
-            folder: settings.data.join("cache"),
-            limit: settings.cache.size,
-            artifact_limit: settings.cache.artifact_limit,
-            fetcher: Fetcher {
-                client: self.client.clone(),
-                url: settings.controller.url.clone(),
-                token: self.token.clone(),
-                attempts: settings.cache.fetch_attempts,
-            },
-            compiler: settings.compile.compiler(),
-            compile_parallel: settings.compile.parallel,
-            machine: self.machine.clone(),
-            metrics: self.metrics.clone(),
-        })?;
-        let parts = AppsParts {
-            settings: settings.apps.clone(),
-            logs: settings.logs.clone(),
-            body_limit: settings.gateway.body_limit,
-            node: settings.node.clone(),
-            cluster: settings.cluster.clone(),
-            folder: settings.data.join("state"),
-            key: NetworkKey::from_secret(&secret::read(&settings.network.key_file)?)?,
-            cache,
-            engine: self.machine.engine.clone(),
-            ledger: Arc::clone(&self.ledger),
-            instances,
-            hub: Arc::clone(&self.hub),
-            metrics: self.metrics.clone(),
-            routes: Arc::clone(&self.routes),
-            phase_changed: Arc::clone(&self.changed),
-            readiness: self.readiness.clone(),
-            policy: settings.policy.clone(),
-            reach: Reach::new(settings.runtime.private_networks.clone()),
-        };
-        Apps::start(parts, self.stop.clone())
     }
 
     fn gateway(&self, apps: Apps, instances: Option<Instances>) -> Result<Arc<Gateway>, Error> {

@@ -1,11 +1,12 @@
 //! The artifact cache of a node: each component fetched once, checked, compiled once, kept within a bound.
 //!
-//! `components/{digest}.wasm` holds what was uploaded, `compiled/{digest}-{engine}.cwasm` what this node made of it, with a checksum
-//! beside it. A file appears under its name only when it is whole. Nothing that was read from disk is trusted before its digest was
+//! `components/{digest}.wasm` holds what was uploaded, `compiled/{digest}-{engine}.cwasm` its machine code, from the controller or made here, with a
+//! checksum beside it. A file appears under its name only when it is whole. Nothing that was read from disk is trusted before its digest was
 //! checked again in this process; what does not match is deleted and made anew.
 //!
 //! [`ArtifactCache::prepare`] is single-flight for each digest: whoever comes second waits and finds the file.
 
+mod compiled;
 mod fetch;
 mod index;
 mod share;
@@ -21,6 +22,7 @@ use fdn_runtime::{Compiler, LoadError, compiled_file_name, is_leftover};
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
+pub use compiled::{CompiledSource, NotTaken};
 pub use fetch::{Fetcher, without_url};
 pub use index::{Full, Index, Key, Kind};
 pub use share::Machine;
@@ -39,6 +41,8 @@ pub struct CacheParts {
     pub artifact_limit: ByteSize,
     /// Where artifacts come from.
     pub fetcher: Fetcher,
+    /// Where machine code comes from, if it is not always made here.
+    pub compiled: Option<CompiledSource>,
     /// What compiles them.
     pub compiler: Compiler,
     /// How many are compiled at the same time.
@@ -304,7 +308,39 @@ impl Inner {
         Ok(path)
     }
 
-    /// Compiles the component, unless another agent of this process has.
+    /// Takes the machine code that the controller has, if it can be trusted; `false` if the component must be compiled here.
+    async fn take_compiled(&self, digest: Digest, path: &Path) -> Result<bool, PrepareError> {
+        let Some(source) = &self.parts.compiled else {
+            return Ok(false);
+        };
+        let engine = self.parts.machine.engine.compatibility_key();
+        let label = match source.take(digest, engine, path).await {
+            Ok(size) => match self.verify(path).await? {
+                Ok(()) => {
+                    info!(%digest, size, "machine code came from the controller");
+                    "taken"
+                }
+                Err(error) => {
+                    warn!(%digest, %error, "machine code of the controller cannot be used; it is made here");
+                    "distrusted"
+                }
+            },
+            Err(NotTaken::Absent) => "absent",
+            Err(reason @ NotTaken::Distrusted(_)) => {
+                warn!(%digest, %reason, "machine code of the controller is not trusted; it is made here");
+                "distrusted"
+            }
+            Err(reason) => {
+                info!(%digest, %reason, "machine code of the controller did not come; it is made here");
+                "failed"
+            }
+        };
+        let taken = &self.parts.metrics.compiled_taken;
+        taken.with_label_values(&[label]).inc();
+        Ok(label == "taken")
+    }
+
+    /// Compiles the component, unless another agent of this process has, or the controller.
     async fn compile(&self, digest: Digest, component: &Path) -> Result<PathBuf, PrepareError> {
         let key = Key {
             digest,
@@ -316,7 +352,7 @@ impl Inner {
         let (machine, to) = (self.parts.machine.clone(), path.clone());
         let adopted = blocking(move || machine.adopt(digest, &to)).await?
             && self.verify(&path).await?.is_ok();
-        if !adopted {
+        if !adopted && !self.take_compiled(digest, &path).await? {
             let slot = self.compile_slots.acquire().await;
             let slot = slot.map_err(|_| PrepareError::Internal("compiling was stopped".into()))?;
             let result = self.parts.compiler.compile(component, &path).await;

@@ -75,6 +75,8 @@ pub struct Metrics {
     pub fetches: IntCounterVec,
     /// Components compiled, by result.
     pub compiles: IntCounterVec,
+    /// Machine code asked of the controller, by result: `taken`, `absent`, `distrusted`, `failed`.
+    pub compiled_taken: IntCounterVec,
     /// Apps by phase.
     pub apps: IntGaugeVec,
     /// Log lines that followers lost.
@@ -240,6 +242,11 @@ impl Metrics {
             )?,
             fetches: make.counters("fetches_total", "Artifacts fetched.", &["result"])?,
             compiles: make.counters("compiles_total", "Components compiled.", &["result"])?,
+            compiled_taken: make.counters(
+                "compiled_taken_total",
+                "Machine code asked of the controller.",
+                &["result"],
+            )?,
             apps: make.gauges("apps", "Apps by phase.", &["phase"])?,
             log_lines: make.counter("log_lines_total", "Lines that functions wrote.")?,
             log_lines_dropped: make

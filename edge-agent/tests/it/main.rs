@@ -5,6 +5,7 @@ mod autonomy;
 mod bodies;
 mod bursts;
 mod calls;
+mod compiled;
 mod deploy;
 mod devices;
 mod docker;

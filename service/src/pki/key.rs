@@ -10,6 +10,7 @@ use rcgen::{
     PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm, SigningKey as _,
 };
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use x509_parser::pem::parse_x509_pem;
 
 use super::failed;
 use crate::error::ServiceError;
@@ -101,6 +102,16 @@ impl PublicKey {
             return Err(failed("the key is not an ECDSA key on P-256"));
         }
         Self::from_point(request.public_key.der_bytes())
+    }
+
+    /// The key of an authority, by its certificate (PEM).
+    ///
+    /// # Errors
+    /// When it is no certificate, or of another kind of key.
+    pub fn of_authority(pem: &str) -> Result<Self, ServiceError> {
+        let (_, pem) = parse_x509_pem(pem.as_bytes()).map_err(failed)?;
+        let certificate = pem.parse_x509().map_err(failed)?;
+        Self::from_point(&certificate.public_key().subject_public_key.data)
     }
 
     /// The key in its stored form.
