@@ -32,6 +32,7 @@ use crate::error::Error;
 use crate::fleet::{Fleet, Work, restore_devices};
 use crate::gateway::GatewayServer;
 use crate::gateway::routes::Routes;
+use crate::gateway::secure::Secure;
 use crate::gateway::service::Gateway;
 use crate::invocations::instances::Instances;
 use crate::invocations::{Admission, Ledger};
@@ -128,12 +129,11 @@ impl Agent {
     ) -> Result<Self, Error> {
         settings.check()?;
         let gateway_listener = listen::tcp(settings.gateway.listen, "gateway.listen")?;
+        let secure = Secure::open(&settings.gateway.tls)?;
         let admin_listener = listen::tcp(settings.admin.listen, "admin.listen")?;
-        let stage_listener = settings
-            .workflows
-            .enabled
-            .then_some(settings.workflows.listen);
-        let stage_listener = stage_listener.map(|at| listen::tcp(at, "workflows.listen"));
+        let stages = &settings.workflows;
+        let listens = stages.enabled.then_some(stages.listen);
+        let stage_listener = listens.map(|at| listen::tcp(at, "workflows.listen"));
         let stage_listener = stage_listener.transpose()?;
         let shared = Shared::new(settings, broker, machine)?;
         if let Some(warning) = shared.machine.engine.warning() {
@@ -157,6 +157,7 @@ impl Agent {
         let (stage_calls, stage_server) = shared.take_stage_calls(&calls, stage_listener)?.unzip();
         let gateway = GatewayServer::start(
             gateway_listener,
+            secure,
             calls,
             Arc::clone(&shared.rtt),
             &shared.settings.gateway,
@@ -243,6 +244,12 @@ impl Agent {
     #[must_use]
     pub const fn gateway_address(&self) -> SocketAddr {
         self.gateway.address()
+    }
+
+    /// Where clients are served with TLS, if they are.
+    #[must_use]
+    pub fn secure_address(&self) -> Option<SocketAddr> {
+        self.gateway.secure_address()
     }
 
     /// Where gateways of other clusters call stages, if this node takes such calls.

@@ -61,6 +61,8 @@ pub struct Metrics {
     pub policy: PolicyMetrics,
     /// Client connections accepted.
     pub connections: IntCounter,
+    /// Looks at the files of certificates that failed.
+    pub certificate_errors: IntCounter,
     /// First calls of a loaded version: how long loading took.
     pub cold_start: Histogram,
     /// Octets in the artifact cache.
@@ -228,6 +230,10 @@ impl Metrics {
             )?,
             policy: PolicyMetrics::new(&make.registry, node)?,
             connections: make.counter("connections_total", "Client connections accepted.")?,
+            certificate_errors: make.counter(
+                "certificate_errors_total",
+                "Looks at the files of the gateway's certificates that failed.",
+            )?,
             cold_start: make.histogram(
                 "cold_start_seconds",
                 "Loading a function for its first call.",

@@ -27,6 +27,7 @@ mod policy_tokens;
 mod restart;
 mod rotation;
 mod support;
+mod tls;
 mod traffic;
 mod usage;
 mod workflows;
