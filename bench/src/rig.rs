@@ -125,6 +125,7 @@ impl Rig {
 fn desired(image: &[u8], manifest: Manifest) -> Result<Envelope> {
     let function: fdn_core::FunctionName = "bench".parse()?;
     let spec = AppSpec {
+        holders: fdn_core::message::Holders::EVERYWHERE,
         host: HOST.parse()?,
         workflow: Workflow::single(function.clone(), VersionNumber::FIRST),
         functions: vec![FunctionSpec {

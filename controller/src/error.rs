@@ -177,6 +177,9 @@ pub enum Error {
         /// How long to wait.
         after: Duration,
     },
+    /// The controller has begun only just.
+    #[error("{0}; try again in a moment")]
+    Unready(&'static str),
     /// We have a bug.
     #[error("{0}")]
     Internal(String),

@@ -1,6 +1,7 @@
 //! What is counted, in a registry of its own.
 
 mod console;
+mod edge;
 
 use fdn_service::ServiceError;
 use prometheus::{
@@ -9,6 +10,7 @@ use prometheus::{
 };
 
 use console::ConsoleMetrics;
+use edge::EdgeMetrics;
 
 /// The controller's metrics. Labels are routes, statuses, codes and message kinds: all from fixed sets.
 pub struct Metrics {
@@ -32,6 +34,8 @@ pub struct Metrics {
     pub events: EventMetrics,
     /// Of what the console shows.
     pub console: ConsoleMetrics,
+    /// Of machines at the edge.
+    pub edge: EdgeMetrics,
     /// Of secrets, rollouts, domains and text records.
     pub apps: AppMetrics,
     /// Of the collector of artifacts.
@@ -409,6 +413,7 @@ impl Metrics {
             jobs: JobMetrics::new(&make)?,
             events: EventMetrics::new(&make)?,
             console: ConsoleMetrics::new(&make)?,
+            edge: EdgeMetrics::new(&make)?,
             apps: AppMetrics::new(&make)?,
             artifacts: ArtifactMetrics::new(&make)?,
             enrolments: make.counters(

@@ -17,6 +17,7 @@ use tracing::info;
 use crate::Error;
 use crate::app::{authority, login};
 use crate::dispatch::{consumer, publisher};
+use crate::edge;
 use crate::http;
 use crate::reconcile::Planner;
 use crate::settings::Settings;
@@ -33,6 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Controller {
     state: Arc<State>,
     address: SocketAddr,
+    edge: SocketAddr,
     password: Option<Secret>,
     server: ServerHandle,
     leaving: CancellationToken,
@@ -81,6 +83,7 @@ impl Controller {
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let leaving = CancellationToken::new();
+        let edge = edge::start(&state, address, &shutdown, &mut tasks).await?;
         tasks.spawn(singleton::keep(Arc::clone(&state), leaving.clone()));
         tasks.spawn(publisher::run(Arc::clone(&state), shutdown.clone()));
         tasks.spawn(consumer::run(Arc::clone(&state), shutdown.clone()));
@@ -132,6 +135,7 @@ impl Controller {
         Ok(Self {
             state,
             address,
+            edge,
             password,
             server,
             leaving,
@@ -144,6 +148,12 @@ impl Controller {
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where machines at the edge reach it.
+    #[must_use]
+    pub const fn edge_address(&self) -> SocketAddr {
+        self.edge
     }
 
     /// The first user's password, if this start made it: the caller shows it once.

@@ -17,6 +17,7 @@ use crate::app::login::Logins;
 use crate::app::oidc::Provider;
 use crate::app::runs::Pending;
 use crate::artifacts::Artifacts;
+use crate::edge::Edge;
 use crate::geo::{ClientTable, Geo, LinkTable};
 use crate::metrics::Metrics;
 use crate::proofs::Proofs;
@@ -45,6 +46,8 @@ pub struct State {
     pub broker: SharedBroker,
     /// The judge of uploads.
     pub uploads: Uploads,
+    /// Machines at the edge.
+    pub edge: Edge,
     /// Failed logins.
     pub logins: Logins,
     /// The identity provider.
@@ -144,6 +147,7 @@ impl State {
         live.set_standing(standing);
         Ok(Self {
             uploads: Uploads::open(&settings, compiler)?,
+            edge: Edge::new(&settings.edge),
             logins: Logins::new(&settings.accounts),
             oidc: Provider::new()?,
             live: Mutex::new(live),

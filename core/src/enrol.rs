@@ -63,6 +63,146 @@ impl From<NodeIdentity> for String {
     }
 }
 
+/// What a machine is in the network.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// It runs functions.
+    #[default]
+    Node,
+    /// It answers DNS queries.
+    Dns,
+}
+
+impl Role {
+    /// The word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Dns => "dns",
+        }
+    }
+
+    /// What people call such a machine.
+    #[must_use]
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Dns => "DNS server",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Role {
+    type Err = ParseError;
+
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        match s {
+            "node" => Ok(Self::Node),
+            "dns" => Ok(Self::Dns),
+            _ => Err(ParseError::new("role", s, "node or dns")),
+        }
+    }
+}
+
+/// A machine at the edge, as its certificate says: `fdn://cluster/CLUSTER/node/NODE` or `fdn://cluster/CLUSTER/dns/SERVER`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Machine {
+    /// What it is.
+    pub role: Role,
+    /// The cluster that it stands in.
+    pub cluster: ClusterId,
+    /// Its name, unique among nodes and DNS servers.
+    pub name: NodeId,
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            role,
+            cluster,
+            name,
+        } = self;
+        write!(f, "fdn://cluster/{cluster}/{role}/{name}")
+    }
+}
+
+impl FromStr for Machine {
+    type Err = ParseError;
+
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        let expected = "fdn://cluster/CLUSTER/node/NODE or fdn://cluster/CLUSTER/dns/SERVER";
+        let bad = || ParseError::new("machine identity", s, expected);
+        let rest = s.strip_prefix("fdn://cluster/").ok_or_else(bad)?;
+        let mut parts = rest.splitn(3, '/');
+        let (Some(cluster), Some(role), Some(name)) = (parts.next(), parts.next(), parts.next())
+        else {
+            return Err(bad());
+        };
+        Ok(Self {
+            role: role.parse().map_err(|_| bad())?,
+            cluster: cluster.parse()?,
+            name: name.parse()?,
+        })
+    }
+}
+
+impl From<NodeIdentity> for Machine {
+    fn from(node: NodeIdentity) -> Self {
+        Self {
+            role: Role::Node,
+            cluster: node.cluster,
+            name: node.node,
+        }
+    }
+}
+
+/// A controller, as the certificate of its edge listener says: `fdn://controller/NAME`. Machines at the edge talk to nobody else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerIdentity {
+    /// The controller's name; for people.
+    pub name: NodeId,
+}
+
+impl fmt::Display for ControllerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fdn://controller/{}", self.name)
+    }
+}
+
+impl FromStr for ControllerIdentity {
+    type Err = ParseError;
+
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        let name = s.strip_prefix("fdn://controller/");
+        let name = name
+            .ok_or_else(|| ParseError::new("controller identity", s, "fdn://controller/NAME"))?;
+        Ok(Self {
+            name: name.parse()?,
+        })
+    }
+}
+
 /// The right to join one cluster: `fdn-join.ID.SECRET`. `Debug` hides the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
@@ -387,6 +527,32 @@ mod tests {
         ] {
             assert!(bad.parse::<NodeIdentity>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn nobody_is_taken_for_what_it_is_not() {
+        let dns = "fdn://cluster/eu/dns/ns1";
+        let machine: Machine = dns.parse().expect("a machine");
+        assert_eq!((machine.role, machine.name.as_str()), (Role::Dns, "ns1"));
+        assert_eq!(machine.to_string(), dns);
+        assert!(dns.parse::<NodeIdentity>().is_err());
+        assert!(dns.parse::<ControllerIdentity>().is_err());
+        let node: NodeIdentity = "fdn://cluster/eu/node/a".parse().expect("a node");
+        let machine: Machine = node.to_string().parse().expect("a machine");
+        assert_eq!(machine, Machine::from(node));
+        let controller = "fdn://controller/c-1";
+        let parsed: ControllerIdentity = controller.parse().expect("a controller");
+        assert_eq!(parsed.to_string(), controller);
+        for bad in [
+            controller,
+            "fdn://cluster/eu/controller/a",
+            "fdn://cluster/eu/dns/",
+            "fdn://cluster/eu/dns/a/node/b",
+            "fdn://cluster/eu",
+        ] {
+            assert!(bad.parse::<Machine>().is_err(), "{bad}");
+        }
+        assert!("fdn://controller/".parse::<ControllerIdentity>().is_err());
     }
 
     #[test]

@@ -207,6 +207,42 @@ pub struct FunctionSpec {
     pub secrets: BTreeMap<SecretName, Sealed>,
 }
 
+/// Which clusters hold an app.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Holders(Option<BTreeSet<ClusterId>>);
+
+impl Holders {
+    /// Every cluster, also those that come later.
+    pub const EVERYWHERE: Self = Self(None);
+
+    /// These and no others.
+    #[must_use]
+    pub const fn only(clusters: BTreeSet<ClusterId>) -> Self {
+        Self(Some(clusters))
+    }
+
+    /// Whether every cluster holds it.
+    #[must_use]
+    pub const fn is_everywhere(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether `cluster` holds it.
+    #[must_use]
+    pub fn has(&self, cluster: &ClusterId) -> bool {
+        self.0
+            .as_ref()
+            .is_none_or(|clusters| clusters.contains(cluster))
+    }
+
+    /// The clusters, if not every one.
+    #[must_use]
+    pub const fn named(&self) -> Option<&BTreeSet<ClusterId>> {
+        self.0.as_ref()
+    }
+}
+
 /// An app that should be there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AppSpec {
@@ -216,9 +252,12 @@ pub struct AppSpec {
     pub workflow: Workflow,
     /// Every function version that the workflow names.
     pub functions: Vec<FunctionSpec>,
-    /// The clusters that a plan uses: they load the app ahead of its first call. All others fetch it too, so that calls can move to
-    /// them with the controller away, and load it on the first call.
+    /// The clusters that a plan uses: they load the app ahead of its first call. The other [`AppSpec::holders`] fetch it too, so that calls
+    /// can move to them with the controller away, and load it on the first call.
     pub primary: BTreeSet<ClusterId>,
+    /// The clusters that are told of the app; no other sees it, its artifacts or its secrets.
+    #[serde(default, skip_serializing_if = "Holders::is_everywhere")]
+    pub holders: Holders,
     /// How its stages are run and where; absent of a plain function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Box<RunSpec>>,
@@ -247,6 +286,9 @@ pub struct AppBindings {
     pub ttl_s: u32,
     /// Which cluster clients of a prefix are sent to.
     pub bindings: Vec<(ClientPrefix, ClusterId)>,
+    /// The clusters that have the app for clients: they are sent to no other.
+    #[serde(default, skip_serializing_if = "Holders::is_everywhere")]
+    pub holders: Holders,
 }
 
 /// Desired state of one app, for DNS servers.
@@ -272,6 +314,9 @@ pub struct BindingsChanged {
     pub revision: Revision,
     /// Prefixes with the clusters that they are bound to now; `None`: to none any more. Host and time to live stay.
     pub changes: Vec<(ClientPrefix, Option<ClusterId>)>,
+    /// The clusters that clients are sent to now; if absent, those of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holders: Option<Holders>,
 }
 
 /// A cluster as DNS and clients see it.
@@ -522,6 +567,7 @@ mod tests {
             app: "hello".parse().expect("app"),
             revision: Revision(7),
             spec: Some(AppSpec {
+                holders: Holders::EVERYWHERE,
                 host: "hello.fn.test".parse().expect("host"),
                 workflow: Workflow::single(
                     "hello".parse().expect("function"),

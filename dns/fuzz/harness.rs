@@ -141,6 +141,7 @@ pub(super) fn snapshot_of_one() -> DnsSnapshot {
             app: "hello".parse().expect("an app"),
             revision: Revision(2),
             state: Some(AppBindings {
+                holders: fdn_core::message::Holders::EVERYWHERE,
                 host: "hello.fn.test".parse().expect("a host"),
                 ttl_s: 20,
                 bindings: vec![(

@@ -56,6 +56,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use crate::Error;
 use crate::state::State;
 use document::Common;
+pub(crate) use error::problem;
 
 /// Lists every operation once, with the right that it needs: the one of the handler's first argument (a test calls every operation with
 /// and without it). None: whoever calls shows in the body who it is.

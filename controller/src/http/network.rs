@@ -15,6 +15,7 @@ use crate::app::precondition::tag;
 use crate::app::{snapshot, usage};
 use crate::artifacts::Span;
 use crate::state::State;
+use crate::store::StoreError;
 use crate::store::artifact::artifact_find;
 
 type Shared = web::Data<State>;
@@ -33,7 +34,10 @@ pub(crate) async fn agent_apps(
     _: Authorized<Serve>,
     state: Shared,
 ) -> Result<web::Json<AppsSnapshot>, ApiError> {
-    Ok(web::Json(snapshot::apps(&state).await?))
+    let mut tx = state.store.snapshot().await?;
+    let apps = snapshot::apps(&state, &mut tx).await?;
+    tx.commit().await.map_err(StoreError::from)?;
+    Ok(web::Json(apps))
 }
 
 /// A component by its digest.
@@ -184,7 +188,9 @@ pub(crate) async fn dns_snapshot(
     if is_known(&request, &newest) {
         return Ok(not_modified(newest));
     }
-    let snapshot = snapshot::dns(&state).await?;
+    let mut tx = state.store.snapshot().await?;
+    let snapshot = snapshot::dns(&state, &mut tx).await?;
+    tx.commit().await.map_err(StoreError::from)?;
     Ok(tagged(tag(snapshot.revision.get()), &snapshot))
 }
 

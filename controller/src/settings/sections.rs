@@ -332,6 +332,8 @@ pub struct PlannerSettings {
     pub ttl: DurationMs,
     /// The most client prefixes of one app that have a binding; those unseen longest make room.
     pub bindings_per_app: u32,
+    /// Clusters that hold an app at least, those of its plans among them; every cluster if 0. No other is told its code and secrets.
+    pub spread: usize,
     /// Reports of demand that wait for the planner, over all apps.
     pub demand_pending: usize,
     /// Megabytes per second between two clusters, as placement assumes.
@@ -374,6 +376,7 @@ impl Default for PlannerSettings {
             demand_memory: DurationMs::from_secs(600),
             ttl: DurationMs::from_secs(20),
             bindings_per_app: 10_000,
+            spread: 3,
             demand_pending: 10_000,
             bandwidth_mb_per_s: 100.0,
             status_write_interval: DurationMs::from_secs(4),

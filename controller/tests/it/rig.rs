@@ -127,6 +127,7 @@ pub(crate) async fn settings(folder: &Path, backend: Backend) -> Settings {
         },
         ..Settings::default()
     };
+    settings.edge.listen = ([127, 0, 0, 1], 0).into();
     settings.accounts.initial_password_file = Some(folder.join("password"));
     // Tests that show unknown tokens do so from one address.
     settings.accounts.token_attempts = 10_000;

@@ -106,6 +106,7 @@ impl Sender {
                 )
             };
             let state = AppBindings {
+                holders: fdn_core::message::Holders::EVERYWHERE,
                 host: format!("{}.fn.test", app(n)).parse().expect("host"),
                 ttl_s: 20,
                 bindings: (0..self.world.each).map(bound).collect(),

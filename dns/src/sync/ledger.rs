@@ -9,7 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fdn_core::message::{BindingsChanged, BindingsDesired, NetworkDesired, TxtDesired, TxtRecords};
+use fdn_core::message::{
+    BindingsChanged, BindingsDesired, Holders, NetworkDesired, TxtDesired, TxtRecords,
+};
 use fdn_core::{AppName, HostName, RecordName, Revision, Timestamp};
 use serde::Deserialize;
 
@@ -49,6 +51,8 @@ pub struct AppState {
     pub host: HostName,
     /// The answer's time to live, in seconds.
     pub ttl_s: u32,
+    /// The clusters that clients are sent to.
+    pub holders: Holders,
     /// The bindings, but for the changes that wait to be worked in.
     pub bindings: Arc<Bindings>,
     /// Changes that came later, in their order. Working them in takes time and is done for many at once, away from here.
@@ -95,6 +99,8 @@ pub struct SnapshotState {
     host: HostName,
     ttl_s: u32,
     bindings: Bindings,
+    #[serde(default)]
+    holders: Holders,
 }
 
 impl SnapshotApp {
@@ -103,6 +109,7 @@ impl SnapshotApp {
         let state = self.state.map(|state| AppState {
             host: state.host,
             ttl_s: state.ttl_s,
+            holders: state.holders,
             bindings: Arc::new(state.bindings),
             waiting: Arc::default(),
         });
@@ -207,6 +214,7 @@ impl Ledger {
             AppState {
                 host: state.host,
                 ttl_s: state.ttl_s,
+                holders: state.holders,
                 bindings: Arc::default(),
                 waiting: Arc::new(
                     all.map(|(prefix, cluster)| (prefix, Some(cluster)))
@@ -239,6 +247,9 @@ impl Ledger {
         match &mut entry.state {
             Some(state) if base == changed.base => {
                 Arc::make_mut(&mut state.waiting).extend(changed.changes);
+                if let Some(holders) = changed.holders {
+                    state.holders = holders;
+                }
                 entry.revision = changed.revision;
                 self.newest = self.newest.max(changed.revision);
                 Merged::Taken

@@ -211,6 +211,7 @@ pub(crate) fn bindings(name: &str, revision: u64, bindings: &[(&str, &str)]) -> 
         .map(|(p, c)| (p.parse().expect("prefix"), c.parse().expect("cluster")))
         .collect();
     let state = AppBindings {
+        holders: fdn_core::message::Holders::EVERYWHERE,
         host: format!("{name}.fn.test").parse().expect("host"),
         ttl_s: 20,
         bindings,

@@ -96,9 +96,11 @@ async fn renew(body: web::Json<RenewRequest>, parts: web::Data<Parts>) -> HttpRe
 /// A certificate of 30 days that was made `at`.
 fn issue(authority: &Authority, node: &str, key: &PublicKey, at: u64) -> IssuedCertificate {
     let subject = Subject {
-        identity: format!("fdn://cluster/eu-1/node/{node}")
-            .parse()
-            .expect("an identity"),
+        bearer: Bearer::Machine(
+            format!("fdn://cluster/eu-1/node/{node}")
+                .parse()
+                .expect("an identity"),
+        ),
         addresses: vec!["127.0.0.1".parse().expect("address")],
         names: Vec::new(),
     };

@@ -189,7 +189,7 @@ async fn admit(
     let identity = issue(
         state,
         tx,
-        identity(&enrolment),
+        identity(&enrolment).into(),
         &request.addresses,
         key,
         now,
@@ -307,7 +307,7 @@ async fn renew_inner(
             return Err(EnrolError::Certificate("the node was removed").into());
         }
         enrolment_upsert(&mut tx, &row).await?;
-        let identity = issue(state, &mut tx, identity(&row), &row.addresses, &key, now).await?;
+        let identity = issue(state, &mut tx, identity(&row).into(), &row.addresses, &key, now).await?;
         let seeds = seeds(&mut tx, &row.cluster, &row.node).await?;
         let state_of = |serial: &str| Some(serde_json::json!({ "serial": serial }));
         let states = (state_of(&present.serial), state_of(&identity.serial));

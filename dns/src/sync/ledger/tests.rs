@@ -16,6 +16,7 @@ fn network(revision: u64) -> NetworkDesired {
 fn entry(app: &str, revision: u64, exists: bool) -> BindingsDesired {
     let host = format!("{app}.fn.test").parse().expect("host");
     let state = exists.then_some(AppBindings {
+        holders: fdn_core::message::Holders::EVERYWHERE,
         host,
         ttl_s: u32::try_from(revision).expect("small"),
         bindings: vec![],
@@ -52,6 +53,7 @@ fn held(ledger: &Ledger) -> Vec<(String, u64)> {
 fn changed(app: &str, base: u64, revision: u64, prefix: &str) -> BindingsChanged {
     let cluster = "eu".parse().expect("cluster");
     BindingsChanged {
+        holders: None,
         app: app.parse().expect("app"),
         base: Revision(base),
         revision: Revision(revision),

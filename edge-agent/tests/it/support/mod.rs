@@ -195,6 +195,7 @@ impl Network {
         AppDesired {
             revision: self.next_revision(),
             spec: Some(AppSpec {
+                holders: fdn_core::message::Holders::EVERYWHERE,
                 host: host(app.as_str()).parse().expect("host"),
                 workflow: Workflow::single(function.clone(), version),
                 functions: vec![FunctionSpec {

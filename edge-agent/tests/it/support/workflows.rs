@@ -58,6 +58,7 @@ pub(crate) fn desired(
     });
     let eu: ClusterId = "eu-west".parse().expect("cluster");
     let spec = AppSpec {
+        holders: fdn_core::message::Holders::EVERYWHERE,
         gateway: Box::default(),
         host: host(app).parse().expect("host"),
         functions: functions.collect(),
