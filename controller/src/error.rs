@@ -295,6 +295,7 @@ impl Coded for Error {
             Self::Oidc(error) => error.code(),
             Self::LastOfItsKind(_) => ErrorCode::LastOfItsKind,
             Self::TooMany { .. } => ErrorCode::TooManyRequests,
+            Self::Unready(_) => ErrorCode::DatabaseFailed,
             Self::Internal(_) => ErrorCode::Internal,
         }
     }

@@ -52,9 +52,9 @@ pub struct Metrics {
     pub published: IntCounterVec,
     /// Failures to publish.
     pub publish_failures: IntCounter,
-    /// Reports consumed, by kind and result: `used`, `duplicate`, `stale`, `refused`.
+    /// Changes and reports taken in, by kind and result: `used`, `stale`, `removed`, `refused`.
     pub consumed: IntCounterVec,
-    /// Age of the last report when it was consumed, in milliseconds, by the sender's clock.
+    /// Age of the last change when it was taken in, in milliseconds, by the sender's clock.
     pub consumer_lag: IntGauge,
     /// Reports of demand for which there was no room.
     pub demand_dropped: IntGauge,
@@ -68,7 +68,7 @@ pub struct Metrics {
     pub connections: IntGaugeVec,
     /// Nodes by state: `alive`, `known`.
     pub nodes: IntGaugeVec,
-    /// Dead letters of the controllers' channel.
+    /// Dead letters of the channel of changes.
     pub dead_letters: IntGauge,
 }
 

@@ -16,7 +16,7 @@ use tracing::info;
 
 use crate::Error;
 use crate::app::{authority, login};
-use crate::dispatch::{consumer, publisher};
+use crate::dispatch::publisher;
 use crate::edge;
 use crate::http;
 use crate::reconcile::Planner;
@@ -86,7 +86,6 @@ impl Controller {
         let edge = edge::start(&state, address, &shutdown, &mut tasks).await?;
         tasks.spawn(singleton::keep(Arc::clone(&state), leaving.clone()));
         tasks.spawn(publisher::run(Arc::clone(&state), shutdown.clone()));
-        tasks.spawn(consumer::run(Arc::clone(&state), shutdown.clone()));
         tasks.spawn(Planner::new(Arc::clone(&state)).run(shutdown.clone()));
         tasks.spawn(crate::app::usage::trim(
             Arc::clone(&state),
@@ -235,7 +234,7 @@ async fn gauges(state: Arc<State>, shutdown: CancellationToken) {
             .set(i64::try_from(dropped).unwrap_or(i64::MAX));
         set(&metrics.nodes, "alive", alive);
         set(&metrics.nodes, "known", known);
-        if let Ok(dead) = state.broker.dead_letters(Channel::Controller).await {
+        if let Ok(dead) = state.broker.dead_letters(Channel::Changes).await {
             metrics
                 .dead_letters
                 .set(i64::try_from(dead).unwrap_or(i64::MAX));

@@ -339,7 +339,10 @@ impl NodeAddresses {
 pub struct EnrolRequest {
     /// The join token, whole.
     pub token: String,
-    /// The name that the node shall have; unique in the network.
+    /// What the machine is to be; a token for another role is refused.
+    #[serde(default)]
+    pub role: Role,
+    /// The name that the machine shall have; unique in the network.
     pub node: NodeId,
     /// A certificate signing request (PEM) for a P-256 key that the machine made.
     pub csr: String,
@@ -377,19 +380,7 @@ pub struct Seed {
     pub addresses: NodeAddresses,
 }
 
-/// The broker as nodes reach it.
-#[derive(Clone, Serialize, Deserialize, ToSchema)]
-pub struct BrokerAccess {
-    /// `amqp://USER@HOST:PORT/VHOST`, without the password.
-    pub url: String,
-    /// What the names of exchanges and queues begin with.
-    pub namespace: String,
-    /// The password, if the broker wants one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub password: Option<String>,
-}
-
-/// Everything a new node needs. It holds secrets: it travels over HTTPS (or loopback) only.
+/// Everything a new machine needs. It holds the machine's own token: it travels over HTTPS (or loopback) only.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct EnrolResponse {
     /// The node.
@@ -402,12 +393,10 @@ pub struct EnrolResponse {
     pub location: GeoPoint,
     /// Its certificate.
     pub identity: IssuedCertificate,
-    /// By which the controller knows this node from now on: `Authorization: Bearer TOKEN`.
+    /// This machine's own token: from it follows by what controllers show that they may read its logs, and call it for jobs.
     pub node_token: String,
-    /// The key that functions' secrets are sealed with.
-    pub network_key: String,
-    /// The broker.
-    pub broker: BrokerAccess,
+    /// Where machines reach the controllers, as `HOST:PORT`; at the host that was asked here where the host is empty.
+    pub controllers: Vec<String>,
     /// Other nodes of the cluster.
     pub seeds: Vec<Seed>,
     /// The revision of desired state at which the node was let in.
@@ -456,7 +445,7 @@ impl RenewRequest {
 pub struct RenewResponse {
     /// The certificate.
     pub identity: IssuedCertificate,
-    /// By which the controller knows this node.
+    /// This machine's own token.
     pub node_token: String,
     /// Other nodes of the cluster.
     pub seeds: Vec<Seed>,

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use fdn_core::api::{DeployResponse, ValidationStep};
 use fdn_core::label::Labels;
 use fdn_core::manifest::Manifest;
+use fdn_core::message::Holders;
 use fdn_core::workflow::Workflow;
 use fdn_core::{
     AppName, Coded, HostName, Revision, SecretName, TenantId, Timestamp, VersionNumber,
@@ -35,7 +36,7 @@ use crate::reconcile::place::{Before, Placed, binding_rows, place};
 use crate::reconcile::profile;
 use crate::reconcile::write::plan_rows;
 use crate::settings::RepositorySettings;
-use crate::state::State;
+use crate::state::{State, lock};
 use crate::store::app::{AppRow, app_get, app_upsert};
 use crate::store::artifact::{artifact_claim, artifact_use};
 use crate::store::audit::{AuditEntry, audit_insert};

@@ -17,7 +17,7 @@ use tracing::info;
 
 use super::actor::Actor;
 use super::change::app_tag;
-use super::deploy::{audit, first_write};
+use super::deploy::{audit, first_holders, first_write};
 use super::precondition::Precondition;
 use crate::Error;
 use crate::reconcile::desired::{placement_of, tell_nodes, versions_of_workflow};

@@ -126,9 +126,7 @@ impl FleetEntry {
 
     fn frame(&self, machine: &Machine) -> Result<Bytes, FeedError> {
         let fleet = &self.fleet;
-        let named = fleet.cordoned.contains(&machine.name)
-            || fleet.restored.contains_key(&machine.name)
-            || machine.role == Role::Dns;
+        let named = fleet.restored.contains_key(&machine.name) || machine.role == Role::Dns;
         if let Some(plain) = self.plain.get().filter(|_| !named) {
             return Ok(plain.clone());
         }

@@ -6,16 +6,104 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fdn_core::{Revision, Timestamp};
+use fdn_bus::{Delivery, Subscription};
+use fdn_core::message::{Channel, SCHEMA};
+use fdn_core::{NodeId, Revision, Timestamp};
 use fdn_service::CancellationToken;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{info, warn};
 
+use super::book::Change;
 use super::load;
 use crate::Error;
 use crate::error::chain;
 use crate::state::{State, lock};
 use crate::store::enrolment::certificate_list_revoked;
+
+/// The pause before subscribing again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Hears what controllers tell each other until shutdown. `name` is this controller's: its queue stays while it is away.
+pub(super) async fn hear(state: Arc<State>, name: NodeId, shutdown: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = hear_once(&state, &name) => {}
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(PAUSE) => {}
+        }
+    }
+}
+
+/// Hears one subscription to its end.
+async fn hear_once(state: &State, name: &NodeId) {
+    let subscription = Subscription {
+        channel: Channel::Changes,
+        consumer: name.to_string(),
+        prefetch: state.settings.dispatch.prefetch,
+    };
+    match state.broker.subscribe(subscription).await {
+        Ok(mut deliveries) => {
+            while let Some(delivery) = deliveries.next().await {
+                take(state, delivery);
+            }
+        }
+        Err(error) => warn!(
+            error = chain(&error),
+            "changes cannot be heard; the database is looked at instead"
+        ),
+    }
+}
+
+fn take(state: &State, delivery: Delivery) {
+    let envelope = delivery.envelope();
+    let kind = envelope.message.kind();
+    let count = |result: &str| {
+        let consumed = &state.metrics.consumed;
+        consumed.with_label_values(&[kind, result]).inc();
+    };
+    if envelope.schema > SCHEMA {
+        warn!(
+            kind,
+            schema = envelope.schema,
+            "a message of a newer schema goes to the dead letters; upgrade this controller"
+        );
+        count("refused");
+        return delivery.reject();
+    }
+    let age = fdn_service::now().since(envelope.sent_at).as_millis();
+    let lag = &state.metrics.consumer_lag;
+    lag.set(i64::try_from(age).unwrap_or(i64::MAX));
+    let change = match load::change(state, envelope.message.clone()) {
+        Ok(Some(change)) => change,
+        Ok(None) => {
+            warn!(kind, "a message that is no change goes to the dead letters");
+            count("refused");
+            return delivery.reject();
+        }
+        Err(error) => {
+            // The database has it too.
+            warn!(
+                kind,
+                error = chain(&error),
+                "a change cannot be read; the database is asked"
+            );
+            count("refused");
+            return delivery.ack();
+        }
+    };
+    if let Change::Fleet(fleet) = &change {
+        state.edge.machines.revoke(&fleet.fleet.revoked);
+    }
+    let new = lock(&state.edge.book).take(change);
+    count(if new { "used" } else { "stale" });
+    delivery.ack();
+    if new {
+        show(state);
+    }
+}
 
 /// What was seen of the database, and what of it is done.
 #[derive(Debug, Default)]
@@ -83,7 +171,7 @@ async fn look(state: &State, seen: &mut Seen) -> Result<(), Error> {
     if seen.told_used.is_none_or(due) {
         let used = load::used(state).await?;
         seen.told_used = Some(Instant::now());
-        if lock(&state.edge.book).take(super::book::Change::Used(Arc::new(used))) {
+        if lock(&state.edge.book).take(Change::Used(Arc::new(used))) {
             show(state);
         }
     }
@@ -115,7 +203,7 @@ pub(super) fn show(state: &State) {
 const LOOK: Duration = Duration::from_secs(60);
 
 /// Replaces this controller's certificate in time, and follows the network's authorities.
-pub(super) async fn certify(shared: Arc<super::server::Shared>, name: fdn_core::NodeId) {
+pub(super) async fn certify(shared: Arc<super::server::Shared>, name: NodeId) {
     let mut failing = false;
     loop {
         tokio::select! {

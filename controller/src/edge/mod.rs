@@ -25,6 +25,7 @@ mod server;
 mod view;
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use fdn_core::NodeId;
@@ -50,6 +51,8 @@ pub struct Edge {
     pub changed: watch::Sender<u64>,
     /// Who is connected.
     pub machines: Arc<Machines>,
+    /// The port that machines reach this controller at.
+    pub port: AtomicU16,
 }
 
 impl Edge {
@@ -64,6 +67,7 @@ impl Edge {
             book: Mutex::new(Book::new(limits)),
             changed: watch::Sender::new(0),
             machines: Arc::default(),
+            port: AtomicU16::new(settings.listen.port()),
         }
     }
 }
@@ -83,6 +87,7 @@ pub(crate) async fn start(
     let unusable = |e: std::io::Error| Error::Internal(format!("the edge listener: {e}"));
     let address = listener.local_addr().map_err(unusable)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(unusable)?;
+    state.edge.port.store(address.port(), Ordering::Relaxed);
     let name = match &settings.name {
         Some(name) => name.clone(),
         None => own_name(api)?,
@@ -92,6 +97,11 @@ pub(crate) async fn start(
         state: Arc::clone(state),
         stop: shutdown.clone(),
     });
+    tasks.spawn(changes::hear(
+        Arc::clone(state),
+        name.clone(),
+        shutdown.clone(),
+    ));
     tasks.spawn(changes::refresh(Arc::clone(state), shutdown.clone()));
     tasks.spawn(changes::certify(Arc::clone(&shared), name.clone()));
     tasks.spawn(server::run(shared, listener));

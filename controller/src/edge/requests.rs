@@ -24,7 +24,6 @@ use super::judge::{self, Refusal};
 use super::server::Peer;
 use super::{feed, reports};
 use crate::Error;
-use crate::app::access::Caller;
 use crate::app::actor::Actor;
 use crate::app::{enrol, lease, usage};
 use crate::artifacts::Span;
@@ -116,11 +115,7 @@ async fn handle(
             judged(judge::node(machine, "lease"))?;
             let wish: LeaseRequest = parse(&read(request, SMALL).await?)?;
             judged(judge::lease(machine, &wish))?;
-            let caller = Caller::Node {
-                node: machine.name.clone(),
-                cluster: machine.cluster.clone(),
-            };
-            json(&lease::ask(state, &caller, &machine.cluster, &wish, now()).await?)
+            json(&lease::ask(state, &machine.cluster, &wish, now()).await?)
         }
         "renew" => {
             let wish: RenewRequest = parse(&read(request, SMALL).await?)?;

@@ -12,7 +12,7 @@ use fdn_core::{AppName, ClientPrefix, ClusterId, Revision, SecretName};
 
 use super::book::AppEntry;
 
-/// The machines as far as one of them must know: of operators' orders its own, and of other clusters where their nodes take calls of stages.
+/// The machines as far as one of them must know: whom to trust; for nodes, who drains, where stages are called, and what was said of its devices.
 #[must_use]
 pub fn fleet_for(machine: &Machine, fleet: &FleetDesired) -> FleetDesired {
     let shared = FleetDesired {
@@ -25,7 +25,8 @@ pub fn fleet_for(machine: &Machine, fleet: &FleetDesired) -> FleetDesired {
     match machine.role {
         Role::Dns => shared,
         Role::Node => FleetDesired {
-            cordoned: fleet.cordoned.get(name).cloned().into_iter().collect(),
+            // Nodes of a cluster ask none of each other that takes no new work.
+            cordoned: fleet.cordoned.clone(),
             stage_calls: fleet.stage_calls.clone(),
             restored: fleet
                 .restored

@@ -50,8 +50,6 @@ pub struct EnrolmentSettings {
     pub tokens_max: u64,
     /// The longest lease of a cluster's head.
     pub lease_max: DurationMs,
-    /// The broker's address as nodes reach it; `broker.url` if absent.
-    pub broker_url: Option<String>,
 }
 
 impl Default for EnrolmentSettings {
@@ -65,7 +63,6 @@ impl Default for EnrolmentSettings {
             token_uses_max: 1000,
             tokens_max: 1000,
             lease_max: DurationMs::from_secs(60),
-            broker_url: None,
         }
     }
 }
@@ -443,7 +440,7 @@ impl ClientLocation {
     }
 }
 
-/// Sending to agents and DNS servers, hearing from them.
+/// What controllers send each other through the broker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DispatchSettings {
@@ -455,10 +452,8 @@ pub struct DispatchSettings {
     pub confirm_timeout: DurationMs,
     /// The longest pause after a failure.
     pub backoff: DurationMs,
-    /// Reports that are handled at the same time.
+    /// Messages that are taken from the broker before they are dealt with.
     pub prefetch: u16,
-    /// Message ids by which a second delivery is recognised.
-    pub remembered: usize,
 }
 
 impl Default for DispatchSettings {
@@ -469,7 +464,6 @@ impl Default for DispatchSettings {
             confirm_timeout: DurationMs::from_secs(10),
             backoff: DurationMs::from_secs(5),
             prefetch: 200,
-            remembered: 20_000,
         }
     }
 }

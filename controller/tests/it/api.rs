@@ -6,7 +6,7 @@ use fdn_controller::store::audit::{AuditFilter, audit_list};
 use fdn_core::api::{AppDetail, AppSummary, AppsSnapshot, NetworkInfo, NodeInfo};
 use fdn_core::message::{AppObserved, AppPhase, NodeStatus};
 use fdn_core::{Digest, Millis};
-use fdn_service::seal::NetworkKey;
+use fdn_service::seal::SealKey;
 use fdn_testkit::{components, wait};
 use reqwest::Method;
 use serde_json::json;
@@ -229,7 +229,7 @@ async fn secrets_travel_sealed_and_are_never_shown() {
     let apps: AppsSnapshot = serde_json::from_str(&snapshot).expect("a snapshot");
     let sealed = &apps.apps[0].spec.as_ref().expect("there").functions[0].secrets
         [&"KEY".parse().expect("name")];
-    let key = NetworkKey::from_secret(
+    let key = SealKey::from_secret(
         &fdn_service::secret::read(&rig.settings.network.key_file).expect("key"),
     )
     .expect("key");

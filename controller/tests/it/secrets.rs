@@ -13,7 +13,7 @@ use fdn_core::api::{AppsSnapshot, DeployResponse};
 use fdn_core::app::SecretInfo;
 use fdn_core::message::{Channel, FunctionSpec, Message};
 use fdn_core::{Coded as _, DurationMs, SecretName, VersionNumber};
-use fdn_service::seal::NetworkKey;
+use fdn_service::seal::SealKey;
 use fdn_testkit::components;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -56,9 +56,9 @@ async fn judged(rig: &Rig, name: &str, value: &str) -> SecretInfo {
         .await
 }
 
-fn network_key(rig: &Rig) -> NetworkKey {
+fn network_key(rig: &Rig) -> SealKey {
     let text = fdn_service::secret::read(&rig.settings.network.key_file).expect("key");
-    NetworkKey::from_secret(&text).expect("key")
+    SealKey::from_secret(&text).expect("key")
 }
 
 fn key() -> SecretName {

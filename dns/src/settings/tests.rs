@@ -18,14 +18,6 @@ fn the_sample_is_valid_and_names_every_key_under_a_comment() {
         .collect();
     let printed = fdn_service::config::print(&Settings {
         // Absent values are not printed, so give each one.
-        broker: BrokerSettings {
-            password_file: Some("x".into()),
-            ..BrokerSettings::default()
-        },
-        network: NetworkSettings {
-            controller: "http://x".parse().ok(),
-            token_file: Some("x".into()),
-        },
         zone: ZoneSettings {
             contact: "x.test".parse().ok(),
             dnssec: DnssecSettings {

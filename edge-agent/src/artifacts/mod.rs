@@ -21,7 +21,7 @@ use fdn_runtime::{Compiler, LoadError, compiled_file_name, is_leftover};
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
-pub use fetch::{Fetcher, without_url};
+pub use fetch::Fetcher;
 pub use index::{Full, Index, Key, Kind};
 pub use share::Machine;
 

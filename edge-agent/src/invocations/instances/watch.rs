@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{FunctionLane, Inner};
-use crate::apps::backoff::pause;
+use fdn_link::pause;
 use crate::invocations::placer::{Need, PlaceError};
 
 /// An instance that ends sooner than this after its start would likely do so again.

@@ -25,7 +25,7 @@ use fdn_core::{
 use fdn_edge_agent::artifacts::Machine;
 use fdn_edge_agent::{Agent, Settings};
 use fdn_instances::Runtime;
-use fdn_service::seal::NetworkKey;
+use fdn_service::seal::SealKey;
 use fdn_service::secret::{self, Secret};
 use fdn_testkit::wait;
 use reqwest::header::HOST;
@@ -40,7 +40,7 @@ pub(crate) struct Network {
     pub(crate) broker: SharedBroker,
     pub(crate) controller: FakeController,
     pub(crate) token: Secret,
-    pub(crate) key: NetworkKey,
+    pub(crate) key: SealKey,
     pub(crate) client: Client,
     revision: AtomicU64,
     /// Nodes that were started with this network's broker.
@@ -53,7 +53,7 @@ impl Network {
         let token = secret::read_or_create(&folder.path().join("token")).expect("token");
         let key = secret::read_or_create(&folder.path().join("key")).expect("key");
         Self {
-            key: NetworkKey::from_secret(&key).expect("key"),
+            key: SealKey::from_secret(&key).expect("key"),
             broker: Arc::new(MemoryBroker::new(Limits::default())),
             controller: FakeController::start(token.clone()).await,
             token,
