@@ -195,8 +195,8 @@ impl FromStr for ControllerIdentity {
 
     fn from_str(s: &str) -> Result<Self, ParseError> {
         let name = s.strip_prefix("fdn://controller/");
-        let name = name
-            .ok_or_else(|| ParseError::new("controller identity", s, "fdn://controller/NAME"))?;
+        let name =
+            name.ok_or_else(|| ParseError::new("controller identity", s, "fdn://controller/NAME"))?;
         Ok(Self {
             name: name.parse()?,
         })

@@ -101,7 +101,10 @@ fn join_network(args: &JoinArgs, settings: &Settings) -> Result<(), Error> {
     let (facts, before) = runtime.block_on(join(args, settings, fdn_service::now()))?;
     let has = if before { "had joined" } else { "has joined" };
     let machine = &facts.identity;
-    println!("DNS server {} {has}, in cluster {}", machine.name, machine.cluster);
+    println!(
+        "DNS server {} {has}, in cluster {}",
+        machine.name, machine.cluster
+    );
     Ok(())
 }
 

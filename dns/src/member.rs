@@ -200,8 +200,8 @@ impl Member {
             centre.controllers.clone_from(&joined.controllers);
         }
         let files = identity.files();
-        let metrics = LinkMetrics::new(registry, "fdn_dns")
-            .map_err(fdn_service::ServiceError::from)?;
+        let metrics =
+            LinkMetrics::new(registry, "fdn_dns").map_err(fdn_service::ServiceError::from)?;
         let connection = Link::start(&centre, files.clone(), metrics, stop.clone())?;
         let expires = IntGauge::new(
             "fdn_dns_identity_expires_seconds",
@@ -245,7 +245,10 @@ fn trust(ca: &std::path::Path, authorities: &[String]) {
         return;
     }
     match disk::replace_public(ca, bundle.as_bytes()) {
-        Ok(()) => info!(count = authorities.len(), "the network's authorities changed"),
+        Ok(()) => info!(
+            count = authorities.len(),
+            "the network's authorities changed"
+        ),
         Err(error) => warn!(%error, "the network's new authorities cannot be kept"),
     }
 }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use fdn_core::{ErrorCode, Revision};
 use fdn_link::Connection;
+use fdn_service::BoxedFuture;
 use fdn_service::admin::AdminServer;
 use fdn_service::health::Readiness;
-use fdn_service::BoxedFuture;
 use prometheus::Registry;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -55,7 +55,10 @@ impl Dns {
     ///
     /// # Errors
     /// When a setting cannot work, an address is taken, and as [`Dns::start_on`].
-    pub fn start(settings: Settings, connection: Option<Connection>) -> BoxedFuture<Result<Self, Error>> {
+    pub fn start(
+        settings: Settings,
+        connection: Option<Connection>,
+    ) -> BoxedFuture<Result<Self, Error>> {
         Box::pin(async move {
             settings.validate()?;
             let listeners = Listeners::bind(&settings)?;

@@ -142,7 +142,9 @@ pub enum PrepareError {
     #[error("the desired state cannot be run: {0}")]
     Spec(String),
     /// A secret cannot be opened.
-    #[error("the secret {0} cannot be opened: this node's key for secrets (state/seal.key) was replaced")]
+    #[error(
+        "the secret {0} cannot be opened: this node's key for secrets (state/seal.key) was replaced"
+    )]
     Secret(String),
     /// We have a bug.
     #[error("preparing the app failed: {0}")]

@@ -7,7 +7,6 @@ use std::path::Path;
 
 use fdn_service::ServiceError;
 
-
 /// Makes a folder, and those above it, for its owner only.
 ///
 /// # Errors

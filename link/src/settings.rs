@@ -81,7 +81,9 @@ impl CentreSettings {
 pub(crate) fn host_of(controller: &str) -> Option<&str> {
     let (host, port) = controller.rsplit_once(':')?;
     let port: u16 = port.parse().ok()?;
-    let host = host.strip_prefix('[').map_or(Some(host), |host| host.strip_suffix(']'))?;
+    let host = host
+        .strip_prefix('[')
+        .map_or(Some(host), |host| host.strip_suffix(']'))?;
     (port > 0 && !host.is_empty()).then_some(host)
 }
 
@@ -124,10 +126,16 @@ mod tests {
     fn controllers_are_hosts_with_ports() {
         for (text, host) in [
             ("10.0.0.1:8601", Some("10.0.0.1")),
-            ("controller.example.org:8601", Some("controller.example.org")),
+            (
+                "controller.example.org:8601",
+                Some("controller.example.org"),
+            ),
             ("[2001:db8::1]:8601", Some("2001:db8::1")),
             ("controller.example.org", None),
-            ("https://controller.example.org:8601", Some("https://controller.example.org")),
+            (
+                "https://controller.example.org:8601",
+                Some("https://controller.example.org"),
+            ),
             (":8601", None),
             ("a:0", None),
         ] {

@@ -16,8 +16,8 @@ use fdn_core::api::{
     NetworkInfo, NodeInfo, RollbackRequest, WorkflowDetail,
 };
 use fdn_core::fleet::{
-    ClusterDetail, CreateCluster, CreateJoinToken, CreatedJoinToken, DnsServerInfo, JoinTokenInfo, NodeDetail,
-    RestoreDevice,
+    ClusterDetail, CreateCluster, CreateJoinToken, CreatedJoinToken, DnsServerInfo, JoinTokenInfo,
+    NodeDetail, RestoreDevice,
 };
 use fdn_core::usage::{CallList, CallQuery};
 use fdn_core::{

@@ -79,7 +79,9 @@ async fn remove(
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    client(&args.connect, env)?.remove_dns_server(&args.name).await?;
+    client(&args.connect, env)?
+        .remove_dns_server(&args.name)
+        .await?;
     console.line(&format!("removed {}", args.name))
 }
 

@@ -76,9 +76,7 @@ pub(super) async fn token(
             &Listing {
                 rows: &rows,
                 nothing: match role {
-                    Role::Node => {
-                        "there is no join token; make one: fdn node token --cluster NAME"
-                    }
+                    Role::Node => "there is no join token; make one: fdn node token --cluster NAME",
                     Role::Dns => "there is no join token; make one: fdn dns token --cluster NAME",
                 },
                 now: fdn_service::now(),

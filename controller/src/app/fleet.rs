@@ -25,8 +25,8 @@ use crate::store::cluster::{
 };
 use crate::store::device::device_restore_forget;
 use crate::store::enrolment::{
-    CertificateRow, EnrolmentRow, certificate_newest, certificate_revoke, cordon_delete, cordon_insert,
-    cordon_list, enrolment_get, enrolment_list, enrolment_remove,
+    CertificateRow, EnrolmentRow, certificate_newest, certificate_revoke, cordon_delete,
+    cordon_insert, cordon_list, enrolment_get, enrolment_list, enrolment_remove,
 };
 use crate::store::lease::{lease_end, lease_get};
 use crate::store::node::node_delete;
@@ -41,10 +41,10 @@ pub async fn standing(connection: &mut AnyConnection) -> Result<Standing, StoreE
     // First: what is read after it may be newer than it says, and never older.
     let revision = revision_current(connection).await?;
     let rows = enrolment_list(connection).await?;
-    let (removed, enrolled): (Vec<EnrolmentRow>, Vec<EnrolmentRow>) =
-        rows.into_iter()
-            .filter(|row| row.role == Role::Node)
-            .partition(|row| row.removed_at.is_some());
+    let (removed, enrolled): (Vec<EnrolmentRow>, Vec<EnrolmentRow>) = rows
+        .into_iter()
+        .filter(|row| row.role == Role::Node)
+        .partition(|row| row.removed_at.is_some());
     let names = |rows: Vec<EnrolmentRow>| rows.into_iter().map(|row| row.node).collect();
     Ok(Standing {
         revision,

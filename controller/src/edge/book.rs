@@ -8,18 +8,16 @@
 //! it is told of it as of any change, and one that ceases to is told that it is gone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fdn_core::enrol::{Machine, Role};
-use fdn_core::feed::{FeedError, Frame};
 use fdn_core::fleet::FleetDesired;
-use fdn_core::message::{
-    BindingsChanged, BindingsDesired, Holders, NetworkDesired, TxtDesired,
-};
+use fdn_core::message::{BindingsDesired, NetworkDesired, TxtDesired};
 use fdn_core::policy::quota::AppUsed;
 use fdn_core::{AppName, ClusterId, Digest, RecordName, Revision};
 
+use super::change::{AppEntry, Change, FleetEntry, is_for};
 use super::view;
 use crate::store::app::Told;
 
@@ -32,54 +30,11 @@ pub struct Limits {
     pub octets: usize,
 }
 
-/// An app as nodes are told of it.
-#[derive(Debug)]
-pub struct AppEntry {
-    /// The app.
-    pub app: AppName,
-    /// Its revision.
-    pub revision: Revision,
-    /// Who is told; nobody of an app that is gone.
-    pub holders: Holders,
-    /// Its artifacts.
-    pub digests: Vec<Digest>,
-    /// The frame for those who hold it; of an app that is gone, for those who held it.
-    pub frame: Bytes,
-    /// The frame for those who held it and do not any more.
-    pub gone: Bytes,
-    /// Whether it exists.
-    pub exists: bool,
-}
-
-impl AppEntry {
-    fn is_seen_by(&self, cluster: &ClusterId) -> bool {
-        self.exists && self.holders.has(cluster)
-    }
-}
-
-/// Something that changed.
-#[derive(Clone, Debug)]
-pub enum Change {
-    /// An app.
-    App(Arc<AppEntry>),
-    /// Machines.
-    Fleet(Arc<FleetEntry>),
-    /// What is used of quotas.
-    Used(Arc<Vec<AppUsed>>),
-    /// What DNS answers for an app.
-    Bindings(Arc<BindingsDesired>),
-    /// How that changed.
-    BindingsChanged(Arc<BindingsChanged>),
-    /// The clusters and the latency map.
-    Network(Arc<NetworkDesired>),
-    /// Text records of a name.
-    Txt(Arc<TxtDesired>),
-}
-
 /// A change that was taken in.
 #[derive(Debug)]
 struct Noted {
-    revision: Revision,
+    /// Who was told all up to here, or to a later revision, was told this.
+    at: Revision,
     change: Change,
     /// Of an app: who held it before.
     before: Option<Arc<AppEntry>>,
@@ -103,40 +58,6 @@ pub struct Loaded {
     pub texts: Vec<TxtDesired>,
     /// The clusters that were ever told of an app.
     pub told: BTreeMap<AppName, Told>,
-}
-
-/// Machines, as each of them is told of all.
-#[derive(Debug, Default)]
-pub struct FleetEntry {
-    /// All.
-    pub fleet: FleetDesired,
-    /// The frame for nodes of whom operators have said nothing: nearly all.
-    plain: OnceLock<Bytes>,
-}
-
-impl FleetEntry {
-    /// Machines of which nobody was told yet.
-    #[must_use]
-    pub const fn new(fleet: FleetDesired) -> Self {
-        Self {
-            fleet,
-            plain: OnceLock::new(),
-        }
-    }
-
-    fn frame(&self, machine: &Machine) -> Result<Bytes, FeedError> {
-        let fleet = &self.fleet;
-        let named = fleet.restored.contains_key(&machine.name) || machine.role == Role::Dns;
-        if let Some(plain) = self.plain.get().filter(|_| !named) {
-            return Ok(plain.clone());
-        }
-        let frame: Bytes = Frame::Fleet(view::fleet_for(machine, fleet)).encode()?.into();
-        if !named {
-            // Another feed may have been faster, with the same.
-            drop(self.plain.set(frame.clone()));
-        }
-        Ok(frame)
-    }
 }
 
 /// What is to be told to a machine.
@@ -172,8 +93,13 @@ pub struct Book {
     limits: Limits,
     /// Whether the database was read.
     loaded: bool,
-    /// All up to here is in it.
+    /// The newest revision of which something is in it.
     revision: Revision,
+    /// All up to here is in it. Several messages may have one revision, so the last one's is not surely complete.
+    sure: Revision,
+    /// How often it may have missed a message, and how much of that was made good.
+    doubts: u64,
+    settled: u64,
     /// A machine that was told all up to this or a later revision finds the rest among the changes.
     floor: Revision,
     /// The number of the first change that is kept.
@@ -197,6 +123,9 @@ impl Book {
             limits,
             loaded: false,
             revision: Revision::NONE,
+            sure: Revision::NONE,
+            doubts: 0,
+            settled: 0,
             floor: Revision::NONE,
             first: 0,
             log: VecDeque::new(),
@@ -217,10 +146,42 @@ impl Book {
         self.loaded
     }
 
-    /// All up to here is in it.
+    /// The newest revision of which something is in it.
     #[must_use]
     pub const fn revision(&self) -> Revision {
         self.revision
+    }
+
+    /// All up to here is in it.
+    #[must_use]
+    pub const fn sure(&self) -> Revision {
+        self.sure
+    }
+
+    /// A message may have been missed: until the database was read again, nothing more is surely complete.
+    pub const fn doubt(&mut self) {
+        self.doubts += 1;
+    }
+
+    /// How often [`Book::doubt`] was said, to be looked at before the database is read.
+    #[must_use]
+    pub const fn doubts(&self) -> u64 {
+        self.doubts
+    }
+
+    /// Whether a message may be missing.
+    #[must_use]
+    pub const fn is_doubtful(&self) -> bool {
+        self.doubts > self.settled
+    }
+
+    /// No message came for a while, and the database knows of nothing newer; whether more is surely complete by that.
+    pub fn rest(&mut self) -> bool {
+        let more = !self.is_doubtful() && self.sure < self.revision;
+        if more {
+            self.sure = self.revision;
+        }
+        more
     }
 
     /// The number of the last change.
@@ -251,101 +212,101 @@ impl Book {
 
     /// Takes in a change that a message told; whether it was new.
     pub fn take(&mut self, change: Change) -> bool {
-        let revision = self.note(change);
-        if let Some(revision) = revision {
-            self.revision = self.revision.max(revision);
+        let Some(revision) = self.note(change, Revision::NONE) else {
+            return false;
+        };
+        self.revision = self.revision.max(revision);
+        if !self.is_doubtful() {
+            // More of the same revision may follow.
+            let complete = Revision(revision.get().saturating_sub(1));
+            self.sure = self.sure.max(complete);
         }
-        revision.is_some()
+        true
     }
 
-    /// Takes in what the database holds; whether anything of it was new.
-    pub fn load(&mut self, loaded: Loaded) -> bool {
+    /// Takes in what the database holds; whether anything of it was new. `doubts` are those of before it was read.
+    pub fn load(&mut self, loaded: Loaded, doubts: u64) -> bool {
         let (before, first) = (self.last(), !self.loaded);
-        let at = loaded.revision;
+        let read = loaded.revision;
+        // Who left having been told all up to here has not been told what is found only now.
+        let late = Revision(self.revision.get() + 1);
+        let at = if read <= self.revision { late } else { read };
         for (app, told) in loaded.told {
             let known = self.told.entry(app).or_default();
             known.everywhere |= told.everywhere;
             known.clusters.extend(told.clusters);
         }
-        self.note_gone(&loaded.apps, &loaded.bindings, &loaded.texts, at);
-        for app in loaded.apps {
-            self.note(Change::App(Arc::new(app)));
-        }
-        for bindings in loaded.bindings {
-            self.note(Change::Bindings(Arc::new(bindings)));
-        }
-        for text in loaded.texts {
-            self.note(Change::Txt(Arc::new(text)));
-        }
-        if let Some(network) = loaded.network {
-            self.note(Change::Network(Arc::new(network)));
+        let gone = self.gone(&loaded.apps, &loaded.bindings, &loaded.texts, read);
+        let apps = loaded.apps.into_iter().map(Arc::new).map(Change::App);
+        let bindings = loaded.bindings.into_iter().map(Arc::new);
+        let texts = loaded.texts.into_iter().map(Arc::new).map(Change::Txt);
+        let network = loaded.network.into_iter().map(Arc::new);
+        let all = gone.into_iter().chain(apps);
+        let all = all.chain(bindings.map(Change::Bindings)).chain(texts);
+        for change in all.chain(network.map(Change::Network)) {
+            self.note(change, at);
         }
         if first || !view::is_same_fleet(&self.fleet.fleet, &loaded.fleet) {
-            self.note(Change::Fleet(Arc::new(FleetEntry::new(loaded.fleet))));
+            let fleet = FleetEntry::new(loaded.fleet);
+            self.note(Change::Fleet(Arc::new(fleet)), at);
         }
-        let late = self.last() > before && at <= self.revision && !first;
-        self.revision = self.revision.max(at);
+        self.revision = self.revision.max(read);
+        self.settled = self.settled.max(doubts);
+        if !self.is_doubtful() {
+            self.sure = self.sure.max(read);
+        }
         if first {
             // Whatever came before is in it.
             self.forget_log();
             self.floor = self.revision;
-        } else if late {
-            // Who left having been told all up to here has not been told this.
-            self.floor = Revision(self.revision.get() + 1);
         }
         self.loaded = true;
         self.last() > before || first
     }
 
     /// What is held and the database, read at `at`, does not know any more.
-    fn note_gone(
-        &mut self,
+    fn gone(
+        &self,
         apps: &[AppEntry],
         bindings: &[BindingsDesired],
         texts: &[TxtDesired],
         at: Revision,
-    ) {
+    ) -> Vec<Change> {
+        let mut gone = Vec::new();
         let there: BTreeSet<&AppName> = apps.iter().map(|app| &app.app).collect();
-        let held = self.apps.values();
-        let gone: Vec<AppName> = held
-            .filter(|app| app.exists && app.revision <= at && !there.contains(&app.app))
-            .map(|app| app.app.clone())
-            .collect();
-        for app in gone {
-            if let Ok(entry) = view::app_gone(&app, at) {
-                self.note(Change::App(Arc::new(entry)));
+        for held in self.apps.values() {
+            if held.exists && held.revision <= at && !there.contains(&held.app) {
+                // It can be written: it was.
+                let entry = view::app_gone(&held.app, at).ok();
+                gone.extend(entry.map(Arc::new).map(Change::App));
             }
         }
         let there: BTreeSet<&AppName> = bindings.iter().map(|one| &one.app).collect();
-        let held = self.bindings.values();
-        let gone: Vec<AppName> = held
-            .filter(|one| one.state.is_some() && one.revision <= at && !there.contains(&one.app))
-            .map(|one| one.app.clone())
-            .collect();
-        for app in gone {
-            self.note(Change::Bindings(Arc::new(BindingsDesired {
-                app,
-                revision: at,
-                state: None,
-            })));
+        for held in self.bindings.values() {
+            if held.state.is_some() && held.revision <= at && !there.contains(&held.app) {
+                gone.push(Change::Bindings(Arc::new(BindingsDesired {
+                    app: held.app.clone(),
+                    revision: at,
+                    state: None,
+                })));
+            }
         }
         let there: BTreeSet<&RecordName> = texts.iter().map(|one| &one.name).collect();
-        let held = self.texts.values();
-        let gone: Vec<RecordName> = held
-            .filter(|one| one.state.is_some() && one.revision <= at && !there.contains(&one.name))
-            .map(|one| one.name.clone())
-            .collect();
-        for name in gone {
-            self.note(Change::Txt(Arc::new(TxtDesired {
-                name,
-                revision: at,
-                state: None,
-            })));
+        for held in self.texts.values() {
+            if held.state.is_some() && held.revision <= at && !there.contains(&held.name) {
+                gone.push(Change::Txt(Arc::new(TxtDesired {
+                    name: held.name.clone(),
+                    revision: at,
+                    state: None,
+                })));
+            }
         }
+        gone
     }
 
-    /// Puts a change that is newer than what is held into the state and behind the others; its revision.
-    fn note(&mut self, change: Change) -> Option<Revision> {
+    /// Puts a change that is newer than what is held into the state and behind the others; its revision. Who was told all up to `at`, or to its own
+    /// revision if that is later, counts as told.
+    fn note(&mut self, change: Change, at: Revision) -> Option<Revision> {
         let (revision, octets, mut before) = match &change {
             Change::App(app) => (app.revision, app.frame.len() + app.gone.len(), None),
             Change::Fleet(one) => (one.fleet.revision, 4096, None),
@@ -364,8 +325,9 @@ impl Book {
         if !self.put(&change, &mut before) {
             return None;
         }
+        let newest = self.log.back().map_or(self.floor, |noted| noted.at);
         self.log.push_back(Noted {
-            revision,
+            at: newest.max(at).max(revision),
             change,
             before,
             octets,
@@ -412,12 +374,17 @@ impl Book {
             }
             Change::BindingsChanged(changed) => {
                 let held = self.bindings.get(&changed.app);
+                if held.is_some_and(|held| held.revision >= changed.revision) {
+                    return false;
+                }
                 let next = held.and_then(|held| view::changed(held, changed));
-                // Without what it changes it is repaired from the database.
-                next.is_some_and(|next| {
-                    self.bindings.insert(next.app.clone(), Arc::new(next));
-                    true
-                })
+                let Some(next) = next else {
+                    // What it changes is missing, and the database has both.
+                    self.doubt();
+                    return false;
+                };
+                self.bindings.insert(next.app.clone(), Arc::new(next));
+                true
             }
             Change::Network(network) => {
                 let held = self.network.as_ref();
@@ -446,7 +413,7 @@ impl Book {
             };
             self.first += 1;
             self.octets -= oldest.octets;
-            self.floor = self.floor.max(oldest.revision);
+            self.floor = self.floor.max(oldest.at);
             self.bury(&oldest);
         }
     }
@@ -492,9 +459,15 @@ impl Book {
             return Start::Snapshot;
         }
         // What it was told by another controller and this one has not heard of yet comes later, and is not new to it.
-        let missed = self.log.iter().position(|noted| noted.revision > since);
-        let told = missed.unwrap_or(self.log.len());
+        let told = self.log.partition_point(|noted| noted.at <= since);
         Start::Resume(self.first + told as u64)
+    }
+
+    /// What a machine that goes on is told anyway: it has no revision of its own.
+    #[must_use]
+    pub fn anyway(&self, machine: &Machine) -> Option<Change> {
+        let node = matches!(machine.role, Role::Node);
+        node.then(|| Change::Used(Arc::clone(&self.used)))
     }
 
     /// What a feed that was told all up to the change of number `told` is told next, at most `most` changes.
@@ -554,35 +527,6 @@ fn piece(machine: &Machine, noted: &Noted) -> Option<Piece> {
         }
         (change, role) => is_for(role, change).then(|| Piece::Change(change.clone())),
     }
-}
-
-/// Whether machines of a role are told of such changes.
-const fn is_for(role: Role, change: &Change) -> bool {
-    match change {
-        Change::Fleet(_) => true,
-        Change::App(_) | Change::Used(_) => matches!(role, Role::Node),
-        Change::Bindings(_)
-        | Change::BindingsChanged(_)
-        | Change::Network(_)
-        | Change::Txt(_) => matches!(role, Role::Dns),
-    }
-}
-
-/// The frame of a change that is for a machine.
-///
-/// # Errors
-/// When it cannot be written, which would be a bug.
-pub fn encode(machine: &Machine, change: &Change) -> Result<Bytes, FeedError> {
-    let frame = match change {
-        Change::App(app) => return Ok(app.frame.clone()),
-        Change::Fleet(one) => return one.frame(machine),
-        Change::Used(used) => Frame::Used(used.to_vec()),
-        Change::Bindings(one) => Frame::Bindings((**one).clone()),
-        Change::BindingsChanged(one) => Frame::BindingsChanged((**one).clone()),
-        Change::Network(one) => Frame::Network((**one).clone()),
-        Change::Txt(one) => Frame::Txt((**one).clone()),
-    };
-    Ok(frame.encode()?.into())
 }
 
 #[cfg(test)]

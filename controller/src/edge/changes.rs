@@ -13,7 +13,7 @@ use fdn_service::CancellationToken;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{info, warn};
 
-use super::book::Change;
+use super::change::Change;
 use super::load;
 use crate::Error;
 use crate::error::chain;
@@ -46,6 +46,8 @@ async fn hear_once(state: &State, name: &NodeId) {
     };
     match state.broker.subscribe(subscription).await {
         Ok(mut deliveries) => {
+            // What was said before this queue was there is in the database alone.
+            lock(&state.edge.book).doubt();
             while let Some(delivery) = deliveries.next().await {
                 take(state, delivery);
             }
@@ -91,6 +93,7 @@ fn take(state: &State, delivery: Delivery) {
                 "a change cannot be read; the database is asked"
             );
             count("refused");
+            lock(&state.edge.book).doubt();
             return delivery.ack();
         }
     };
@@ -110,6 +113,8 @@ fn take(state: &State, delivery: Delivery) {
 struct Seen {
     /// The revision at which the database was found ahead of the book.
     ahead: Option<Revision>,
+    /// The number of the last change then.
+    last: u64,
     /// Whether reading it fails.
     failing: bool,
     /// The broker's losses and replaced queues when it was read last.
@@ -149,17 +154,22 @@ async fn look(state: &State, seen: &mut Seen) -> Result<(), Error> {
     let present = load::revision(state).await?;
     let counters = state.broker.counters();
     let losses = counters.reconnects + counters.replaced;
-    let (held, loaded) = {
-        let book = lock(&state.edge.book);
-        (book.revision(), book.is_loaded())
+    let (held, loaded, doubts, doubtful) = {
+        let mut book = lock(&state.edge.book);
+        let quiet = std::mem::replace(&mut seen.last, book.last()) == book.last();
+        if quiet && book.is_loaded() && book.revision() == present && book.rest() {
+            state.edge.changed.send_replace(book.last());
+        }
+        let (doubts, doubtful) = (book.doubts(), book.is_doubtful());
+        (book.revision(), book.is_loaded(), doubts, doubtful)
     };
     let lost = std::mem::replace(&mut seen.losses, losses) != losses;
     // A message may be on its way: only what was not told by the next look is missing.
     let missing = held < present && seen.ahead.is_some_and(|ahead| held < ahead);
     seen.ahead = (held < present).then_some(present);
-    if !loaded || missing || lost {
+    if !loaded || missing || lost || doubtful {
         let everything = load::everything(state).await?;
-        let new = lock(&state.edge.book).load(everything);
+        let new = lock(&state.edge.book).load(everything, doubts);
         if loaded && new {
             state.metrics.edge.refreshed.inc();
         }

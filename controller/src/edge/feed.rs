@@ -15,7 +15,8 @@ use futures::Stream;
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::book::{Next, Piece, Start, encode};
+use super::book::{Next, Piece, Start};
+use super::change::encode;
 use super::load::cannot_write;
 use super::machines::Counted;
 use crate::Error;
@@ -30,6 +31,8 @@ struct Feed {
     machine: Machine,
     /// The number of the last change that it was told.
     told: u64,
+    /// Up to where it was told that all was told.
+    said: Revision,
     pending: VecDeque<Piece>,
     changed: watch::Receiver<u64>,
     heartbeat: Interval,
@@ -57,6 +60,7 @@ pub fn body(
     let mut feed = Feed {
         machine,
         told: 0,
+        said: Revision::NONE,
         pending: VecDeque::from([Piece::Frame(hello)]),
         changed,
         heartbeat,
@@ -64,9 +68,15 @@ pub fn body(
         state,
         _counted: counted,
     };
-    let start = lock(&feed.state.edge.book).start(since);
+    let (start, anyway) = {
+        let book = lock(&feed.state.edge.book);
+        (book.start(since), book.anyway(&feed.machine))
+    };
     match start {
-        Start::Resume(told) => feed.told = told,
+        Start::Resume(told) => {
+            feed.told = told;
+            feed.pending.extend(anyway.map(Piece::Change));
+        }
         Start::Snapshot if since == Revision::NONE => feed.snapshot("first")?,
         Start::Snapshot => feed.snapshot("gap")?,
     }
@@ -84,10 +94,11 @@ impl Feed {
         let (all, revision) = {
             let book = lock(&self.state.edge.book);
             self.told = book.last();
-            (book.snapshot(&self.machine), book.revision())
+            (book.snapshot(&self.machine), book.sure())
         };
         self.push(&Frame::Snapshot(revision))?;
         self.pending.extend(all.into_iter().map(Piece::Change));
+        self.said = revision;
         self.push(&Frame::At(revision))
     }
 
@@ -132,7 +143,7 @@ impl Feed {
         let (next, last, revision) = {
             let book = lock(&self.state.edge.book);
             let next = book.next(&self.machine, self.told, BATCH);
-            (next, book.last(), book.revision())
+            (next, book.last(), book.sure())
         };
         match next {
             Next::Behind => {
@@ -143,10 +154,12 @@ impl Feed {
                 self.told = told;
                 let any = !pieces.is_empty();
                 self.pending.extend(pieces);
-                if any && told == last {
+                let more = told == last && (any || self.said < revision);
+                if more {
+                    self.said = revision;
                     self.push(&Frame::At(revision))?;
                 }
-                Ok(any || told < last)
+                Ok(any || more || told < last)
             }
         }
     }
@@ -159,7 +172,7 @@ impl Feed {
             _ = self.heartbeat.tick() => {
                 let (last, revision) = {
                     let book = lock(&self.state.edge.book);
-                    (book.last(), book.revision())
+                    (book.last(), book.sure())
                 };
                 // It says that all was told up to there: only once there is nothing else to tell.
                 if last == self.told {

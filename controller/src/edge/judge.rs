@@ -41,7 +41,10 @@ pub fn report(
                 .runs
                 .iter()
                 .all(|run| run.cluster == machine.cluster && told(&run.app)),
-            refusal("report", "report runs of apps that its cluster does not serve"),
+            refusal(
+                "report",
+                "report runs of apps that its cluster does not serve",
+            ),
         ),
         (Role::Dns, Message::DemandReport(report)) => is_own(
             report.server == machine.name.as_str(),
@@ -81,7 +84,10 @@ pub fn records(
     )
 }
 
-const FOREIGN_USAGE: Refusal = refusal("usage", "write usage of apps that its cluster does not serve");
+const FOREIGN_USAGE: Refusal = refusal(
+    "usage",
+    "write usage of apps that its cluster does not serve",
+);
 
 fn usage(machine: &Machine, own: bool) -> Result<(), Refusal> {
     node(machine, "usage")?;
@@ -146,7 +152,8 @@ mod tests {
     fn each_speaks_for_itself() {
         let node = machine("fdn://cluster/eu/node/a");
         let dns = machine("fdn://cluster/eu/dns/ns");
-        let fine = |machine: &Machine, message: &Message| report(machine, message, |_| true).is_ok();
+        let fine =
+            |machine: &Machine, message: &Message| report(machine, message, |_| true).is_ok();
         assert!(fine(&node, &rtt("a", "eu")) && fine(&dns, &demand("ns")));
         for message in [rtt("b", "eu"), rtt("a", "us"), demand("a"), demand("ns")] {
             assert!(!fine(&node, &message), "{message:?}");

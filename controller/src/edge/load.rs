@@ -8,7 +8,8 @@ use fdn_core::message::{AppDesired, Message};
 use fdn_core::policy::quota::AppUsed;
 use fdn_core::{Revision, SecretName};
 
-use super::book::{AppEntry, Change, FleetEntry, Loaded};
+use super::book::Loaded;
+use super::change::{AppEntry, Change, FleetEntry};
 use super::view;
 use crate::Error;
 use crate::app::secrets;

@@ -6,7 +6,7 @@
 //! | `machines` | who is connected; which certificates no longer count |
 //! | `requests` | what machines ask, and how it is answered |
 //! | [`judge`] | what a machine may say and take |
-//! | [`book`], `view` | what machines are to be told, by revision |
+//! | [`book`], [`change`], `view` | what machines are to be told, by revision |
 //! | `feed` | one machine's feed |
 //! | `load`, `changes` | how the book is read from the database, and kept current |
 //! | `reports` | what machines report, taken in |
@@ -14,6 +14,7 @@
 //! Broker, database and the network's secrets stay behind this listener: no machine holds what opens them.
 
 pub mod book;
+pub mod change;
 mod changes;
 mod feed;
 pub mod judge;
@@ -125,7 +126,11 @@ async fn certificate(state: &Arc<State>, name: &NodeId) -> Result<Arc<ServerConf
 /// The machine's host name and the API's port: several controllers on one machine differ.
 fn own_name(api: SocketAddr) -> Result<NodeId, Error> {
     let host = fdn_service::host_name();
-    let name = format!("{}-{}", host.unwrap_or_else(|| "controller".to_owned()), api.port());
+    let name = format!(
+        "{}-{}",
+        host.unwrap_or_else(|| "controller".to_owned()),
+        api.port()
+    );
     name.parse().map_err(|_| {
         Error::config(format!(
             "edge.name: `{name}`, made of the host name, is no name; set one"

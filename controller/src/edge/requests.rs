@@ -329,4 +329,3 @@ fn failed(peer: &Peer, what: &str, failure: &Error) -> Response<Body> {
         octets,
     )
 }
-

@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 use fdn_core::enrol::{Machine, Role};
 use fdn_core::feed::{AppFrame, FeedError, Frame, Plain};
 use fdn_core::fleet::FleetDesired;
-use fdn_core::message::{
-    AppBindings, AppDesired, BindingsChanged, BindingsDesired, Holders,
-};
+use fdn_core::message::{AppBindings, AppDesired, BindingsChanged, BindingsDesired, Holders};
 use fdn_core::{AppName, ClientPrefix, ClusterId, Revision, SecretName};
 
-use super::book::AppEntry;
+use super::change::AppEntry;
 
 /// The machines as far as one of them must know: whom to trust; for nodes, who drains, where stages are called, and what was said of its devices.
 #[must_use]
@@ -91,7 +89,11 @@ pub fn app(
     };
     let gone = app_gone(&desired.app, desired.revision)?.frame;
     let holders = spec.holders.clone();
-    let digests = spec.functions.iter().map(|function| function.digest).collect();
+    let digests = spec
+        .functions
+        .iter()
+        .map(|function| function.digest)
+        .collect();
     let (app, revision) = (desired.app.clone(), desired.revision);
     let frame = Frame::App(Box::new(AppFrame { desired, secrets })).encode()?;
     Ok(AppEntry {

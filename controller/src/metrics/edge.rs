@@ -33,9 +33,8 @@ pub struct EdgeMetrics {
 
 impl EdgeMetrics {
     pub(super) fn new(make: &Maker) -> Result<Self, ServiceError> {
-        let by_role = |name: &str, help: &str| {
-            make.add(IntGaugeVec::new(Opts::new(name, help), &["role"]))
-        };
+        let by_role =
+            |name: &str, help: &str| make.add(IntGaugeVec::new(Opts::new(name, help), &["role"]));
         Ok(Self {
             connections: by_role(
                 "fdn_controller_edge_connections",

@@ -34,7 +34,12 @@ pub fn choose(
         .collect();
     others.sort_unstable();
     let lacking = spread.saturating_sub(chosen.len());
-    chosen.extend(others.into_iter().take(lacking).map(|(.., one)| one.clone()));
+    chosen.extend(
+        others
+            .into_iter()
+            .take(lacking)
+            .map(|(.., one)| one.clone()),
+    );
     Holders::only(chosen)
 }
 

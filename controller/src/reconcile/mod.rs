@@ -31,7 +31,8 @@ use fdn_core::manifest::RuntimeKind;
 use fdn_core::message::{Message, NetworkDesired};
 use fdn_core::workflow::Stage;
 use fdn_core::{
-    AppName, ClientPrefix, ClusterId, DurationMs, FunctionName, Millis, Revision, Timestamp, VersionNumber,
+    AppName, ClientPrefix, ClusterId, DurationMs, FunctionName, Millis, Revision, Timestamp,
+    VersionNumber,
 };
 use fdn_scheduling::compete::Moves;
 use fdn_scheduling::dag::Holding;
@@ -388,12 +389,7 @@ impl Planner {
     }
 
     /// Tells who holds an app, and leaves its plan as it is.
-    async fn write_holders(
-        &self,
-        app: &AppRow,
-        held: &Held,
-        now: Timestamp,
-    ) -> Result<(), Error> {
+    async fn write_holders(&self, app: &AppRow, held: &Held, now: Timestamp) -> Result<(), Error> {
         if held.is_of(app) {
             return Ok(());
         }

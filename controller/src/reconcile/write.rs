@@ -95,10 +95,8 @@ pub async fn holders_write(
     if app != *read {
         return Ok(None);
     }
-    let (nodes_differ, dns_differs) = (
-        held.holders != app.holders,
-        held.answering != app.answering,
-    );
+    let (nodes_differ, dns_differs) =
+        (held.holders != app.holders, held.answering != app.answering);
     app.holders.clone_from(&held.holders);
     app.answering.clone_from(&held.answering);
     if nodes_differ {

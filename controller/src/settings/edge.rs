@@ -62,9 +62,7 @@ impl EdgeSettings {
     /// The first setting that makes no sense, by its key.
     pub(super) fn nonsense(&self) -> Option<&'static str> {
         if [self.connections, self.per_machine, self.history].contains(&0) || self.requests == 0 {
-            return Some(
-                "edge.connections, per_machine, requests and history must be at least 1",
-            );
+            return Some("edge.connections, per_machine, requests and history must be at least 1");
         }
         let times = [self.handshake, self.heartbeat, self.refresh, self.quotas];
         if times.iter().any(|time| time.as_millis() < 10) {

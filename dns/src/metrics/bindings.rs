@@ -35,10 +35,6 @@ impl BindingMetrics {
         registry.register(Box::new(gaps.clone()))?;
         registry.register(Box::new(held.clone()))?;
         registry.register(Box::new(tables.clone()))?;
-        Ok(Self {
-            gaps,
-            held,
-            tables,
-        })
+        Ok(Self { gaps, held, tables })
     }
 }

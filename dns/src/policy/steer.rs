@@ -181,7 +181,11 @@ impl<'a> Chooser<'a, '_> {
 
     /// The choice for a prefix whose addresses are not all given the same.
     fn around(&self, client: ClientPrefix) -> Choice<'a> {
-        let bound = self.table.bindings.covering(client).map(|(cluster, _)| cluster);
+        let bound = self
+            .table
+            .bindings
+            .covering(client)
+            .map(|(cluster, _)| cluster);
         let near = || self.fleet.network().atlas.around(client, self.locate);
         self.pick(bound, bits(client.addr()), near)
     }

@@ -16,8 +16,8 @@ use fdn_core::fleet::FleetDesired;
 use fdn_core::{ClusterId, HostName, NodeId, RegionName, Timestamp};
 use fdn_service::pki::{Facts, NodeKey};
 
-pub use fdn_link::join::{Controller, Identity, JoinError};
 use fdn_link::join::read_token;
+pub use fdn_link::join::{Controller, Identity, JoinError};
 
 use crate::error::Error;
 

@@ -3,9 +3,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use actix_web::{App, HttpResponse, HttpServer, web};
-use fdn_core::enrol::{
-    IssuedCertificate, JoinToken, NodeAddresses, RenewRequest, RenewResponse,
-};
+use fdn_core::enrol::{IssuedCertificate, JoinToken, NodeAddresses, RenewRequest, RenewResponse};
 use fdn_core::{Coded as _, ErrorCode, JoinTokenId, Problem, Revision};
 use fdn_link::join::{RenewParts, Renewer};
 use fdn_link::{Body, Centre, LinkError};
@@ -387,9 +385,7 @@ async fn a_certificate_is_replaced_when_it_is_time() {
             peer: None,
             names: Vec::new(),
         },
-        renewed: Box::new(move |serial, authorities| {
-            told.renewed(serial.to_owned(), authorities)
-        }),
+        renewed: Box::new(move |serial, authorities| told.renewed(serial.to_owned(), authorities)),
         expires: expires.clone(),
     });
     let serial = || identity.facts().expect("read").expect("there").serial;

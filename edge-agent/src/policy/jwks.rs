@@ -23,9 +23,9 @@ use tracing::{info, warn};
 
 use super::counts::PolicyMetrics;
 use super::verify::Keys;
-use fdn_link::pause;
 use crate::disk;
 use crate::settings::PolicySettings;
+use fdn_link::pause;
 
 /// The pause after the first failure.
 const FIRST_RETRY: Duration = Duration::from_secs(1);

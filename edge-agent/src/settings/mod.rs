@@ -25,8 +25,7 @@ pub use docker::{DockerSettings, Network as ContainerNetwork};
 pub use invocations::{InstanceSettings, KeepAliveName, OrderName, QueueSettings, ScaleSettings};
 pub use kubernetes::KubernetesSettings;
 pub use network::{
-    AdminSettings, AdmissionSettings, ControllerSettings, GatewaySettings,
-    NetworkSettings,
+    AdminSettings, AdmissionSettings, ControllerSettings, GatewaySettings, NetworkSettings,
 };
 pub use peers::PeerSettings;
 pub use policy::PolicySettings;

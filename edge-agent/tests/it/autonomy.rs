@@ -2,9 +2,9 @@
 //!
 //! The function counts its calls in its memory: an instance that was restarted begins at 1 again.
 
+use fdn_core::Revision;
 use fdn_core::billing::Meter;
 use fdn_core::manifest::Manifest;
-use fdn_core::Revision;
 use fdn_core::message::AppDesired;
 use fdn_edge_agent::Agent;
 use fdn_testkit::{components, wait};

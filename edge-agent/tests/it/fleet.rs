@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use fdn_core::Revision;
 use fdn_core::fleet::FleetDesired;
 use fdn_core::manifest::Manifest;
-use fdn_core::Revision;
 use fdn_edge_agent::Agent;
 use fdn_testkit::{components, wait};
 

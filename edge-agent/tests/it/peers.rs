@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use fdn_core::ByteSize;
 use fdn_core::fleet::FleetDesired;
 use fdn_core::manifest::Manifest;
 use fdn_core::message::AppPhase;
-use fdn_core::ByteSize;
 use fdn_instances::fake::FakeEngine;
 use fdn_testkit::{components, wait};
 

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use fdn_core::fleet::{FleetDesired, Revoked};
 use fdn_core::Timestamp;
+use fdn_core::fleet::{FleetDesired, Revoked};
 use fdn_edge_agent::Settings;
 use fdn_service::pki::Facts;
 use fdn_testkit::wait;

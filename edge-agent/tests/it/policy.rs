@@ -1,6 +1,5 @@
 //! Policies of apps at the gateway, over real sockets.
 
-
 use fdn_core::job::JobPass;
 use fdn_core::manifest::Manifest;
 use fdn_core::policy::quota::{AppUsed, Used, Window};

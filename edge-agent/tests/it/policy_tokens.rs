@@ -1,6 +1,5 @@
 //! Tokens of an identity provider at the gateway: rotation and outage of its keys, and a restart with everything else gone.
 
-
 use fdn_core::manifest::Manifest;
 use fdn_core::policy::GatewaySpec;
 use fdn_core::{DurationMs, ErrorCode};

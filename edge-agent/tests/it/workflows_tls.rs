@@ -1,7 +1,7 @@
 //! Stage calls by the certificates of enrolment: nodes of other clusters are let in, others and revoked ones are not.
 
-use fdn_core::fleet::{FleetDesired, Revoked};
 use fdn_core::Timestamp;
+use fdn_core::fleet::{FleetDesired, Revoked};
 use fdn_edge_agent::{Agent, Settings};
 use fdn_service::pki::Facts;
 use fdn_testkit::{components, wait};

@@ -118,11 +118,7 @@ impl Renewer {
         Ok(until_due(&fresh, now()).max(self.parts.retry.as_duration()))
     }
 
-    async fn ask(
-        &self,
-        facts: &Facts<Machine>,
-        key: &NodeKey,
-    ) -> Result<RenewResponse, JoinError> {
+    async fn ask(&self, facts: &Facts<Machine>, key: &NodeKey) -> Result<RenewResponse, JoinError> {
         let (at, addresses) = (now(), &self.parts.addresses);
         let signature = key.sign(&RenewRequest::signed_text(&facts.serial, at, addresses))?;
         let request = RenewRequest {

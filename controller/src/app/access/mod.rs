@@ -8,8 +8,7 @@ use std::net::IpAddr;
 use fdn_core::account::{Membership, SessionKind};
 use fdn_core::rights::Scope;
 use fdn_core::{
-    ApiTokenId, Digest, NetworkRole, NodeId, Right, SessionId, TenantId, Timestamp,
-    UserName,
+    ApiTokenId, Digest, NetworkRole, NodeId, Right, SessionId, TenantId, Timestamp, UserName,
 };
 use fdn_service::secret::Secret;
 use sqlx::AnyConnection;

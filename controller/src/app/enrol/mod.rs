@@ -171,15 +171,7 @@ async fn admit(
     enrolment_upsert(tx, &enrolment).await?;
     // A cordon of an earlier node of this name does not count for this one.
     let cordoned = verdict == Verdict::New && cordon_delete(tx, &request.node).await?;
-    let identity = issue(
-        state,
-        tx,
-        enrolment.machine(),
-        &request.addresses,
-        key,
-        now,
-    )
-    .await?;
+    let identity = issue(state, tx, enrolment.machine(), &request.addresses, key, now).await?;
     let seeds = seeds(tx, &enrolment.cluster, &enrolment.node).await?;
     if revoked > 0 || cordoned {
         revision = revision_next(tx).await?;

@@ -97,8 +97,14 @@ impl FakeController {
         let end = Timestamp(now.get() + 864_000_000);
         let authority = Authority::create(now, end).expect("an authority");
         let controller = "fdn://controller/test".parse().expect("a controller");
-        let credentials = certify(&authority, Bearer::Controller(controller), &NodeKey::fresh().expect("a key"));
-        let config = credentials.server(Arc::new(|_| false)).expect("certificates");
+        let credentials = certify(
+            &authority,
+            Bearer::Controller(controller),
+            &NodeKey::fresh().expect("a key"),
+        );
+        let config = credentials
+            .server(Arc::new(|_| false))
+            .expect("certificates");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let address = listener.local_addr().expect("address");
         let (state, stop) = (Arc::new(State::default()), CancellationToken::new());
@@ -112,9 +118,12 @@ impl FakeController {
                     () = ending.cancelled() => break,
                 };
                 let Ok((stream, _)) = accepted else { continue };
-                let (acceptor, state, ending) = (acceptor.clone(), Arc::clone(&shared), ending.clone());
+                let (acceptor, state, ending) =
+                    (acceptor.clone(), Arc::clone(&shared), ending.clone());
                 tokio::spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let Ok(stream) = acceptor.accept(stream).await else {
+                        return;
+                    };
                     let chain = stream.get_ref().1.peer_certificates().expect("asked for");
                     let facts = Facts::<Machine>::of_der(&chain[0]).expect("a machine");
                     let machine = facts.identity;
@@ -149,11 +158,18 @@ impl FakeController {
     }
 
     /// An identity of a node, in files below its folder.
-    pub(crate) fn identity(&self, folder: &Path, node: &NodeId, cluster: &fdn_core::ClusterId) -> IdentityFiles {
+    pub(crate) fn identity(
+        &self,
+        folder: &Path,
+        node: &NodeId,
+        cluster: &fdn_core::ClusterId,
+    ) -> IdentityFiles {
         let folder = folder.join("known-as");
         std::fs::create_dir_all(&folder).expect("folder");
         let key = NodeKey::read_or_create(&folder.join("node.key")).expect("a key");
-        let machine: Machine = format!("fdn://cluster/{cluster}/node/{node}").parse().expect("a node");
+        let machine: Machine = format!("fdn://cluster/{cluster}/node/{node}")
+            .parse()
+            .expect("a node");
         let credentials = certify(&self.authority, Bearer::Machine(machine), &key);
         let files = IdentityFiles {
             ca: folder.join("ca.pem"),
@@ -209,7 +225,9 @@ impl FakeController {
                 }
             }
         };
-        tokio::time::timeout(wait::PATIENCE, found).await.expect("a report as wanted")
+        tokio::time::timeout(wait::PATIENCE, found)
+            .await
+            .expect("a report as wanted")
     }
 
     pub(crate) fn store(&self, component: &[u8]) {
@@ -346,7 +364,9 @@ fn certify(authority: &Authority, bearer: Bearer, key: &NodeKey) -> Credentials 
         names: Vec::new(),
     };
     let end = Timestamp(now.get() + 864_000_000);
-    let issued = authority.issue(&subject, &key.public(), now, end).expect("issued");
+    let issued = authority
+        .issue(&subject, &key.public(), now, end)
+        .expect("issued");
     Credentials {
         authorities: authority.certificate().to_owned(),
         certificate: issued.certificate,
@@ -447,7 +467,11 @@ fn feed(state: &State) -> Response<Body> {
         Some((frame, receiver))
     });
     let frames = stream::iter(first).chain(told);
-    let octets = frames.map(|frame| Ok(BodyFrame::data(Bytes::from(frame.encode().expect("encoded")))));
+    let octets = frames.map(|frame| {
+        Ok(BodyFrame::data(Bytes::from(
+            frame.encode().expect("encoded"),
+        )))
+    });
     Response::new(StreamBody::new(octets).boxed_unsync())
 }
 

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fdn_core::manifest::Manifest;
 use fdn_core::feed::Frame;
 use fdn_core::fleet::FleetDesired;
+use fdn_core::manifest::Manifest;
 use fdn_core::message::{AppDesired, AppPhase, AppSpec, FunctionSpec, Message};
 use fdn_core::policy::GatewaySpec;
 use fdn_core::workflow::Workflow;

@@ -5,9 +5,7 @@ use std::net::SocketAddr;
 
 use fdn_core::fleet::FleetDesired;
 use fdn_core::manifest::Manifest;
-use fdn_core::message::{
-    AppDesired, AppPhase, AppSpec, FunctionSpec, NodeStatus,
-};
+use fdn_core::message::{AppDesired, AppPhase, AppSpec, FunctionSpec, NodeStatus};
 use fdn_core::workflow::{Declaration, Found, RunSpec};
 use fdn_core::{ClusterId, Digest, VersionNumber};
 use fdn_edge_agent::Settings;
