@@ -215,6 +215,10 @@ impl Book {
         let Some(revision) = self.note(change, Revision::NONE) else {
             return false;
         };
+        if self.loaded && revision.get() > self.revision.get() + 1 {
+            // Every revision is said by a message.
+            self.doubt();
+        }
         self.revision = self.revision.max(revision);
         if !self.is_doubtful() {
             // More of the same revision may follow.
