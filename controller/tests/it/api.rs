@@ -209,14 +209,8 @@ async fn secrets_travel_sealed_and_are_never_shown() {
         Some(r#"{"KEY":"hunter2"}"#),
     );
     let _: fdn_core::api::DeployResponse = rig.json(request).await;
-    let snapshot = rig
-        .network("/agent/v1/apps")
-        .send()
-        .await
-        .expect("an answer")
-        .text()
-        .await
-        .expect("text");
+    let apps = rig.apps_snapshot().await;
+    let snapshot = serde_json::to_string(&apps).expect("JSON");
     let detail = rig
         .request(Method::GET, "/v1/apps/vault")
         .send()
@@ -226,7 +220,6 @@ async fn secrets_travel_sealed_and_are_never_shown() {
         .await
         .expect("text");
     assert!(!snapshot.contains("hunter2") && !detail.contains("hunter2"));
-    let apps: AppsSnapshot = serde_json::from_str(&snapshot).expect("a snapshot");
     let sealed = &apps.apps[0].spec.as_ref().expect("there").functions[0].secrets
         [&"KEY".parse().expect("name")];
     let key = SealKey::from_secret(

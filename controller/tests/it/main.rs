@@ -11,6 +11,8 @@ mod calls;
 mod collect;
 mod conventions;
 mod domains;
+mod edge;
+mod edge_member;
 mod events;
 mod explain;
 mod fleet;
