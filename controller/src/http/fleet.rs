@@ -3,8 +3,8 @@
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use fdn_core::api::{ClusterInfo, NodeInfo};
 use fdn_core::fleet::{
-    ClusterDetail, CreateCluster, CreateJoinToken, CreatedJoinToken, JoinTokenInfo, NodeDetail,
-    RestoreDevice,
+    ClusterDetail, CreateCluster, CreateJoinToken, CreatedJoinToken, DnsServerInfo, JoinTokenInfo,
+    NodeDetail, RestoreDevice,
 };
 use fdn_core::{ClusterId, JoinTokenId, NodeId, Problem};
 use fdn_service::now;

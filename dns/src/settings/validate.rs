@@ -67,15 +67,6 @@ impl Settings {
                 "is of use with health.scheme = \"https\" alone",
             );
         }
-        let base = self.network.controller.as_ref();
-        if base
-            .is_some_and(|url| url.cannot_be_a_base() || !matches!(url.scheme(), "http" | "https"))
-        {
-            return fail(
-                "network.controller",
-                "must be an http or https address, such as http://127.0.0.1:8600",
-            );
-        }
         if !(512..=65_535).contains(&self.tcp.request.as_usize()) {
             return fail("tcp.request", "must be between 512 and 65535 octets");
         }

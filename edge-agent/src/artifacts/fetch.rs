@@ -11,6 +11,7 @@ use fdn_core::Digest;
 use fdn_core::digest::DigestBuilder;
 use fdn_link::{Body, LinkError, SharedCentre};
 use http::header::{CONTENT_RANGE, RANGE};
+use http::response::Parts;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use tokio::fs::File;
@@ -162,8 +163,8 @@ impl Fetcher {
         let broken = |reason: String| Failure::Again(PrepareError::Fetch { digest, reason });
         let answer = self.ask(partial).await;
         let answer = answer.map_err(|error| broken(error.to_string()))?;
-        self.check_head(&answer, partial).await?;
-        let mut body = answer.into_body();
+        let (head, mut body) = answer.into_parts();
+        check_head(&head, partial).await?;
         loop {
             let next = tokio::time::timeout(self.silence, body.frame()).await;
             let next = next.map_err(|_| broken(format!("nothing came for {:?}", self.silence)))?;
@@ -195,39 +196,33 @@ impl Fetcher {
         let request = request.map_err(|error| LinkError::Foreign(error.to_string()))?;
         self.centre.ask(request).await
     }
+}
 
-    /// Makes sure that what follows continues what is here.
-    async fn check_head(
-        &self,
-        response: &Response<Body>,
-        partial: &mut Partial,
-    ) -> Result<(), Failure> {
-        match response.status() {
-            StatusCode::PARTIAL_CONTENT => {
-                let expected = format!("bytes {}-", partial.length);
-                let range = response.headers().get(CONTENT_RANGE);
-                if range.is_some_and(|range| range.as_bytes().starts_with(expected.as_bytes())) {
-                    return Ok(());
-                }
-                Err(Failure::Again(
-                    partial.corrupt("another range came than asked for"),
-                ))
+/// Makes sure that what follows continues what is here.
+async fn check_head(head: &Parts, partial: &mut Partial) -> Result<(), Failure> {
+    match head.status {
+        StatusCode::PARTIAL_CONTENT => {
+            let expected = format!("bytes {}-", partial.length);
+            let range = head.headers.get(CONTENT_RANGE);
+            if range.is_some_and(|range| range.as_bytes().starts_with(expected.as_bytes())) {
+                return Ok(());
             }
-            // The whole again, because the server has no ranges.
-            StatusCode::OK if partial.length > 0 => {
-                partial.restart().await.map_err(Failure::GiveUp)
-            }
-            StatusCode::OK => Ok(()),
-            status => {
-                let error = PrepareError::Answer {
-                    digest: partial.digest,
-                    status: status.as_u16(),
-                };
-                if status.is_server_error() {
-                    Err(Failure::Again(error))
-                } else {
-                    Err(Failure::GiveUp(error))
-                }
+            Err(Failure::Again(
+                partial.corrupt("another range came than asked for"),
+            ))
+        }
+        // The whole again, because the server has no ranges.
+        StatusCode::OK if partial.length > 0 => partial.restart().await.map_err(Failure::GiveUp),
+        StatusCode::OK => Ok(()),
+        status => {
+            let error = PrepareError::Answer {
+                digest: partial.digest,
+                status: status.as_u16(),
+            };
+            if status.is_server_error() {
+                Err(Failure::Again(error))
+            } else {
+                Err(Failure::GiveUp(error))
             }
         }
     }

@@ -160,5 +160,8 @@ pub(super) fn write(
             source,
         })?;
     }
-    disk::replace_public(&args.config, (HEADER.to_owned() + &text).as_bytes())
+    Ok(disk::replace_public(
+        &args.config,
+        (HEADER.to_owned() + &text).as_bytes(),
+    )?)
 }

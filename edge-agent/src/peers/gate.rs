@@ -23,7 +23,7 @@ impl Gate {
 
     /// Whether a node that shows this certificate (DER) is talked with.
     pub(super) fn admits(&self, view: &FleetView, node: &NodeId, certificate: &[u8]) -> bool {
-        let serial = match Facts::of_der(certificate) {
+        let serial = match <Facts>::of_der(certificate) {
             Ok(facts) => facts.serial,
             Err(error) => {
                 warn!(%node, %error, "a certificate cannot be read");
