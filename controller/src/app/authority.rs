@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use fdn_core::Timestamp;
-use fdn_core::enrol::{ControllerIdentity, IssuedCertificate, Machine, NodeAddresses, renew_at};
+use fdn_core::enrol::{ControllerIdentity, IssuedCertificate, Machine, NodeAddresses};
 use fdn_core::fleet::FleetDesired;
 use fdn_core::message::Message;
 use fdn_core::{ClusterId, NodeId, Revision};
@@ -204,8 +204,6 @@ pub(crate) struct OwnCertificate {
     pub(crate) key: Secret,
     /// The certificates (PEM) that machines are checked against.
     pub(crate) authorities: Vec<String>,
-    /// When it should be replaced.
-    pub(crate) renew_at: Timestamp,
 }
 
 /// Makes a certificate by which machines at the edge know this controller.
@@ -235,7 +233,6 @@ pub(crate) async fn own_certificate(
         certificate: issued.certificate,
         key: key.to_pem(),
         authorities: bundle(&rows, now),
-        renew_at: renew_at(signing.issued_at, signing.expires_at),
     })
 }
 

@@ -209,10 +209,10 @@ pub(super) fn show(state: &State) {
     state.edge.changed.send_replace(last);
 }
 
-/// Longer than this no certificate of this controller is left unlooked at.
+/// How often this controller gets a new certificate: also to hear of the network's authorities, which it costs nothing more to look for.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Replaces this controller's certificate in time, and follows the network's authorities.
+/// Replaces this controller's certificate, and follows the network's authorities.
 pub(super) async fn certify(shared: Arc<super::server::Shared>, name: NodeId) {
     let mut failing = false;
     loop {

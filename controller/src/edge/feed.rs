@@ -44,7 +44,7 @@ struct Feed {
 ///
 /// # Errors
 /// When a frame cannot be written, which would be a bug.
-pub fn body(
+pub(super) fn body(
     state: Arc<State>,
     machine: Machine,
     since: Revision,

@@ -23,7 +23,7 @@ use crate::store::policy::quota_used;
 ///
 /// # Errors
 /// When the store fails, or a master key is not there.
-pub async fn everything(state: &State) -> Result<Loaded, Error> {
+pub(super) async fn everything(state: &State) -> Result<Loaded, Error> {
     let mut tx = state.store.snapshot().await?;
     let nodes = snapshot::apps(state, &mut tx).await?;
     let dns = snapshot::dns(state, &mut tx).await?;
@@ -45,7 +45,7 @@ pub async fn everything(state: &State) -> Result<Loaded, Error> {
 ///
 /// # Errors
 /// When the store fails.
-pub async fn revision(state: &State) -> Result<Revision, Error> {
+pub(super) async fn revision(state: &State) -> Result<Revision, Error> {
     snapshot::revision(state).await
 }
 
@@ -53,7 +53,7 @@ pub async fn revision(state: &State) -> Result<Revision, Error> {
 ///
 /// # Errors
 /// When the store fails.
-pub async fn used(state: &State) -> Result<Vec<AppUsed>, Error> {
+pub(super) async fn used(state: &State) -> Result<Vec<AppUsed>, Error> {
     let mut connection = state.store.read().await?;
     Ok(quota_used(&mut connection, fdn_service::now()).await?)
 }
@@ -62,7 +62,7 @@ pub async fn used(state: &State) -> Result<Vec<AppUsed>, Error> {
 ///
 /// # Errors
 /// When a secret in it cannot be opened.
-pub fn change(state: &State, message: Message) -> Result<Option<Change>, Error> {
+pub(super) fn change(state: &State, message: Message) -> Result<Option<Change>, Error> {
     Ok(Some(match message {
         Message::AppDesired(desired) => Change::App(Arc::new(entry(state, desired)?)),
         Message::FleetDesired(fleet) => Change::Fleet(Arc::new(FleetEntry::new(fleet))),
@@ -96,6 +96,6 @@ fn entry(state: &State, mut desired: AppDesired) -> Result<AppEntry, Error> {
 }
 
 /// A frame that cannot be written is a bug.
-pub fn cannot_write(error: FeedError) -> Error {
+pub(super) fn cannot_write(error: FeedError) -> Error {
     Error::Internal(format!("a frame of the feed: {error}"))
 }

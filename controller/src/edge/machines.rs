@@ -130,12 +130,12 @@ impl Machines {
 }
 
 /// A gauge that is one higher for as long as this lives.
-pub struct Counted(IntGauge);
+pub(super) struct Counted(IntGauge);
 
 impl Counted {
     /// Counts a feed.
     #[must_use]
-    pub fn feed(metrics: &Metrics, role: Role) -> Self {
+    pub(super) fn feed(metrics: &Metrics, role: Role) -> Self {
         let gauge = metrics.edge.feeds.with_label_values(&[role.as_str()]);
         gauge.inc();
         Self(gauge)

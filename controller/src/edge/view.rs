@@ -12,7 +12,7 @@ use super::change::AppEntry;
 
 /// The machines as far as one of them must know: whom to trust; for nodes, who drains, where stages are called, and what was said of its devices.
 #[must_use]
-pub fn fleet_for(machine: &Machine, fleet: &FleetDesired) -> FleetDesired {
+pub(super) fn fleet_for(machine: &Machine, fleet: &FleetDesired) -> FleetDesired {
     let shared = FleetDesired {
         revision: fleet.revision,
         revoked: fleet.revoked.clone(),
@@ -39,7 +39,7 @@ pub fn fleet_for(machine: &Machine, fleet: &FleetDesired) -> FleetDesired {
 
 /// Whether two say the same, at whatever revision.
 #[must_use]
-pub fn is_same_fleet(a: &FleetDesired, b: &FleetDesired) -> bool {
+pub(super) fn is_same_fleet(a: &FleetDesired, b: &FleetDesired) -> bool {
     a.cordoned == b.cordoned
         && a.revoked == b.revoked
         && a.authorities == b.authorities
@@ -49,7 +49,7 @@ pub fn is_same_fleet(a: &FleetDesired, b: &FleetDesired) -> bool {
 
 /// What becomes of bindings by a change; nothing if it changes others than these.
 #[must_use]
-pub fn changed(held: &BindingsDesired, change: &BindingsChanged) -> Option<BindingsDesired> {
+pub(super) fn changed(held: &BindingsDesired, change: &BindingsChanged) -> Option<BindingsDesired> {
     let state = held
         .state
         .as_ref()
@@ -80,7 +80,7 @@ pub fn changed(held: &BindingsDesired, change: &BindingsChanged) -> Option<Bindi
 ///
 /// # Errors
 /// When a frame cannot be written, which would be a bug.
-pub fn app(
+pub(super) fn app(
     desired: AppDesired,
     secrets: Vec<BTreeMap<SecretName, Plain>>,
 ) -> Result<AppEntry, FeedError> {
@@ -111,7 +111,7 @@ pub fn app(
 ///
 /// # Errors
 /// As [`app`].
-pub fn app_gone(app: &AppName, revision: Revision) -> Result<AppEntry, FeedError> {
+pub(super) fn app_gone(app: &AppName, revision: Revision) -> Result<AppEntry, FeedError> {
     let frame = Frame::App(Box::new(AppFrame {
         desired: AppDesired {
             app: app.clone(),
