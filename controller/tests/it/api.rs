@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fdn_controller::store::audit::{AuditFilter, audit_list};
-use fdn_core::api::{AppDetail, AppSummary, AppsSnapshot, NetworkInfo, NodeInfo};
+use fdn_core::api::{AppDetail, AppSummary, NetworkInfo, NodeInfo};
 use fdn_core::message::{AppObserved, AppPhase, NodeStatus};
 use fdn_core::{Digest, Millis};
 use fdn_service::seal::SealKey;

@@ -6,7 +6,6 @@ use fdn_controller::app::billing::rounds::round;
 use fdn_core::billing::{
     BudgetAlert, BudgetSet, Day, Meter, Month, PriceList, Statement, StatementState, UsageView,
 };
-use fdn_core::usage::UsageReceipt;
 use fdn_core::{DurationMs, Timestamp};
 use fdn_service::secret::Secret;
 use fdn_testkit::wait;

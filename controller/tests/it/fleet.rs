@@ -9,7 +9,7 @@ use fdn_core::message::{Channel, Message, NodeStatus};
 use fdn_core::{NodeId, Timestamp};
 use fdn_service::pki::{Facts, NodeKey};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::broker::next_of;
 use crate::machines::{Machine, addresses, until};

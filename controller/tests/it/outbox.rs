@@ -6,7 +6,7 @@ use fdn_core::{MessageId, Revision};
 use fdn_testkit::{components, wait};
 use reqwest::Method;
 
-use crate::broker::next;
+use crate::broker::next_of;
 use crate::rig::{Backend, Rig, on_both};
 
 on_both!(

@@ -18,7 +18,7 @@ use fdn_core::{
     DurationMs, GeoPoint, MebiBytes, MessageId, MilliCpu, Millis, NodeId, Problem, Resources,
 };
 use fdn_runtime::Compiler;
-use fdn_service::Secret;
+use fdn_service::secret::Secret;
 use fdn_testkit::wait;
 use reqwest::multipart::{Form, Part};
 use reqwest::{Method, RequestBuilder, StatusCode};

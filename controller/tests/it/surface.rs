@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use fdn_core::Digest;
 use fdn_core::api::{AppsSnapshot, DnsSnapshot};
 use fdn_testkit::{components, wait};
 use reqwest::Method;

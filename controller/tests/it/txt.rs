@@ -8,7 +8,7 @@ use fdn_core::app::AppDns;
 use fdn_core::message::TxtRecords;
 use fdn_core::txt::TxtInfo;
 use fdn_core::{DurationMs, Right, Timestamp};
-use fdn_testkit::{components, wait};
+use fdn_testkit::components;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 

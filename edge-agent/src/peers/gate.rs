@@ -87,7 +87,7 @@ mod tests {
         params.subject_alt_names = vec![name];
         let certificate = params.self_signed(&key).expect("a certificate");
         let octets = certificate.der().to_vec();
-        let serial = Facts::of_der(&octets).expect("facts").serial;
+        let serial = <Facts>::of_der(&octets).expect("facts").serial;
         (octets, serial)
     }
 
