@@ -19,7 +19,7 @@ use rand::RngExt as _;
 use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tracing::{debug, info, warn};
@@ -39,7 +39,12 @@ const FIRST_WORD: Duration = Duration::from_secs(10);
 /// Octets of an answer to a feed that is none.
 const REFUSAL_MAX: usize = 64 << 10;
 
+/// How long a connection that broke may take to say why.
+const LAST_WORD: Duration = Duration::from_millis(500);
+
 type Sender = SendRequest<Full<Bytes>>;
+/// Why the connection breaks, once it does.
+type Fate = oneshot::Receiver<LinkError>;
 
 /// What is counted of the connection.
 #[derive(Clone)]
@@ -176,7 +181,12 @@ impl Link {
             let controller = &self.settings.controllers[turn % all.max(1)];
             turn += 1;
             let ended = match self.connect(controller).await {
-                Ok(sender) => self.hear(sender, controller, &mut since, &told).await,
+                Ok((sender, fate)) => {
+                    match self.hear(sender, controller, &mut since, &told).await {
+                        Err(error) => Err(cause(fate, error).await),
+                        ended => ended,
+                    }
+                }
                 Err(error) => Err(error),
             };
             self.disconnected();
@@ -244,13 +254,13 @@ impl Link {
         )
     }
 
-    async fn connect(&self, controller: &str) -> Result<Sender, LinkError> {
+    async fn connect(&self, controller: &str) -> Result<(Sender, Fate), LinkError> {
         let limit = self.settings.connect_timeout.as_duration();
         let made = timeout(limit, self.handshake(controller)).await;
         made.unwrap_or(Err(LinkError::Slow(limit)))
     }
 
-    async fn handshake(&self, controller: &str) -> Result<Sender, LinkError> {
+    async fn handshake(&self, controller: &str) -> Result<(Sender, Fate), LinkError> {
         let config = Arc::new(self.files.read()?.client()?);
         let host = host_of(controller).unwrap_or_default().to_owned();
         let name = ServerName::try_from(host).map_err(|e| broken(&e))?;
@@ -267,12 +277,14 @@ impl Link {
             .await
             .map_err(|e| broken(&e))?;
         // It ends once nobody holds a sender any more, or the controller closes it.
+        let (said, fate) = oneshot::channel();
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 debug!(%error, "the connection to a controller broke");
+                drop(said.send(broken(&error)));
             }
         });
-        Ok(sender)
+        Ok((sender, fate))
     }
 
     /// Hears a feed to its end.
@@ -327,28 +339,30 @@ impl Link {
     }
 }
 
-/// Why a connection broke. That the certificate was revoked is told by an alert, which only a controller of this network can send.
+/// Why a request failed: in TLS 1.3 a certificate is refused only after the client has begun to speak, and the connection hears of it, not the request.
+async fn cause(fate: Fate, error: LinkError) -> LinkError {
+    match timeout(LAST_WORD, fate).await {
+        Ok(Ok(LinkError::Removed)) => LinkError::Removed,
+        _ => error,
+    }
+}
+
+/// Why a connection broke. That the certificate was revoked is told by an alert, which only a controller of this network can send. HTTP/2 keeps of it
+/// what it says.
 fn broken(error: &(dyn std::error::Error + 'static)) -> LinkError {
     let mut text = error.to_string();
-    let mut next = Some(error);
+    let mut next = error.source();
     while let Some(one) = next {
-        let inner = one.downcast_ref::<std::io::Error>();
-        let inner = inner.and_then(std::io::Error::get_ref);
-        let tls = match inner {
-            Some(inner) => inner.downcast_ref::<rustls::Error>(),
-            None => one.downcast_ref::<rustls::Error>(),
-        };
-        if let Some(rustls::Error::AlertReceived(AlertDescription::CertificateRevoked)) = tls {
-            return LinkError::Removed;
+        let cause = one.to_string();
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
         }
         next = one.source();
-        if let Some(cause) = next {
-            let cause = cause.to_string();
-            if !text.contains(&cause) {
-                text.push_str(": ");
-                text.push_str(&cause);
-            }
-        }
+    }
+    let revoked = rustls::Error::AlertReceived(AlertDescription::CertificateRevoked);
+    if text.contains(&revoked.to_string()) {
+        return LinkError::Removed;
     }
     LinkError::Broken(text)
 }

@@ -13,6 +13,7 @@ use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ServerConfig;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -31,6 +32,8 @@ const WINDOWS: (u32, u32) = (1 << 20, 8 << 20);
 const HEADERS_MAX: u32 = 16 << 10;
 /// How long requests that run may take to end when the controller stops.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long a connection that was refused may take to close.
+const LINGER: Duration = Duration::from_secs(1);
 /// The pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -102,17 +105,19 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream) {
     // Small frames must not wait for each other.
     drop(stream.set_nodelay(true));
     let limit = shared.state.settings.edge.handshake.as_duration();
-    let shown = TlsAcceptor::from(shared.tls()).accept(stream);
+    let shown = TlsAcceptor::from(shared.tls())
+        .accept(stream)
+        .into_fallible();
     let shown = tokio::select! {
         shown = timeout(limit, shown) => shown,
         () = shared.stop.cancelled() => return,
     };
     let stream = match shown {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
+        Ok(Err((error, stream))) => {
             shared.count("handshake");
             debug!(?from, %error, "a connection without a good certificate was refused");
-            return;
+            return linger(stream).await;
         }
         Err(_) => return shared.count("handshake"),
     };
@@ -137,6 +142,16 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream) {
     });
     debug!(machine = %peer.machine, ?from, "a machine is connected");
     converse(&shared, stream, peer, guard, left).await;
+}
+
+/// Closes a connection so that the other end still reads why: what it sent meanwhile would reset it.
+async fn linger(mut stream: TcpStream) {
+    let over = async {
+        drop(stream.shutdown().await);
+        let mut octets = [0; 1024];
+        while stream.read(&mut octets).await.is_ok_and(|read| read > 0) {}
+    };
+    drop(timeout(LINGER, over).await);
 }
 
 async fn converse(
