@@ -471,7 +471,18 @@ impl Book {
     #[must_use]
     pub fn anyway(&self, machine: &Machine) -> Option<Change> {
         let node = matches!(machine.role, Role::Node);
-        node.then(|| Change::Used(Arc::clone(&self.used)))
+        node.then(|| self.used_for(machine))
+    }
+
+    /// What is used of the quotas of apps that a node's cluster holds.
+    fn used_for(&self, machine: &Machine) -> Change {
+        let seen = |app: &AppName| {
+            self.apps
+                .get(app)
+                .is_some_and(|app| app.is_seen_by(&machine.cluster))
+        };
+        let used = self.used.iter().filter(|used| seen(&used.app));
+        Change::Used(Arc::new(used.cloned().collect()))
     }
 
     /// What a feed that was told all up to the change of number `told` is told next, at most `most` changes.
@@ -486,10 +497,27 @@ impl Book {
             if pieces.len() >= most {
                 break;
             }
-            pieces.extend(piece(machine, noted));
+            pieces.extend(self.piece(machine, noted));
             told += 1;
         }
         Next::Pieces(pieces, told)
+    }
+
+    /// What a machine is told of a change that was noted; nothing if it is not for it.
+    fn piece(&self, machine: &Machine, noted: &Noted) -> Option<Piece> {
+        match (&noted.change, machine.role) {
+            (Change::App(app), Role::Node) => {
+                let saw = |app: &Arc<AppEntry>| app.is_seen_by(&machine.cluster);
+                let held = noted.before.as_ref().is_some_and(saw);
+                match (app.is_seen_by(&machine.cluster), held) {
+                    (true, _) => Some(Piece::Frame(app.frame.clone())),
+                    (false, true) => Some(Piece::Frame(app.gone.clone())),
+                    (false, false) => None,
+                }
+            }
+            (Change::Used(_), Role::Node) => Some(Piece::Change(self.used_for(machine))),
+            (change, role) => is_for(role, change).then(|| Piece::Change(change.clone())),
+        }
     }
 
     /// All there is for a machine now; what it is told then begins after the change of the number that [`Book::last`] says.
@@ -502,7 +530,7 @@ impl Book {
                 let seen = self.apps.values();
                 let seen = seen.filter(|app| app.is_seen_by(&machine.cluster));
                 all.extend(seen.cloned().map(Change::App));
-                all.push_back(Change::Used(Arc::clone(&self.used)));
+                all.push_back(self.used_for(machine));
             }
             Role::Dns => {
                 all.push_back(Change::Fleet(Arc::clone(&self.fleet)));
@@ -514,22 +542,6 @@ impl Book {
             }
         }
         all
-    }
-}
-
-/// What a machine is told of a change that was noted; nothing if it is not for it.
-fn piece(machine: &Machine, noted: &Noted) -> Option<Piece> {
-    match (&noted.change, machine.role) {
-        (Change::App(app), Role::Node) => {
-            let saw = |app: &Arc<AppEntry>| app.is_seen_by(&machine.cluster);
-            let held = noted.before.as_ref().is_some_and(saw);
-            match (app.is_seen_by(&machine.cluster), held) {
-                (true, _) => Some(Piece::Frame(app.frame.clone())),
-                (false, true) => Some(Piece::Frame(app.gone.clone())),
-                (false, false) => None,
-            }
-        }
-        (change, role) => is_for(role, change).then(|| Piece::Change(change.clone())),
     }
 }
 

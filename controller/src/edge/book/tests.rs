@@ -82,7 +82,7 @@ fn text(change: &Change) -> String {
     match change {
         Change::App(app) => String::from_utf8_lossy(&app.frame).into_owned(),
         Change::Fleet(_) => "fleet".to_owned(),
-        Change::Used(_) => "used".to_owned(),
+        Change::Used(used) => format!("used {}", used.len()),
         Change::Bindings(one) => format!("bindings {}", one.revision),
         Change::BindingsChanged(one) => format!("changed {}", one.revision),
         Change::Network(_) => "network".to_owned(),
@@ -131,8 +131,11 @@ fn a_cluster_is_told_of_what_it_begins_to_hold_and_that_what_it_held_is_gone() {
         told(&book, &node("east"), start).expect("changes"),
         ["secret 2"]
     );
-    assert_eq!(snapshot(&book, &node("west")), ["fleet", "hello 1", "used"]);
-    assert_eq!(snapshot(&book, &node("north")), ["fleet", "used"]);
+    assert_eq!(
+        snapshot(&book, &node("west")),
+        ["fleet", "hello 1", "used 0"]
+    );
+    assert_eq!(snapshot(&book, &node("north")), ["fleet", "used 0"]);
     // Another placement.
     let before = book.last();
     assert!(book.take(app("hello", 3, &["east", "north"])));
@@ -144,7 +147,7 @@ fn a_cluster_is_told_of_what_it_begins_to_hold_and_that_what_it_held_is_gone() {
         told(&book, &node("east"), before).expect("changes"),
         ["hello 3"]
     );
-    assert_eq!(snapshot(&book, &node("west")), ["fleet", "used"]);
+    assert_eq!(snapshot(&book, &node("west")), ["fleet", "used 0"]);
     // It is gone for those who held it, and never was for the others.
     let before = book.last();
     assert!(book.take(no_app("hello", 4)));
@@ -157,7 +160,7 @@ fn a_cluster_is_told_of_what_it_begins_to_hold_and_that_what_it_held_is_gone() {
             .expect("changes")
             .is_empty()
     );
-    assert_eq!(snapshot(&book, &node("north")), ["fleet", "used"]);
+    assert_eq!(snapshot(&book, &node("north")), ["fleet", "used 0"]);
 }
 
 #[test]
@@ -207,9 +210,11 @@ fn dns_servers_get_bindings_and_no_app() {
     assert_eq!(told(&book, &dns, start).expect("changes"), ["bindings 1"]);
     assert_eq!(
         told(&book, &west, start).expect("changes"),
-        ["hello 1", "used"]
+        ["hello 1", "used 1"]
     );
     assert_eq!(snapshot(&book, &dns), ["fleet", "bindings 1"]);
+    // Of what others serve a node is not even told how much it is used.
+    assert_eq!(snapshot(&book, &node("east")), ["fleet", "used 0"]);
     assert!(book.anyway(&dns).is_none() && book.anyway(&west).is_some());
 }
 
@@ -259,7 +264,10 @@ fn an_older_change_never_replaces_a_newer_one() {
     // A database that was read before says nothing against it either.
     book.load(loaded(4, vec![entry("hello", 2, &["east"])]), 0);
     book.load(loaded(4, vec![]), 0);
-    assert_eq!(snapshot(&book, &node("west")), ["fleet", "hello 5", "used"]);
+    assert_eq!(
+        snapshot(&book, &node("west")),
+        ["fleet", "hello 5", "used 0"]
+    );
     assert_eq!(book.revision(), Revision(5));
 }
 
@@ -365,7 +373,7 @@ fn who_was_away_for_too_long_gets_a_snapshot_and_so_does_a_slow_reader() {
     // From another controller, ahead of this one.
     assert!(resumed(&book, &west, 9).expect("changes").is_empty());
     // A snapshot goes on from the present.
-    assert_eq!(snapshot(&book, &west), ["fleet", "hello 5", "used"]);
+    assert_eq!(snapshot(&book, &west), ["fleet", "hello 5", "used 0"]);
     let last = book.last();
     assert!(book.take(app("hello", 6, &["west"])));
     assert_eq!(told(&book, &west, last).expect("changes"), ["hello 6"]);
@@ -386,7 +394,7 @@ fn changes_are_kept_up_to_so_many_octets_and_what_is_gone_is_forgotten_with_them
     assert!(!book.apps.contains_key(&name::<AppName>("hello")));
     assert_eq!(
         snapshot(&book, &node("west")),
-        ["fleet", "other 99", "used"]
+        ["fleet", "other 99", "used 0"]
     );
 }
 
