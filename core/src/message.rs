@@ -13,6 +13,8 @@
 //! | [`DemandReport`], [`RttReport`] | DNS, agent | its controller | an estimate, seen again with the next client |
 //! | [`RunReport`] | agent | its controller | the history of runs has a gap |
 
+mod holders;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -37,6 +39,7 @@ use crate::runs::RunReport;
 use crate::unit::{ByteSize, DurationMs, Millis, Revision, Timestamp};
 use crate::weight::GatewayWeight;
 use crate::workflow::{RunSpec, Workflow};
+pub use holders::Holders;
 
 /// The schema number that this build writes. A reader refuses larger ones and leaves them to a newer process.
 pub const SCHEMA: u16 = 1;
@@ -193,42 +196,6 @@ pub struct FunctionSpec {
     /// Values of the manifest's secrets.
     #[serde(default)]
     pub secrets: BTreeMap<SecretName, Sealed>,
-}
-
-/// Which clusters hold an app.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Holders(Option<BTreeSet<ClusterId>>);
-
-impl Holders {
-    /// Every cluster, also those that come later.
-    pub const EVERYWHERE: Self = Self(None);
-
-    /// These and no others.
-    #[must_use]
-    pub const fn only(clusters: BTreeSet<ClusterId>) -> Self {
-        Self(Some(clusters))
-    }
-
-    /// Whether every cluster holds it.
-    #[must_use]
-    pub const fn is_everywhere(&self) -> bool {
-        self.0.is_none()
-    }
-
-    /// Whether `cluster` holds it.
-    #[must_use]
-    pub fn has(&self, cluster: &ClusterId) -> bool {
-        self.0
-            .as_ref()
-            .is_none_or(|clusters| clusters.contains(cluster))
-    }
-
-    /// The clusters, if not every one.
-    #[must_use]
-    pub const fn named(&self) -> Option<&BTreeSet<ClusterId>> {
-        self.0.as_ref()
-    }
 }
 
 /// An app that should be there.

@@ -118,8 +118,8 @@ fn values_that_cannot_work_are_named() {
                 key: "x.test".to_owned().try_into().ok(),
             }];
         }),
-        ("network.controller", |s| {
-            s.network.controller = "mailto:x@y".parse().ok()
+        ("centre.controllers", |s| {
+            s.centre.controllers = vec!["mailto:x@y".to_owned()];
         }),
         ("zone.servers", |s| {
             s.zone.servers = vec![NameServer {

@@ -131,6 +131,7 @@ fn somewhere_means_in_any_tenant() {
 #[test]
 fn a_nodes_token_ends_with_its_enrolment() {
     let row = |id: u128| EnrolmentRow {
+        role: fdn_core::enrol::Role::Node,
         node: "n".parse().expect("node"),
         id: fdn_core::EnrolmentId::from_uuid(uuid::Uuid::from_u128(id)),
         cluster: "c".parse().expect("cluster"),
