@@ -74,10 +74,9 @@ impl Member {
         };
         let metrics = LinkMetrics::new(&Registry::new(), "test").expect("metrics");
         let stop = CancellationToken::new();
-        let connection = Link::start(&settings, self.files.clone(), metrics.clone(), stop.clone());
+        let connection = Link::start(&settings, self.files.clone(), metrics, stop.clone());
         Wire {
             connection: connection.expect("a connection"),
-            metrics,
             stop,
         }
     }
@@ -116,7 +115,6 @@ impl Member {
 /// A machine's connection, kept until it is dropped.
 pub(crate) struct Wire {
     pub(crate) connection: Connection,
-    pub(crate) metrics: LinkMetrics,
     stop: CancellationToken,
 }
 
