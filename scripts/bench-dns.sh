@@ -44,19 +44,26 @@ with open(f"{work}/queries", "wb") as out:
         out.write(struct.pack(">H", len(message)) + message)
 PY
 
+# A server runs as a machine of a network; the controllers of this one are away.
+identity() { # folder
+  mkdir -p "$1"
+  for key in ca node; do openssl ecparam -name prime256v1 -genkey -noout | openssl pkcs8 -topk8 -nocrypt -out "$1/$key.key"; done
+  openssl req -x509 -new -key "$1/ca.key" -subj /CN=bench -days 2 -out "$1/ca.pem"
+  openssl req -new -key "$1/node.key" -subj /CN=dns-1 | openssl x509 -req -CA "$1/ca.pem" -CAkey "$1/ca.key" -CAcreateserial -days 2 \
+    -extfile <(echo subjectAltName=URI:fdn://cluster/bench/dns/dns-1) -out "$1/node.pem" 2>/dev/null
+  echo '{"controllers":["127.0.0.1:1"],"controller":"http://127.0.0.1:1","addresses":{"gateway":"127.0.0.1:53","admin":"127.0.0.1:54"}}' >"$1/joined.json"
+}
 fdn() { # name, binary, port
   mkdir -p "$work/$1"
   cp "$work/dns-state.json" "$work/$1/"
+  identity "$work/$1/identity"
   cat >"$work/$1/dns.toml" <<CONF
 data_dir = "$work/$1"
 listen = ["127.0.0.1:$3"]
 admin = "127.0.0.1:$(($3 + 100))"
 [log]
 filter = "error"
-[broker]
-url = "amqp://nobody@127.0.0.1:1/%2f"
 [health]
-
 fall = 1000000
 CONF
   taskset -c 0 "$2" --config "$work/$1/dns.toml" >"$work/$1/log" 2>&1 &

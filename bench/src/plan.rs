@@ -272,6 +272,8 @@ fn app(number: usize) -> Result<AppRow> {
         bindings_revision: Revision(1),
         deployed_at: Timestamp(0),
         ttl: None,
+        holders: fdn_core::message::Holders::EVERYWHERE,
+        answering: fdn_core::message::Holders::EVERYWHERE,
         name,
     })
 }

@@ -5,15 +5,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use fdn_bus::{Limits, MemoryBroker, SharedBroker};
+use async_trait::async_trait;
+use bytes::Bytes;
+use fdn_core::feed::{AppFrame, Frame};
 use fdn_core::manifest::{Manifest, RuntimeKind};
-use fdn_core::message::{AppDesired, AppSpec, Envelope, FunctionSpec, Message};
+use fdn_core::message::{AppDesired, AppSpec, FunctionSpec};
 use fdn_core::workflow::Workflow;
-use fdn_core::{Digest, DurationMs, MessageId, MilliCpu, Revision, VersionNumber};
+use fdn_core::{Digest, DurationMs, MilliCpu, Revision, VersionNumber};
 use fdn_edge_agent::artifacts::Machine;
 use fdn_edge_agent::{Agent, Settings};
 use fdn_instances::Runtime;
+use fdn_link::{Body, Centre, Connection, Feed, LinkError, Told};
 use fdn_service::secret;
+use http::{Request, Response};
+use tokio::sync::{Notify, mpsc, watch};
 
 /// The app's host name.
 pub(crate) const HOST: &str = "bench.fn.test";
@@ -22,6 +27,18 @@ pub(crate) struct Rig {
     agent: Agent,
     client: reqwest::Client,
     _folder: tempfile::TempDir,
+    /// The other end of its feed.
+    _told: (mpsc::Sender<Told>, watch::Sender<bool>),
+}
+
+/// A centre that takes no report.
+struct Nobody;
+
+#[async_trait]
+impl Centre for Nobody {
+    async fn ask(&self, _: Request<Bytes>) -> Result<Response<Body>, LinkError> {
+        Err(LinkError::Away)
+    }
 }
 
 /// The manifest of an image.
@@ -49,26 +66,34 @@ impl Rig {
         settings.admin.listen = any;
         settings.controller.url = "http://127.0.0.1:9".to_owned();
         settings.network.token_file = folder.path().join("token");
-        settings.network.key_file = folder.path().join("key");
         settings.capacity.cpu_milli = MilliCpu(100_000);
         settings.devices.enabled = false;
         settings.stop.drain = DurationMs::from_millis(0);
         secret::read_or_create(&settings.network.token_file)?;
-        secret::read_or_create(&settings.network.key_file)?;
         // The image is here already: nobody fetches it.
         let components = settings.data.join("cache/components");
         std::fs::create_dir_all(&components)?;
         let name = format!("{}.wasm", Digest::of(image).hex());
         std::fs::write(components.join(name), image)?;
-        let broker: SharedBroker = Arc::new(MemoryBroker::new(Limits::default()));
+        let (told, heard) = mpsc::channel(4);
+        let (up, connected) = watch::channel(true);
+        let connection = Connection {
+            centre: Arc::new(Nobody),
+            feed: Feed {
+                told: heard,
+                connected,
+                again: Arc::new(Notify::new()),
+            },
+        };
         let machine = Machine::new(&settings.runtime)?;
-        let agent = Agent::start_with(settings, Arc::clone(&broker), machine, runtime).await?;
+        let agent = Agent::start_with(settings, Some(connection), machine, runtime).await?;
         let rig = Self {
             agent,
             client: fdn_service::http_client::build(Duration::from_secs(60))?,
             _folder: folder,
+            _told: (told.clone(), up),
         };
-        broker.publish(&desired(image, manifest)?).await?;
+        told.send(Told::Change(desired(image, manifest)?)).await?;
         let deadline = Instant::now() + Duration::from_secs(60);
         while rig.call("/").await? == 404 {
             ensure!(Instant::now() < deadline, "the app is not taken");
@@ -122,9 +147,10 @@ impl Rig {
     }
 }
 
-fn desired(image: &[u8], manifest: Manifest) -> Result<Envelope> {
+fn desired(image: &[u8], manifest: Manifest) -> Result<Frame> {
     let function: fdn_core::FunctionName = "bench".parse()?;
     let spec = AppSpec {
+        holders: fdn_core::message::Holders::EVERYWHERE,
         host: HOST.parse()?,
         workflow: Workflow::single(function.clone(), VersionNumber::FIRST),
         functions: vec![FunctionSpec {
@@ -144,10 +170,8 @@ fn desired(image: &[u8], manifest: Manifest) -> Result<Envelope> {
         revision: Revision(1),
         spec: Some(spec),
     };
-    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
-    Ok(Envelope::new(
-        id,
-        fdn_service::now(),
-        Message::AppDesired(desired),
-    ))
+    Ok(Frame::App(Box::new(AppFrame {
+        desired,
+        secrets: Vec::new(),
+    })))
 }

@@ -21,6 +21,12 @@ pub enum BusError {
         /// The message.
         id: fdn_core::MessageId,
     },
+    /// The message is none that controllers send each other.
+    #[error("a {kind} does not travel through the broker")]
+    NotForBroker {
+        /// What it is.
+        kind: &'static str,
+    },
     /// The broker's address is not valid.
     #[error("the broker address is not valid: {0}; expected amqp://user:password@host:port/vhost")]
     Address(String),
@@ -40,7 +46,7 @@ impl Coded for BusError {
         match self {
             Self::Away { .. } | Self::NotConfirmed { .. } => ErrorCode::BrokerFailed,
             Self::Address(_) => ErrorCode::ConfigInvalid,
-            Self::Encode { .. } => ErrorCode::Internal,
+            Self::Encode { .. } | Self::NotForBroker { .. } => ErrorCode::Internal,
         }
     }
 }

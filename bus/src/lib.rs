@@ -1,11 +1,11 @@
-//! The broker between controller, agents and DNS: RabbitMQ or in process, one contract.
+//! The broker between controllers: RabbitMQ or in process, one contract. No machine at the edge reaches it.
 //!
 //! A [`Broker`] takes [`Envelope`]s and hands them to subscribers at least once. [`memory::MemoryBroker`] keeps everything in the
 //! process (`fdn up`), [`amqp::AmqpBroker`] speaks to RabbitMQ; both pass the battery of `tests/contract.rs`:
 //!
 //! - **Confirmed**: [`Broker::publish`] returns when the broker has taken responsibility, not before.
-//! - **Fan-out or shared**: on [`Channel::Agents`] and [`Channel::Dns`] every consumer name has a queue of its own; on
-//!   [`Channel::Controller`] and [`Channel::Jobs`] one queue is shared, and each message goes to one consumer.
+//! - **Fan-out or shared**: on [`Channel::Changes`] every consumer name has a queue of its own; on [`Channel::Jobs`] one queue is shared,
+//!   and each message goes to one consumer.
 //! - **Kept while away**: the queue of a consumer that subscribed once fills while it is gone.
 //! - **Acknowledged**: a delivery dropped without [`Delivery::ack`] comes again; [`Delivery::reject`], or the
 //!   [`DELIVERY_LIMIT`]th failure, moves it to the dead letters.
@@ -16,7 +16,6 @@
 mod amqp;
 mod error;
 mod memory;
-mod recent;
 
 use std::sync::Arc;
 
@@ -26,7 +25,6 @@ use fdn_core::message::{Channel, Envelope};
 pub use amqp::{AmqpBroker, AmqpOptions};
 pub use error::BusError;
 pub use memory::MemoryBroker;
-pub use recent::Recent;
 
 /// How often a message is delivered before it counts as poison.
 pub const DELIVERY_LIMIT: u32 = 5;
@@ -57,7 +55,7 @@ impl Default for Limits {
 pub struct Subscription {
     /// The channel.
     pub channel: Channel,
-    /// The consumer's own name: a node's or a DNS server's id. The same name again continues the same queue. On a shared channel it
+    /// The consumer's own name: a controller's. The same name again continues the same queue. On a shared channel it
     /// only names the consumer in the broker's lists.
     pub consumer: String,
     /// How many unacknowledged deliveries it may hold.
@@ -111,6 +109,15 @@ pub struct Counters {
     pub replaced: u64,
     /// Times the connection was lost.
     pub reconnects: u64,
+}
+
+/// The channel of a message that may pass through a broker.
+fn channel_of(envelope: &Envelope) -> Result<Channel, BusError> {
+    let message = &envelope.message;
+    let channel = message.channel();
+    channel.ok_or(BusError::NotForBroker {
+        kind: message.kind(),
+    })
 }
 
 /// How a delivery ends.

@@ -12,7 +12,8 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Broker, BusError, Counters, DELIVERY_LIMIT, Deliveries, Delivery, Limits, Subscription, Verdict,
+    Broker, BusError, Counters, DELIVERY_LIMIT, Deliveries, Delivery, Limits, Subscription,
+    Verdict, channel_of,
 };
 
 type QueueName = (Channel, String);
@@ -78,7 +79,8 @@ impl Shared {
     }
 
     fn push(&self, queue: &mut Queue, stored: Stored, front: bool) {
-        let refuses = stored.envelope.message.channel().refuses_when_full();
+        let channel = stored.envelope.message.channel();
+        let refuses = channel.is_some_and(Channel::refuses_when_full);
         // What comes back to a queue that refuses is held by nobody else: it has its place.
         if queue.ready.len() >= self.limits.queue && !refuses {
             queue.ready.pop_front();
@@ -172,7 +174,7 @@ async fn pump(
 #[async_trait]
 impl Broker for MemoryBroker {
     async fn publish(&self, envelope: &Envelope) -> Result<(), BusError> {
-        let channel = envelope.message.channel();
+        let channel = channel_of(envelope)?;
         let stored = Stored {
             envelope: Arc::new(envelope.clone()),
             attempts: 0,

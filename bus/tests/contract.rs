@@ -8,7 +8,7 @@ use fdn_bus::{
     AmqpBroker, AmqpOptions, DELIVERY_LIMIT, Deliveries, Delivery, Limits, MemoryBroker,
     SharedBroker, Subscription,
 };
-use fdn_core::message::{AppDesired, Channel, DemandReport, Envelope, JobTicket, Message};
+use fdn_core::message::{AppDesired, Channel, Envelope, JobTicket, Message};
 use fdn_core::{JobId, MessageId, Revision, Timestamp};
 use fdn_testkit::{rabbitmq, wait};
 use lapin::options::QueueDeclareOptions;
@@ -43,19 +43,11 @@ fn options(url: String, namespace: String) -> AmqpOptions {
     }
 }
 
-fn to_agents(n: u64) -> Envelope {
+fn change(n: u64) -> Envelope {
     let message = Message::AppDesired(AppDesired {
         app: "hello".parse().expect("app"),
         revision: Revision(n),
         spec: None,
-    });
-    Envelope::new(MessageId::from_uuid(Uuid::now_v7()), Timestamp(n), message)
-}
-
-fn to_controller(n: u64) -> Envelope {
-    let message = Message::DemandReport(DemandReport {
-        server: n.to_string(),
-        entries: Vec::new(),
     });
     Envelope::new(MessageId::from_uuid(Uuid::now_v7()), Timestamp(n), message)
 }
@@ -86,12 +78,12 @@ async fn subscribe(
 /// Subscribes and waits until what is published arrives: on a real broker the queue is made a moment later. Probes may still be under way
 /// then; [`next`] passes over them.
 async fn subscribe_bound(broker: &SharedBroker, consumer: &str, prefetch: u16) -> Deliveries {
-    let mut deliveries = subscribe(broker, Channel::Agents, consumer, prefetch).await;
+    let mut deliveries = subscribe(broker, Channel::Changes, consumer, prefetch).await;
     let mut probe = PROBES;
     wait::until("the queue to be bound", async || {
         probe += 1;
         broker
-            .publish(&to_agents(probe))
+            .publish(&change(probe))
             .await
             .map_err(|e| e.to_string())?;
         match tokio::time::timeout(Duration::from_millis(100), deliveries.next()).await {
@@ -129,7 +121,7 @@ async fn every_fan_out_consumer_gets_every_message_in_order(broker: SharedBroker
     let mut first = subscribe_bound(&broker, "node-1", 10).await;
     let mut second = subscribe_bound(&broker, "node-2", 10).await;
     for n in 1..=20 {
-        broker.publish(&to_agents(n)).await.expect("confirmed");
+        broker.publish(&change(n)).await.expect("confirmed");
     }
     for deliveries in [&mut first, &mut second] {
         for n in 1..=20 {
@@ -141,10 +133,10 @@ async fn every_fan_out_consumer_gets_every_message_in_order(broker: SharedBroker
 }
 
 async fn a_shared_channel_gives_each_message_to_one_consumer(broker: SharedBroker) {
-    let mut first = subscribe(&broker, Channel::Controller, "a", 1).await;
-    let mut second = subscribe(&broker, Channel::Controller, "b", 1).await;
+    let mut first = subscribe(&broker, Channel::Jobs, "a", 1).await;
+    let mut second = subscribe(&broker, Channel::Jobs, "b", 1).await;
     for n in 1..=20 {
-        broker.publish(&to_controller(n)).await.expect("confirmed");
+        broker.publish(&ticket(n)).await.expect("confirmed");
     }
     let mut seen = BTreeSet::new();
     while seen.len() < 20 {
@@ -164,9 +156,9 @@ async fn a_shared_channel_gives_each_message_to_one_consumer(broker: SharedBroke
 async fn messages_wait_while_their_consumer_is_away(broker: SharedBroker) {
     drop(subscribe_bound(&broker, "node-1", 10).await);
     for n in 1..=3 {
-        broker.publish(&to_agents(n)).await.expect("confirmed");
+        broker.publish(&change(n)).await.expect("confirmed");
     }
-    let mut again = subscribe(&broker, Channel::Agents, "node-1", 10).await;
+    let mut again = subscribe(&broker, Channel::Changes, "node-1", 10).await;
     for n in 1..=3 {
         let delivery = next(&mut again).await;
         assert_eq!(number(&delivery), n);
@@ -176,7 +168,7 @@ async fn messages_wait_while_their_consumer_is_away(broker: SharedBroker) {
 
 async fn what_is_not_acknowledged_comes_again(broker: SharedBroker) {
     let mut deliveries = subscribe_bound(&broker, "node-1", 1).await;
-    broker.publish(&to_agents(1)).await.expect("confirmed");
+    broker.publish(&change(1)).await.expect("confirmed");
     drop(next(&mut deliveries).await);
     let second = next(&mut deliveries).await;
     assert_eq!((number(&second), second.attempt()), (1, 2));
@@ -184,7 +176,7 @@ async fn what_is_not_acknowledged_comes_again(broker: SharedBroker) {
     let third = next(&mut deliveries).await;
     assert_eq!((number(&third), third.attempt()), (1, 3));
     third.ack();
-    broker.publish(&to_agents(2)).await.expect("confirmed");
+    broker.publish(&change(2)).await.expect("confirmed");
     let other = next(&mut deliveries).await;
     assert_eq!(number(&other), 2);
     other.ack();
@@ -192,17 +184,17 @@ async fn what_is_not_acknowledged_comes_again(broker: SharedBroker) {
 
 async fn a_rejected_and_a_poisonous_message_end_in_the_dead_letters(broker: SharedBroker) {
     let mut deliveries = subscribe_bound(&broker, "node-1", 1).await;
-    broker.publish(&to_agents(1)).await.expect("confirmed");
+    broker.publish(&change(1)).await.expect("confirmed");
     next(&mut deliveries).await.reject();
     wait::until("the rejected letter", async || dead(&broker, 1).await).await;
-    broker.publish(&to_agents(2)).await.expect("confirmed");
+    broker.publish(&change(2)).await.expect("confirmed");
     for attempt in 1..=DELIVERY_LIMIT {
         let delivery = next(&mut deliveries).await;
         assert_eq!((number(&delivery), delivery.attempt()), (2, attempt));
         delivery.retry();
     }
     wait::until("the poisonous letter", async || dead(&broker, 2).await).await;
-    broker.publish(&to_agents(3)).await.expect("confirmed");
+    broker.publish(&change(3)).await.expect("confirmed");
     let healthy = next(&mut deliveries).await;
     assert_eq!(
         number(&healthy),
@@ -213,7 +205,7 @@ async fn a_rejected_and_a_poisonous_message_end_in_the_dead_letters(broker: Shar
 }
 
 async fn dead(broker: &SharedBroker, expected: u64) -> Result<(), String> {
-    match broker.dead_letters(Channel::Agents).await {
+    match broker.dead_letters(Channel::Changes).await {
         Ok(count) if count == expected => Ok(()),
         other => Err(format!("{other:?}")),
     }
@@ -222,7 +214,7 @@ async fn dead(broker: &SharedBroker, expected: u64) -> Result<(), String> {
 async fn a_consumer_holds_no_more_than_its_prefetch(broker: SharedBroker) {
     let mut deliveries = subscribe_bound(&broker, "node-1", 2).await;
     for n in 1..=3 {
-        broker.publish(&to_agents(n)).await.expect("confirmed");
+        broker.publish(&change(n)).await.expect("confirmed");
     }
     let (first, second) = (next(&mut deliveries).await, next(&mut deliveries).await);
     let third = tokio::time::timeout(Duration::from_millis(500), deliveries.next()).await;
@@ -239,9 +231,9 @@ async fn a_full_queue_drops_the_oldest(broker: SharedBroker) {
     drop(subscribe_bound(&broker, "node-1", 1).await);
     let published = SMALL.queue as u64 + 10;
     for n in 1..=published {
-        broker.publish(&to_agents(n)).await.expect("confirmed");
+        broker.publish(&change(n)).await.expect("confirmed");
     }
-    let mut deliveries = subscribe(&broker, Channel::Agents, "node-1", 10).await;
+    let mut deliveries = subscribe(&broker, Channel::Changes, "node-1", 10).await;
     let mut seen = Vec::new();
     while seen.last() != Some(&published) {
         let delivery = next(&mut deliveries).await;
@@ -324,11 +316,11 @@ async fn rabbitmq_killed_and_started_again_loses_nothing_confirmed() {
     );
     let mut deliveries = subscribe_bound(&broker, "node-1", 5).await;
     for n in 1..=10 {
-        broker.publish(&to_agents(n)).await.expect("confirmed");
+        broker.publish(&change(n)).await.expect("confirmed");
     }
     server.kill();
     assert!(
-        broker.publish(&to_agents(99)).await.is_err(),
+        broker.publish(&change(99)).await.is_err(),
         "nothing is confirmed while the broker is dead"
     );
     assert!(broker.check().await.is_err());
@@ -341,7 +333,7 @@ async fn rabbitmq_killed_and_started_again_loses_nothing_confirmed() {
     }
     assert_eq!(seen, (1..=10).collect());
     wait::until("publishing to work again", async || {
-        broker.publish(&to_agents(11)).await
+        broker.publish(&change(11)).await
     })
     .await;
     while number(&next(&mut deliveries).await) != 11 {}
@@ -361,7 +353,7 @@ async fn a_wrong_address_is_refused_and_an_absent_broker_is_away() {
         fdn_testkit::ports::local()
     );
     let broker = AmqpBroker::connect(options(url, "x".to_owned())).expect("valid");
-    let error = fdn_bus::Broker::publish(&broker, &to_agents(1))
+    let error = fdn_bus::Broker::publish(&broker, &change(1))
         .await
         .expect_err("nobody is there")
         .to_string();
@@ -389,7 +381,7 @@ mod soak {
             .check()
             .await
             .expect("connected, and everything shared is declared");
-        let mut deliveries = subscribe(&broker, Channel::Agents, "node-1", 5).await;
+        let mut deliveries = subscribe(&broker, Channel::Changes, "node-1", 5).await;
         let observer = Connection::connect(&server.url(), ConnectionProperties::default())
             .await
             .expect("connected");
@@ -414,7 +406,7 @@ mod soak {
         wait::within(2 * wait::PATIENCE, "a message to arrive", async || {
             // Nothing is bound to the exchange before its queue answers, so that nobody's confirms are held up.
             broker
-                .publish(&to_agents(1))
+                .publish(&change(1))
                 .await
                 .map_err(|e| e.to_string())?;
             match tokio::time::timeout(Duration::from_millis(500), deliveries.next()).await {

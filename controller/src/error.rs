@@ -177,6 +177,9 @@ pub enum Error {
         /// How long to wait.
         after: Duration,
     },
+    /// The controller has begun only just.
+    #[error("{0}; try again in a moment")]
+    Unready(&'static str),
     /// We have a bug.
     #[error("{0}")]
     Internal(String),
@@ -292,6 +295,7 @@ impl Coded for Error {
             Self::Oidc(error) => error.code(),
             Self::LastOfItsKind(_) => ErrorCode::LastOfItsKind,
             Self::TooMany { .. } => ErrorCode::TooManyRequests,
+            Self::Unready(_) => ErrorCode::DatabaseFailed,
             Self::Internal(_) => ErrorCode::Internal,
         }
     }

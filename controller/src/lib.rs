@@ -9,6 +9,7 @@
 //! | [`upload`] | temporary files and the checks of `fdn-runtime` |
 //! | [`reconcile`] | the planner: what should be against what is |
 //! | [`dispatch`] | the outbox's publisher, the consumer of reports |
+//! | [`edge`] | machines at the edge: their listener, their feeds, who may say what |
 //! | [`jobs`] | who runs jobs: dispatchers, sweeps, schedules, webhooks |
 //! | [`vault`], [`keys`] | secrets at rest, and the master keys that open them |
 //! | [`proofs`] | proofs of host names in the DNS |
@@ -22,6 +23,7 @@
 pub mod app;
 pub mod artifacts;
 pub mod dispatch;
+pub mod edge;
 mod error;
 pub mod figures;
 #[cfg(test)]

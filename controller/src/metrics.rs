@@ -1,6 +1,7 @@
 //! What is counted, in a registry of its own.
 
 mod console;
+mod edge;
 
 use fdn_service::ServiceError;
 use prometheus::{
@@ -9,6 +10,7 @@ use prometheus::{
 };
 
 use console::ConsoleMetrics;
+use edge::EdgeMetrics;
 
 /// The controller's metrics. Labels are routes, statuses, codes and message kinds: all from fixed sets.
 pub struct Metrics {
@@ -32,6 +34,8 @@ pub struct Metrics {
     pub events: EventMetrics,
     /// Of what the console shows.
     pub console: ConsoleMetrics,
+    /// Of machines at the edge.
+    pub edge: EdgeMetrics,
     /// Of secrets, rollouts, domains and text records.
     pub apps: AppMetrics,
     /// Of the collector of artifacts.
@@ -48,9 +52,9 @@ pub struct Metrics {
     pub published: IntCounterVec,
     /// Failures to publish.
     pub publish_failures: IntCounter,
-    /// Reports consumed, by kind and result: `used`, `duplicate`, `stale`, `refused`.
+    /// Changes and reports taken in, by kind and result: `used`, `stale`, `removed`, `refused`.
     pub consumed: IntCounterVec,
-    /// Age of the last report when it was consumed, in milliseconds, by the sender's clock.
+    /// Age of the last change when it was taken in, in milliseconds, by the sender's clock.
     pub consumer_lag: IntGauge,
     /// Reports of demand for which there was no room.
     pub demand_dropped: IntGauge,
@@ -64,7 +68,7 @@ pub struct Metrics {
     pub connections: IntGaugeVec,
     /// Nodes by state: `alive`, `known`.
     pub nodes: IntGaugeVec,
-    /// Dead letters of the controllers' channel.
+    /// Dead letters of the channel of changes.
     pub dead_letters: IntGauge,
 }
 
@@ -415,6 +419,7 @@ impl Metrics {
             jobs: JobMetrics::new(&make)?,
             events: EventMetrics::new(&make)?,
             console: ConsoleMetrics::new(&make)?,
+            edge: EdgeMetrics::new(&make)?,
             apps: AppMetrics::new(&make)?,
             artifacts: ArtifactMetrics::new(&make)?,
             enrolments: make.counters(

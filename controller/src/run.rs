@@ -16,7 +16,8 @@ use tracing::info;
 
 use crate::Error;
 use crate::app::{authority, login};
-use crate::dispatch::{consumer, publisher};
+use crate::dispatch::publisher;
+use crate::edge;
 use crate::http;
 use crate::reconcile::Planner;
 use crate::settings::Settings;
@@ -33,6 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Controller {
     state: Arc<State>,
     address: SocketAddr,
+    edge: SocketAddr,
     password: Option<Secret>,
     server: ServerHandle,
     leaving: CancellationToken,
@@ -81,9 +83,9 @@ impl Controller {
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let leaving = CancellationToken::new();
+        let edge = edge::start(&state, address, &shutdown, &mut tasks).await?;
         tasks.spawn(singleton::keep(Arc::clone(&state), leaving.clone()));
         tasks.spawn(publisher::run(Arc::clone(&state), shutdown.clone()));
-        tasks.spawn(consumer::run(Arc::clone(&state), shutdown.clone()));
         tasks.spawn(Planner::new(Arc::clone(&state)).run(shutdown.clone()));
         tasks.spawn(crate::app::usage::trim(
             Arc::clone(&state),
@@ -132,6 +134,7 @@ impl Controller {
         Ok(Self {
             state,
             address,
+            edge,
             password,
             server,
             leaving,
@@ -144,6 +147,12 @@ impl Controller {
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where machines at the edge reach it.
+    #[must_use]
+    pub const fn edge_address(&self) -> SocketAddr {
+        self.edge
     }
 
     /// The first user's password, if this start made it: the caller shows it once.
@@ -225,7 +234,7 @@ async fn gauges(state: Arc<State>, shutdown: CancellationToken) {
             .set(i64::try_from(dropped).unwrap_or(i64::MAX));
         set(&metrics.nodes, "alive", alive);
         set(&metrics.nodes, "known", known);
-        if let Ok(dead) = state.broker.dead_letters(Channel::Controller).await {
+        if let Ok(dead) = state.broker.dead_letters(Channel::Changes).await {
             metrics
                 .dead_letters
                 .set(i64::try_from(dead).unwrap_or(i64::MAX));

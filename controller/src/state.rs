@@ -7,7 +7,7 @@ use std::time::Duration;
 use fdn_bus::SharedBroker;
 use fdn_core::{ClusterId, Timestamp};
 use fdn_service::health::Readiness;
-use fdn_service::seal::NetworkKey;
+use fdn_service::seal::SealKey;
 use fdn_service::secret::{self, Secret};
 use tokio::sync::{Notify, Semaphore};
 
@@ -17,6 +17,7 @@ use crate::app::login::Logins;
 use crate::app::oidc::Provider;
 use crate::app::runs::Pending;
 use crate::artifacts::Artifacts;
+use crate::edge::Edge;
 use crate::geo::{ClientTable, Geo, LinkTable};
 use crate::metrics::Metrics;
 use crate::proofs::Proofs;
@@ -45,6 +46,8 @@ pub struct State {
     pub broker: SharedBroker,
     /// The judge of uploads.
     pub uploads: Uploads,
+    /// Machines at the edge.
+    pub edge: Edge,
     /// Failed logins.
     pub logins: Logins,
     /// The identity provider.
@@ -62,14 +65,14 @@ pub struct State {
     /// Client locations.
     pub geo: Arc<Geo>,
     /// Seals what travels to nodes.
-    pub key: NetworkKey,
+    pub key: SealKey,
     /// Seals secrets at rest.
     pub vault: Vault,
     /// Looks for proofs of host names.
     pub proofs: Proofs,
     /// By which agents and DNS servers are known.
     pub token: Secret,
-    /// Proves to gateways that a call is a job's.
+    /// Signs webhooks.
     pub job_key: Secret,
     /// Submissions of jobs that may be read at the same time.
     pub submissions: Arc<Semaphore>,
@@ -121,7 +124,7 @@ impl State {
         settings.check()?;
         let terms = settings.planner.terms()?;
         let network_key = secret::read_or_create(&settings.network.key_file)?;
-        let key = NetworkKey::from_secret(&network_key)?;
+        let key = SealKey::from_secret(&network_key)?;
         let token = secret::read_or_create(&settings.network.token_file)?;
         let geo = Arc::new(Geo::open(&settings.geo)?);
         let artifacts = Artifacts::open(&settings.artifacts)?;
@@ -144,6 +147,7 @@ impl State {
         live.set_standing(standing);
         Ok(Self {
             uploads: Uploads::open(&settings, compiler)?,
+            edge: Edge::new(&settings.edge),
             logins: Logins::new(&settings.accounts),
             oidc: Provider::new()?,
             live: Mutex::new(live),

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use fdn_core::message::Sealed;
 use fdn_core::{DataKeyId, FunctionName, SecretName, TenantId, Timestamp};
 use fdn_service::master::{MasterKeyId, MasterKeys};
-use fdn_service::seal::NetworkKey;
+use fdn_service::seal::SealKey;
 use fdn_service::secret::{self, Secret};
 use sqlx::AnyConnection;
 
@@ -112,7 +112,7 @@ impl Source {
 pub struct Vault {
     source: Source,
     masters: Mutex<Arc<MasterKeys>>,
-    open: Mutex<BTreeMap<DataKeyId, Arc<NetworkKey>>>,
+    open: Mutex<BTreeMap<DataKeyId, Arc<SealKey>>>,
 }
 
 impl Vault {
@@ -165,11 +165,11 @@ impl Vault {
         Ok(masters)
     }
 
-    fn data_key(&self, row: &DataKeyRow) -> Result<Arc<NetworkKey>, Error> {
+    fn data_key(&self, row: &DataKeyRow) -> Result<Arc<SealKey>, Error> {
         if let Some(key) = lock(&self.open).get(&row.id) {
             return Ok(Arc::clone(key));
         }
-        let key = Arc::new(NetworkKey::from_secret(&self.data_secret(row)?)?);
+        let key = Arc::new(SealKey::from_secret(&self.data_secret(row)?)?);
         let mut open = lock(&self.open);
         if open.len() >= OPEN_MAX {
             open.clear();

@@ -1,8 +1,8 @@
 //! Bodies of the controller's HTTP API, shared by controller, CLI, agents and DNS, and documented by OpenAPI.
 //!
-//! Paths under `/v1/` are for people and their tools (session token in `Authorization: Bearer`); paths under `/agent/v1/`, `/internal/v1/`
-//! and `/dns/v1/` are for the network's own processes (network token or a node's own, same header). A machine that joins brings its join
-//! token in the body, one that renews its certificate a signature. Errors are [`crate::Problem`]s.
+//! Paths under `/v1/` are for people and their tools (session token in `Authorization: Bearer`). A machine that joins brings its join token in
+//! the body, one that renews its certificate a signature; what else machines ask, they ask under `/edge/v1/` on a listener of their own. Errors
+//! are [`crate::Problem`]s.
 //!
 //! [`WhoAmI`]: crate::account::WhoAmI
 //! [`SessionInfo`]: crate::account::SessionInfo
@@ -82,7 +82,6 @@
 //! | `DELETE /v1/join-tokens/{token}` | | 204 |
 //! | `POST /v1/nodes/enrol` | [`EnrolRequest`] | [`EnrolResponse`] |
 //! | `POST /v1/nodes/renew` | [`RenewRequest`] | [`RenewResponse`] |
-//! | `POST /internal/v1/clusters/{cluster}/head-lease` | [`LeaseRequest`] | [`LeaseResponse`] |
 //! | `GET /v1/apps` | | [`AppSummary`]s |
 //! | `POST /v1/apps/{app}/versions` | multipart: `manifest` (TOML), `secrets` and `labels` (JSON objects), `signature` (base64), `signature_payload`, all optional, and `component` | [`DeployResponse`] |
 //! | `GET /v1/apps/{app}` | | [`AppDetail`] |
@@ -148,12 +147,19 @@
 //! | `PUT /v1/billing/budgets/{name}` | [`SetBudget`](crate::billing::SetBudget) | [`BudgetSet`](crate::billing::BudgetSet) |
 //! | `DELETE /v1/billing/budgets/{name}` | | 204 |
 //! | `GET /v1/billing/alerts?cursor=CURSOR&limit=N` | | [`BudgetAlert`](crate::billing::BudgetAlert)s |
-//! | `GET /agent/v1/apps` | | [`AppsSnapshot`] |
-//! | `GET /agent/v1/artifacts/{digest}` | | octets, with `Range` |
-//! | `GET /agent/v1/compiled/{digest}/{engine}` | | machine code behind its [head](crate::compiled::CompiledHead) |
-//! | `POST /agent/v1/usage/sums` | [`UsageSums`](crate::usage::UsageSums) | [`UsageReceipt`](crate::usage::UsageReceipt) |
-//! | `POST /agent/v1/usage` | [`UsageBatch`](crate::usage::UsageBatch), from nodes of before | the same |
-//! | `GET /dns/v1/snapshot` | | [`DnsSnapshot`] |
+//!
+//! On the edge listener, by the certificate of a machine:
+//!
+//! | route | request | answer |
+//! | --- | --- | --- |
+//! | `GET /edge/v1/feed?since=REVISION&schema=N` | | [`Frame`](crate::feed::Frame)s, without an end |
+//! | `POST /edge/v1/report` | [`Report`](crate::feed::Report) | 204 |
+//! | `GET /edge/v1/artifacts/{digest}` | | octets, with `Range` |
+//! | `GET /edge/v1/compiled/{digest}/{engine}` | | machine code behind its [head](crate::compiled::CompiledHead) |
+//! | `POST /edge/v1/usage/sums` | [`UsageSums`](crate::usage::UsageSums) | [`UsageReceipt`](crate::usage::UsageReceipt) |
+//! | `POST /edge/v1/usage/records` | [`UsageBatch`](crate::usage::UsageBatch), from nodes of before | the same |
+//! | `POST /edge/v1/lease` | [`LeaseRequest`] | [`LeaseResponse`] |
+//! | `POST /edge/v1/renew` | [`RenewRequest`] | [`RenewResponse`] |
 //!
 //! An agent's admin listener answers `GET /logs/{app}?follow=BOOL&tail=N` and `GET /calls/{app}?…` the same way, besides `/healthz`, `/readyz`, `/metrics`.
 

@@ -4,6 +4,8 @@
 //! (RFC 2986) to `POST /v1/nodes/enrol`; it gets a certificate with a [`NodeIdentity`] as its URI name (RFC 5280, section 4.2.1.6). Before
 //! that ends the node asks for the next one at `POST /v1/nodes/renew`, and proves by a signature that it holds the key.
 
+mod identity;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -15,53 +17,7 @@ use crate::error::ParseError;
 use crate::geo::GeoPoint;
 use crate::id::{ClusterId, HostName, JoinTokenId, NodeId, RegionName};
 use crate::unit::{DurationMs, Revision, Timestamp};
-
-/// What a node's certificate says: `fdn://cluster/CLUSTER/node/NODE`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct NodeIdentity {
-    /// The node's cluster.
-    pub cluster: ClusterId,
-    /// The node.
-    pub node: NodeId,
-}
-
-impl fmt::Display for NodeIdentity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "fdn://cluster/{}/node/{}", self.cluster, self.node)
-    }
-}
-
-impl FromStr for NodeIdentity {
-    type Err = ParseError;
-
-    fn from_str(s: &str) -> Result<Self, ParseError> {
-        let parts = s
-            .strip_prefix("fdn://cluster/")
-            .and_then(|rest| rest.split_once("/node/"));
-        let (cluster, node) = parts.ok_or_else(|| {
-            ParseError::new("node identity", s, "fdn://cluster/CLUSTER/node/NODE")
-        })?;
-        Ok(Self {
-            cluster: cluster.parse()?,
-            node: node.parse()?,
-        })
-    }
-}
-
-impl TryFrom<String> for NodeIdentity {
-    type Error = ParseError;
-
-    fn try_from(s: String) -> Result<Self, ParseError> {
-        s.parse()
-    }
-}
-
-impl From<NodeIdentity> for String {
-    fn from(value: NodeIdentity) -> String {
-        value.to_string()
-    }
-}
+pub use identity::{ControllerIdentity, Machine, NodeIdentity, Role};
 
 /// The right to join one cluster: `fdn-join.ID.SECRET`. `Debug` hides the secret.
 #[derive(Clone, PartialEq, Eq)]
@@ -199,7 +155,10 @@ impl NodeAddresses {
 pub struct EnrolRequest {
     /// The join token, whole.
     pub token: String,
-    /// The name that the node shall have; unique in the network.
+    /// What the machine is to be; a token for another role is refused.
+    #[serde(default)]
+    pub role: Role,
+    /// The name that the machine shall have; unique in the network.
     pub node: NodeId,
     /// A certificate signing request (PEM) for a P-256 key that the machine made.
     pub csr: String,
@@ -237,19 +196,7 @@ pub struct Seed {
     pub addresses: NodeAddresses,
 }
 
-/// The broker as nodes reach it.
-#[derive(Clone, Serialize, Deserialize, ToSchema)]
-pub struct BrokerAccess {
-    /// `amqp://USER@HOST:PORT/VHOST`, without the password.
-    pub url: String,
-    /// What the names of exchanges and queues begin with.
-    pub namespace: String,
-    /// The password, if the broker wants one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub password: Option<String>,
-}
-
-/// Everything a new node needs. It holds secrets: it travels over HTTPS (or loopback) only.
+/// Everything a new machine needs. It holds the machine's own token: it travels over HTTPS (or loopback) only.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct EnrolResponse {
     /// The node.
@@ -262,12 +209,10 @@ pub struct EnrolResponse {
     pub location: GeoPoint,
     /// Its certificate.
     pub identity: IssuedCertificate,
-    /// By which the controller knows this node from now on: `Authorization: Bearer TOKEN`.
+    /// This machine's own token: from it follows by what controllers show that they may read its logs, and call it for jobs.
     pub node_token: String,
-    /// The key that functions' secrets are sealed with.
-    pub network_key: String,
-    /// The broker.
-    pub broker: BrokerAccess,
+    /// Where machines reach the controllers, as `HOST:PORT`; at the host that was asked here where the host is empty.
+    pub controllers: Vec<String>,
     /// Other nodes of the cluster.
     pub seeds: Vec<Seed>,
     /// The revision of desired state at which the node was let in.
@@ -316,7 +261,7 @@ impl RenewRequest {
 pub struct RenewResponse {
     /// The certificate.
     pub identity: IssuedCertificate,
-    /// By which the controller knows this node.
+    /// This machine's own token.
     pub node_token: String,
     /// Other nodes of the cluster.
     pub seeds: Vec<Seed>,
@@ -387,6 +332,32 @@ mod tests {
         ] {
             assert!(bad.parse::<NodeIdentity>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn nobody_is_taken_for_what_it_is_not() {
+        let dns = "fdn://cluster/eu/dns/ns1";
+        let machine: Machine = dns.parse().expect("a machine");
+        assert_eq!((machine.role, machine.name.as_str()), (Role::Dns, "ns1"));
+        assert_eq!(machine.to_string(), dns);
+        assert!(dns.parse::<NodeIdentity>().is_err());
+        assert!(dns.parse::<ControllerIdentity>().is_err());
+        let node: NodeIdentity = "fdn://cluster/eu/node/a".parse().expect("a node");
+        let machine: Machine = node.to_string().parse().expect("a machine");
+        assert_eq!(machine, Machine::from(node));
+        let controller = "fdn://controller/c-1";
+        let parsed: ControllerIdentity = controller.parse().expect("a controller");
+        assert_eq!(parsed.to_string(), controller);
+        for bad in [
+            controller,
+            "fdn://cluster/eu/controller/a",
+            "fdn://cluster/eu/dns/",
+            "fdn://cluster/eu/dns/a/node/b",
+            "fdn://cluster/eu",
+        ] {
+            assert!(bad.parse::<Machine>().is_err(), "{bad}");
+        }
+        assert!("fdn://controller/".parse::<ControllerIdentity>().is_err());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::api::{ClusterInfo, NodeInfo};
+use crate::enrol::{NodeAddresses, Role};
 use crate::geo::GeoPoint;
 use crate::id::{ClusterId, DeviceId, JoinTokenId, NodeId, RegionName};
 use crate::latency::LatencySource;
@@ -68,6 +69,9 @@ pub struct CreateCluster {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateJoinToken {
+    /// What it lets machines in as.
+    #[serde(default)]
+    pub role: Role,
     /// The cluster that it lets machines into.
     pub cluster: ClusterId,
     /// For how long.
@@ -90,6 +94,9 @@ pub struct CreatedJoinToken {
 pub struct JoinTokenInfo {
     /// Its id.
     pub id: JoinTokenId,
+    /// What it lets machines in as.
+    #[serde(default)]
+    pub role: Role,
     /// The cluster that it lets machines into.
     pub cluster: ClusterId,
     /// The cluster's region.
@@ -114,6 +121,23 @@ impl JoinTokenInfo {
     pub const fn is_open(&self, now: Timestamp) -> bool {
         self.uses_left > 0 && self.revoked_at.is_none() && now.0 < self.expires_at.0
     }
+}
+
+/// A DNS server that was let in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DnsServerInfo {
+    /// Its name.
+    pub server: NodeId,
+    /// The cluster that it stands in.
+    pub cluster: ClusterId,
+    /// Where it answers (`gateway`), and where it serves health and metrics (`admin`).
+    pub addresses: NodeAddresses,
+    /// When it was let in.
+    pub enrolled_at: Timestamp,
+    /// Its newest certificate.
+    pub certificate: Option<CertificateInfo>,
+    /// Whether it is connected to the controller that was asked.
+    pub connected: bool,
 }
 
 /// How a node is, in one word.
@@ -234,6 +258,7 @@ mod tests {
     fn a_token_is_open_until_it_is_used_up_ends_or_is_taken_back() {
         let open = JoinTokenInfo {
             id: JoinTokenId::from_uuid(uuid::Uuid::from_u128(1)),
+            role: Role::Node,
             cluster: "eu".parse().expect("cluster"),
             region: "eu".parse().expect("region"),
             uses: 2,

@@ -17,6 +17,7 @@ pub mod domain;
 pub mod enrol;
 pub mod error;
 pub mod event;
+pub mod feed;
 pub mod figures;
 pub mod fleet;
 pub mod geo;

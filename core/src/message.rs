@@ -1,18 +1,19 @@
-//! What the processes tell each other through the broker.
+//! What the processes tell each other.
 //!
-//! Every message travels in an [`Envelope`] with an id (a second delivery is recognised by it) and a schema number. Desired state
-//! carries a [`Revision`]: a receiver acts only on a revision newer than the one it holds, so messages may be lost, doubled or
-//! reordered. Whoever may have missed one asks the controller for a snapshot over HTTP ([`crate::api`]), which holds the same
-//! items.
+//! Between controllers a message travels through the broker, in an [`Envelope`] with an id (a second delivery is recognised by it) and a schema number.
+//! Desired state carries a [`Revision`]: a receiver acts only on a revision newer than the one it holds, so messages may be lost, doubled or
+//! reordered. What machines at the edge are told of it, and what they report, goes over their own connections ([`crate::feed`]).
 //!
 //! | message | from | to | lost? |
 //! | --- | --- | --- | --- |
-//! | [`AppDesired`], [`FleetDesired`] | controller | every node | repaired by snapshot |
-//! | [`BindingsDesired`], [`BindingsChanged`], [`NetworkDesired`], [`TxtDesired`] | controller | every DNS server | repaired by snapshot |
-//! | [`NodeStatus`] | agent | controllers | the next one says it again |
+//! | [`AppDesired`], [`FleetDesired`] | controller | every controller, and from there nodes | read from the database |
+//! | [`BindingsDesired`], [`BindingsChanged`], [`NetworkDesired`], [`TxtDesired`] | controller | every controller, and from there DNS servers | read from the database |
+//! | [`NodeStatus`] | agent | its controller | the next one says it again |
 //! | [`JobTicket`] | controller | one dispatcher | the job stands in the database, where dispatchers look for what no ticket told them |
-//! | [`DemandReport`], [`RttReport`] | DNS, agent | controllers | an estimate, seen again with the next client |
-//! | [`RunReport`] | agent | controllers | the history of runs has a gap |
+//! | [`DemandReport`], [`RttReport`] | DNS, agent | its controller | an estimate, seen again with the next client |
+//! | [`RunReport`] | agent | its controller | the history of runs has a gap |
+
+mod holders;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -38,6 +39,7 @@ use crate::runs::RunReport;
 use crate::unit::{ByteSize, DurationMs, Millis, Revision, Timestamp};
 use crate::weight::GatewayWeight;
 use crate::workflow::{RunSpec, Workflow};
+pub use holders::Holders;
 
 /// The schema number that this build writes. A reader refuses larger ones and leaves them to a newer process.
 pub const SCHEMA: u16 = 1;
@@ -68,16 +70,12 @@ impl Envelope {
     }
 }
 
-/// Where a message goes.
+/// Where a message goes through the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Channel {
-    /// To every node: each has its own queue.
-    Agents,
-    /// To every DNS server: each has its own queue.
-    Dns,
-    /// To the controllers: one queue, each message to one of them.
-    Controller,
+    /// Changes of desired state, to every controller: each has its own queue.
+    Changes,
     /// To the dispatchers of jobs: one queue, each message to one of them. When it is full it refuses what is sent to it.
     Jobs,
 }
@@ -87,9 +85,7 @@ impl Channel {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Agents => "agents",
-            Self::Dns => "dns",
-            Self::Controller => "controller",
+            Self::Changes => "changes",
             Self::Jobs => "jobs",
         }
     }
@@ -97,19 +93,13 @@ impl Channel {
     /// Whether each subscriber gets a copy.
     #[must_use]
     pub const fn is_fan_out(self) -> bool {
-        match self {
-            Self::Agents | Self::Dns => true,
-            Self::Controller | Self::Jobs => false,
-        }
+        matches!(self, Self::Changes)
     }
 
     /// Whether a full queue refuses the next message, where others drop the oldest: whoever sends is told, and can say so.
     #[must_use]
     pub const fn refuses_when_full(self) -> bool {
-        match self {
-            Self::Agents | Self::Dns | Self::Controller => false,
-            Self::Jobs => true,
-        }
+        matches!(self, Self::Jobs)
     }
 }
 
@@ -142,20 +132,21 @@ pub enum Message {
 }
 
 impl Message {
-    /// The channel it travels on.
+    /// The channel it travels on between controllers; none for what machines report over their connections.
     #[must_use]
-    pub const fn channel(&self) -> Channel {
+    pub const fn channel(&self) -> Option<Channel> {
         match self {
-            Self::AppDesired(_) | Self::FleetDesired(_) => Channel::Agents,
-            Self::BindingsDesired(_)
+            Self::AppDesired(_)
+            | Self::FleetDesired(_)
+            | Self::BindingsDesired(_)
             | Self::BindingsChanged(_)
             | Self::NetworkDesired(_)
-            | Self::TxtDesired(_) => Channel::Dns,
+            | Self::TxtDesired(_) => Some(Channel::Changes),
             Self::NodeStatus(_)
             | Self::DemandReport(_)
             | Self::RttReport(_)
-            | Self::RunReport(_) => Channel::Controller,
-            Self::JobTicket(_) => Channel::Jobs,
+            | Self::RunReport(_) => None,
+            Self::JobTicket(_) => Some(Channel::Jobs),
         }
     }
 
@@ -216,9 +207,12 @@ pub struct AppSpec {
     pub workflow: Workflow,
     /// Every function version that the workflow names.
     pub functions: Vec<FunctionSpec>,
-    /// The clusters that a plan uses: they load the app ahead of its first call. All others fetch it too, so that calls can move to
-    /// them with the controller away, and load it on the first call.
+    /// The clusters that a plan uses: they load the app ahead of its first call. The other [`AppSpec::holders`] fetch it too, so that calls
+    /// can move to them with the controller away, and load it on the first call.
     pub primary: BTreeSet<ClusterId>,
+    /// The clusters that are told of the app; no other sees it, its artifacts or its secrets.
+    #[serde(default, skip_serializing_if = "Holders::is_everywhere")]
+    pub holders: Holders,
     /// How its stages are run and where; absent of a plain function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Box<RunSpec>>,
@@ -247,6 +241,9 @@ pub struct AppBindings {
     pub ttl_s: u32,
     /// Which cluster clients of a prefix are sent to.
     pub bindings: Vec<(ClientPrefix, ClusterId)>,
+    /// The clusters that have the app for clients: they are sent to no other.
+    #[serde(default, skip_serializing_if = "Holders::is_everywhere")]
+    pub holders: Holders,
 }
 
 /// Desired state of one app, for DNS servers.
@@ -272,6 +269,9 @@ pub struct BindingsChanged {
     pub revision: Revision,
     /// Prefixes with the clusters that they are bound to now; `None`: to none any more. Host and time to live stay.
     pub changes: Vec<(ClientPrefix, Option<ClusterId>)>,
+    /// The clusters that clients are sent to now; if absent, those of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holders: Option<Holders>,
 }
 
 /// A cluster as DNS and clients see it.
@@ -522,6 +522,7 @@ mod tests {
             app: "hello".parse().expect("app"),
             revision: Revision(7),
             spec: Some(AppSpec {
+                holders: Holders::EVERYWHERE,
                 host: "hello.fn.test".parse().expect("host"),
                 workflow: Workflow::single(
                     "hello".parse().expect("function"),
@@ -540,7 +541,7 @@ mod tests {
                 gateway: Box::default(),
             }),
         });
-        assert_eq!(message.channel(), Channel::Agents);
+        assert_eq!(message.channel(), Some(Channel::Changes));
         let envelope = Envelope::new(
             MessageId::from_uuid(Uuid::from_u128(1)),
             Timestamp(5),
@@ -566,7 +567,7 @@ mod tests {
         });
         assert_eq!(
             (message.channel(), message.kind()),
-            (Channel::Dns, "txt_desired")
+            (Some(Channel::Changes), "txt_desired")
         );
         let json = serde_json::to_string(&message).expect("json");
         assert!(!json.contains("expires_at"), "{json}");

@@ -17,7 +17,6 @@
 //! | `look-machines` | in the network | | | | yes | yes |
 //! | `operate-machines` | in the network | | | | yes | yes |
 //! | `administer` | in the network | | | | | yes |
-//! | `serve`, `resolve` | for machines | | | | | |
 //!
 //! A test compares this table with the code.
 
@@ -122,10 +121,6 @@ named!(
         OperateMachines = "operate-machines",
         /// Manage tenants, users and prices.
         Administer = "administer",
-        /// Be a node of the network.
-        Serve = "serve",
-        /// Be a DNS server of the network.
-        Resolve = "resolve",
     }
 );
 
@@ -160,8 +155,6 @@ pub enum Scope {
     Tenant,
     /// In the network.
     Network,
-    /// For the network's own processes.
-    Machines,
 }
 
 impl Right {
@@ -184,8 +177,6 @@ impl Right {
             Self::LookMachines => "look at machines",
             Self::OperateMachines => "run the network's machines",
             Self::Administer => "administer the network",
-            Self::Serve => "serve the network",
-            Self::Resolve => "answer for the network",
         }
     }
 
@@ -205,7 +196,6 @@ impl Right {
             | Self::ManageBudgets
             | Self::ReadAudit => Scope::Tenant,
             Self::LookMachines | Self::OperateMachines | Self::Administer => Scope::Network,
-            Self::Serve | Self::Resolve => Scope::Machines,
         }
     }
 
@@ -225,7 +215,7 @@ impl Right {
     /// Whether an API token may have it. A token that could make tokens or change the password would outlive its own end.
     #[must_use]
     pub fn for_tokens(self) -> bool {
-        self != Self::OwnAccount && self.scope() != Scope::Machines
+        self != Self::OwnAccount
     }
 }
 
@@ -249,9 +239,7 @@ impl TenantRole {
             | Right::LookNetwork
             | Right::LookMachines
             | Right::OperateMachines
-            | Right::Administer
-            | Right::Serve
-            | Right::Resolve => false,
+            | Right::Administer => false,
         }
     }
 }
@@ -265,7 +253,6 @@ impl NetworkRole {
             (Self::Operator, Scope::Network) => right != Right::Administer,
             // The zone is part of what operators run: they set records anywhere in it.
             (Self::Operator, Scope::Tenant) => right == Right::ManageRecords,
-            (_, Scope::Machines) => false,
         }
     }
 }
@@ -317,12 +304,12 @@ mod tests {
     }
 
     #[test]
-    fn tokens_never_manage_accounts_or_pass_for_machines() {
+    fn tokens_never_manage_accounts() {
         let never: Vec<Right> = Right::ALL
             .iter()
             .copied()
             .filter(|r| !r.for_tokens())
             .collect();
-        assert_eq!(never, [Right::OwnAccount, Right::Serve, Right::Resolve]);
+        assert_eq!(never, [Right::OwnAccount]);
     }
 }

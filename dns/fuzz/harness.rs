@@ -5,8 +5,8 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
-use fdn_core::api::DnsSnapshot;
-use fdn_core::message::{AppBindings, ClusterSpec, NetworkDesired};
+use fdn_core::feed::{Decoder, Frame};
+use fdn_core::message::{AppBindings, BindingsDesired, ClusterSpec, NetworkDesired};
 use fdn_core::{AppName, ClientPrefix, GeoPoint, HostName, Revision, Timestamp};
 use fdn_dns::Settings;
 use fdn_dns::dnssec::Signer;
@@ -26,7 +26,7 @@ use fdn_dns::published::Published;
 use fdn_dns::settings::RecordName;
 use fdn_dns::sync::demand::Demand;
 use fdn_dns::sync::disk;
-use fdn_dns::sync::ledger::{AppState, Ledger};
+use fdn_dns::sync::ledger::{AppState, Ledger, Snapshot};
 use fdn_service::master::MasterKeys;
 use fdn_service::secret::Secret;
 
@@ -59,13 +59,13 @@ pub(super) fn responders() -> &'static [Responder; 2] {
         [false, true].map(|signed| {
             let settings: Settings = toml::from_str(ZONE).expect("settings");
             let zone = settings.zone_data([127, 0, 0, 1].into()).expect("a zone");
-            let snapshot = snapshot_of_one();
-            let ledger = ledger_of(&serde_json::to_vec(&snapshot).expect("json"));
-            let tables = tables(&ledger.expect("a snapshot"));
+            let (network, _) = one();
+            let ledger = ledger_of(&told());
+            let tables = tables(&ledger.expect("a feed"));
             let names = Names::new(&zone, &tables, Revision(2), true).expect("names");
             let metrics = Arc::new(Metrics::new(&prometheus::Registry::new()).expect("metrics"));
             let published = Arc::new(Published::new(names, None, Arc::clone(&metrics)));
-            published.set_network(Arc::new(Network::new(&snapshot.network)));
+            published.set_network(Arc::new(Network::new(&network)));
             let demand = Arc::new(Demand::new(64, Arc::clone(&metrics)));
             let policy = Policy {
                 when_all_dead: WhenAllDead::ServeAll,
@@ -116,40 +116,46 @@ fn signer(settings: &Settings, metrics: SigningMetrics) -> Signer {
     Signer::new(ring, dnssec.signing(), metrics)
 }
 
-/// The snapshot of a network with one cluster, one app and one binding.
-pub(super) fn snapshot_of_one() -> DnsSnapshot {
+/// What a feed tells of a network with one cluster, one app and one binding.
+pub(super) fn told() -> Vec<u8> {
+    let (network, bindings) = one();
+    let frames = [Frame::Network(network), Frame::Bindings(bindings)];
+    let frames = frames.iter().map(|frame| frame.encode().expect("json"));
+    frames.collect::<Vec<_>>().concat()
+}
+
+/// Such a network and its app.
+fn one() -> (NetworkDesired, BindingsDesired) {
     let gateways = [1, 2].map(|last| SocketAddr::from(([127, 0, 1, last], 8080)));
     let prefix = |text: &str| text.parse::<ClientPrefix>().expect("a prefix");
     let point = GeoPoint::new(53.0, -6.0).expect("a point");
-    DnsSnapshot {
-        txt: None,
-        revision: Revision(2),
-        network: NetworkDesired {
-            revision: Revision(1),
-            clusters: vec![ClusterSpec {
-                cluster: "eu-west".parse().expect("a cluster"),
-                region: "eu-west".parse().expect("a region"),
-                location: point,
-                gateways: gateways.to_vec(),
-                health: vec![],
-                weights: vec![],
-            }],
-            locations: vec![(prefix("192.0.2.0/24"), point)],
-            measured: vec![],
-        },
-        apps: vec![fdn_core::message::BindingsDesired {
-            app: "hello".parse().expect("an app"),
-            revision: Revision(2),
-            state: Some(AppBindings {
-                host: "hello.fn.test".parse().expect("a host"),
-                ttl_s: 20,
-                bindings: vec![(
-                    prefix("192.0.2.0/24"),
-                    "eu-west".parse().expect("a cluster"),
-                )],
-            }),
+    let network = NetworkDesired {
+        revision: Revision(1),
+        clusters: vec![ClusterSpec {
+            cluster: "eu-west".parse().expect("a cluster"),
+            region: "eu-west".parse().expect("a region"),
+            location: point,
+            gateways: gateways.to_vec(),
+            health: vec![],
+            weights: vec![],
         }],
-    }
+        locations: vec![(prefix("192.0.2.0/24"), point)],
+        measured: vec![],
+    };
+    let bindings = BindingsDesired {
+        app: "hello".parse().expect("an app"),
+        revision: Revision(2),
+        state: Some(AppBindings {
+            holders: fdn_core::message::Holders::EVERYWHERE,
+            host: "hello.fn.test".parse().expect("a host"),
+            ttl_s: 20,
+            bindings: vec![(
+                prefix("192.0.2.0/24"),
+                "eu-west".parse().expect("a cluster"),
+            )],
+        }),
+    };
+    (network, bindings)
 }
 
 /// A datagram, or a message of a stream.
@@ -202,10 +208,17 @@ fn ask(responder: &Responder, octets: &[u8]) {
     }
 }
 
-/// What a server knows after the controller's snapshot.
-pub(super) fn ledger_of(octets: &[u8]) -> Option<Ledger> {
+/// The longest frame that is taken.
+const FRAME_MAX: usize = 1 << 20;
+
+/// What a server knows after a snapshot that a feed told.
+pub(super) fn ledger_of(mut octets: &[u8]) -> Option<Ledger> {
+    let (mut decoder, mut frames) = (Decoder::new(FRAME_MAX), Vec::new());
+    while let Some((frame, _)) = decoder.take(&mut octets).ok()? {
+        frames.push(frame);
+    }
     let mut ledger = Ledger::default();
-    ledger.snapshot(serde_json::from_slice(octets).ok()?, Timestamp(1));
+    ledger.snapshot(Snapshot::of(Revision(2), frames), Timestamp(1));
     Some(ledger)
 }
 
@@ -230,7 +243,7 @@ fn tables(ledger: &Ledger) -> Vec<Arc<AppTable>> {
     ledger.apps().map(table).collect()
 }
 
-/// The state on disk or the controller's snapshot, built into tables as they would be served. A file is taken with the check value that
+/// The state on disk or what a feed tells, built into tables as they would be served. A file is taken with the check value that
 /// belongs to it too: it says that nothing was changed by chance, not who wrote it.
 pub(super) fn snapshot(octets: &[u8]) {
     let length = octets.len() as u64;

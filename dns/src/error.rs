@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use fdn_bus::BusError;
 use fdn_core::{Coded, ErrorCode};
 use fdn_service::ServiceError;
 
@@ -51,9 +50,12 @@ pub enum Error {
     /// The shell failed.
     #[error(transparent)]
     Service(#[from] ServiceError),
-    /// The broker refused the subscription.
-    #[error("the broker refused the subscription")]
-    Broker(#[from] BusError),
+    /// The connection to controllers cannot be kept.
+    #[error("the connection to controllers")]
+    Link(#[from] fdn_link::LinkError),
+    /// The machine is no DNS server of a network.
+    #[error(transparent)]
+    Join(#[from] fdn_link::join::JoinError),
 }
 
 impl Coded for Error {
@@ -64,7 +66,8 @@ impl Coded for Error {
             Self::Socket(_) => ErrorCode::Internal,
             Self::Keys(cause) => cause.code(),
             Self::Service(cause) => cause.code(),
-            Self::Broker(cause) => cause.code(),
+            Self::Link(cause) => cause.code(),
+            Self::Join(cause) => cause.code(),
         }
     }
 }

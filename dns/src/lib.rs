@@ -6,7 +6,8 @@
 //! | [`dnssec`] | keys, signatures and proofs that something does not exist |
 //! | [`handler`] | octets → question → octets; the loops of UDP, TCP, TLS and HTTPS |
 //! | [`published`] | the state of the moment, behind two pointers that are swapped |
-//! | [`sync`] | state from broker, controller and disk; demand to the controller |
+//! | [`member`] | the server as a machine of a network: joining, its connection |
+//! | [`sync`] | state from the feed and from disk; demand to the controller |
 //! | [`admin`] | the routes that explain an answer and show the zone's keys |
 //! | [`notify`] | tells secondaries of a new version of the zone's fixed part |
 //! | [`health`] | checks of the gateways |
@@ -15,7 +16,7 @@
 //!
 //! What must hold: a query is answered from memory, waits for nothing and writes no log line; no answer names a cluster whose
 //! gateways all fail their checks while another one lives; the scope of an answer (RFC 7871) is never wider than the truth; with
-//! controller and broker away, and after a restart without them, answers go on.
+//! all controllers away, and after a restart without them, answers go on.
 
 pub mod admin;
 pub mod dnssec;
@@ -23,6 +24,7 @@ mod error;
 mod geo;
 pub mod handler;
 pub mod health;
+pub mod member;
 pub mod metrics;
 pub mod notify;
 pub mod policy;

@@ -4,11 +4,10 @@ mod commands;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
-use fdn_bus::{AmqpBroker, AmqpOptions, Limits};
 use fdn_core::{Coded, ErrorCode};
+use fdn_dns::member::{JoinArgs, join};
 use fdn_dns::{Dns, Error, Listeners, Settings, privileges};
 use fdn_service::{config, logs, signal};
 use tracing::{error, info};
@@ -41,6 +40,8 @@ enum Command {
         #[command(subcommand)]
         command: commands::KeysCommand,
     },
+    /// Make this machine a DNS server of a network, with a join token
+    Join(Box<JoinArgs>),
 }
 
 /// The exit code for a configuration that is not valid.
@@ -55,11 +56,15 @@ fn main() -> ExitCode {
     if arguments.print_config || arguments.check_config {
         return finish(&arguments, &settings);
     }
-    if let Some(Command::Keys { command }) = &arguments.command {
-        return match commands::run(&settings, command) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(cause) => report(&cause),
-        };
+    let done = match &arguments.command {
+        Some(Command::Keys { command }) => Some(commands::run(&settings, command)),
+        Some(Command::Join(args)) => Some(join_network(args, &settings)),
+        None => None,
+    };
+    match done {
+        Some(Ok(())) => return ExitCode::SUCCESS,
+        Some(Err(cause)) => return report(&cause),
+        None => {}
     }
     logs::init(&settings.log);
     let listeners = match Listeners::bind(&settings) {
@@ -82,6 +87,25 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(cause) => report(&cause),
     }
+}
+
+#[allow(
+    clippy::print_stdout,
+    reason = "the answer to a person who joins a machine"
+)]
+fn join_network(args: &JoinArgs, settings: &Settings) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::Socket)?;
+    let (facts, before) = runtime.block_on(join(args, settings, fdn_service::now()))?;
+    let has = if before { "had joined" } else { "has joined" };
+    let machine = &facts.identity;
+    println!(
+        "DNS server {} {has}, in cluster {}",
+        machine.name, machine.cluster
+    );
+    Ok(())
 }
 
 fn read(arguments: &Arguments) -> Result<Settings, Error> {
@@ -127,14 +151,7 @@ fn report(cause: &Error) -> ExitCode {
 }
 
 async fn run(settings: Settings, listeners: Listeners) -> Result<(), Error> {
-    let broker = AmqpBroker::connect(AmqpOptions {
-        url: settings.broker.url.clone(),
-        password_file: settings.broker.password_file.clone(),
-        namespace: settings.broker.namespace.clone(),
-        name: settings.server.clone(),
-        limits: Limits::default(),
-    })?;
-    let dns = Dns::start_on(listeners, settings, Arc::new(broker)).await?;
+    let dns = Dns::start_on(listeners, settings, None).await?;
     let signal = signal::stop().await.map_err(Error::Socket)?;
     info!(signal, "stopping");
     dns.stop().await;

@@ -5,16 +5,14 @@ mod listeners;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use fdn_bus::{SharedBroker, Subscription};
-use fdn_core::message::Channel;
 use fdn_core::{ErrorCode, Revision};
+use fdn_link::Connection;
+use fdn_service::BoxedFuture;
 use fdn_service::admin::AdminServer;
 use fdn_service::health::Readiness;
-use fdn_service::{BoxedFuture, http_client, secret};
 use prometheus::Registry;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tracing::{error, info};
@@ -30,6 +28,7 @@ use crate::handler::transfer::Transfers;
 use crate::handler::{Responder, streams, tcp, udp};
 use crate::health::shed::{self, Shedding};
 use crate::health::{self, Checks};
+use crate::member::Member;
 use crate::metrics::Metrics;
 use crate::notify::Notices;
 use crate::policy::Policy;
@@ -38,10 +37,7 @@ use crate::policy::zone::Names;
 use crate::published::Published;
 use crate::settings::{HealthSettings, Settings};
 use crate::sync::demand::{self, Demand};
-use crate::sync::{Keeper, Keeping, READY, pull};
-
-/// The longest silence of the controller while it sends a snapshot.
-const PULL_IDLE: Duration = Duration::from_secs(10);
+use crate::sync::{Keeper, Keeping, READY, Trust};
 
 /// A running DNS server.
 pub struct Dns {
@@ -59,11 +55,14 @@ impl Dns {
     ///
     /// # Errors
     /// When a setting cannot work, an address is taken, and as [`Dns::start_on`].
-    pub fn start(settings: Settings, broker: SharedBroker) -> BoxedFuture<Result<Self, Error>> {
+    pub fn start(
+        settings: Settings,
+        connection: Option<Connection>,
+    ) -> BoxedFuture<Result<Self, Error>> {
         Box::pin(async move {
             settings.validate()?;
             let listeners = Listeners::bind(&settings)?;
-            Self::begin(listeners, settings, broker).await
+            Self::begin(listeners, settings, connection).await
         })
     }
 
@@ -71,19 +70,19 @@ impl Dns {
     /// the state on disk if there is one.
     ///
     /// # Errors
-    /// When a file cannot be used, or the broker refuses the subscription. A broker or a controller that is away is no error.
+    /// When a file cannot be used, or the machine is no DNS server of a network. That no controller answers is no error.
     pub fn start_on(
         listeners: Listeners,
         settings: Settings,
-        broker: SharedBroker,
+        connection: Option<Connection>,
     ) -> BoxedFuture<Result<Self, Error>> {
-        Box::pin(Self::begin(listeners, settings, broker))
+        Box::pin(Self::begin(listeners, settings, connection))
     }
 
     async fn begin(
         listeners: Listeners,
         settings: Settings,
-        broker: SharedBroker,
+        connection: Option<Connection>,
     ) -> Result<Self, Error> {
         let Listeners {
             plain: bound,
@@ -110,25 +109,16 @@ impl Dns {
             reason: e.to_string(),
         })?;
         let published = Arc::new(Published::new(names, locate, Arc::clone(&metrics)));
-        let ask = Arc::new(Notify::new());
-        let telling = (readiness.clone(), Arc::clone(&ask));
-        let keeper = open_keeper(&settings, zone, &published, &metrics, telling).await?;
-        let subscription = Subscription {
-            channel: Channel::Dns,
-            consumer: settings.server.clone(),
-            prefetch: settings.sync.prefetch,
-        };
-        let deliveries = broker.subscribe(subscription).await?;
-
         let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let (snapshots, pulled) = mpsc::channel(1);
+        let member = Member::of(&settings, connection, &registry, &shutdown)?;
+        let again = Arc::clone(&member.connection.feed.again);
+        let telling = (readiness.clone(), (again, member.trust));
+        let keeper = open_keeper(&settings, zone, &published, &metrics, telling).await?;
+        let Connection { centre, feed } = member.connection;
         let stop = shutdown.clone();
-        tasks.spawn_blocking(move || keeper.run_apart(deliveries, pulled, stop));
-        if let Some(source) = source(&settings)? {
-            let client = http_client::build(PULL_IDLE)?;
-            let broker = Arc::clone(&broker);
-            let stop = shutdown.clone();
-            tasks.spawn(pull::run(source, client, broker, snapshots, ask, stop));
+        tasks.spawn_blocking(move || keeper.run_apart(feed, stop));
+        if let Some(renewer) = member.renewer {
+            tasks.spawn(renewer.run(shutdown.clone()));
         }
         watch(&settings, &published, &metrics, &tasks, &shutdown)?;
         tell(
@@ -142,8 +132,8 @@ impl Dns {
         let every = settings.demand.interval.as_duration();
         tasks.spawn(demand::report(
             Arc::clone(&demand),
-            settings.server.clone(),
-            broker,
+            member.name,
+            centre,
             every,
             shutdown.clone(),
         ));
@@ -221,7 +211,7 @@ async fn open_keeper(
     zone: Arc<crate::policy::zone::ZoneData>,
     published: &Arc<Published>,
     metrics: &Arc<Metrics>,
-    (readiness, ask): (Readiness, Arc<Notify>),
+    (readiness, telling): (Readiness, (Arc<Notify>, Trust)),
 ) -> Result<Keeper, Error> {
     let keeping = Keeping {
         dir: settings.data_dir.clone(),
@@ -234,35 +224,13 @@ async fn open_keeper(
         Arc::clone(published),
         Arc::clone(metrics),
         readiness,
-        ask,
+        telling,
     )
     .await
     .map_err(|source| Error::DataDirectory {
         path: settings.data_dir.clone(),
         source,
     })
-}
-
-fn source(settings: &Settings) -> Result<Option<pull::Source>, Error> {
-    let token = settings.network.token_file.as_deref().map(secret::read);
-    let token = token.transpose()?;
-    let Some(base) = &settings.network.controller else {
-        return Ok(None);
-    };
-    let mut url = base.clone();
-    url.path_segments_mut()
-        .map_err(|()| Error::Setting {
-            key: "network.controller",
-            reason: "must be an http address".to_owned(),
-        })?
-        .pop_if_empty()
-        .extend(["dns", "v1", "snapshot"]);
-    Ok(Some(pull::Source {
-        url,
-        token,
-        every: settings.sync.pull_interval.as_duration(),
-        limit: settings.sync.snapshot_limit.as_usize(),
-    }))
 }
 
 /// Reads the zone's keys, if it has some, and starts what looks after them.

@@ -12,9 +12,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use fdn_core::{ByteSize, DurationMs, HostName};
+use fdn_link::CentreSettings;
 use fdn_service::logs::LogSettings;
 use serde::{Deserialize, Serialize};
-use url::Url;
 
 pub use self::dnssec::DnssecSettings;
 pub use self::encrypted::EncryptedSettings;
@@ -32,9 +32,9 @@ use crate::policy::WhenAllDead;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// This server's own name in the network: its queue at the broker is called after it.
+    /// This server's own name in the network, under which it joins.
     pub server: String,
-    /// Where the state is kept.
+    /// Where the state and the server's identity are kept.
     pub data_dir: PathBuf,
     /// Addresses that are listened on, UDP and TCP on each. The first is the one told to others.
     pub listen: Vec<SocketAddr>,
@@ -42,10 +42,8 @@ pub struct Settings {
     pub admin: SocketAddr,
     /// The log.
     pub log: LogSettings,
-    /// The broker.
-    pub broker: BrokerSettings,
-    /// The rest of the network.
-    pub network: NetworkSettings,
+    /// The controllers, over the one connection.
+    pub centre: CentreSettings,
     /// The zone.
     pub zone: ZoneSettings,
     /// The answers.
@@ -68,7 +66,7 @@ pub struct Settings {
     pub encrypted: EncryptedSettings,
     /// Handing the zone's fixed part on.
     pub transfer: TransferSettings,
-    /// Keeping up with the controller.
+    /// Keeping up with the centre.
     pub sync: SyncSettings,
     /// Telling the controller who asks.
     pub demand: DemandSettings,
@@ -88,8 +86,7 @@ impl Default for Settings {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 5300))],
             admin: SocketAddr::from((Ipv4Addr::LOCALHOST, 8602)),
             log: LogSettings::default(),
-            broker: BrokerSettings::default(),
-            network: NetworkSettings::default(),
+            centre: CentreSettings::default(),
             zone: ZoneSettings::default(),
             answer: AnswerSettings::default(),
             identity: IdentitySettings::default(),
@@ -108,38 +105,6 @@ impl Default for Settings {
             geo: GeoSettings::default(),
         }
     }
-}
-
-/// How the broker is reached.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct BrokerSettings {
-    /// `amqp://user@host:port/vhost`.
-    pub url: String,
-    /// A file that holds the password.
-    pub password_file: Option<PathBuf>,
-    /// The first part of every exchange's and queue's name.
-    pub namespace: String,
-}
-
-impl Default for BrokerSettings {
-    fn default() -> Self {
-        Self {
-            url: "amqp://fdn@127.0.0.1:5672/%2f".to_owned(),
-            password_file: None,
-            namespace: "fdn".to_owned(),
-        }
-    }
-}
-
-/// How the controller is reached.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct NetworkSettings {
-    /// The controller's base address; without it no snapshots are pulled.
-    pub controller: Option<Url>,
-    /// A file that holds the network token.
-    pub token_file: Option<PathBuf>,
 }
 
 /// The zone.
@@ -285,30 +250,21 @@ impl Default for TcpSettings {
     }
 }
 
-/// Keeping up with the controller.
+/// Keeping up with the centre.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SyncSettings {
-    /// Pause between two pulls of the snapshot.
-    pub pull_interval: DurationMs,
-    /// The largest snapshot that is taken.
-    pub snapshot_limit: ByteSize,
     /// How long changes are gathered before they are answered.
     pub coalesce: DurationMs,
     /// How long changes are gathered before they are written to disk.
     pub save_after: DurationMs,
-    /// Messages taken from the broker ahead of being dealt with.
-    pub prefetch: u16,
 }
 
 impl Default for SyncSettings {
     fn default() -> Self {
         Self {
-            pull_interval: DurationMs::from_secs(30),
-            snapshot_limit: ByteSize::from_mib(512),
             coalesce: DurationMs::from_millis(10),
             save_after: DurationMs::from_millis(500),
-            prefetch: 256,
         }
     }
 }

@@ -9,6 +9,7 @@
 )]
 
 pub mod cli;
+pub mod deadlines;
 pub mod dns;
 pub mod embedded;
 pub mod held;
@@ -16,9 +17,10 @@ pub mod load;
 pub mod network;
 
 pub use cli::Cli;
+pub use deadlines::Deadlines;
 pub use embedded::Embedded;
 pub use held::Held;
-pub use network::{Deadlines, Network, Region};
+pub use network::{Network, Region};
 
 use std::path::PathBuf;
 

@@ -14,6 +14,7 @@ use fdn_testkit::{ports, turns, wait};
 use tempfile::TempDir;
 use tokio::sync::MutexGuard;
 
+use crate::deadlines::Deadlines;
 use crate::{Cli, binary};
 
 /// The zone of the test network.
@@ -57,42 +58,8 @@ pub const REGIONS: [Region; 3] = [
 /// Nodes of each region.
 pub const NODES: usize = 2;
 
-/// Which deadlines the processes have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deadlines {
-    /// Those of the product, for tests of when something happens and of what survives a death.
-    Shipped,
-    /// So long that a busy machine keeps them, for tests of what happens.
-    Long,
-}
-
-impl Deadlines {
-    /// Of the controller, after its section of uploads has begun.
-    const fn of_uploads_and_logs(self) -> &'static str {
-        match self {
-            Self::Shipped => "",
-            Self::Long => "compile_time = \"10m\"\n[function_logs]\nnode_timeout = \"30s\"\n",
-        }
-    }
-
-    /// Of DNS.
-    const fn of_dns(self) -> &'static str {
-        match self {
-            Self::Shipped => "",
-            Self::Long => "[health]\ntimeout = \"10s\"\n",
-        }
-    }
-
-    /// Of a node.
-    const fn of_agent(self) -> &'static str {
-        match self {
-            Self::Shipped => "",
-            Self::Long => {
-                "[admission]\nwait = \"60s\"\nhold = \"60s\"\n[compile]\ntimeout = \"10m\"\n"
-            }
-        }
-    }
-}
+/// How all processes log.
+const LOG: &str = "[log]\nformat = \"json\"\n";
 
 /// What functions may reach of this machine: the servers that tests start.
 const OWN_SERVERS: &str = "[runtime]\nprivate_networks = [\"127.0.0.1\"]\n";
@@ -109,6 +76,8 @@ pub struct Network {
     second_dns: Option<Process>,
     agents: Vec<Agent>,
     api: SocketAddr,
+    /// Where the controller listens for machines.
+    edge: SocketAddr,
     /// Where DNS answers.
     pub dns_address: SocketAddr,
     /// Where the second DNS server answers, once it is started.
@@ -137,12 +106,9 @@ impl Network {
     /// When a part does not start; its log is part of the message.
     pub async fn start(deadlines: Deadlines) -> Result<Self> {
         let mut network = Self::without_nodes(deadlines).await?;
-        for (r, region) in REGIONS.iter().enumerate() {
+        for r in 0..REGIONS.len() {
             for n in 0..NODES {
-                let name = format!("{}-{}", region.name, n + 1);
-                network.write_agent(&name, region, gateway(r, n), "")?;
-                network.add(&name, gateway(r, n));
-                network.start_agent(&name).await?;
+                network.start_node((r, n), "").await?;
             }
         }
         Ok(network)
@@ -168,6 +134,7 @@ impl Network {
             second_dns: None,
             agents: Vec::new(),
             api: SocketAddr::new(local, ports::local()),
+            edge: SocketAddr::new(local, ports::local()),
             dns_address: SocketAddr::new(local, ports::local()),
             second_dns_address: SocketAddr::new(local, ports::local()),
             gateway_port,
@@ -186,6 +153,7 @@ impl Network {
             network.write_dns(name, listen, SocketAddr::new(local, ports::local()))?;
         }
         network.start_controller().await?;
+        network.join_dns().await?;
         network.start_dns().await?;
         Ok(network)
     }
@@ -199,9 +167,15 @@ impl Network {
         (region, n): (usize, usize),
         settings: &str,
     ) -> Result<String> {
-        let name = format!("{}-{}", REGIONS[region].name, n + 1);
-        self.write_agent(&name, &REGIONS[region], gateway(region, n), settings)?;
-        self.add(&name, gateway(region, n));
+        let place = &REGIONS[region];
+        let name = format!("{}-{}", place.name, n + 1);
+        let cli = self.cli()?;
+        let (lat, lon) = place.location;
+        create_cluster(&cli, place.name, (lat, lon))?;
+        let token = cli.ok(["node", "token", "--cluster", place.name]);
+        // Its settings are the test's own: what joining wrote goes.
+        self.join(&name, (region, n), &token, &[])?;
+        self.write_agent(&name, place, gateway(region, n), settings)?;
         self.start_agent(&name).await?;
         Ok(name)
     }
@@ -221,25 +195,41 @@ impl Network {
         Ok(())
     }
 
-    /// The sections that all processes share.
-    fn shared(&self) -> String {
-        let path = self.folder.path().display();
-        format!(
-            "[network]\ntoken_file = \"{path}/network.token\"\nkey_file = \"{path}/network.key\"\n\
-             [broker]\nurl = \"{}\"\nnamespace = \"e2e\"\n[log]\nformat = \"json\"\n",
-            self.rabbit.url()
-        )
+    /// Lets both DNS servers in, in a cluster of their own.
+    async fn join_dns(&self) -> Result<()> {
+        let cli = wait::until("the controller to let somebody log in", async || self.cli()).await;
+        create_cluster(&cli, "names", (0.0, 0.0))?;
+        let token = cli.ok(["dns", "token", "--cluster", "names", "--uses", "2"]);
+        let file = self.path("dns.token");
+        std::fs::write(&file, token)?;
+        for name in ["dns", "dns-2"] {
+            let output = std::process::Command::new(binary("fdn-dns"))
+                .args(["join", &format!("http://{}", self.api)])
+                .arg("--token-file")
+                .arg(&file)
+                .arg("--config")
+                .arg(self.path(&format!("{name}.toml")))
+                .output()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "{said}");
+        }
+        Ok(())
     }
 
     fn write_controller(&self, database: &str) -> Result<()> {
         let path = self.folder.path().display();
         let mut text = format!(
             "listen = \"{}\"\nzone = \"{ZONE}\"\ndns = \"{}\"\ngateway_port = {}\n\
+             [edge]\nlisten = \"{}\"\n\
+             [network]\ntoken_file = \"{path}/network.token\"\nkey_file = \"{path}/network.key\"\n\
+             [broker]\nurl = \"{}\"\nnamespace = \"e2e\"\n{LOG}\
              [database]\nurl = \"{database}\"\n[artifacts]\nlocal = \"{path}/artifacts\"\n\
              [accounts]\ninitial_password_file = \"{path}/admin.password\"\n[uploads]\nimage_limit = \"4MiB\"\n{}",
             self.api,
             self.dns_address,
             self.gateway_port,
+            self.edge,
+            self.rabbit.url(),
             self.deadlines.of_uploads_and_logs()
         );
         for region in REGIONS {
@@ -250,21 +240,15 @@ impl Network {
                 region.subnet
             )?;
         }
-        self.write("controller.toml", &(text + &self.shared()))
+        self.write("controller.toml", &text)
     }
 
     fn write_dns(&self, name: &str, listen: SocketAddr, admin: SocketAddr) -> Result<()> {
         let path = self.folder.path().display();
         let text = format!(
-            "server = \"{name}\"\nlisten = [\"{listen}\"]\ndata_dir = \"{path}/{name}\"\nadmin = \"{admin}\"\n[zone]\nname = \"{ZONE}\"\n{}",
+            "server = \"{name}\"\nlisten = [\"{listen}\"]\ndata_dir = \"{path}/{name}\"\nadmin = \"{admin}\"\n[zone]\nname = \"{ZONE}\"\n{LOG}{}",
             self.deadlines.of_dns()
         );
-        let text = text
-            + &self.shared().replace(
-                "[network]\n",
-                &format!("[network]\ncontroller = \"http://{}\"\n", self.api),
-            );
-        let text = text.replace(&format!("key_file = \"{path}/network.key\"\n"), "");
         self.write(&format!("{name}.toml"), &text)
     }
 
@@ -275,12 +259,15 @@ impl Network {
         let text = format!(
             "node = \"{name}\"\ncluster = \"{0}\"\nregion = \"{0}\"\nlocation = {{ lat = {lat}, lon = {lon} }}\n\
              data = \"{path}/{name}\"\n[gateway]\nlisten = \"{ip}:{1}\"\nworkers = 1\n[admin]\nlisten = \"{ip}:{admin_port}\"\n\
-             [controller]\nurl = \"http://{2}\"\n[stop]\ndrain = \"1s\"\n",
-            region.name, self.gateway_port, self.api
+             [controller]\nurl = \"http://{2}\"\n[centre]\ncontrollers = [\"{3}\"]\n[stop]\ndrain = \"1s\"\n{LOG}\
+             [network]\ntoken_file = \"{path}/{name}/identity/node.token\"\n\
+             [tls]\nca = \"{path}/{name}/identity/ca.pem\"\ncertificate = \"{path}/{name}/identity/node.pem\"\n\
+             key = \"{path}/{name}/identity/node.key\"\n",
+            region.name, self.gateway_port, self.api, self.edge
         );
         self.write(
             &format!("{name}.toml"),
-            &(text + self.deadlines.of_agent() + OWN_SERVERS + &self.shared() + more),
+            &(text + self.deadlines.of_agent() + OWN_SERVERS + more),
         )
     }
 
@@ -550,6 +537,19 @@ impl Drop for Network {
             eprintln!("{}", self.logs());
         }
     }
+}
+
+/// Makes a cluster of its own region, unless there is one of this name.
+fn create_cluster(cli: &Cli, name: &str, (lat, lon): (f64, f64)) -> Result<()> {
+    let location = format!("{lat},{lon}");
+    let args = ["cluster", "create", name, "--region", name, "--location"];
+    let typed = cli.run(args.iter().copied().chain([location.as_str()]));
+    ensure!(
+        typed.code == 0 || typed.err.contains("FDN-2004"),
+        "{}",
+        typed.err
+    );
+    Ok(())
 }
 
 /// 127.0.REGION.NODE: on Linux all of 127/8 is this machine.

@@ -1,6 +1,7 @@
-//! The agent as a whole: started from settings and a broker, stopped without losing a call.
+//! The agent as a whole: started from settings, connected to the centre, stopped without losing a call.
 
 mod apps;
+mod centre;
 mod containers;
 
 use std::net::SocketAddr;
@@ -10,16 +11,14 @@ use std::time::Duration;
 
 use actix_http::header::HeaderValue;
 use actix_web::web::Data;
-use fdn_bus::{SharedBroker, Subscription};
-use fdn_core::enrol::NodeAddresses;
-use fdn_core::message::Channel;
 use fdn_core::{MessageId, NodeId};
 use fdn_devices::Devices;
 use fdn_instances::Runtime;
+use fdn_link::{Connection, Feed, SharedCentre};
 use fdn_service::admin::{AdminServer, Load};
 use fdn_service::health::Readiness;
 use fdn_service::secret::Secret;
-use fdn_service::{BoxedFuture, CancellationToken, http_client, listen, secret};
+use fdn_service::{BoxedFuture, CancellationToken, listen, secret};
 use fdn_spool::{Shipper, Spool, SpoolMetrics};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -36,16 +35,16 @@ use crate::gateway::secure::Secure;
 use crate::gateway::service::Gateway;
 use crate::invocations::instances::Instances;
 use crate::invocations::{Admission, Ledger};
-use crate::join::{Controller, RenewParts, Renewer};
 use crate::logs::{self, LogAccess, LogHub};
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::rtt::RttTable;
 use crate::settings::Settings;
 use crate::status::{Identity, Reporter};
-use crate::sync::{SnapshotPuller, consume};
+use crate::sync::Sync;
 use crate::usage::{self, CallAccess};
 use crate::workflows::{RunBook, StageClient, StageServer, StageServerParts, Workflows};
+use centre::{connect, own_key};
 use containers::Containers;
 
 /// The condition of readiness that fails once the agent stops.
@@ -75,12 +74,13 @@ pub struct Agent {
 /// What the parts of one agent share.
 struct Shared {
     settings: Settings,
-    broker: SharedBroker,
+    centre: SharedCentre,
+    feed: Option<Feed>,
     machine: Machine,
     metrics: Metrics,
     readiness: Readiness,
     token: Secret,
-    client: reqwest::Client,
+    seal: Secret,
     routes: Arc<Routes>,
     hub: Arc<LogHub>,
     ledger: Arc<Ledger>,
@@ -100,30 +100,30 @@ impl Agent {
     ///
     /// # Errors
     /// When a setting is not valid, an address is taken, or the data directory cannot be used.
-    pub fn start(settings: Settings, broker: SharedBroker) -> BoxedFuture<Result<Self, Error>> {
+    pub fn start(settings: Settings) -> BoxedFuture<Result<Self, Error>> {
         Box::pin(async move {
             let machine = Machine::new(&settings.runtime)?;
-            Self::begin(settings, broker, machine, None).await
+            Self::begin(settings, None, machine, None).await
         })
     }
 
-    /// As [`Agent::start`], on an engine that several agents of this process may share, so that they compile each component only once,
-    /// and with what runs container images on this node, where it is not for the settings to say.
+    /// As [`Agent::start`], on an engine that several agents of this process may share, so that they compile each component only once;
+    /// and with a connection, and with what runs container images on this node, where these are not for the settings to say.
     ///
     /// # Errors
     /// As [`Agent::start`].
     pub fn start_with(
         settings: Settings,
-        broker: SharedBroker,
+        connection: Option<Connection>,
         machine: Machine,
         runtime: Option<Arc<dyn Runtime>>,
     ) -> BoxedFuture<Result<Self, Error>> {
-        Box::pin(Self::begin(settings, broker, machine, runtime))
+        Box::pin(Self::begin(settings, connection, machine, runtime))
     }
 
     async fn begin(
         settings: Settings,
-        broker: SharedBroker,
+        connection: Option<Connection>,
         machine: Machine,
         runtime: Option<Arc<dyn Runtime>>,
     ) -> Result<Self, Error> {
@@ -135,7 +135,7 @@ impl Agent {
         let listens = stages.enabled.then_some(stages.listen);
         let stage_listener = listens.map(|at| listen::tcp(at, "workflows.listen"));
         let stage_listener = stage_listener.transpose()?;
-        let shared = Shared::new(settings, broker, machine)?;
+        let mut shared = Shared::new(settings, connection, machine)?;
         if let Some(warning) = shared.machine.engine.warning() {
             warn!("{warning}");
         }
@@ -145,14 +145,6 @@ impl Agent {
         let (containers, mut tasks) = Box::pin(shared.start_containers(runtime)).await?;
         let instances = containers.as_ref().map(|all| all.instances.clone());
         let (apps, shell) = shared.start_apps(instances.clone())?;
-        let deliveries = shared
-            .broker
-            .subscribe(Subscription {
-                channel: Channel::Agents,
-                consumer: shared.settings.node.to_string(),
-                prefetch: shared.settings.broker.prefetch,
-            })
-            .await?;
         let calls = shared.gateway(apps.clone(), instances)?;
         let (stage_calls, stage_server) = shared.take_stage_calls(&calls, stage_listener)?.unzip();
         let gateway = GatewayServer::start(
@@ -184,13 +176,17 @@ impl Agent {
         let peers = containers.as_ref().and_then(|all| all.peers.clone());
         let addresses = (gateway.address(), admin.address(), stage_calls);
         let reporter = shared.reporter(apps.clone(), peers, addresses);
-        let fleet = Arc::clone(&shared.fleet);
         let renewer = shared.renewer(&reporter.identity)?;
+        let sync = shared.sync(apps)?;
+        tasks.extend(
+            shared
+                .feed
+                .take()
+                .map(|feed| tokio::spawn(sync.run(feed, stop.clone()))),
+        );
         tasks.extend([
             shell,
-            tokio::spawn(consume(deliveries, apps.clone(), fleet, stop.clone())),
             tokio::spawn(shared.follow_fleet()),
-            tokio::spawn(shared.puller(apps).run(stop.clone())),
             tokio::spawn(Arc::clone(&reporter).run_status(stop.clone())),
             tokio::spawn(Arc::clone(&reporter).run_runs(stop.clone())),
             tokio::spawn(Arc::clone(&reporter).run_links(stop.clone())),
@@ -311,7 +307,11 @@ impl Agent {
 }
 
 impl Shared {
-    fn new(settings: Settings, broker: SharedBroker, machine: Machine) -> Result<Self, Error> {
+    fn new(
+        settings: Settings,
+        connection: Option<Connection>,
+        machine: Machine,
+    ) -> Result<Self, Error> {
         let metrics = Metrics::new(&settings.node)?;
         let stop = CancellationToken::new();
         let readiness = Readiness::waiting_for(&[CONDITION_STATE, CONDITION_APPS]);
@@ -321,6 +321,11 @@ impl Shared {
         let state = settings.data.join("state");
         let fleet = Fleet::open(state, settings.node.clone(), settings.tls.clone())?;
         let ledger = Ledger::new(settings.capacity.resolve(), settings.admission.slots);
+        let seal = own_key(&settings)?;
+        let connection = match connection {
+            Some(connection) => connection,
+            None => connect(&settings, &metrics, stop.clone())?,
+        };
         let engine = machine.engine.clone();
         let admission = Admission::new(
             &settings.admission,
@@ -334,7 +339,7 @@ impl Shared {
             devices: containers::devices(&settings, &metrics)?,
             fleet: Arc::new(fleet),
             token: secret::read(&settings.network.token_file)?,
-            client: http_client::build(settings.controller.read_timeout.as_duration())?,
+            seal,
             routes: Arc::default(),
             hub: Arc::new(LogHub::new(
                 settings.logs.clone(),
@@ -355,7 +360,8 @@ impl Shared {
             draining: Arc::default(),
             changed: Arc::default(),
             settings,
-            broker,
+            centre: connection.centre,
+            feed: Some(connection.feed),
             machine,
             metrics,
             readiness,
@@ -375,8 +381,7 @@ impl Shared {
             metrics: self.metrics.clone(),
             workflows: self.workflows()?,
             usage: self.usage.clone(),
-            job_key: secret::read(&self.settings.network.key_file)?
-                .derive(fdn_core::job::pass::KEY_CONTEXT),
+            job_key: self.token.derive(fdn_core::job::pass::KEY_CONTEXT),
             inline_body: self.settings.gateway.inline_body,
             node: header(self.settings.node.as_str())?,
             cluster: header(self.settings.cluster.as_str())?,
@@ -463,7 +468,7 @@ impl Shared {
                 boot: MessageId::from_uuid(Uuid::now_v7()),
             },
             settings: settings.reports.clone(),
-            broker: Arc::clone(&self.broker),
+            centre: Arc::clone(&self.centre),
             apps,
             admission: Arc::clone(&self.admission),
             engine: self.machine.engine.clone(),
@@ -488,36 +493,11 @@ impl Shared {
         Shipper {
             spool: self.usage.clone(),
             sink: usage::Controller {
-                client: self.client.clone(),
-                url: self.settings.controller.url.clone(),
-                token: self.token.clone(),
-                timeout: self.settings.controller.read_timeout.as_duration(),
+                centre: Arc::clone(&self.centre),
+                timeout: self.settings.centre.answer_timeout.as_duration(),
             },
             node: self.settings.node.clone(),
         }
-    }
-
-    /// Keeps the node's certificate valid, if it has one.
-    fn renewer(&self, identity: &Identity) -> Result<Option<Renewer>, Error> {
-        if self.settings.tls.certificate.is_none() {
-            return Ok(None);
-        }
-        Ok(Some(Renewer::new(RenewParts {
-            controller: Controller::new(&self.settings.controller.url)?,
-            tls: self.settings.tls.clone(),
-            token_file: self.settings.network.token_file.clone(),
-            addresses: NodeAddresses {
-                gateway: identity.gateway,
-                admin: identity.admin,
-                peer: self
-                    .settings
-                    .peers
-                    .address(&self.settings.tls, &self.settings.gateway),
-                names: Vec::new(),
-            },
-            fleet: Arc::clone(&self.fleet),
-            expires: self.metrics.certificate_expires.clone(),
-        })))
     }
 
     /// Shows whether the node takes new work, and tells the controller at once when that changes.
@@ -542,16 +522,13 @@ impl Shared {
         }
     }
 
-    fn puller(&self, apps: Apps) -> SnapshotPuller {
-        SnapshotPuller {
-            client: self.client.clone(),
-            settings: self.settings.controller.clone(),
-            token: self.token.clone(),
+    fn sync(&self, apps: Apps) -> Result<Sync, Error> {
+        Ok(Sync {
             apps,
             fleet: Arc::clone(&self.fleet),
-            broker: Arc::clone(&self.broker),
+            key: SealKey::from_secret(&self.seal)?,
             metrics: self.metrics.clone(),
-        }
+        })
     }
 }
 

@@ -17,9 +17,9 @@ pub enum Error {
     /// The engine that runs functions could not be made.
     #[error(transparent)]
     Engine(#[from] fdn_runtime::EngineError),
-    /// The broker refused the subscription.
-    #[error("the subscription to desired state was refused")]
-    Broker(#[from] fdn_bus::BusError),
+    /// The connection to controllers cannot be kept.
+    #[error("the connection to controllers")]
+    Link(#[from] fdn_link::LinkError),
     /// The listener of the gateway or the admin listener failed.
     #[error("the {what} listener failed")]
     Listener {
@@ -64,7 +64,7 @@ impl Coded for Error {
             Self::Settings(_) => ErrorCode::ConfigInvalid,
             Self::Service(error) => error.code(),
             Self::Engine(error) => error.code(),
-            Self::Broker(error) => error.code(),
+            Self::Link(error) => error.code(),
             Self::Listener { .. } => ErrorCode::AddressTaken,
             Self::Data { .. } => ErrorCode::DataDirectory,
             Self::Usage(error) => error.code(),
@@ -142,7 +142,9 @@ pub enum PrepareError {
     #[error("the desired state cannot be run: {0}")]
     Spec(String),
     /// A secret cannot be opened.
-    #[error("the secret {0} cannot be opened: network.key_file differs from the controller's")]
+    #[error(
+        "the secret {0} cannot be opened: this node's key for secrets (state/seal.key) was replaced"
+    )]
     Secret(String),
     /// We have a bug.
     #[error("preparing the app failed: {0}")]

@@ -4,10 +4,8 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
-use fdn_bus::{AmqpBroker, AmqpOptions, Limits};
 use fdn_core::{Coded, ErrorCode};
 use fdn_edge_agent::join::{JoinArgs, Joined, join};
 use fdn_edge_agent::{Agent, Error, Settings};
@@ -132,7 +130,7 @@ fn join_network(args: &JoinArgs) -> Result<(), Error> {
     };
     let identity = &summary.facts.identity;
     let has = if before { "had joined" } else { "has joined" };
-    println!("node {} {has} cluster {}", identity.node, identity.cluster);
+    println!("node {} {has} cluster {}", identity.name, identity.cluster);
     println!(
         "start it: fdn-edge-agent run --config {}",
         summary.config.display()
@@ -141,14 +139,7 @@ fn join_network(args: &JoinArgs) -> Result<(), Error> {
 }
 
 async fn serve(settings: Settings) -> Result<(), Error> {
-    let broker = AmqpBroker::connect(AmqpOptions {
-        url: settings.broker.url.clone(),
-        password_file: settings.broker.password_file.clone(),
-        namespace: settings.broker.namespace.clone(),
-        name: format!("fdn-edge-agent {}", settings.node),
-        limits: Limits::default(),
-    })?;
-    let agent = Agent::start(settings, Arc::new(broker)).await?;
+    let agent = Agent::start(settings).await?;
     let name = signal::stop().await.map_err(|source| Error::Listener {
         what: "signal",
         source,

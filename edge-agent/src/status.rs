@@ -1,27 +1,26 @@
 //! What a node tells the controller: how it is (every few seconds, and at once when an app's phase changes) and how far its clients are.
 //!
-//! Reports are fire and forget: one at a time, each given up after a while, so that a broker that is away costs nothing but the report.
+//! Reports are fire and forget: one at a time, each given up after a while, so that a centre that is away costs nothing but the report.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fdn_bus::SharedBroker;
 use fdn_core::figures::Tally;
-use fdn_core::message::{AppObserved, Envelope, Message, NodeStatus, RttReport};
+use fdn_core::message::{AppObserved, Message, NodeStatus, RttReport};
 use fdn_core::runs::RunReport;
 use fdn_core::{
     ClientPrefix, ClusterId, GatewayWeight, GeoPoint, MessageId, MilliCpu, Millis, NodeId,
     RegionName, Resources,
 };
 use fdn_devices::Devices;
+use fdn_link::{SharedCentre, report};
 use fdn_runtime::Engine;
 use fdn_service::CancellationToken;
 use tokio::sync::Notify;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
-use uuid::Uuid;
 
 use crate::apps::{Apps, Observed, Server};
 use crate::fleet::{Fleet, Work};
@@ -75,7 +74,7 @@ pub struct Reporter {
     /// How often.
     pub settings: ReportSettings,
     /// Where to.
-    pub broker: SharedBroker,
+    pub centre: SharedCentre,
     /// The apps.
     pub apps: Apps,
     /// The slots.
@@ -201,28 +200,25 @@ impl Reporter {
         }
     }
 
-    /// Sends a message; whether the broker took it.
+    /// Sends a message; whether a controller took it.
     async fn send(&self, message: Message) -> bool {
         let kind = message.kind();
-        let id = MessageId::from_uuid(Uuid::now_v7());
-        let envelope = Envelope::new(id, fdn_service::now(), message);
-        let failure = match timeout(SEND_TIMEOUT, self.broker.publish(&envelope)).await {
-            Ok(Ok(())) => {
+        let failure = match report(&*self.centre, message, SEND_TIMEOUT).await {
+            Ok(()) => {
                 self.metrics.reports_sent.with_label_values(&[kind]).inc();
                 if !self.connected.swap(true, Ordering::Relaxed) {
-                    info!("the broker takes reports again");
+                    info!("reports are taken again");
                 }
                 return true;
             }
-            Ok(Err(failure)) => failure.to_string(),
-            Err(_) => format!("no answer within {SEND_TIMEOUT:?}"),
+            Err(failure) => failure,
         };
         self.metrics
             .reports_dropped
             .with_label_values(&[kind])
             .inc();
         if self.connected.swap(false, Ordering::Relaxed) {
-            warn!(%failure, "the broker takes no reports; calls are served on");
+            warn!(%failure, "no controller takes reports; calls are served on");
         }
         false
     }

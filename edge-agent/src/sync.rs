@@ -1,193 +1,151 @@
-//! How desired state comes to the node: messages from the broker as they happen, and snapshots from the controller over HTTP for
-//! whatever was missed. Both end in the same rule, "newer wins" ([`crate::apps::state`]).
+//! How desired state comes to the node: what its feed tells is taken in as it comes. The rule is "newer wins" ([`crate::apps::state`]), so nothing that
+//! is told twice or late does harm.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use fdn_bus::{Deliveries, Delivery, Recent, SharedBroker};
+use fdn_core::SecretName;
 use fdn_core::api::AppsSnapshot;
+use fdn_core::feed::{AppFrame, Frame, Plain};
 use fdn_core::fleet::FleetDesired;
-use fdn_core::message::{Message, SCHEMA};
-use fdn_service::CancellationToken;
-use fdn_service::secret::Secret;
-use tracing::{info, warn};
+use fdn_core::message::{AppDesired, FunctionSpec, Sealed};
+use fdn_link::{Feed, Told};
+use fdn_service::seal::SealKey;
+use fdn_service::{CancellationToken, ServiceError};
+use tracing::{error, warn};
 
-use crate::apps::backoff::pause;
 use crate::apps::{Apps, Stopped};
-use crate::artifacts::without_url;
 use crate::fleet::Fleet;
 use crate::metrics::Metrics;
-use crate::settings::ControllerSettings;
 
-/// Message ids remembered to recognise a second delivery.
-const RECENT: usize = 4096;
-/// How often it is looked whether the broker was lost and found again, after which a snapshot is read at once.
-const RECONNECT_CHECK: Duration = Duration::from_secs(1);
-/// The pause after the first failure to read a snapshot.
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-
-/// Takes in messages until `stop` is cancelled or the broker has ended for good.
-pub async fn consume(
-    mut deliveries: Deliveries,
-    apps: Apps,
-    fleet: Arc<Fleet>,
-    stop: CancellationToken,
-) {
-    let mut recent = Recent::new(RECENT);
-    loop {
-        let delivery = tokio::select! {
-            () = stop.cancelled() => return,
-            delivery = deliveries.next() => delivery,
-        };
-        let Some(delivery) = delivery else { return };
-        if take(delivery, &apps, &fleet, &mut recent).await.is_err() {
-            return;
-        }
-    }
-}
-
-async fn take(
-    delivery: Delivery,
-    apps: &Apps,
-    fleet: &Arc<Fleet>,
-    recent: &mut Recent,
-) -> Result<(), Stopped> {
-    let envelope = delivery.envelope();
-    if envelope.schema > SCHEMA {
-        warn!(
-            schema = envelope.schema,
-            "a message of a newer controller is left to the dead letters; the snapshot is asked instead"
-        );
-        delivery.reject();
-        return Ok(());
-    }
-    let id = envelope.id;
-    // Dropped without a verdict when the agent stops, the delivery comes again to the next start.
-    match &envelope.message {
-        Message::AppDesired(desired) => apps.desired(desired.clone()).await?,
-        Message::FleetDesired(desired) => take_fleet(fleet, desired.clone()).await,
-        other => {
-            warn!(kind = other.kind(), "a message that is not for nodes");
-            delivery.reject();
-            return Ok(());
-        }
-    }
-    if !recent.insert(id) {
-        info!(%id, "a message came twice");
-    }
-    delivery.ack();
-    Ok(())
-}
-
-/// Takes in what operators said. What cannot be kept now comes again with the next snapshot.
-async fn take_fleet(fleet: &Arc<Fleet>, desired: FleetDesired) {
-    let fleet = Arc::clone(fleet);
-    let applied = tokio::task::spawn_blocking(move || fleet.apply(desired)).await;
-    match applied {
-        Ok(Ok(_)) => {}
-        Ok(Err(failure)) => {
-            warn!(%failure, "what operators said of nodes cannot be kept; what was kept before counts");
-        }
-        Err(failure) => warn!(%failure, "taking in what operators said broke"),
-    }
-}
-
-/// Reads snapshots from the controller.
-pub struct SnapshotPuller {
-    /// The HTTP client.
-    pub client: reqwest::Client,
-    /// Where and how often.
-    pub settings: ControllerSettings,
-    /// The network token.
-    pub token: Secret,
+/// What takes in what is told.
+pub struct Sync {
     /// Who takes the apps in.
     pub apps: Apps,
     /// Who takes in what operators said.
     pub fleet: Arc<Fleet>,
-    /// Watched for reconnects.
-    pub broker: SharedBroker,
-    /// Tells whether the controller answers.
+    /// This node's own key: secrets are sealed with it before they are kept.
+    pub key: SealKey,
+    /// Tells whether a controller is connected.
     pub metrics: Metrics,
 }
 
-/// Why a snapshot was not read.
-#[derive(Debug, thiserror::Error)]
-enum PullError {
-    #[error("{0}")]
-    Http(String),
-    #[error("status {0}")]
-    Status(u16),
-    #[error("the snapshot is larger than controller.snapshot_limit")]
-    TooLarge,
-    #[error("the snapshot cannot be understood: {0}")]
-    Json(#[from] serde_json::Error),
-    #[error(transparent)]
-    Stopped(#[from] Stopped),
+impl Sync {
+    /// Takes in what is told until `stop` is cancelled, or nothing comes any more.
+    pub async fn run(self, mut feed: Feed, stop: CancellationToken) {
+        loop {
+            let told = tokio::select! {
+                () = stop.cancelled() => return,
+                changed = feed.connected.changed() => {
+                    // The sender lives as long as the connection is kept.
+                    if changed.is_err() { return }
+                    let connected = *feed.connected.borrow_and_update();
+                    self.metrics.controller_up.set(i64::from(connected));
+                    continue;
+                }
+                told = feed.told.recv() => told,
+            };
+            let Some(told) = told else { return };
+            if self.take(told).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn take(&self, told: Told) -> Result<(), Stopped> {
+        match told {
+            Told::Snapshot(revision, frames) => {
+                let mut snapshot = AppsSnapshot {
+                    revision,
+                    apps: Vec::new(),
+                    fleet: None,
+                    used: Vec::new(),
+                };
+                for frame in frames {
+                    match frame {
+                        Frame::App(app) => snapshot.apps.extend(self.sealed(*app)),
+                        Frame::Fleet(fleet) => self.take_fleet(fleet).await,
+                        Frame::Used(used) => snapshot.used = used,
+                        other => not_for_nodes(&other),
+                    }
+                }
+                self.apps.snapshot(snapshot).await
+            }
+            Told::Change(Frame::App(app)) => match self.sealed(*app) {
+                Some(desired) => self.apps.desired(desired).await,
+                None => Ok(()),
+            },
+            Told::Change(Frame::Fleet(fleet)) => {
+                self.take_fleet(fleet).await;
+                Ok(())
+            }
+            Told::Change(Frame::Used(used)) => self.apps.used(used).await,
+            Told::Change(other) => {
+                not_for_nodes(&other);
+                Ok(())
+            }
+            Told::At(_) => Ok(()),
+            Told::Removed => {
+                self.in_background(|fleet| fleet.removed()).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// An app with its secrets as they are kept; nothing if they cannot be sealed.
+    fn sealed(&self, frame: AppFrame) -> Option<AppDesired> {
+        let AppFrame {
+            mut desired,
+            secrets,
+        } = frame;
+        let functions = desired.spec.iter_mut().flat_map(|spec| &mut spec.functions);
+        for (function, values) in functions.zip(secrets) {
+            match seal(&self.key, function, values) {
+                Ok(sealed) => function.secrets = sealed,
+                Err(failure) => {
+                    error!(app = %desired.app, %failure, "the secrets of an app cannot be sealed; it stays as it was");
+                    return None;
+                }
+            }
+        }
+        Some(desired)
+    }
+
+    /// Takes in what operators said. What cannot be kept now comes again with the next snapshot.
+    async fn take_fleet(&self, desired: FleetDesired) {
+        self.in_background(move |fleet| fleet.apply(desired).map(drop))
+            .await;
+    }
+
+    async fn in_background(
+        &self,
+        work: impl FnOnce(&Fleet) -> Result<(), crate::error::Error> + Send + 'static,
+    ) {
+        let fleet = Arc::clone(&self.fleet);
+        match tokio::task::spawn_blocking(move || work(&fleet)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => {
+                warn!(%failure, "what operators said of nodes cannot be kept; what was kept before counts");
+            }
+            Err(failure) => warn!(%failure, "taking in what operators said broke"),
+        }
+    }
 }
 
-impl SnapshotPuller {
-    /// Reads a snapshot now, then again and again until `stop` is cancelled.
-    pub async fn run(self, stop: CancellationToken) {
-        let mut failures = 0;
-        loop {
-            let pulled = tokio::select! {
-                () = stop.cancelled() => return,
-                pulled = self.pull() => pulled,
-            };
-            let interval = self.settings.snapshot_interval.as_duration();
-            let wait = match pulled {
-                Ok(()) => {
-                    if failures > 0 {
-                        info!("the controller answers again");
-                    }
-                    failures = 0;
-                    self.metrics.controller_up.set(1);
-                    interval.mul_f64(0.8 + 0.4 * rand::random::<f64>())
-                }
-                Err(failure) => {
-                    failures += 1;
-                    self.metrics.controller_up.set(0);
-                    if failures == 1 {
-                        warn!(%failure, "the controller gives no snapshot; what is deployed is served on");
-                    }
-                    pause(failures, FIRST_RETRY, interval, rand::random())
-                }
-            };
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(wait) => {}
-                () = self.reconnected() => {}
-            }
-        }
-    }
+fn seal(
+    key: &SealKey,
+    function: &FunctionSpec,
+    values: BTreeMap<SecretName, Plain>,
+) -> Result<BTreeMap<SecretName, Sealed>, ServiceError> {
+    let sealed = values.into_iter().map(|(name, value)| {
+        let context = format!("{}/{name}", function.function);
+        Ok((name, key.seal(&context, &value.0)?))
+    });
+    sealed.collect()
+}
 
-    /// Returns when the broker was lost and found again.
-    async fn reconnected(&self) {
-        let before = self.broker.counters().reconnects;
-        while self.broker.counters().reconnects == before {
-            tokio::time::sleep(RECONNECT_CHECK).await;
-        }
-    }
-
-    async fn pull(&self) -> Result<(), PullError> {
-        let http = |error| PullError::Http(without_url(error));
-        let url = format!("{}/agent/v1/apps", self.settings.url.trim_end_matches('/'));
-        let request = self.client.get(url).bearer_auth(self.token.expose());
-        let mut response = request.send().await.map_err(http)?;
-        if !response.status().is_success() {
-            return Err(PullError::Status(response.status().as_u16()));
-        }
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(http)? {
-            if body.len() + chunk.len() > self.settings.snapshot_limit.as_usize() {
-                return Err(PullError::TooLarge);
-            }
-            body.extend_from_slice(&chunk);
-        }
-        let mut snapshot: AppsSnapshot = serde_json::from_slice(&body)?;
-        if let Some(desired) = snapshot.fleet.take() {
-            take_fleet(&self.fleet, desired).await;
-        }
-        Ok(self.apps.snapshot(snapshot).await?)
-    }
+fn not_for_nodes(frame: &Frame) {
+    // Not the frame itself: it may be large.
+    let what = std::mem::discriminant(frame);
+    warn!(?what, "the feed told what is not for nodes");
 }

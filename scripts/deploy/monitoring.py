@@ -209,37 +209,31 @@ def until(what, children, look):
     return fail(f"{what}: not within {PATIENCE_S} s ({reason})")
 
 
-# A node that takes part in a cluster of its own. It has no controller and no broker, and serves without.
+# What a node that takes part in a cluster of its own has beside what joining wrote.
 PEER = """
-node = "peer-1"
-cluster = "peers"
-region = "eu-west"
-location = {{ lat = 53.35, lon = -6.26 }}
-data = "{data}"
-[gateway]
-listen = "127.0.0.1:{gateway}"
-[admin]
-listen = "127.0.0.1:{admin}"
-[controller]
-url = "http://127.0.0.1:{nobody}"
-[network]
-token_file = "{folder}/network.token"
-key_file = "{folder}/network.key"
-[broker]
-url = "amqp://fdn@127.0.0.1:{nobody}/%2f"
-[peers]
-enabled = true
-[peers.cluster]
-listen = "127.0.0.1:{peers}"
-plaintext = true
 [peers.cluster.timing]
 found_after = "200ms"
 """
 
 
+def join_peer(programs, folder, env, api, listens):
+    """Lets a node into the network of `fdn up`, in a cluster that it is alone in; its configuration."""
+    fdn = lambda *words: subprocess.run([programs / "fdn", *words], env=env, check=True, capture_output=True, text=True).stdout
+    fdn("cluster", "create", "peers", "--region", "eu-west", "--location", "53.35,-6.26")
+    token, config = folder / "peer.token", folder / "peer.toml"
+    token.write_text(fdn("node", "token", "--cluster", "peers"))
+    join = [programs / "fdn-edge-agent", "join", f"http://127.0.0.1:{api}", "--token-file", token, "--node", "peer-1", "--address", "127.0.0.1"]
+    join += ["--data", folder / "peer", "--config", config]
+    for name, port in listens.items():
+        join += [f"--{name}-port", str(port)]
+    subprocess.run(join, env=env, check=True, capture_output=True)
+    config.write_text(config.read_text() + PEER)
+    return config
+
+
 def start_network(programs, folder, children):
     """`fdn up`, a node with a cluster, and Prometheus; gives the address of that and an environment for `fdn`."""
-    api, dns, dns_admin, gateway, admin, nobody, peer_gateway, peer_admin, peers, prometheus = ports(10)
+    api, dns, dns_admin, gateway, admin, peer_gateway, peer_admin, peers, prometheus = ports(9)
     env = {name: value for name, value in os.environ.items() if not name.startswith("FDN_")}
     env |= {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config"), "XDG_DATA_HOME": str(folder / "share")}
     up = [programs / "fdn", "up", "--color", "never", "--data-dir", folder / "data", "--listen", f"127.0.0.1:{api}"]
@@ -247,12 +241,9 @@ def start_network(programs, folder, children):
     up += ["--region", "eu-west=53.35,-6.26", "--nodes", "1", "--no-docker"]
     children.start("network", up, env)
 
-    for name in ("network.token", "network.key"):
-        (folder / name).write_text(os.urandom(32).hex())
-        (folder / name).chmod(0o600)
-    settings = {"folder": folder, "data": folder / "peer", "gateway": peer_gateway, "admin": peer_admin, "nobody": nobody, "peers": peers}
-    (folder / "peer.toml").write_text(PEER.format(**settings))
-    children.start("peer", [programs / "fdn-edge-agent", "run", "--config", folder / "peer.toml"], env)
+    until("fdn up", children, lambda: "\nready in " in "\n" + (folder / "network.log").read_text())
+    config = join_peer(programs, folder, env, api, {"gateway": peer_gateway, "admin": peer_admin, "peer": peers})
+    children.start("peer", [programs / "fdn-edge-agent", "run", "--config", config], env)
 
     # The sample, with the addresses of this network in the place of its own.
     sample = yaml.safe_load(SAMPLE.read_text())
@@ -274,7 +265,6 @@ def start_network(programs, folder, children):
     argv = ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/tsdb"]
     children.start("prometheus", [*argv, f"--web.listen-address=127.0.0.1:{prometheus}", "--log.level=warn"])
 
-    until("fdn up", children, lambda: "\nready in " in "\n" + (folder / "network.log").read_text())
     return f"http://127.0.0.1:{prometheus}", f"127.0.0.1:{dns}", env
 
 
@@ -306,6 +296,9 @@ def sources():
         if path.parent.name == "metrics" and path.parent.parent.parent.name == "edge-agent":
             prefixes.append("fdn_agent_")
         names.update(prefix + literal for prefix in prefixes for literal in literals)
+    for path in (ROOT / "link/src").rglob("*.rs"):
+        literals = re.findall(r'"([a-z0-9_]+)"', path.read_text())
+        names.update(f"{program}_centre_{literal}" for program in ("fdn_agent", "fdn_dns") for literal in literals)
     return names
 
 

@@ -3,8 +3,8 @@
 
     scripts/deploy/services.py PROGRAMS
 
-Users and folders are made by the commands in the heads of the units. An agent joins with a token. A function is uploaded, which the controller compiles
-in its sandbox, and called through the agent's; DNS answers for it at port 53. There is no broker: what is deployed comes with the controller's snapshot.
+Users and folders are made by the commands in the heads of the units. A function is uploaded, which the controller compiles
+in its sandbox, and called through the agent's; DNS answers for it at port 53. There is no broker: the controller reads what is deployed from its database. Agent and DNS server join with tokens.
 """
 
 import re
@@ -47,11 +47,6 @@ admin = "127.0.0.1:8602"
 [zone]
 name = "fn.test"
 servers = [{ name = "ns1.fn.test", addresses = ["127.0.0.1"] }]
-[network]
-controller = "http://127.0.0.1:8600"
-token_file = "/etc/fdn/network.token"
-[broker]
-url = "amqp://fdn@127.0.0.1:5672/%2f"
 """
 
 
@@ -151,10 +146,10 @@ def story(engine, machines):
     three = machine("three", "container:one")
     three.write("/root/dns.toml", DNS)
     three.sh("cd /root\n" + head("fdn-dns.service", ("useradd", "install")))
-    three.write("/etc/fdn/network.token", one.sh("cat /etc/fdn-controller/network.token"))
-    three.sh("chgrp fdn-dns /etc/fdn/network.token && chmod 0640 /etc/fdn/network.token")
+    three.write("/tmp/token", one.sh("fdn dns token --cluster eu-west"))
+    three.sh("chown fdn-dns /tmp/token && setpriv --reuid fdn-dns --regid fdn-dns --clear-groups fdn-dns join http://127.0.0.1:8600 --token-file /tmp/token --config /etc/fdn/dns.toml")
     three.start("fdn-dns")
-    until("DNS has the snapshot", lambda: "fdn_dns_apps 1" in three.sh("curl -sS http://127.0.0.1:8602/metrics"))
+    until("DNS is told of the function", lambda: "fdn_dns_apps 1" in three.sh("curl -sS http://127.0.0.1:8602/metrics"))
     pid = engine.docker("inspect", "--format", "{{.State.Pid}}", "one").strip()
     ask = ["nsenter", f"--net=/proc/{pid}/ns/net", "dig", "@127.0.0.1", "ns1.fn.test", "+short"]
     until("an answer at port 53", lambda: "127.0.0.1" in engine.run(*ask))

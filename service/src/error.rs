@@ -41,7 +41,7 @@ pub enum ServiceError {
         reason: String,
     },
     /// A sealed value was not sealed with this key, or was changed.
-    #[error("a sealed value cannot be opened: the network key differs, or the value was changed")]
+    #[error("a sealed value cannot be opened: the key differs, or the value was changed")]
     Sealed,
     /// The operating system gave no randomness.
     #[error("the operating system gave no random numbers")]

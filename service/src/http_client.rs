@@ -30,6 +30,20 @@ pub fn build_direct(idle: Duration) -> Result<reqwest::Client, ServiceError> {
     direct.build().map_err(ServiceError::HttpClient)
 }
 
+/// The chain of causes of a client error, without the address, which may hold what is nobody's business.
+#[must_use]
+pub fn without_url(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
+
 /// The same, to be completed.
 ///
 /// # Errors

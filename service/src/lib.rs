@@ -36,6 +36,15 @@ use fdn_core::Timestamp;
 /// wrote it, at that crate's optimisation, and once; otherwise it would be made again in every program and test that starts the part.
 pub type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// The machine's host name: its first label in lower case.
+#[must_use]
+pub fn host_name() -> Option<String> {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_string_lossy();
+    let label = name.split('.').next().filter(|label| !label.is_empty())?;
+    Some(label.to_ascii_lowercase())
+}
+
 /// The present time. Only shells call this; decisions take time as an argument.
 #[must_use]
 pub fn now() -> Timestamp {

@@ -14,7 +14,7 @@ use fdn_core::ParseError;
 use fdn_core::message::Sealed;
 
 use crate::error::ServiceError;
-use crate::seal::NetworkKey;
+use crate::seal::SealKey;
 use crate::secret::Secret;
 
 /// Most keys of a ring.
@@ -67,7 +67,7 @@ impl FromStr for MasterKeyId {
 /// The master keys, the one that wraps first.
 #[derive(Debug)]
 pub struct MasterKeys {
-    keys: Vec<(MasterKeyId, NetworkKey)>,
+    keys: Vec<(MasterKeyId, SealKey)>,
 }
 
 impl MasterKeys {
@@ -76,12 +76,12 @@ impl MasterKeys {
     /// # Errors
     /// When there is none, there are more than 16, one is anything else or stands twice; the message does not quote it.
     pub fn parse(text: &Secret) -> Result<Self, ServiceError> {
-        let mut keys: Vec<(MasterKeyId, NetworkKey)> = Vec::new();
+        let mut keys: Vec<(MasterKeyId, SealKey)> = Vec::new();
         for (at, line) in text.expose().split_whitespace().enumerate() {
             let wrong =
                 |problem: &str| ServiceError::Config(format!("master key {}: {problem}", at + 1));
             let secret = Secret::new(line.to_ascii_lowercase());
-            let key = NetworkKey::from_secret(&secret)
+            let key = SealKey::from_secret(&secret)
                 .map_err(|_| wrong("it must be 64 hexadecimal digits"))?;
             let id = MasterKeyId::of(&secret);
             if keys.iter().any(|(known, _)| *known == id) {

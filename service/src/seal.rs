@@ -1,5 +1,5 @@
-//! Sealing of secret values that pass through the broker and lie on nodes' disks: AES-256-GCM (NIST SP 800-38D) with a random 96-bit
-//! nonce for each value, under the network key that controller and agents share.
+//! Sealing of secret values that pass through the broker, under the network key that controllers share, and of those that lie on nodes' disks, under a
+//! key of each node's own: AES-256-GCM (NIST SP 800-38D) with a random 96-bit nonce for each value.
 //!
 //! What is sealed is bound to what it is for (the *context*: app and name), so that one app's secret cannot be handed to another.
 
@@ -11,16 +11,16 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use crate::error::ServiceError;
 use crate::secret::{Secret, random_bytes};
 
-/// The key that controller and agents share.
-pub struct NetworkKey(LessSafeKey);
+/// A key that values are sealed with.
+pub struct SealKey(LessSafeKey);
 
-impl std::fmt::Debug for NetworkKey {
+impl std::fmt::Debug for SealKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("NetworkKey(…)")
+        f.write_str("SealKey(…)")
     }
 }
 
-impl NetworkKey {
+impl SealKey {
     /// The key in a secret file: 64 hexadecimal digits.
     ///
     /// # Errors
@@ -28,7 +28,7 @@ impl NetworkKey {
     pub fn from_secret(secret: &Secret) -> Result<Self, ServiceError> {
         let mut bytes = [0; 32];
         hex::decode_to_slice(secret.expose(), &mut bytes).map_err(|_| {
-            ServiceError::Config("the network key must be 64 hexadecimal digits".to_owned())
+            ServiceError::Config("the key must be 64 hexadecimal digits".to_owned())
         })?;
         let key = UnboundKey::new(&AES_256_GCM, &bytes).map_err(|_| ServiceError::Sealed)?;
         Ok(Self(LessSafeKey::new(key)))
@@ -77,8 +77,8 @@ impl NetworkKey {
 mod tests {
     use super::*;
 
-    fn key() -> NetworkKey {
-        NetworkKey::from_secret(&Secret::random().expect("random")).expect("key")
+    fn key() -> SealKey {
+        SealKey::from_secret(&Secret::random().expect("random")).expect("key")
     }
 
     #[test]

@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use crate::{Broker, BusError, Counters, Deliveries, Limits, Subscription};
+use crate::{Broker, BusError, Counters, Deliveries, Limits, Subscription, channel_of};
 use link::Link;
 use topology::Names;
 
@@ -195,17 +195,14 @@ impl Shared {
 #[async_trait]
 impl Broker for AmqpBroker {
     async fn publish(&self, envelope: &Envelope) -> Result<(), BusError> {
+        let channel = channel_of(envelope)?;
         let payload = serde_json::to_vec(envelope).map_err(|source| BusError::Encode {
             id: envelope.id,
             source,
         })?;
         let (shared, envelope) = (Arc::clone(&self.shared), envelope.clone());
         self.shared
-            .on_runtime(async move {
-                shared
-                    .publish(envelope.message.channel(), &envelope, &payload)
-                    .await
-            })
+            .on_runtime(async move { shared.publish(channel, &envelope, &payload).await })
             .await
     }
 

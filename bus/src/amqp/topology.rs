@@ -2,9 +2,8 @@
 //!
 //! | thing | name | what |
 //! | --- | --- | --- |
-//! | exchange | `NS.agents`, `NS.dns` | fanout, durable |
-//! | queue | `NS.agents.NODE`, `NS.dns.SERVER` | one for each consumer, bound to the exchange; removed after a week without consumer |
-//! | queue | `NS.controller` | shared |
+//! | exchange | `NS.changes` | fanout, durable |
+//! | queue | `NS.changes.CONTROLLER` | one for each controller, bound to the exchange; removed after a week without consumer |
 //! | queue | `NS.jobs` | shared; refuses the next message when it is full |
 //! | queue | `NS.CHANNEL.dead` | dead letters of the channel |
 //!
@@ -26,12 +25,12 @@ use lapin::{Channel, Connection, ErrorKind, ExchangeKind};
 
 use crate::{DELIVERY_LIMIT, Limits};
 
-/// A week: a node that was away for longer starts from a snapshot.
+/// A week: a controller that was away for longer reads the database anyway.
 const UNUSED_QUEUE_MS: i64 = 7 * 24 * 3600 * 1000;
 /// How long after its declaration a queue is safe: RabbitMQ saves its directory of quorum queues when half a second to a second has
 /// passed since the last change; this is twice that.
 const SETTLE: Duration = Duration::from_secs(2);
-const TOPICS: [Topic; 4] = [Topic::Agents, Topic::Dns, Topic::Controller, Topic::Jobs];
+const TOPICS: [Topic; 2] = [Topic::Changes, Topic::Jobs];
 
 /// What a full queue does with the next message.
 const DROP_OLDEST: &str = "drop-head";

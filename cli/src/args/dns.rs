@@ -6,9 +6,9 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum};
 use fdn_core::account::TenantRef;
 use fdn_core::observe::AddressKind;
-use fdn_core::{AppName, ClientPrefix, DurationMs, HostName, ParseError, RecordName};
+use fdn_core::{AppName, ClientPrefix, DurationMs, HostName, NodeId, ParseError, RecordName};
 
-use super::{ConnectArgs, OutputArgs};
+use super::{ConnectArgs, OutputArgs, TokenArgs};
 
 /// Arguments of `fdn dns`.
 #[derive(Debug, Args)]
@@ -30,8 +30,37 @@ pub enum DnsCommand {
     Ds(DnsDsArgs),
     /// Show or set for how long resolvers may keep the answers for an app
     Ttl(DnsTtlArgs),
+    /// Make, list or take back tokens by which machines join as DNS servers
+    Token(TokenArgs),
+    /// List the DNS servers that were let in
+    #[command(visible_alias = "ls")]
+    Servers(DnsServersArgs),
+    /// Remove a DNS server: its certificate no longer counts, its name is free
+    #[command(visible_alias = "rm")]
+    Remove(DnsRemoveArgs),
     /// Set text records, such as those by which a certificate authority sees who a name belongs to
     Txt(TxtArgs),
+}
+
+/// Arguments of `fdn dns servers`.
+#[derive(Debug, Args)]
+pub struct DnsServersArgs {
+    /// How to print the result.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// Arguments of `fdn dns remove`.
+#[derive(Debug, Args)]
+pub struct DnsRemoveArgs {
+    /// The server
+    pub name: NodeId,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
 }
 
 /// Arguments of `fdn dns txt`.

@@ -101,7 +101,8 @@ pub enum NodeCommand {
 #[command(after_help = "\
 Example:
   fdn node token --cluster eu-west > token          # on your machine
-  fdn-edge-agent join https://controller.example.org --token-file token    # on the new one")]
+  fdn-edge-agent join https://controller.example.org --token-file token    # on the new one
+For a DNS server: fdn dns token, and there fdn-dns join.")]
 pub struct TokenArgs {
     /// The cluster that machines are let into
     #[arg(long, value_name = "NAME", required_unless_present_any = ["list", "revoke"])]

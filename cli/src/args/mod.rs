@@ -46,8 +46,9 @@ pub use billing::{
 };
 pub use calls::CallsArgs;
 pub use dns::{
-    AddTxtArgs, DnsArgs, DnsCommand, DnsDsArgs, DnsDumpArgs, DnsLookupArgs, DnsTtlArgs, KindArg,
-    ListTxtArgs, RemoveTxtArgs, SetTxtArgs, TtlArg, TxtArgs, TxtCommand,
+    AddTxtArgs, DnsArgs, DnsCommand, DnsDsArgs, DnsDumpArgs, DnsLookupArgs, DnsRemoveArgs,
+    DnsServersArgs, DnsTtlArgs, KindArg, ListTxtArgs, RemoveTxtArgs, SetTxtArgs, TtlArg, TxtArgs,
+    TxtCommand,
 };
 pub use events::EventsArgs;
 pub use fleet::{

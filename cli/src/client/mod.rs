@@ -16,8 +16,8 @@ use fdn_core::api::{
     NetworkInfo, NodeInfo, RollbackRequest, WorkflowDetail,
 };
 use fdn_core::fleet::{
-    ClusterDetail, CreateCluster, CreateJoinToken, CreatedJoinToken, JoinTokenInfo, NodeDetail,
-    RestoreDevice,
+    ClusterDetail, CreateCluster, CreateJoinToken, CreatedJoinToken, DnsServerInfo, JoinTokenInfo,
+    NodeDetail, RestoreDevice,
 };
 use fdn_core::usage::{CallList, CallQuery};
 use fdn_core::{
@@ -233,6 +233,23 @@ impl Client {
         send(self.request(Method::DELETE, &["v1", "join-tokens", &id.to_string()])?)
             .await
             .map(drop)
+    }
+
+    /// DNS servers that were let in.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn dns_servers(&self) -> Result<Vec<DnsServerInfo>, CliError> {
+        self.list(&["v1", "dns-servers"], &[]).await
+    }
+
+    /// Removes a DNS server.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub async fn remove_dns_server(&self, server: &NodeId) -> Result<(), CliError> {
+        let request = self.request(Method::DELETE, &["v1", "dns-servers", server.as_str()])?;
+        send(request).await.map(drop)
     }
 
     /// The caller's apps, or those of one tenant or with some labels.

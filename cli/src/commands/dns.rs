@@ -1,6 +1,8 @@
 //! `fdn dns`: what DNS servers answer a client and why, where an app's clients are sent, and text records.
 
 use fdn_core::app::{AppDns, PutAppDns};
+use fdn_core::enrol::Role;
+use fdn_core::fleet::DnsServerInfo;
 use fdn_core::observe::{BindingDetail, ClusterDistance, DnsLookup};
 use fdn_core::{ClientPrefix, GatewayWeight, HostName, Timestamp};
 use fdn_dns::admin::{Candidate, Explained, Outcome, Steering};
@@ -8,8 +10,12 @@ use fdn_dns::policy::steer::Reason;
 use hickory_proto::dnssec::rdata::CDS;
 use serde::Serialize;
 
-use super::{client, txt};
-use crate::args::{DnsCommand, DnsDsArgs, DnsDumpArgs, DnsLookupArgs, DnsTtlArgs, TtlArg};
+use super::page::left;
+use super::{client, node, txt};
+use crate::args::{
+    DnsCommand, DnsDsArgs, DnsDumpArgs, DnsLookupArgs, DnsRemoveArgs, DnsServersArgs, DnsTtlArgs,
+    TtlArg,
+};
 use crate::client::dns::server_lookup;
 use crate::console::Console;
 use crate::environment::Environment;
@@ -31,6 +37,9 @@ pub async fn run(
         DnsCommand::Dump(args) => dump(args, env, console).await,
         DnsCommand::Ds(args) => ds(args, env, console).await,
         DnsCommand::Ttl(args) => ttl(args, env, console).await,
+        DnsCommand::Token(args) => node::token(args, Role::Dns, env, console).await,
+        DnsCommand::Servers(args) => servers(args, env, console).await,
+        DnsCommand::Remove(args) => remove(args, env, console).await,
         DnsCommand::Txt(args) => txt::run(&args.command, env, console).await,
     }
 }
@@ -47,6 +56,61 @@ async fn lookup(
     let client = client(&args.connect, env)?;
     let found = client.dns_lookup(&args.name, args.client, args.kind.into());
     console.report(args.output.output, &LookedUp(&found.await?))
+}
+
+async fn servers(
+    args: &DnsServersArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    let servers = client(&args.connect, env)?.dns_servers().await?;
+    console.report(
+        args.output.output,
+        &Listing {
+            rows: &servers,
+            nothing: "no DNS server was let in; make a token: fdn dns token --cluster NAME",
+            now: fdn_service::now(),
+        },
+    )
+}
+
+async fn remove(
+    args: &DnsRemoveArgs,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
+    client(&args.connect, env)?
+        .remove_dns_server(&args.name)
+        .await?;
+    console.line(&format!("removed {}", args.name))
+}
+
+impl Row for DnsServerInfo {
+    const COLUMNS: &'static [&'static str] = &[
+        "SERVER",
+        "CLUSTER",
+        "ANSWERS AT",
+        "CONNECTED",
+        "CERTIFICATE",
+        "AGE",
+    ];
+    const NARROW: usize = 6;
+
+    fn cells(&self, now: Timestamp) -> Vec<String> {
+        let until = self.certificate.as_ref();
+        vec![
+            self.server.to_string(),
+            self.cluster.to_string(),
+            self.addresses.gateway.to_string(),
+            if self.connected { "yes" } else { "not here" }.to_owned(),
+            until.map_or_else(|| "-".to_owned(), |one| left(one.expires_at, now)),
+            age(self.enrolled_at, now),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.server.to_string()
+    }
 }
 
 async fn dump(

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fdn_core::Timestamp;
 use fdn_core::api::NodeInfo;
+use fdn_core::enrol::Role;
 use fdn_core::fleet::{CreateJoinToken, JoinTokenInfo, NodeDetail, NodeState};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -32,7 +33,7 @@ pub async fn run(
     console: &mut Console,
 ) -> Result<(), CliError> {
     match command {
-        NodeCommand::Token(args) => token(args, env, console).await,
+        NodeCommand::Token(args) => token(args, Role::Node, env, console).await,
         NodeCommand::List(args) => super::list::nodes(args, env, console).await,
         NodeCommand::Describe(args) => {
             let detail = client(&args.connect, env)?.node(&args.name).await?;
@@ -55,24 +56,35 @@ fn report(format: Format, detail: &NodeDetail, console: &mut Console) -> Result<
     )
 }
 
-async fn token(args: &TokenArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+/// Makes, lists or takes back tokens of a role.
+pub(super) async fn token(
+    args: &TokenArgs,
+    role: Role,
+    env: &Environment,
+    console: &mut Console,
+) -> Result<(), CliError> {
     let client = client(&args.connect, env)?;
     if let Some(id) = args.revoke {
         client.revoke_join_token(id).await?;
         return console.line(&format!("took back {id}"));
     }
     let Some(cluster) = &args.cluster else {
-        let rows = client.join_tokens().await?;
+        let mut rows = client.join_tokens().await?;
+        rows.retain(|row| row.role == role);
         return console.report(
             args.output.output,
             &Listing {
                 rows: &rows,
-                nothing: "there is no join token; make one: fdn node token --cluster NAME",
+                nothing: match role {
+                    Role::Node => "there is no join token; make one: fdn node token --cluster NAME",
+                    Role::Dns => "there is no join token; make one: fdn dns token --cluster NAME",
+                },
                 now: fdn_service::now(),
             },
         );
     };
     let wish = CreateJoinToken {
+        role,
         cluster: cluster.clone(),
         ttl: args.ttl,
         uses: args.uses,
@@ -88,9 +100,13 @@ async fn token(args: &TokenArgs, env: &Environment, console: &mut Console) -> Re
     } else {
         format!("{} machines", args.uses)
     };
+    let (program, kind) = match role {
+        Role::Node => ("fdn-edge-agent", "nodes"),
+        Role::Dns => ("fdn-dns", "DNS servers"),
+    };
     console.note(&format!(
-        "lets {machines} into cluster {cluster} for {}; it is not shown again\n\
-         join with: fdn-edge-agent join {} --token-file FILE",
+        "lets {machines} into cluster {cluster} as {kind} for {}; it is not shown again\n\
+         join with: {program} join {} --token-file FILE",
         args.ttl,
         client.place()
     ));
@@ -279,7 +295,7 @@ impl DescribedNode<'_> {
         let (detail, info) = (self.detail, &self.detail.info);
         let or_dash = |text: &str| if text.is_empty() { "-" } else { text }.to_owned();
         let enrolled = detail.enrolled_at.map_or_else(
-            || "no; it runs with the network's token".to_owned(),
+            || "no".to_owned(),
             |at| format!("{} ({} ago)", time(at), age(at, self.now)),
         );
         let certificate = detail.certificate.as_ref().map_or_else(

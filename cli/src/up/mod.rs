@@ -1,13 +1,15 @@
 //! `fdn up`: the whole network in this process, on embedded defaults, with nothing to install.
 //!
 //! In order: [`plan`] works out what listens where; [`lock`] takes the data directory; [`preflight`] looks whether all ports are free;
-//! [`engine`] whether container images can be run; [`network`] starts controller, DNS and nodes around an in-process broker; [`ready`] waits until they know each other; [`context`] lets
+//! [`engine`] whether container images can be run; [`network`] starts the controller, lets DNS and nodes join it (`join`), and starts them: each has its
+//! identity and its connection over loopback, as in production; [`ready`] waits until they know each other; [`context`] lets
 //! the other commands use the network; [`banner`] says what is where. Then it runs until SIGTERM or Ctrl-C.
 
 pub mod args;
 pub mod banner;
 pub mod context;
 pub mod engine;
+mod join;
 pub mod lock;
 pub mod network;
 pub mod plan;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fdn_bus::{Limits, MemoryBroker, SharedBroker};
+use fdn_bus::{Limits, MemoryBroker};
 use fdn_controller::Controller;
 use fdn_core::Coded;
 use fdn_dns::Dns;
@@ -14,11 +14,12 @@ use url::Url;
 
 use super::context::controller_url;
 use super::engine::Engine;
+use super::join;
 use super::plan::Plan;
 use super::settings::{self, Layout};
 use crate::error::CliError;
 
-/// A message to every node is small; a queue this long means that a part hangs.
+/// Between the controller and itself: a queue this long means that it hangs.
 const BROKER: Limits = Limits {
     queue: 20_000,
     dead_letters: 1_000,
@@ -49,13 +50,12 @@ impl Network {
         layout: &Layout,
         engine: Option<&Engine>,
     ) -> Result<Self, CliError> {
-        let broker: SharedBroker = Arc::new(MemoryBroker::new(BROKER));
+        let broker = Arc::new(MemoryBroker::new(BROKER));
         let url = controller_url(plan)?;
-        let controller =
-            Controller::start(settings::controller(plan, layout)?, Arc::clone(&broker))
-                .await
-                .map_err(|e| failed("the controller", &e))?;
-        match Self::start_rest(plan, layout, &url, engine, &broker).await {
+        let controller = Controller::start(settings::controller(plan, layout)?, broker)
+            .await
+            .map_err(|e| failed("the controller", &e))?;
+        match Self::start_rest(plan, layout, &url, engine, &controller).await {
             Ok((dns, agents)) => Ok(Self {
                 controller,
                 dns,
@@ -73,22 +73,23 @@ impl Network {
         layout: &Layout,
         url: &Url,
         engine: Option<&Engine>,
-        broker: &SharedBroker,
+        controller: &Controller,
     ) -> Result<(Dns, Vec<Agent>), CliError> {
-        let dns = Dns::start(settings::dns(plan, layout, url), Arc::clone(broker))
-            .await
-            .map_err(|e| failed("DNS", &e))?;
+        let edge = controller.edge_address();
+        let dns = settings::dns(plan, layout, edge);
+        join::machines(controller, plan, layout, url, &dns).await?;
+        let dns = Dns::start(dns, None).await.map_err(|e| failed("DNS", &e))?;
         // One engine for all nodes: they compile each component once.
         let machine = Machine::new(&fdn_edge_agent::Settings::default().runtime)
             .map_err(|e| failed("the nodes", &e))?;
         let starts = plan.nodes.iter().map(|node| {
-            let mut settings = settings::agent(node, layout, url);
+            let mut settings = settings::agent(node, layout, url, edge);
             if let Some(engine) = engine {
                 settings::add_engine(&mut settings, engine, layout, plan.nodes.len());
             }
-            let (broker, machine) = (Arc::clone(broker), machine.clone());
+            let machine = machine.clone();
             async move {
-                Agent::start_with(settings, broker, machine, None)
+                Agent::start_with(settings, None, machine, None)
                     .await
                     .map_err(|e| failed("a node", &e))
             }
@@ -113,7 +114,7 @@ impl Network {
 }
 
 /// An error of a part, with its causes.
-fn failed(part: &'static str, error: &(dyn Coded + 'static)) -> CliError {
+pub(super) fn failed(part: &'static str, error: &(dyn Coded + 'static)) -> CliError {
     let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(source) = cause {

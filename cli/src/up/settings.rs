@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use fdn_controller::settings::ClientLocation;
 use fdn_core::{ByteSize, ClientPrefix, Digest, DurationMs, ErrorCode};
 use fdn_dns::settings::NameServer;
+use fdn_edge_agent::join::Identity;
 use fdn_edge_agent::settings::ContainerNetwork;
+use fdn_link::CentreSettings;
 use url::Url;
 
 use super::engine::Engine;
@@ -79,7 +81,12 @@ impl Layout {
         self.folder.join("dns")
     }
 
-    fn node(&self, node: &NodePlan) -> PathBuf {
+    /// A token to join with, for as long as that takes.
+    pub(super) fn join_token(&self) -> PathBuf {
+        self.folder.join("join.token")
+    }
+
+    pub(super) fn node(&self, node: &NodePlan) -> PathBuf {
         self.folder.join("nodes").join(node.node.as_str())
     }
 
@@ -115,6 +122,8 @@ pub fn controller(plan: &Plan, layout: &Layout) -> Result<fdn_controller::Settin
     };
     settings.network.token_file = layout.network_token();
     settings.network.key_file = layout.network_key();
+    // Whatever is free: nobody but the parts of this process calls there.
+    settings.edge.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     settings.database.url = sqlite_url(&layout.database())?;
     settings.artifacts.local = layout.artifacts();
     settings.uploads.folder = Some(layout.uploads());
@@ -145,7 +154,7 @@ fn sqlite_url(path: &Path) -> Result<String, CliError> {
 
 /// The DNS server's settings.
 #[must_use]
-pub fn dns(plan: &Plan, layout: &Layout, controller: &Url) -> fdn_dns::Settings {
+pub fn dns(plan: &Plan, layout: &Layout, edge: SocketAddr) -> fdn_dns::Settings {
     let mut settings = fdn_dns::Settings {
         data_dir: layout.dns(),
         listen: vec![plan.dns],
@@ -153,8 +162,7 @@ pub fn dns(plan: &Plan, layout: &Layout, controller: &Url) -> fdn_dns::Settings 
         ..Default::default()
     };
     settings.zone.name = plan.zone.clone();
-    settings.network.controller = Some(controller.clone());
-    settings.network.token_file = Some(layout.network_token());
+    settings.centre = centre(edge);
     settings.udp.sockets = 1;
     if plan.dns.ip().is_unspecified() {
         // Gateways are on loopback here, and so is DNS, wherever else it listens.
@@ -172,9 +180,26 @@ pub fn dns(plan: &Plan, layout: &Layout, controller: &Url) -> fdn_dns::Settings 
     settings
 }
 
+/// The one controller there is. Nobody has to be spared when it begins anew.
+fn centre(edge: SocketAddr) -> CentreSettings {
+    CentreSettings {
+        controllers: vec![edge.to_string()],
+        spread: DurationMs::from_millis(0),
+        retry_first: DurationMs::from_millis(100),
+        retry_max: DurationMs::from_secs(1),
+        ..CentreSettings::default()
+    }
+}
+
 /// A node's settings.
 #[must_use]
-pub fn agent(node: &NodePlan, layout: &Layout, controller: &Url) -> fdn_edge_agent::Settings {
+pub fn agent(
+    node: &NodePlan,
+    layout: &Layout,
+    controller: &Url,
+    edge: SocketAddr,
+) -> fdn_edge_agent::Settings {
+    let identity = Identity::below(&layout.node(node));
     let mut settings = fdn_edge_agent::Settings {
         node: node.node.clone(),
         cluster: node.cluster.clone(),
@@ -186,11 +211,13 @@ pub fn agent(node: &NodePlan, layout: &Layout, controller: &Url) -> fdn_edge_age
     settings.gateway.listen = node.gateway;
     settings.admin.listen = node.admin;
     settings.controller.url = controller.as_str().trim_end_matches('/').to_owned();
-    settings.network.token_file = layout.network_token();
-    settings.network.key_file = layout.network_key();
+    settings.centre = centre(edge);
+    settings.network.token_file = identity.token;
+    settings.tls.ca = Some(identity.ca);
+    settings.tls.certificate = Some(identity.certificate);
+    settings.tls.key = Some(identity.key);
     // Regions call each other's stages on this machine only; the port is whatever is free, and told to the others.
     settings.workflows.enabled = true;
-    settings.workflows.plaintext = true;
     settings.workflows.listen = SocketAddr::new(node.gateway.ip(), 0);
     // And are as far from each other as their places say, not as loopback is.
     settings.reports.links = 0;

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use fdn_core::Timestamp;
-use fdn_core::enrol::{IssuedCertificate, NodeAddresses, NodeIdentity};
+use fdn_core::enrol::{ControllerIdentity, IssuedCertificate, Machine, NodeAddresses};
 use fdn_core::fleet::FleetDesired;
 use fdn_core::message::Message;
 use fdn_core::{ClusterId, NodeId, Revision};
-use fdn_service::pki::{Authority, PublicKey, Subject};
+use fdn_service::pki::{Authority, Bearer, NodeKey, PublicKey, Subject};
 use fdn_service::secret::Secret;
 use sqlx::AnyConnection;
 use tracing::info;
@@ -165,26 +165,13 @@ pub async fn tell(
     outbox_push(connection, revision, Message::FleetDesired(fleet), now).await
 }
 
-/// The authority that signs at `now`.
-fn signing<'a>(
-    state: &State,
-    rows: &'a [AuthorityRow],
-    now: Timestamp,
-) -> Result<(&'a AuthorityRow, Authority), Error> {
-    let row = signer(rows, &state.settings.enrolment, now)
-        .ok_or_else(|| Error::Internal("there is no certificate authority".to_owned()))?;
-    let sealed = state.key.open(&context(&row.id), &row.sealed_key)?;
-    let authority = Authority::load(&row.certificate, &Secret::new(sealed))?;
-    Ok((row, authority))
-}
-
 /// The authority's signature of a text, which nodes check by the authorities that they know.
 ///
 /// # Errors
 /// When there is no authority or the store fails.
 pub async fn sign(state: &State, text: &str, now: Timestamp) -> Result<String, Error> {
     let rows = authority_list(&mut *state.store.read().await?).await?;
-    Ok(signing(state, &rows, now)?.1.sign(text)?)
+    Ok(Signing::now(state, &rows, now)?.authority.sign(text)?)
 }
 
 fn bundle(rows: &[AuthorityRow], now: Timestamp) -> Vec<String> {
@@ -194,38 +181,100 @@ fn bundle(rows: &[AuthorityRow], now: Timestamp) -> Vec<String> {
         .collect()
 }
 
-/// Makes and keeps a certificate of `node`'s key.
+/// The authority that signs now, and from when until when what it signs counts.
+struct Signing {
+    authority: Authority,
+    issued_at: Timestamp,
+    expires_at: Timestamp,
+}
+
+impl Signing {
+    fn now(state: &State, rows: &[AuthorityRow], now: Timestamp) -> Result<Self, Error> {
+        let settings = &state.settings.enrolment;
+        let row = signer(rows, settings, now)
+            .ok_or_else(|| Error::Internal("there is no certificate authority".to_owned()))?;
+        let sealed = state.key.open(&context(&row.id), &row.sealed_key)?;
+        // Certificates hold whole seconds.
+        let whole = |at: Timestamp| Timestamp(at.get() / 1000 * 1000);
+        let end = later(now, settings.certificate_lifetime.as_millis());
+        Ok(Self {
+            authority: Authority::load(&row.certificate, &Secret::new(sealed))?,
+            issued_at: whole(now),
+            expires_at: whole(end.min(row.expires_at)),
+        })
+    }
+}
+
+/// A certificate of this controller, and whom the network trusts. Its key is made here and lives in memory alone.
+pub(crate) struct OwnCertificate {
+    /// The certificate (PEM).
+    pub(crate) certificate: String,
+    /// Its key (PEM).
+    pub(crate) key: Secret,
+    /// The certificates (PEM) that machines are checked against.
+    pub(crate) authorities: Vec<String>,
+}
+
+/// Makes a certificate by which machines at the edge know this controller.
+///
+/// # Errors
+/// When there is no authority, or the store fails.
+pub(crate) async fn own_certificate(
+    state: &State,
+    name: &NodeId,
+    now: Timestamp,
+) -> Result<OwnCertificate, Error> {
+    let rows = authority_list(&mut *state.store.read().await?).await?;
+    let signing = Signing::now(state, &rows, now)?;
+    let key = NodeKey::fresh()?;
+    let subject = Subject {
+        bearer: Bearer::Controller(ControllerIdentity { name: name.clone() }),
+        addresses: Vec::new(),
+        names: Vec::new(),
+    };
+    let issued = signing.authority.issue(
+        &subject,
+        &key.public(),
+        signing.issued_at,
+        signing.expires_at,
+    )?;
+    Ok(OwnCertificate {
+        certificate: issued.certificate,
+        key: key.to_pem(),
+        authorities: bundle(&rows, now),
+    })
+}
+
+/// Makes and keeps a certificate of a machine's key.
 ///
 /// # Errors
 /// When there is no authority or the store fails.
 pub async fn issue(
     state: &State,
     connection: &mut AnyConnection,
-    identity: NodeIdentity,
+    machine: Machine,
     addresses: &NodeAddresses,
     key: &PublicKey,
     now: Timestamp,
 ) -> Result<IssuedCertificate, Error> {
-    let settings = &state.settings.enrolment;
     let rows = authority_list(connection).await?;
-    let (row, authority) = signing(state, &rows, now)?;
-    // Certificates hold whole seconds.
-    let whole = |at: Timestamp| Timestamp(at.get() / 1000 * 1000);
-    let (issued_at, expires_at) = (
-        whole(now),
-        whole(later(now, settings.certificate_lifetime.as_millis()).min(row.expires_at)),
-    );
-    let node: NodeId = identity.node.clone();
+    let signing = Signing::now(state, &rows, now)?;
+    let node: NodeId = machine.name.clone();
     let all = [
         Some(addresses.gateway),
         Some(addresses.admin),
         addresses.peer,
     ];
     let subject = Subject {
-        identity,
+        bearer: Bearer::Machine(machine),
         addresses: all.iter().flatten().map(std::net::SocketAddr::ip).collect(),
         names: addresses.names.clone(),
     };
+    let Signing {
+        authority,
+        issued_at,
+        expires_at,
+    } = signing;
     let issued = authority.issue(&subject, key, issued_at, expires_at)?;
     let kept = CertificateRow {
         serial: issued.serial.clone(),

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use fdn_core::api::{DeployResponse, ValidationStep};
 use fdn_core::label::Labels;
 use fdn_core::manifest::Manifest;
+use fdn_core::message::Holders;
 use fdn_core::workflow::Workflow;
 use fdn_core::{
     AppName, Coded, HostName, Revision, SecretName, TenantId, Timestamp, VersionNumber,
@@ -30,11 +31,12 @@ use super::{compiled, label, repository, secrets, signing};
 use crate::Error;
 use crate::artifacts::Object;
 use crate::reconcile::desired::{tell_dns, tell_nodes};
+use crate::reconcile::holders;
 use crate::reconcile::place::{Before, Placed, binding_rows, place};
 use crate::reconcile::profile;
 use crate::reconcile::write::plan_rows;
 use crate::settings::RepositorySettings;
-use crate::state::State;
+use crate::state::{State, lock};
 use crate::store::app::{AppRow, app_get, app_upsert};
 use crate::store::artifact::{artifact_claim, artifact_use};
 use crate::store::audit::{AuditEntry, audit_insert};
@@ -350,7 +352,8 @@ async fn write(
         let new = NewVersion { candidate, steps, by: actor, now };
         let version = version_write(&mut tx, settings, new).await?;
         secrets_write(state, &mut tx, candidate, (actor, revision, now)).await?;
-        let change = Change { candidate, workflow: workflow(version), version, placed: &placed, actor, revision, now };
+        let holders = first_holders(state, &candidate.app, &placed);
+        let change = Change { candidate, workflow: workflow(version), version, placed: &placed, holders, actor, revision, now };
         let row = app_write(&mut tx, change, ttl).await?;
         let entry = audit(actor, "deploy", &row, row.previous, Some(version), now);
         audit_insert(&mut tx, &entry).await?;
@@ -393,6 +396,14 @@ fn first_plan(
     let limit = state.settings.planner.bindings_per_app as usize;
     let placed = place(&world, workflow, &profiles, &Before::default(), [], limit)?;
     Ok(placed)
+}
+
+/// The clusters that are told of a new app.
+pub(super) fn first_holders(state: &State, app: &AppName, placed: &Placed) -> Holders {
+    let clusters = lock(&state.live).clusters().into_keys().collect();
+    let spread = state.settings.planner.spread;
+    let needed = placed.primaries();
+    holders::choose(app, &Holders::EVERYWHERE, &needed, &clusters, spread)
 }
 
 /// Keeps the values that came with a version. A new value reaches whatever else runs the function, too.
@@ -458,6 +469,7 @@ struct Change<'a> {
     workflow: Workflow,
     version: VersionNumber,
     placed: &'a Placed,
+    holders: Holders,
     actor: &'a Actor,
     revision: Revision,
     now: Timestamp,
@@ -473,6 +485,7 @@ async fn app_write(
         workflow,
         version,
         placed,
+        holders,
         actor,
         revision,
         now,
@@ -494,6 +507,8 @@ async fn app_write(
         bindings_revision: revision,
         deployed_at: now,
         ttl: None,
+        holders: holders.clone(),
+        answering: holders,
     };
     first_write(connection, &row, placed, ttl_s, now).await?;
     Ok(row)

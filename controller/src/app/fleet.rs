@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use fdn_core::api::{ClusterInfo, NodeInfo};
+use fdn_core::enrol::Role;
 use fdn_core::fleet::{
-    CertificateInfo, ClusterDetail, CreateCluster, HeadInfo, NodeDetail, NodeState,
+    CertificateInfo, ClusterDetail, CreateCluster, DnsServerInfo, HeadInfo, NodeDetail, NodeState,
 };
 use fdn_core::message::{NodeStatus, StageCounts};
 use fdn_core::{ClusterId, NodeId, Resources, Timestamp};
@@ -24,8 +25,8 @@ use crate::store::cluster::{
 };
 use crate::store::device::device_restore_forget;
 use crate::store::enrolment::{
-    EnrolmentRow, certificate_newest, certificate_revoke, cordon_delete, cordon_insert,
-    cordon_list, enrolment_get, enrolment_list, enrolment_remove,
+    CertificateRow, EnrolmentRow, certificate_newest, certificate_revoke, cordon_delete,
+    cordon_insert, cordon_list, enrolment_get, enrolment_list, enrolment_remove,
 };
 use crate::store::lease::{lease_end, lease_get};
 use crate::store::node::node_delete;
@@ -40,8 +41,10 @@ pub async fn standing(connection: &mut AnyConnection) -> Result<Standing, StoreE
     // First: what is read after it may be newer than it says, and never older.
     let revision = revision_current(connection).await?;
     let rows = enrolment_list(connection).await?;
-    let (removed, enrolled): (Vec<EnrolmentRow>, Vec<EnrolmentRow>) =
-        rows.into_iter().partition(|row| row.removed_at.is_some());
+    let (removed, enrolled): (Vec<EnrolmentRow>, Vec<EnrolmentRow>) = rows
+        .into_iter()
+        .filter(|row| row.role == Role::Node)
+        .partition(|row| row.removed_at.is_some());
     let names = |rows: Vec<EnrolmentRow>| rows.into_iter().map(|row| row.node).collect();
     Ok(Standing {
         revision,
@@ -142,7 +145,7 @@ pub async fn nodes(state: &State, now: Timestamp) -> Result<Vec<NodeInfo>, Error
     let live = lock(&state.live);
     let silent = rows
         .iter()
-        .filter(|row| row.removed_at.is_none() && live.node(&row.node).is_none())
+        .filter(|row| row.is_node() && live.node(&row.node).is_none())
         .map(joined);
     let mut all: BTreeMap<NodeId, NodeInfo> = silent
         .chain(live.nodes().map(|seen| describe::node(seen, now)))
@@ -245,7 +248,7 @@ pub async fn node_detail(
     let info = info.ok_or_else(|| Error::no_node(node))?;
     let mut connection = state.store.read().await?;
     let enrolment = enrolment_get(&mut connection, node).await?;
-    let enrolment = enrolment.filter(|row| row.removed_at.is_none());
+    let enrolment = enrolment.filter(EnrolmentRow::is_node);
     let certificate = match &enrolment {
         Some(_) => certificate_newest(&mut connection, node).await?,
         None => None,
@@ -261,11 +264,7 @@ pub async fn node_detail(
         region: region.ok_or_else(|| Error::no_cluster(&info.cluster))?,
         info,
         enrolled_at: enrolment.map(|row| row.enrolled_at),
-        certificate: certificate.map(|row| CertificateInfo {
-            serial: row.serial,
-            issued_at: row.issued_at,
-            expires_at: row.expires_at,
-        }),
+        certificate: certificate.map(shown),
         status,
     })
 }
@@ -333,11 +332,6 @@ pub async fn remove(
             return Err(EnrolError::AtWork { node, state }.into());
         }
     }
-    if detail.enrolled_at.is_none() && detail.info.alive {
-        return Err(Error::Conflict(format!(
-            "node {node} runs with the network's token and would come back with its next report; stop its agent first"
-        )));
-    }
     let standing: Standing = in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
         enrolment_remove(&mut tx, node, now).await?;
@@ -360,4 +354,66 @@ pub async fn remove(
     state.planner_wake.notify_one();
     info!(%node, %actor, force, "a node was removed");
     Ok(())
+}
+
+/// DNS servers that were let in, by name.
+///
+/// # Errors
+/// When the store fails.
+pub async fn dns_servers(state: &State) -> Result<Vec<DnsServerInfo>, Error> {
+    let mut connection = state.store.read().await?;
+    let connected = state.edge.machines.connected();
+    let mut servers = Vec::new();
+    for row in enrolment_list(&mut connection).await? {
+        if row.role != Role::Dns || row.removed_at.is_some() {
+            continue;
+        }
+        let certificate = certificate_newest(&mut connection, &row.node).await?;
+        servers.push(DnsServerInfo {
+            connected: connected.contains(&row.node),
+            certificate: certificate.map(shown),
+            server: row.node,
+            cluster: row.cluster,
+            addresses: row.addresses,
+            enrolled_at: row.enrolled_at,
+        });
+    }
+    Ok(servers)
+}
+
+/// Removes a DNS server: its certificates no longer count, its name is free.
+///
+/// # Errors
+/// When there is no such server, or the store fails.
+pub async fn dns_remove(
+    state: &State,
+    actor: &Actor,
+    server: &NodeId,
+    now: Timestamp,
+) -> Result<(), Error> {
+    in_transaction!(state.store, tx => {
+        let revision = revision_next(&mut tx).await?;
+        let row = enrolment_get(&mut tx, server).await?;
+        let row = row.filter(|row| row.role == Role::Dns && row.removed_at.is_none());
+        let row = row.ok_or_else(|| Error::NotFound {
+            what: format!("DNS server {server}"),
+            hint: "`fdn dns servers` shows what exists",
+        })?;
+        enrolment_remove(&mut tx, server, now).await?;
+        certificate_revoke(&mut tx, server, now).await?;
+        tell(&mut tx, revision, now).await?;
+        let before = serde_json::json!({ "cluster": row.cluster });
+        audit(&mut tx, actor, "dns.remove", server, (Some(before), None), now).await
+    })?;
+    state.outbox_wake.notify_one();
+    info!(%server, %actor, "a DNS server was removed");
+    Ok(())
+}
+
+fn shown(row: CertificateRow) -> CertificateInfo {
+    CertificateInfo {
+        serial: row.serial,
+        issued_at: row.issued_at,
+        expires_at: row.expires_at,
+    }
 }

@@ -57,6 +57,7 @@ pub async fn create(
         }
         let info = JoinTokenInfo {
             id,
+            role: wish.role,
             cluster: cluster.id.clone(),
             region: cluster.region.clone(),
             uses: wish.uses,
@@ -119,7 +120,7 @@ pub async fn revoke(
 
 fn audit(actor: &Actor, action: &'static str, info: &JoinTokenInfo, now: Timestamp) -> AuditEntry {
     let state = serde_json::json!({
-        "cluster": info.cluster, "uses": info.uses, "expires_at": info.expires_at,
+        "role": info.role, "cluster": info.cluster, "uses": info.uses, "expires_at": info.expires_at,
     });
     let made = action == "join-token.create";
     AuditEntry {

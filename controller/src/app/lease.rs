@@ -4,7 +4,6 @@ use fdn_core::enrol::{LeaseRequest, LeaseResponse};
 use fdn_core::{ClusterId, Timestamp};
 use tracing::info;
 
-use super::access::Caller;
 use super::authority::later;
 use crate::Error;
 use crate::state::State;
@@ -14,22 +13,13 @@ use crate::store::lease::{LeaseRow, LeaseWish, lease_ask};
 /// Grants or extends the lease, or tells who has it.
 ///
 /// # Errors
-/// When a node asks for another one or for another cluster, the time asked for makes no sense, or the store fails.
+/// When the time asked for makes no sense, or the store fails. Who may ask for which cluster is judged before.
 pub async fn ask(
     state: &State,
-    caller: &Caller,
     cluster: &ClusterId,
     request: &LeaseRequest,
     now: Timestamp,
 ) -> Result<LeaseResponse, Error> {
-    if let Caller::Node { node, cluster: own } = caller
-        && (*node != request.node || own != cluster)
-    {
-        return Err(Error::Forbidden {
-            who: caller.to_string(),
-            right: "ask for a lease in another node's name or cluster",
-        });
-    }
     if request.ttl_ms == 0 || request.epoch == Some(0) {
         return Err(Error::BadRequest(
             "ttl_ms and epoch count from 1; leave epoch out to begin one".to_owned(),

@@ -1,8 +1,8 @@
-//! Snapshots of desired state for agents and DNS servers that may have missed messages. Each is read in one transaction: everything up to
-//! its revision is in it.
+//! Snapshots of desired state, for machines that may have missed something. What is read in one transaction is complete up to its revision.
 
 use fdn_core::api::{AppsSnapshot, DnsSnapshot};
 use fdn_core::{AppName, Revision};
+use sqlx::AnyConnection;
 
 use super::authority::fleet_desired;
 use super::secrets;
@@ -18,26 +18,24 @@ use crate::store::policy::{gateway_list, quota_used};
 use crate::store::revision::revision_current;
 use crate::store::txt::{TxtRow, txt_list_all};
 
-/// Everything that nodes are told.
+/// Everything that nodes are told, in the transaction of `tx`.
 ///
 /// # Errors
 /// When the store fails.
-pub async fn apps(state: &State) -> Result<AppsSnapshot, Error> {
-    let mut tx = state.store.snapshot().await?;
-    let revision = revision_current(&mut tx).await?;
+pub async fn apps(state: &State, tx: &mut AnyConnection) -> Result<AppsSnapshot, Error> {
+    let revision = revision_current(tx).await?;
     let mut apps = Vec::new();
-    let mut gateways = gateway_list(&mut tx).await?;
-    for app in app_list(&mut tx).await? {
+    let mut gateways = gateway_list(tx).await?;
+    for app in app_list(tx).await? {
         let gateway = gateways.remove(&app.name).unwrap_or_default();
-        let versions = versions_served(&mut tx, &app, &gateway.traffic).await?;
-        let placement = placement_of(&mut tx, &app).await?;
+        let versions = versions_served(tx, &app, &gateway.traffic).await?;
+        let placement = placement_of(tx, &app).await?;
         let mut desired = app_desired(&app, &versions, placement, gateway);
-        secrets::fill(state, &mut tx, &mut desired).await?;
+        secrets::fill(state, tx, &mut desired).await?;
         apps.push(desired);
     }
-    let fleet = fleet_desired(&mut tx, revision, fdn_service::now()).await?;
-    let used = quota_used(&mut tx, fdn_service::now()).await?;
-    tx.commit().await.map_err(StoreError::from)?;
+    let fleet = fleet_desired(tx, revision, fdn_service::now()).await?;
+    let used = quota_used(tx, fdn_service::now()).await?;
     Ok(AppsSnapshot {
         revision,
         apps,
@@ -57,20 +55,18 @@ pub async fn revision(state: &State) -> Result<Revision, Error> {
     Ok(revision)
 }
 
-/// Everything that DNS servers are told.
+/// Everything that DNS servers are told, in the transaction of `tx`.
 ///
 /// # Errors
 /// When the store fails.
-pub async fn dns(state: &State) -> Result<DnsSnapshot, Error> {
-    let mut tx = state.store.snapshot().await?;
-    let revision = revision_current(&mut tx).await?;
-    let network = network_get(&mut tx)
+pub async fn dns(state: &State, tx: &mut AnyConnection) -> Result<DnsSnapshot, Error> {
+    let revision = revision_current(tx).await?;
+    let network = network_get(tx)
         .await?
         .unwrap_or_else(|| network::unknown(state.geo.locations()));
-    let apps = app_list(&mut tx).await?;
-    let bindings = binding_list_all(&mut tx).await?;
-    let txt = txt_list_all(&mut tx, fdn_service::now()).await?;
-    tx.commit().await.map_err(StoreError::from)?;
+    let apps = app_list(tx).await?;
+    let bindings = binding_list_all(tx).await?;
+    let txt = txt_list_all(tx, fdn_service::now()).await?;
     let ttl = state.ttl_s();
     let apps = apps
         .iter()

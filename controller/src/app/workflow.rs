@@ -17,7 +17,7 @@ use tracing::info;
 
 use super::actor::Actor;
 use super::change::app_tag;
-use super::deploy::{audit, first_write};
+use super::deploy::{audit, first_holders, first_write};
 use super::precondition::Precondition;
 use crate::Error;
 use crate::reconcile::desired::{placement_of, tell_nodes, versions_of_workflow};
@@ -190,6 +190,7 @@ async fn store(
     placed: &Placed,
 ) -> Result<AppRow, Error> {
     let (now, ttl) = (fdn_service::now(), state.ttl_s());
+    let first = first_holders(state, request.app, placed);
     let row: AppRow = in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
         let old = app_get(&mut tx, request.app).await?;
@@ -209,6 +210,8 @@ async fn store(
             bindings_revision: old.as_ref().map_or(revision, |old| old.bindings_revision),
             deployed_at: now,
             ttl: old.as_ref().and_then(|old| old.ttl),
+            holders: old.as_ref().map_or_else(|| first.clone(), |old| old.holders.clone()),
+            answering: old.as_ref().map_or_else(|| first.clone(), |old| old.answering.clone()),
         };
         match old {
             Some(_) => {

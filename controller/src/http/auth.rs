@@ -69,8 +69,6 @@ rights!(
     LookMachines,
     OperateMachines,
     Administer,
-    Serve,
-    Resolve,
 );
 
 /// [`Right::Deploy`], of an app that need not exist yet.
@@ -256,7 +254,7 @@ async fn check<R: Needs>(request: &HttpRequest) -> Result<(Caller, Option<Tenant
     }
     let tenant = match R::RIGHT.scope() {
         Scope::Tenant => tenant::<R>(&state, request, &caller).await?,
-        Scope::Everyone | Scope::Network | Scope::Machines => None,
+        Scope::Everyone | Scope::Network => None,
     };
     Ok((caller, tenant))
 }

@@ -47,22 +47,6 @@ pub(super) fn tagged<T: Serialize>(tag: String, body: &T) -> HttpResponse {
         .json(body)
 }
 
-/// Whether a request says that it has what this tag stands for. What cannot be read is no tag.
-pub(super) fn is_known(request: &HttpRequest, tag: &str) -> bool {
-    let values = request.headers().get_all(header::IF_NONE_MATCH);
-    let texts = values.filter_map(|value| value.to_str().ok());
-    let mut tags = texts.flat_map(|text| text.split(',')).map(str::trim);
-    // The comparison is the weak one.
-    tags.any(|held| held == "*" || held.strip_prefix("W/").unwrap_or(held) == tag)
-}
-
-/// The answer to one who has what it would show.
-pub(super) fn not_modified(tag: String) -> HttpResponse {
-    HttpResponse::NotModified()
-        .insert_header((header::ETAG, tag))
-        .finish()
-}
-
 #[cfg(test)]
 mod tests {
     use actix_web::test::TestRequest;
@@ -88,20 +72,5 @@ mod tests {
             if_match(&TestRequest::default().to_http_request()).expect("none"),
             Precondition::None
         );
-    }
-    #[test]
-    fn what_is_known_is_recognised() {
-        let known = |value: &str| {
-            let request = TestRequest::default()
-                .insert_header((header::IF_NONE_MATCH, value))
-                .to_http_request();
-            is_known(&request, "\"3\"")
-        };
-        assert!(known("\"3\"") && known("\"2\", \"3\"") && known("W/\"3\"") && known("*"));
-        assert!(!known("\"4\"") && !known("3") && !known(""));
-        assert!(!is_known(
-            &TestRequest::default().to_http_request(),
-            "\"3\""
-        ));
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct Failure {
 }
 
 /// What the caller is told.
-fn problem(error: &Error) -> Problem {
+pub(crate) fn problem(error: &Error) -> Problem {
     let code = error.code();
     match (code.fault(), error) {
         // Their own words say what to do; causes inside them do not leak, because they stand in `source`.

@@ -3,8 +3,8 @@
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use fdn_core::api::{ClusterInfo, NodeInfo};
 use fdn_core::fleet::{
-    ClusterDetail, CreateCluster, CreateJoinToken, CreatedJoinToken, JoinTokenInfo, NodeDetail,
-    RestoreDevice,
+    ClusterDetail, CreateCluster, CreateJoinToken, CreatedJoinToken, DnsServerInfo, JoinTokenInfo,
+    NodeDetail, RestoreDevice,
 };
 use fdn_core::{ClusterId, JoinTokenId, NodeId, Problem};
 use fdn_service::now;
@@ -196,6 +196,41 @@ pub(crate) async fn node_remove(
 ) -> Result<HttpResponse, ApiError> {
     let (node, params) = &call.input;
     fleet::remove(&state, &call.actor(), node, params.force, now()).await?;
+    Ok(HttpResponse::NoContent().finish())
+}
+
+/// All DNS servers that were let in, by name.
+#[utoipa::path(
+    tag = "network",
+    security(("session" = [])),
+    params(PageParams),
+    responses((status = 200, body = [DnsServerInfo]), (status = "default", body = Problem, content_type = "application/problem+json"))
+)]
+#[get("/v1/dns-servers")]
+pub(crate) async fn dns_server_list(
+    call: Authorized<LookMachines, web::Query<PageParams>>,
+    state: Shared,
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
+    let wanted = call.input.wanted(&state.settings.api)?;
+    let key = |row: &DnsServerInfo| row.server.to_string();
+    let rows = wanted.cut(fleet::dns_servers(&state).await?, key);
+    Ok(wanted.answer(&request, rows, key))
+}
+
+/// Remove a DNS server: its certificates no longer count, its name is free.
+#[utoipa::path(
+    tag = "network",
+    security(("session" = [])),
+    params(("server" = String, Path, description = "The server's name")),
+    responses((status = 204, description = "Removed"), (status = "default", body = Problem, content_type = "application/problem+json"))
+)]
+#[delete("/v1/dns-servers/{server}")]
+pub(crate) async fn dns_server_remove(
+    call: Authorized<OperateMachines, web::Path<NodeId>>,
+    state: Shared,
+) -> Result<HttpResponse, ApiError> {
+    fleet::dns_remove(&state, &call.actor(), &call.input, now()).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 

@@ -7,12 +7,12 @@ use fdn_core::observe::{
 };
 use fdn_core::usage::{CallList, CallQuery, StatusFilter, UsageOutcome};
 use fdn_core::{AppName, ByteSize, HostName, Problem, Right, Timestamp, VersionNumber};
+use futures::StreamExt as _;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::auth::{Authorized, Deploy, Look, LookMachines, address};
 use super::error::ApiError;
-use super::network::read;
 use super::page::PageParams;
 use super::tenants::moment;
 use crate::Error;
@@ -314,4 +314,17 @@ pub(crate) async fn app_try(
     let client = explain::client(wish.client.as_deref(), address(&request, &state))?;
     let answer = try_call::try_call(&state, (tenant, &app), client, &wish).await?;
     Ok(web::Json(answer))
+}
+
+/// A body of at most `limit`; the framework's own limit is that of what people send.
+async fn read(mut payload: web::Payload, limit: ByteSize) -> Result<web::BytesMut, Error> {
+    let mut octets = web::BytesMut::new();
+    while let Some(piece) = payload.next().await {
+        let piece = piece.map_err(|e| Error::BadRequest(format!("the body broke off: {e}")))?;
+        if octets.len() + piece.len() > limit.as_usize() {
+            return Err(Error::BodyTooLarge(limit));
+        }
+        octets.extend_from_slice(&piece);
+    }
+    Ok(octets)
 }

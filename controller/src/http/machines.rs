@@ -1,19 +1,16 @@
-//! What machines call: to be let in, to renew their certificate, to be head of their cluster.
+//! What machines call without a connection of their own: to be let in, and to renew a certificate that has ended. All else they ask at the edge listener.
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
-use fdn_core::enrol::{
-    EnrolRequest, EnrolResponse, LeaseRequest, LeaseResponse, RenewRequest, RenewResponse,
-};
-use fdn_core::{ClusterId, Problem};
+use fdn_core::Problem;
+use fdn_core::enrol::{EnrolRequest, EnrolResponse, RenewRequest, RenewResponse};
 use fdn_service::now;
 
-use super::auth::{Authorized, Serve, stranger};
+use super::auth::stranger;
 use super::error::ApiError;
-use crate::app::{enrol, lease};
+use crate::app::enrol;
 use crate::state::State;
 
 type Shared = web::Data<State>;
-type Cluster = web::Path<ClusterId>;
 
 /// Let a machine in: a join token and a certificate signing request for a certificate.
 #[utoipa::path(
@@ -65,22 +62,4 @@ fn secret<T: serde::Serialize>(answer: &T) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header(("cache-control", "no-store"))
         .json(answer)
-}
-
-/// Be, or stay, the head of a cluster; or learn who is.
-#[utoipa::path(
-    tag = "machines",
-    security(("network" = [])),
-    params(("cluster" = String, Path, description = "The cluster's name")),
-    request_body = LeaseRequest,
-    responses((status = 200, body = LeaseResponse), (status = "default", body = Problem, content_type = "application/problem+json"))
-)]
-#[post("/internal/v1/clusters/{cluster}/head-lease")]
-pub(crate) async fn head_lease(
-    call: Authorized<Serve, (Cluster, web::Json<LeaseRequest>)>,
-    state: Shared,
-) -> Result<web::Json<LeaseResponse>, ApiError> {
-    let (cluster, request) = &call.input;
-    let answer = lease::ask(&state, &call.caller, cluster, request, now()).await?;
-    Ok(web::Json(answer))
 }

@@ -21,7 +21,6 @@ mod job;
 mod look;
 mod machines;
 mod multipart;
-mod network;
 mod observe;
 mod oidc;
 mod once;
@@ -56,6 +55,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use crate::Error;
 use crate::state::State;
 use document::Common;
+pub(crate) use error::problem;
 
 /// Lists every operation once, with the right that it needs: the one of the handler's first argument (a test calls every operation with
 /// and without it). None: whoever calls shows in the body who it is.
@@ -203,18 +203,13 @@ operations! {
     fleet::node_uncordon => Some(Right::OperateMachines),
     fleet::node_restore_device => Some(Right::OperateMachines),
     fleet::node_remove => Some(Right::OperateMachines),
+    fleet::dns_server_list => Some(Right::LookMachines),
+    fleet::dns_server_remove => Some(Right::OperateMachines),
     fleet::join_token_create => Some(Right::OperateMachines),
     fleet::join_token_list => Some(Right::OperateMachines),
     fleet::join_token_revoke => Some(Right::OperateMachines),
     machines::node_enrol => None,
     machines::node_renew => None,
-    machines::head_lease => Some(Right::Serve),
-    network::agent_apps => Some(Right::Serve),
-    network::agent_artifact => Some(Right::Serve),
-    network::agent_compiled => Some(Right::Serve),
-    network::agent_usage_sums => Some(Right::Serve),
-    network::agent_usage => Some(Right::Serve),
-    network::dns_snapshot => Some(Right::Resolve),
 }
 
 /// Writes into the document which right each operation needs, as `x-fdn-right`.
@@ -245,7 +240,7 @@ impl utoipa::Modify for Rights {
     }
 }
 
-/// Adds the two kinds of credentials to the document.
+/// Adds the credentials to the document.
 struct Security;
 
 impl utoipa::Modify for Security {
@@ -264,10 +259,6 @@ impl utoipa::Modify for Security {
             bearer(
                 "A token from `POST /v1/login`, or an API token; browsers send a cookie instead.",
             ),
-        );
-        components.add_security_scheme(
-            "network",
-            bearer("The token that the network's own processes share, or a node's own."),
         );
     }
 }

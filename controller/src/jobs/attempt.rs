@@ -8,8 +8,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use fdn_core::api::header;
+use fdn_core::job::pass::KEY_CONTEXT;
 use fdn_core::job::{Ending, Event, JobPass};
-use fdn_core::{AppName, ByteSize, ClusterId, ErrorCode, Fault, HostName, JobId, Retry, Timestamp};
+use fdn_core::{
+    AppName, ByteSize, ClusterId, ErrorCode, Fault, HostName, JobId, NodeId, Retry, Timestamp,
+};
 use fdn_service::CancellationToken;
 use fdn_service::secret::Secret;
 use http::StatusCode;
@@ -17,6 +20,7 @@ use tracing::warn;
 
 use super::change::{Claim, Claimant, Told, claim, step};
 use crate::Error;
+use crate::app::access::token_for;
 use crate::app::job::decoded;
 use crate::artifacts::JobObject;
 use crate::error::chain;
@@ -39,8 +43,8 @@ pub(crate) struct Order {
     pub(crate) app: AppName,
     /// The cluster that was chosen.
     pub(crate) cluster: ClusterId,
-    /// One of its gateways.
-    pub(crate) gateway: SocketAddr,
+    /// One of its gateways: whose, and where.
+    pub(crate) gateway: (NodeId, SocketAddr),
 }
 
 /// What became of it.
@@ -186,7 +190,12 @@ async fn run(state: &State, row: &JobRow, order: &Order) -> Outcome {
     let limit = row
         .deadline
         .map_or(limit, |end| limit.min(end.since(fdn_service::now())));
-    let request = request(state, (row, &host, order.gateway), input);
+    let (node, gateway) = &order.gateway;
+    let key = match token_for(state, node).await {
+        Ok(token) => token.derive(KEY_CONTEXT),
+        Err(error) => return Outcome::of(Ending::NeverBegun, error.to_string()),
+    };
+    let request = request(state, (row, &host, *gateway), &key, input);
     match tokio::time::timeout(limit, call(request, state.settings.jobs.result_limit)).await {
         Ok(outcome) => outcome,
         Err(_) => Outcome::of(
@@ -241,9 +250,10 @@ fn pass(key: &Secret, host: &HostName, row: &JobRow) -> JobPass {
 fn request(
     state: &State,
     (row, host, gateway): (&JobRow, &HostName, SocketAddr),
+    key: &Secret,
     input: Bytes,
 ) -> reqwest::RequestBuilder {
-    let pass = pass(&state.job_key, host, row);
+    let pass = pass(key, host, row);
     let request = state
         .http
         .post(format!("http://{gateway}{}", row.target))

@@ -64,12 +64,12 @@ impl Ground {
 
     /// The gateway of a cluster that a call of `app` goes to: one that has it ready if there is one, and of these the one with most room.
     #[must_use]
-    pub fn gateway(&self, cluster: &ClusterId, app: &AppName) -> Option<SocketAddr> {
+    pub fn gateway(&self, cluster: &ClusterId, app: &AppName) -> Option<(NodeId, SocketAddr)> {
         let gateways = self.gateways.get(cluster)?;
         let best = gateways
             .iter()
             .max_by_key(|gateway| (gateway.ready.contains(app), gateway.free));
-        best.map(|gateway| gateway.address)
+        best.map(|gateway| (gateway.node.clone(), gateway.address))
     }
 }
 

@@ -47,6 +47,7 @@ pub fn app_desired(
             workflow: app.workflow.clone(),
             functions,
             primary: app.primaries.clone(),
+            holders: app.holders.clone(),
             run: app.definition.as_ref().map(|definition| {
                 Box::new(RunSpec {
                     timeout: definition.timeout,
@@ -72,6 +73,7 @@ pub fn bindings_desired(app: &AppRow, bindings: &[BindingRow], ttl_s: u32) -> Bi
                 .iter()
                 .map(|binding| (binding.prefix, binding.cluster.clone()))
                 .collect(),
+            holders: app.answering.clone(),
         }),
     }
 }
@@ -249,6 +251,7 @@ pub async fn tell_dns_changes(
         base,
         revision: app.bindings_revision,
         changes,
+        holders: Some(app.answering.clone()),
     };
     let message = Message::BindingsChanged(changed);
     outbox_push(connection, app.bindings_revision, message, now).await

@@ -9,6 +9,7 @@
 pub mod demand;
 pub mod desired;
 mod groups;
+pub mod holders;
 mod leaving;
 mod links;
 pub mod live;
@@ -30,7 +31,8 @@ use fdn_core::manifest::RuntimeKind;
 use fdn_core::message::{Message, NetworkDesired};
 use fdn_core::workflow::Stage;
 use fdn_core::{
-    AppName, ClientPrefix, DurationMs, FunctionName, Millis, Revision, Timestamp, VersionNumber,
+    AppName, ClientPrefix, ClusterId, DurationMs, FunctionName, Millis, Revision, Timestamp,
+    VersionNumber,
 };
 use fdn_scheduling::compete::Moves;
 use fdn_scheduling::dag::Holding;
@@ -56,11 +58,12 @@ use crate::store::revision::revision_next;
 use crate::store::version::{VersionRow, version_list_current};
 use crate::store::workflow::version_list_staged;
 use crate::store::{StoreError, in_transaction};
+use holders::Held;
 use leaving::Leaving;
 use live::Standing;
 use pass::{Course, Decided, Passed, Rows, pass};
 use world::World;
-use write::{Change, change_write};
+use write::{Change, change_write, holders_write};
 
 /// Passes follow each other no faster than this, however often the planner is woken.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -108,6 +111,8 @@ pub struct Planner {
     moves: Moves,
     filled_at: Option<Timestamp>,
     leaving: Leaving,
+    /// The same of clusters that are not to hold an app any more.
+    giving_up: Leaving,
 }
 
 impl Planner {
@@ -127,6 +132,7 @@ impl Planner {
             complaints: BTreeMap::new(),
             filled_at: None,
             leaving: Leaving::default(),
+            giving_up: Leaving::default(),
         }
     }
 
@@ -295,6 +301,8 @@ impl Planner {
             .retain(|app, _| inputs.apps.iter().any(|row| row.name == *app));
         self.leaving
             .retain(|app| inputs.apps.iter().any(|row| row.name == *app));
+        self.giving_up
+            .retain(|app| inputs.apps.iter().any(|row| row.name == *app));
         Ok(known)
     }
 
@@ -319,8 +327,13 @@ impl Planner {
         let primaries =
             self.leaving
                 .primaries(&app.name, &app.primaries, placed.primaries(), now, span);
+        let held = self.holders(app, &primaries, now, span);
+        if !held.can_serve(&placed.primaries()) {
+            // Clients go there once its nodes know the app: they say so, which wakes the planner.
+            return self.write_holders(app, &held, now).await;
+        }
         let same = difference.bindings == 0 && !difference.plans && primaries == app.primaries;
-        if same {
+        if same && held.is_of(app) {
             return Ok(());
         }
         let change = Change {
@@ -330,6 +343,7 @@ impl Planner {
             placed,
             difference,
             primaries,
+            held,
         };
         let ttl = state.ttl_s();
         let revision: Option<Revision> =
@@ -341,6 +355,53 @@ impl Planner {
                 info!(app = %app.name, %revision, plans = placed.plans.len(), bindings = difference.bindings, moved = difference.moved, "planned");
             }
             // Somebody deployed meanwhile; the next pass sees what.
+            None => state.planner_wake.notify_one(),
+        }
+        Ok(())
+    }
+
+    /// The clusters that shall hold an app from now on, and those of them that clients may be sent to.
+    fn holders(
+        &mut self,
+        app: &AppRow,
+        needed: &BTreeSet<ClusterId>,
+        now: Timestamp,
+        span: DurationMs,
+    ) -> Held {
+        let (clusters, knowing) = {
+            let live = lock(&self.state.live);
+            let clusters: BTreeSet<ClusterId> = live.clusters().into_keys().collect();
+            let knowing = live.alive(now).filter(|seen| {
+                let apps = &seen.status.apps;
+                apps.iter().any(|known| known.app == app.name)
+            });
+            let knowing: BTreeSet<ClusterId> =
+                knowing.map(|seen| seen.status.cluster.clone()).collect();
+            (clusters, knowing)
+        };
+        let spread = self.state.settings.planner.spread;
+        let wanted = holders::choose(&app.name, &app.answering, needed, &clusters, spread);
+        let stays = |present: &BTreeSet<ClusterId>, wanted: BTreeSet<ClusterId>| {
+            self.giving_up
+                .primaries(&app.name, present, wanted, now, span)
+        };
+        holders::next(app, wanted, &clusters, &knowing, stays)
+    }
+
+    /// Tells who holds an app, and leaves its plan as it is.
+    async fn write_holders(&self, app: &AppRow, held: &Held, now: Timestamp) -> Result<(), Error> {
+        if held.is_of(app) {
+            return Ok(());
+        }
+        let state = &self.state;
+        let ttl = state.ttl_s();
+        let written: Option<Revision> =
+            in_transaction!(state.store, tx => holders_write(&mut tx, app, held, ttl, now).await)?;
+        match written {
+            Some(revision) => {
+                state.outbox_wake.notify_one();
+                info!(app = %app.name, %revision, "other clusters are to hold the app");
+            }
             None => state.planner_wake.notify_one(),
         }
         Ok(())

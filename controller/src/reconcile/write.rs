@@ -6,10 +6,11 @@ use fdn_core::{AppName, ClusterId, Revision, Timestamp};
 use sqlx::AnyConnection;
 
 use super::desired::{tell_dns_changes, tell_nodes};
+use super::holders::Held;
 use super::place::{Before, Difference, Placed, binding_rows};
 use crate::store::StoreError;
 use crate::store::app::{AppRow, app_get, app_upsert};
-use crate::store::binding::{BindingRow, binding_delete, binding_upsert};
+use crate::store::binding::{BindingRow, binding_delete, binding_list, binding_upsert};
 use crate::store::plan::{PlanRow, plan_delete, plan_upsert};
 use crate::store::revision::revision_next;
 
@@ -27,6 +28,8 @@ pub struct Change<'a> {
     pub difference: Difference,
     /// The clusters that shall have the app loaded: those of the plans, and those that clients are leaving.
     pub primaries: BTreeSet<ClusterId>,
+    /// The clusters that shall hold the app.
+    pub held: Held,
 }
 
 /// Writes a change if the app is still as it was read; `None` if it is not.
@@ -49,8 +52,12 @@ pub async fn change_write(
     placement_write(connection, &app.name, change, revision, now).await?;
     // Nodes run the stages of a workflow where the plans say.
     let stages_differ = app.definition.is_some() && change.difference.plans;
-    let nodes_differ = change.primaries != app.primaries || stages_differ;
-    let dns_differs = change.difference.bindings > 0;
+    let held = &change.held;
+    let nodes_differ =
+        change.primaries != app.primaries || stages_differ || held.holders != app.holders;
+    let dns_differs = change.difference.bindings > 0 || held.answering != app.answering;
+    app.holders.clone_from(&held.holders);
+    app.answering.clone_from(&held.answering);
     if nodes_differ {
         app.primaries.clone_from(&change.primaries);
         app.revision = revision;
@@ -66,6 +73,46 @@ pub async fn change_write(
     if dns_differs {
         let rows = binding_rows(&app.name, change.before, change.placed, revision);
         tell_dns_changes(connection, &app, told, change.stored, &rows, ttl_s, now).await?;
+    }
+    Ok(Some(revision))
+}
+
+/// Writes who holds an app if the app is still as it was read; `None` if it is not.
+///
+/// # Errors
+/// When the database fails.
+pub async fn holders_write(
+    connection: &mut AnyConnection,
+    read: &AppRow,
+    held: &Held,
+    ttl_s: u32,
+    now: Timestamp,
+) -> Result<Option<Revision>, StoreError> {
+    let revision = revision_next(connection).await?;
+    let Some(mut app) = app_get(connection, &read.name).await? else {
+        return Ok(None);
+    };
+    if app != *read {
+        return Ok(None);
+    }
+    let (nodes_differ, dns_differs) =
+        (held.holders != app.holders, held.answering != app.answering);
+    app.holders.clone_from(&held.holders);
+    app.answering.clone_from(&held.answering);
+    if nodes_differ {
+        app.revision = revision;
+    }
+    let told = app.bindings_revision;
+    if dns_differs {
+        app.bindings_revision = revision;
+    }
+    app_upsert(connection, &app).await?;
+    if nodes_differ {
+        tell_nodes(connection, &app, now).await?;
+    }
+    if dns_differs {
+        let rows = binding_list(connection, &app.name).await?;
+        tell_dns_changes(connection, &app, told, &rows, &rows, ttl_s, now).await?;
     }
     Ok(Some(revision))
 }

@@ -4,6 +4,7 @@
 
 mod apps;
 mod console;
+mod edge;
 mod events;
 mod jobs;
 mod oidc;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 pub use apps::{DomainSettings, RecordSettings, RolloutSettings, SecretSettings};
 pub use console::ConsoleSettings;
+pub use edge::EdgeSettings;
 pub use events::EventSettings;
 pub use jobs::{JobSettings, WebhookSettings};
 pub use oidc::{GroupRole, OidcSettings};
@@ -49,6 +51,8 @@ pub struct Settings {
     pub network: NetworkSettings,
     /// Letting machines in.
     pub enrolment: EnrolmentSettings,
+    /// The listener for machines that were let in.
+    pub edge: EdgeSettings,
     /// Several controllers on one database.
     pub singletons: SingletonSettings,
     /// The metadata store.
@@ -109,6 +113,7 @@ impl Default for Settings {
             workers: 2,
             network: NetworkSettings::default(),
             enrolment: EnrolmentSettings::default(),
+            edge: EdgeSettings::default(),
             singletons: SingletonSettings::default(),
             database: DatabaseSettings::default(),
             artifacts: ArtifactSettings::default(),
@@ -213,6 +218,9 @@ impl Settings {
         self.billing.check()?;
         self.jobs.check()?;
         if let Some(nonsense) = self.events.nonsense() {
+            return Err(Error::config(nonsense));
+        }
+        if let Some(nonsense) = self.edge.nonsense() {
             return Err(Error::config(nonsense));
         }
         if let Some(nonsense) = self.console.nonsense() {

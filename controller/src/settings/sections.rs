@@ -50,8 +50,6 @@ pub struct EnrolmentSettings {
     pub tokens_max: u64,
     /// The longest lease of a cluster's head.
     pub lease_max: DurationMs,
-    /// The broker's address as nodes reach it; `broker.url` if absent.
-    pub broker_url: Option<String>,
 }
 
 impl Default for EnrolmentSettings {
@@ -65,7 +63,6 @@ impl Default for EnrolmentSettings {
             token_uses_max: 1000,
             tokens_max: 1000,
             lease_max: DurationMs::from_secs(60),
-            broker_url: None,
         }
     }
 }
@@ -335,6 +332,8 @@ pub struct PlannerSettings {
     pub ttl: DurationMs,
     /// The most client prefixes of one app that have a binding; those unseen longest make room.
     pub bindings_per_app: u32,
+    /// Clusters that hold an app at least, those of its plans among them; every cluster if 0. No other is told its code and secrets.
+    pub spread: usize,
     /// Reports of demand that wait for the planner, over all apps.
     pub demand_pending: usize,
     /// Megabytes per second between two clusters, as placement assumes.
@@ -377,6 +376,7 @@ impl Default for PlannerSettings {
             demand_memory: DurationMs::from_secs(600),
             ttl: DurationMs::from_secs(20),
             bindings_per_app: 10_000,
+            spread: 3,
             demand_pending: 10_000,
             bandwidth_mb_per_s: 100.0,
             status_write_interval: DurationMs::from_secs(4),
@@ -443,7 +443,7 @@ impl ClientLocation {
     }
 }
 
-/// Sending to agents and DNS servers, hearing from them.
+/// What controllers send each other through the broker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DispatchSettings {
@@ -455,10 +455,8 @@ pub struct DispatchSettings {
     pub confirm_timeout: DurationMs,
     /// The longest pause after a failure.
     pub backoff: DurationMs,
-    /// Reports that are handled at the same time.
+    /// Messages that are taken from the broker before they are dealt with.
     pub prefetch: u16,
-    /// Message ids by which a second delivery is recognised.
-    pub remembered: usize,
 }
 
 impl Default for DispatchSettings {
@@ -469,7 +467,6 @@ impl Default for DispatchSettings {
             confirm_timeout: DurationMs::from_secs(10),
             backoff: DurationMs::from_secs(5),
             prefetch: 200,
-            remembered: 20_000,
         }
     }
 }

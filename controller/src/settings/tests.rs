@@ -37,7 +37,7 @@ fn the_sample_file_shows_every_key() {
         dns: Some(SocketAddr::from(([127, 0, 0, 1], 5300))),
         ..Settings::default()
     };
-    settings.enrolment.broker_url = Some("amqp://fdn@broker".to_owned());
+    settings.edge.name = "controller-1".parse().ok();
     let all = toml::Table::try_from(&settings).expect("settings are TOML");
     let text = sample();
     for (section, value) in &all {

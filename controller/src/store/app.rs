@@ -1,14 +1,15 @@
 //! Apps: host names bound to workflows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::label::LabelSelector;
+use fdn_core::message::Holders;
 use fdn_core::workflow::{Definition, Workflow};
 use fdn_core::{
     AppName, ClusterId, DurationMs, HostName, Revision, TenantId, Timestamp, VersionNumber,
 };
-use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row as _};
 
 use super::StoreError;
 use super::billing::owner::owner_note;
@@ -43,6 +44,10 @@ pub struct AppRow {
     pub deployed_at: Timestamp,
     /// For how long resolvers keep the answers for its name; the network's time if absent.
     pub ttl: Option<DurationMs>,
+    /// The clusters that hold it.
+    pub holders: Holders,
+    /// Those of them that DNS sends clients to.
+    pub answering: Holders,
 }
 
 impl AppRow {
@@ -73,6 +78,8 @@ fn app_row(row: &AnyRow) -> Result<AppRow, StoreError> {
         bindings_revision: Revision(number(row, "bindings_revision")?),
         deployed_at: Timestamp(number(row, "deployed_at")?),
         ttl: time_or_none(row, "ttl_ms")?.map(|ms| DurationMs::from_millis(ms.get())),
+        holders: json_or_none(row, "holders")?.map_or(Holders::EVERYWHERE, Holders::only),
+        answering: json_or_none(row, "answering")?.map_or(Holders::EVERYWHERE, Holders::only),
     })
 }
 
@@ -182,11 +189,12 @@ pub async fn app_page(
 /// When the database fails.
 pub async fn app_upsert(connection: &mut AnyConnection, app: &AppRow) -> Result<(), StoreError> {
     sqlx::query(
-        "INSERT INTO apps (name, tenant, host, workflow, version, previous_version, primaries, revision, bindings_revision, deployed_at, ttl_ms) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+        "INSERT INTO apps (name, tenant, host, workflow, version, previous_version, primaries, revision, bindings_revision, deployed_at, ttl_ms, \
+         holders, answering) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) \
          ON CONFLICT (name) DO UPDATE SET host = excluded.host, workflow = excluded.workflow, version = excluded.version, \
          previous_version = excluded.previous_version, primaries = excluded.primaries, revision = excluded.revision, \
-         bindings_revision = excluded.bindings_revision, deployed_at = excluded.deployed_at, ttl_ms = excluded.ttl_ms",
+         bindings_revision = excluded.bindings_revision, deployed_at = excluded.deployed_at, ttl_ms = excluded.ttl_ms, \
+         holders = excluded.holders, answering = excluded.answering",
     )
     .bind(app.name.as_str())
     .bind(app.tenant.to_string())
@@ -199,9 +207,85 @@ pub async fn app_upsert(connection: &mut AnyConnection, app: &AppRow) -> Result<
     .bind(stored(app.bindings_revision.get()))
     .bind(stored(app.deployed_at.get()))
     .bind(app.ttl.map(|ttl| stored(ttl.as_millis())))
+    .bind(listed(&app.holders, "apps.holders")?)
+    .bind(listed(&app.answering, "apps.answering")?)
     .execute(&mut *connection)
     .await?;
+    app_told_note(connection, app).await?;
     owner_note(connection, &app.name).await
+}
+
+fn listed(holders: &Holders, column: &'static str) -> Result<Option<String>, StoreError> {
+    let named = holders.named();
+    named.map(|named| to_json(named, column)).transpose()
+}
+
+/// What stands for every cluster.
+const EVERYWHERE: &str = "*";
+
+/// Notes the clusters that are told of an app.
+async fn app_told_note(connection: &mut AnyConnection, app: &AppRow) -> Result<(), StoreError> {
+    let named = app.holders.named();
+    let named = named.map(|named| named.iter().map(ClusterId::as_str).collect());
+    let clusters: Vec<&str> = named.unwrap_or_else(|| vec![EVERYWHERE]);
+    for cluster in clusters {
+        sqlx::query(
+            "INSERT INTO app_clusters (app, cluster) VALUES ($1, $2) ON CONFLICT (app, cluster) DO NOTHING",
+        )
+        .bind(app.name.as_str())
+        .bind(cluster)
+        .execute(&mut *connection)
+        .await?;
+    }
+    Ok(())
+}
+
+/// The clusters that were ever told of an app.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// All.
+    pub everywhere: bool,
+    /// These.
+    pub clusters: BTreeSet<ClusterId>,
+}
+
+impl Told {
+    /// Whether `cluster` was.
+    #[must_use]
+    pub fn has(&self, cluster: &ClusterId) -> bool {
+        self.everywhere || self.clusters.contains(cluster)
+    }
+
+    /// Adds who is told now.
+    pub fn add(&mut self, holders: &Holders) {
+        match holders.named() {
+            None => self.everywhere = true,
+            Some(named) => self.clusters.extend(named.iter().cloned()),
+        }
+    }
+}
+
+/// Which clusters were ever told of which apps.
+///
+/// # Errors
+/// When the database fails.
+pub async fn app_told_list(
+    connection: &mut AnyConnection,
+) -> Result<BTreeMap<AppName, Told>, StoreError> {
+    let rows = sqlx::query("SELECT app, cluster FROM app_clusters")
+        .fetch_all(connection)
+        .await?;
+    let mut all: BTreeMap<AppName, Told> = BTreeMap::new();
+    for row in &rows {
+        let told = all.entry(parsed(row, "app")?).or_default();
+        match row.try_get::<String, _>("cluster")?.as_str() {
+            EVERYWHERE => told.everywhere = true,
+            _ => {
+                told.clusters.insert(parsed(row, "cluster")?);
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// Forgets a version as the one that was current before.

@@ -1,8 +1,8 @@
-//! Nodes that were let in with a join token, and their certificates.
+//! Nodes and DNS servers that were let in with a join token, and their certificates.
 
 use std::collections::BTreeSet;
 
-use fdn_core::enrol::NodeAddresses;
+use fdn_core::enrol::{Machine, NodeAddresses, Role};
 use fdn_core::fleet::Revoked;
 use fdn_core::{ClusterId, EnrolmentId, JoinTokenId, NodeId, Timestamp};
 use sqlx::any::AnyRow;
@@ -12,13 +12,15 @@ use super::StoreError;
 use super::dialect::lock_shared;
 use super::row::{json, number, parsed, stored, to_json};
 
-/// A node that was let in.
+/// A node or DNS server that was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnrolmentRow {
     /// The node.
     pub node: NodeId,
     /// Which enrolment of it.
     pub id: EnrolmentId,
+    /// What it is.
+    pub role: Role,
     /// Its cluster.
     pub cluster: ClusterId,
     /// The token that let it in.
@@ -29,6 +31,24 @@ pub struct EnrolmentRow {
     pub enrolled_at: Timestamp,
     /// When it was removed, if it was.
     pub removed_at: Option<Timestamp>,
+}
+
+impl EnrolmentRow {
+    /// Whether it is a node that was not removed.
+    #[must_use]
+    pub fn is_node(&self) -> bool {
+        self.role == Role::Node && self.removed_at.is_none()
+    }
+
+    /// What its certificate says.
+    #[must_use]
+    pub fn machine(&self) -> Machine {
+        Machine {
+            role: self.role,
+            cluster: self.cluster.clone(),
+            name: self.node.clone(),
+        }
+    }
 }
 
 /// A certificate that was made.
@@ -57,6 +77,7 @@ fn enrolment(row: &AnyRow) -> Result<EnrolmentRow, StoreError> {
     Ok(EnrolmentRow {
         node: parsed(row, "node")?,
         id: parsed(row, "id")?,
+        role: parsed(row, "role")?,
         cluster: parsed(row, "cluster")?,
         token: parsed(row, "token")?,
         addresses: json(row, "addresses")?,
@@ -85,7 +106,7 @@ pub async fn enrolment_get(
     node: &NodeId,
 ) -> Result<Option<EnrolmentRow>, StoreError> {
     let row = sqlx::query(
-        "SELECT node, id, cluster, token, addresses, enrolled_at, removed_at FROM enrolments WHERE node = $1",
+        "SELECT node, id, role, cluster, token, addresses, enrolled_at, removed_at FROM enrolments WHERE node = $1",
     )
     .bind(node.as_str())
     .fetch_optional(connection)
@@ -122,7 +143,7 @@ pub async fn enrolment_list(
     connection: &mut AnyConnection,
 ) -> Result<Vec<EnrolmentRow>, StoreError> {
     let rows = sqlx::query(
-        "SELECT node, id, cluster, token, addresses, enrolled_at, removed_at FROM enrolments ORDER BY node",
+        "SELECT node, id, role, cluster, token, addresses, enrolled_at, removed_at FROM enrolments ORDER BY node",
     )
     .fetch_all(connection)
     .await?;
@@ -138,9 +159,10 @@ pub async fn enrolment_upsert(
     row: &EnrolmentRow,
 ) -> Result<(), StoreError> {
     sqlx::query(
-        "INSERT INTO enrolments (node, id, cluster, token, addresses, enrolled_at, removed_at) VALUES ($1, $2, $3, $4, $5, $6, $7) \
+        "INSERT INTO enrolments (node, id, cluster, token, addresses, enrolled_at, removed_at, role) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
          ON CONFLICT (node) DO UPDATE SET id = excluded.id, cluster = excluded.cluster, token = excluded.token, \
-         addresses = excluded.addresses, enrolled_at = excluded.enrolled_at, removed_at = excluded.removed_at",
+         addresses = excluded.addresses, enrolled_at = excluded.enrolled_at, removed_at = excluded.removed_at, \
+         role = excluded.role",
     )
     .bind(row.node.as_str())
     .bind(row.id.to_string())
@@ -149,6 +171,7 @@ pub async fn enrolment_upsert(
     .bind(to_json(&row.addresses, "enrolments.addresses")?)
     .bind(stored(row.enrolled_at.get()))
     .bind(row.removed_at.map(|at| stored(at.get())))
+    .bind(row.role.as_str())
     .execute(connection)
     .await?;
     Ok(())

@@ -21,7 +21,7 @@ pub struct JoinTokenRow {
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT t.id, t.hash, t.cluster, c.region, t.uses, t.uses_left, t.created_at, t.created_by, ",
+            "SELECT t.id, t.hash, t.role, t.cluster, c.region, t.uses, t.uses_left, t.created_at, t.created_by, ",
             "t.expires_at, t.revoked_at FROM join_tokens t JOIN clusters c ON c.id = t.cluster ",
             $rest
         )
@@ -37,6 +37,7 @@ fn join_token(row: &AnyRow) -> Result<JoinTokenRow, StoreError> {
     Ok(JoinTokenRow {
         info: JoinTokenInfo {
             id: parsed(row, "id")?,
+            role: parsed(row, "role")?,
             cluster: parsed(row, "cluster")?,
             region: parsed(row, "region")?,
             uses: count("uses")?,
@@ -60,8 +61,8 @@ pub async fn join_token_insert(
 ) -> Result<(), StoreError> {
     let info = &row.info;
     sqlx::query(
-        "INSERT INTO join_tokens (id, hash, cluster, uses, uses_left, created_at, created_by, expires_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        "INSERT INTO join_tokens (id, hash, cluster, uses, uses_left, created_at, created_by, expires_at, role) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     )
     .bind(info.id.to_string())
     .bind(&row.hash)
@@ -71,6 +72,7 @@ pub async fn join_token_insert(
     .bind(stored(info.created_at.get()))
     .bind(&info.created_by)
     .bind(stored(info.expires_at.get()))
+    .bind(info.role.as_str())
     .execute(connection)
     .await?;
     Ok(())

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use fdn_controller::store::audit::{AuditFilter, audit_list};
-use fdn_core::api::{AppDetail, AppSummary, AppsSnapshot, NetworkInfo, NodeInfo};
+use fdn_core::api::{AppDetail, AppSummary, NetworkInfo, NodeInfo};
 use fdn_core::message::{AppObserved, AppPhase, NodeStatus};
 use fdn_core::{Digest, Millis};
-use fdn_service::seal::NetworkKey;
+use fdn_service::seal::SealKey;
 use fdn_testkit::{components, wait};
 use reqwest::Method;
 use serde_json::json;
@@ -209,14 +209,8 @@ async fn secrets_travel_sealed_and_are_never_shown() {
         Some(r#"{"KEY":"hunter2"}"#),
     );
     let _: fdn_core::api::DeployResponse = rig.json(request).await;
-    let snapshot = rig
-        .network("/agent/v1/apps")
-        .send()
-        .await
-        .expect("an answer")
-        .text()
-        .await
-        .expect("text");
+    let apps = rig.apps_snapshot().await;
+    let snapshot = serde_json::to_string(&apps).expect("JSON");
     let detail = rig
         .request(Method::GET, "/v1/apps/vault")
         .send()
@@ -226,10 +220,9 @@ async fn secrets_travel_sealed_and_are_never_shown() {
         .await
         .expect("text");
     assert!(!snapshot.contains("hunter2") && !detail.contains("hunter2"));
-    let apps: AppsSnapshot = serde_json::from_str(&snapshot).expect("a snapshot");
     let sealed = &apps.apps[0].spec.as_ref().expect("there").functions[0].secrets
         [&"KEY".parse().expect("name")];
-    let key = NetworkKey::from_secret(
+    let key = SealKey::from_secret(
         &fdn_service::secret::read(&rig.settings.network.key_file).expect("key"),
     )
     .expect("key");

@@ -28,27 +28,15 @@ on_both!(
 );
 
 /// Writes without an entry, and why.
-const WITHOUT: [(&str, &str); 6] = [
+const WITHOUT: [(&str, &str); 3] = [
     ("POST /v1/plan", "it says what would be and changes nothing"),
     (
         "POST /v1/apps/{app}/try",
         "a call like any other: the record of the call tells of it",
     ),
     (
-        "POST /agent/v1/usage/sums",
-        "sums of calls: their batch is noted, and bills show them",
-    ),
-    (
-        "POST /agent/v1/usage",
-        "records of calls: they are the record themselves, kept under their batch",
-    ),
-    (
         "POST /v1/apps/{app}/jobs",
         "many in a second: a job is its own record of who submitted it and when",
-    ),
-    (
-        "POST /internal/v1/clusters/{cluster}/head-lease",
-        "kept up every few seconds by machines; the lease and its epoch are its record",
     ),
 ];
 

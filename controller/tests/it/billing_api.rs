@@ -6,7 +6,6 @@ use fdn_controller::app::billing::rounds::round;
 use fdn_core::billing::{
     BudgetAlert, BudgetSet, Day, Meter, Month, PriceList, Statement, StatementState, UsageView,
 };
-use fdn_core::usage::UsageReceipt;
 use fdn_core::{DurationMs, Timestamp};
 use fdn_service::secret::Secret;
 use fdn_testkit::wait;
@@ -91,8 +90,7 @@ async fn send(rig: &Rig, n: u128, at: Timestamp, sizes: &[u32]) {
         .map(|(i, size)| record(n * 1000 + i as u128, at, *size));
     let records: Vec<_> = records.map(|used| crate::usage::call(used, None)).collect();
     let sent = crate::usage::sums(n, "eu-1", &records);
-    let request = rig.network_call(Method::POST, "/agent/v1/usage/sums");
-    let receipt: UsageReceipt = rig.json(request.json(&sent)).await;
+    let receipt = crate::usage::add(rig, &sent).await;
     assert_eq!(receipt.stored, sizes.len() as u64);
 }
 

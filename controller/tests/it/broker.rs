@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use async_trait::async_trait;
 use fdn_bus::{Broker, BusError, Counters, Deliveries, MemoryBroker, Subscription};
-use fdn_core::MessageId;
-use fdn_core::message::{Channel, Envelope, Message};
+use fdn_core::message::{Channel, Envelope};
 use fdn_testkit::wait;
 
 /// A broker that can be away, and can lose its confirmations.
@@ -33,17 +32,7 @@ impl TestBroker {
         self.mode.store(UNCONFIRMED, Ordering::SeqCst);
     }
 
-    /// Publishes a report as an agent or DNS server would.
-    pub(crate) async fn report(&self, message: Message) -> MessageId {
-        let id = MessageId::from_uuid(uuid::Uuid::now_v7());
-        self.inner
-            .publish(&Envelope::new(id, fdn_service::now(), message))
-            .await
-            .expect("the memory broker takes everything");
-        id
-    }
-
-    /// Listens as an agent or DNS server would.
+    /// Listens as another controller would.
     pub(crate) async fn listen(&self, channel: Channel) -> Deliveries {
         let subscription = Subscription {
             channel,
@@ -85,6 +74,16 @@ impl Broker for TestBroker {
 
     fn counters(&self) -> Counters {
         self.inner.counters()
+    }
+}
+
+/// The next message of this kind.
+pub(crate) async fn next_of(deliveries: &mut Deliveries, kind: &str) -> Envelope {
+    loop {
+        let envelope = next(deliveries).await;
+        if envelope.message.kind() == kind {
+            return envelope;
+        }
     }
 }
 

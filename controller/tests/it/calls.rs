@@ -62,7 +62,7 @@ async fn serve(request: HttpRequest, node: web::Data<FakeNode>) -> HttpResponse 
 
 impl FakeNode {
     async fn start(rig: &Rig, name: &str, calls: Vec<CallLine>) -> Self {
-        let token = fdn_service::secret::read(&rig.settings.network.token_file).expect("token");
+        let token = rig.token_of_unknown(name);
         let token = token.for_logs_of(&name.parse().expect("node"));
         let node = Self {
             bearer: format!("Bearer {}", token.expose()),

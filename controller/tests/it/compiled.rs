@@ -2,14 +2,17 @@
 
 use fdn_controller::app::collect::round;
 use fdn_core::Timestamp;
-use fdn_core::api::{AppsSnapshot, DeployResponse};
+use fdn_core::api::DeployResponse;
 use fdn_core::compiled::CompiledHead;
 use fdn_core::digest::Digest;
+use fdn_core::enrol::Role;
+use fdn_link::Told;
 use fdn_runtime::{Engine, EngineOptions};
 use fdn_service::pki::PublicKey;
 use fdn_testkit::components;
-use reqwest::{Method, StatusCode};
+use reqwest::Method;
 
+use crate::edge_member::{Member, Wire};
 use crate::rig::{Backend, Rig, on_both};
 
 on_both!(
@@ -25,20 +28,26 @@ fn engine() -> String {
     engine.expect("an engine").compatibility_key().to_owned()
 }
 
-fn path(deployed: &DeployResponse) -> String {
-    format!("/agent/v1/compiled/{}/{}", deployed.digest, engine())
+fn path(deployed: &DeployResponse, engine: &str) -> String {
+    format!("/edge/v1/compiled/{}/{engine}", deployed.digest)
+}
+
+/// A node that has heard of what was deployed.
+async fn node(rig: &Rig, deployed: &DeployResponse) -> Wire {
+    rig.cluster("eu-west").await;
+    let member = Member::join(rig, Role::Node, "eu-west", "m-1").await;
+    let mut wire = member.connect(&[rig]);
+    wire.until(deployed.revision).await;
+    wire
 }
 
 async fn nodes_get_signed_machine_code_until_its_component_goes(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     let deployed = rig.deploy("hello", components::hello("hi")).await;
-    let answer = rig
-        .network(&path(&deployed))
-        .send()
-        .await
-        .expect("an answer");
-    assert_eq!(answer.status(), StatusCode::OK);
-    let octets = answer.bytes().await.expect("octets");
+    let mut wire = node(&rig, &deployed).await;
+    let here = path(&deployed, &engine());
+    let (status, _, octets) = wire.get(&here, None).await;
+    assert_eq!(status, 200);
     let end = octets
         .iter()
         .position(|byte| *byte == b'\n')
@@ -51,32 +60,25 @@ async fn nodes_get_signed_machine_code_until_its_component_goes(backend: Backend
         (head.code, head.size),
         (Digest::of(code), code.len() as u64)
     );
-    let snapshot: AppsSnapshot = rig.json(rig.network("/agent/v1/apps")).await;
-    let authorities = snapshot.fleet.expect("told").authorities;
-    let key = PublicKey::of_authority(&authorities[0]).expect("an authority");
+    let fleet = rig.apps_snapshot().await.fleet.expect("told");
+    let key = PublicKey::of_authority(&fleet.authorities[0]).expect("an authority");
     assert!(key.verifies(&head.text(), &head.signature));
     assert_eq!(rig.leftovers(), [""; 0]);
 
-    // Nobody but the network's machines, and for no other engine.
-    let stranger = rig.anonymous(Method::GET, &path(&deployed));
-    assert_eq!(
-        stranger.send().await.expect("an answer").status(),
-        StatusCode::UNAUTHORIZED
-    );
-    for other in ["00", "..%2f..%2fetc", "ABC"] {
-        let path = format!("/agent/v1/compiled/{}/{other}", deployed.digest);
-        let (status, problem) = rig.refused(rig.network(&path)).await;
-        let expected = if other == "00" {
-            (404, "FDN-2003")
-        } else {
-            (400, "FDN-2005")
-        };
-        assert_eq!(
-            (status.as_u16(), problem.code.as_str()),
-            expected,
-            "{other}"
-        );
+    // For no other engine, and no component that nobody deployed.
+    for (engine, expected) in [("00", 404), ("..%2f..%2fetc", 400), ("ABC", 400), ("", 400)] {
+        let (status, _, _) = wire.get(&path(&deployed, engine), None).await;
+        assert_eq!(status, expected, "{engine}");
     }
+    let none = format!("/edge/v1/compiled/{}/{}", Digest::of(b"none"), engine());
+    assert_eq!(wire.get(&none, None).await.0, 403);
+    // Nor do DNS servers get any, which run nothing.
+    let resolver = Member::join(&rig, Role::Dns, "eu-west", "d-1").await;
+    let mut other = resolver.connect(&[&rig]);
+    other.up().await;
+    assert_eq!(other.get(&here, None).await.0, 403);
+    let refused = &rig.controller.state().metrics.edge.refused;
+    assert_eq!(refused.with_label_values(&["compiled"]).get(), 2);
 
     // With the component, whose grace time is over.
     let delete = rig.request(Method::DELETE, "/v1/apps/hello");
@@ -85,15 +87,25 @@ async fn nodes_get_signed_machine_code_until_its_component_goes(backend: Backend
     let later = Timestamp(fdn_service::now().get() + 2 * grace);
     assert_eq!(round(rig.controller.state(), later).await.expect("done"), 1);
     assert_eq!(rig.compiled(), [""; 0]);
-    let (_, problem) = rig.refused(rig.network(&path(&deployed))).await;
-    assert_eq!(problem.code.as_str(), "FDN-2003");
+    until_deleted(&mut wire).await;
+    assert_eq!(wire.get(&here, None).await.0, 403);
+}
+
+async fn until_deleted(wire: &mut Wire) {
+    loop {
+        if let Told::Change(frame) = wire.told().await
+            && Wire::app(&[frame], "hello").is_some_and(|(there, _)| !there)
+        {
+            return;
+        }
+    }
 }
 
 async fn without_the_setting_nothing_is_kept(backend: Backend) {
     let rig = Rig::start_with(backend, |settings| settings.artifacts.compiled = false).await;
     let deployed = rig.deploy("hello", components::hello("hi")).await;
     assert_eq!(rig.compiled(), [""; 0]);
-    let (_, problem) = rig.refused(rig.network(&path(&deployed))).await;
-    assert_eq!(problem.code.as_str(), "FDN-2003");
+    let wire = node(&rig, &deployed).await;
+    assert_eq!(wire.get(&path(&deployed, &engine()), None).await.0, 404);
     assert_eq!(rig.leftovers(), [""; 0]);
 }

@@ -56,7 +56,7 @@ fn prove(dns: &DnsServer, infos: &[&DomainInfo]) {
 
 /// The names that nodes are told of an app, and at which revision.
 async fn told(rig: &Rig, app: &str) -> (u64, Vec<String>) {
-    let snapshot: AppsSnapshot = rig.json(rig.network("/agent/v1/apps")).await;
+    let snapshot: AppsSnapshot = rig.apps_snapshot().await;
     let found = snapshot
         .apps
         .into_iter()

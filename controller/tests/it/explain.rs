@@ -39,7 +39,7 @@ async fn measured(rig: &Rig, cluster: &str, rtt: f64) {
         )],
         links: Vec::new(),
     };
-    rig.broker.report(Message::RttReport(report)).await;
+    rig.report(Message::RttReport(report));
 }
 
 fn eu(node: &str) -> NodeStatus {
@@ -176,12 +176,10 @@ async fn a_binding_is_kept_until_the_gain_passes_the_margin(backend: Backend) {
         CLIENT.parse().expect("client"),
         1,
     )];
-    rig.broker
-        .report(Message::DemandReport(DemandReport {
-            server: "dns-1".to_owned(),
-            entries,
-        }))
-        .await;
+    rig.report(Message::DemandReport(DemandReport {
+        server: "dns-1".to_owned(),
+        entries,
+    }));
     let bound_to = |cluster: &'static str| {
         move |found: &Explanation| {
             found

@@ -1,17 +1,17 @@
 //! Machines over the API: let in, listed, drained, removed, renewed, at the head of their cluster.
 
 use fdn_core::account::AuditRecord;
-use fdn_core::api::{AppsSnapshot, NodeInfo};
+use fdn_core::api::NodeInfo;
 use fdn_core::device::{DeviceState, DeviceStatus};
-use fdn_core::enrol::{EnrolResponse, LeaseResponse, RenewRequest, RenewResponse};
+use fdn_core::enrol::{EnrolResponse, NodeIdentity, RenewRequest, RenewResponse};
 use fdn_core::fleet::{ClusterDetail, JoinTokenInfo, NodeDetail, NodeState};
 use fdn_core::message::{Channel, Message, NodeStatus};
 use fdn_core::{NodeId, Timestamp};
 use fdn_service::pki::{Facts, NodeKey};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::broker::next;
+use crate::broker::next_of;
 use crate::machines::{Machine, addresses, until};
 use crate::rig::{Backend, Rig, node_at, on_both};
 
@@ -28,7 +28,7 @@ on_both!(
 )]
 async fn a_machine_is_let_in_drained_and_removed(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
-    let mut agents = rig.broker.listen(Channel::Agents).await;
+    let mut agents = rig.broker.listen(Channel::Changes).await;
     let made = rig.cluster("eu-1").await;
     assert_eq!((made.region.as_str(), made.nodes_total), ("eu", 0));
     let again = json!({ "cluster": "eu-1", "region": "eu" });
@@ -49,7 +49,7 @@ async fn a_machine_is_let_in_drained_and_removed(backend: Backend) {
         (answer.cluster.as_str(), answer.region.as_str()),
         ("eu-1", "eu")
     );
-    let facts = Facts::of_pem(&answer.identity.certificate).expect("a certificate");
+    let facts = Facts::<NodeIdentity>::of_pem(&answer.identity.certificate).expect("a certificate");
     assert_eq!(facts.identity.to_string(), "fdn://cluster/eu-1/node/n-1");
     assert_eq!(answer.identity.authorities.len(), 1);
     assert_eq!(rig.state("n-1").await, NodeState::Joined);
@@ -59,24 +59,16 @@ async fn a_machine_is_let_in_drained_and_removed(backend: Backend) {
         (0, "admin")
     );
 
-    // The node's own token opens what nodes need, and nothing else.
-    let own = |path: &str| {
-        rig.anonymous(Method::GET, path)
-            .bearer_auth(&answer.node_token)
-    };
-    let snapshot: AppsSnapshot = rig.json(own("/agent/v1/apps")).await;
+    // The node's own token opens nothing in the centre.
+    let own = rig
+        .anonymous(Method::GET, "/v1/nodes")
+        .bearer_auth(&answer.node_token);
+    assert_eq!(rig.code(own).await, "FDN-2001");
+    let snapshot = rig.apps_snapshot().await;
     assert_eq!(
         snapshot.fleet.expect("told").authorities,
         answer.identity.authorities
     );
-    for path in ["/dns/v1/snapshot", "/v1/nodes"] {
-        assert_eq!(rig.code(own(path)).await, "FDN-2002", "{path}");
-    }
-    let forged = answer.node_token.replace("n-1", "n-2");
-    let forged = rig
-        .anonymous(Method::GET, "/agent/v1/apps")
-        .bearer_auth(forged);
-    assert_eq!(rig.code(forged).await, "FDN-2001");
 
     let status = |draining, busy| NodeStatus {
         draining,
@@ -99,7 +91,7 @@ async fn a_machine_is_let_in_drained_and_removed(backend: Backend) {
         let detail: NodeDetail = rig.json(drain()).await;
         assert!(detail.info.cordoned && detail.info.state == NodeState::Alive);
     }
-    let Message::FleetDesired(fleet) = next(&mut agents).await.message else {
+    let Message::FleetDesired(fleet) = next_of(&mut agents, "fleet_desired").await.message else {
         panic!("another message");
     };
     assert_eq!(
@@ -131,7 +123,7 @@ async fn a_machine_is_let_in_drained_and_removed(backend: Backend) {
         .json(rig.request(Method::POST, "/v1/nodes/n-1/uncordon"))
         .await;
     assert!(!detail.info.cordoned);
-    let Message::FleetDesired(fleet) = next(&mut agents).await.message else {
+    let Message::FleetDesired(fleet) = next_of(&mut agents, "fleet_desired").await.message else {
         panic!("another message");
     };
     assert!(fleet.cordoned.is_empty());
@@ -155,7 +147,7 @@ async fn a_machine_is_let_in_drained_and_removed(backend: Backend) {
             .status(),
         204
     );
-    let Message::FleetDesired(fleet) = next(&mut agents).await.message else {
+    let Message::FleetDesired(fleet) = next_of(&mut agents, "fleet_desired").await.message else {
         panic!("another message");
     };
     assert_eq!(fleet.revoked[0].serial, answer.identity.serial);
@@ -163,23 +155,15 @@ async fn a_machine_is_let_in_drained_and_removed(backend: Backend) {
         rig.code(rig.request(Method::GET, "/v1/nodes/n-1")).await,
         "FDN-2003"
     );
-    let own = rig
-        .anonymous(Method::GET, "/agent/v1/apps")
-        .bearer_auth(&answer.node_token);
-    assert_eq!(rig.code(own).await, "FDN-2001", "its token ended with it");
     // It goes on reporting, as a machine does that has not heard; a later report of another node shows that these were read.
     let sequence = |status: NodeStatus| NodeStatus {
         sequence: fdn_service::now().get() + 60_000,
         ..status
     };
-    rig.broker
-        .report(Message::NodeStatus(Box::new(sequence(status(false, 0)))))
-        .await;
-    rig.broker
-        .report(Message::NodeStatus(Box::new(sequence(node_at(
-            "n-8", "eu-1", 1.0, 1.0,
-        )))))
-        .await;
+    rig.report(Message::NodeStatus(Box::new(sequence(status(false, 0)))));
+    rig.report(Message::NodeStatus(Box::new(sequence(node_at(
+        "n-8", "eu-1", 1.0, 1.0,
+    )))));
     until("the later report", async || {
         let nodes: Vec<NodeInfo> = rig.get("/v1/nodes").await;
         assert!(
@@ -218,7 +202,7 @@ async fn a_certificate_is_renewed_by_its_key(backend: Backend) {
     let now = fdn_service::now;
     let ask = |request: &RenewRequest| rig.anonymous(Method::POST, "/v1/nodes/renew").json(request);
     let next: RenewResponse = rig.json(ask(&signed(&machine.key, serial, now()))).await;
-    let facts = Facts::of_pem(&next.identity.certificate).expect("a certificate");
+    let facts = Facts::<NodeIdentity>::of_pem(&next.identity.certificate).expect("a certificate");
     assert_eq!(facts.identity.to_string(), "fdn://cluster/eu-1/node/n-1");
     assert_ne!(next.identity.serial, *serial);
     assert_eq!(next.node_token, first.node_token);
@@ -253,7 +237,7 @@ async fn a_certificate_is_renewed_by_its_key(backend: Backend) {
         "FDN-7008",
         "the node was removed"
     );
-    let snapshot: AppsSnapshot = rig.json(rig.network("/agent/v1/apps")).await;
+    let snapshot = rig.apps_snapshot().await;
     assert_eq!(
         snapshot.fleet.expect("told").revoked.len(),
         2,
@@ -271,10 +255,6 @@ async fn several_controllers_share_one_authority(backend: Backend) {
     let other = Machine::new();
     let second: EnrolResponse = rig.json(rig.enrol(&other.request("n-2", &token))).await;
     assert_eq!(first.identity.authorities, second.identity.authorities);
-    let own = rig
-        .anonymous(Method::GET, "/agent/v1/apps")
-        .bearer_auth(&first.node_token);
-    assert_eq!(own.send().await.expect("an answer").status(), 200);
     assert_eq!(second.seeds[0].node.as_str(), "n-1");
     let connection = &mut *rig
         .controller
@@ -293,77 +273,6 @@ async fn several_controllers_share_one_authority(backend: Backend) {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_asks_for_the_lease_of_its_own_cluster_in_its_own_name() {
-    let rig = Rig::start().await;
-    rig.cluster("eu-1").await;
-    let token = rig.token("eu-1", 1).await.token;
-    let machine = Machine::new();
-    let answer: EnrolResponse = rig.json(rig.enrol(&machine.request("n-1", &token))).await;
-    let network = std::fs::read_to_string(&rig.settings.network.token_file).expect("token");
-    let ask = |token: &str, cluster: &str, body: Value| {
-        let path = format!("/internal/v1/clusters/{cluster}/head-lease");
-        rig.anonymous(Method::POST, &path)
-            .bearer_auth(token)
-            .json(&body)
-    };
-    let own = &answer.node_token;
-    let got: LeaseResponse = rig
-        .json(ask(own, "eu-1", json!({ "node": "n-1", "ttl_ms": 10_000 })))
-        .await;
-    assert_eq!((got.holder.as_str(), got.epoch), ("n-1", 1));
-    assert!((1..=10_000).contains(&got.expires_ms));
-    let kept = json!({ "node": "n-1", "epoch": 1, "ttl_ms": 3_600_000 });
-    let got: LeaseResponse = rig.json(ask(own, "eu-1", kept)).await;
-    assert!(
-        got.epoch == 1 && got.expires_ms <= 60_000,
-        "the controller bounds it"
-    );
-    for (cluster, node) in [("eu-1", "n-2"), ("eu-2", "n-1")] {
-        let body = json!({ "node": node, "ttl_ms": 1000 });
-        assert_eq!(
-            rig.code(ask(own, cluster, body)).await,
-            "FDN-2002",
-            "{cluster} {node}"
-        );
-    }
-    let other: LeaseResponse = rig
-        .json(ask(
-            &network,
-            "eu-1",
-            json!({ "node": "n-2", "ttl_ms": 1000 }),
-        ))
-        .await;
-    assert_eq!(
-        (other.holder.as_str(), other.epoch),
-        ("n-1", 1),
-        "it is not over"
-    );
-    for bad in [
-        json!({ "node": "n-1", "ttl_ms": 0 }),
-        json!({ "node": "n-1", "epoch": 0, "ttl_ms": 1 }),
-    ] {
-        assert_eq!(rig.code(ask(own, "eu-1", bad)).await, "FDN-2005");
-    }
-    let detail: ClusterDetail = rig.get("/v1/clusters/eu-1").await;
-    let head = detail.head.expect("there is one");
-    assert_eq!((head.node.as_str(), head.epoch), ("n-1", 1));
-    let removed = rig
-        .request(Method::DELETE, "/v1/nodes/n-1")
-        .send()
-        .await
-        .expect("an answer");
-    assert_eq!(removed.status(), 204);
-    let next: LeaseResponse = rig
-        .json(ask(
-            &network,
-            "eu-1",
-            json!({ "node": "n-2", "ttl_ms": 1000 }),
-        ))
-        .await;
-    assert_eq!((next.holder.as_str(), next.epoch), ("n-2", 2));
-}
-
 /// A device that its node took out of service.
 pub(crate) fn out_of_service(id: &str) -> DeviceStatus {
     serde_json::from_value(json!({
@@ -375,7 +284,7 @@ pub(crate) fn out_of_service(id: &str) -> DeviceStatus {
 
 async fn a_device_is_put_back_into_service_once(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
-    let mut agents = rig.broker.listen(Channel::Agents).await;
+    let mut agents = rig.broker.listen(Channel::Changes).await;
     rig.cluster("eu-1").await;
     let mut status = node_at("n-1", "eu-1", 53.35, -6.26);
     status.devices = vec![out_of_service("GPU-1")];
@@ -401,7 +310,8 @@ async fn a_device_is_put_back_into_service_once(backend: Backend) {
     let mut before = None;
     for _ in 0..2 {
         let _: NodeDetail = rig.json(restore("GPU-1")).await;
-        let Message::FleetDesired(fleet) = next(&mut agents).await.message else {
+        let Message::FleetDesired(fleet) = next_of(&mut agents, "fleet_desired").await.message
+        else {
             panic!("another message");
         };
         let of_node = fleet.restored.get(&"n-1".parse::<NodeId>().expect("name"));
@@ -409,7 +319,7 @@ async fn a_device_is_put_back_into_service_once(backend: Backend) {
         assert!(said > before, "it failed again: {said:?} after {before:?}");
         before = said;
     }
-    let snapshot: AppsSnapshot = rig.json(rig.network("/agent/v1/apps")).await;
+    let snapshot = rig.apps_snapshot().await;
     assert_eq!(snapshot.fleet.expect("told").restored.len(), 1);
     status.devices[0].state = DeviceState::InService;
     rig.node(status).await;

@@ -37,7 +37,7 @@ async fn measured(rig: &Rig, rtt: f64) {
             (cluster("gone"), Millis::new(1.0)),
         ],
     };
-    rig.broker.report(Message::RttReport(report)).await;
+    rig.report(Message::RttReport(report));
 }
 
 async fn link(rig: &Rig, from: &str) -> ClusterLink {

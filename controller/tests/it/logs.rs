@@ -89,8 +89,8 @@ async fn serve(request: HttpRequest, node: web::Data<FakeNode>) -> HttpResponse 
 
 impl FakeNode {
     async fn start(rig: &Rig, name: &str, past: &[u64]) -> (Self, SocketAddr) {
-        let token = fdn_service::secret::read(&rig.settings.network.token_file).expect("token");
-        let token = token
+        let token = rig
+            .token_of_unknown(name)
             .for_logs_of(&name.parse().expect("node"))
             .expose()
             .to_owned();

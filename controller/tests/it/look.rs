@@ -152,9 +152,7 @@ async fn demand(rig: &Rig) {
         entry("203.0.113.0/24", 10),
     ];
     let server = "dns-1".to_owned();
-    rig.broker
-        .report(Message::DemandReport(DemandReport { server, entries }))
-        .await;
+    rig.report(Message::DemandReport(DemandReport { server, entries }));
 }
 
 /// An app that clients of three prefixes ask for.
@@ -274,7 +272,7 @@ async fn bindings_and_latencies_come_in_pages(backend: Backend) {
         )],
         links: Vec::new(),
     };
-    rig.broker.report(Message::RttReport(report)).await;
+    rig.report(Message::RttReport(report));
     let rows = wait::until("a measurement", async || {
         let rows: Vec<LatencyRow> = rig.get("/v1/latencies").await;
         if rows.len() == 3 {

@@ -2,7 +2,7 @@
 
 use fdn_core::NodeId;
 use fdn_core::api::{ClusterInfo, DnsSnapshot};
-use fdn_core::enrol::{EnrolRequest, NodeAddresses, RenewRequest};
+use fdn_core::enrol::{EnrolRequest, NodeAddresses, RenewRequest, Role};
 use fdn_core::fleet::{CreatedJoinToken, NodeDetail, NodeState};
 use fdn_service::pki::NodeKey;
 use fdn_testkit::wait;
@@ -45,6 +45,7 @@ impl Machine {
         EnrolRequest {
             token: token.to_owned(),
             csr: self.key.request(&node).expect("a request"),
+            role: Role::Node,
             node,
             addresses: addresses(1),
             cluster: None,
@@ -92,7 +93,7 @@ impl Rig {
 
     /// The gateways that DNS servers answer with for a cluster.
     pub(crate) async fn gateways(&self, cluster: &str) -> usize {
-        let snapshot: DnsSnapshot = self.json(self.network("/dns/v1/snapshot")).await;
+        let snapshot: DnsSnapshot = self.dns_snapshot().await;
         let found = snapshot
             .network
             .clusters

@@ -12,6 +12,8 @@ mod collect;
 mod compiled;
 mod conventions;
 mod domains;
+mod edge;
+mod edge_member;
 mod events;
 mod explain;
 mod fleet;

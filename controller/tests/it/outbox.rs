@@ -6,7 +6,7 @@ use fdn_core::{MessageId, Revision};
 use fdn_testkit::{components, wait};
 use reqwest::Method;
 
-use crate::broker::next;
+use crate::broker::next_of;
 use crate::rig::{Backend, Rig, on_both};
 
 on_both!(
@@ -43,7 +43,7 @@ fn app_desired(message: Message) -> (String, Revision, bool) {
 
 async fn messages_wait_for_the_broker_and_keep_their_order(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
-    let mut nodes = rig.broker.listen(Channel::Agents).await;
+    let mut nodes = rig.broker.listen(Channel::Changes).await;
     rig.broker.down();
     for app in ["one", "two", "three", "four"] {
         rig.deploy(app, components::hello(app)).await;
@@ -62,7 +62,9 @@ async fn messages_wait_for_the_broker_and_keep_their_order(backend: Backend) {
     rig.broker.up();
     let mut got = Vec::new();
     for _ in 0..4 {
-        got.push(app_desired(next(&mut nodes).await.message));
+        got.push(app_desired(
+            next_of(&mut nodes, "app_desired").await.message,
+        ));
     }
     let order: Vec<(&str, bool)> = got
         .iter()
@@ -86,25 +88,21 @@ async fn messages_wait_for_the_broker_and_keep_their_order(backend: Backend) {
 
 async fn a_crash_between_commit_and_publish_loses_nothing(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
-    let mut nodes = rig.broker.listen(Channel::Agents).await;
-    let mut dns = rig.broker.listen(Channel::Dns).await;
+    let mut nodes = rig.broker.listen(Channel::Changes).await;
     rig.broker.down();
     let deployed = rig.deploy("hello", components::hello("x")).await;
     assert!(depth(&rig).await >= 2);
     let rig = rig.restart().await;
     assert!(depth(&rig).await >= 2, "the messages survived the process");
     rig.broker.up();
-    let (app, revision, _) = app_desired(next(&mut nodes).await.message);
+    let (app, revision, _) = app_desired(next_of(&mut nodes, "app_desired").await.message);
     assert_eq!((app.as_str(), revision), ("hello", deployed.revision));
-    loop {
-        if let Message::BindingsDesired(bindings) = next(&mut dns).await.message {
-            assert_eq!(
-                bindings.state.expect("there").host.as_str(),
-                "hello.fn.test"
-            );
-            break;
-        }
-    }
+    let Message::BindingsDesired(bindings) = next_of(&mut nodes, "bindings_desired").await.message
+    else {
+        panic!("another message");
+    };
+    let state = bindings.state.expect("there");
+    assert_eq!(state.host.as_str(), "hello.fn.test");
     emptied(&rig).await;
 }
 
@@ -126,10 +124,13 @@ async fn a_lost_confirmation_sends_the_same_message_again(backend: Backend) {
     })
     .await;
     emptied(&rig).await;
-    let mut nodes = rig.broker.listen(Channel::Agents).await;
+    let mut nodes = rig.broker.listen(Channel::Changes).await;
     rig.broker.lose_a_confirmation();
     rig.deploy("hello", components::hello("x")).await;
-    let ids: [MessageId; 2] = [next(&mut nodes).await.id, next(&mut nodes).await.id];
+    let ids: [MessageId; 2] = [
+        next_of(&mut nodes, "app_desired").await.id,
+        next_of(&mut nodes, "app_desired").await.id,
+    ];
     assert_eq!(ids[0], ids[1], "receivers know it by its id");
     emptied(&rig).await;
 }

@@ -22,12 +22,10 @@ async fn demand(rig: &Rig, prefix: &str) {
         prefix.parse().expect("prefix"),
         3,
     )];
-    rig.broker
-        .report(Message::DemandReport(DemandReport {
-            server: "dns-1".to_owned(),
-            entries,
-        }))
-        .await;
+    rig.report(Message::DemandReport(DemandReport {
+        server: "dns-1".to_owned(),
+        entries,
+    }));
 }
 
 async fn bindings(rig: &Rig) -> Vec<(String, String)> {
@@ -56,7 +54,7 @@ async fn demand_makes_bindings_that_survive_a_restart(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     rig.two_regions().await;
     rig.deploy("hello", components::hello("x")).await;
-    let mut dns = rig.broker.listen(Channel::Dns).await;
+    let mut dns = rig.broker.listen(Channel::Changes).await;
     // Nobody knows where these clients are; both clusters are as good, and the first by name gets them.
     demand(&rig, "10.1.2.0/24").await;
     bound(&rig, "10.1.2.0/24", "eu-west").await;
@@ -70,7 +68,7 @@ async fn demand_makes_bindings_that_survive_a_restart(backend: Backend) {
     let before = bindings(&rig).await;
     let rig = rig.restart().await;
     assert_eq!(bindings(&rig).await, before);
-    let snapshot: DnsSnapshot = rig.json(rig.network("/dns/v1/snapshot")).await;
+    let snapshot: DnsSnapshot = rig.dns_snapshot().await;
     assert_eq!(snapshot.apps[0].revision, revision);
     // After the restart no node has spoken yet; nobody is moved for that.
     demand(&rig, "10.1.3.0/24").await;
@@ -149,9 +147,7 @@ async fn reports_are_taken_in_once_and_in_order() {
     let rig = Rig::start().await;
     let [eu, _] = two_regions();
     let report = async |status: NodeStatus| {
-        rig.broker
-            .report(Message::NodeStatus(Box::new(status)))
-            .await;
+        rig.report(Message::NodeStatus(Box::new(status)));
     };
     let consumed = |result: &str| {
         rig.controller
@@ -199,7 +195,7 @@ async fn a_message_of_a_newer_schema_goes_to_the_dead_letters() {
     envelope.schema = SCHEMA + 1;
     rig.broker.publish(&envelope).await.expect("published");
     wait::until("a dead letter", async || {
-        match rig.broker.dead_letters(Channel::Controller).await {
+        match rig.broker.dead_letters(Channel::Changes).await {
             Ok(1) => Ok(()),
             other => Err(format!("{other:?}")),
         }
@@ -225,6 +221,6 @@ async fn a_node_that_is_silent_for_long_is_forgotten() {
         }
     })
     .await;
-    let snapshot: DnsSnapshot = rig.json(rig.network("/dns/v1/snapshot")).await;
+    let snapshot: DnsSnapshot = rig.dns_snapshot().await;
     assert!(snapshot.network.revision > Revision::NONE);
 }

@@ -30,7 +30,7 @@ async fn told(rig: &Rig) -> (Revision, AppSpec) {
 }
 
 async fn snapshot(rig: &Rig) -> AppsSnapshot {
-    rig.json(rig.network("/agent/v1/apps")).await
+    rig.apps_snapshot().await
 }
 
 async fn set(rig: &Rig, policy: &Value) -> PolicyInfo {
@@ -195,8 +195,9 @@ async fn quotas_are_counted_once_from_usage(backend: Backend) {
             node: "n-1".parse().expect("node"),
             records,
         };
-        let request = rig.network_call(Method::POST, "/agent/v1/usage");
-        rig.json(request.json(&batch)).await
+        let octets = serde_json::to_vec(&batch).expect("JSON");
+        let stored = fdn_controller::app::usage::store(rig.controller.state(), &octets);
+        stored.await.expect("stored")
     };
     let long_ago = Timestamp(now.0 - 70 * 86_400_000);
     let running = UsageOutcome::Running;
@@ -228,8 +229,7 @@ async fn quotas_are_counted_once_from_usage(backend: Backend) {
     for (n, records) in [(3, [ended]), (4, [crate::usage::call(noted, None)])] {
         for duplicate in [false, true] {
             let sums = crate::usage::sums(n, "n-1", &records);
-            let request = rig.network_call(Method::POST, "/agent/v1/usage/sums");
-            let receipt: UsageReceipt = rig.json(request.json(&sums)).await;
+            let receipt = crate::usage::add(&rig, &sums).await;
             assert_eq!(receipt.duplicate, duplicate);
         }
     }

@@ -21,7 +21,7 @@ on_both!(
 
 /// Which apps nodes are told not to serve.
 async fn suspended(rig: &Rig) -> Vec<(String, bool)> {
-    let snapshot: AppsSnapshot = rig.json(rig.network("/agent/v1/apps")).await;
+    let snapshot: AppsSnapshot = rig.apps_snapshot().await;
     let told = snapshot.apps.into_iter();
     told.map(|app| {
         (
@@ -46,7 +46,7 @@ async fn apps_of_a_suspended_tenant_are_not_served(backend: Backend) {
     let _: Value = rig.json(theirs.multipart(form)).await;
     let patch = |wish: Value| rig.request(Method::PATCH, "/v1/tenants/other").json(&wish);
     let before: Vec<AppSummary> = rig.get("/v1/apps").await;
-    let mut told = rig.broker.listen(Channel::Agents).await;
+    let mut told = rig.broker.listen(Channel::Changes).await;
     let _: TenantInfo = rig.json(patch(json!({ "suspended": true }))).await;
     let expected = |theirs| [("mine".to_owned(), false), ("theirs".to_owned(), theirs)];
     assert_eq!(suspended(&rig).await, expected(true));
@@ -57,7 +57,7 @@ async fn apps_of_a_suspended_tenant_are_not_served(backend: Backend) {
         "nodes act on it at once"
     );
     // Clients still find the gateways, which tell them why.
-    let dns: DnsSnapshot = rig.json(rig.network("/dns/v1/snapshot")).await;
+    let dns: DnsSnapshot = rig.dns_snapshot().await;
     assert_eq!(dns.apps.len(), 2);
     // What an admin deploys there meanwhile is not served either.
     let request = rig.upload("theirs", components::hello("by the admin"), None, None);

@@ -5,17 +5,20 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fdn_controller::app::snapshot;
+use fdn_controller::edge::reports::take_in;
 use fdn_controller::settings::{
     ArtifactSettings, ClientLocation, DatabaseSettings, NetworkSettings,
 };
 use fdn_controller::store::Store;
-use fdn_controller::{Controller, Settings};
-use fdn_core::api::{DeployResponse, LoginResponse};
+use fdn_controller::{Controller, Settings, State};
+use fdn_core::api::{AppsSnapshot, DeployResponse, DnsSnapshot, LoginResponse};
 use fdn_core::message::{Message, NodeStatus};
 use fdn_core::{
     DurationMs, GeoPoint, MebiBytes, MessageId, MilliCpu, Millis, NodeId, Problem, Resources,
 };
 use fdn_runtime::Compiler;
+use fdn_service::secret::Secret;
 use fdn_testkit::wait;
 use reqwest::multipart::{Form, Part};
 use reqwest::{Method, RequestBuilder, StatusCode};
@@ -79,7 +82,7 @@ pub(crate) use on_both;
 type Speaking = Arc<Mutex<BTreeMap<NodeId, NodeStatus>>>;
 
 /// Tells every second what the nodes last said.
-async fn speak(broker: Arc<TestBroker>, speaking: Speaking) {
+async fn speak(state: Arc<State>, speaking: Speaking) {
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let statuses: Vec<NodeStatus> = {
@@ -87,7 +90,7 @@ async fn speak(broker: Arc<TestBroker>, speaking: Speaking) {
             speaking.values_mut().map(newer).collect()
         };
         for status in statuses {
-            broker.report(Message::NodeStatus(Box::new(status))).await;
+            take_in(&state, &Message::NodeStatus(Box::new(status)));
         }
     }
 }
@@ -127,6 +130,7 @@ pub(crate) async fn settings(folder: &Path, backend: Backend) -> Settings {
         },
         ..Settings::default()
     };
+    settings.edge.listen = ([127, 0, 0, 1], 0).into();
     settings.accounts.initial_password_file = Some(folder.join("password"));
     // Tests that show unknown tokens do so from one address.
     settings.accounts.token_attempts = 10_000;
@@ -187,7 +191,7 @@ impl Rig {
             std::fs::read_to_string(folder.path().join("password")).expect("the initial password");
         let http = fdn_service::http_client::build(Duration::from_secs(60)).expect("client");
         let speaking = Speaking::default();
-        let speaker = tokio::spawn(speak(Arc::clone(&broker), Arc::clone(&speaking)));
+        let speaker = tokio::spawn(speak(Arc::clone(controller.state()), Arc::clone(&speaking)));
         let mut rig = Self {
             speaking,
             speaker,
@@ -239,15 +243,33 @@ impl Rig {
         self.anonymous(method, path).bearer_auth(&self.token)
     }
 
-    /// A request of a process of the network.
-    pub(crate) fn network(&self, path: &str) -> RequestBuilder {
-        self.network_call(Method::GET, path)
+    /// A machine reports.
+    pub(crate) fn report(&self, message: Message) {
+        take_in(self.controller.state(), &message);
     }
 
-    pub(crate) fn network_call(&self, method: Method, path: &str) -> RequestBuilder {
-        let token =
-            std::fs::read_to_string(&self.settings.network.token_file).expect("network token");
-        self.anonymous(method, path).bearer_auth(token)
+    /// What nodes are to be told, all clusters together, with secrets sealed as the database has them.
+    pub(crate) async fn apps_snapshot(&self) -> AppsSnapshot {
+        let state = self.controller.state();
+        let mut tx = state.store.snapshot().await.expect("begun");
+        let all = snapshot::apps(state, &mut tx).await.expect("read");
+        tx.rollback().await.expect("ended");
+        all
+    }
+
+    /// What DNS servers are to be told.
+    pub(crate) async fn dns_snapshot(&self) -> DnsSnapshot {
+        let state = self.controller.state();
+        let mut tx = state.store.snapshot().await.expect("begun");
+        let all = snapshot::dns(state, &mut tx).await.expect("read");
+        tx.rollback().await.expect("ended");
+        all
+    }
+
+    /// What the controller shows to a node that reports and did not join.
+    pub(crate) fn token_of_unknown(&self, node: &str) -> Secret {
+        let network = fdn_service::secret::read(&self.settings.network.token_file).expect("token");
+        network.derive(&format!("fdn-node-unknown\n{node}"))
     }
 
     /// The answer to a request that succeeds.
@@ -318,9 +340,7 @@ impl Rig {
             }
             speaking.insert(status.node.clone(), status.clone());
         }
-        self.broker
-            .report(Message::NodeStatus(Box::new(status)))
-            .await;
+        self.report(Message::NodeStatus(Box::new(status)));
     }
 
     /// The node says nothing any more.

@@ -40,7 +40,7 @@ async fn objective(rig: &Rig) -> ObjectiveInfo {
 }
 
 async fn told(rig: &Rig) -> AppSpec {
-    let snapshot: AppsSnapshot = rig.json(rig.network("/agent/v1/apps")).await;
+    let snapshot: AppsSnapshot = rig.apps_snapshot().await;
     snapshot
         .apps
         .into_iter()

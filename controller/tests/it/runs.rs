@@ -40,9 +40,7 @@ fn run(n: u128, node: &str) -> RunInfo {
 }
 
 async fn tell(rig: &Rig, runs: Vec<RunInfo>) {
-    rig.broker
-        .report(Message::RunReport(RunReport { runs }))
-        .await;
+    rig.report(Message::RunReport(RunReport { runs }));
 }
 
 async fn shown(rig: &Rig, query: &str) -> Vec<RunInfo> {

@@ -13,7 +13,7 @@ use fdn_core::api::{AppsSnapshot, DeployResponse};
 use fdn_core::app::SecretInfo;
 use fdn_core::message::{Channel, FunctionSpec, Message};
 use fdn_core::{Coded as _, DurationMs, SecretName, VersionNumber};
-use fdn_service::seal::NetworkKey;
+use fdn_service::seal::SealKey;
 use fdn_testkit::components;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -56,9 +56,9 @@ async fn judged(rig: &Rig, name: &str, value: &str) -> SecretInfo {
         .await
 }
 
-fn network_key(rig: &Rig) -> NetworkKey {
+fn network_key(rig: &Rig) -> SealKey {
     let text = fdn_service::secret::read(&rig.settings.network.key_file).expect("key");
-    NetworkKey::from_secret(&text).expect("key")
+    SealKey::from_secret(&text).expect("key")
 }
 
 fn key() -> SecretName {
@@ -73,7 +73,7 @@ fn opened(rig: &Rig, function: &FunctionSpec) -> String {
 }
 
 async fn told(rig: &Rig) -> (u64, String) {
-    let snapshot: AppsSnapshot = rig.json(rig.network("/agent/v1/apps")).await;
+    let snapshot: AppsSnapshot = rig.apps_snapshot().await;
     let app = snapshot
         .apps
         .into_iter()
@@ -153,7 +153,7 @@ async fn a_value_reaches_nodes_without_a_deploy_and_nobody_else(backend: Backend
         told(&rig).await,
         (first.revision.get(), "hunter2".to_owned())
     );
-    let mut heard = rig.broker.listen(Channel::Agents).await;
+    let mut heard = rig.broker.listen(Channel::Changes).await;
     let changed = set(&rig, "KEY", "tr0ub4dor").await;
     assert!(changed.revision > first.revision && changed.used);
     assert_eq!(changed.updated_by, "admin");
@@ -504,7 +504,7 @@ async fn a_workflow_hears_of_its_functions_secrets(backend: Backend) {
     let request = rig.request(Method::PUT, "/v1/apps/flow/workflow");
     let _: Value = rig.json(request.json(&flow)).await;
     let changed = set(&rig, "KEY", "tr0ub4dor").await;
-    let snapshot: AppsSnapshot = rig.json(rig.network("/agent/v1/apps")).await;
+    let snapshot: AppsSnapshot = rig.apps_snapshot().await;
     assert_eq!(snapshot.apps.len(), 2);
     for app in &snapshot.apps {
         assert_eq!(app.revision, changed.revision, "{}", app.app);

@@ -81,7 +81,7 @@ async fn two_controllers_share_the_work_and_one_takes_over(backend: Backend) {
         server: "dns-1".to_owned(),
         entries,
     };
-    second.broker.report(Message::DemandReport(report)).await;
+    second.report(Message::DemandReport(report));
     let bound = async |rig: &Rig, prefix: &str| {
         wait::until("the prefix to be bound", async || {
             let detail: AppDetail = rig.get("/v1/apps/hello").await;
@@ -107,7 +107,7 @@ async fn two_controllers_share_the_work_and_one_takes_over(backend: Backend) {
         server: "dns-1".to_owned(),
         entries,
     };
-    second.broker.report(Message::DemandReport(report)).await;
+    second.report(Message::DemandReport(report));
     bound(&second, "10.1.3.0/24").await;
 }
 

@@ -80,6 +80,8 @@ pub(crate) fn app_row(app: &str, version: VersionNumber) -> AppRow {
         bindings_revision: Revision(2),
         deployed_at: Timestamp(3),
         ttl: None,
+        holders: fdn_core::message::Holders::EVERYWHERE,
+        answering: fdn_core::message::Holders::EVERYWHERE,
     }
 }
 

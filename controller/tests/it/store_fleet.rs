@@ -20,7 +20,7 @@ use fdn_controller::store::join_token::{
 use fdn_controller::store::lease::{LeaseWish, lease_ask, lease_end, lease_get};
 use fdn_controller::store::node::{StatusRow, node_delete, node_observe, node_status_list};
 use fdn_controller::store::{MIGRATOR, Store};
-use fdn_core::enrol::NodeAddresses;
+use fdn_core::enrol::{NodeAddresses, Role};
 use fdn_core::fleet::JoinTokenInfo;
 use fdn_core::message::Sealed;
 use fdn_core::{ClusterId, EnrolmentId, GeoPoint, JoinTokenId, NodeId, Timestamp};
@@ -162,6 +162,7 @@ async fn what_nodes_told_before_becomes_regions(backend: Backend) {
 fn token(n: u128, uses: u32, expires_at: u64) -> JoinTokenRow {
     JoinTokenRow {
         info: JoinTokenInfo {
+            role: Role::Node,
             id: JoinTokenId::from_uuid(Uuid::from_u128(n)),
             cluster: "eu-1".parse().expect("cluster"),
             region: "eu".parse().expect("region"),
@@ -235,6 +236,7 @@ async fn a_token_lets_in_as_many_as_it_may_whoever_asks_at_once(backend: Backend
     assert_eq!(join_token_list(c).await.expect("read").len(), 2);
     let nowhere = JoinTokenRow {
         info: JoinTokenInfo {
+            role: Role::Node,
             cluster: "none".parse().expect("cluster"),
             ..token(4, 1, 9).info
         },
@@ -248,6 +250,7 @@ async fn a_token_lets_in_as_many_as_it_may_whoever_asks_at_once(backend: Backend
 
 fn enrolment(name: &str) -> EnrolmentRow {
     EnrolmentRow {
+        role: Role::Node,
         node: node(name),
         id: EnrolmentId::from_uuid(Uuid::from_u128(name.len() as u128)),
         cluster: "eu-1".parse().expect("cluster"),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use fdn_core::Digest;
 use fdn_core::api::{AppsSnapshot, DnsSnapshot};
 use fdn_testkit::{components, wait};
 use reqwest::Method;
@@ -11,53 +10,17 @@ use serde_json::json;
 use crate::rig::{Backend, Rig, on_both};
 
 on_both!(
-    agents_fetch_artifacts_whole_and_in_ranges,
     snapshots_hold_everything_up_to_their_revision,
     requests_carry_an_id_and_are_counted,
     the_page_is_served_with_a_strict_policy_and_health_is_told,
 );
-
-async fn agents_fetch_artifacts_whole_and_in_ranges(backend: Backend) {
-    let rig = Rig::start_with(backend, |_| {}).await;
-    let component = components::hello("octets");
-    let deployed = rig.deploy("hello", component.clone()).await;
-    let path = format!("/agent/v1/artifacts/{}", deployed.digest);
-    let whole = rig.network(&path).send().await.expect("an answer");
-    assert_eq!(
-        (whole.status().as_u16(), whole.content_length()),
-        (200, Some(component.len() as u64))
-    );
-    assert_eq!(whole.bytes().await.expect("octets"), component);
-    let part = rig
-        .network(&path)
-        .header("range", "bytes=10-")
-        .send()
-        .await
-        .expect("an answer");
-    assert_eq!(part.status(), 206);
-    let expected = format!("bytes 10-{}/{}", component.len() - 1, component.len());
-    assert_eq!(part.headers()["content-range"], expected);
-    assert_eq!(part.bytes().await.expect("octets"), component[10..]);
-    let (status, _) = rig
-        .refused(rig.network(&path).header("range", "bytes=99999999-"))
-        .await;
-    assert_eq!(status, 400);
-    let (_, problem) = rig
-        .refused(rig.network(&format!("/agent/v1/artifacts/{}", Digest::of(b"none"))))
-        .await;
-    assert_eq!(problem.code.as_str(), "FDN-2003");
-    let (_, problem) = rig
-        .refused(rig.network("/agent/v1/artifacts/..%2f..%2fetc%2fpasswd"))
-        .await;
-    assert_eq!(problem.code.as_str(), "FDN-2005");
-}
 
 async fn snapshots_hold_everything_up_to_their_revision(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     rig.two_regions().await;
     let a = rig.deploy("a", components::hello("a")).await;
     let b = rig.deploy("b", components::hello("b")).await;
-    let apps: AppsSnapshot = rig.json(rig.network("/agent/v1/apps")).await;
+    let apps: AppsSnapshot = rig.apps_snapshot().await;
     assert!(apps.revision >= b.revision && b.revision > a.revision);
     let names: Vec<&str> = apps.apps.iter().map(|app| app.app.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
@@ -67,7 +30,7 @@ async fn snapshots_hold_everything_up_to_their_revision(backend: Backend) {
         (a.digest, 2)
     );
     let dns = wait::until("the network to be told", async || {
-        let dns: DnsSnapshot = rig.json(rig.network("/dns/v1/snapshot")).await;
+        let dns: DnsSnapshot = rig.dns_snapshot().await;
         match dns.network.clusters.len() {
             2 => Ok(dns),
             n => Err(n),

@@ -8,7 +8,7 @@ use fdn_core::app::AppDns;
 use fdn_core::message::TxtRecords;
 use fdn_core::txt::TxtInfo;
 use fdn_core::{DurationMs, Right, Timestamp};
-use fdn_testkit::{components, wait};
+use fdn_testkit::components;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
@@ -22,7 +22,6 @@ on_both!(
     there_are_only_so_many,
     records_go_when_their_time_is_over_and_with_their_app,
     the_answers_of_an_app_live_for_a_time_of_its_own,
-    a_snapshot_that_is_held_is_not_sent_again,
 );
 
 const NAME: &str = "_acme-challenge.hello.fn.test";
@@ -70,7 +69,7 @@ async fn removed(rig: &Rig, query: &str) -> StatusCode {
 
 /// What DNS servers are told, and at which revision.
 async fn told(rig: &Rig) -> (u64, BTreeMap<String, TxtRecords>) {
-    let snapshot: DnsSnapshot = rig.json(rig.network("/dns/v1/snapshot")).await;
+    let snapshot: DnsSnapshot = rig.dns_snapshot().await;
     let told = snapshot.txt.expect("this controller knows of text records");
     let told = told
         .into_iter()
@@ -354,7 +353,7 @@ async fn the_answers_of_an_app_live_for_a_time_of_its_own(backend: Backend) {
     let path = "/v1/apps/hello/dns";
     let put = |ttl: Value| rig.request(Method::PUT, path).json(&json!({ "ttl": ttl }));
     let told = async || {
-        let snapshot: DnsSnapshot = rig.json(rig.network("/dns/v1/snapshot")).await;
+        let snapshot: DnsSnapshot = rig.dns_snapshot().await;
         let app = snapshot
             .apps
             .into_iter()
@@ -393,35 +392,4 @@ async fn the_answers_of_an_app_live_for_a_time_of_its_own(backend: Backend) {
     assert_eq!(told().await.0, 90);
     let back: AppDns = rig.json(put(Value::Null)).await;
     assert_eq!((back.ttl, back.default), (network, true));
-}
-
-async fn a_snapshot_that_is_held_is_not_sent_again(backend: Backend) {
-    let rig = rig(backend).await;
-    let ask = async |held: &str| {
-        let request = rig
-            .network("/dns/v1/snapshot")
-            .header("if-none-match", held);
-        let answer = request.send().await.expect("an answer");
-        let tag = answer.headers().get("etag").expect("a tag").clone();
-        let tag = tag.to_str().expect("a text").to_owned();
-        (answer.status(), tag, answer.bytes().await.expect("a body"))
-    };
-    // Until the plan of what was deployed is made there are new revisions.
-    let tag = wait::until("a revision that stays", async || {
-        let (status, tag, body) = ask("\"0\"").await;
-        assert_eq!(status, StatusCode::OK);
-        let snapshot: DnsSnapshot = serde_json::from_slice(&body).expect("a snapshot");
-        assert_eq!(tag, format!("\"{}\"", snapshot.revision.get()));
-        let (status, again, body) = ask(&tag).await;
-        match (status, body.is_empty(), again == tag) {
-            (StatusCode::NOT_MODIFIED, true, true) => Ok(tag),
-            _ => Err(again),
-        }
-    })
-    .await;
-    let set = put(&rig, NAME, json!({ "values": ["one"] }));
-    assert!(set.send().await.expect("an answer").status().is_success());
-    let (status, newer, _) = ask(&tag).await;
-    assert_eq!(status, StatusCode::OK);
-    assert_ne!(newer, tag);
 }

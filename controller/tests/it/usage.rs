@@ -9,7 +9,6 @@ use fdn_core::usage::{
     roll_up,
 };
 use fdn_core::{BatchId, InvocationId, MebiBytes, Timestamp, VersionNumber};
-use reqwest::Method;
 use uuid::Uuid;
 
 use crate::rig::{Backend, Rig, on_both};
@@ -79,6 +78,34 @@ pub(crate) fn call(used: UsageRecord, noted: Option<Noted>) -> CallRecord {
         call: Some(CallFacts::default()),
         noted,
     }
+}
+
+/// Sums of one call of an app.
+pub(crate) fn sums_of(app: &str, n: u128, node: &str) -> UsageSums {
+    sums(n, node, &[call(record_of(app), None)])
+}
+
+/// The record of one call of an app.
+pub(crate) fn records_of(app: &str, n: u128, node: &str) -> UsageBatch {
+    UsageBatch {
+        node: node.parse().expect("node"),
+        ..batch(n, vec![record_of(app)])
+    }
+}
+
+fn record_of(app: &str) -> UsageRecord {
+    UsageRecord {
+        app: app.parse().expect("app"),
+        function: app.parse().expect("function"),
+        ..record(1, UsageOutcome::Ok)
+    }
+}
+
+/// Takes in what a node hands over.
+pub(crate) async fn add(rig: &Rig, sums: &UsageSums) -> UsageReceipt {
+    let octets = serde_json::to_vec(sums).expect("JSON");
+    let added = fdn_controller::app::usage::add(rig.controller.state(), &octets);
+    added.await.expect("added")
 }
 
 async fn counted(c: &mut sqlx::AnyConnection) -> (i128, i128) {
@@ -258,26 +285,4 @@ async fn what_is_old_is_forgotten(backend: Backend) {
     let removed = usage_trim(c, Timestamp(1002)).await;
     assert_eq!(removed.expect("trimmed"), 1);
     assert_eq!(kept(c).await.len(), 2);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_hands_a_batch_over_as_often_as_it_likes() {
-    let rig = Rig::start().await;
-    let sent = sums(7, "eu-1", &[call(record(1, UsageOutcome::Ok), None)]);
-    let records = batch(8, vec![record(1, UsageOutcome::Ok)]);
-    let (sent, records) = (serde_json::json!(sent), serde_json::json!(records));
-    // Nodes of the revision before send records.
-    for (path, sent) in [("/agent/v1/usage/sums", sent), ("/agent/v1/usage", records)] {
-        let post = || rig.network_call(Method::POST, path);
-        for duplicate in [false, true] {
-            let receipt: UsageReceipt = rig.json(post().json(&sent)).await;
-            assert_eq!(receipt.duplicate, duplicate);
-        }
-        let (status, _) = rig.refused(post().body("{\"batch\":7}")).await;
-        assert_eq!(status, 400);
-        let (status, _) = rig.refused(post().body(vec![b' '; 17 << 20])).await;
-        assert_eq!(status, 413);
-        let nobody = rig.anonymous(Method::POST, path).json(&sent);
-        assert_eq!(rig.refused(nobody).await.0, 401);
-    }
 }

@@ -162,7 +162,7 @@ async fn what_cannot_run_is_refused_and_nothing_is_stored(backend: Backend) {
 }
 
 async fn snapshot(rig: &Rig) -> AppsSnapshot {
-    rig.json(rig.network("/agent/v1/apps")).await
+    rig.apps_snapshot().await
 }
 
 async fn nodes_are_told_how_stages_run_and_where_others_listen(backend: Backend) {

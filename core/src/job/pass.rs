@@ -1,4 +1,5 @@
-//! How a gateway knows that a call is a job's: a pass in the header `x-fdn-job`, made by the dispatcher with a key that only the network has.
+//! How a gateway knows that a call is a job's: a pass in the header `x-fdn-job`, made by the dispatcher with a key that follows from the gateway's own
+//! token, which only it and the centre have.
 //!
 //! Such a call is let past the app's policy, because whoever submitted the job had the right to run it. The pass counts for one host, one
 //! job, one attempt and a short time, so one that is seen on the way lets nobody in for long, and nowhere else.
@@ -10,7 +11,7 @@ use crate::error::ParseError;
 use crate::id::{HostName, JobId};
 use crate::unit::Timestamp;
 
-/// For what the key of passes is derived from the network key.
+/// For what the key of passes is derived from a node's own token.
 pub const KEY_CONTEXT: &str = "fdn-job-calls";
 
 /// Who calls, until when the call may begin, and the proof.

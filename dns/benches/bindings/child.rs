@@ -1,4 +1,4 @@
-//! A server in this process, with a broker of its own that this program tells what to send.
+//! A server in this process, with a feed of its own that this program tells what to send.
 
 use std::io::BufRead;
 use std::net::SocketAddr;
@@ -7,11 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fdn_bus::{Broker, Limits, MemoryBroker};
-use fdn_core::message::{AppBindings, BindingsChanged, BindingsDesired, Envelope, Message};
-use fdn_core::{MessageId, Revision};
+use async_trait::async_trait;
+use bytes::Bytes;
+use fdn_core::Revision;
+use fdn_core::feed::Frame;
+use fdn_core::message::{AppBindings, BindingsChanged, BindingsDesired};
 use fdn_dns::{Dns, Settings};
-use uuid::Uuid;
+use fdn_link::{Body, Centre, Connection, Feed, LinkError, Told};
+use http::{Request, Response};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::world::{World, app, ask, cluster_name, network, socket};
 
@@ -21,9 +25,19 @@ const IN_ONE: u32 = 10;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Takes no report.
+struct Nobody;
+
+#[async_trait]
+impl Centre for Nobody {
+    async fn ask(&self, _: Request<Bytes>) -> Result<Response<Body>, LinkError> {
+        Err(LinkError::Away)
+    }
+}
+
 struct Sender {
     runtime: tokio::runtime::Runtime,
-    broker: Arc<MemoryBroker>,
+    told: mpsc::Sender<Told>,
     world: World,
     server: SocketAddr,
     /// The revision of each app.
@@ -47,14 +61,23 @@ pub(crate) fn run(dir: &Path, world: World) {
         .enable_all()
         .build()
         .expect("a runtime");
-    let broker = Arc::new(MemoryBroker::new(Limits::default()));
+    let (told, heard) = mpsc::channel(64);
+    let (_up, connected) = watch::channel(true);
+    let connection = Connection {
+        centre: Arc::new(Nobody),
+        feed: Feed {
+            told: heard,
+            connected,
+            again: Arc::new(Notify::new()),
+        },
+    };
     let dns = runtime
-        .block_on(Dns::start(settings, Arc::clone(&broker) as _))
+        .block_on(Dns::start(settings, Some(connection)))
         .expect("started");
     println!("{}", dns.address());
     let mut sender = Sender {
         runtime,
-        broker,
+        told,
         world,
         server: dns.address(),
         revisions: vec![2; world.apps as usize],
@@ -78,11 +101,9 @@ pub(crate) fn run(dir: &Path, world: World) {
 }
 
 impl Sender {
-    fn publish(&self, message: Message) {
-        let id = MessageId::from_uuid(Uuid::now_v7());
-        let envelope = Envelope::new(id, fdn_service::now(), message);
-        let published = self.runtime.block_on(self.broker.publish(&envelope));
-        published.expect("published");
+    fn publish(&self, frame: Frame) {
+        let told = self.runtime.block_on(self.told.send(Told::Change(frame)));
+        told.expect("the server listens");
     }
 
     fn wait(&self, app: u32, index: u32, round: u32) {
@@ -96,7 +117,7 @@ impl Sender {
     /// Tells everything; the milliseconds until the last is answered.
     fn tell(&self) -> f64 {
         let begun = Instant::now();
-        self.publish(Message::NetworkDesired(network()));
+        self.publish(Frame::Network(network()));
         for n in 0..self.world.apps {
             let bound = |index| {
                 let cluster = cluster_name(self.world.cluster(n, index, 0));
@@ -106,11 +127,12 @@ impl Sender {
                 )
             };
             let state = AppBindings {
+                holders: fdn_core::message::Holders::EVERYWHERE,
                 host: format!("{}.fn.test", app(n)).parse().expect("host"),
                 ttl_s: 20,
                 bindings: (0..self.world.each).map(bound).collect(),
             };
-            self.publish(Message::BindingsDesired(BindingsDesired {
+            self.publish(Frame::Bindings(BindingsDesired {
                 app: app(n).parse().expect("app"),
                 revision: Revision(2),
                 state: Some(state),
@@ -140,7 +162,8 @@ impl Sender {
             };
             let base = self.revisions[n as usize];
             self.revisions[n as usize] += 1;
-            self.publish(Message::BindingsChanged(BindingsChanged {
+            self.publish(Frame::BindingsChanged(BindingsChanged {
+                holders: None,
                 app: app(n).parse().expect("app"),
                 base: Revision(base),
                 revision: Revision(base + 1),

@@ -52,6 +52,7 @@ fn bench(gateways: u8) -> Bench {
         "eu-west".parse().expect("cluster"),
     )];
     let state = AppBindings {
+        holders: fdn_core::message::Holders::EVERYWHERE,
         host: "hello.fn.test".parse().expect("host"),
         ttl_s: 20,
         bindings,

@@ -8,8 +8,6 @@ use prometheus::{IntCounter, IntGauge, Registry};
 pub struct BindingMetrics {
     /// Changes that could not be taken because one before them is missing.
     pub gaps: IntCounter,
-    /// Pulls that found what is held to be the newest.
-    pub unchanged: IntCounter,
     /// Bindings of prefixes to clusters, of all apps.
     pub held: IntGauge,
     /// Different tables of bindings.
@@ -26,10 +24,6 @@ impl BindingMetrics {
             "fdn_dns_gaps_total",
             "Changes not taken because one before them is missing; a snapshot is asked for.",
         )?;
-        let unchanged = IntCounter::new(
-            "fdn_dns_pulls_unchanged_total",
-            "Pulls of the controller's snapshot that found nothing new.",
-        )?;
         let held = IntGauge::new(
             "fdn_dns_bindings",
             "Bindings of prefixes to clusters, of all apps.",
@@ -39,14 +33,8 @@ impl BindingMetrics {
             "Different tables of bindings; apps with the same one share it.",
         )?;
         registry.register(Box::new(gaps.clone()))?;
-        registry.register(Box::new(unchanged.clone()))?;
         registry.register(Box::new(held.clone()))?;
         registry.register(Box::new(tables.clone()))?;
-        Ok(Self {
-            gaps,
-            unchanged,
-            held,
-            tables,
-        })
+        Ok(Self { gaps, held, tables })
     }
 }

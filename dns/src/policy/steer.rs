@@ -24,7 +24,6 @@ use fdn_core::{ClientPrefix, ClusterId};
 
 use super::WhenAllDead;
 use super::atlas::{Locate, Nearest};
-use super::bindings::Bindings;
 use super::fleet::{Family, Fleet};
 use super::ranges::{Span, bits, unmapped};
 use super::zone::AppTable;
@@ -105,7 +104,7 @@ pub fn choose<'a>(
 ) -> Steered<'a> {
     let (addr, is_v4) = bits(client.addr());
     let chooser = Chooser {
-        bindings: &table.bindings,
+        table,
         family,
         fleet,
         locate,
@@ -136,7 +135,7 @@ pub fn choose<'a>(
 }
 
 struct Chooser<'a, 'b> {
-    bindings: &'a Bindings,
+    table: &'a AppTable,
     family: Family,
     fleet: &'a Fleet,
     locate: Option<&'b dyn Locate>,
@@ -173,7 +172,7 @@ impl<'a> Chooser<'a, '_> {
 
     /// The choice for one address, by what is known of this family.
     fn of_family(&self, addr: u128, is_v4: bool) -> Choice<'a> {
-        let (bound, span) = self.bindings.at(addr, is_v4);
+        let (bound, span) = self.table.bindings.at(addr, is_v4);
         let near = || self.fleet.network().atlas.at(addr, is_v4, self.locate);
         let mut choice = self.pick(bound, (addr, is_v4), near);
         choice.span = choice.span.and(span);
@@ -182,7 +181,11 @@ impl<'a> Chooser<'a, '_> {
 
     /// The choice for a prefix whose addresses are not all given the same.
     fn around(&self, client: ClientPrefix) -> Choice<'a> {
-        let bound = self.bindings.covering(client).map(|(cluster, _)| cluster);
+        let bound = self
+            .table
+            .bindings
+            .covering(client)
+            .map(|(cluster, _)| cluster);
         let near = || self.fleet.network().atlas.around(client, self.locate);
         self.pick(bound, bits(client.addr()), near)
     }
@@ -203,7 +206,9 @@ impl<'a> Chooser<'a, '_> {
         };
         let block = Span::block(addr, if is_v4 { SHED_V4 } else { SHED_V6 });
         let home = bound.and_then(|id| self.fleet.index_of(id));
-        let serves = |index: &usize| !self.fleet.cluster(*index).live(self.family).is_empty();
+        let holds = |index: &usize| self.table.holders.has(self.fleet.id(*index));
+        let is_live = |index: &usize| !self.fleet.cluster(*index).live(self.family).is_empty();
+        let serves = |index: &usize| is_live(index) && holds(index);
         let alive = home.filter(serves);
         if let Some(index) = alive {
             if !self.fleet.sheds(index) {
@@ -235,7 +240,11 @@ impl<'a> Chooser<'a, '_> {
             return choice(Pick::Live(pick), reason, span, near.looked_up);
         }
         // Nothing is alive: the bound cluster first, then from near to far.
-        let with_address = |index: &usize| !self.fleet.cluster(*index).all(self.family).is_empty();
+        if self.when_all_dead == WhenAllDead::Refuse {
+            return choice(Pick::Refused, Reason::AllDead, span, near.looked_up);
+        }
+        let has_address = |index: &usize| !self.fleet.cluster(*index).all(self.family).is_empty();
+        let with_address = |index: &usize| has_address(index) && holds(index);
         let rest = near.order.iter().copied().filter(|i| Some(*i) != home);
         let mut order: Vec<usize> = home.into_iter().chain(rest).filter(with_address).collect();
         if self.when_all_dead == WhenAllDead::ServeChosen {

@@ -76,6 +76,7 @@ fn fleet(network: &NetworkDesired, down: &[&str]) -> Fleet {
 fn table(app: &str, host: &str, bindings: &[(&str, &str)]) -> Arc<AppTable> {
     let bindings = bindings.iter().map(|(p, c)| (prefix(p), id(c))).collect();
     let state = AppBindings {
+        holders: fdn_core::message::Holders::EVERYWHERE,
         host: host.parse().expect("host"),
         ttl_s: 20,
         bindings,

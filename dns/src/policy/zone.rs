@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use fdn_core::message::TxtRecords;
+use fdn_core::message::{Holders, TxtRecords};
 use fdn_core::{AppName, HostName, ParseError, RecordName, Revision, txt};
 use hickory_proto::rr::rdata::{A, AAAA, NS, SOA};
 use hickory_proto::rr::{LowerName, Name, RData, Record, RecordType};
@@ -29,6 +29,8 @@ pub struct AppTable {
     pub revision: Revision,
     /// Which cluster clients of a prefix are sent to.
     pub bindings: Arc<Bindings>,
+    /// The clusters that have the app; no other is answered with.
+    pub holders: Holders,
     /// Counts its answers, if somebody wants to know.
     answers: Option<IntCounter>,
 }
@@ -58,8 +60,15 @@ impl AppTable {
             ttl: ttl.min(i32::MAX.unsigned_abs()),
             revision,
             bindings,
+            holders: Holders::EVERYWHERE,
             answers: None,
         }
+    }
+
+    /// The same for an app that not every cluster has.
+    #[must_use]
+    pub fn held_by(self, holders: Holders) -> Self {
+        Self { holders, ..self }
     }
 
     /// The same with a counter of its answers.
@@ -93,6 +102,7 @@ impl AppTable {
             state.ttl_s,
             Arc::new(bindings),
         )
+        .held_by(state.holders.clone())
     }
 }
 

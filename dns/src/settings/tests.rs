@@ -18,14 +18,6 @@ fn the_sample_is_valid_and_names_every_key_under_a_comment() {
         .collect();
     let printed = fdn_service::config::print(&Settings {
         // Absent values are not printed, so give each one.
-        broker: BrokerSettings {
-            password_file: Some("x".into()),
-            ..BrokerSettings::default()
-        },
-        network: NetworkSettings {
-            controller: "http://x".parse().ok(),
-            token_file: Some("x".into()),
-        },
         zone: ZoneSettings {
             contact: "x.test".parse().ok(),
             dnssec: DnssecSettings {
@@ -126,8 +118,8 @@ fn values_that_cannot_work_are_named() {
                 key: "x.test".to_owned().try_into().ok(),
             }];
         }),
-        ("network.controller", |s| {
-            s.network.controller = "mailto:x@y".parse().ok()
+        ("centre.controllers", |s| {
+            s.centre.controllers = vec!["mailto:x@y".to_owned()];
         }),
         ("zone.servers", |s| {
             s.zone.servers = vec![NameServer {

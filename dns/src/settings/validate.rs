@@ -23,12 +23,10 @@ impl Settings {
             ("health.concurrency", self.health.concurrency),
             ("health.fall", self.health.fall as usize),
             ("health.rise", self.health.rise as usize),
-            ("sync.prefetch", usize::from(self.sync.prefetch)),
             ("query_log.queue", self.query_log.queue),
         ];
         let not_zero = [
             ("tcp.idle", self.tcp.idle),
-            ("sync.pull_interval", self.sync.pull_interval),
             ("demand.interval", self.demand.interval),
             ("health.interval", self.health.interval),
             ("health.timeout", self.health.timeout),
@@ -48,6 +46,7 @@ impl Settings {
         if self.server.is_empty() || self.server.len() > 63 {
             return fail("server", "must be a name of 1 to 63 characters");
         }
+        self.centre.check()?;
         if self.listen.is_empty() {
             return fail("listen", "must name at least one address");
         }
@@ -66,15 +65,6 @@ impl Settings {
             return fail(
                 "health.ca_file",
                 "is of use with health.scheme = \"https\" alone",
-            );
-        }
-        let base = self.network.controller.as_ref();
-        if base
-            .is_some_and(|url| url.cannot_be_a_base() || !matches!(url.scheme(), "http" | "https"))
-        {
-            return fail(
-                "network.controller",
-                "must be an http or https address, such as http://127.0.0.1:8600",
             );
         }
         if !(512..=65_535).contains(&self.tcp.request.as_usize()) {

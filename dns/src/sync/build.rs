@@ -106,6 +106,7 @@ impl Work {
             let held = self.tables.apps.get(&app);
             let name = held.map_or_else(|| Arc::new(app.clone()), |held| Arc::clone(&held.app));
             let table = AppTable::new(name, revision, &state.host, state.ttl_s, bindings);
+            let table = table.held_by(state.holders);
             let table = Arc::new(table.counted_by(self.metrics.by_app.counter(&app)));
             fresh.push(Arc::clone(&table));
             self.tables.apps.insert(app, table);

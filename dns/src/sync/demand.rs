@@ -8,20 +8,19 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fdn_bus::SharedBroker;
-use fdn_core::message::{DemandReport, Envelope, Message};
-use fdn_core::{AppName, ClientPrefix, MessageId};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use fdn_core::message::{DemandReport, Message};
+use fdn_core::{AppName, ClientPrefix};
+use fdn_link::SharedCentre;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use uuid::Uuid;
 
 use crate::metrics::Metrics;
 
 const SHARDS: usize = 16;
 /// Entries of one message.
 const REPORT_ENTRIES: usize = 2000;
-/// How long the broker may take for one report.
+/// How long a controller may take for one report.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Counts = HashMap<(Arc<AppName>, ClientPrefix), u64>;
@@ -86,7 +85,7 @@ impl Demand {
 pub async fn report(
     demand: Arc<Demand>,
     server: String,
-    broker: SharedBroker,
+    centre: SharedCentre,
     every: Duration,
     shutdown: CancellationToken,
 ) {
@@ -103,10 +102,9 @@ pub async fn report(
                 server: server.clone(),
                 entries: entries.to_vec(),
             };
-            let id = MessageId::from_uuid(Uuid::now_v7());
-            let envelope = Envelope::new(id, fdn_service::now(), Message::DemandReport(report));
+            let report = fdn_link::report(&*centre, Message::DemandReport(report), SEND_TIMEOUT);
             let sent = tokio::select! {
-                sent = timeout(SEND_TIMEOUT, broker.publish(&envelope)) => matches!(sent, Ok(Ok(()))),
+                sent = report => sent.is_ok(),
                 () = shutdown.cancelled() => return,
             };
             if !sent {
@@ -116,10 +114,10 @@ pub async fn report(
                 away = !sent;
                 if away {
                     warn!(
-                        "the broker does not take demand reports; answers go on, reports are dropped until it returns"
+                        "no controller takes demand reports; answers go on, reports are dropped until one does"
                     );
                 } else {
-                    info!("the broker takes demand reports again");
+                    info!("demand reports are taken again");
                 }
             }
         }

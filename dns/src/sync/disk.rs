@@ -11,7 +11,7 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fdn_core::message::{NetworkDesired, TxtDesired};
+use fdn_core::message::{Holders, NetworkDesired, TxtDesired};
 use fdn_core::{AppName, ClusterId, HostName, Revision, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +54,9 @@ struct HeadApp {
 struct HeadState {
     host: HostName,
     ttl_s: u32,
+    /// The clusters that clients are sent to; earlier builds knew of none, and send them to all.
+    #[serde(default, skip_serializing_if = "Holders::is_everywhere")]
+    holders: Holders,
     /// Which of the tables.
     table: usize,
 }
@@ -231,6 +234,7 @@ impl Head {
             state: entry.state.as_ref().map(|state| HeadState {
                 host: state.host.clone(),
                 ttl_s: state.ttl_s,
+                holders: state.holders.clone(),
                 table: number(&state.bindings),
             }),
         });
@@ -264,6 +268,7 @@ impl Head {
                 Some(state) => Some(AppState {
                     host: state.host,
                     ttl_s: state.ttl_s,
+                    holders: state.holders,
                     bindings: tables
                         .get(state.table)
                         .cloned()

@@ -3,13 +3,15 @@
 //! Messages may be lost, doubled and reordered, and snapshots may overtake them. The rules: a message or snapshot entry about an app,
 //! or about the network, counts only if its revision is newer than the one held; an app that a snapshot lacks is gone if the
 //! snapshot is at least as new as what is held of it; after a snapshot, a message about an app not held counts only if it is
-//! newer than that snapshot. So removals need to be remembered only until the next snapshot. Text records of names follow the same rules;
-//! a snapshot of a controller that knows nothing of them says nothing about them.
+//! newer than that snapshot. So removals need to be remembered only until the next snapshot. Text records of names follow the same rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fdn_core::message::{BindingsChanged, BindingsDesired, NetworkDesired, TxtDesired, TxtRecords};
+use fdn_core::feed::Frame;
+use fdn_core::message::{
+    BindingsChanged, BindingsDesired, Holders, NetworkDesired, TxtDesired, TxtRecords,
+};
 use fdn_core::{AppName, HostName, RecordName, Revision, Timestamp};
 use serde::Deserialize;
 
@@ -49,6 +51,8 @@ pub struct AppState {
     pub host: HostName,
     /// The answer's time to live, in seconds.
     pub ttl_s: u32,
+    /// The clusters that clients are sent to.
+    pub holders: Holders,
     /// The bindings, but for the changes that wait to be worked in.
     pub bindings: Arc<Bindings>,
     /// Changes that came later, in their order. Working them in takes time and is done for many at once, away from here.
@@ -64,21 +68,66 @@ pub struct TextEntry {
     pub state: Option<TxtRecords>,
 }
 
-/// What the controller serves as [`fdn_core::api::DnsSnapshot`], read without a copy of every binding in between.
-#[derive(Debug, Deserialize)]
+/// Everything that a controller tells at a revision.
+#[derive(Debug)]
 pub struct Snapshot {
     /// Everything up to this revision is in it.
     pub revision: Revision,
     /// Clusters and latency map.
-    pub network: NetworkDesired,
+    pub network: Option<NetworkDesired>,
     /// Bindings of the apps that exist.
-    pub apps: Vec<SnapshotApp>,
-    /// Text records of names; absent from a controller that knows nothing of them.
-    #[serde(default)]
-    pub txt: Option<Vec<TxtDesired>>,
+    pub apps: Vec<(AppName, Entry)>,
+    /// Text records of names.
+    pub texts: Vec<TxtDesired>,
 }
 
-/// One app of a snapshot.
+impl Snapshot {
+    /// The snapshot at a revision, of the frames that tell it. What is not for DNS servers is left out.
+    #[must_use]
+    pub fn of(revision: Revision, frames: Vec<Frame>) -> Self {
+        let mut snapshot = Self {
+            revision,
+            network: None,
+            apps: Vec::new(),
+            texts: Vec::new(),
+        };
+        for frame in frames {
+            match frame {
+                Frame::Network(network) => snapshot.network = Some(network),
+                Frame::Bindings(desired) => snapshot.apps.push(Entry::of(desired)),
+                Frame::Txt(text) => snapshot.texts.push(text),
+                _ => {}
+            }
+        }
+        snapshot
+    }
+}
+
+impl Entry {
+    /// What is told of an app, its bindings still to be worked in.
+    fn of(desired: BindingsDesired) -> (AppName, Self) {
+        let state = desired.state.map(|state| {
+            let all = state.bindings.into_iter();
+            AppState {
+                host: state.host,
+                ttl_s: state.ttl_s,
+                holders: state.holders,
+                bindings: Arc::default(),
+                waiting: Arc::new(
+                    all.map(|(prefix, cluster)| (prefix, Some(cluster)))
+                        .collect(),
+                ),
+            }
+        });
+        let entry = Self {
+            revision: desired.revision,
+            state,
+        };
+        (desired.app, entry)
+    }
+}
+
+/// One app as a file of an earlier build has it.
 #[derive(Debug, Deserialize)]
 pub struct SnapshotApp {
     /// The app.
@@ -89,12 +138,14 @@ pub struct SnapshotApp {
     pub state: Option<SnapshotState>,
 }
 
-/// The state of one app of a snapshot.
+/// The state of such an app.
 #[derive(Debug, Deserialize)]
 pub struct SnapshotState {
     host: HostName,
     ttl_s: u32,
     bindings: Bindings,
+    #[serde(default)]
+    holders: Holders,
 }
 
 impl SnapshotApp {
@@ -103,6 +154,7 @@ impl SnapshotApp {
         let state = self.state.map(|state| AppState {
             host: state.host,
             ttl_s: state.ttl_s,
+            holders: state.holders,
             bindings: Arc::new(state.bindings),
             waiting: Arc::default(),
         });
@@ -202,24 +254,9 @@ impl Ledger {
             return Changes::default();
         }
         let changes = Changes::of(desired.app.clone());
-        let state = desired.state.map(|state| {
-            let all = state.bindings.into_iter();
-            AppState {
-                host: state.host,
-                ttl_s: state.ttl_s,
-                bindings: Arc::default(),
-                waiting: Arc::new(
-                    all.map(|(prefix, cluster)| (prefix, Some(cluster)))
-                        .collect(),
-                ),
-            }
-        });
-        let entry = Entry {
-            revision: desired.revision,
-            state,
-        };
         self.newest = self.newest.max(desired.revision);
-        self.apps.insert(desired.app, entry);
+        let (app, entry) = Entry::of(desired);
+        self.apps.insert(app, entry);
         changes
     }
 
@@ -239,6 +276,9 @@ impl Ledger {
         match &mut entry.state {
             Some(state) if base == changed.base => {
                 Arc::make_mut(&mut state.waiting).extend(changed.changes);
+                if let Some(holders) = changed.holders {
+                    state.holders = holders;
+                }
                 entry.revision = changed.revision;
                 self.newest = self.newest.max(changed.revision);
                 Merged::Taken
@@ -333,19 +373,15 @@ impl Ledger {
         if self.is_behind(snapshot.revision) {
             return Changes::default();
         }
-        let mut changes = self.network(snapshot.network);
-        if let Some(texts) = snapshot.txt {
-            changes.texts = self.texts_of_snapshot(texts, snapshot.revision);
+        let mut changes = Changes::default();
+        if let Some(network) = snapshot.network {
+            changes = self.network(network);
         }
-        let listed: BTreeSet<AppName> = snapshot
-            .apps
-            .iter()
-            .map(|entry| entry.app.clone())
-            .collect();
-        for told in snapshot.apps {
-            let held = self.apps.get(&told.app);
-            if held.is_none_or(|held| told.revision > held.revision) {
-                let (app, entry) = told.entry();
+        changes.texts = self.texts_of_snapshot(snapshot.texts, snapshot.revision);
+        let listed: BTreeSet<AppName> = snapshot.apps.iter().map(|(app, _)| app.clone()).collect();
+        for (app, entry) in snapshot.apps {
+            let held = self.apps.get(&app);
+            if held.is_none_or(|held| entry.revision > held.revision) {
                 changes.apps.insert(app.clone());
                 self.newest = self.newest.max(entry.revision);
                 self.apps.insert(app, entry);

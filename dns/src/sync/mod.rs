@@ -1,33 +1,31 @@
-//! Keeps what the controller wants answered: from disk at start, then from the broker and from snapshots, and back to disk.
+//! Keeps what the controllers want answered: from disk at start, then from the feed, and back to disk.
 //!
 //! One task, the keeper, owns the [`ledger::Ledger`]. Changes are gathered for some milliseconds, turned into tables away from the
-//! threads that answer, as is all that the keeper does ([`Keeper::run_apart`]), and published by a pointer swap. A delivery is acknowledged once it is merged: should the process die
-//! before the state is on disk, the next snapshot repairs it.
+//! threads that answer, as is all that the keeper does ([`Keeper::run_apart`]), and published by a pointer swap. A server that starts hears a
+//! snapshot first, so what was not yet on disk is not missed.
 
 mod build;
 pub mod demand;
 pub mod disk;
 pub mod ledger;
-pub mod pull;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fdn_bus::{Deliveries, Delivery};
-use fdn_core::message::{Message, SCHEMA};
-use fdn_core::{ErrorCode, Timestamp};
+use fdn_core::feed::Frame;
+use fdn_core::{ErrorCode, Revision, Timestamp};
+use fdn_link::{Feed, Told};
 use fdn_service::health::Readiness;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use self::build::{Built, Tables, Work};
-use self::ledger::{Changes, Ledger, Merged};
-use self::pull::Pulled;
+use self::ledger::{Changes, Ledger, Merged, Snapshot};
 use crate::metrics::Metrics;
 use crate::policy::records::NamedRecords;
 use crate::policy::zone::{Names, ZoneData};
@@ -62,6 +60,9 @@ pub struct Keeping {
     pub save_after: Duration,
 }
 
+/// Takes note of the network's authorities, whom controllers are checked against.
+pub type Trust = Box<dyn Fn(&[String]) + Send + Sync>;
+
 /// The task that owns the state.
 pub struct Keeper {
     keeping: Keeping,
@@ -75,9 +76,11 @@ pub struct Keeper {
     replaced: Option<Arc<Names>>,
     /// Before this no tables are built.
     rest_until: Instant,
-    /// Wakes whoever pulls snapshots.
+    /// Asks for a snapshot.
     ask: Arc<Notify>,
-    /// When the disk last got the state, so that bare confirmations are written now and then but not at every pull.
+    /// Takes note of whom to trust.
+    trust: Trust,
+    /// When the disk last got the state, so that bare confirmations are written now and then but not at every one.
     kept_at: Instant,
     publish_at: Option<Instant>,
     save_at: Option<Instant>,
@@ -102,7 +105,7 @@ impl Keeper {
         published: Arc<Published>,
         metrics: Arc<Metrics>,
         readiness: Readiness,
-        ask: Arc<Notify>,
+        (ask, trust): (Arc<Notify>, Trust),
     ) -> std::io::Result<Self> {
         let dir = keeping.dir.clone();
         let found = spawn_blocking(move || disk::load(&dir)).await?;
@@ -137,6 +140,7 @@ impl Keeper {
             replaced: None,
             rest_until: now,
             ask,
+            trust,
             save_begun: now,
             save_rest_until: now,
             kept_at: now,
@@ -154,33 +158,19 @@ impl Keeper {
 
     /// [`Keeper::run`] on a thread of its own: merging, copying and freeing the state of a large network takes longer than an answer or a check
     /// of a gateway may wait. To be called on a thread that may block.
-    pub fn run_apart(
-        self,
-        deliveries: Deliveries,
-        pulled: mpsc::Receiver<Pulled>,
-        shutdown: CancellationToken,
-    ) {
-        Handle::current().block_on(self.run(deliveries, pulled, shutdown));
+    pub fn run_apart(self, feed: Feed, shutdown: CancellationToken) {
+        Handle::current().block_on(self.run(feed, shutdown));
     }
 
-    /// Takes deliveries and snapshots until `shutdown`, then writes what is not yet on disk.
-    pub async fn run(
-        mut self,
-        mut deliveries: Deliveries,
-        mut snapshots: mpsc::Receiver<Pulled>,
-        shutdown: CancellationToken,
-    ) {
+    /// Takes in what the feed tells until `shutdown`, then writes what is not yet on disk.
+    pub async fn run(mut self, mut feed: Feed, shutdown: CancellationToken) {
         let mut ages = interval(AGE_TICK);
-        let (mut broker_open, mut pulls_open) = (true, true);
+        let mut open = true;
         loop {
             tokio::select! {
-                delivery = deliveries.next(), if broker_open => match delivery {
-                    Some(delivery) => self.delivered(delivery),
-                    None => broker_open = false,
-                },
-                pulled = snapshots.recv(), if pulls_open => match pulled {
-                    Some(pulled) => self.pulled(pulled),
-                    None => pulls_open = false,
+                told = feed.told.recv(), if open => match told {
+                    Some(told) => self.told(told),
+                    None => open = false,
                 },
                 () = at(self.publish_at) => self.publish().await,
                 () = at(self.save_at), if self.saving.is_none() => self.save().await,
@@ -206,41 +196,61 @@ impl Keeper {
         }
     }
 
-    fn delivered(&mut self, delivery: Delivery) {
-        let envelope = delivery.envelope();
-        let changes = if envelope.schema > SCHEMA {
-            None
-        } else {
-            match &envelope.message {
-                Message::BindingsDesired(desired) => Some(self.ledger.bindings(desired.clone())),
-                Message::BindingsChanged(changed) => {
-                    let app = changed.app.clone();
-                    match self.ledger.changed(changed.clone()) {
-                        Merged::Taken => Some(Changes::of(app)),
-                        Merged::Stale => Some(Changes::default()),
-                        Merged::Gap => {
-                            delivery.ack();
-                            return self.missed();
-                        }
+    fn told(&mut self, told: Told) {
+        match told {
+            Told::Snapshot(revision, mut frames) => {
+                frames.retain(|frame| match frame {
+                    Frame::Fleet(fleet) => {
+                        (self.trust)(&fleet.authorities);
+                        false
                     }
+                    _ => true,
+                });
+                if self.is_current(revision) {
+                    let snapshot = Snapshot::of(revision, frames);
+                    let changes = self.ledger.snapshot(snapshot, fdn_service::now());
+                    self.changed(changes);
                 }
-                Message::NetworkDesired(desired) => Some(self.ledger.network(desired.clone())),
-                Message::TxtDesired(desired) => Some(self.ledger.text(desired.clone())),
-                Message::AppDesired(_)
-                | Message::FleetDesired(_)
-                | Message::NodeStatus(_)
-                | Message::DemandReport(_)
-                | Message::RttReport(_)
-                | Message::RunReport(_)
-                | Message::JobTicket(_) => None,
+            }
+            Told::Change(frame) => self.change(frame),
+            Told::At(revision) => {
+                if self.is_current(revision) {
+                    self.ledger.confirm(fdn_service::now());
+                    if self.kept_at.elapsed() > KEEP_CONFIRMATION {
+                        self.save_at.get_or_insert_with(Instant::now);
+                    }
+                    self.tell_age();
+                }
+            }
+            Told::Removed => error!(
+                "this DNS server was removed from the network: it answers from what it holds and is told nothing more; stop it, or join again"
+            ),
+        }
+    }
+
+    fn change(&mut self, frame: Frame) {
+        let changes = match frame {
+            Frame::Bindings(desired) => self.ledger.bindings(desired),
+            Frame::BindingsChanged(changed) => {
+                let app = changed.app.clone();
+                match self.ledger.changed(changed) {
+                    Merged::Taken => Changes::of(app),
+                    Merged::Stale => Changes::default(),
+                    Merged::Gap => return self.missed(),
+                }
+            }
+            Frame::Network(desired) => self.ledger.network(desired),
+            Frame::Txt(desired) => self.ledger.text(desired),
+            Frame::Fleet(fleet) => return (self.trust)(&fleet.authorities),
+            Frame::Hello(_)
+            | Frame::Snapshot(_)
+            | Frame::App(_)
+            | Frame::Used(_)
+            | Frame::At(_) => {
+                warn!("the feed told what is not for DNS servers");
+                return;
             }
         };
-        let Some(changes) = changes else {
-            warn!(id = %envelope.id, kind = envelope.message.kind(), schema = envelope.schema, "message refused: not for this server");
-            delivery.reject();
-            return;
-        };
-        delivery.ack();
         if changes.is_empty() {
             self.metrics.stale.inc();
         } else {
@@ -248,44 +258,28 @@ impl Keeper {
         }
     }
 
-    /// A message is missing; what is held stays in the answers until the snapshot is here.
+    /// A change is missing; what is held stays in the answers until the snapshot is here.
     fn missed(&self) {
         self.metrics.bindings.gaps.inc();
         self.ask.notify_one();
     }
 
-    fn pulled(&mut self, pulled: Pulled) {
-        let revision = match &pulled {
-            Pulled::Snapshot(snapshot) => snapshot.revision,
-            Pulled::Unchanged(revision) => *revision,
-        };
-        if self.ledger.is_behind(revision) {
-            if !self.behind {
-                warn!(
-                    snapshot = revision.get(),
-                    held = self.ledger.revision().get(),
-                    "the controller's snapshot is older than one seen before and is ignored; if its database was replaced \
-                     on purpose, remove {} from the data directory",
-                    disk::FILE
-                );
-            }
-            self.behind = true;
-            return;
+    /// Whether a controller is not behind what another one told before.
+    fn is_current(&mut self, revision: Revision) -> bool {
+        if !self.ledger.is_behind(revision) {
+            self.behind = false;
+            return true;
         }
-        self.behind = false;
-        let now = fdn_service::now();
-        let changes = match pulled {
-            Pulled::Snapshot(snapshot) => self.ledger.snapshot(snapshot, now),
-            Pulled::Unchanged(_) => {
-                self.metrics.bindings.unchanged.inc();
-                self.ledger.confirm(now);
-                Changes::default()
-            }
-        };
-        if self.kept_at.elapsed() > KEEP_CONFIRMATION {
-            self.save_at.get_or_insert_with(Instant::now);
+        if !std::mem::replace(&mut self.behind, true) {
+            warn!(
+                told = revision.get(),
+                held = self.ledger.revision().get(),
+                "the controller's state is older than one told before and is ignored; if its database was replaced \
+                 on purpose, remove {} from the data directory",
+                disk::FILE
+            );
         }
-        self.changed(changes);
+        false
     }
 
     fn changed(&mut self, changes: Changes) {

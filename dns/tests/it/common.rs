@@ -1,20 +1,26 @@
-//! A server with a broker of its own, and what tests ask it with.
+//! A server with a centre that is played, and what tests ask it with.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use fdn_bus::{Broker, MemoryBroker};
-use fdn_core::message::{
-    AppBindings, BindingsDesired, ClusterSpec, Envelope, Message, NetworkDesired,
-};
-use fdn_core::{DurationMs, GeoPoint, MessageId, Revision};
+use async_trait::async_trait;
+use bytes::Bytes;
+use fdn_core::enrol::{Machine, NodeAddresses, Role};
+use fdn_core::feed::{Frame, Report};
+use fdn_core::message::{AppBindings, BindingsDesired, ClusterSpec, Message, NetworkDesired};
+use fdn_core::{DurationMs, GeoPoint, Revision, Timestamp};
 use fdn_dns::{Dns, Settings};
+use fdn_link::join::{Identity, Joined};
+use fdn_link::{Body, Centre, Connection, Feed, LinkError, Told};
+use fdn_service::pki::{Authority, Bearer, NodeKey, Subject};
 use fdn_testkit::wait;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Empty};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
-use uuid::Uuid;
 
 /// Settings for a server on free ports of the loopback address: what a test waits for comes soon, what must not happen on a busy machine comes late.
 pub(crate) fn settings(dir: &Path) -> Settings {
@@ -25,7 +31,6 @@ pub(crate) fn settings(dir: &Path) -> Settings {
         ..Settings::default()
     };
     settings.sync.save_after = DurationMs::from_millis(20);
-    settings.sync.pull_interval = DurationMs::from_millis(100);
     settings.demand.interval = DurationMs::from_millis(50);
     settings.tcp.idle = DurationMs::from_secs(120);
     settings.encrypted.idle = DurationMs::from_secs(120);
@@ -36,10 +41,127 @@ pub(crate) fn settings(dir: &Path) -> Settings {
     settings
 }
 
-/// A server, its broker and its folder.
+/// The centre as tests play it: it tells what they say, and keeps what is reported.
+pub(crate) struct Teller {
+    told: mpsc::Sender<Told>,
+    connected: watch::Sender<bool>,
+    again: Arc<Notify>,
+    reports: Reports,
+}
+
+type Reports = Arc<Mutex<Vec<Message>>>;
+
+/// Takes every report.
+struct FakeCentre(Reports);
+
+#[async_trait]
+impl Centre for FakeCentre {
+    async fn ask(&self, request: Request<Bytes>) -> Result<Response<Body>, LinkError> {
+        assert_eq!(request.uri().path(), "/edge/v1/report");
+        let report: Report = serde_json::from_slice(request.body()).expect("a report");
+        self.0.lock().expect("not poisoned").extend(report.messages);
+        let body = Empty::new().map_err(|never| match never {});
+        let mut response = Response::new(Body::new(body));
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        Ok(response)
+    }
+}
+
+impl Teller {
+    /// A connection, and who is at its other end.
+    pub(crate) fn new() -> (Connection, Self) {
+        let (told, heard) = mpsc::channel(100);
+        let (connected, up) = watch::channel(true);
+        let (again, reports) = (Arc::new(Notify::new()), Reports::default());
+        let connection = Connection {
+            centre: Arc::new(FakeCentre(Arc::clone(&reports))),
+            feed: Feed {
+                told: heard,
+                connected: up,
+                again: Arc::clone(&again),
+            },
+        };
+        let teller = Self {
+            told,
+            connected,
+            again,
+            reports,
+        };
+        (connection, teller)
+    }
+
+    pub(crate) async fn tell(&self, told: Told) {
+        self.told.send(told).await.expect("the server listens");
+    }
+
+    /// Waits until the server asks for a snapshot.
+    pub(crate) async fn asked_again(&self) {
+        tokio::time::timeout(wait::PATIENCE, self.again.notified())
+            .await
+            .expect("asked in time");
+    }
+
+    /// What was reported since this was asked last.
+    pub(crate) fn reports(&self) -> Vec<Message> {
+        std::mem::take(&mut *self.reports.lock().expect("not poisoned"))
+    }
+
+    /// No controller is connected any more.
+    pub(crate) fn away(&self) {
+        self.connected.send_replace(false);
+    }
+}
+
+/// The frame that tells what a message says.
+fn frame(message: Message) -> Frame {
+    match message {
+        Message::BindingsDesired(one) => Frame::Bindings(one),
+        Message::BindingsChanged(one) => Frame::BindingsChanged(one),
+        Message::NetworkDesired(one) => Frame::Network(one),
+        Message::TxtDesired(one) => Frame::Txt(one),
+        other => panic!("not for DNS servers: {other:?}"),
+    }
+}
+
+/// Makes a data directory that of a DNS server which joined a network whose controllers are away.
+pub(crate) fn join(dir: &Path) {
+    let (now, name) = (fdn_service::now(), "dns-1".parse().expect("a name"));
+    let end = Timestamp(now.get() + 86_400_000);
+    let identity = Identity::below(dir);
+    identity.prepare().expect("a folder");
+    let authority = Authority::create(now, end).expect("an authority");
+    let key = NodeKey::read_or_create(&identity.key).expect("a key");
+    let subject = Subject {
+        bearer: Bearer::Machine(Machine {
+            role: Role::Dns,
+            cluster: "eu-west".parse().expect("cluster"),
+            name,
+        }),
+        addresses: Vec::new(),
+        names: Vec::new(),
+    };
+    let issued = authority.issue(&subject, &key.public(), now, end);
+    let issued = issued.expect("a certificate");
+    std::fs::write(&identity.ca, authority.certificate()).expect("written");
+    std::fs::write(&identity.certificate, issued.certificate).expect("written");
+    let here = SocketAddr::from(([127, 0, 0, 1], 1));
+    let joined = Joined {
+        controllers: vec!["127.0.0.1:1".to_owned()],
+        controller: "http://127.0.0.1:1".to_owned(),
+        addresses: NodeAddresses {
+            gateway: here,
+            admin: here,
+            peer: None,
+            names: Vec::new(),
+        },
+    };
+    joined.write(&identity).expect("written");
+}
+
+/// A server, its centre and its folder.
 pub(crate) struct Fixture {
     pub(crate) dns: Dns,
-    pub(crate) broker: Arc<MemoryBroker>,
+    pub(crate) centre: Teller,
     pub(crate) dir: tempfile::TempDir,
 }
 
@@ -48,11 +170,16 @@ impl Fixture {
         let dir = tempfile::tempdir().expect("folder");
         let mut settings = settings(dir.path());
         change(&mut settings);
-        let broker = Arc::new(MemoryBroker::default());
-        let dns = Dns::start(settings, Arc::clone(&broker) as _)
+        Self::on(dir, settings).await
+    }
+
+    /// A server with what is in a folder, and a centre that knows nothing.
+    pub(crate) async fn on(dir: tempfile::TempDir, settings: Settings) -> Self {
+        let (connection, centre) = Teller::new();
+        let dns = Dns::start(settings, Some(connection))
             .await
             .expect("started");
-        Self { dns, broker, dir }
+        Self { dns, centre, dir }
     }
 
     /// A server that knows the three regions and the app `hello` at revision 2, bound nowhere.
@@ -81,13 +208,7 @@ impl Fixture {
     }
 
     pub(crate) async fn publish(&self, message: Message) {
-        let id = MessageId::from_uuid(Uuid::now_v7());
-        self.publish_as(id, message).await;
-    }
-
-    pub(crate) async fn publish_as(&self, id: MessageId, message: Message) {
-        let envelope = Envelope::new(id, fdn_service::now(), message);
-        self.broker.publish(&envelope).await.expect("published");
+        self.centre.tell(Told::Change(frame(message))).await;
     }
 
     pub(crate) async fn dig(&self, arguments: &[&str]) -> String {
@@ -211,6 +332,7 @@ pub(crate) fn bindings(name: &str, revision: u64, bindings: &[(&str, &str)]) -> 
         .map(|(p, c)| (p.parse().expect("prefix"), c.parse().expect("cluster")))
         .collect();
     let state = AppBindings {
+        holders: fdn_core::message::Holders::EVERYWHERE,
         host: format!("{name}.fn.test").parse().expect("host"),
         ttl_s: 20,
         bindings,

@@ -1,200 +1,112 @@
-//! Snapshots pulled from the controller over HTTP.
-
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+//! What the centre tells: snapshots, changes after them, and what is missing between them.
 
 use fdn_core::Revision;
-use fdn_core::api::DnsSnapshot;
-use fdn_core::message::{BindingsChanged, Message};
-use fdn_dns::Settings;
+use fdn_core::feed::Frame;
+use fdn_core::message::{BindingsChanged, Holders, Message};
+use fdn_link::Told;
 use fdn_testkit::wait;
 
-use crate::common::{Fixture, Http, app, bindings, network};
+use crate::common::{Fixture, app, bindings, network};
 
-const TOKEN: &str = "0123456789abcdef";
 const CLIENT: &str = "192.0.2.0/24";
+const EU: [&str; 2] = ["127.0.1.1", "127.0.1.2"];
+const US: [&str; 2] = ["127.0.2.1", "127.0.2.2"];
 
-/// A controller that serves whatever snapshot is set, to those who know the token.
-async fn controller(snapshot: &Arc<Mutex<DnsSnapshot>>) -> Http {
-    let snapshot = Arc::clone(snapshot);
-    Http::start(SocketAddr::from(([127, 0, 0, 1], 0)), move |head| {
-        let head = head.to_ascii_lowercase();
-        if !head.starts_with("get /dns/v1/snapshot ") {
-            return (404, String::new());
-        }
-        if !head.contains(&format!("authorization: bearer {TOKEN}")) {
-            return (401, String::new());
-        }
-        (
-            200,
-            serde_json::to_string(&*snapshot.lock().expect("not poisoned")).expect("json"),
-        )
-    })
-    .await
-}
-
-fn pulling(settings: &mut Settings, from: SocketAddr) {
-    let file = settings.data_dir.join("token");
-    std::fs::write(&file, TOKEN).expect("token");
-    settings.network.token_file = Some(file);
-    settings.network.controller = format!("http://{from}").parse().ok();
+fn snapshot(revision: u64, apps: &[(&str, u64, &[(&str, &str)])]) -> Told {
+    let apps = apps.iter();
+    let apps = apps.map(|(app, at, bound)| Frame::Bindings(bindings(app, *at, bound)));
+    let network = Frame::Network(network(1));
+    Told::Snapshot(
+        Revision(revision),
+        std::iter::once(network).chain(apps).collect(),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn snapshots_bring_change_and_remove() {
-    let first = DnsSnapshot {
-        txt: None,
-        revision: Revision(4),
-        network: network(1),
-        apps: vec![bindings("a", 2, &[]), bindings("b", 3, &[])],
-    };
-    let snapshot = Arc::new(Mutex::new(first));
-    let http = controller(&snapshot).await;
-    let fixture = Fixture::start(|s| pulling(s, http.address)).await;
-    fixture
-        .answers("a.fn.test", CLIENT, &["127.0.1.1", "127.0.1.2"])
-        .await;
-    fixture
-        .answers("b.fn.test", CLIENT, &["127.0.1.1", "127.0.1.2"])
-        .await;
+    let fixture = Fixture::start(|_| {}).await;
+    let tell = async |told| fixture.centre.tell(told).await;
+    tell(snapshot(4, &[("a", 2, &[]), ("b", 3, &[])])).await;
+    fixture.answers("a.fn.test", CLIENT, &EU).await;
+    fixture.answers("b.fn.test", CLIENT, &EU).await;
 
-    // A message overtakes the next snapshot; neither may undo the other.
+    // A change overtakes the next snapshot; neither may undo the other.
     fixture.publish(app("c", 9, &[])).await;
-    fixture
-        .answers("c.fn.test", CLIENT, &["127.0.1.1", "127.0.1.2"])
-        .await;
-    {
-        let mut next = snapshot.lock().expect("not poisoned");
-        *next = DnsSnapshot {
-            txt: None,
-            revision: Revision(7),
-            network: network(1),
-            apps: vec![bindings("a", 6, &[(CLIENT, "us-east")])],
-        };
-    }
-    fixture
-        .answers("a.fn.test", CLIENT, &["127.0.2.1", "127.0.2.2"])
-        .await;
+    fixture.answers("c.fn.test", CLIENT, &EU).await;
+    tell(snapshot(7, &[("a", 6, &[(CLIENT, "us-east")])])).await;
+    fixture.answers("a.fn.test", CLIENT, &US).await;
     assert!(fixture.dig(&["b.fn.test"]).await.contains("NXDOMAIN"));
-    fixture
-        .answers("c.fn.test", CLIENT, &["127.0.1.1", "127.0.1.2"])
-        .await;
+    fixture.answers("c.fn.test", CLIENT, &EU).await;
 
     // A controller that fell back to an older state is not believed.
-    snapshot.lock().expect("not poisoned").revision = Revision(1);
-    snapshot.lock().expect("not poisoned").apps.clear();
+    tell(snapshot(1, &[])).await;
     fixture.publish(app("marker", 10, &[])).await;
-    fixture
-        .answers("marker.fn.test", CLIENT, &["127.0.1.1", "127.0.1.2"])
-        .await;
-    http.stop().await;
-    // With the controller away answers go on.
-    fixture
-        .answers("a.fn.test", CLIENT, &["127.0.2.1", "127.0.2.2"])
-        .await;
+    fixture.answers("marker.fn.test", CLIENT, &EU).await;
+    // With the controllers away answers go on.
+    fixture.centre.away();
+    fixture.answers("a.fn.test", CLIENT, &US).await;
     fixture.dns.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_that_is_here_is_confirmed_and_not_sent_again() {
-    let snapshot = DnsSnapshot {
-        txt: None,
-        revision: Revision(4),
-        network: network(1),
-        apps: vec![bindings("a", 2, &[])],
+async fn changes_of_what_is_not_here_ask_for_a_snapshot() {
+    let fixture = Fixture::start(|_| {}).await;
+    fixture.centre.tell(snapshot(4, &[("a", 2, &[])])).await;
+    fixture.answers("a.fn.test", CLIENT, &EU).await;
+    let changed = BindingsChanged {
+        app: "a".parse().expect("app"),
+        revision: Revision(9),
+        base: Revision(8),
+        changes: vec![],
+        holders: None,
     };
-    let snapshot = Arc::new(Mutex::new(snapshot));
-    let sent = Arc::new(AtomicU64::new(0));
-    let (held, counted) = (Arc::clone(&snapshot), Arc::clone(&sent));
-    let http = Http::with_header(SocketAddr::from(([127, 0, 0, 1], 0)), move |head| {
-        let snapshot = held.lock().expect("not poisoned");
-        let tag = format!("\"{}\"", snapshot.revision.get());
-        let header = format!("etag: {tag}\r\n");
-        if head.contains(&format!("if-none-match: {tag}\r\n")) {
-            return (304, header, String::new());
-        }
-        counted.fetch_add(1, Ordering::Relaxed);
-        (
-            200,
-            header,
-            serde_json::to_string(&*snapshot).expect("json"),
-        )
-    })
-    .await;
-    let fixture = Fixture::start(|s| pulling(s, http.address)).await;
-    let confirmed = async |times: u64| {
-        wait::until("pulls that change nothing", async || {
-            match fixture.metric("fdn_dns_pulls_unchanged_total").await {
-                count if count >= times => Ok(()),
-                count => Err(count),
-            }
-        })
-        .await;
-    };
+    fixture.publish(Message::BindingsChanged(changed)).await;
+    fixture.centre.asked_again().await;
+    assert_eq!(fixture.addresses("a.fn.test", CLIENT).await, EU);
     fixture
-        .answers("a.fn.test", CLIENT, &["127.0.1.1", "127.0.1.2"])
+        .centre
+        .tell(snapshot(9, &[("a", 9, &[(CLIENT, "us-east")])]))
         .await;
-    confirmed(3).await;
-    assert_eq!(sent.load(Ordering::Relaxed), 1);
-    assert!(fixture.metric("fdn_dns_state_age_seconds").await < 30);
-    {
-        let mut next = snapshot.lock().expect("not poisoned");
-        next.revision = Revision(6);
-        next.apps = vec![bindings("a", 5, &[(CLIENT, "us-east")])];
-    }
-    fixture
-        .answers("a.fn.test", CLIENT, &["127.0.2.1", "127.0.2.2"])
-        .await;
-    assert_eq!(sent.load(Ordering::Relaxed), 2);
-    // Changes that follow on nothing that is here are no reason to believe that all is as it was.
-    fixture
-        .publish(Message::BindingsChanged(BindingsChanged {
-            app: "a".parse().expect("app"),
-            revision: Revision(9),
-            base: Revision(8),
-            changes: vec![],
-        }))
-        .await;
-    wait::until("the whole to be asked for", async || {
-        match sent.load(Ordering::Relaxed) {
-            0..=2 => Err("it was not"),
-            _ => Ok(()),
+    fixture.answers("a.fn.test", CLIENT, &US).await;
+    fixture.dns.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn that_all_was_told_confirms_the_state() {
+    let fixture = Fixture::start(|_| {}).await;
+    fixture.centre.tell(snapshot(4, &[("a", 2, &[])])).await;
+    fixture.answers("a.fn.test", CLIENT, &EU).await;
+    fixture.centre.tell(Told::At(Revision(4))).await;
+    wait::until("the state to be confirmed", async || {
+        match fixture.metric("fdn_dns_state_age_seconds").await {
+            age if age < 30 => Ok(()),
+            age => Err(age),
         }
     })
     .await;
     fixture.dns.stop().await;
-    http.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_that_is_too_large_is_not_taken() {
-    let snapshot = DnsSnapshot {
-        txt: None,
-        revision: Revision(4),
-        network: network(1),
-        apps: vec![bindings("a", 2, &[])],
-    };
-    let size = serde_json::to_string(&snapshot).expect("json").len() as u64;
-    let snapshot = Arc::new(Mutex::new(snapshot));
-    let http = controller(&snapshot).await;
-    let with_limit = async |limit: u64| {
-        Fixture::start(|s| {
-            pulling(s, http.address);
-            s.sync.snapshot_limit = fdn_core::ByteSize::from_bytes(limit);
-        })
-        .await
-    };
-    let (refusing, taking) = (with_limit(size - 1).await, with_limit(size).await);
-    wait::until("the one that may to be ready", async || {
-        match taking.admin("/readyz").await {
-            (200, _) => Ok(()),
-            (_, text) => Err(text),
+async fn clients_are_sent_only_to_clusters_that_hold_the_app() {
+    let fixture = Fixture::with_hello(|_| {}).await;
+    let held_by = |revision, names: &[&str]| {
+        let mut desired = bindings("hello", revision, &[(CLIENT, "eu-west")]);
+        let names = names.iter().map(|name| name.parse().expect("cluster"));
+        if let Some(state) = &mut desired.state {
+            state.holders = Holders::only(names.collect());
         }
-    })
-    .await;
-    assert_eq!(refusing.admin("/readyz").await.0, 503);
-    refusing.dns.stop().await;
-    taking.dns.stop().await;
-    http.stop().await;
+        Message::BindingsDesired(desired)
+    };
+    fixture.publish(held_by(5, &["eu-west", "us-east"])).await;
+    fixture.answers("hello.fn.test", CLIENT, &EU).await;
+    // Nearest to these is ap-south, which does not hold it.
+    let far = "203.0.113.0/24";
+    let got = fixture.addresses("hello.fn.test", far).await;
+    assert!(got == EU || got == US, "{got:?}");
+    // The binding names one that does not hold it any more.
+    fixture.publish(held_by(6, &["us-east"])).await;
+    fixture.answers("hello.fn.test", CLIENT, &US).await;
+    fixture.answers("hello.fn.test", far, &US).await;
+    fixture.dns.stop().await;
 }

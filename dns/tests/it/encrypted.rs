@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::certificates::{Certificates, NAME};
-use crate::common::{Fixture, dig, settings};
+use crate::common::{Fixture, Teller, dig, settings};
 use crate::ways::{HELLO_A, OPT, head, request};
 
 /// A server that knows the app `hello`, with its encrypted addresses on free ports.
@@ -475,8 +475,7 @@ async fn without_its_certificate_a_server_does_not_start() {
         let name = certificate.display().to_string();
         settings.encrypted.certificate_file = Some(certificate);
         settings.encrypted.key_file = Some(key);
-        let broker = Arc::new(fdn_bus::MemoryBroker::default());
-        let started = Dns::start(settings, broker as _).await;
+        let started = Dns::start(settings, Some(Teller::new().0)).await;
         let error = started.err().expect("not started").to_string();
         assert!(error.contains(expected) && error.contains(&name), "{error}");
         assert!(error.contains("encrypted.key_file"), "{error}");

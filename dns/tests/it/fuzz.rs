@@ -132,8 +132,8 @@ fn requests(rounds: u64) {
 }
 
 fn snapshots(rounds: u64) {
-    let told = serde_json::to_vec(&harness::snapshot_of_one()).expect("json");
-    let kept = harness::kept(&harness::ledger_of(&told).expect("a snapshot"));
+    let told = harness::told();
+    let kept = harness::kept(&harness::ledger_of(&told).expect("a feed"));
     run("snapshot", &[told, kept], harness::snapshot, rounds);
 }
 

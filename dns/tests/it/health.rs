@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificates::Certificates;
-use crate::common::{Fixture, Http, app, cluster, dig, get, network, settings};
+use crate::common::{Fixture, Http, Teller, app, cluster, dig, get, network, settings};
 
 const CLIENT: &str = "192.0.2.0/24";
 
@@ -210,7 +210,6 @@ async fn secure_gateway(address: [u8; 4], shown: &Arc<Mutex<TlsAcceptor>>) -> So
 fn over_https(dir: &Path, listen: u16, admin: u16, authority: &Path) -> String {
     format!(
         "data_dir = {:?}\nlisten = [\"127.0.0.1:{listen}\"]\nadmin = \"127.0.0.1:{admin}\"\n\
-         [broker]\nurl = \"amqp://nobody@127.0.0.1:1/%2f\"\n\
          [health]\ninterval = \"30ms\"\ntimeout = \"60s\"\nscheme = \"https\"\nca_file = {:?}\n",
         dir.display().to_string(),
         authority.display().to_string(),
@@ -235,6 +234,7 @@ async fn over_https_a_certificate_of_another_authority_fails_and_the_log_says_so
 
     let (listen, admin) = (ports::local(), ports::local());
     let file = dir.path().join("dns.toml");
+    crate::common::join(dir.path());
     let text = over_https(dir.path(), listen, admin, &ours.authority());
     std::fs::write(&file, text).expect("written");
     let program = Program::new(
@@ -287,8 +287,7 @@ async fn a_file_without_authorities_is_refused_with_its_setting() {
         let mut settings = settings(dir.path());
         settings.health.scheme = Scheme::Https;
         settings.health.ca_file = Some(file.clone());
-        let broker = Arc::new(fdn_bus::MemoryBroker::default());
-        let started = Dns::start(settings, broker as _).await;
+        let started = Dns::start(settings, Some(Teller::new().0)).await;
         started.map(drop).expect_err("no authority").to_string()
     };
     for text in [

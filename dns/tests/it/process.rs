@@ -195,7 +195,6 @@ async fn the_questions_that_are_asked_for_are_logged_without_addresses() {
 fn config(dir: &Path, listen: u16, admin: u16) -> String {
     format!(
         "data_dir = {:?}\nlisten = [\"127.0.0.1:{listen}\"]\nadmin = \"127.0.0.1:{admin}\"\n\
-         [broker]\nurl = \"amqp://nobody@127.0.0.1:1/%2f\"\n[network]\ncontroller = \"http://127.0.0.1:1\"\n\
          [health]\nfall = 1000\n",
         dir.display().to_string()
     )
@@ -220,6 +219,7 @@ async fn once_it_listens_no_thread_has_capabilities() {
     let dir = tempfile::tempdir().expect("folder");
     let (listen, admin) = (ports::local(), ports::local());
     let file = dir.path().join("dns.toml");
+    crate::common::join(dir.path());
     std::fs::write(&file, config(dir.path(), listen, admin)).expect("written");
     let program = Program::new(EXE, ["--config".into(), file.into_os_string()]);
     let mut process = program.start(&dir.path().join("log")).expect("started");
@@ -262,11 +262,12 @@ async fn once_it_listens_no_thread_has_capabilities() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_and_started_again_with_everybody_away_it_answers_from_disk() {
-    // The first life writes the disk; what it was told by an in-process broker does not matter here.
+    // The first life writes the disk; by whom it was told does not matter here.
     let Fixture { dns, dir, .. } = Fixture::with_hello(|_| {}).await;
     dns.stop().await;
     let (listen, admin) = (ports::local(), ports::local());
     let file = dir.path().join("dns.toml");
+    crate::common::join(dir.path());
     std::fs::write(&file, config(dir.path(), listen, admin)).expect("written");
     let program = Program::new(EXE, ["--config".into(), file.into_os_string()]);
     let admin = SocketAddr::from(([127, 0, 0, 1], admin));

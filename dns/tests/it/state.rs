@@ -1,15 +1,11 @@
-//! Where the answers come from: broker, disk, and what is told back.
+//! Where the answers come from: the centre, the disk, and what is told back.
 
-use std::sync::Arc;
-
-use fdn_bus::{Broker, MemoryBroker, Subscription};
-use fdn_core::message::{BindingsDesired, Channel, Message};
-use fdn_core::{AppName, MessageId, Revision};
+use fdn_core::message::{BindingsDesired, Message};
+use fdn_core::{AppName, Revision};
 use fdn_dns::Dns;
 use fdn_testkit::wait;
-use uuid::Uuid;
 
-use crate::common::{Fixture, app, network, settings};
+use crate::common::{Fixture, Teller, app, network, settings};
 
 const EU: [&str; 2] = ["127.0.1.1", "127.0.1.2"];
 const US: [&str; 2] = ["127.0.2.1", "127.0.2.2"];
@@ -19,14 +15,13 @@ const CLIENT: &str = "192.0.2.0/24";
 async fn older_and_doubled_messages_are_harmless() {
     let fixture = Fixture::with_hello(|_| {}).await;
     let bound = app("hello", 9, &[(CLIENT, "us-east")]);
-    let id = MessageId::from_uuid(Uuid::now_v7());
-    fixture.publish_as(id, bound.clone()).await;
-    fixture.publish_as(id, bound).await;
+    fixture.publish(bound.clone()).await;
+    fixture.publish(bound).await;
     fixture
         .publish(app("hello", 8, &[(CLIENT, "ap-south")]))
         .await;
     fixture.publish(app("marker", 10, &[])).await;
-    // The queue is in order: once the last message is answered, all before it have been seen.
+    // The feed is in order: once the last message is answered, all before it have been seen.
     fixture.answers("marker.fn.test", CLIENT, &EU).await;
     assert_eq!(fixture.addresses("hello.fn.test", CLIENT).await, US);
     let (_, metrics) = fixture.admin("/metrics").await;
@@ -110,12 +105,9 @@ async fn a_restart_without_anybody_answers_from_disk_at_once() {
     let Fixture { dns, dir, .. } = fixture;
     dns.stop().await;
 
-    // A new broker that knows nothing, and no controller.
-    let broker = Arc::new(MemoryBroker::default());
-    let dns = Dns::start(settings(dir.path()), Arc::clone(&broker) as _)
-        .await
-        .expect("started");
-    let fixture = Fixture { dns, broker, dir };
+    // A centre that knows nothing.
+    let again = settings(dir.path());
+    let fixture = Fixture::on(dir, again).await;
     assert_eq!(fixture.addresses("hello.fn.test", CLIENT).await, US);
     assert_eq!(fixture.admin("/readyz").await.0, 200);
     // It still knows which messages are old.
@@ -153,16 +145,6 @@ async fn before_anything_is_known_it_is_not_ready_and_denies_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn demand_is_reported() {
     let fixture = Fixture::with_hello(|_| {}).await;
-    let subscription = Subscription {
-        channel: Channel::Controller,
-        consumer: "test".to_owned(),
-        prefetch: 10,
-    };
-    let mut deliveries = fixture
-        .broker
-        .subscribe(subscription)
-        .await
-        .expect("subscribed");
     for _ in 0..3 {
         fixture
             .dig(&["hello.fn.test", "+subnet=203.0.113.200/32"])
@@ -171,48 +153,22 @@ async fn demand_is_reported() {
     let hello: AppName = "hello".parse().expect("app");
     let prefix = "203.0.113.0/24".parse().expect("prefix");
     let mut seen = 0;
-    while seen < 3 {
-        let delivery = deliveries.next().await.expect("a report");
-        let Message::DemandReport(report) = &delivery.envelope().message else {
-            panic!("not a demand report")
-        };
-        assert_eq!(report.server, "dns-1");
-        seen += report
-            .entries
-            .iter()
-            .filter(|e| e.0 == hello && e.1 == prefix)
-            .map(|e| e.2)
-            .sum::<u64>();
-        delivery.ack();
-    }
-    assert_eq!(seen, 3);
-    fixture.dns.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn messages_for_others_are_refused() {
-    let fixture = Fixture::with_hello(|_| {}).await;
-    let id = MessageId::from_uuid(Uuid::now_v7());
-    let mut newer = fdn_core::message::Envelope::new(
-        id,
-        fdn_service::now(),
-        app("hello", 50, &[(CLIENT, "us-east")]),
-    );
-    newer.schema += 1;
-    fixture.broker.publish(&newer).await.expect("published");
-    wait::until("the message to be a dead letter", async || {
-        match fixture
-            .broker
-            .dead_letters(Channel::Dns)
-            .await
-            .expect("counted")
-        {
-            1 => Ok(()),
-            n => Err(format!("{n} dead letters")),
+    wait::until("three questions to be reported", async || {
+        for message in fixture.centre.reports() {
+            let Message::DemandReport(report) = message else {
+                panic!("not a demand report")
+            };
+            assert_eq!(report.server, "dns-1");
+            let entries = report.entries.into_iter();
+            seen += entries
+                .filter(|e| e.0 == hello && e.1 == prefix)
+                .map(|e| e.2)
+                .sum::<u64>();
         }
+        if seen >= 3 { Ok(()) } else { Err(seen) }
     })
     .await;
-    assert_eq!(fixture.addresses("hello.fn.test", CLIENT).await, EU);
+    assert_eq!(seen, 3);
     fixture.dns.stop().await;
 }
 
@@ -254,7 +210,7 @@ async fn a_taken_address_is_said_with_its_key() {
     let dir = tempfile::tempdir().expect("folder");
     let mut second = settings(dir.path());
     second.listen = vec![fixture.dns.address()];
-    let error = Dns::start(second, Arc::new(MemoryBroker::default()))
+    let error = Dns::start(second, Some(Teller::new().0))
         .await
         .err()
         .expect("refused")

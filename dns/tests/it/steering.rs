@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fdn_core::message::{Message, NetworkDesired};
 use fdn_core::{DurationMs, Revision};
-use fdn_dns::{Dns, Settings};
+use fdn_dns::Settings;
 use fdn_testkit::wait;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
@@ -148,24 +148,20 @@ impl Load {
     }
 }
 
-/// A server that knows `hello` and these gateways from its disk alone: in its second life there is neither a broker that knows anything nor a
+/// A server that knows `hello` and these gateways from its disk alone: in its second life there is no
 /// controller.
 async fn orphan(gateways: [SocketAddr; 2], change: impl Fn(&mut Settings)) -> Fixture {
     let first = Fixture::start(&change).await;
     first.publish(desired(gateways[0], gateways[1])).await;
     first.publish(app("hello", 2, &[(CLIENT, "eu-west")])).await;
     first.answers("hello.fn.test", CLIENT, &["127.0.1.1"]).await;
-    let Fixture { dns, broker, dir } = first;
+    let Fixture { dns, dir, .. } = first;
     dns.stop().await;
-    drop(broker);
     let mut again = settings(dir.path());
     change(&mut again);
-    again.network.controller = "http://127.0.0.1:9".parse().ok();
-    let broker = Arc::new(fdn_bus::MemoryBroker::default());
-    let dns = Dns::start(again, Arc::clone(&broker) as _)
-        .await
-        .expect("started");
-    Fixture { dns, broker, dir }
+    let fixture = Fixture::on(dir, again).await;
+    fixture.centre.away();
+    fixture
 }
 
 /// The server's own word on a gateway.

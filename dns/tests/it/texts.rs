@@ -1,16 +1,12 @@
 //! Text records that were set through the controller: told by messages and snapshots, answered, kept, and ended.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-
-use fdn_bus::MemoryBroker;
 use fdn_core::Revision;
-use fdn_core::api::DnsSnapshot;
+use fdn_core::feed::Frame;
 use fdn_core::message::{Message, TxtDesired, TxtRecords};
-use fdn_dns::{Dns, Settings};
+use fdn_link::Told;
 use fdn_testkit::wait;
 
-use crate::common::{Fixture, Http, bindings, network, settings};
+use crate::common::{Fixture, bindings, network, settings};
 use crate::ways::{Way, four_ways};
 
 const NAME: &str = "_acme-challenge.hello.fn.test";
@@ -148,11 +144,8 @@ async fn they_survive_a_restart_without_anybody_and_end_in_time() {
     let Fixture { dns, dir, .. } = fixture;
     dns.stop().await;
 
-    let broker = Arc::new(MemoryBroker::default());
-    let dns = Dns::start(settings(dir.path()), Arc::clone(&broker) as _)
-        .await
-        .expect("started");
-    let fixture = Fixture { dns, broker, dir };
+    let again = settings(dir.path());
+    let fixture = Fixture::on(dir, again).await;
     assert_eq!(
         fixture.dig(&[NAME, "TXT", "+short"]).await.trim(),
         "\"stays\""
@@ -177,32 +170,24 @@ async fn they_survive_a_restart_without_anybody_and_end_in_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn snapshots_repair_what_was_missed() {
-    let snapshot = DnsSnapshot {
-        revision: Revision(20),
-        network: network(1),
-        apps: vec![bindings("hello", 2, &[])],
-        txt: Some(vec![desired(NAME, 15, &["one", "two"], None)]),
-    };
-    let body = serde_json::to_string(&snapshot).expect("json");
-    let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    let http = Http::start(address, move |_| (200, body.clone())).await;
-    let from = http.address;
-    let pulling = |settings: &mut Settings| {
-        let file = settings.data_dir.join("token");
-        std::fs::write(&file, "0123456789abcdef").expect("token");
-        settings.network.token_file = Some(file);
-        settings.network.controller = format!("http://{from}").parse().ok();
-    };
-    let fixture = Fixture::start(pulling).await;
+    let fixture = Fixture::start(|_| {}).await;
+    let frames = vec![
+        Frame::Network(network(1)),
+        Frame::Bindings(bindings("hello", 2, &[])),
+        Frame::Txt(desired(NAME, 15, &["one", "two"], None)),
+    ];
+    let snapshot = || Told::Snapshot(Revision(20), frames.clone());
+    fixture.centre.tell(snapshot()).await;
     values(&fixture, NAME, &["one", "two"]).await;
-    // What is newer than every snapshot that comes stays.
+    // What is newer than the snapshot stays, also if that comes again.
     fixture
         .publish(told("_b.hello.fn.test", 21, &["new"]))
         .await;
     values(&fixture, "_b.hello.fn.test", &["new"]).await;
+    fixture.centre.tell(snapshot()).await;
     fixture.publish(told(NAME, 22, &["three"])).await;
     values(&fixture, NAME, &["three"]).await;
+    values(&fixture, "_b.hello.fn.test", &["new"]).await;
     assert_eq!(fixture.metric("fdn_dns_revision").await, 22);
-    http.stop().await;
     fixture.dns.stop().await;
 }

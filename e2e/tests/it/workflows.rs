@@ -25,7 +25,7 @@ async fn network(nodes: usize, deadlines: Deadlines) -> Network {
             let room = if region == 0 { 200 / nodes } else { 2048 };
             let listen = network.node(region, n);
             let settings = format!(
-                "[workflows]\nenabled = true\nplaintext = true\nlisten = \"{listen}:0\"\n{patience}[capacity]\nmemory = \"{room}MiB\"\n"
+                "[workflows]\nenabled = true\nlisten = \"{listen}:0\"\n{patience}[capacity]\nmemory = \"{room}MiB\"\n"
             );
             network
                 .start_node((region, n), &settings)

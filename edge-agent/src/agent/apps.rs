@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use fdn_service::reach::Reach;
-use fdn_service::seal::NetworkKey;
-use fdn_service::secret;
+use fdn_service::seal::SealKey;
 use tokio::task::JoinHandle;
 
 use super::Shared;
@@ -24,15 +23,13 @@ impl Shared {
             limit: settings.cache.size,
             artifact_limit: settings.cache.artifact_limit,
             fetcher: Fetcher {
-                client: self.client.clone(),
-                url: settings.controller.url.clone(),
-                token: self.token.clone(),
+                centre: Arc::clone(&self.centre),
+                silence: settings.centre.answer_timeout.as_duration(),
                 attempts: settings.cache.fetch_attempts,
             },
             compiled: settings.compile.from_controller.then(|| CompiledSource {
-                client: self.client.clone(),
-                url: settings.controller.url.clone(),
-                token: self.token.clone(),
+                centre: Arc::clone(&self.centre),
+                silence: settings.centre.answer_timeout.as_duration(),
                 fleet: Arc::clone(&self.fleet),
                 limit: settings.cache.artifact_limit,
                 timeout: settings.compile.timeout.as_duration(),
@@ -49,7 +46,7 @@ impl Shared {
             node: settings.node.clone(),
             cluster: settings.cluster.clone(),
             folder: settings.data.join("state"),
-            key: NetworkKey::from_secret(&secret::read(&settings.network.key_file)?)?,
+            key: SealKey::from_secret(&self.seal)?,
             cache,
             engine: self.machine.engine.clone(),
             ledger: Arc::clone(&self.ledger),

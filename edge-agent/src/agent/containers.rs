@@ -156,9 +156,8 @@ impl Shared {
             stop_grace: settings.instances.stop_grace.as_duration(),
             fleet: Arc::clone(&self.fleet),
             folder: settings.data.join("state"),
-            client: self.client.clone(),
-            controller: settings.controller.url.clone(),
-            token: self.token.clone(),
+            centre: Arc::clone(&self.centre),
+            answer_timeout: settings.centre.answer_timeout.as_duration(),
             registry: self.metrics.registry.clone(),
             readiness: self.readiness.clone(),
         }

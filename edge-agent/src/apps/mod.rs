@@ -4,7 +4,6 @@
 //! and publishes two views: the route table of the gateway and the list of [`Observed`] apps for status reports. Preparations run
 //! beside it, a few at a time, and report back.
 
-pub mod backoff;
 mod deployed;
 mod image;
 mod prepare;
@@ -20,10 +19,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use fdn_core::api::AppsSnapshot;
 use fdn_core::message::{AppDesired, AppPhase};
+use fdn_core::policy::quota::AppUsed;
 use fdn_core::{AppName, ByteSize, ClusterId, Digest, Millis, NodeId, Revision};
 use fdn_service::health::Readiness;
 use fdn_service::reach::Reach;
-use fdn_service::seal::NetworkKey;
+use fdn_service::seal::SealKey;
 use fdn_service::{CancellationToken, ServiceError};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -63,7 +63,7 @@ pub struct AppsParts {
     /// The folder of the state file.
     pub folder: PathBuf,
     /// Opens secrets.
-    pub key: NetworkKey,
+    pub key: SealKey,
     /// Artifacts.
     pub cache: ArtifactCache,
     /// What runs functions.
@@ -159,6 +159,7 @@ impl Observed {
 enum Command {
     Desired(AppDesired, oneshot::Sender<()>),
     Snapshot(AppsSnapshot, oneshot::Sender<()>),
+    Used(Vec<AppUsed>),
     Begun(AppName, Revision),
     Prepared(AppName, Revision, Serving),
     Failed(AppName, Revision, String),
@@ -218,6 +219,15 @@ impl Apps {
     /// When the agent is stopping.
     pub async fn snapshot(&self, snapshot: AppsSnapshot) -> Result<(), Stopped> {
         self.ask(|done| Command::Snapshot(snapshot, done)).await
+    }
+
+    /// Takes in what is used of quotas.
+    ///
+    /// # Errors
+    /// When the agent is stopping.
+    pub async fn used(&self, used: Vec<AppUsed>) -> Result<(), Stopped> {
+        let sent = self.commands.send(Command::Used(used)).await;
+        sent.map_err(|_| Stopped)
     }
 
     async fn ask(

@@ -379,6 +379,7 @@ mod tests {
             })
             .collect();
         AppSpec {
+            holders: fdn_core::message::Holders::EVERYWHERE,
             host: "a.fn.test".parse().expect("host"),
             functions: vec![FunctionSpec {
                 function: "a".parse().expect("function"),

@@ -9,13 +9,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fdn_core::message::AppPhase;
 use fdn_core::{AppName, Revision, Timestamp};
+use fdn_link::pause;
 use fdn_service::{CancellationToken, ServiceError};
 use futures::FutureExt;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tracing::{error, info, warn};
 
-use super::backoff::pause;
 use super::prepare::prepare;
 use super::state::{Action, Event, Saved, State, Version, View};
 use super::store::Store;
@@ -123,6 +123,7 @@ impl Shell {
                     .readiness
                     .set(CONDITION_STATE, true, "read from the controller");
             }
+            Command::Used(used) => self.guards.used(&used),
             Command::Begun(app, revision) => self.apply(Event::Begun(app, revision)),
             Command::Prepared(app, revision, deployed) => {
                 self.tasks.remove(&(app.clone(), revision));

@@ -1,7 +1,7 @@
 //! Machine code that the controller compiled when the component was uploaded: taken instead of compiling again, if an authority that this node trusts has
 //! signed it.
 //!
-//! `GET /agent/v1/compiled/{digest}/{engine}` answers with a head on one line and the code behind it ([`fdn_core::compiled`]). Nothing is loaded whose head
+//! `GET /edge/v1/compiled/{digest}/{engine}`, over the node's connection to a controller, answers with a head on one line and the code behind it ([`fdn_core::compiled`]). Nothing is loaded whose head
 //! is not signed, is of another component or engine, or whose digest is not the one that was signed. Whatever goes wrong, the component is
 //! compiled here.
 
@@ -9,28 +9,27 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use fdn_core::compiled::{CompiledHead, HEAD_MAX};
 use fdn_core::digest::DigestBuilder;
 use fdn_core::{ByteSize, Digest};
+use fdn_link::{Body, LinkError, SharedCentre};
 use fdn_runtime::Incoming;
 use fdn_service::pki::PublicKey;
-use fdn_service::secret::Secret;
-use reqwest::{Response, StatusCode};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
-use super::fetch::without_url;
 use crate::fleet::Fleet;
 
 /// Where machine code comes from.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct CompiledSource {
-    /// The HTTP client.
-    pub client: reqwest::Client,
-    /// The controller's address.
-    pub url: String,
-    /// The network token.
-    pub token: Secret,
+    /// The controllers.
+    pub centre: SharedCentre,
+    /// The longest silence in the middle of it.
+    pub silence: Duration,
     /// The authorities that this node trusts.
     pub fleet: Arc<Fleet>,
     /// The most bytes of machine code that are taken.
@@ -48,6 +47,9 @@ pub enum NotTaken {
     /// It did not come.
     #[error("{0}")]
     Fetch(String),
+    /// The controller could not be asked.
+    #[error(transparent)]
+    Centre(#[from] LinkError),
     /// It is not what it should be, or nobody whom this node trusts says so.
     #[error("{0}")]
     Distrusted(&'static str),
@@ -70,25 +72,23 @@ impl CompiledSource {
     }
 
     async fn take_now(&self, component: Digest, engine: &str, to: &Path) -> Result<u64, NotTaken> {
-        let broken = |error| NotTaken::Fetch(without_url(error));
-        let url = format!(
-            "{}/agent/v1/compiled/{component}/{engine}",
-            self.url.trim_end_matches('/')
-        );
-        let request = self.client.get(url).bearer_auth(self.token.expose());
-        let mut response = request.send().await.map_err(broken)?;
+        let request = Request::get(format!("/edge/v1/compiled/{component}/{engine}"));
+        let request = request.body(Bytes::new());
+        let request = request.map_err(|error| LinkError::Foreign(error.to_string()))?;
+        let response = self.centre.ask(request).await?;
         match response.status() {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND => return Err(NotTaken::Absent),
             status => return Err(NotTaken::Fetch(format!("it answered status {status}"))),
         }
-        let (head, first) = read_head(&mut response).await?;
+        let mut body = response.into_body();
+        let (head, first) = self.read_head(&mut body).await?;
         self.check(&head, component, engine)?;
         let output = to.to_owned();
         let incoming = blocking(move || Incoming::create(&output)).await??;
         let mut code = Code::new(&incoming, head.size)?;
         code.write(&first).await?;
-        while let Some(piece) = response.chunk().await.map_err(broken)? {
+        while let Some(piece) = self.next_piece(&mut body).await? {
             code.write(&piece).await?;
         }
         code.finish(&head.code).await?;
@@ -122,24 +122,37 @@ impl CompiledSource {
             ))
         }
     }
-}
 
-/// The head that an answer begins with, and what came after it in the same piece.
-async fn read_head(response: &mut Response) -> Result<(CompiledHead, Vec<u8>), NotTaken> {
-    let no_head = || NotTaken::Distrusted("it does not say what it is");
-    let mut read = Vec::new();
-    loop {
-        if let Some(end) = read.iter().take(HEAD_MAX).position(|byte| *byte == b'\n') {
-            let head = serde_json::from_slice(&read[..end]).map_err(|_| no_head())?;
-            return Ok((head, read.split_off(end + 1)));
+    /// The next octets of an answer; `None` at its end.
+    async fn next_piece(&self, body: &mut Body) -> Result<Option<Bytes>, NotTaken> {
+        let broken = NotTaken::Fetch;
+        loop {
+            let next = tokio::time::timeout(self.silence, body.frame()).await;
+            let next = next.map_err(|_| broken(format!("nothing came for {:?}", self.silence)))?;
+            let Some(frame) = next else { return Ok(None) };
+            let frame = frame.map_err(|error| broken(error.to_string()))?;
+            if let Ok(octets) = frame.into_data() {
+                return Ok(Some(octets));
+            }
         }
-        if read.len() >= HEAD_MAX {
-            return Err(no_head());
-        }
-        let piece = response.chunk().await;
-        match piece.map_err(|error| NotTaken::Fetch(without_url(error)))? {
-            Some(piece) => read.extend_from_slice(&piece),
-            None => return Err(no_head()),
+    }
+
+    /// The head that an answer begins with, and what came after it in the same piece.
+    async fn read_head(&self, body: &mut Body) -> Result<(CompiledHead, Vec<u8>), NotTaken> {
+        let no_head = || NotTaken::Distrusted("it does not say what it is");
+        let mut read = Vec::new();
+        loop {
+            if let Some(end) = read.iter().take(HEAD_MAX).position(|byte| *byte == b'\n') {
+                let head = serde_json::from_slice(&read[..end]).map_err(|_| no_head())?;
+                return Ok((head, read.split_off(end + 1)));
+            }
+            if read.len() >= HEAD_MAX {
+                return Err(no_head());
+            }
+            match self.next_piece(body).await? {
+                Some(piece) => read.extend_from_slice(&piece),
+                None => return Err(no_head()),
+            }
         }
     }
 }

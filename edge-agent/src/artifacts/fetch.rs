@@ -1,16 +1,19 @@
 //! Fetching an artifact from the controller: in pieces, continued where it broke off, checked before it is kept.
 //!
-//! `GET /agent/v1/artifacts/{digest}` with a `Range` (RFC 9110, section 14) once part of it is here. Artifacts never change, so a
+//! `GET /edge/v1/artifacts/{digest}`, over the node's connection to a controller, with a `Range` (RFC 9110, section 14) once part of it is here. Artifacts never change, so a
 //! range needs no validator. The octets are hashed as they arrive; only a file with the right digest gets its final name.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bytes::Bytes;
 use fdn_core::Digest;
 use fdn_core::digest::DigestBuilder;
-use fdn_service::secret::Secret;
-use reqwest::StatusCode;
-use reqwest::header::{CONTENT_RANGE, RANGE};
+use fdn_link::{Body, LinkError, SharedCentre};
+use http::header::{CONTENT_RANGE, RANGE};
+use http::response::Parts;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tracing::debug;
@@ -21,14 +24,12 @@ use crate::error::PrepareError;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Fetches artifacts.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Fetcher {
-    /// The HTTP client.
-    pub client: reqwest::Client,
-    /// The controller's address.
-    pub url: String,
-    /// The network token.
-    pub token: Secret,
+    /// The controllers.
+    pub centre: SharedCentre,
+    /// The longest silence in the middle of an artifact.
+    pub silence: Duration,
     /// How often a fetch is tried.
     pub attempts: u32,
 }
@@ -158,88 +159,71 @@ impl Fetcher {
     }
 
     async fn attempt(&self, partial: &mut Partial) -> Result<(), Failure> {
-        let broken = |digest, error: reqwest::Error| {
-            Failure::Again(PrepareError::Fetch {
-                digest,
-                reason: without_url(error),
-            })
-        };
         let digest = partial.digest;
-        let url = format!(
-            "{}/agent/v1/artifacts/{digest}",
-            self.url.trim_end_matches('/')
-        );
-        let mut request = self.client.get(url).bearer_auth(self.token.expose());
-        if partial.length > 0 {
-            request = request.header(RANGE, format!("bytes={}-", partial.length));
-        }
-        let mut response = request.send().await.map_err(|e| broken(digest, e))?;
-        self.check_head(&response, partial).await?;
-        while let Some(chunk) = response.chunk().await.map_err(|e| broken(digest, e))? {
-            partial.append(&chunk).await.map_err(|error| match error {
+        let broken = |reason: String| Failure::Again(PrepareError::Fetch { digest, reason });
+        let answer = self.ask(partial).await;
+        let answer = answer.map_err(|error| broken(error.to_string()))?;
+        let (head, mut body) = answer.into_parts();
+        check_head(&head, partial).await?;
+        loop {
+            let next = tokio::time::timeout(self.silence, body.frame()).await;
+            let next = next.map_err(|_| broken(format!("nothing came for {:?}", self.silence)))?;
+            let Some(frame) = next else { break };
+            let frame = frame.map_err(|error| broken(error.to_string()))?;
+            let Ok(octets) = frame.into_data() else {
+                continue;
+            };
+            partial.append(&octets).await.map_err(|error| match error {
                 PrepareError::Disk { .. } => Failure::GiveUp(error),
                 error => Failure::Again(error),
             })?;
         }
         if partial.length < partial.size {
-            return Err(Failure::Again(PrepareError::Fetch {
-                digest,
-                reason: format!(
-                    "it ended after {} of {} octets",
-                    partial.length, partial.size
-                ),
-            }));
+            return Err(broken(format!(
+                "it ended after {} of {} octets",
+                partial.length, partial.size
+            )));
         }
         Ok(())
     }
 
-    /// Makes sure that what follows continues what is here.
-    async fn check_head(
-        &self,
-        response: &reqwest::Response,
-        partial: &mut Partial,
-    ) -> Result<(), Failure> {
-        match response.status() {
-            StatusCode::PARTIAL_CONTENT => {
-                let expected = format!("bytes {}-", partial.length);
-                let range = response.headers().get(CONTENT_RANGE);
-                if range.is_some_and(|range| range.as_bytes().starts_with(expected.as_bytes())) {
-                    return Ok(());
-                }
-                Err(Failure::Again(
-                    partial.corrupt("another range came than asked for"),
-                ))
-            }
-            // The whole again, because the server has no ranges.
-            StatusCode::OK if partial.length > 0 => {
-                partial.restart().await.map_err(Failure::GiveUp)
-            }
-            StatusCode::OK => Ok(()),
-            status => {
-                let error = PrepareError::Answer {
-                    digest: partial.digest,
-                    status: status.as_u16(),
-                };
-                if status.is_server_error() {
-                    Err(Failure::Again(error))
-                } else {
-                    Err(Failure::GiveUp(error))
-                }
-            }
+    async fn ask(&self, partial: &Partial) -> Result<Response<Body>, LinkError> {
+        let mut request = Request::get(format!("/edge/v1/artifacts/{}", partial.digest));
+        if partial.length > 0 {
+            request = request.header(RANGE, format!("bytes={}-", partial.length));
         }
+        let request = request.body(Bytes::new());
+        let request = request.map_err(|error| LinkError::Foreign(error.to_string()))?;
+        self.centre.ask(request).await
     }
 }
 
-/// The chain of causes of a client error, without the address, which every message about the controller names already.
-#[must_use]
-pub fn without_url(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
+/// Makes sure that what follows continues what is here.
+async fn check_head(head: &Parts, partial: &mut Partial) -> Result<(), Failure> {
+    match head.status {
+        StatusCode::PARTIAL_CONTENT => {
+            let expected = format!("bytes {}-", partial.length);
+            let range = head.headers.get(CONTENT_RANGE);
+            if range.is_some_and(|range| range.as_bytes().starts_with(expected.as_bytes())) {
+                return Ok(());
+            }
+            Err(Failure::Again(
+                partial.corrupt("another range came than asked for"),
+            ))
+        }
+        // The whole again, because the server has no ranges.
+        StatusCode::OK if partial.length > 0 => partial.restart().await.map_err(Failure::GiveUp),
+        StatusCode::OK => Ok(()),
+        status => {
+            let error = PrepareError::Answer {
+                digest: partial.digest,
+                status: status.as_u16(),
+            };
+            if status.is_server_error() {
+                Err(Failure::Again(error))
+            } else {
+                Err(Failure::GiveUp(error))
+            }
+        }
     }
-    text
 }

@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
 pub use compiled::{CompiledSource, NotTaken};
-pub use fetch::{Fetcher, without_url};
+pub use fetch::Fetcher;
 pub use index::{Full, Index, Key, Kind};
 pub use share::Machine;
 

@@ -10,13 +10,15 @@ mod view;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fdn_core::fleet::FleetDesired;
-use fdn_core::{NodeId, Revision};
+use fdn_core::fleet::{FleetDesired, Revoked};
+use fdn_core::{NodeId, Revision, Timestamp};
+use fdn_service::ServiceError;
 use fdn_service::pki::Facts;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 pub use devices::restore as restore_devices;
+pub use fdn_link::join::bundle;
 pub use view::{FleetView, Work};
 
 use crate::disk;
@@ -97,11 +99,41 @@ impl Fleet {
         Ok(true)
     }
 
+    /// Takes note that a controller knows this node's certificate no more.
+    ///
+    /// # Errors
+    /// When the disk fails: it counts all the same until the next start.
+    pub fn removed(&self) -> Result<(), Error> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.view();
+        if before.work() == Work::Removed {
+            return Ok(());
+        }
+        let Some(serial) = before.serial().map(str::to_owned) else {
+            return Ok(());
+        };
+        let mut desired = match std::fs::read(&self.path) {
+            Ok(octets) => serde_json::from_slice::<FleetDesired>(&octets).unwrap_or_default(),
+            Err(_) => FleetDesired::default(),
+        };
+        desired.revision = *kept;
+        desired.revoked.push(Revoked {
+            serial: serial.clone(),
+            node: self.node.clone(),
+            expires_at: Timestamp(u64::MAX >> 1),
+        });
+        let octets = serde_json::to_vec(&desired).unwrap_or_default();
+        let view = FleetView::new(&self.node, Some(serial), desired);
+        tell(before.work(), view.work());
+        self.view.send_replace(Arc::new(view));
+        Ok(disk::replace(&self.path, &octets)?)
+    }
+
     /// Takes note of a new certificate of this node, and of whom to trust.
     ///
     /// # Errors
     /// When the disk fails.
-    pub fn renewed(&self, serial: String, authorities: &[String]) -> Result<(), Error> {
+    pub fn renewed(&self, serial: String, authorities: &[String]) -> Result<(), ServiceError> {
         self.trust(authorities)?;
         self.view
             .send_modify(|view| *view = Arc::new(view.with_serial(&self.node, serial)));
@@ -109,7 +141,7 @@ impl Fleet {
     }
 
     /// Writes the certificates that others are checked against, if they changed.
-    fn trust(&self, authorities: &[String]) -> Result<(), Error> {
+    fn trust(&self, authorities: &[String]) -> Result<(), ServiceError> {
         let Some(path) = &self.tls.ca else {
             return Ok(());
         };
@@ -126,23 +158,12 @@ impl Fleet {
     }
 }
 
-/// Certificates one after another, as files hold them.
-#[must_use]
-pub fn bundle(authorities: &[String]) -> String {
-    let mut text = String::new();
-    for one in authorities {
-        text.push_str(one.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 fn serial(path: &std::path::Path) -> Result<String, Error> {
     let text = std::fs::read_to_string(path).map_err(|source| Error::Data {
         path: path.to_owned(),
         source,
     })?;
-    Ok(Facts::of_pem(&text)?.serial)
+    Ok(<Facts>::of_pem(&text)?.serial)
 }
 
 fn tell(before: Work, now: Work) {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use fdn_core::enrol::{EnrolResponse, NodeAddresses};
 use fdn_core::{ClusterId, NodeId};
+use fdn_link::join::controllers;
 use serde::Serialize;
 
 use super::{Controller, Identity, JoinArgs, JoinError};
@@ -22,9 +23,9 @@ struct Document<'a> {
     gateway: Listener,
     admin: Listener,
     controller: Url,
+    centre: Centre,
     network: Network<'a>,
     tls: Tls<'a>,
-    broker: Broker<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     peers: Option<Peers>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,7 +63,11 @@ struct Url {
 #[derive(Serialize)]
 struct Network<'a> {
     token_file: &'a Path,
-    key_file: &'a Path,
+}
+
+#[derive(Serialize)]
+struct Centre {
+    controllers: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -70,14 +75,6 @@ struct Tls<'a> {
     ca: &'a Path,
     certificate: &'a Path,
     key: &'a Path,
-}
-
-#[derive(Serialize)]
-struct Broker<'a> {
-    url: &'a str,
-    namespace: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    password_file: Option<&'a Path>,
 }
 
 const HEADER: &str = "\
@@ -129,23 +126,16 @@ pub(super) fn write(
         controller: Url {
             url: controller.url(),
         },
+        centre: Centre {
+            controllers: controllers(answer, &controller.host_and_port().0),
+        },
         network: Network {
             token_file: &identity.token,
-            key_file: &identity.network_key,
         },
         tls: Tls {
             ca: &identity.ca,
             certificate: &identity.certificate,
             key: &identity.key,
-        },
-        broker: Broker {
-            url: &answer.broker.url,
-            namespace: &answer.broker.namespace,
-            password_file: answer
-                .broker
-                .password
-                .as_ref()
-                .map(|_| identity.broker_password.as_path()),
         },
         peers: addresses.peer.map(|listen| Peers {
             enabled: true,
@@ -170,5 +160,8 @@ pub(super) fn write(
             source,
         })?;
     }
-    disk::replace_public(&args.config, (HEADER.to_owned() + &text).as_bytes())
+    Ok(disk::replace_public(
+        &args.config,
+        (HEADER.to_owned() + &text).as_bytes(),
+    )?)
 }

@@ -3,27 +3,21 @@
 //! The key is made here and never leaves. What the controller answers is written below `DATA/identity`, the certificate last, so that its
 //! presence means that everything is there; then a configuration file is written that `fdn-edge-agent run` starts with, also without the
 //! network. Joining again changes nothing on a node that has joined; after a lost answer it goes on with the same key.
-//! [`Renewer`] replaces the certificate in time.
+//! [`fdn_link::join`] has what DNS servers do in the same way.
 
-mod ask;
 mod config;
-mod error;
-mod files;
 mod place;
-mod renew;
 
 use std::path::PathBuf;
 
 use clap::Args;
-use fdn_core::enrol::{EnrolRequest, EnrolResponse, JoinToken};
+use fdn_core::enrol::{EnrolRequest, EnrolResponse, Machine, Role};
+use fdn_core::fleet::FleetDesired;
 use fdn_core::{ClusterId, HostName, NodeId, RegionName, Timestamp};
 use fdn_service::pki::{Facts, NodeKey};
-use fdn_service::secret;
 
-pub use ask::Controller;
-pub use error::JoinError;
-pub use files::Identity;
-pub use renew::{RenewParts, Renewer};
+use fdn_link::join::read_token;
+pub use fdn_link::join::{Controller, Identity, JoinError};
 
 use crate::error::Error;
 
@@ -93,7 +87,7 @@ pub enum Joined {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Whose certificate it is, until when.
-    pub facts: Facts,
+    pub facts: Facts<Machine>,
     /// The configuration file.
     pub config: PathBuf,
 }
@@ -122,6 +116,7 @@ pub async fn join(args: &JoinArgs, now: Timestamp) -> Result<Joined, Error> {
     let key = NodeKey::read_or_create(&identity.key)?;
     let request = EnrolRequest {
         token: token.expose(),
+        role: Role::Node,
         csr: key.request(&node)?,
         node,
         addresses,
@@ -129,13 +124,12 @@ pub async fn join(args: &JoinArgs, now: Timestamp) -> Result<Joined, Error> {
         region: args.region.clone(),
     };
     let answer: EnrolResponse = controller.enrol(&request).await?;
-    identity.write(&answer)?;
+    let facts = identity.write(Role::Node, &answer)?;
     config::write(args, &controller, &identity, &request.addresses, &answer)?;
-    let facts = Facts::of_pem(&answer.identity.certificate)?;
     Ok(Joined::New(Box::new(summary(args, facts))))
 }
 
-fn summary(args: &JoinArgs, facts: Facts) -> Summary {
+fn summary(args: &JoinArgs, facts: Facts<Machine>) -> Summary {
     Summary {
         facts,
         config: args.config.clone(),
@@ -148,37 +142,28 @@ fn before(
     identity: &Identity,
     node: &NodeId,
     now: Timestamp,
-) -> Result<Option<Facts>, Error> {
+) -> Result<Option<Facts<Machine>>, Error> {
     let Some(facts) = identity.facts()? else {
         return Ok(None);
     };
     let cluster = args.cluster.as_ref();
     let meant = cluster.unwrap_or(&facts.identity.cluster);
-    if facts.identity.node != *node || facts.identity.cluster != *meant {
+    if facts.identity.name != *node || facts.identity.cluster != *meant {
         return Err(JoinError::Another {
             identity: facts.identity,
             data: args.data.clone(),
         }
         .into());
     }
-    let usable = now < facts.expires_at && !identity.was_removed(&args.data, &facts);
+    let usable = now < facts.expires_at && !was_removed(&args.data, &facts);
     Ok((usable && args.config.exists()).then_some(facts))
 }
 
-fn read_token(path: &std::path::Path) -> Result<JoinToken, Error> {
-    let text = if path.as_os_str() == "-" {
-        let mut line = String::new();
-        std::io::stdin()
-            .read_line(&mut line)
-            .map_err(|source| Error::Data {
-                path: path.to_owned(),
-                source,
-            })?;
-        line
-    } else {
-        secret::read(path)?.expose().to_owned()
-    };
-    Ok(text.parse().map_err(JoinError::Token)?)
+/// Whether the node has heard that its certificate was revoked.
+fn was_removed(data: &std::path::Path, facts: &Facts<Machine>) -> bool {
+    let kept = std::fs::read(data.join("state/fleet.json")).ok();
+    let kept = kept.and_then(|octets| serde_json::from_slice::<FleetDesired>(&octets).ok());
+    kept.is_some_and(|fleet| fleet.revoked.iter().any(|one| one.serial == facts.serial))
 }
 
 #[cfg(test)]

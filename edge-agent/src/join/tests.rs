@@ -3,12 +3,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use actix_web::{App, HttpResponse, HttpServer, web};
-use fdn_core::enrol::{
-    BrokerAccess, IssuedCertificate, NodeAddresses, RenewRequest, RenewResponse,
-};
+use fdn_core::enrol::{IssuedCertificate, JoinToken, NodeAddresses, RenewRequest, RenewResponse};
 use fdn_core::{Coded as _, ErrorCode, JoinTokenId, Problem, Revision};
+use fdn_link::join::{RenewParts, Renewer};
+use fdn_link::{Body, Centre, LinkError};
 use fdn_service::now;
-use fdn_service::pki::{Authority, PublicKey, Subject};
+use fdn_service::pki::{Authority, Bearer, PublicKey, Subject};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -96,9 +96,11 @@ async fn renew(body: web::Json<RenewRequest>, parts: web::Data<Parts>) -> HttpRe
 /// A certificate of 30 days that was made `at`.
 fn issue(authority: &Authority, node: &str, key: &PublicKey, at: u64) -> IssuedCertificate {
     let subject = Subject {
-        identity: format!("fdn://cluster/eu-1/node/{node}")
-            .parse()
-            .expect("an identity"),
+        bearer: Bearer::Machine(
+            format!("fdn://cluster/eu-1/node/{node}")
+                .parse()
+                .expect("an identity"),
+        ),
         addresses: vec!["127.0.0.1".parse().expect("address")],
         names: Vec::new(),
     };
@@ -124,12 +126,7 @@ fn answer(authority: &Authority, request: &EnrolRequest) -> EnrolResponse {
         location: fdn_core::GeoPoint::new(53.0, -6.0).expect("position"),
         identity: issue(authority, request.node.as_str(), &key, now().get()),
         node_token: "fdn-node.n-1.secret".to_owned(),
-        network_key: "ab".repeat(32),
-        broker: BrokerAccess {
-            url: "amqp://fdn@127.0.0.1:5672/%2f".to_owned(),
-            namespace: "fdn".to_owned(),
-            password: Some("broker secret".to_owned()),
-        },
+        controllers: vec![":8601".to_owned(), "c2.example.org:8601".to_owned()],
         seeds: Vec::new(),
         revision: Revision(7),
     }
@@ -171,13 +168,7 @@ async fn a_machine_joins_once_and_its_key_stays_with_it() {
     assert!(matches!(&joined, Joined::New(summary)
         if summary.facts.identity.to_string() == "fdn://cluster/eu-1/node/n-1"));
     let identity = Identity::below(&args.data);
-    let secrets = [
-        &identity.key,
-        &identity.token,
-        &identity.network_key,
-        &identity.broker_password,
-    ];
-    for path in secrets {
+    for path in [&identity.key, &identity.token] {
         assert_eq!(mode(path), 0o600, "{}", path.display());
     }
     let sent = serde_json::to_string(&door.asked.lock().expect("lock")[0]).expect("JSON");
@@ -191,6 +182,10 @@ async fn a_machine_joins_once_and_its_key_stays_with_it() {
     );
     assert_eq!(settings.gateway.listen.to_string(), "127.0.0.1:8080");
     assert_eq!(settings.tls.key.as_ref(), Some(&identity.key));
+    assert_eq!(
+        settings.centre.controllers,
+        ["127.0.0.1:8601", "c2.example.org:8601"]
+    );
     let peers = settings.peers.cluster(&settings.tls, &settings.gateway);
     assert!(settings.peers.enabled && peers.tls.is_some());
     assert_eq!(peers.listen.to_string(), "127.0.0.1:8082");
@@ -349,6 +344,19 @@ async fn one_folder_is_one_node() {
     assert!(error.to_string().contains("n-1"), "{error}");
 }
 
+/// No controller is connected.
+struct Away;
+
+#[async_trait::async_trait]
+impl Centre for Away {
+    async fn ask(
+        &self,
+        _request: http::Request<bytes::Bytes>,
+    ) -> Result<http::Response<Body>, LinkError> {
+        Err(LinkError::Away)
+    }
+}
+
 #[tokio::test]
 async fn a_certificate_is_replaced_when_it_is_time() {
     let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
@@ -362,9 +370,14 @@ async fn a_certificate_is_replaced_when_it_is_time() {
     let fleet = crate::fleet::Fleet::open(state, node, settings.tls.clone()).expect("opened");
     let fleet = Arc::new(fleet);
     let expires = prometheus::IntGauge::new("expires", "ends").expect("a gauge");
+    let told = Arc::clone(&fleet);
     let mut renewer = Renewer::new(RenewParts {
-        controller: Controller::new(&door.url).expect("an address"),
-        tls: settings.tls.clone(),
+        centre: Arc::new(Away),
+        answer_timeout: std::time::Duration::from_secs(60),
+        controller: Some(Controller::new(&door.url).expect("an address")),
+        files: settings.tls.files().expect("all are named"),
+        retry: settings.tls.renew_retry,
+        retry_max: settings.tls.renew_retry_max,
         token_file: settings.network.token_file.clone(),
         addresses: NodeAddresses {
             gateway: settings.gateway.listen,
@@ -372,19 +385,19 @@ async fn a_certificate_is_replaced_when_it_is_time() {
             peer: None,
             names: Vec::new(),
         },
-        fleet: Arc::clone(&fleet),
+        renewed: Box::new(move |serial, authorities| told.renewed(serial.to_owned(), authorities)),
         expires: expires.clone(),
     });
     let serial = || identity.facts().expect("read").expect("there").serial;
     let first = serial();
-    renewer.step(&identity.certificate, &identity.key).await;
+    renewer.step().await;
     assert_eq!(serial(), first, "it is not time");
 
     // Twenty-one of its thirty days are over.
     let key = NodeKey::read(&identity.key).expect("a key").public();
     let old = issue(&door.authority, "n-1", &key, now().get() - 21 * DAY);
     std::fs::write(&identity.certificate, &old.certificate).expect("written");
-    renewer.step(&identity.certificate, &identity.key).await;
+    renewer.step().await;
     assert!(![&first, &old.serial].contains(&&serial()));
     assert_eq!(fleet.view().serial(), Some(serial().as_str()));
     let token = std::fs::read_to_string(&identity.token).expect("read");
@@ -399,7 +412,7 @@ async fn a_certificate_is_replaced_when_it_is_time() {
     std::fs::write(&identity.certificate, &old.certificate).expect("written");
     std::fs::remove_file(&identity.key).expect("removed");
     NodeKey::read_or_create(&identity.key).expect("another key");
-    let wait = renewer.step(&identity.certificate, &identity.key).await;
+    let wait = renewer.step().await;
     assert_eq!(serial(), old.serial);
     assert!(wait <= settings.tls.renew_retry.as_duration());
 }

@@ -87,7 +87,7 @@ pub struct Metrics {
     pub log_lines: IntCounter,
     /// Reports sent, by kind.
     pub reports_sent: IntCounterVec,
-    /// Reports that the broker did not take in time, by kind.
+    /// Reports that no controller took in time, by kind.
     pub reports_dropped: IntCounterVec,
     /// Samples of round-trip times left out because there were too many prefixes.
     pub rtt_dropped: IntCounter,
@@ -260,7 +260,7 @@ impl Metrics {
             reports_sent: make.counters("reports_sent_total", "Reports sent.", &["kind"])?,
             reports_dropped: make.counters(
                 "reports_dropped_total",
-                "Reports that the broker did not take in time.",
+                "Reports that no controller took in time.",
                 &["kind"],
             )?,
             rtt_dropped: make.counter(

@@ -23,7 +23,7 @@ impl Gate {
 
     /// Whether a node that shows this certificate (DER) is talked with.
     pub(super) fn admits(&self, view: &FleetView, node: &NodeId, certificate: &[u8]) -> bool {
-        let serial = match Facts::of_der(certificate) {
+        let serial = match <Facts>::of_der(certificate) {
             Ok(facts) => facts.serial,
             Err(error) => {
                 warn!(%node, %error, "a certificate cannot be read");
@@ -87,7 +87,7 @@ mod tests {
         params.subject_alt_names = vec![name];
         let certificate = params.self_signed(&key).expect("a certificate");
         let octets = certificate.der().to_vec();
-        let serial = Facts::of_der(&octets).expect("facts").serial;
+        let serial = <Facts>::of_der(&octets).expect("facts").serial;
         (octets, serial)
     }
 

@@ -50,9 +50,9 @@ use fdn_cluster::{Cluster, ClusterParts, ClusterSettings, Step};
 use fdn_core::message::StageCounts;
 use fdn_core::{ClusterId, InstanceId, MebiBytes, NodeId, Resources};
 use fdn_instances::Kind;
+use fdn_link::SharedCentre;
 use fdn_service::CancellationToken;
 use fdn_service::health::Readiness;
-use fdn_service::secret::Secret;
 use prometheus::Registry as Metrics;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, SetOnce, watch};
@@ -105,12 +105,10 @@ pub struct PeerParts {
     pub fleet: Arc<Fleet>,
     /// The folder for addresses of members.
     pub folder: PathBuf,
-    /// Asks the controller.
-    pub client: reqwest::Client,
-    /// Where it is.
-    pub controller: String,
-    /// By which it knows this node.
-    pub token: Secret,
+    /// Asks the controllers.
+    pub centre: SharedCentre,
+    /// How long they may take to answer.
+    pub answer_timeout: Duration,
     /// Where metrics go.
     pub registry: Metrics,
     /// Shows whether the node is a member.
@@ -225,9 +223,8 @@ impl Peers {
             host: Orders(Arc::downgrade(&node)),
             peers: Some(Arc::new(Service(Arc::downgrade(&node)))),
             leases: Some(Arc::new(ControllerLeases {
-                client: parts.client,
-                url: parts.controller,
-                token: parts.token,
+                centre: parts.centre,
+                timeout: parts.answer_timeout,
             })),
             registry: parts.registry,
         })

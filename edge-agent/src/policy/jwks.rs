@@ -15,6 +15,7 @@ use arc_swap::ArcSwap;
 use fdn_core::Digest;
 use fdn_core::policy::JwtRule;
 use fdn_core::policy::token::{Claims, TokenFault};
+use fdn_service::http_client::without_url;
 use fdn_service::reach::Reach;
 use fdn_service::{CancellationToken, ServiceError};
 use tokio::sync::{Notify, watch};
@@ -22,10 +23,9 @@ use tracing::{info, warn};
 
 use super::counts::PolicyMetrics;
 use super::verify::Keys;
-use crate::apps::backoff::pause;
-use crate::artifacts::without_url;
 use crate::disk;
 use crate::settings::PolicySettings;
+use fdn_link::pause;
 
 /// The pause after the first failure.
 const FIRST_RETRY: Duration = Duration::from_secs(1);

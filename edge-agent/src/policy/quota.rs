@@ -149,7 +149,7 @@ impl Quotas {
             // Tried again with the next round.
             self.gone.store(true, Ordering::Relaxed);
         }
-        written
+        Ok(written?)
     }
 }
 

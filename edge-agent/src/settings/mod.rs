@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 use fdn_core::{ClusterId, GeoPoint, NodeId, RegionName};
 use fdn_devices::DevicesSettings;
+use fdn_link::CentreSettings;
 use fdn_service::logs::LogSettings;
 use fdn_spool::SpoolSettings;
 use serde::{Deserialize, Serialize};
@@ -24,8 +25,8 @@ pub use docker::{DockerSettings, Network as ContainerNetwork};
 pub use invocations::{InstanceSettings, KeepAliveName, OrderName, QueueSettings, ScaleSettings};
 pub use kubernetes::KubernetesSettings;
 pub use network::{
-    AdminSettings, AdmissionSettings, BrokerSettings, ControllerSettings, GatewaySettings,
-    GatewayTlsSettings, NetworkSettings,
+    AdminSettings, AdmissionSettings, ControllerSettings, GatewaySettings, GatewayTlsSettings,
+    NetworkSettings,
 };
 pub use peers::PeerSettings;
 pub use policy::PolicySettings;
@@ -70,9 +71,11 @@ pub struct Settings {
     pub kubernetes: KubernetesSettings,
     /// How their number follows the load.
     pub scale: ScaleSettings,
-    /// Where the controller is and how often it is asked.
+    /// The controllers, over the one connection.
+    pub centre: CentreSettings,
+    /// Where the machine joined.
     pub controller: ControllerSettings,
-    /// What all processes of the network share.
+    /// By what the network's processes know each other, beside certificates.
     pub network: NetworkSettings,
     /// The node's certificate.
     pub tls: TlsSettings,
@@ -80,8 +83,6 @@ pub struct Settings {
     pub peers: PeerSettings,
     /// Running workflows.
     pub workflows: WorkflowSettings,
-    /// The message broker.
-    pub broker: BrokerSettings,
     /// What the node offers.
     pub capacity: CapacitySettings,
     /// GPU devices.
@@ -126,12 +127,12 @@ impl Default for Settings {
             docker: DockerSettings::default(),
             kubernetes: KubernetesSettings::default(),
             scale: ScaleSettings::default(),
+            centre: CentreSettings::default(),
             controller: ControllerSettings::default(),
             network: NetworkSettings::default(),
             tls: TlsSettings::default(),
             peers: PeerSettings::default(),
             workflows: WorkflowSettings::default(),
-            broker: BrokerSettings::default(),
             capacity: CapacitySettings::default(),
             devices: DevicesSettings::default(),
             usage: SpoolSettings::default(),
@@ -192,10 +193,6 @@ impl Settings {
                 self.cache.fetch_attempts > 0,
                 "cache.fetch_attempts must be at least 1",
             ),
-            (
-                self.broker.prefetch > 0,
-                "broker.prefetch must be at least 1",
-            ),
             (self.logs.lines > 0, "logs.lines must be at least 1"),
             (
                 self.logs.follow_buffer > 0,
@@ -212,10 +209,6 @@ impl Settings {
             (
                 self.reports.run_interval.as_millis() >= 100 && self.reports.runs > 0,
                 "reports.run_interval must be at least 100ms, and reports.runs at least 1",
-            ),
-            (
-                self.controller.snapshot_interval.as_millis() >= 100,
-                "controller.snapshot_interval must be at least 100ms",
             ),
             (
                 self.tls.is_whole(),
@@ -244,6 +237,7 @@ impl Settings {
             return Err(Error::Settings((*rule).to_owned()));
         }
         rules::check(&self.queue, &self.instances, &self.scale)?;
+        self.centre.check()?;
         self.peers.check(&self.tls, &self.gateway)?;
         self.workflows.check(&self.tls)?;
         let parts = self.devices.check().and_then(|()| self.usage.check());
@@ -289,7 +283,6 @@ mod tests {
         keys(&table, "", &mut all);
         for extra in [
             "gateway.advertise",
-            "broker.password_file",
             "compile.worker",
             "devices.mps_shm",
             "tls.ca",

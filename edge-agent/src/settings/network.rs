@@ -135,72 +135,34 @@ impl Default for AdmissionSettings {
     }
 }
 
-/// Where the controller is and how often it is asked.
+/// Where the machine joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ControllerSettings {
-    /// Its address.
+    /// The address of the API: a node whose certificate ended while it was away gets the next one there.
     pub url: String,
-    /// How often the snapshot of all apps is read, give or take a fifth.
-    pub snapshot_interval: DurationMs,
-    /// The largest snapshot that is read.
-    pub snapshot_limit: ByteSize,
-    /// The longest silence while reading from it.
-    pub read_timeout: DurationMs,
 }
 
 impl Default for ControllerSettings {
     fn default() -> Self {
         Self {
             url: "http://127.0.0.1:8600".to_owned(),
-            snapshot_interval: DurationMs::from_secs(30),
-            snapshot_limit: ByteSize::from_mib(256),
-            read_timeout: DurationMs::from_secs(15),
         }
     }
 }
 
-/// What all processes of the network share.
+/// By what the network's processes know each other, beside certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkSettings {
-    /// The file with the token that processes of the network show each other.
+    /// The file with this node's own token: controllers prove by what follows from it that they may read logs and call for jobs.
     pub token_file: PathBuf,
-    /// The file with the key that secrets are sealed with.
-    pub key_file: PathBuf,
 }
 
 impl Default for NetworkSettings {
     fn default() -> Self {
         Self {
-            token_file: PathBuf::from("/etc/fdn/network.token"),
-            key_file: PathBuf::from("/etc/fdn/network.key"),
-        }
-    }
-}
-
-/// The message broker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct BrokerSettings {
-    /// Its address, without a password.
-    pub url: String,
-    /// The file with the password.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub password_file: Option<PathBuf>,
-    /// The prefix of all its exchanges and queues.
-    pub namespace: String,
-    /// Messages of desired state taken but not yet on disk.
-    pub prefetch: u16,
-}
-
-impl Default for BrokerSettings {
-    fn default() -> Self {
-        Self {
-            url: "amqp://fdn@127.0.0.1:5672/%2f".to_owned(),
-            password_file: None,
-            namespace: "fdn".to_owned(),
-            prefetch: 64,
+            token_file: PathBuf::from("/var/lib/fdn/edge-agent/identity/node.token"),
         }
     }
 }

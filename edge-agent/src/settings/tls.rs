@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use fdn_core::DurationMs;
+use fdn_link::IdentityFiles;
 use serde::{Deserialize, Serialize};
 
 /// The node's certificate; `fdn-edge-agent join` writes all of these files.
@@ -37,6 +38,16 @@ impl Default for TlsSettings {
 }
 
 impl TlsSettings {
+    /// The files, if all are named.
+    #[must_use]
+    pub fn files(&self) -> Option<IdentityFiles> {
+        Some(IdentityFiles {
+            ca: self.ca.clone()?,
+            certificate: self.certificate.clone()?,
+            key: self.key.clone()?,
+        })
+    }
+
     /// Whether either all files are named or none.
     #[must_use]
     pub const fn is_whole(&self) -> bool {

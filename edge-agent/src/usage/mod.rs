@@ -13,13 +13,12 @@ use bytes::Bytes;
 use fdn_core::manifest::Manifest;
 use fdn_core::usage::{CallFacts, CallRecord, Noted, UsageOutcome, UsageReceipt, UsageRecord};
 use fdn_core::{AppName, FunctionName, InvocationId, MebiBytes, Timestamp, VersionNumber};
+use fdn_link::{LinkError, SharedCentre, ask_json};
 use fdn_runtime::CallStats;
-use fdn_service::secret::Secret;
 use fdn_spool::{Batch, DeliverError, Place, Receipt, Sink, Spool, SpoolError};
 use rand::RngExt;
 use tracing::error;
 
-use crate::artifacts::without_url;
 use crate::metrics::Outcome;
 
 pub use http::{CallAccess, routes};
@@ -213,14 +212,10 @@ impl Pending {
     }
 }
 
-/// The controller, as it takes usage. One of the revision before knows nothing of sums: its 404 makes them wait in the spool until it is of this one.
+/// The controllers, as they take usage.
 pub struct Controller {
-    /// The HTTP client.
-    pub client: reqwest::Client,
-    /// The address of the controller.
-    pub url: String,
-    /// The network token.
-    pub token: Secret,
+    /// The controllers.
+    pub centre: SharedCentre,
     /// The longest that one batch may take.
     pub timeout: Duration,
 }
@@ -228,28 +223,21 @@ pub struct Controller {
 #[async_trait]
 impl Sink for Controller {
     async fn deliver(&self, batch: &Batch) -> Result<(), DeliverError> {
-        let later = |reason: String| DeliverError::Later(reason);
-        let post = |path: &str| self.client.post(format!("{}{path}", self.url));
-        let request = match batch {
-            Batch::Sums(sums) => post("/agent/v1/usage/sums").json(sums),
-            Batch::Records(records) => post("/agent/v1/usage").json(records),
+        let centre = &*self.centre;
+        let taken: Result<UsageReceipt, LinkError> = match batch {
+            Batch::Sums(sums) => ask_json(centre, "/edge/v1/usage/sums", sums, self.timeout).await,
+            Batch::Records(records) => {
+                ask_json(centre, "/edge/v1/usage/records", records, self.timeout).await
+            }
         };
-        let answer = request
-            .bearer_auth(self.token.expose())
-            .timeout(self.timeout)
-            .send()
-            .await
-            .map_err(|e| later(without_url(e)))?;
-        let status = answer.status().as_u16();
-        match status {
-            // An answer of something else than a controller is no receipt.
-            200 => match answer.json::<UsageReceipt>().await {
-                Ok(_) => Ok(()),
-                Err(e) => Err(later(without_url(e))),
-            },
+        match taken {
+            Ok(_) => Ok(()),
             // It was understood, and is no batch for whoever is there: sending it again would change nothing.
-            400 | 413 | 422 => Err(DeliverError::Never(format!("status {status}"))),
-            _ => Err(later(format!("status {status}"))),
+            Err(error) if matches!(error.status(), Some(400 | 413 | 422)) => {
+                Err(DeliverError::Never(error.to_string()))
+            }
+            // Refused, too: who was told of an app is known to all controllers in a moment.
+            Err(error) => Err(DeliverError::Later(error.to_string())),
         }
     }
 }

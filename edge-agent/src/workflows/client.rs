@@ -272,7 +272,7 @@ async fn connect(
         .map_err(|e| e.to_string())?;
     let chain = stream.get_ref().1.peer_certificates();
     let serial = chain
-        .and_then(|chain| Facts::of_der(chain.first()?).ok())
+        .and_then(|chain| <Facts>::of_der(chain.first()?).ok())
         .map(|facts| facts.serial);
     match (identity(chain), serial) {
         (Some(found), Some(serial))

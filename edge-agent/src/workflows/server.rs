@@ -250,7 +250,7 @@ async fn serve_one(shared: Arc<Shared>, stream: std::net::TcpStream) {
         Err(_) => return forbidden(),
     };
     let chain = stream.get_ref().1.peer_certificates();
-    let serial = chain.and_then(|chain| Facts::of_der(chain.first()?).ok());
+    let serial = chain.and_then(|chain| <Facts>::of_der(chain.first()?).ok());
     match (identity(chain), serial) {
         (Some(_), Some(facts)) => converse(shared, stream, Some(facts.serial)).await,
         _ => forbidden(),

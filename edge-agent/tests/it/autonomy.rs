@@ -2,13 +2,10 @@
 //!
 //! The function counts its calls in its memory: an instance that was restarted begins at 1 again.
 
-use std::sync::Arc;
-
-use fdn_bus::{Limits, MemoryBroker};
+use fdn_core::Revision;
 use fdn_core::billing::Meter;
 use fdn_core::manifest::Manifest;
-use fdn_core::message::{AppDesired, Envelope, Message};
-use fdn_core::{DurationMs, MessageId, Revision};
+use fdn_core::message::AppDesired;
 use fdn_edge_agent::Agent;
 use fdn_testkit::{components, wait};
 
@@ -29,13 +26,17 @@ async fn counts_on(network: &Network, agent: &Agent, last: &mut u32, why: &str) 
     assert_eq!(text, last.to_string(), "{why}");
 }
 
-/// Waits until the agent has read another two snapshots: one may have been on its way.
+/// Waits until the agent was told two more snapshots.
 async fn two_snapshots(network: &Network) {
     let before = network.controller.snapshots();
+    network.controller.end_feeds();
     wait::until("two snapshots", async || {
         match network.controller.snapshots() - before {
             n if n >= 2 => Ok(()),
-            n => Err(n),
+            n => {
+                network.controller.end_feeds();
+                Err(n)
+            }
         }
     })
     .await;
@@ -44,20 +45,16 @@ async fn two_snapshots(network: &Network) {
 #[tokio::test(flavor = "multi_thread")]
 async fn on_reconnection_what_runs_well_is_never_restarted() {
     let network = Network::start().await;
-    let mut settings = network.settings("eu-west-1");
-    settings.controller.snapshot_interval = DurationMs::from_millis(100);
+    let settings = network.settings("eu-west-1");
     let agent = network.agent(settings.clone()).await;
     let component = components::counter();
     network.deploy("counter", 1, &component, kept()).await;
     network.text(&agent, "counter").await;
     agent.stop().await;
 
-    // The node is started anew with neither controller nor broker.
+    // The node is started anew without a controller.
     network.controller.away(true);
-    let broker: fdn_bus::SharedBroker = Arc::new(MemoryBroker::new(Limits::default()));
-    let agent = Agent::start(settings, Arc::clone(&broker))
-        .await
-        .expect("the agent starts");
+    let agent = network.agent(settings).await;
     // The first call is held until the function is loaded; the agent may have made a call of its own before it.
     let mut last = network
         .text(&agent, "counter")
@@ -77,12 +74,7 @@ async fn on_reconnection_what_runs_well_is_never_restarted() {
     two_snapshots(&network).await;
     counts_on(&network, &agent, &mut last, "the controller is back").await;
 
-    // The broker delivers what is old, and what is known, out of order and twice.
-    let tell = async |desired: AppDesired| {
-        let id = MessageId::from_uuid(uuid::Uuid::now_v7());
-        let envelope = Envelope::new(id, fdn_service::now(), Message::AppDesired(desired));
-        broker.publish(&envelope).await.expect("published");
-    };
+    // The feed tells what is old, and what is known, out of order and twice.
     let known = network.controller.desired("counter").expect("deployed");
     let stale = AppDesired {
         revision: Revision(known.revision.get() - 1),
@@ -90,7 +82,7 @@ async fn on_reconnection_what_runs_well_is_never_restarted() {
         ..known.clone()
     };
     for desired in [&stale, &known, &stale, &known] {
-        tell(desired.clone()).await;
+        network.tell(desired.clone()).await;
     }
     // Something that is new tells that all before it was taken in.
     let marker = network.desired(
@@ -102,7 +94,7 @@ async fn on_reconnection_what_runs_well_is_never_restarted() {
     );
     network.controller.store(&components::hello("seen"));
     network.controller.set(marker.clone());
-    tell(marker).await;
+    network.tell(marker).await;
     network.until_text(&agent, "marker", "seen").await;
     counts_on(&network, &agent, &mut last, "stale orders are recognised").await;
 
@@ -112,7 +104,7 @@ async fn on_reconnection_what_runs_well_is_never_restarted() {
         spec.primary.insert("us-east".parse().expect("cluster"));
     }
     network.controller.set(moved.clone());
-    tell(moved).await;
+    network.tell(moved).await;
     two_snapshots(&network).await;
     counts_on(
         &network,
@@ -139,10 +131,7 @@ async fn calls_made_while_the_controller_was_away_are_billed_when_it_is_back() {
     // Through a restart, and without anybody to tell.
     let mut calls = 0;
     for _ in 0..2 {
-        let broker = Arc::new(MemoryBroker::new(Limits::default()));
-        let agent = Agent::start(network.settings("eu-west-1"), broker)
-            .await
-            .expect("the agent starts");
+        let agent = network.agent(network.settings("eu-west-1")).await;
         for _ in 0..5 {
             network.text(&agent, "counter").await;
             calls += 1;
@@ -151,10 +140,7 @@ async fn calls_made_while_the_controller_was_away_are_billed_when_it_is_back() {
     }
     assert_eq!(counted(), before);
     network.controller.away(false);
-    let broker = Arc::new(MemoryBroker::new(Limits::default()));
-    let agent = Agent::start(network.settings("eu-west-1"), broker)
-        .await
-        .expect("the agent starts");
+    let agent = network.agent(network.settings("eu-west-1")).await;
     wait::until("the calls before to be counted", async || {
         let billed = counted();
         // Beside these: the calls that waited for the app, and the agent's own warm calls.

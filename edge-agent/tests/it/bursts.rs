@@ -217,8 +217,7 @@ async fn killed_under_calls(kills: usize, bursts: usize) {
 async fn with_engine(network: &Network, settings: Settings) -> (Agent, fdn_runtime::Engine) {
     let machine = Machine::new(&settings.runtime).expect("an engine");
     let engine = machine.engine.clone();
-    let agent = Agent::start_with(settings, Arc::clone(&network.broker), machine, None).await;
-    (agent.expect("it starts"), engine)
+    (network.start_agent(settings, machine, None).await, engine)
 }
 
 #[tokio::test(flavor = "multi_thread")]

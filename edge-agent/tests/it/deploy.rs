@@ -331,9 +331,7 @@ async fn what_was_missed_comes_with_the_snapshot() {
     network
         .controller
         .set(network.desired("hello", 1, &component, Manifest::default(), true));
-    let mut settings = network.settings("eu-west-1");
-    settings.controller.snapshot_interval = fdn_core::DurationMs::from_millis(200);
-    let agent = network.agent(settings).await;
+    let agent = network.agent(network.settings("eu-west-1")).await;
     network
         .until_text(&agent, "hello", "from the snapshot")
         .await;
@@ -343,6 +341,7 @@ async fn what_was_missed_comes_with_the_snapshot() {
         spec: None,
     };
     network.controller.set(gone);
+    network.controller.end_feeds();
     wait::until("the app to be gone", async || {
         let answer = network
             .get(&agent, "hello", "/")
@@ -463,13 +462,8 @@ async fn agents_of_one_process_compile_once() {
         fdn_edge_agent::artifacts::Machine::new(&network.settings("x").runtime).expect("an engine");
     let mut agents = Vec::new();
     for node in ["eu-west-1", "eu-west-2", "eu-west-3"] {
-        let agent = fdn_edge_agent::Agent::start_with(
-            network.settings(node),
-            Arc::clone(&network.broker),
-            machine.clone(),
-            None,
-        );
-        agents.push(agent.await.expect("the agent starts"));
+        let starting = network.start_agent(network.settings(node), machine.clone(), None);
+        agents.push(starting.await);
     }
     network
         .deploy(

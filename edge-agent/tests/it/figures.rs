@@ -1,11 +1,10 @@
 //! What nodes tell for the console: what callers saw, and how runs of workflows went.
 
-use fdn_bus::Subscription;
 use fdn_core::figures::Tally;
 use fdn_core::manifest::Manifest;
-use fdn_core::message::{Channel, Message};
+use fdn_core::message::Message;
 use fdn_core::runs::{AttemptOutcome, RunInfo, RunStatus};
-use fdn_testkit::{components, wait};
+use fdn_testkit::components;
 
 use crate::support::Network;
 use crate::support::workflows::{deploy, desired, settings, tell_addresses};
@@ -48,30 +47,14 @@ async fn callers_are_counted_with_the_time_their_calls_took() {
 
 /// The runs of an app that are told, until one has ended.
 async fn ended(network: &Network, app: &str) -> RunInfo {
-    let subscription = Subscription {
-        channel: Channel::Controller,
-        consumer: "test".into(),
-        prefetch: 8,
+    let run = |message| {
+        let Message::RunReport(report) = message else {
+            return None;
+        };
+        let mut runs = report.runs.into_iter();
+        runs.find(|run| run.app.as_str() == app && run.ended_at.is_some())
     };
-    let deliveries = network.broker.subscribe(subscription).await;
-    let mut deliveries = deliveries.expect("subscribed");
-    let told = async {
-        loop {
-            let delivery = deliveries.next().await.expect("the broker lives");
-            let message = delivery.envelope().message.clone();
-            delivery.ack();
-            let Message::RunReport(report) = message else {
-                continue;
-            };
-            let mut runs = report.runs.into_iter();
-            let found = runs.find(|run| run.app.as_str() == app && run.ended_at.is_some());
-            if let Some(run) = found {
-                return run;
-            }
-        }
-    };
-    let told = tokio::time::timeout(wait::PATIENCE, told).await;
-    told.expect("a run that has ended")
+    network.controller.until_reported(run).await
 }
 
 const CHAIN: &str = "

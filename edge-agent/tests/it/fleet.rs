@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use fdn_core::Revision;
 use fdn_core::fleet::FleetDesired;
 use fdn_core::manifest::Manifest;
-use fdn_core::message::{Envelope, Message};
-use fdn_core::{MessageId, Revision};
 use fdn_edge_agent::Agent;
 use fdn_testkit::{components, wait};
 
@@ -21,9 +20,7 @@ fn cordoned(revision: Revision, nodes: &[&str]) -> FleetDesired {
 }
 
 async fn tell(network: &Network, fleet: FleetDesired) {
-    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
-    let envelope = Envelope::new(id, fdn_service::now(), Message::FleetDesired(fleet));
-    network.broker.publish(&envelope).await.expect("published");
+    network.tell_fleet(fleet).await;
 }
 
 async fn ready(network: &Network, agent: &Agent, expected: u16) {

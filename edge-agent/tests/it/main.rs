@@ -1,4 +1,4 @@
-//! The agent as a whole, over real sockets: a controller that is a small HTTP server, the broker in memory, components made by the
+//! The agent as a whole, over real sockets: a controller that is a small edge listener, components made by the
 //! testkit, compiled by the real agent's binary.
 
 mod autonomy;

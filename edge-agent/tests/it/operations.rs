@@ -1,10 +1,9 @@
 //! What operators and the controller see: readiness, metrics, reports; and an orderly stop.
 
-use fdn_bus::Subscription;
 use fdn_core::fleet::FleetDesired;
 use fdn_core::manifest::Manifest;
-use fdn_core::message::{Channel, Envelope, Message, RttReport};
-use fdn_core::{ClusterId, DurationMs, GatewayWeight, MebiBytes, MessageId};
+use fdn_core::message::{Message, RttReport};
+use fdn_core::{ClusterId, DurationMs, GatewayWeight, MebiBytes};
 use fdn_testkit::{components, wait};
 
 use crate::support::Network;
@@ -104,30 +103,11 @@ async fn round_trips_are_reported_by_prefix() {
 
 /// The first report of round trips that is wanted.
 async fn report(network: &Network, wanted: impl Fn(&RttReport) -> bool) -> RttReport {
-    let subscription = Subscription {
-        channel: Channel::Controller,
-        consumer: "test".into(),
-        prefetch: 1,
+    let report = |message| match message {
+        Message::RttReport(report) if wanted(&report) => Some(report),
+        _ => None,
     };
-    let mut deliveries = network
-        .broker
-        .subscribe(subscription)
-        .await
-        .expect("subscribed");
-    let report = async {
-        loop {
-            let delivery = deliveries.next().await.expect("the broker lives");
-            let message = delivery.envelope().message.clone();
-            delivery.ack();
-            match message {
-                Message::RttReport(report) if wanted(&report) => return report,
-                _ => {}
-            }
-        }
-    };
-    tokio::time::timeout(wait::PATIENCE, report)
-        .await
-        .expect("a report")
+    network.controller.until_reported(report).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -155,9 +135,7 @@ async fn links_to_other_clusters_are_reported() {
         .into(),
         ..FleetDesired::default()
     };
-    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
-    let envelope = Envelope::new(id, fdn_service::now(), Message::FleetDesired(fleet));
-    network.broker.publish(&envelope).await.expect("published");
+    network.tell_fleet(fleet).await;
     let report = report(&network, |report| !report.links.is_empty()).await;
     assert_eq!(report.cluster, own);
     assert_eq!(report.links.len(), 1, "{:?}", report.links);

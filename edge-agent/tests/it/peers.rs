@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use fdn_core::ByteSize;
 use fdn_core::fleet::FleetDesired;
 use fdn_core::manifest::Manifest;
-use fdn_core::message::{AppPhase, Envelope, Message};
-use fdn_core::{ByteSize, MessageId};
+use fdn_core::message::AppPhase;
 use fdn_instances::fake::FakeEngine;
 use fdn_testkit::{components, wait};
 
@@ -231,9 +231,7 @@ pub(crate) async fn cordon(network: &Network, nodes: &[&str]) {
             .collect(),
         ..FleetDesired::default()
     };
-    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
-    let envelope = Envelope::new(id, fdn_service::now(), Message::FleetDesired(fleet));
-    network.broker.publish(&envelope).await.expect("published");
+    network.tell_fleet(fleet).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use fdn_core::Timestamp;
 use fdn_core::fleet::{FleetDesired, Revoked};
-use fdn_core::message::{Envelope, Message};
-use fdn_core::{MessageId, Timestamp};
 use fdn_edge_agent::Settings;
 use fdn_service::pki::Facts;
 use fdn_testkit::wait;
@@ -63,7 +62,7 @@ async fn start(
     certify(&mut settings, network.folder.path(), authority);
     let path = settings.tls.certificate.clone().expect("there is one");
     let text = std::fs::read_to_string(path).expect("read");
-    let serial = Facts::of_pem(&text).expect("facts").serial;
+    let serial = <Facts>::of_pem(&text).expect("facts").serial;
     (
         Member::start(network, settings, "met", meeting).await,
         serial,
@@ -116,9 +115,7 @@ async fn calls_go_by_certificates_and_a_revoked_one_ends_them() {
         authorities: vec![ca.pem()],
         ..FleetDesired::default()
     };
-    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
-    let envelope = Envelope::new(id, fdn_service::now(), Message::FleetDesired(fleet));
-    network.broker.publish(&envelope).await.expect("published");
+    network.tell_fleet(fleet).await;
     for member in [&first, &third] {
         until_status(&member.agent, |status| is_whole(status, 2)).await;
     }

@@ -1,8 +1,5 @@
 //! Policies of apps at the gateway, over real sockets.
 
-use std::sync::Arc;
-
-use fdn_bus::{Limits, MemoryBroker};
 use fdn_core::job::JobPass;
 use fdn_core::manifest::Manifest;
 use fdn_core::policy::quota::{AppUsed, Used, Window};
@@ -293,7 +290,6 @@ async fn pages_of_listed_origins_may_call_and_answers_carry_headers() {
 async fn a_quota_is_counted_with_the_other_nodes_and_kept_over_a_restart() {
     let network = Network::start().await;
     let mut settings = network.settings("eu-west-1");
-    settings.controller.snapshot_interval = DurationMs::from_millis(100);
     settings.policy.quota_save = DurationMs::from_millis(100);
     let agent = network.agent(settings.clone()).await;
     let hello = components::hello("hi");
@@ -334,8 +330,7 @@ async fn a_quota_is_counted_with_the_other_nodes_and_kept_over_a_restart() {
     })
     .await;
     agent.stop().await;
-    let broker = Arc::new(MemoryBroker::new(Limits::default()));
-    let agent = Agent::start(settings, broker).await.expect("it starts");
+    let agent = network.agent(settings).await;
     let answer = network.get(&agent, "hello", "/").send().await;
     let answer = answer.expect("an answer");
     assert!(answer.headers().contains_key("retry-after"));
@@ -389,9 +384,7 @@ async fn calls_that_run_are_bounded() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_with_a_pass_of_the_network_is_let_past_the_policy() {
     let (network, agent) = network(spec("authentication.kind = \"api_key\"")).await;
-    let key = std::fs::read_to_string(network.settings("eu-west-1").network.key_file)
-        .expect("the network key");
-    let key = Secret::new(key.trim()).derive(fdn_core::job::pass::KEY_CONTEXT);
+    let key = network.token.derive(fdn_core::job::pass::KEY_CONTEXT);
     let pass = |key: &Secret, host: &str| {
         let (job, expires_at) = (
             JobId::from_uuid(uuid::Uuid::from_u128(9)),

@@ -1,8 +1,5 @@
 //! Tokens of an identity provider at the gateway: rotation and outage of its keys, and a restart with everything else gone.
 
-use std::sync::Arc;
-
-use fdn_bus::{Limits, MemoryBroker};
 use fdn_core::manifest::Manifest;
 use fdn_core::policy::GatewaySpec;
 use fdn_core::{DurationMs, ErrorCode};
@@ -112,13 +109,13 @@ async fn keys_are_rotated_and_what_is_known_outlives_its_provider() {
         Some(ErrorCode::CredentialsInvalid)
     );
     assert_eq!(call(&network, &agent, &new.token(user.clone())).await, None);
-    // A restart with provider, controller and broker gone.
+    // A restart with provider and controller gone.
     provider.kill().await;
     network.controller.kill().await;
     agent.stop().await;
-    let broker = Arc::new(MemoryBroker::new(Limits::default()));
-    let agent = Agent::start(settings(&network, DurationMs::from_millis(10)), broker);
-    let agent = agent.await.expect("it starts");
+    let agent = network
+        .agent(settings(&network, DurationMs::from_millis(10)))
+        .await;
     assert_eq!(call(&network, &agent, &new.token(user)).await, None);
     let sent = network.get(&agent, "hello", "/").send().await;
     assert_eq!(sent.expect("an answer").status(), StatusCode::UNAUTHORIZED);

@@ -1,12 +1,9 @@
-//! With controller and broker away, what is deployed is served on, also after a restart.
+//! With the controller away, what is deployed is served on, also after a restart.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use fdn_bus::{Limits, MemoryBroker};
 use fdn_core::manifest::Manifest;
 use fdn_edge_agent::Agent;
-use fdn_edge_agent::artifacts::Machine;
 use fdn_instances::fake::FakeProgram;
 use fdn_testkit::{components, wait};
 
@@ -22,12 +19,9 @@ fn compiled(network: &Network) -> PathBuf {
         .expect("a compiled file")
 }
 
-/// An agent on the same data directory, with a broker that knows nothing.
+/// An agent on the same data directory.
 async fn restarted(network: &Network) -> Agent {
-    let broker = Arc::new(MemoryBroker::new(Limits::default()));
-    Agent::start(network.settings("eu-west-1"), broker)
-        .await
-        .expect("the agent starts")
+    network.agent(network.settings("eu-west-1")).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,12 +91,9 @@ async fn a_reboot_without_controller_starts_containers_from_images_on_disk() {
     assert_eq!(before.crash_all(), 1, "no container outlives a reboot");
 
     let after = engine("image", FakeProgram::text("still here"));
-    let broker = Arc::new(MemoryBroker::new(Limits::default()));
-    let machine = Machine::new(&settings.runtime).expect("an engine");
-    let instances = Some(runtime(&after, "eu-west-1"));
-    let agent = Agent::start_with(settings, broker, machine, instances)
-        .await
-        .expect("the agent starts");
+    let agent = network
+        .agent_with(settings, runtime(&after, "eu-west-1"))
+        .await;
     let (good, others) = burst(&network, &agent, "app", 20).await;
     assert_eq!((good, others), (20, Vec::new()));
     agent.stop().await;

@@ -35,13 +35,7 @@ fn rotated(network: &Network, app: &str) -> AppDesired {
         .desired(app)
         .expect("an app that is deployed");
     desired.revision = network.next_revision();
-    let name = "API_KEY".parse().expect("name");
-    let sealed = network
-        .key
-        .seal(&format!("{app}/API_KEY"), NEW)
-        .expect("sealed");
-    let spec = desired.spec.as_mut().expect("there");
-    spec.functions[0].secrets.insert(name, sealed);
+    network.controller.set_secret("API_KEY", NEW);
     desired
 }
 

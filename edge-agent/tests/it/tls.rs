@@ -208,7 +208,7 @@ async fn without_its_certificate_an_agent_does_not_start() {
         let mut settings = network.settings("eu-west-1");
         settings.gateway.tls.listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
         settings.gateway.tls.certificates = certificates;
-        let started = Agent::start(settings, Arc::clone(&network.broker)).await;
+        let started = Agent::start(settings).await;
         let error = started.err().expect("refused").to_string();
         assert!(error.contains(expected), "{error}");
     }

@@ -1,8 +1,7 @@
 //! Stage calls by the certificates of enrolment: nodes of other clusters are let in, others and revoked ones are not.
 
+use fdn_core::Timestamp;
 use fdn_core::fleet::{FleetDesired, Revoked};
-use fdn_core::message::{Envelope, Message};
-use fdn_core::{MessageId, Timestamp};
 use fdn_edge_agent::{Agent, Settings};
 use fdn_service::pki::Facts;
 use fdn_testkit::{components, wait};
@@ -48,7 +47,7 @@ async fn stages_are_called_across_clusters_until_a_certificate_is_revoked() {
     let eu_settings = secured(&network, "n-1", "eu-west", &ca);
     let path = eu_settings.tls.certificate.clone().expect("there is one");
     let text = std::fs::read_to_string(path).expect("read");
-    let serial = Facts::of_pem(&text).expect("facts").serial;
+    let serial = <Facts>::of_pem(&text).expect("facts").serial;
     let eu = network.agent(eu_settings).await;
     let us = network
         .agent(secured(&network, "n-2", "us-east", &ca))
@@ -78,9 +77,7 @@ async fn stages_are_called_across_clusters_until_a_certificate_is_revoked() {
         stage_calls: [("us-east".parse().expect("cluster"), vec![address])].into(),
         ..FleetDesired::default()
     };
-    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
-    let envelope = Envelope::new(id, fdn_service::now(), Message::FleetDesired(fleet));
-    network.broker.publish(&envelope).await.expect("published");
+    network.tell_fleet(fleet).await;
     until_ran(&network, &eu, "eu-west").await;
     eu.stop().await;
     us.stop().await;

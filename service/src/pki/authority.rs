@@ -1,10 +1,10 @@
-//! The authority that signs nodes' certificates.
+//! The authority that signs certificates of nodes, DNS servers and controllers.
 
 use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use fdn_core::enrol::NodeIdentity;
+use fdn_core::enrol::{ControllerIdentity, Machine};
 use fdn_core::{HostName, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -28,11 +28,36 @@ impl std::fmt::Debug for Authority {
     }
 }
 
+/// Whose name a certificate bears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bearer {
+    /// A node or a DNS server.
+    Machine(Machine),
+    /// A controller.
+    Controller(ControllerIdentity),
+}
+
+impl Bearer {
+    fn common_name(&self) -> &str {
+        match self {
+            Self::Machine(machine) => machine.name.as_str(),
+            Self::Controller(controller) => controller.name.as_str(),
+        }
+    }
+
+    fn uri(&self) -> String {
+        match self {
+            Self::Machine(machine) => machine.to_string(),
+            Self::Controller(controller) => controller.to_string(),
+        }
+    }
+}
+
 /// Whom a certificate is for.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// The node.
-    pub identity: NodeIdentity,
+    /// Who it is.
+    pub bearer: Bearer,
     /// The addresses by which others connect to it.
     pub addresses: Vec<IpAddr>,
     /// The names by which others connect to it.
@@ -123,7 +148,7 @@ impl Authority {
         params.not_before = date(Timestamp(now.get().saturating_sub(BACKDATED_MS)))?;
         params.not_after = date(expires_at)?;
         params.serial_number = Some(SerialNumber::from_slice(&serial));
-        params.distinguished_name = named(subject.identity.node.as_str());
+        params.distinguished_name = named(subject.bearer.common_name());
         params.is_ca = IsCa::ExplicitNoCa;
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -132,7 +157,7 @@ impl Authority {
             ExtendedKeyUsagePurpose::ServerAuth,
             ExtendedKeyUsagePurpose::ClientAuth,
         ];
-        let uri = subject.identity.to_string();
+        let uri = subject.bearer.uri();
         params.subject_alt_names = vec![SanType::URI(uri.try_into().map_err(failed)?)];
         for address in &subject.addresses {
             let name = SanType::IpAddress(*address);

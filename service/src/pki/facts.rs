@@ -1,5 +1,8 @@
 //! What a certificate says.
 
+use std::fmt::Display;
+use std::str::FromStr;
+
 use fdn_core::Timestamp;
 use fdn_core::enrol::NodeIdentity;
 use x509_parser::extensions::GeneralName;
@@ -9,11 +12,11 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::{BACKDATED_MS, failed};
 use crate::error::ServiceError;
 
-/// What a node's certificate says. Reading it does not mean that it counts.
+/// What a certificate of the network says; a node's, unless another kind of identity is asked for. Reading it does not mean that it counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct Facts<I = NodeIdentity> {
     /// Whose it is.
-    pub identity: NodeIdentity,
+    pub identity: I,
     /// Its serial number in hexadecimal digits.
     pub serial: String,
     /// When it was made.
@@ -22,11 +25,11 @@ pub struct Facts {
     pub expires_at: Timestamp,
 }
 
-impl Facts {
+impl<I: FromStr<Err: Display>> Facts<I> {
     /// Reads a certificate (PEM).
     ///
     /// # Errors
-    /// When it is no certificate of a node.
+    /// When it is no certificate of such a machine.
     pub fn of_pem(text: &str) -> Result<Self, ServiceError> {
         let (_, pem) = parse_x509_pem(text.as_bytes()).map_err(failed)?;
         Self::of_der(&pem.contents)
@@ -35,7 +38,7 @@ impl Facts {
     /// Reads a certificate as it comes with a connection.
     ///
     /// # Errors
-    /// When it is no certificate of a node.
+    /// When it is no certificate of such a machine.
     pub fn of_der(octets: &[u8]) -> Result<Self, ServiceError> {
         let (_, certificate) = X509Certificate::from_der(octets).map_err(failed)?;
         let names = certificate
@@ -50,7 +53,7 @@ impl Facts {
             }
         });
         let (Some(uri), None) = (uris.next(), uris.next()) else {
-            return Err(failed("the certificate does not name exactly one node"));
+            return Err(failed("the certificate does not name exactly one machine"));
         };
         let validity = certificate.validity();
         let (from, to) = (

@@ -34,11 +34,27 @@ impl NodeKey {
     /// # Errors
     /// When the file can be neither read nor made, or holds no key on P-256.
     pub fn read_or_create(path: &Path) -> Result<Self, ServiceError> {
-        let fresh = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
-        if secret::write_new(path, &Secret::new(fresh.serialize_pem()))? {
-            return Ok(Self(fresh));
+        let fresh = Self::fresh()?;
+        if secret::write_new(path, &fresh.to_pem())? {
+            return Ok(fresh);
         }
         Self::read(path)
+    }
+
+    /// A new key that is kept nowhere.
+    ///
+    /// # Errors
+    /// When the operating system gives no randomness.
+    pub fn fresh() -> Result<Self, ServiceError> {
+        KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
+            .map(Self)
+            .map_err(failed)
+    }
+
+    /// The key as it is kept in a file (PEM).
+    #[must_use]
+    pub fn to_pem(&self) -> Secret {
+        Secret::new(self.0.serialize_pem())
     }
 
     /// The key in `path`.

@@ -1,14 +1,16 @@
 //! Certificates of the network's own: ECDSA on P-256, made with `rcgen`.
 //!
-//! The controller holds an [`Authority`]; each node holds a [`NodeKey`] that never leaves it, and a certificate whose URI name is its
-//! [`fdn_core::enrol::NodeIdentity`]. A certificate serves both ends of a connection between nodes. What a certificate says is read by
-//! [`Facts`]; whether it counts is for whoever checks the chain (rustls), and for the list of revoked serial numbers.
+//! The controller holds an [`Authority`]; each machine holds a [`NodeKey`] that never leaves it, and a certificate whose URI name says what it is:
+//! a [`fdn_core::enrol::NodeIdentity`], another [`fdn_core::enrol::Machine`], or a [`fdn_core::enrol::ControllerIdentity`]. A certificate serves
+//! both ends of a connection. What a certificate says is read by [`Facts`]; whether it counts is for whoever checks the chain ([`tls`]), and for the
+//! list of revoked serial numbers.
 
 mod authority;
 mod facts;
 mod key;
+pub mod tls;
 
-pub use authority::{Authority, Issued, Subject};
+pub use authority::{Authority, Bearer, Issued, Subject};
 pub use facts::Facts;
 pub use key::{NodeKey, PublicKey};
 

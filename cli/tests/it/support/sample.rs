@@ -245,6 +245,7 @@ pub(crate) fn cluster_detail() -> ClusterDetail {
 /// Join tokens in every state.
 pub(crate) fn join_tokens() -> Vec<JoinTokenInfo> {
     let token = |n: u8, uses_left, ends: u64, revoked_at| JoinTokenInfo {
+        role: fdn_core::enrol::Role::Node,
         id: parse(&format!("jtk_{n:032}")),
         cluster: parse("eu-west"),
         region: parse("eu"),

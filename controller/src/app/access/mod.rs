@@ -8,8 +8,7 @@ use std::net::IpAddr;
 use fdn_core::account::{Membership, SessionKind};
 use fdn_core::rights::Scope;
 use fdn_core::{
-    ApiTokenId, ClusterId, Digest, NetworkRole, NodeId, Right, SessionId, TenantId, Timestamp,
-    UserName,
+    ApiTokenId, Digest, NetworkRole, NodeId, Right, SessionId, TenantId, Timestamp, UserName,
 };
 use fdn_service::secret::Secret;
 use sqlx::AnyConnection;
@@ -68,15 +67,6 @@ pub struct Person {
 pub enum Caller {
     /// A person or a person's tool.
     User(Box<Person>),
-    /// A process of the network that holds its token.
-    Network,
-    /// A node that was let in.
-    Node {
-        /// Its name.
-        node: NodeId,
-        /// Its cluster.
-        cluster: ClusterId,
-    },
 }
 
 /// Whether a caller may do something.
@@ -96,8 +86,6 @@ impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(person) => person.name.fmt(f),
-            Self::Network => f.write_str("the network token"),
-            Self::Node { node, .. } => write!(f, "node {node}"),
         }
     }
 }
@@ -107,15 +95,8 @@ impl Caller {
     /// that is nothing.)
     #[must_use]
     pub fn allowed(&self, right: Right, tenant: Option<TenantId>) -> Verdict {
-        let has = match self {
-            Self::Network => matches!(right, Right::Serve | Right::Resolve),
-            Self::Node { .. } => right == Right::Serve,
-            Self::User(person) => return person.allowed(right, tenant),
-        };
-        if has {
-            Verdict::Allowed
-        } else {
-            Verdict::Refused
+        match self {
+            Self::User(person) => person.allowed(right, tenant),
         }
     }
 
@@ -124,7 +105,6 @@ impl Caller {
     pub const fn person(&self) -> Option<&Person> {
         match self {
             Self::User(person) => Some(person),
-            Self::Network | Self::Node { .. } => None,
         }
     }
 }
@@ -136,7 +116,6 @@ impl Person {
             (Scope::Network, _) => self.in_network(right),
             (Scope::Tenant, Some(tenant)) => self.in_tenant(right, tenant),
             (Scope::Tenant, None) => self.somewhere(right),
-            (Scope::Machines, _) => Verdict::Refused,
         };
         match verdict {
             Verdict::Allowed | Verdict::Suspended if !self.credential.covers(right) => {
@@ -267,17 +246,13 @@ pub async fn authenticate(
                 "this needs credentials: send the header `authorization: Bearer TOKEN`; `fdn login` gets a token",
             ));
         }
-        Shown::Bearer(token) if state.token.matches(token) => return Ok(Caller::Network),
-        Shown::Bearer(token) => match token.strip_prefix(NODE_PREFIX) {
-            Some(node) => return self::node(state, node).await,
-            None => {
-                state.logins.token_may_come(address, now)?;
-                match token.starts_with(API_PREFIX) {
-                    true => api_token(state, token, now).await?,
-                    false => session(state, token, SessionKind::Bearer, now).await?,
-                }
+        Shown::Bearer(token) => {
+            state.logins.token_may_come(address, now)?;
+            match token.starts_with(API_PREFIX) {
+                true => api_token(state, token, now).await?,
+                false => session(state, token, SessionKind::Bearer, now).await?,
             }
-        },
+        }
         Shown::Cookie(value) => {
             state.logins.token_may_come(address, now)?;
             session(state, value, SessionKind::Cookie, now).await?
@@ -300,8 +275,8 @@ const API_PREFIX: &str = "fdn_";
 /// What the token of a node begins with.
 const NODE_PREFIX: &str = "fdn-node.";
 
-/// The token by which one enrolment of a node is known. It follows from the network token, so that it need not be kept and any controller can
-/// say it, and from the enrolment, so that it ends with it.
+/// A machine's own token, by what follows from which controllers show it that they are controllers. It follows from the network token, so that it need
+/// not be kept and any controller can say it, and from the enrolment, so that it ends with it. It opens nothing in the centre.
 #[must_use]
 pub fn node_token(network: &Secret, enrolment: &EnrolmentRow) -> Secret {
     let EnrolmentRow { node, id, .. } = enrolment;
@@ -309,41 +284,17 @@ pub fn node_token(network: &Secret, enrolment: &EnrolmentRow) -> Secret {
     Secret::new(format!("{NODE_PREFIX}{node}.{}", proof.expose()))
 }
 
-/// The node whose token, without its beginning, is `token`.
-async fn node(state: &State, token: &str) -> Result<Caller, Error> {
-    let unknown = Error::Unauthenticated(
-        "the node's token is not known: the node was removed, or joined anew; join with a new join token",
-    );
-    let name = token
-        .split_once('.')
-        .and_then(|(name, _)| name.parse().ok());
-    let Some(name) = name else {
-        return Err(unknown);
-    };
-    let mut connection = state.store.read().await?;
-    let row = enrolment_get(&mut connection, &name).await?;
-    let row = row.filter(|row| row.removed_at.is_none());
-    match row {
-        Some(row) if node_token(&state.token, &row).matches(&format!("{NODE_PREFIX}{token}")) => {
-            Ok(Caller::Node {
-                node: row.node,
-                cluster: row.cluster,
-            })
-        }
-        _ => Err(unknown),
-    }
-}
-
-/// The token by which a node knows its controllers: its own if it was let in with a join token, else the network's.
+/// A node's own token; of a node that is not in the network, one that opens nothing anywhere: what follows from it may be sent to an address that
+/// somebody made up.
 ///
 /// # Errors
 /// When the store fails.
 pub async fn token_for(state: &State, node: &NodeId) -> Result<Secret, Error> {
     let mut connection = state.store.read().await?;
     let row = enrolment_get(&mut connection, node).await?;
-    Ok(match row {
-        Some(row) if row.removed_at.is_none() => node_token(&state.token, &row),
-        _ => state.token.clone(),
+    Ok(match row.filter(EnrolmentRow::is_node) {
+        Some(row) => node_token(&state.token, &row),
+        None => state.token.derive(&format!("fdn-node-unknown\n{node}")),
     })
 }
 

@@ -51,7 +51,7 @@ fn a_member_has_the_rights_of_the_role_and_only_there() {
                     assert_eq!(here == Verdict::Allowed, role.has(*right), "{role} {right}");
                     assert_eq!(there, Verdict::Hidden, "{role} {right}");
                 }
-                Scope::Network | Scope::Machines => {
+                Scope::Network => {
                     assert_eq!((here, there), (Verdict::Refused, Verdict::Refused));
                 }
             }
@@ -71,21 +71,6 @@ fn the_networks_people_have_their_rights_without_being_members() {
     );
     assert_eq!(operator.allowed(Right::Administer, None), Verdict::Refused);
     assert_eq!(operator.allowed(Right::Look, Some(HOME)), Verdict::Hidden);
-    assert_eq!(admin.allowed(Right::Serve, None), Verdict::Refused);
-}
-
-#[test]
-fn machines_do_what_machines_do() {
-    let node = Caller::Node {
-        node: "n".parse().expect("node"),
-        cluster: "c".parse().expect("cluster"),
-    };
-    for right in Right::ALL {
-        let network = Caller::Network.allowed(*right, None) == Verdict::Allowed;
-        assert_eq!(network, right.scope() == Scope::Machines, "{right}");
-        let own = node.allowed(*right, None) == Verdict::Allowed;
-        assert_eq!(own, *right == Right::Serve, "{right}");
-    }
 }
 
 #[test]
@@ -146,6 +131,7 @@ fn somewhere_means_in_any_tenant() {
 #[test]
 fn a_nodes_token_ends_with_its_enrolment() {
     let row = |id: u128| EnrolmentRow {
+        role: fdn_core::enrol::Role::Node,
         node: "n".parse().expect("node"),
         id: fdn_core::EnrolmentId::from_uuid(uuid::Uuid::from_u128(id)),
         cluster: "c".parse().expect("cluster"),

@@ -1,5 +1,6 @@
 //! Why a machine is not let in, or a node not changed; each says what to do.
 
+use fdn_core::enrol::Role;
 use fdn_core::fleet::NodeState;
 use fdn_core::{ClusterId, Coded, ErrorCode, NodeId, RegionName};
 
@@ -35,6 +36,18 @@ pub enum EnrolError {
     /// Somebody took it back.
     #[error("the join token was taken back; make another one: fdn node token --cluster {cluster}")]
     Revoked {
+        /// Its cluster.
+        cluster: ClusterId,
+    },
+    /// The token is for machines of another kind.
+    #[error(
+        "the join token lets in a {}, and a {} asked; make another one: fdn {asked} token --cluster {cluster}", .token.noun(), .asked.noun()
+    )]
+    Role {
+        /// What the token is for.
+        token: Role,
+        /// What asked.
+        asked: Role,
         /// Its cluster.
         cluster: ClusterId,
     },
@@ -98,7 +111,7 @@ impl Coded for EnrolError {
             Self::Expired { .. } => ErrorCode::JoinTokenExpired,
             Self::UsedUp { .. } => ErrorCode::JoinTokenUsedUp,
             Self::Revoked { .. } => ErrorCode::JoinTokenRevoked,
-            Self::Elsewhere { .. } => ErrorCode::JoinElsewhere,
+            Self::Elsewhere { .. } | Self::Role { .. } => ErrorCode::JoinElsewhere,
             Self::NameTaken { .. } => ErrorCode::NodeNameTaken,
             Self::Request(_) => ErrorCode::CsrInvalid,
             Self::Certificate(_) | Self::Clock { .. } => ErrorCode::CertificateRefused,

@@ -6,13 +6,14 @@
 mod error;
 mod rules;
 
+use std::sync::atomic::Ordering;
+
 use fdn_core::enrol::{
-    BrokerAccess, EnrolRequest, EnrolResponse, IssuedCertificate, JoinToken, NodeIdentity,
-    RenewRequest, RenewResponse, Seed,
+    EnrolRequest, EnrolResponse, IssuedCertificate, JoinToken, RenewRequest, RenewResponse, Role,
+    Seed,
 };
 use fdn_core::{ClusterId, Coded as _, EnrolmentId, NodeId, Revision, Timestamp};
 use fdn_service::pki::PublicKey;
-use fdn_service::secret;
 use sqlx::AnyConnection;
 use tracing::{info, warn};
 
@@ -61,7 +62,7 @@ pub async fn enrol(
     count(&state.metrics.enrolments, &result);
     match &result {
         Ok(answer) => {
-            info!(node = %answer.node, cluster = %answer.cluster, serial = answer.identity.serial, "a node was let in");
+            info!(node = %answer.node, role = %request.role, cluster = %answer.cluster, serial = answer.identity.serial, "a machine was let in");
         }
         Err(error) => warn!(node = %request.node, %error, "a machine was not let in"),
     }
@@ -97,13 +98,6 @@ async fn enrol_inner(
     })?;
     state.outbox_wake.notify_one();
     state.planner_wake.notify_one();
-    let broker = &state.settings.broker;
-    let password = broker
-        .password_file
-        .as_deref()
-        .map(secret::read)
-        .transpose()?;
-    let network_key = secret::read(&state.settings.network.key_file)?;
     Ok(EnrolResponse {
         node_token: node_token(&state.token, &admitted.enrolment)
             .expose()
@@ -113,17 +107,7 @@ async fn enrol_inner(
         region: admitted.cluster.region,
         location: admitted.cluster.location,
         identity: admitted.identity,
-        network_key: network_key.expose().to_owned(),
-        broker: BrokerAccess {
-            url: state
-                .settings
-                .enrolment
-                .broker_url
-                .clone()
-                .unwrap_or_else(|| broker.url.clone()),
-            namespace: broker.namespace.clone(),
-            password: password.map(|password| password.expose().to_owned()),
-        },
+        controllers: controllers(state),
         seeds: admitted.seeds,
         revision: admitted.revision,
     })
@@ -173,6 +157,7 @@ async fn admit(
     let enrolment = EnrolmentRow {
         node: request.node.clone(),
         id,
+        role: request.role,
         cluster: token.cluster.clone(),
         token: token.id,
         addresses: request.addresses.clone(),
@@ -186,15 +171,7 @@ async fn admit(
     enrolment_upsert(tx, &enrolment).await?;
     // A cordon of an earlier node of this name does not count for this one.
     let cordoned = verdict == Verdict::New && cordon_delete(tx, &request.node).await?;
-    let identity = issue(
-        state,
-        tx,
-        identity(&enrolment),
-        &request.addresses,
-        key,
-        now,
-    )
-    .await?;
+    let identity = issue(state, tx, enrolment.machine(), &request.addresses, key, now).await?;
     let seeds = seeds(tx, &enrolment.cluster, &enrolment.node).await?;
     if revoked > 0 || cordoned {
         revision = revision_next(tx).await?;
@@ -206,7 +183,7 @@ async fn admit(
     audit(
         tx,
         &actor,
-        "node.enrol",
+        action(enrolment.role, "node.enrol", "dns.enrol"),
         &enrolment.node,
         (before, Some(after)),
         now,
@@ -237,7 +214,7 @@ async fn holder(
         return if alive {
             Err(EnrolError::NameTaken {
                 node: node.clone(),
-                why: "runs with the network's token".to_owned(),
+                why: "reports and was never let in".to_owned(),
             }
             .into())
         } else {
@@ -307,12 +284,12 @@ async fn renew_inner(
             return Err(EnrolError::Certificate("the node was removed").into());
         }
         enrolment_upsert(&mut tx, &row).await?;
-        let identity = issue(state, &mut tx, identity(&row), &row.addresses, &key, now).await?;
+        let identity = issue(state, &mut tx, row.machine(), &row.addresses, &key, now).await?;
         let seeds = seeds(&mut tx, &row.cluster, &row.node).await?;
         let state_of = |serial: &str| Some(serde_json::json!({ "serial": serial }));
         let states = (state_of(&present.serial), state_of(&identity.serial));
-        let node = actor.known_as(format!("node {}", row.node));
-        audit(&mut tx, &node, "node.renew", &row.node, states, now).await?;
+        let node = actor.known_as(format!("{} {}", row.role.noun(), row.node));
+        audit(&mut tx, &node, action(row.role, "node.renew", "dns.renew"), &row.node, states, now).await?;
         Ok::<_, Error>((identity, seeds))
     })?;
     info!(node = %row.node, serial = identity.serial, "a certificate was renewed");
@@ -323,10 +300,21 @@ async fn renew_inner(
     })
 }
 
-fn identity(row: &EnrolmentRow) -> NodeIdentity {
-    NodeIdentity {
-        cluster: row.cluster.clone(),
-        node: row.node.clone(),
+/// Where machines reach the controllers: as it is set, else here, at the host that the machine asked.
+fn controllers(state: &State) -> Vec<String> {
+    let edge = &state.settings.edge;
+    if edge.controllers.is_empty() {
+        let port = state.edge.port.load(Ordering::Relaxed);
+        return vec![format!(":{port}")];
+    }
+    edge.controllers.clone()
+}
+
+/// The name of an action in the audit log, by what it was done to.
+const fn action(role: Role, node: &'static str, dns: &'static str) -> &'static str {
+    match role {
+        Role::Node => node,
+        Role::Dns => dns,
     }
 }
 
@@ -339,7 +327,7 @@ async fn seeds(
     let rows = enrolment_list(connection).await?;
     let others = rows
         .into_iter()
-        .filter(|row| row.removed_at.is_none() && row.cluster == *cluster && row.node != *but);
+        .filter(|row| row.is_node() && row.cluster == *cluster && row.node != *but);
     Ok(others
         .take(SEEDS)
         .map(|row| Seed {

@@ -24,6 +24,13 @@ pub(super) fn token_fits(
         let ago_s = now.since(token.expires_at).as_secs();
         return Err(EnrolError::Expired { ago_s, cluster });
     }
+    if token.role != request.role {
+        return Err(EnrolError::Role {
+            token: token.role,
+            asked: request.role,
+            cluster,
+        });
+    }
     let meant = match (&request.cluster, &request.region) {
         (Some(meant), _) if *meant != token.cluster => format!("cluster {meant}"),
         (_, Some(meant)) if *meant != token.region => format!("region {meant}"),
@@ -77,6 +84,9 @@ pub(super) fn judge(
         why,
     };
     let enrolment = &holder.enrolment;
+    if enrolment.role != token.role {
+        return Err(taken(format!("is a {}", enrolment.role.noun())));
+    }
     if enrolment.cluster != token.cluster {
         return Err(taken(format!("belongs to cluster {}", enrolment.cluster)));
     }
@@ -122,7 +132,7 @@ pub(super) fn renewable(
 
 #[cfg(test)]
 mod tests {
-    use fdn_core::enrol::NodeAddresses;
+    use fdn_core::enrol::{NodeAddresses, Role};
     use fdn_core::{Coded, EnrolmentId, ErrorCode, JoinTokenId};
     use uuid::Uuid;
 
@@ -131,6 +141,7 @@ mod tests {
     fn token(id: u128) -> JoinTokenInfo {
         JoinTokenInfo {
             id: JoinTokenId::from_uuid(Uuid::from_u128(id)),
+            role: Role::Node,
             cluster: "eu-1".parse().expect("cluster"),
             region: "eu".parse().expect("region"),
             uses: 1,
@@ -153,6 +164,7 @@ mod tests {
 
     fn request(cluster: Option<&str>, region: Option<&str>) -> EnrolRequest {
         EnrolRequest {
+            role: Role::Node,
             token: String::new(),
             node: "n".parse().expect("node"),
             csr: String::new(),
@@ -166,6 +178,7 @@ mod tests {
         EnrolmentRow {
             node: "n".parse().expect("node"),
             id: EnrolmentId::from_uuid(Uuid::from_u128(1)),
+            role: Role::Node,
             cluster: cluster.parse().expect("cluster"),
             token: token(1).id,
             addresses: addresses(),

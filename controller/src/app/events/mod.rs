@@ -313,16 +313,4 @@ mod tests {
         assert_eq!((lines[0], lines[1], lines[3]), ("id: 7", "event: node", ""));
         assert!(lines[2].starts_with("data: {") && lines[2].contains("a\\nb"));
     }
-
-    #[test]
-    fn machines_see_nothing_of_tenants() {
-        let tenant = TenantId::from_uuid(uuid::Uuid::from_u128(1));
-        let wish = Wish::default();
-        for seen in [
-            event(Some(tenant), Some("a"), EventKind::App),
-            event(None, None, EventKind::Node),
-        ] {
-            assert!(!wish.takes(&Caller::Network, &seen));
-        }
-    }
 }

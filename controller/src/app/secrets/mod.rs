@@ -27,7 +27,8 @@ use crate::store::secret::{SecretRow, secret_list, secret_upsert};
 use crate::store::version::VersionRow;
 
 /// What a secret is sealed for on its way to nodes.
-fn context(function: &FunctionName, name: &SecretName) -> String {
+#[must_use]
+pub fn context(function: &FunctionName, name: &SecretName) -> String {
     format!("{function}/{name}")
 }
 

@@ -134,6 +134,7 @@ impl State {
         let metrics = Arc::new(Metrics::new(&registry).expect("metrics"));
         let table = |app: &str, bindings: Vec<(ClientPrefix, ClusterId)>| {
             let state = AppBindings {
+                holders: fdn_core::message::Holders::EVERYWHERE,
                 host: format!("{app}.fn.test").parse().expect("host"),
                 ttl_s: 25,
                 bindings,

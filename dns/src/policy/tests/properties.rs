@@ -171,6 +171,7 @@ impl World {
         let mut bindings = of(self.place, &self.bindings);
         bindings.extend(of(PLACES[0], &self.v4_bindings));
         let state = AppBindings {
+            holders: fdn_core::message::Holders::EVERYWHERE,
             host: "hello.fn.test".parse().expect("host"),
             ttl_s: 20,
             bindings,

@@ -12,6 +12,7 @@ fn ledger() -> Ledger {
     });
     for (name, revision) in [("a", 4), ("b", 5), ("gone", 6)] {
         let state = AppBindings {
+            holders: fdn_core::message::Holders::EVERYWHERE,
             host: format!("{name}.fn.test").parse().expect("host"),
             ttl_s: 20,
             bindings: vec![],

@@ -1,4 +1,3 @@
-use fdn_core::api::DnsSnapshot;
 use fdn_core::message::{AppBindings, TxtRecords};
 use proptest::prelude::*;
 
@@ -16,6 +15,7 @@ fn network(revision: u64) -> NetworkDesired {
 fn entry(app: &str, revision: u64, exists: bool) -> BindingsDesired {
     let host = format!("{app}.fn.test").parse().expect("host");
     let state = exists.then_some(AppBindings {
+        holders: fdn_core::message::Holders::EVERYWHERE,
         host,
         ttl_s: u32::try_from(revision).expect("small"),
         bindings: vec![],
@@ -27,19 +27,16 @@ fn entry(app: &str, revision: u64, exists: bool) -> BindingsDesired {
     }
 }
 
-/// As the controller writes it and this server reads it.
+/// As a feed tells it.
 fn snapshot(revision: u64, apps: Vec<BindingsDesired>) -> Snapshot {
     telling(revision, apps, None)
 }
 
 fn telling(revision: u64, apps: Vec<BindingsDesired>, txt: Option<Vec<TxtDesired>>) -> Snapshot {
-    let told = DnsSnapshot {
-        revision: Revision(revision),
-        network: network(1),
-        apps,
-        txt,
-    };
-    serde_json::from_slice(&serde_json::to_vec(&told).expect("json")).expect("a snapshot")
+    let mut frames = vec![Frame::Network(network(1))];
+    frames.extend(apps.into_iter().map(Frame::Bindings));
+    frames.extend(txt.into_iter().flatten().map(Frame::Txt));
+    Snapshot::of(Revision(revision), frames)
 }
 
 fn held(ledger: &Ledger) -> Vec<(String, u64)> {
@@ -52,6 +49,7 @@ fn held(ledger: &Ledger) -> Vec<(String, u64)> {
 fn changed(app: &str, base: u64, revision: u64, prefix: &str) -> BindingsChanged {
     let cluster = "eu".parse().expect("cluster");
     BindingsChanged {
+        holders: None,
         app: app.parse().expect("app"),
         base: Revision(base),
         revision: Revision(revision),

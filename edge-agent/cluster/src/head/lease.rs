@@ -19,7 +19,7 @@ pub struct LeaseError(pub String);
 /// An answer on its way.
 pub type Asked<'a> = Pin<Box<dyn Future<Output = Result<LeaseResponse, LeaseError>> + Send + 'a>>;
 
-/// Where the lease is kept: in production `POST /internal/v1/clusters/{cluster}/head-lease`. One call is one atomic step: free or expired,
+/// Where the lease is kept: in production `POST /edge/v1/lease`. One call is one atomic step: free or expired,
 /// it goes to who asks, under the next epoch; the holder who names its epoch keeps it.
 pub trait LeaseStore: Send + Sync + 'static {
     /// Asks for the lease.

@@ -14,6 +14,7 @@ fn name(n: u8) -> AppName {
 fn spec(n: u8, content: u8) -> AppSpec {
     let function: FunctionName = name(n).into();
     AppSpec {
+        holders: fdn_core::message::Holders::EVERYWHERE,
         host: format!("app-{n}.fn.test").parse().expect("host"),
         workflow: Workflow::single(function.clone(), VersionNumber::FIRST),
         functions: vec![FunctionSpec {

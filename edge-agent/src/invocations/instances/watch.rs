@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{FunctionLane, Inner};
-use crate::apps::backoff::pause;
 use crate::invocations::placer::{Need, PlaceError};
+use fdn_link::pause;
 
 /// An instance that ends sooner than this after its start would likely do so again.
 const SOON: Duration = Duration::from_secs(5);

@@ -1,25 +1,47 @@
-//! The part of a controller that nodes speak to over HTTP, with faults that a test switches on.
+//! A controller as nodes know it: an edge listener with TLS, a feed, and answers, with faults that a test switches on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use actix_web::dev::ServerHandle;
-use actix_web::http::header;
-use actix_web::web::{self, Bytes};
-use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
+use bytes::Bytes;
 use fdn_cluster::head::lease::MemoryLeases;
-use fdn_core::api::AppsSnapshot;
 use fdn_core::billing::Quantities;
-use fdn_core::enrol::{LeaseRequest, LeaseResponse};
+use fdn_core::enrol::{LeaseRequest, LeaseResponse, Machine};
+use fdn_core::feed::{AppFrame, Frame, Hello, Plain, Report};
 use fdn_core::fleet::FleetDesired;
-use fdn_core::message::AppDesired;
+use fdn_core::message::{AppDesired, Message};
 use fdn_core::policy::quota::AppUsed;
 use fdn_core::usage::{UsageOutcome, UsageReceipt, UsageSum, UsageSums};
-use fdn_core::{AppName, BatchId, ClusterId, Digest, NodeId, Revision};
-use fdn_service::secret::Secret;
-use futures::{StreamExt, stream};
+use fdn_core::{AppName, BatchId, Digest, DurationMs, NodeId, Revision, Timestamp};
+use fdn_link::IdentityFiles;
+use fdn_service::CancellationToken;
+use fdn_service::pki::tls::Credentials;
+use fdn_service::pki::{Authority, Bearer, Facts, NodeKey, Subject};
+use fdn_testkit::wait;
+use futures::{StreamExt as _, stream};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame as BodyFrame, Incoming};
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_rustls::TlsAcceptor;
+
+type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// How long the feed is silent at most: no busy machine is taken for a dead one.
+const HEARTBEAT: Duration = Duration::from_secs(30);
+/// Reports that are kept until a test looks at them.
+const REPORTS: usize = 20_000;
 
 #[derive(Default)]
 struct State {
@@ -50,66 +72,164 @@ struct State {
     away: AtomicBool,
     /// Artifact requests are not answered while this is set.
     stalled: AtomicBool,
-    token: Option<Secret>,
     leases: MemoryLeases,
     /// The only node that may have the lease on being the head.
     head: Mutex<Option<NodeId>>,
     lease_requests: AtomicUsize,
+    /// Values of secrets by name; `secret of NAME` if nothing was set.
+    secrets: Mutex<BTreeMap<String, String>>,
+    /// What the open feeds are still to be told.
+    feeds: Mutex<Vec<mpsc::UnboundedSender<Frame>>>,
+    /// What was reported and nobody has looked at.
+    reports: Mutex<VecDeque<Message>>,
+    reported: Notify,
 }
 
 pub(crate) struct FakeController {
     address: SocketAddr,
-    handle: ServerHandle,
+    authority: Authority,
+    stop: CancellationToken,
+    ended: watch::Receiver<bool>,
     state: Arc<State>,
 }
 
 impl FakeController {
-    pub(crate) async fn start(token: Secret) -> Self {
-        let state = Arc::new(State {
-            token: Some(token),
-            ..State::default()
-        });
-        let shared = Arc::clone(&state);
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    pub(crate) async fn start() -> Self {
+        let now = fdn_service::now();
+        let end = Timestamp(now.get() + 864_000_000);
+        let authority = Authority::create(now, end).expect("an authority");
+        let controller = "fdn://controller/test".parse().expect("a controller");
+        let credentials = certify(
+            &authority,
+            Bearer::Controller(controller),
+            &NodeKey::fresh().expect("a key"),
+        );
+        let config = credentials
+            .server(Arc::new(|_| false))
+            .expect("certificates");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let address = listener.local_addr().expect("address");
-        let server = HttpServer::new(move || {
-            App::new()
-                .app_data(web::Data::from(Arc::clone(&shared)))
-                .route("/agent/v1/apps", web::get().to(apps))
-                .route("/agent/v1/artifacts/{digest}", web::get().to(artifact))
-                .route(
-                    "/agent/v1/compiled/{digest}/{engine}",
-                    web::get().to(compiled),
-                )
-                .app_data(web::JsonConfig::default().limit(4 << 20))
-                .route("/agent/v1/usage/sums", web::post().to(usage))
-                .route(
-                    "/internal/v1/clusters/{cluster}/head-lease",
-                    web::post().to(head_lease),
-                )
-        })
-        .workers(1)
-        .disable_signals()
-        .shutdown_timeout(0)
-        .listen(listener)
-        .expect("listen")
-        .run();
-        let handle = server.handle();
-        tokio::spawn(server);
+        let (state, stop) = (Arc::new(State::default()), CancellationToken::new());
+        let (told, ended) = watch::channel(false);
+        let (shared, ending) = (Arc::clone(&state), stop.clone());
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        tokio::spawn(async move {
+            loop {
+                let accepted = tokio::select! {
+                    accepted = listener.accept() => accepted,
+                    () = ending.cancelled() => break,
+                };
+                let Ok((stream, _)) = accepted else { continue };
+                let (acceptor, state, ending) =
+                    (acceptor.clone(), Arc::clone(&shared), ending.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else {
+                        return;
+                    };
+                    let chain = stream.get_ref().1.peer_certificates().expect("asked for");
+                    let facts = Facts::<Machine>::of_der(&chain[0]).expect("a machine");
+                    let machine = facts.identity;
+                    let service = service_fn(move |request| {
+                        let (state, machine) = (Arc::clone(&state), machine.clone());
+                        async move { Ok::<_, Infallible>(answer(state, machine, request).await) }
+                    });
+                    let connection = Builder::new(TokioExecutor::new())
+                        .serve_connection(TokioIo::new(stream), service);
+                    // A node that ends its connection has its reasons.
+                    tokio::select! {
+                        _ = connection => {}
+                        () = ending.cancelled() => {}
+                    }
+                });
+            }
+            drop(listener);
+            told.send_replace(true);
+        });
         Self {
             address,
-            handle,
+            authority,
+            stop,
+            ended,
             state,
         }
     }
 
-    pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+    /// Where nodes reach it.
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// An identity of a node, in files below its folder.
+    pub(crate) fn identity(
+        &self,
+        folder: &Path,
+        node: &NodeId,
+        cluster: &fdn_core::ClusterId,
+    ) -> IdentityFiles {
+        let folder = folder.join("known-as");
+        std::fs::create_dir_all(&folder).expect("folder");
+        let key = NodeKey::read_or_create(&folder.join("node.key")).expect("a key");
+        let machine: Machine = format!("fdn://cluster/{cluster}/node/{node}")
+            .parse()
+            .expect("a node");
+        let credentials = certify(&self.authority, Bearer::Machine(machine), &key);
+        let files = IdentityFiles {
+            ca: folder.join("ca.pem"),
+            certificate: folder.join("node.pem"),
+            key: folder.join("node.key"),
+        };
+        std::fs::write(&files.ca, &credentials.authorities).expect("written");
+        std::fs::write(&files.certificate, &credentials.certificate).expect("written");
+        files
     }
 
     /// The controller is gone.
     pub(crate) async fn kill(&self) {
-        self.handle.stop(false).await;
+        self.stop.cancel();
+        let mut ended = self.ended.clone();
+        ended.wait_for(|ended| *ended).await.expect("it ends");
+    }
+
+    /// Tells every open feed something; who comes later hears what is set.
+    pub(crate) fn tell(&self, frame: &Frame) {
+        let mut feeds = self.state.feeds.lock().expect("lock");
+        feeds.retain(|feed| feed.send(frame.clone()).is_ok());
+    }
+
+    /// Tells every open feed what an app should be.
+    pub(crate) fn tell_app(&self, desired: AppDesired) {
+        self.tell(&app_frame(&self.state, desired));
+    }
+
+    /// The value of a secret from now on.
+    pub(crate) fn set_secret(&self, name: &str, value: &str) {
+        let mut secrets = self.state.secrets.lock().expect("lock");
+        secrets.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// The next thing that was reported, in order.
+    pub(crate) async fn report(&self) -> Message {
+        loop {
+            let reported = self.state.reported.notified();
+            if let Some(message) = self.state.reports.lock().expect("lock").pop_front() {
+                return message;
+            }
+            reported.await;
+        }
+    }
+
+    /// The first report that is wanted; those before it are forgotten.
+    pub(crate) async fn until_reported<T>(&self, wanted: impl Fn(Message) -> Option<T>) -> T {
+        let found = async {
+            loop {
+                if let Some(found) = wanted(self.report().await) {
+                    return found;
+                }
+            }
+        };
+        tokio::time::timeout(wait::PATIENCE, found)
+            .await
+            .expect("a report as wanted")
     }
 
     pub(crate) fn store(&self, component: &[u8]) {
@@ -138,9 +258,17 @@ impl FakeController {
         }
     }
 
-    /// The controller cannot be asked for anything, or can again.
+    /// The controller cannot be asked for anything and ends its feeds, or can be asked again.
     pub(crate) fn away(&self, away: bool) {
         self.state.away.store(away, Ordering::SeqCst);
+        if away {
+            self.end_feeds();
+        }
+    }
+
+    /// Ends the feeds: nodes begin new ones, and hear all that is set.
+    pub(crate) fn end_feeds(&self) {
+        self.state.feeds.lock().expect("lock").clear();
     }
 
     /// Usage is refused, or taken again.
@@ -237,35 +365,40 @@ impl FakeController {
     }
 }
 
-impl State {
-    fn allows(&self, request: &HttpRequest) -> bool {
-        let given = request
-            .headers()
-            .get(header::AUTHORIZATION)
-            .and_then(|v| v.to_str().ok());
-        let expected = self
-            .token
-            .as_ref()
-            .map(|token| format!("Bearer {}", token.expose()));
-        given == expected.as_deref()
+fn certify(authority: &Authority, bearer: Bearer, key: &NodeKey) -> Credentials {
+    let now = fdn_service::now();
+    let subject = Subject {
+        bearer,
+        addresses: Vec::new(),
+        names: Vec::new(),
+    };
+    let end = Timestamp(now.get() + 864_000_000);
+    let issued = authority
+        .issue(&subject, &key.public(), now, end)
+        .expect("issued");
+    Credentials {
+        authorities: authority.certificate().to_owned(),
+        certificate: issued.certificate,
+        key: key.to_pem(),
     }
 }
 
-async fn apps(request: HttpRequest, state: web::Data<State>) -> HttpResponse {
-    if !state.allows(&request) {
-        return HttpResponse::Unauthorized().finish();
-    }
-    if state.away.load(Ordering::SeqCst) {
-        return HttpResponse::ServiceUnavailable().finish();
-    }
-    let snapshot = AppsSnapshot {
-        revision: *state.revision.lock().expect("lock"),
-        apps: state.apps.lock().expect("lock").values().cloned().collect(),
-        fleet: state.fleet.lock().expect("lock").clone(),
-        used: state.used.lock().expect("lock").clone(),
-    };
-    state.snapshots.fetch_add(1, Ordering::SeqCst);
-    HttpResponse::Ok().json(snapshot)
+/// An app as nodes are told of it.
+fn app_frame(state: &State, desired: AppDesired) -> Frame {
+    let set = state.secrets.lock().expect("lock");
+    let functions = desired.spec.iter().flat_map(|spec| &spec.functions);
+    let secrets = functions.map(|function| {
+        let names = function.manifest.secrets.iter();
+        names
+            .map(|name| {
+                let value = set.get(name.as_str()).cloned();
+                let value = value.unwrap_or_else(|| format!("secret of {name}"));
+                (name.clone(), Plain(value))
+            })
+            .collect()
+    });
+    let secrets = secrets.collect();
+    Frame::App(Box::new(AppFrame { desired, secrets }))
 }
 
 fn take_one(counter: &AtomicUsize) -> bool {
@@ -274,40 +407,103 @@ fn take_one(counter: &AtomicUsize) -> bool {
         .is_ok()
 }
 
-async fn artifact(
-    request: HttpRequest,
-    digest: web::Path<String>,
-    state: web::Data<State>,
-) -> HttpResponse {
-    if !state.allows(&request) {
-        return HttpResponse::Unauthorized().finish();
-    }
-    state.requests.fetch_add(1, Ordering::SeqCst);
+fn whole(status: StatusCode, octets: impl Into<Bytes>) -> Response<Body> {
+    let body = Full::new(octets.into()).map_err(|never| match never {});
+    let mut response = Response::new(body.boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
+
+fn json<T: Serialize>(value: &T) -> Response<Body> {
+    whole(StatusCode::OK, serde_json::to_vec(value).expect("JSON"))
+}
+
+async fn answer(state: Arc<State>, machine: Machine, request: Request<Incoming>) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path().to_owned();
     if state.away.load(Ordering::SeqCst) {
-        return HttpResponse::ServiceUnavailable().finish();
+        if path.starts_with("/edge/v1/artifacts/") {
+            state.requests.fetch_add(1, Ordering::SeqCst);
+        }
+        return whole(StatusCode::SERVICE_UNAVAILABLE, "");
     }
+    let read = async move { body.collect().await.expect("a body").to_bytes() };
+    match (parts.method, path.as_str()) {
+        (Method::GET, "/edge/v1/feed") => feed(&state),
+        (Method::POST, "/edge/v1/report") => {
+            let report: Report = serde_json::from_slice(&read.await).expect("a report");
+            let mut reports = state.reports.lock().expect("lock");
+            reports.extend(report.messages);
+            while reports.len() > REPORTS {
+                reports.pop_front();
+            }
+            drop(reports);
+            state.reported.notify_waiters();
+            whole(StatusCode::NO_CONTENT, "")
+        }
+        (Method::POST, "/edge/v1/usage/sums") => usage(&state, &read.await),
+        (Method::POST, "/edge/v1/lease") => lease(&state, &machine, &read.await),
+        (Method::GET, path) => {
+            if let Some(digest) = path.strip_prefix("/edge/v1/artifacts/") {
+                artifact(&state, digest, &parts.headers).await
+            } else if let Some(of) = path.strip_prefix("/edge/v1/compiled/") {
+                compiled(&state, of)
+            } else {
+                whole(StatusCode::NOT_FOUND, "")
+            }
+        }
+        _ => whole(StatusCode::NOT_FOUND, ""),
+    }
+}
+
+fn feed(state: &State) -> Response<Body> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let revision = *state.revision.lock().expect("lock");
+    let heartbeat = DurationMs::from_millis(u64::try_from(HEARTBEAT.as_millis()).expect("short"));
+    let mut first = vec![Frame::Hello(Hello { heartbeat }), Frame::Snapshot(revision)];
+    // Nothing is told between what is read here and what comes afterwards.
+    let mut feeds = state.feeds.lock().expect("lock");
+    first.extend(state.fleet.lock().expect("lock").clone().map(Frame::Fleet));
+    let apps = state.apps.lock().expect("lock");
+    first.extend(apps.values().map(|app| app_frame(state, app.clone())));
+    drop(apps);
+    first.push(Frame::Used(state.used.lock().expect("lock").clone()));
+    first.push(Frame::At(revision));
+    feeds.push(sender);
+    drop(feeds);
+    state.snapshots.fetch_add(1, Ordering::SeqCst);
+    let told = stream::unfold(receiver, move |mut receiver| async move {
+        let next = tokio::time::timeout(HEARTBEAT, receiver.recv()).await;
+        let frame = match next {
+            Ok(frame) => frame?,
+            Err(_) => Frame::At(revision),
+        };
+        Some((frame, receiver))
+    });
+    let frames = stream::iter(first).chain(told);
+    let octets = frames.map(|frame| {
+        Ok(BodyFrame::data(Bytes::from(
+            frame.encode().expect("encoded"),
+        )))
+    });
+    Response::new(StreamBody::new(octets).boxed_unsync())
+}
+
+async fn artifact(state: &State, digest: &str, headers: &HeaderMap) -> Response<Body> {
+    state.requests.fetch_add(1, Ordering::SeqCst);
     while state.stalled.load(Ordering::SeqCst) {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let Some(mut bytes) = state
-        .artifacts
-        .lock()
-        .expect("lock")
-        .get(digest.as_str())
-        .cloned()
-    else {
-        return HttpResponse::NotFound().finish();
+    let stored = state.artifacts.lock().expect("lock").get(digest).cloned();
+    let Some(mut bytes) = stored else {
+        return whole(StatusCode::NOT_FOUND, "");
     };
     if take_one(&state.corrupt) {
         let mut changed = bytes.to_vec();
         changed[0] ^= 1;
         bytes = changed.into();
     }
-    let mut response = HttpResponse::Ok();
-    let range = request
-        .headers()
-        .get(header::RANGE)
-        .and_then(|v| v.to_str().ok());
+    let range = headers.get(header::RANGE).and_then(|v| v.to_str().ok());
     let start = range.and_then(|r| {
         r.strip_prefix("bytes=")?
             .strip_suffix('-')?
@@ -315,56 +511,47 @@ async fn artifact(
             .ok()
     });
     let total = bytes.len();
+    let cut = take_one(&state.cut);
     if let Some(start) = start {
-        state.ranges.fetch_add(1, Ordering::SeqCst);
         bytes = bytes.slice(start..);
-        response = HttpResponse::PartialContent();
-        response.insert_header((
-            header::CONTENT_RANGE,
-            format!("bytes {start}-{}/{total}", total - 1),
-        ));
     }
-    if take_one(&state.cut) {
+    let mut response = if cut {
         let half = bytes.slice(..bytes.len() / 2);
         // One step later, so that what comes before has left.
         let broken = async {
             tokio::task::yield_now().await;
             Err(std::io::Error::other("cut"))
         };
-        return response
-            .no_chunking(bytes.len() as u64)
-            .streaming(stream::iter([Ok(half)]).chain(stream::once(broken)));
+        let octets = stream::iter([Ok(BodyFrame::data(half))]).chain(stream::once(broken));
+        Response::new(StreamBody::new(octets).boxed_unsync())
+    } else {
+        whole(StatusCode::OK, bytes)
+    };
+    if let Some(start) = start {
+        state.ranges.fetch_add(1, Ordering::SeqCst);
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        let range = format!("bytes {start}-{}/{total}", total - 1);
+        let range = range.parse().expect("a header");
+        response.headers_mut().insert(header::CONTENT_RANGE, range);
     }
-    response.body(bytes)
+    response
 }
 
-async fn compiled(
-    request: HttpRequest,
-    of: web::Path<(String, String)>,
-    state: web::Data<State>,
-) -> HttpResponse {
-    if !state.allows(&request) {
-        return HttpResponse::Unauthorized().finish();
+fn compiled(state: &State, of: &str) -> Response<Body> {
+    let of = of.split_once('/').expect("a component and an engine");
+    let of = (of.0.to_owned(), of.1.to_owned());
+    let found = state.compiled.lock().expect("lock").get(&of).cloned();
+    match found {
+        Some(octets) => whole(StatusCode::OK, octets),
+        None => whole(StatusCode::NOT_FOUND, ""),
     }
-    let found = state.compiled.lock().expect("lock").get(&*of).cloned();
-    found.map_or_else(
-        || HttpResponse::NotFound().finish(),
-        |octets| HttpResponse::Ok().body(octets),
-    )
 }
 
-async fn usage(
-    request: HttpRequest,
-    batch: web::Json<UsageSums>,
-    state: web::Data<State>,
-) -> HttpResponse {
-    if !state.allows(&request) {
-        return HttpResponse::Unauthorized().finish();
+fn usage(state: &State, octets: &[u8]) -> Response<Body> {
+    if state.usage_away.load(Ordering::SeqCst) {
+        return whole(StatusCode::SERVICE_UNAVAILABLE, "");
     }
-    if state.usage_away.load(Ordering::SeqCst) || state.away.load(Ordering::SeqCst) {
-        return HttpResponse::ServiceUnavailable().finish();
-    }
-    let batch = batch.into_inner();
+    let batch: UsageSums = serde_json::from_slice(octets).expect("sums");
     let mut all = state.usage.lock().expect("lock");
     let before = all.get(&batch.batch);
     let duplicate = before.is_some();
@@ -375,32 +562,22 @@ async fn usage(
     let stored = u64::from(batch.records);
     all.insert(batch.batch, batch);
     if take_one(&state.lose_receipts) {
-        return HttpResponse::BadGateway().finish();
+        return whole(StatusCode::BAD_GATEWAY, "");
     }
-    HttpResponse::Ok().json(UsageReceipt { stored, duplicate })
+    json(&UsageReceipt { stored, duplicate })
 }
 
-async fn head_lease(
-    request: HttpRequest,
-    cluster: web::Path<ClusterId>,
-    asked: web::Json<LeaseRequest>,
-    state: web::Data<State>,
-) -> HttpResponse {
-    if !state.allows(&request) {
-        return HttpResponse::Unauthorized().finish();
-    }
-    if state.away.load(Ordering::SeqCst) {
-        return HttpResponse::ServiceUnavailable().finish();
-    }
+fn lease(state: &State, machine: &Machine, octets: &[u8]) -> Response<Body> {
+    let asked: LeaseRequest = serde_json::from_slice(octets).expect("a wish");
     state.lease_requests.fetch_add(1, Ordering::SeqCst);
     let head = state.head.lock().expect("lock").clone();
     if let Some(holder) = head.filter(|head| *head != asked.node) {
-        return HttpResponse::Ok().json(LeaseResponse {
+        return json(&LeaseResponse {
             holder,
             epoch: 1,
             expires_ms: 5000,
         });
     }
     let now = std::time::Instant::now();
-    HttpResponse::Ok().json(state.leases.ask_at(now, &cluster, &asked))
+    json(&state.leases.ask_at(now, &machine.cluster, &asked))
 }

@@ -26,9 +26,12 @@ impl Killable {
         let mut settings: Settings = network.settings("eu-west-1");
         settings.gateway.listen = gateway;
         settings.admin.listen = SocketAddr::new(local, ports::local());
-        // Nobody is there; desired state comes from the disk and from snapshots.
-        settings.broker.url = format!("amqp://fdn@127.0.0.1:{}/%2f", ports::local());
-        settings.controller.snapshot_interval = DurationMs::from_millis(100);
+        let folder = network.folder.path().join("eu-west-1");
+        let known = &network.controller;
+        let files = known.identity(&folder, &settings.node, &settings.cluster);
+        settings.tls.ca = Some(files.ca);
+        settings.tls.certificate = Some(files.certificate);
+        settings.tls.key = Some(files.key);
         settings.usage.seal_after = DurationMs::from_millis(20);
         let config = network.folder.path().join("agent.toml");
         std::fs::write(&config, toml::to_string(&settings).expect("TOML")).expect("written");

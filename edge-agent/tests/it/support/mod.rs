@@ -1,4 +1,4 @@
-//! A network of one controller, one broker and the agents that a test starts.
+//! A network of one controller and the agents that a test starts.
 
 mod controller;
 pub(crate) mod identity;
@@ -7,25 +7,27 @@ pub(crate) mod link;
 pub(crate) mod peers;
 pub(crate) mod workflows;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fdn_bus::{Limits, MemoryBroker, SharedBroker};
+use fdn_core::feed::Frame;
+use fdn_core::fleet::FleetDesired;
 use fdn_core::manifest::Manifest;
-use fdn_core::message::{AppDesired, AppPhase, AppSpec, Envelope, FunctionSpec, Message};
+use fdn_core::message::{AppDesired, AppPhase, AppSpec, FunctionSpec, Message};
 use fdn_core::policy::GatewaySpec;
 use fdn_core::workflow::Workflow;
 use fdn_core::{
-    AppName, ByteSize, Digest, DurationMs, FunctionName, MessageId, NodeId, Revision, VersionNumber,
+    AppName, ByteSize, Digest, DurationMs, FunctionName, NodeId, Revision, VersionNumber,
 };
 use fdn_edge_agent::artifacts::Machine;
 use fdn_edge_agent::{Agent, Settings};
 use fdn_instances::Runtime;
-use fdn_service::seal::NetworkKey;
+use fdn_link::{CentreSettings, Connection, Link, LinkMetrics};
+use fdn_service::CancellationToken;
 use fdn_service::secret::{self, Secret};
 use fdn_testkit::wait;
 use reqwest::header::HOST;
@@ -37,29 +39,27 @@ pub(crate) use controller::FakeController;
 /// A network for one test.
 pub(crate) struct Network {
     pub(crate) folder: TempDir,
-    pub(crate) broker: SharedBroker,
     pub(crate) controller: FakeController,
     pub(crate) token: Secret,
-    pub(crate) key: NetworkKey,
     pub(crate) client: Client,
     revision: AtomicU64,
-    /// Nodes that were started with this network's broker.
+    /// Nodes that were started in this network.
     nodes: Mutex<BTreeSet<NodeId>>,
+    /// Ends the connections of nodes.
+    stop: CancellationToken,
 }
 
 impl Network {
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let token = secret::read_or_create(&folder.path().join("token")).expect("token");
-        let key = secret::read_or_create(&folder.path().join("key")).expect("key");
         Self {
-            key: NetworkKey::from_secret(&key).expect("key"),
-            broker: Arc::new(MemoryBroker::new(Limits::default())),
-            controller: FakeController::start(token.clone()).await,
+            controller: FakeController::start().await,
             token,
             client: fdn_service::http_client::build(Duration::from_secs(60)).expect("client"),
             revision: AtomicU64::new(0),
             nodes: Mutex::default(),
+            stop: CancellationToken::new(),
             folder,
         }
     }
@@ -77,10 +77,8 @@ impl Network {
         settings.gateway.listen = any;
         settings.gateway.workers = 1;
         settings.admin.listen = any;
-        settings.controller.url = self.controller.url();
-        settings.controller.snapshot_interval = DurationMs::from_secs(60);
+        settings.centre = self.centre();
         settings.network.token_file = self.folder.path().join("token");
-        settings.network.key_file = self.folder.path().join("key");
         settings.compile.worker = Some(PathBuf::from(env!("CARGO_BIN_EXE_fdn-edge-agent")));
         settings.runtime.max_instances = 50;
         settings.runtime.max_memory = ByteSize::from_mib(64);
@@ -103,9 +101,45 @@ impl Network {
             .lock()
             .expect("lock")
             .insert(settings.node.clone());
-        Agent::start(settings, Arc::clone(&self.broker))
-            .await
-            .expect("the agent starts")
+        let machine = Machine::new(&settings.runtime).expect("an engine");
+        self.start_agent(settings, machine, None).await
+    }
+
+    /// How nodes reach the controller.
+    fn centre(&self) -> CentreSettings {
+        CentreSettings {
+            controllers: vec![self.controller.address()],
+            spread: DurationMs::from_millis(0),
+            retry_first: DurationMs::from_millis(50),
+            retry_max: DurationMs::from_millis(200),
+            connect_timeout: DurationMs::from_secs(50),
+            answer_timeout: DurationMs::from_secs(50),
+            ..CentreSettings::default()
+        }
+    }
+
+    /// The connection of a node, whatever certificates it shows to other nodes.
+    pub(crate) fn connection(&self, settings: &Settings) -> Connection {
+        let folder = self.folder.path().join(settings.node.as_str());
+        let files = self
+            .controller
+            .identity(&folder, &settings.node, &settings.cluster);
+        let registry = prometheus::Registry::new();
+        let metrics = LinkMetrics::new(&registry, "fdn_agent").expect("metrics");
+        let stop = self.stop.child_token();
+        Link::start(&settings.centre, files, metrics, stop).expect("an identity")
+    }
+
+    /// An agent with a connection, on an engine.
+    pub(crate) async fn start_agent(
+        &self,
+        settings: Settings,
+        machine: Machine,
+        runtime: Option<Arc<dyn Runtime>>,
+    ) -> Agent {
+        let connection = Some(self.connection(&settings));
+        let starting = Agent::start_with(settings, connection, machine, runtime);
+        starting.await.expect("the agent starts")
     }
 
     /// An agent on which container images run in `runtime`.
@@ -115,9 +149,7 @@ impl Network {
             .expect("lock")
             .insert(settings.node.clone());
         let machine = Machine::new(&settings.runtime).expect("an engine");
-        Agent::start_with(settings, Arc::clone(&self.broker), machine, Some(runtime))
-            .await
-            .expect("the agent starts")
+        self.start_agent(settings, machine, Some(runtime)).await
     }
 
     /// What is deployed from now on has to be known to this node as well before a test goes on.
@@ -181,12 +213,6 @@ impl Network {
         let app: AppName = app.parse().expect("app");
         let function: FunctionName = app.clone().into();
         let version = VersionNumber::try_from(version).expect("version");
-        let secrets = manifest.secrets.iter().map(|name| {
-            let sealed = self
-                .key
-                .seal(&format!("{app}/{name}"), &format!("secret of {name}"));
-            (name.clone(), sealed.expect("sealed"))
-        });
         let primary: BTreeSet<_> = if primary {
             ["eu-west".parse().expect("cluster")].into()
         } else {
@@ -195,6 +221,7 @@ impl Network {
         AppDesired {
             revision: self.next_revision(),
             spec: Some(AppSpec {
+                holders: fdn_core::message::Holders::EVERYWHERE,
                 host: host(app.as_str()).parse().expect("host"),
                 workflow: Workflow::single(function.clone(), version),
                 functions: vec![FunctionSpec {
@@ -202,7 +229,7 @@ impl Network {
                     version,
                     digest: Digest::of(component),
                     size: component.len() as u64,
-                    secrets: secrets.collect(),
+                    secrets: BTreeMap::new(),
                     manifest,
                 }],
                 primary,
@@ -243,9 +270,12 @@ impl Network {
     }
 
     pub(crate) async fn tell(&self, desired: AppDesired) {
-        let id = MessageId::from_uuid(uuid::Uuid::now_v7());
-        let envelope = Envelope::new(id, fdn_service::now(), Message::AppDesired(desired));
-        self.broker.publish(&envelope).await.expect("published");
+        self.controller.tell_app(desired);
+    }
+
+    /// Tells what operators said.
+    pub(crate) async fn tell_fleet(&self, fleet: FleetDesired) {
+        self.controller.tell(&Frame::Fleet(fleet));
     }
 
     /// A request to an app through a gateway.
@@ -303,30 +333,11 @@ impl Network {
         &self,
         wanted: impl Fn(&fdn_core::message::NodeStatus) -> bool,
     ) -> fdn_core::message::NodeStatus {
-        let mut deliveries = self
-            .broker
-            .subscribe(fdn_bus::Subscription {
-                channel: fdn_core::message::Channel::Controller,
-                consumer: "test".into(),
-                prefetch: 8,
-            })
-            .await
-            .expect("subscribed");
-        let found = async {
-            loop {
-                let delivery = deliveries.next().await.expect("the broker lives");
-                let message = delivery.envelope().message.clone();
-                delivery.ack();
-                if let Message::NodeStatus(status) = message
-                    && wanted(&status)
-                {
-                    return *status;
-                }
-            }
+        let status = |message| match message {
+            Message::NodeStatus(status) if wanted(&status) => Some(*status),
+            _ => None,
         };
-        tokio::time::timeout(wait::PATIENCE, found)
-            .await
-            .expect("a status as wanted")
+        self.controller.until_reported(status).await
     }
 
     /// Waits until every node has told that it knows this revision of the app.
@@ -371,7 +382,6 @@ impl Network {
 fn lengthen(settings: &mut Settings) {
     let patience = DurationMs::from_secs(50);
     settings.gateway.head_timeout = patience;
-    settings.controller.read_timeout = patience;
     settings.admission.wait = patience;
     settings.admission.hold = patience;
     settings.instances.wait = patience;

@@ -218,11 +218,15 @@ impl Mortal {
             .build()
             .expect("a runtime");
         network.knows(settings.node.clone());
-        let broker = Arc::clone(&network.broker);
+        let connection = {
+            // Its tasks end with the agent's runtime.
+            let _own = own.enter();
+            Some(network.connection(&settings))
+        };
         let machine = Machine::new(&settings.runtime).expect("an engine");
         let starting = own.spawn(Agent::start_with(
             settings,
-            broker,
+            connection,
             machine,
             Some(instances),
         ));

@@ -5,11 +5,9 @@ use std::net::SocketAddr;
 
 use fdn_core::fleet::FleetDesired;
 use fdn_core::manifest::Manifest;
-use fdn_core::message::{
-    AppDesired, AppPhase, AppSpec, Envelope, FunctionSpec, Message, NodeStatus,
-};
+use fdn_core::message::{AppDesired, AppPhase, AppSpec, FunctionSpec, NodeStatus};
 use fdn_core::workflow::{Declaration, Found, RunSpec};
-use fdn_core::{ClusterId, Digest, MessageId, VersionNumber};
+use fdn_core::{ClusterId, Digest, VersionNumber};
 use fdn_edge_agent::Settings;
 
 use super::{Network, host};
@@ -58,6 +56,7 @@ pub(crate) fn desired(
     });
     let eu: ClusterId = "eu-west".parse().expect("cluster");
     let spec = AppSpec {
+        holders: fdn_core::message::Holders::EVERYWHERE,
         gateway: Box::default(),
         host: host(app).parse().expect("host"),
         functions: functions.collect(),
@@ -102,7 +101,5 @@ pub(crate) async fn tell_addresses(network: &Network, us: &[SocketAddr], authori
         authorities,
         ..FleetDesired::default()
     };
-    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
-    let envelope = Envelope::new(id, fdn_service::now(), Message::FleetDesired(fleet));
-    network.broker.publish(&envelope).await.expect("published");
+    network.tell_fleet(fleet).await;
 }

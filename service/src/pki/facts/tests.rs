@@ -7,7 +7,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, client::WebPkiServerVerifier};
 
 use super::*;
-use crate::pki::{Authority, NodeKey, PublicKey, Subject};
+use crate::pki::{Authority, Bearer, NodeKey, PublicKey, Subject};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 const DAY: u64 = 86_400_000;
@@ -18,9 +18,11 @@ fn after(days: u64) -> Timestamp {
 
 fn subject() -> Subject {
     Subject {
-        identity: "fdn://cluster/eu-west/node/eu-west-1"
-            .parse()
-            .expect("an identity"),
+        bearer: Bearer::Machine(
+            "fdn://cluster/eu-west/node/eu-west-1"
+                .parse()
+                .expect("an identity"),
+        ),
         addresses: vec![
             "192.0.2.7".parse().expect("address"),
             "192.0.2.7".parse().expect("address"),
@@ -59,8 +61,11 @@ fn a_certificate_says_whose_it_is_and_rustls_takes_it_on_both_ends() {
     let issued = authority
         .issue(&subject(), &public, NOW, after(30))
         .expect("issued");
-    let facts = Facts::of_pem(&issued.certificate).expect("facts");
-    assert_eq!(facts.identity, subject().identity);
+    let facts: Facts = Facts::of_pem(&issued.certificate).expect("facts");
+    assert_eq!(
+        Bearer::Machine(facts.identity.clone().into()),
+        subject().bearer
+    );
     assert_eq!(facts.serial, issued.serial);
     assert_eq!((facts.issued_at, facts.expires_at), (NOW, after(30)));
 
@@ -121,7 +126,7 @@ fn an_authority_comes_back_from_what_was_kept() {
         .verify_client_cert(&der(&issued.certificate), &[], at(NOW))
         .expect("signed by the same authority");
     assert!(
-        Facts::of_pem(made.certificate()).is_err(),
+        <Facts>::of_pem(made.certificate()).is_err(),
         "an authority is no node"
     );
 }

@@ -1,8 +1,8 @@
-//! Why a machine did not become a node; each says what to do.
+//! Why a machine was not let in; each says what to do.
 
 use std::path::PathBuf;
 
-use fdn_core::enrol::NodeIdentity;
+use fdn_core::enrol::Machine;
 use fdn_core::{Coded, ErrorCode, ParseError, Problem};
 
 /// Why a machine did not become a node.
@@ -53,12 +53,12 @@ pub enum JoinError {
     HostName(String),
     /// The machine is another node already.
     #[error(
-        "{data} holds the identity of node {} in cluster {}; give another --data, or remove that folder if that node is no more",
-        .identity.node, .identity.cluster
+        "{data} holds the identity of {} {} in cluster {}; give another --data, or remove that folder if that one is no more",
+        .identity.role.noun(), .identity.name, .identity.cluster
     )]
     Another {
         /// Which node.
-        identity: NodeIdentity,
+        identity: Machine,
         /// The folder.
         data: PathBuf,
     },
@@ -70,6 +70,9 @@ pub enum JoinError {
         /// Which node in which cluster.
         found: String,
     },
+    /// Certificates, keys or files.
+    #[error(transparent)]
+    Service(#[from] fdn_service::ServiceError),
     /// The answer does not fit what was asked for.
     #[error("the controller's answer does not fit this machine's request: {0}")]
     Answer(String),
@@ -84,6 +87,7 @@ impl Coded for JoinError {
             Self::Insecure { .. } => ErrorCode::JoinInsecure,
             Self::Unreachable { .. } => ErrorCode::ControllerUnreachable,
             Self::Refused(problem) => problem.code,
+            Self::Service(error) => error.code(),
             Self::Foreign { .. } | Self::Answer(_) => ErrorCode::ControllerUnreachable,
         }
     }

@@ -1,27 +1,28 @@
 //! The next certificate, in time: after two thirds of the present one's life, again and again until it is there.
+//!
+//! It is asked for over the connection, and where there is none because the certificate has ended, at the controllers' API. Either way the request is
+//! signed by the certificate's key.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fdn_core::enrol::{NodeAddresses, RenewRequest, RenewResponse, renew_at};
-use fdn_core::{Coded as _, ErrorCode, Timestamp};
+use fdn_core::enrol::{Machine, NodeAddresses, RenewRequest, RenewResponse, renew_at};
+use fdn_core::{Coded as _, DurationMs, ErrorCode, Timestamp};
 use fdn_service::pki::{Facts, NodeKey};
-use fdn_service::{CancellationToken, now};
+use fdn_service::{CancellationToken, ServiceError, now};
 use prometheus::IntGauge;
 use tracing::{error, info, warn};
 
-use super::Controller;
-use crate::apps::backoff::pause;
-use crate::disk;
-use crate::error::Error;
-use crate::fleet::Fleet;
-use crate::settings::TlsSettings;
+use super::{Controller, JoinError};
+use crate::{IdentityFiles, SharedCentre, ask_json, disk, pause};
 
 /// The longest sleep: the machine's clock may be set, and a file be replaced by hand.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 
-/// Replaces the node's certificate in time.
+/// Takes note of a new certificate: its serial number, and whom to trust.
+pub type Renewed = Box<dyn Fn(&str, &[String]) -> Result<(), ServiceError> + Send + Sync>;
+
+/// Replaces the machine's certificate in time.
 pub struct Renewer {
     parts: RenewParts,
     failures: u32,
@@ -29,16 +30,24 @@ pub struct Renewer {
 
 /// What a renewer needs.
 pub struct RenewParts {
-    /// Where to ask.
-    pub controller: Controller,
+    /// Where to ask first.
+    pub centre: SharedCentre,
+    /// How long that may take.
+    pub answer_timeout: Duration,
+    /// Where to ask while there is no connection, if that is known.
+    pub controller: Option<Controller>,
     /// The files.
-    pub tls: TlsSettings,
-    /// The file of the token by which the controller knows the node.
-    pub token_file: std::path::PathBuf,
-    /// Where others reach the node.
+    pub files: IdentityFiles,
+    /// The pause after a failure, which doubles.
+    pub retry: DurationMs,
+    /// The longest such pause.
+    pub retry_max: DurationMs,
+    /// The file of the machine's own token.
+    pub token_file: PathBuf,
+    /// Where others reach the machine.
     pub addresses: NodeAddresses,
     /// Who is told of the new certificate.
-    pub fleet: Arc<Fleet>,
+    pub renewed: Renewed,
     /// Shows when the certificate ends, in seconds since 1970.
     pub expires: IntGauge,
 }
@@ -50,16 +59,10 @@ impl Renewer {
         Self { parts, failures: 0 }
     }
 
-    /// Renews until `stop` is cancelled. A node without a certificate has nothing to renew.
+    /// Renews until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
-        let (Some(certificate), Some(key)) = (
-            self.parts.tls.certificate.clone(),
-            self.parts.tls.key.clone(),
-        ) else {
-            return;
-        };
         loop {
-            let wait = self.step(&certificate, &key).await;
+            let wait = self.step().await;
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(wait) => {}
@@ -68,8 +71,8 @@ impl Renewer {
     }
 
     /// Renews if it is time; how long to wait then.
-    pub(super) async fn step(&mut self, certificate: &Path, key: &Path) -> Duration {
-        match self.try_step(certificate, key).await {
+    pub async fn step(&mut self) -> Duration {
+        match self.try_step().await {
             Ok(wait) => {
                 self.failures = 0;
                 wait
@@ -81,41 +84,41 @@ impl Renewer {
                 } else if self.failures == 1 {
                     warn!(%failure, "the certificate could not be renewed; trying again until it works");
                 }
-                let tls = &self.parts.tls;
                 pause(
                     self.failures,
-                    tls.renew_retry.as_duration(),
-                    tls.renew_retry_max.as_duration(),
+                    self.parts.retry.as_duration(),
+                    self.parts.retry_max.as_duration(),
                     rand::random(),
                 )
             }
         }
     }
 
-    async fn try_step(&self, certificate: &Path, key: &Path) -> Result<Duration, Error> {
+    async fn try_step(&self) -> Result<Duration, JoinError> {
+        let certificate = &self.parts.files.certificate;
         let facts = read(certificate)?;
         self.show(&facts);
         let wait = until_due(&facts, now());
         if !wait.is_zero() {
             return Ok(wait);
         }
-        let answer = self.ask(&facts, &NodeKey::read(key)?).await?;
-        let fresh = Facts::of_pem(&answer.identity.certificate)?;
+        let answer = self
+            .ask(&facts, &NodeKey::read(&self.parts.files.key)?)
+            .await?;
+        let fresh = Facts::<Machine>::of_pem(&answer.identity.certificate)?;
         if fresh.identity != facts.identity {
             let text = format!("the next certificate is for {}", fresh.identity);
-            return Err(super::JoinError::Answer(text).into());
+            return Err(JoinError::Answer(text));
         }
         disk::replace(&self.parts.token_file, answer.node_token.as_bytes())?;
         disk::replace_public(certificate, answer.identity.certificate.as_bytes())?;
-        self.parts
-            .fleet
-            .renewed(fresh.serial.clone(), &answer.identity.authorities)?;
+        (self.parts.renewed)(&fresh.serial, &answer.identity.authorities)?;
         self.show(&fresh);
         info!(serial = fresh.serial, "the certificate was renewed");
-        Ok(until_due(&fresh, now()).max(self.parts.tls.renew_retry.as_duration()))
+        Ok(until_due(&fresh, now()).max(self.parts.retry.as_duration()))
     }
 
-    async fn ask(&self, facts: &Facts, key: &NodeKey) -> Result<RenewResponse, Error> {
+    async fn ask(&self, facts: &Facts<Machine>, key: &NodeKey) -> Result<RenewResponse, JoinError> {
         let (at, addresses) = (now(), &self.parts.addresses);
         let signature = key.sign(&RenewRequest::signed_text(&facts.serial, at, addresses))?;
         let request = RenewRequest {
@@ -124,10 +127,21 @@ impl Renewer {
             addresses: addresses.clone(),
             signature,
         };
-        Ok(self.parts.controller.renew(&request).await?)
+        let limit = self.parts.answer_timeout;
+        let asked = ask_json(&*self.parts.centre, "/edge/v1/renew", &request, limit).await;
+        match (asked, &self.parts.controller) {
+            (Ok(answer), _) => Ok(answer),
+            (Err(error), Some(controller)) if error.status().is_none() => {
+                controller.renew(&request).await
+            }
+            (Err(error), _) => Err(JoinError::Foreign {
+                url: "the connection to controllers".to_owned(),
+                reason: error.to_string(),
+            }),
+        }
     }
 
-    fn show(&self, facts: &Facts) {
+    fn show(&self, facts: &Facts<Machine>) {
         let seconds = facts.expires_at.get() / 1000;
         self.parts
             .expires
@@ -135,16 +149,16 @@ impl Renewer {
     }
 }
 
-fn read(path: &Path) -> Result<Facts, Error> {
-    let text = std::fs::read_to_string(path).map_err(|source| Error::Data {
+fn read(path: &Path) -> Result<Facts<Machine>, JoinError> {
+    let text = std::fs::read_to_string(path).map_err(|e| ServiceError::File {
         path: path.to_owned(),
-        source,
+        reason: e.to_string(),
     })?;
     Ok(Facts::of_pem(&text)?)
 }
 
 /// How long until a certificate should be renewed, as far as one sleep should go.
-fn until_due(facts: &Facts, now: Timestamp) -> Duration {
+fn until_due(facts: &Facts<Machine>, now: Timestamp) -> Duration {
     renew_at(facts.issued_at, facts.expires_at)
         .since(now)
         .min(LOOK_AGAIN)

@@ -1,16 +1,15 @@
-//! The two calls by which a machine becomes and stays a node.
+//! The two calls by which a machine gets and renews its certificate at the controllers' API.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use fdn_core::Problem;
 use fdn_core::enrol::{EnrolRequest, EnrolResponse, RenewRequest, RenewResponse};
+use fdn_service::http_client::without_url;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::JoinError;
-use crate::artifacts::without_url;
-use crate::error::Error;
 
 /// The longest silence of the controller.
 const IDLE: Duration = Duration::from_secs(30);
@@ -29,7 +28,7 @@ impl Controller {
     ///
     /// # Errors
     /// When that is no address.
-    pub fn new(url: &str) -> Result<Self, Error> {
+    pub fn new(url: &str) -> Result<Self, JoinError> {
         let parsed = reqwest::Url::parse(url).ok();
         let usable = parsed.filter(|parsed| {
             matches!(parsed.scheme(), "http" | "https")

@@ -1,0 +1,127 @@
+//! Letting DNS and nodes into the network, as machines of any network are: by a join token and a certificate signing request. Those that
+//! joined at an earlier start stay what they are.
+
+use std::path::Path;
+
+use fdn_controller::Controller;
+use fdn_controller::app::actor::Actor;
+use fdn_controller::app::{fleet, join_token};
+use fdn_core::enrol::Role;
+use fdn_core::fleet::{CreateCluster, CreateJoinToken};
+use fdn_core::{ClusterId, DurationMs, ErrorCode, Timestamp};
+use fdn_edge_agent::join::{Identity, JoinArgs, join};
+use fdn_service::now;
+use fdn_service::secret::{self, Secret};
+use url::Url;
+
+use super::network::failed;
+use super::plan::{NodePlan, Plan};
+use super::settings::Layout;
+use crate::error::CliError;
+
+/// For how long a token of this start is good.
+const TOKEN_TTL: DurationMs = DurationMs::from_secs(600);
+
+/// Lets in whoever has no identity that counts.
+pub(super) async fn machines(
+    controller: &Controller,
+    plan: &Plan,
+    layout: &Layout,
+    url: &Url,
+    dns: &fdn_dns::Settings,
+) -> Result<(), CliError> {
+    for node in &plan.nodes {
+        let data = layout.node(node);
+        if !has_joined(&data, now())? {
+            cluster(controller, node).await?;
+            token(controller, &node.cluster, Role::Node, layout).await?;
+            let args = arguments(node, layout, url);
+            let joined = join(&args, now()).await;
+            joined.map_err(|e| failed("a node, which cannot join", &e))?;
+        }
+    }
+    if !has_joined(&dns.data_dir, now())? {
+        let Some(node) = plan.nodes.first() else {
+            return Ok(());
+        };
+        token(controller, &node.cluster, Role::Dns, layout).await?;
+        let args = fdn_dns::member::JoinArgs {
+            url: url.to_string(),
+            token_file: layout.join_token(),
+            cluster: None,
+            address: Some(plan.listen.ip()).filter(|ip| !ip.is_unspecified()),
+            again: false,
+            allow_plain_http: true,
+        };
+        let joined = fdn_dns::member::join(&args, dns, now()).await;
+        joined.map_err(|e| failed("DNS, which cannot join", &e))?;
+    }
+    // It is good for a while; nobody needs it any more.
+    drop(std::fs::remove_file(layout.join_token()));
+    Ok(())
+}
+
+/// Whether there is an identity that counts for a while.
+fn has_joined(data: &Path, now: Timestamp) -> Result<bool, CliError> {
+    let facts = Identity::below(data).facts();
+    let facts = facts.map_err(|e| failed("a machine, whose identity cannot be read", &e))?;
+    Ok(facts.is_some_and(|facts| now < facts.expires_at))
+}
+
+async fn cluster(controller: &Controller, node: &NodePlan) -> Result<(), CliError> {
+    let wish = CreateCluster {
+        cluster: node.cluster.clone(),
+        region: node.region.clone(),
+        location: Some(node.location),
+    };
+    match fleet::create(controller.state(), &Actor::network(), &wish, now()).await {
+        // Another node of it came first.
+        Ok(_) | Err(fdn_controller::Error::Conflict(_)) => Ok(()),
+        Err(error) => Err(failed("the clusters", &error)),
+    }
+}
+
+/// Leaves a token for one machine where joining looks for it.
+async fn token(
+    controller: &Controller,
+    cluster: &ClusterId,
+    role: Role,
+    layout: &Layout,
+) -> Result<(), CliError> {
+    let wish = CreateJoinToken {
+        role,
+        cluster: cluster.clone(),
+        ttl: TOKEN_TTL,
+        uses: 1,
+    };
+    let made = join_token::create(controller.state(), &Actor::network(), &wish, now()).await;
+    let made = made.map_err(|e| failed("the join tokens", &e))?;
+    let path = layout.join_token();
+    secret::write(&path, &Secret::new(made.token)).map_err(|e| CliError::File {
+        path,
+        reason: e.to_string(),
+        code: ErrorCode::DataDirectory,
+    })
+}
+
+fn arguments(node: &NodePlan, layout: &Layout, url: &Url) -> JoinArgs {
+    let data = layout.node(node);
+    JoinArgs {
+        url: url.to_string(),
+        token_file: layout.join_token(),
+        node: Some(node.node.clone()),
+        cluster: Some(node.cluster.clone()),
+        region: None,
+        config: data.join("edge-agent.toml"),
+        data,
+        address: Some(node.gateway.ip()).filter(|ip| !ip.is_unspecified()),
+        gateway_port: node.gateway.port(),
+        admin_port: node.admin.port(),
+        peer_port: 0,
+        no_peers: true,
+        stage_port: None,
+        names: Vec::new(),
+        again: true,
+        allow_plain_http: true,
+    }
+}

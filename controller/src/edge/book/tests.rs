@@ -1,0 +1,453 @@
+use fdn_core::NodeId;
+use fdn_core::message::{AppBindings, BindingsChanged, Holders};
+use fdn_core::policy::quota::Used;
+
+use super::*;
+
+const WIDE: Limits = Limits {
+    changes: 1000,
+    octets: 1 << 20,
+};
+
+fn name<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
+    text.parse().expect("a name")
+}
+
+fn machine(role: Role, cluster: &str) -> Machine {
+    Machine {
+        role,
+        cluster: name(cluster),
+        name: name("a"),
+    }
+}
+
+fn node(cluster: &str) -> Machine {
+    machine(Role::Node, cluster)
+}
+
+fn entry(app: &str, revision: u64, holders: &[&str]) -> AppEntry {
+    AppEntry {
+        app: name(app),
+        revision: Revision(revision),
+        holders: Holders::only(holders.iter().map(|one| name(one)).collect()),
+        digests: vec![Digest::of(app.as_bytes())],
+        frame: format!("{app} {revision}").into(),
+        gone: format!("no {app} {revision}").into(),
+        exists: true,
+    }
+}
+
+fn app(app: &str, revision: u64, holders: &[&str]) -> Change {
+    Change::App(Arc::new(entry(app, revision, holders)))
+}
+
+fn no_app(app: &str, revision: u64) -> Change {
+    let gone = view::app_gone(&name(app), Revision(revision)).expect("an entry");
+    Change::App(Arc::new(AppEntry {
+        frame: format!("no {app} {revision}").into(),
+        ..gone
+    }))
+}
+
+fn loaded(revision: u64, apps: Vec<AppEntry>) -> Loaded {
+    Loaded {
+        revision: Revision(revision),
+        apps,
+        ..Loaded::default()
+    }
+}
+
+fn bindings(revision: u64, cluster: &str) -> BindingsDesired {
+    BindingsDesired {
+        app: name("hello"),
+        revision: Revision(revision),
+        state: Some(AppBindings {
+            host: name("hello.fn.test"),
+            ttl_s: 5,
+            bindings: vec![(name("192.0.2.0/24"), name(cluster))],
+            holders: Holders::EVERYWHERE,
+        }),
+    }
+}
+
+/// A book that was read once, when there was nothing.
+fn book(limits: Limits) -> Book {
+    let mut book = Book::new(limits);
+    assert!(!book.is_loaded());
+    assert!(book.load(loaded(0, vec![]), 0));
+    book
+}
+
+fn text(change: &Change) -> String {
+    match change {
+        Change::App(app) => String::from_utf8_lossy(&app.frame).into_owned(),
+        Change::Fleet(_) => "fleet".to_owned(),
+        Change::Used(used) => format!("used {}", used.len()),
+        Change::Bindings(one) => format!("bindings {}", one.revision),
+        Change::BindingsChanged(one) => format!("changed {}", one.revision),
+        Change::Network(_) => "network".to_owned(),
+        Change::Txt(one) => format!("txt {}", one.revision),
+    }
+}
+
+/// What a machine is told after the change of number `told`; nothing if that is gone.
+fn told(book: &Book, machine: &Machine, told: u64) -> Option<Vec<String>> {
+    match book.next(machine, told, usize::MAX) {
+        Next::Behind => None,
+        Next::Pieces(pieces, last) => {
+            assert_eq!(last, book.last());
+            let texts = pieces.iter().map(|piece| match piece {
+                Piece::Frame(octets) => String::from_utf8_lossy(octets).into_owned(),
+                Piece::Change(change) => text(change),
+            });
+            Some(texts.collect())
+        }
+    }
+}
+
+/// What a machine is told that comes again having been told all up to `since`; nothing if by a snapshot.
+fn resumed(book: &Book, machine: &Machine, since: u64) -> Option<Vec<String>> {
+    match book.start(Revision(since)) {
+        Start::Resume(number) => told(book, machine, number),
+        Start::Snapshot => None,
+    }
+}
+
+fn snapshot(book: &Book, machine: &Machine) -> Vec<String> {
+    book.snapshot(machine).iter().map(text).collect()
+}
+
+#[test]
+fn a_cluster_is_told_of_what_it_begins_to_hold_and_that_what_it_held_is_gone() {
+    let mut book = book(WIDE);
+    let start = book.last();
+    assert!(book.take(app("hello", 1, &["west"])));
+    assert!(book.take(app("secret", 2, &["east"])));
+    assert_eq!(
+        told(&book, &node("west"), start).expect("changes"),
+        ["hello 1"]
+    );
+    assert_eq!(
+        told(&book, &node("east"), start).expect("changes"),
+        ["secret 2"]
+    );
+    assert_eq!(
+        snapshot(&book, &node("west")),
+        ["fleet", "hello 1", "used 0"]
+    );
+    assert_eq!(snapshot(&book, &node("north")), ["fleet", "used 0"]);
+    // Another placement.
+    let before = book.last();
+    assert!(book.take(app("hello", 3, &["east", "north"])));
+    assert_eq!(
+        told(&book, &node("west"), before).expect("changes"),
+        ["no hello 3"]
+    );
+    assert_eq!(
+        told(&book, &node("east"), before).expect("changes"),
+        ["hello 3"]
+    );
+    assert_eq!(snapshot(&book, &node("west")), ["fleet", "used 0"]);
+    // It is gone for those who held it, and never was for the others.
+    let before = book.last();
+    assert!(book.take(no_app("hello", 4)));
+    assert_eq!(
+        told(&book, &node("north"), before).expect("changes"),
+        ["no hello 4"]
+    );
+    assert!(
+        told(&book, &node("west"), before)
+            .expect("changes")
+            .is_empty()
+    );
+    assert_eq!(snapshot(&book, &node("north")), ["fleet", "used 0"]);
+}
+
+#[test]
+fn who_was_away_while_a_placement_went_to_and_fro_ends_with_what_holds() {
+    let mut book = book(WIDE);
+    for change in [
+        app("hello", 1, &["west"]),
+        app("hello", 2, &["east"]),
+        app("hello", 3, &["west"]),
+        app("hello", 4, &["east"]),
+    ] {
+        assert!(book.take(change));
+    }
+    let west = resumed(&book, &node("west"), 1).expect("changes");
+    assert_eq!(west, ["no hello 2", "hello 3", "no hello 4"]);
+    let east = resumed(&book, &node("east"), 1).expect("changes");
+    assert_eq!(east, ["hello 2", "no hello 3", "hello 4"]);
+}
+
+#[test]
+fn artifacts_and_reports_are_for_those_who_hold_or_held_an_app() {
+    let mut book = book(WIDE);
+    assert!(book.take(app("hello", 1, &["west"])));
+    assert!(book.take(app("hello", 2, &["east"])));
+    let digest = Digest::of(b"hello");
+    assert!(book.may_fetch(&digest, &name("east")));
+    assert!(!book.may_fetch(&digest, &name("west")));
+    assert!(!book.may_fetch(&Digest::of(b"other"), &name("east")));
+    let hello: AppName = name("hello");
+    // Calls that it served before are still to be counted.
+    assert!(book.was_told(&hello, &name("west")) && book.was_told(&hello, &name("east")));
+    assert!(!book.was_told(&hello, &name("north")));
+    assert!(!book.was_told(&name("other"), &name("west")));
+}
+
+#[test]
+fn dns_servers_get_bindings_and_no_app() {
+    let mut book = book(WIDE);
+    let (dns, west) = (machine(Role::Dns, "west"), node("west"));
+    let start = book.last();
+    assert!(book.take(app("hello", 1, &["west"])));
+    assert!(book.take(Change::Bindings(Arc::new(bindings(1, "west")))));
+    assert!(book.take(Change::Used(Arc::new(vec![AppUsed {
+        app: name("hello"),
+        used: Used::default(),
+    }]))));
+    assert_eq!(told(&book, &dns, start).expect("changes"), ["bindings 1"]);
+    assert_eq!(
+        told(&book, &west, start).expect("changes"),
+        ["hello 1", "used 1"]
+    );
+    assert_eq!(snapshot(&book, &dns), ["fleet", "bindings 1"]);
+    // Of what others serve a node is not even told how much it is used.
+    assert_eq!(snapshot(&book, &node("east")), ["fleet", "used 0"]);
+    assert!(book.anyway(&dns).is_none() && book.anyway(&west).is_some());
+}
+
+#[test]
+fn changes_of_bindings_are_kept_whole_and_without_what_they_change_the_database_is_asked() {
+    let mut book = book(WIDE);
+    let changed = |base, revision, cluster: &str| {
+        Change::BindingsChanged(Arc::new(BindingsChanged {
+            app: name("hello"),
+            base: Revision(base),
+            revision: Revision(revision),
+            changes: vec![(name("198.51.100.0/24"), Some(name(cluster)))],
+            holders: None,
+        }))
+    };
+    assert!(book.take(Change::Bindings(Arc::new(bindings(1, "west")))));
+    assert!(book.take(changed(1, 2, "east")));
+    let dns = machine(Role::Dns, "west");
+    assert_eq!(snapshot(&book, &dns), ["fleet", "bindings 2"]);
+    assert_eq!(resumed(&book, &dns, 1).expect("changes"), ["changed 2"]);
+    // Once more is no change; one of something else shows that a message is missing.
+    assert!(!book.take(changed(1, 2, "east")));
+    assert!(!book.is_doubtful());
+    assert!(!book.take(changed(5, 6, "east")));
+    assert!(book.is_doubtful());
+    let doubts = book.doubts();
+    let found = Loaded {
+        bindings: vec![bindings(6, "east")],
+        ..loaded(6, vec![])
+    };
+    assert!(book.load(found, doubts));
+    assert!(!book.is_doubtful());
+    assert_eq!(snapshot(&book, &dns), ["fleet", "bindings 6"]);
+}
+
+#[test]
+fn an_older_change_never_replaces_a_newer_one() {
+    let mut book = book(WIDE);
+    assert!(book.take(app("hello", 5, &["west"])));
+    for old in [
+        app("hello", 5, &["east"]),
+        app("hello", 4, &[]),
+        no_app("hello", 3),
+    ] {
+        assert!(!book.take(old));
+    }
+    // A database that was read before says nothing against it either.
+    book.load(loaded(4, vec![entry("hello", 2, &["east"])]), 0);
+    book.load(loaded(4, vec![]), 0);
+    assert_eq!(
+        snapshot(&book, &node("west")),
+        ["fleet", "hello 5", "used 0"]
+    );
+    assert_eq!(book.revision(), Revision(5));
+}
+
+#[test]
+fn a_revision_counts_as_complete_only_once_nothing_more_of_it_can_come() {
+    let mut book = book(WIDE);
+    book.load(loaded(6, vec![]), 0);
+    assert!(book.take(app("one", 7, &["west"])));
+    assert_eq!((book.revision(), book.sure()), (Revision(7), Revision(6)));
+    // A machine is told of the first half of revision 7, and comes again elsewhere.
+    assert!(book.take(app("two", 7, &["west"])));
+    let again = resumed(&book, &node("west"), book.sure().get()).expect("changes");
+    assert_eq!(again, ["one 7", "two 7"]);
+    assert!(book.rest());
+    assert_eq!(book.sure(), Revision(7));
+    assert!(!book.rest());
+    assert!(
+        resumed(&book, &node("west"), 7)
+            .expect("changes")
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_missed_message_is_found_in_the_database_and_told_to_everyone_again() {
+    let mut book = book(WIDE);
+    assert!(book.take(app("one", 1, &["west"])));
+    assert!(book.take(app("three", 3, &["west"])));
+    assert!(book.is_doubtful(), "there is a second revision");
+    assert!(!book.rest());
+    assert_eq!(
+        book.sure(),
+        Revision(0),
+        "not while something may be missing"
+    );
+    let doubts = book.doubts();
+    let all = vec![
+        entry("one", 1, &["west"]),
+        entry("two", 2, &["west"]),
+        entry("three", 3, &["west"]),
+    ];
+    let start = book.last();
+    assert!(book.load(loaded(3, all), doubts));
+    assert_eq!(book.sure(), Revision(3));
+    assert_eq!(
+        told(&book, &node("west"), start).expect("changes"),
+        ["two 2"]
+    );
+    // Another controller may have said that all up to 3 was told.
+    assert_eq!(
+        resumed(&book, &node("west"), 3).expect("changes"),
+        ["two 2"]
+    );
+}
+
+#[test]
+fn a_doubt_that_came_while_the_database_was_read_stays() {
+    let mut book = book(WIDE);
+    book.doubt();
+    let doubts = book.doubts();
+    book.doubt();
+    book.load(loaded(9, vec![]), doubts);
+    assert!(book.is_doubtful());
+    assert_eq!(book.sure(), Revision(0));
+    let doubts = book.doubts();
+    book.load(loaded(9, vec![]), doubts);
+    assert_eq!(book.sure(), Revision(9));
+}
+
+#[test]
+fn what_the_database_does_not_know_any_more_is_gone() {
+    let mut book = book(WIDE);
+    assert!(book.take(app("hello", 1, &["west"])));
+    assert!(book.take(Change::Bindings(Arc::new(bindings(2, "west")))));
+    let start = book.last();
+    assert!(book.load(loaded(3, vec![]), 0));
+    let west = told(&book, &node("west"), start).expect("changes");
+    assert_eq!(west.len(), 1);
+    assert!(west[0].contains("\"spec\":null"), "{west:?}");
+    let dns = machine(Role::Dns, "west");
+    assert_eq!(told(&book, &dns, start).expect("changes"), ["bindings 3"]);
+    assert_eq!(snapshot(&book, &dns), ["fleet"]);
+    // And read again it is no news.
+    assert!(!book.load(loaded(3, vec![]), 0));
+}
+
+#[test]
+fn who_was_away_for_too_long_gets_a_snapshot_and_so_does_a_slow_reader() {
+    let mut book = book(Limits {
+        changes: 3,
+        octets: 1 << 20,
+    });
+    let west = node("west");
+    let slow = book.last();
+    for revision in 1..=5 {
+        assert!(book.take(app("hello", revision, &["west"])));
+    }
+    assert!(told(&book, &west, slow).is_none(), "what it missed is gone");
+    assert!(resumed(&book, &west, 1).is_none());
+    let kept = resumed(&book, &west, 2).expect("changes");
+    assert_eq!(kept, ["hello 3", "hello 4", "hello 5"]);
+    assert_eq!(book.start(Revision::NONE), Start::Snapshot);
+    // From another controller, ahead of this one.
+    assert!(resumed(&book, &west, 9).expect("changes").is_empty());
+    // A snapshot goes on from the present.
+    assert_eq!(snapshot(&book, &west), ["fleet", "hello 5", "used 0"]);
+    let last = book.last();
+    assert!(book.take(app("hello", 6, &["west"])));
+    assert_eq!(told(&book, &west, last).expect("changes"), ["hello 6"]);
+}
+
+#[test]
+fn changes_are_kept_up_to_so_many_octets_and_what_is_gone_is_forgotten_with_them() {
+    let mut book = book(Limits {
+        changes: 1000,
+        octets: 100,
+    });
+    assert!(book.take(app("hello", 1, &["west"])));
+    assert!(book.take(no_app("hello", 2)));
+    for revision in 3..100 {
+        assert!(book.take(app("other", revision, &["west"])));
+        assert!(book.octets() <= 100);
+    }
+    assert!(!book.apps.contains_key(&name::<AppName>("hello")));
+    assert_eq!(
+        snapshot(&book, &node("west")),
+        ["fleet", "other 99", "used 0"]
+    );
+}
+
+#[test]
+fn what_was_known_at_the_start_is_not_told_again_to_those_who_were_told_it() {
+    let mut book = Book::new(WIDE);
+    book.load(loaded(8, vec![entry("hello", 3, &["west"])]), 0);
+    assert!(resumed(&book, &node("west"), 7).is_none());
+    assert!(
+        resumed(&book, &node("west"), 8)
+            .expect("changes")
+            .is_empty()
+    );
+    assert_eq!(book.sure(), Revision(8));
+}
+
+#[test]
+fn changes_are_looked_up_a_few_at_a_time() {
+    let mut book = book(WIDE);
+    let start = book.last();
+    for revision in 1..=5 {
+        assert!(book.take(app("hello", revision, &["west"])));
+    }
+    let Next::Pieces(pieces, number) = book.next(&node("west"), start, 2) else {
+        panic!("nothing is gone");
+    };
+    assert_eq!((pieces.len(), number), (2, start + 2));
+    // Those for others do not count, but are passed.
+    let Next::Pieces(pieces, number) = book.next(&node("east"), start, 2) else {
+        panic!("nothing is gone");
+    };
+    assert_eq!((pieces.len(), number), (0, start + 5));
+}
+
+#[test]
+fn machines_hear_whom_to_trust_and_nodes_what_was_said_of_their_devices() {
+    let one: NodeId = name("a");
+    let other: NodeId = name("b");
+    let fleet = FleetDesired {
+        revision: Revision(4),
+        cordoned: BTreeSet::from([other.clone()]),
+        authorities: vec!["PEM".to_owned()],
+        restored: BTreeMap::from([
+            (one.clone(), BTreeMap::new()),
+            (other.clone(), BTreeMap::new()),
+        ]),
+        ..FleetDesired::default()
+    };
+    let seen = view::fleet_for(&node("west"), &fleet);
+    assert_eq!(seen.authorities, fleet.authorities);
+    assert_eq!(seen.cordoned, fleet.cordoned);
+    assert_eq!(seen.restored.keys().collect::<Vec<_>>(), [&one]);
+    let seen = view::fleet_for(&machine(Role::Dns, "west"), &fleet);
+    assert_eq!(seen.authorities, fleet.authorities);
+    assert!(seen.cordoned.is_empty() && seen.restored.is_empty());
+}

@@ -1,0 +1,239 @@
+//! Keeps the book current: from the messages that controllers send each other, and from the database for what no message told.
+//!
+//! The database has the last word. It is read at the start, when its revision has moved and no message said so within `edge.refresh` (the broker is
+//! away, or a message was lost), and when the broker's connection was lost: so what is told to machines depends on no message.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fdn_bus::{Delivery, Subscription};
+use fdn_core::message::{Channel, SCHEMA};
+use fdn_core::{NodeId, Revision, Timestamp};
+use fdn_service::CancellationToken;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tracing::{info, warn};
+
+use super::change::Change;
+use super::load;
+use crate::Error;
+use crate::error::chain;
+use crate::state::{State, lock};
+use crate::store::enrolment::certificate_list_revoked;
+
+/// The pause before subscribing again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Hears what controllers tell each other until shutdown. `name` is this controller's: its queue stays while it is away.
+pub(super) async fn hear(state: Arc<State>, name: NodeId, shutdown: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = hear_once(&state, &name) => {}
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(PAUSE) => {}
+        }
+    }
+}
+
+/// Hears one subscription to its end.
+async fn hear_once(state: &State, name: &NodeId) {
+    let subscription = Subscription {
+        channel: Channel::Changes,
+        consumer: name.to_string(),
+        prefetch: state.settings.dispatch.prefetch,
+    };
+    match state.broker.subscribe(subscription).await {
+        Ok(mut deliveries) => {
+            // What was said before this queue was there is in the database alone.
+            lock(&state.edge.book).doubt();
+            while let Some(delivery) = deliveries.next().await {
+                take(state, delivery);
+            }
+        }
+        Err(error) => warn!(
+            error = chain(&error),
+            "changes cannot be heard; the database is looked at instead"
+        ),
+    }
+}
+
+fn take(state: &State, delivery: Delivery) {
+    let envelope = delivery.envelope();
+    let kind = envelope.message.kind();
+    let count = |result: &str| {
+        let consumed = &state.metrics.consumed;
+        consumed.with_label_values(&[kind, result]).inc();
+    };
+    if envelope.schema > SCHEMA {
+        warn!(
+            kind,
+            schema = envelope.schema,
+            "a message of a newer schema goes to the dead letters; upgrade this controller"
+        );
+        count("refused");
+        return delivery.reject();
+    }
+    let age = fdn_service::now().since(envelope.sent_at).as_millis();
+    let lag = &state.metrics.consumer_lag;
+    lag.set(i64::try_from(age).unwrap_or(i64::MAX));
+    let change = match load::change(state, envelope.message.clone()) {
+        Ok(Some(change)) => change,
+        Ok(None) => {
+            warn!(kind, "a message that is no change goes to the dead letters");
+            count("refused");
+            return delivery.reject();
+        }
+        Err(error) => {
+            // The database has it too.
+            warn!(
+                kind,
+                error = chain(&error),
+                "a change cannot be read; the database is asked"
+            );
+            count("refused");
+            lock(&state.edge.book).doubt();
+            return delivery.ack();
+        }
+    };
+    if let Change::Fleet(fleet) = &change {
+        state.edge.machines.revoke(&fleet.fleet.revoked);
+    }
+    let new = lock(&state.edge.book).take(change);
+    count(if new { "used" } else { "stale" });
+    delivery.ack();
+    if new {
+        show(state);
+    }
+}
+
+/// What was seen of the database, and what of it is done.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The revision at which the database was found ahead of the book.
+    ahead: Option<Revision>,
+    /// The number of the last change then.
+    last: u64,
+    /// Whether reading it fails.
+    failing: bool,
+    /// The broker's losses and replaced queues when it was read last.
+    losses: u64,
+    /// When quotas were told last.
+    told_used: Option<Instant>,
+}
+
+/// Looks at the database until shutdown.
+pub(super) async fn refresh(state: Arc<State>, shutdown: CancellationToken) {
+    let every = state.settings.edge.refresh.as_duration();
+    let mut timer = interval(every);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut seen = Seen::default();
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            _ = timer.tick() => {}
+        }
+        match look(&state, &mut seen).await {
+            Ok(()) if std::mem::take(&mut seen.failing) => {
+                info!("what machines are told is current again");
+            }
+            Ok(()) => {}
+            Err(error) if !std::mem::replace(&mut seen.failing, true) => warn!(
+                error = chain(&error),
+                "the database cannot be read for the feeds; machines are told what is known"
+            ),
+            Err(_) => {}
+        }
+    }
+}
+
+async fn look(state: &State, seen: &mut Seen) -> Result<(), Error> {
+    let now = fdn_service::now();
+    revoke(state, now).await?;
+    let present = load::revision(state).await?;
+    let counters = state.broker.counters();
+    let losses = counters.reconnects + counters.replaced;
+    let (held, loaded, doubts, doubtful) = {
+        let mut book = lock(&state.edge.book);
+        let quiet = std::mem::replace(&mut seen.last, book.last()) == book.last();
+        if quiet && book.is_loaded() && book.revision() == present && book.rest() {
+            state.edge.changed.send_replace(book.last());
+        }
+        let (doubts, doubtful) = (book.doubts(), book.is_doubtful());
+        (book.revision(), book.is_loaded(), doubts, doubtful)
+    };
+    let lost = std::mem::replace(&mut seen.losses, losses) != losses;
+    // A message may be on its way: only what was not told by the next look is missing.
+    let missing = held < present && seen.ahead.is_some_and(|ahead| held < ahead);
+    seen.ahead = (held < present).then_some(present);
+    if !loaded || missing || lost || doubtful {
+        let everything = load::everything(state).await?;
+        let new = lock(&state.edge.book).load(everything, doubts);
+        if loaded && new {
+            state.metrics.edge.refreshed.inc();
+        }
+        seen.ahead = None;
+        show(state);
+    }
+    let quotas = state.settings.edge.quotas.as_duration();
+    let due = |at: Instant| at.elapsed() >= quotas;
+    if seen.told_used.is_none_or(due) {
+        let used = load::used(state).await?;
+        seen.told_used = Some(Instant::now());
+        if lock(&state.edge.book).take(Change::Used(Arc::new(used))) {
+            show(state);
+        }
+    }
+    Ok(())
+}
+
+/// Hears of certificates that no longer count, also while no message comes: a removed machine is to be gone within two seconds.
+async fn revoke(state: &State, now: Timestamp) -> Result<(), Error> {
+    let mut connection = state.store.read().await?;
+    let revoked = certificate_list_revoked(&mut connection, now).await?;
+    drop(connection);
+    state.edge.machines.revoke(&revoked);
+    Ok(())
+}
+
+/// Wakes the feeds, and shows how far they can be.
+pub(super) fn show(state: &State) {
+    let (last, revision, octets) = {
+        let book = lock(&state.edge.book);
+        (book.last(), book.revision(), book.octets())
+    };
+    let gauge = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    state.metrics.edge.revision.set(gauge(revision.get()));
+    state.metrics.edge.history_bytes.set(gauge(octets as u64));
+    state.edge.changed.send_replace(last);
+}
+
+/// How often this controller gets a new certificate: also to hear of the network's authorities, which it costs nothing more to look for.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Replaces this controller's certificate, and follows the network's authorities.
+pub(super) async fn certify(shared: Arc<super::server::Shared>, name: NodeId) {
+    let mut failing = false;
+    loop {
+        tokio::select! {
+            () = shared.stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        match super::certificate(&shared.state, &name).await {
+            Ok(config) => {
+                failing = false;
+                let mut tls = shared
+                    .tls
+                    .write()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                *tls = config;
+            }
+            Err(error) if !std::mem::replace(&mut failing, true) => warn!(
+                error = chain(&error),
+                "the certificate for machines cannot be renewed; trying again until it works"
+            ),
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! One machine's feed: a body that is made as fast as its reader takes it.
+//!
+//! A feed has no queue of its own. It holds the number of the last change that it was told and looks into the book for what follows when its
+//! connection has room; what a slow reader missed for too long is no more there, and it gets a snapshot instead.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fdn_core::Revision;
+use fdn_core::enrol::Machine;
+use fdn_core::feed::{Frame, Hello};
+use fdn_service::CancellationToken;
+use futures::Stream;
+use tokio::sync::watch;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::book::{Next, Piece, Start};
+use super::change::encode;
+use super::load::cannot_write;
+use super::machines::Counted;
+use crate::Error;
+use crate::state::{State, lock};
+
+/// Frames of changes that are looked up at once.
+const BATCH: usize = 32;
+
+/// A feed.
+struct Feed {
+    state: Arc<State>,
+    machine: Machine,
+    /// The number of the last change that it was told.
+    told: u64,
+    /// Up to where it was told that all was told.
+    said: Revision,
+    pending: VecDeque<Piece>,
+    changed: watch::Receiver<u64>,
+    heartbeat: Interval,
+    end: CancellationToken,
+    _counted: Counted,
+}
+
+/// The body of a feed for a machine that was told all up to `since`. It ends with `end`, and with whoever reads it.
+///
+/// # Errors
+/// When a frame cannot be written, which would be a bug.
+pub(super) fn body(
+    state: Arc<State>,
+    machine: Machine,
+    since: Revision,
+    end: CancellationToken,
+) -> Result<impl Stream<Item = Result<Bytes, Error>> + Send + 'static, Error> {
+    let every = state.settings.edge.heartbeat;
+    let mut heartbeat = interval(every.as_duration());
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let hello = Frame::Hello(Hello { heartbeat: every });
+    let hello = Bytes::from(hello.encode().map_err(cannot_write)?);
+    let changed = state.edge.changed.subscribe();
+    let counted = Counted::feed(&state.metrics, machine.role);
+    let mut feed = Feed {
+        machine,
+        told: 0,
+        said: Revision::NONE,
+        pending: VecDeque::from([Piece::Frame(hello)]),
+        changed,
+        heartbeat,
+        end,
+        state,
+        _counted: counted,
+    };
+    let (start, anyway) = {
+        let book = lock(&feed.state.edge.book);
+        (book.start(since), book.anyway(&feed.machine))
+    };
+    match start {
+        Start::Resume(told) => {
+            feed.told = told;
+            feed.pending.extend(anyway.map(Piece::Change));
+        }
+        Start::Snapshot if since == Revision::NONE => feed.snapshot("first")?,
+        Start::Snapshot => feed.snapshot("gap")?,
+    }
+    Ok(futures::stream::unfold(feed, |mut feed| async move {
+        let next = feed.next().await?;
+        Some((next, feed))
+    }))
+}
+
+impl Feed {
+    /// Begins a snapshot.
+    fn snapshot(&mut self, why: &str) -> Result<(), Error> {
+        let snapshots = &self.state.metrics.edge.snapshots;
+        snapshots.with_label_values(&[why]).inc();
+        let (all, revision) = {
+            let book = lock(&self.state.edge.book);
+            self.told = book.last();
+            (book.snapshot(&self.machine), book.sure())
+        };
+        self.push(&Frame::Snapshot(revision))?;
+        self.pending.extend(all.into_iter().map(Piece::Change));
+        self.said = revision;
+        self.push(&Frame::At(revision))
+    }
+
+    /// The next octets; nothing when the feed ends.
+    async fn next(&mut self) -> Option<Result<Bytes, Error>> {
+        loop {
+            if self.end.is_cancelled() {
+                return None;
+            }
+            match self.pending.pop_front() {
+                Some(Piece::Frame(octets)) => {
+                    self.state.metrics.edge.frames.inc();
+                    return Some(Ok(octets));
+                }
+                Some(Piece::Change(change)) => {
+                    self.state.metrics.edge.frames.inc();
+                    return Some(encode(&self.machine, &change).map_err(cannot_write));
+                }
+                None => {}
+            }
+            match self.look() {
+                Ok(true) => {}
+                Ok(false) => {
+                    if let Err(error) = self.wait().await {
+                        return Some(Err(error));
+                    }
+                }
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    fn push(&mut self, frame: &Frame) -> Result<(), Error> {
+        let octets = frame.encode().map_err(cannot_write)?;
+        self.pending.push_back(Piece::Frame(octets.into()));
+        Ok(())
+    }
+
+    /// Looks for changes; whether there is something to tell.
+    fn look(&mut self) -> Result<bool, Error> {
+        self.changed.mark_unchanged();
+        let (next, last, revision) = {
+            let book = lock(&self.state.edge.book);
+            let next = book.next(&self.machine, self.told, BATCH);
+            (next, book.last(), book.sure())
+        };
+        match next {
+            Next::Behind => {
+                self.snapshot("slow")?;
+                Ok(true)
+            }
+            Next::Pieces(pieces, told) => {
+                self.told = told;
+                let any = !pieces.is_empty();
+                self.pending.extend(pieces);
+                let more = told == last && (any || self.said < revision);
+                if more {
+                    self.said = revision;
+                    self.push(&Frame::At(revision))?;
+                }
+                Ok(any || more || told < last)
+            }
+        }
+    }
+
+    /// Waits for a change, the next heartbeat, or the end.
+    async fn wait(&mut self) -> Result<(), Error> {
+        tokio::select! {
+            // The sender lives as long as the state.
+            _ = self.changed.changed() => Ok(()),
+            _ = self.heartbeat.tick() => {
+                let (last, revision) = {
+                    let book = lock(&self.state.edge.book);
+                    (book.last(), book.sure())
+                };
+                // It says that all was told up to there: only once there is nothing else to tell.
+                if last == self.told {
+                    self.push(&Frame::At(revision))?;
+                }
+                Ok(())
+            }
+            () = self.end.cancelled() => Ok(()),
+        }
+    }
+}

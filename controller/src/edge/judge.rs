@@ -1,0 +1,199 @@
+//! What a machine may say: decided by what its certificate says, from nothing that it says itself. No I/O.
+
+use fdn_core::AppName;
+use fdn_core::enrol::{LeaseRequest, Machine, Role};
+use fdn_core::message::Message;
+use fdn_core::usage::{UsageBatch, UsageSums};
+
+/// Why something is not the machine's to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What it tried, as a label of metrics.
+    pub what: &'static str,
+    /// The right that it lacks: the end of "it needs the right to".
+    pub right: &'static str,
+}
+
+const fn refusal(what: &'static str, right: &'static str) -> Refusal {
+    Refusal { what, right }
+}
+
+/// Judges a report. `told` says whether the machine's cluster was ever told of an app.
+///
+/// # Errors
+/// Why it is not taken.
+pub fn report(
+    machine: &Machine,
+    message: &Message,
+    told: impl Fn(&AppName) -> bool,
+) -> Result<(), Refusal> {
+    match (machine.role, message) {
+        (Role::Node, Message::NodeStatus(status)) => is_own(
+            status.node == machine.name && status.cluster == machine.cluster,
+            refusal("report", "report for another node"),
+        ),
+        (Role::Node, Message::RttReport(report)) => is_own(
+            report.node == machine.name && report.cluster == machine.cluster,
+            refusal("report", "report for another node"),
+        ),
+        (Role::Node, Message::RunReport(report)) => is_own(
+            report
+                .runs
+                .iter()
+                .all(|run| run.cluster == machine.cluster && told(&run.app)),
+            refusal(
+                "report",
+                "report runs of apps that its cluster does not serve",
+            ),
+        ),
+        (Role::Dns, Message::DemandReport(report)) => is_own(
+            report.server == machine.name.as_str(),
+            refusal("report", "report for another DNS server"),
+        ),
+        (Role::Dns, _) => Err(refusal("report", "report anything but demand")),
+        (Role::Node, _) => Err(refusal("report", "speak for controllers or DNS servers")),
+    }
+}
+
+/// Judges sums of usage.
+///
+/// # Errors
+/// Why they are not taken.
+pub fn sums(
+    machine: &Machine,
+    sums: &UsageSums,
+    told: impl Fn(&AppName) -> bool,
+) -> Result<(), Refusal> {
+    usage(machine, sums.node == machine.name)?;
+    is_own(sums.sums.iter().all(|sum| told(&sum.app)), FOREIGN_USAGE)
+}
+
+/// Judges records of usage.
+///
+/// # Errors
+/// Why they are not taken.
+pub fn records(
+    machine: &Machine,
+    batch: &UsageBatch,
+    told: impl Fn(&AppName) -> bool,
+) -> Result<(), Refusal> {
+    usage(machine, batch.node == machine.name)?;
+    is_own(
+        batch.records.iter().all(|record| told(&record.app)),
+        FOREIGN_USAGE,
+    )
+}
+
+const FOREIGN_USAGE: Refusal = refusal(
+    "usage",
+    "write usage of apps that its cluster does not serve",
+);
+
+fn usage(machine: &Machine, own: bool) -> Result<(), Refusal> {
+    node(machine, "usage")?;
+    is_own(own, refusal("usage", "write usage of another node"))
+}
+
+/// Judges who asks to be the head of its cluster.
+///
+/// # Errors
+/// When it asks for another.
+pub fn lease(machine: &Machine, wish: &LeaseRequest) -> Result<(), Refusal> {
+    node(machine, "lease")?;
+    is_own(
+        wish.node == machine.name,
+        refusal("lease", "ask for a lease in another node's name"),
+    )
+}
+
+/// Lets nodes on, and no DNS servers.
+///
+/// # Errors
+/// When it is none.
+pub const fn node(machine: &Machine, what: &'static str) -> Result<(), Refusal> {
+    match machine.role {
+        Role::Node => Ok(()),
+        Role::Dns => Err(refusal(what, "do what nodes do")),
+    }
+}
+
+fn is_own(own: bool, refusal: Refusal) -> Result<(), Refusal> {
+    if own { Ok(()) } else { Err(refusal) }
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::Timestamp;
+    use fdn_core::message::{DemandReport, RttReport};
+
+    use super::*;
+
+    fn machine(text: &str) -> Machine {
+        text.parse().expect("a machine")
+    }
+
+    fn rtt(node: &str, cluster: &str) -> Message {
+        Message::RttReport(RttReport {
+            cluster: cluster.parse().expect("cluster"),
+            node: node.parse().expect("node"),
+            samples: Vec::new(),
+            links: Vec::new(),
+        })
+    }
+
+    fn demand(server: &str) -> Message {
+        Message::DemandReport(DemandReport {
+            server: server.to_owned(),
+            entries: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn each_speaks_for_itself() {
+        let node = machine("fdn://cluster/eu/node/a");
+        let dns = machine("fdn://cluster/eu/dns/ns");
+        let fine =
+            |machine: &Machine, message: &Message| report(machine, message, |_| true).is_ok();
+        assert!(fine(&node, &rtt("a", "eu")) && fine(&dns, &demand("ns")));
+        for message in [rtt("b", "eu"), rtt("a", "us"), demand("a"), demand("ns")] {
+            assert!(!fine(&node, &message), "{message:?}");
+        }
+        for message in [rtt("ns", "eu"), rtt("a", "eu"), demand("ns2")] {
+            assert!(!fine(&dns, &message), "{message:?}");
+        }
+        let desired = Message::AppDesired(fdn_core::message::AppDesired {
+            app: "hello".parse().expect("app"),
+            revision: fdn_core::Revision(9),
+            spec: None,
+        });
+        assert!(!fine(&node, &desired) && !fine(&dns, &desired));
+    }
+
+    #[test]
+    fn usage_is_of_apps_that_were_told() {
+        let node = machine("fdn://cluster/eu/node/a");
+        let batch = |of: &str| UsageSums {
+            batch: fdn_core::BatchId::from_uuid(uuid::Uuid::from_u128(1)),
+            node: of.parse().expect("node"),
+            records: 1,
+            sums: vec![fdn_core::usage::UsageSum {
+                app: "hello".parse().expect("app"),
+                function: "hello".parse().expect("function"),
+                version: fdn_core::VersionNumber::FIRST,
+                outcome: fdn_core::usage::UsageOutcome::Ok,
+                first: Timestamp(1),
+                records: 1,
+                calls: 1,
+                memory: 1,
+                cpu: 1,
+                gpu: 0,
+                egress: 1,
+            }],
+        };
+        assert_eq!(sums(&node, &batch("a"), |_| true), Ok(()));
+        assert!(sums(&node, &batch("b"), |_| true).is_err());
+        assert_eq!(sums(&node, &batch("a"), |_| false), Err(FOREIGN_USAGE));
+        let dns = machine("fdn://cluster/eu/dns/a");
+        assert!(sums(&dns, &batch("a"), |_| true).is_err());
+    }
+}

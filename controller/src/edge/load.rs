@@ -1,0 +1,101 @@
+//! What machines are to be told, read from the database in one transaction, and made of the messages about it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fdn_core::feed::{FeedError, Plain};
+use fdn_core::message::{AppDesired, Message};
+use fdn_core::policy::quota::AppUsed;
+use fdn_core::{Revision, SecretName};
+
+use super::book::Loaded;
+use super::change::{AppEntry, Change, FleetEntry};
+use super::view;
+use crate::Error;
+use crate::app::secrets;
+use crate::app::snapshot;
+use crate::state::State;
+use crate::store::StoreError;
+use crate::store::app::app_told_list;
+use crate::store::policy::quota_used;
+
+/// Reads everything.
+///
+/// # Errors
+/// When the store fails, or a master key is not there.
+pub(super) async fn everything(state: &State) -> Result<Loaded, Error> {
+    let mut tx = state.store.snapshot().await?;
+    let nodes = snapshot::apps(state, &mut tx).await?;
+    let dns = snapshot::dns(state, &mut tx).await?;
+    let told = app_told_list(&mut tx).await?;
+    tx.commit().await.map_err(StoreError::from)?;
+    let apps = nodes.apps.into_iter().map(|desired| entry(state, desired));
+    Ok(Loaded {
+        revision: nodes.revision,
+        apps: apps.collect::<Result<Vec<AppEntry>, Error>>()?,
+        fleet: nodes.fleet.unwrap_or_default(),
+        bindings: dns.apps,
+        network: Some(dns.network),
+        texts: dns.txt.unwrap_or_default(),
+        told,
+    })
+}
+
+/// The revision that the database is at.
+///
+/// # Errors
+/// When the store fails.
+pub(super) async fn revision(state: &State) -> Result<Revision, Error> {
+    snapshot::revision(state).await
+}
+
+/// What is used of quotas.
+///
+/// # Errors
+/// When the store fails.
+pub(super) async fn used(state: &State) -> Result<Vec<AppUsed>, Error> {
+    let mut connection = state.store.read().await?;
+    Ok(quota_used(&mut connection, fdn_service::now()).await?)
+}
+
+/// The change that a message tells; nothing if it is for nobody at the edge.
+///
+/// # Errors
+/// When a secret in it cannot be opened.
+pub(super) fn change(state: &State, message: Message) -> Result<Option<Change>, Error> {
+    Ok(Some(match message {
+        Message::AppDesired(desired) => Change::App(Arc::new(entry(state, desired)?)),
+        Message::FleetDesired(fleet) => Change::Fleet(Arc::new(FleetEntry::new(fleet))),
+        Message::BindingsDesired(one) => Change::Bindings(Arc::new(one)),
+        Message::BindingsChanged(one) => Change::BindingsChanged(Arc::new(one)),
+        Message::NetworkDesired(network) => Change::Network(Arc::new(network)),
+        Message::TxtDesired(text) => Change::Txt(Arc::new(text)),
+        Message::NodeStatus(_)
+        | Message::DemandReport(_)
+        | Message::RttReport(_)
+        | Message::RunReport(_)
+        | Message::JobTicket(_) => return Ok(None),
+    }))
+}
+
+/// An app with its secrets opened: from here on they travel inside TLS.
+fn entry(state: &State, mut desired: AppDesired) -> Result<AppEntry, Error> {
+    let mut values = Vec::new();
+    for function in desired.spec.iter_mut().flat_map(|spec| &mut spec.functions) {
+        let mut opened: BTreeMap<SecretName, Plain> = BTreeMap::new();
+        for (name, sealed) in std::mem::take(&mut function.secrets) {
+            let context = secrets::context(&function.function, &name);
+            opened.insert(name, Plain(state.key.open(&context, &sealed)?));
+        }
+        values.push(opened);
+    }
+    if values.iter().all(BTreeMap::is_empty) {
+        values.clear();
+    }
+    view::app(desired, values).map_err(cannot_write)
+}
+
+/// A frame that cannot be written is a bug.
+pub(super) fn cannot_write(error: FeedError) -> Error {
+    Error::Internal(format!("a frame of the feed: {error}"))
+}

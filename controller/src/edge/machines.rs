@@ -1,0 +1,181 @@
+//! Who is connected, and whose certificate no longer counts.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::{Arc, Mutex, RwLock};
+
+use fdn_core::NodeId;
+use fdn_core::enrol::{Machine, Role};
+use fdn_core::fleet::Revoked;
+use fdn_service::CancellationToken;
+use prometheus::IntGauge;
+
+use crate::metrics::Metrics;
+use crate::state::lock;
+
+/// One connection.
+#[derive(Clone, Debug)]
+struct Open {
+    serial: String,
+    cut: CancellationToken,
+}
+
+/// The connections of machines, and the serial numbers that were revoked.
+#[derive(Debug, Default)]
+pub struct Machines {
+    open: Mutex<Connections>,
+    revoked: RwLock<HashSet<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Connections {
+    next: u64,
+    of: BTreeMap<NodeId, BTreeMap<u64, Open>>,
+}
+
+/// A connection for as long as it lives.
+pub struct Guard {
+    machines: Arc<Machines>,
+    name: NodeId,
+    number: u64,
+    gauge: IntGauge,
+    /// Cancelled when it is to end at once.
+    pub cut: CancellationToken,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.gauge.dec();
+        let mut open = lock(&self.machines.open);
+        if let Some(of) = open.of.get_mut(&self.name) {
+            of.remove(&self.number);
+            if of.is_empty() {
+                open.of.remove(&self.name);
+            }
+        }
+    }
+}
+
+impl Machines {
+    /// Whether a certificate no longer counts.
+    #[must_use]
+    pub fn is_revoked(&self, serial: &str) -> bool {
+        let revoked = self.revoked.read();
+        revoked
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .contains(serial)
+    }
+
+    /// Notes which certificates no longer count, and cuts the connections that were made with them; how many.
+    pub fn revoke(&self, revoked: &[Revoked]) -> usize {
+        let serials: HashSet<String> = revoked.iter().map(|one| one.serial.clone()).collect();
+        {
+            let known = self.revoked.write();
+            *known.unwrap_or_else(std::sync::PoisonError::into_inner) = serials.clone();
+        }
+        let open = lock(&self.open);
+        let all = open.of.values().flat_map(BTreeMap::values);
+        let gone: Vec<&Open> = all.filter(|one| serials.contains(&one.serial)).collect();
+        for one in &gone {
+            one.cut.cancel();
+        }
+        gone.len()
+    }
+
+    /// Notes a connection; nothing if the machine has as many as it may.
+    #[must_use]
+    pub fn open(
+        self: &Arc<Self>,
+        machine: &Machine,
+        serial: &str,
+        most: usize,
+        metrics: &Metrics,
+    ) -> Option<Guard> {
+        let cut = CancellationToken::new();
+        let mut open = lock(&self.open);
+        open.next += 1;
+        let number = open.next;
+        let of = open.of.entry(machine.name.clone()).or_default();
+        if of.len() >= most {
+            return None;
+        }
+        let one = Open {
+            serial: serial.to_owned(),
+            cut: cut.clone(),
+        };
+        of.insert(number, one);
+        drop(open);
+        let gauge = metrics
+            .edge
+            .connections
+            .with_label_values(&[machine.role.as_str()]);
+        gauge.inc();
+        // It may have been revoked between its handshake and now.
+        if self.is_revoked(serial) {
+            cut.cancel();
+        }
+        Some(Guard {
+            machines: Arc::clone(self),
+            name: machine.name.clone(),
+            number,
+            gauge,
+            cut,
+        })
+    }
+
+    /// The machines that are connected.
+    #[must_use]
+    pub fn connected(&self) -> BTreeSet<NodeId> {
+        lock(&self.open).of.keys().cloned().collect()
+    }
+}
+
+/// A gauge that is one higher for as long as this lives.
+pub(super) struct Counted(IntGauge);
+
+impl Counted {
+    /// Counts a feed.
+    #[must_use]
+    pub(super) fn feed(metrics: &Metrics, role: Role) -> Self {
+        let gauge = metrics.edge.feeds.with_label_values(&[role.as_str()]);
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn what_is_revoked_is_cut_whenever_that_is_heard() {
+        let (machines, metrics) = (
+            Arc::new(Machines::default()),
+            Metrics::new().expect("metrics"),
+        );
+        let machine: Machine = "fdn://cluster/eu/node/a".parse().expect("a machine");
+        let open = |serial: &str| machines.open(&machine, serial, 2, &metrics);
+        let (old, new) = (open("01").expect("room"), open("02").expect("room"));
+        assert!(open("03").is_none(), "two are the most");
+        let revoked = [Revoked {
+            serial: "01".to_owned(),
+            node: machine.name.clone(),
+            expires_at: Timestamp(9),
+        }];
+        assert_eq!(machines.revoke(&revoked), 1);
+        assert!(old.cut.is_cancelled() && !new.cut.is_cancelled());
+        assert!(machines.is_revoked("01") && !machines.is_revoked("02"));
+        drop(old);
+        let late = open("01").expect("room again");
+        assert!(late.cut.is_cancelled(), "between handshake and now");
+        drop((late, new));
+        assert!(machines.connected().is_empty());
+    }
+}

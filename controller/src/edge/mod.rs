@@ -1,0 +1,139 @@
+//! Machines at the edge: nodes and DNS servers that joined, each with one outgoing TLS connection and an identity that every message is judged by.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `server` | the listener: TLS 1.3, certificates of the network's own authority, HTTP/2 |
+//! | `machines` | who is connected; which certificates no longer count |
+//! | `requests` | what machines ask, and how it is answered |
+//! | [`judge`] | what a machine may say and take |
+//! | [`book`], [`change`], `view` | what machines are to be told, by revision |
+//! | `feed` | one machine's feed |
+//! | `load`, `changes` | how the book is read from the database, and kept current |
+//! | `reports` | what machines report, taken in |
+//!
+//! Broker, database and the network's secrets stay behind this listener: no machine holds what opens them.
+
+pub mod book;
+pub mod change;
+mod changes;
+mod feed;
+pub mod judge;
+mod load;
+mod machines;
+pub mod reports;
+mod requests;
+mod server;
+mod view;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use fdn_core::NodeId;
+use fdn_service::pki::tls::Credentials;
+use fdn_service::{CancellationToken, listen};
+use rustls::ServerConfig;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::info;
+
+use crate::Error;
+use crate::app::authority::own_certificate;
+use crate::settings::EdgeSettings;
+use crate::state::State;
+use book::{Book, Limits};
+pub use machines::Machines;
+
+/// What the parts of a controller share of machines at the edge.
+pub struct Edge {
+    /// What they are to be told.
+    pub book: Mutex<Book>,
+    /// The number of the book's last change.
+    pub changed: watch::Sender<u64>,
+    /// Who is connected.
+    pub machines: Arc<Machines>,
+    /// The port that machines reach this controller at.
+    pub port: AtomicU16,
+}
+
+impl Edge {
+    /// Nobody is connected, and nothing is known.
+    #[must_use]
+    pub fn new(settings: &EdgeSettings) -> Self {
+        let limits = Limits {
+            changes: settings.history,
+            octets: settings.history_size.as_usize(),
+        };
+        Self {
+            book: Mutex::new(Book::new(limits)),
+            changed: watch::Sender::new(0),
+            machines: Arc::default(),
+            port: AtomicU16::new(settings.listen.port()),
+        }
+    }
+}
+
+/// Begins to listen; where.
+///
+/// # Errors
+/// When the address is taken, or no certificate can be made.
+pub(crate) async fn start(
+    state: &Arc<State>,
+    api: SocketAddr,
+    shutdown: &CancellationToken,
+    tasks: &mut JoinSet<()>,
+) -> Result<SocketAddr, Error> {
+    let settings = &state.settings.edge;
+    let listener = listen::tcp(settings.listen, "edge.listen")?;
+    let unusable = |e: std::io::Error| Error::Internal(format!("the edge listener: {e}"));
+    let address = listener.local_addr().map_err(unusable)?;
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(unusable)?;
+    state.edge.port.store(address.port(), Ordering::Relaxed);
+    let name = match &settings.name {
+        Some(name) => name.clone(),
+        None => own_name(api)?,
+    };
+    let shared = Arc::new(server::Shared {
+        tls: RwLock::new(certificate(state, &name).await?),
+        state: Arc::clone(state),
+        stop: shutdown.clone(),
+    });
+    tasks.spawn(changes::hear(
+        Arc::clone(state),
+        name.clone(),
+        shutdown.clone(),
+    ));
+    tasks.spawn(changes::refresh(Arc::clone(state), shutdown.clone()));
+    tasks.spawn(changes::certify(Arc::clone(&shared), name.clone()));
+    tasks.spawn(server::run(shared, listener));
+    info!(%address, %name, "machines at the edge are listened for");
+    Ok(address)
+}
+
+/// What this controller shows to machines, and whom it lets in.
+async fn certificate(state: &Arc<State>, name: &NodeId) -> Result<Arc<ServerConfig>, Error> {
+    let own = own_certificate(state, name, fdn_service::now()).await?;
+    let credentials = Credentials {
+        authorities: own.authorities.concat(),
+        certificate: own.certificate,
+        key: own.key,
+    };
+    let machines = Arc::clone(&state.edge.machines);
+    let revoked = Arc::new(move |serial: &str| machines.is_revoked(serial));
+    Ok(Arc::new(credentials.server(revoked)?))
+}
+
+/// The machine's host name and the API's port: several controllers on one machine differ.
+fn own_name(api: SocketAddr) -> Result<NodeId, Error> {
+    let host = fdn_service::host_name();
+    let name = format!(
+        "{}-{}",
+        host.unwrap_or_else(|| "controller".to_owned()),
+        api.port()
+    );
+    name.parse().map_err(|_| {
+        Error::config(format!(
+            "edge.name: `{name}`, made of the host name, is no name; set one"
+        ))
+    })
+}

@@ -1,0 +1,371 @@
+//! What machines ask over their connection. Every request is judged by the certificate of the connection, and by nothing that it says of itself;
+//! what is refused is logged with the machine's name and counted.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use fdn_core::compiled::{EngineKey, NoEngineKey};
+use fdn_core::enrol::{LeaseRequest, Machine, RenewRequest};
+use fdn_core::feed::{Report, SCHEMA};
+use fdn_core::message::Message;
+use fdn_core::usage::{UsageBatch, UsageSums};
+use fdn_core::{ByteSize, Coded as _, Digest, Fault, Problem, Revision};
+use fdn_service::{CancellationToken, now};
+use futures::{StreamExt as _, TryStreamExt as _};
+use http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame as BodyFrame, Incoming};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tracing::{debug, error, warn};
+
+use super::judge::{self, Refusal};
+use super::server::Peer;
+use super::{feed, reports};
+use crate::Error;
+use crate::app::actor::Actor;
+use crate::app::{enrol, lease, usage};
+use crate::artifacts::{ArtifactError, Span};
+use crate::error::chain;
+use crate::http::problem;
+use crate::state::{State, lock};
+use crate::store::artifact::artifact_find;
+use crate::store::enrolment::certificate_get;
+
+/// The largest body of a request that is no report and no usage.
+const SMALL: ByteSize = ByteSize::from_bytes(64 << 10);
+
+/// The body of an answer.
+pub(super) type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+type Answer = Result<Response<Body>, Error>;
+
+/// What a request is, as a label of metrics.
+fn what(request: &Request<Incoming>) -> &'static str {
+    match (request.method(), request.uri().path()) {
+        (&Method::GET, "/edge/v1/feed") => "feed",
+        (&Method::POST, "/edge/v1/report") => "report",
+        (&Method::POST, "/edge/v1/usage/sums") => "sums",
+        (&Method::POST, "/edge/v1/usage/records") => "records",
+        (&Method::POST, "/edge/v1/lease") => "lease",
+        (&Method::POST, "/edge/v1/renew") => "renew",
+        (&Method::GET, path) if path.starts_with(ARTIFACTS) => "artifact",
+        (&Method::GET, path) if path.starts_with(COMPILED) => "compiled",
+        _ => "none",
+    }
+}
+
+const ARTIFACTS: &str = "/edge/v1/artifacts/";
+const COMPILED: &str = "/edge/v1/compiled/";
+
+/// Answers a request.
+pub(super) async fn answer(
+    state: Arc<State>,
+    peer: Arc<Peer>,
+    end: CancellationToken,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let what = what(&request);
+    let answered = handle(&state, &peer, end, what, request).await;
+    let result = match &answered {
+        Ok(_) => "ok",
+        Err(error) if error.fault() == Fault::Caller => "refused",
+        Err(_) => "failed",
+    };
+    let requests = &state.metrics.edge.requests;
+    requests.with_label_values(&[what, result]).inc();
+    answered.unwrap_or_else(|error| failed(&peer, what, &error))
+}
+
+async fn handle(
+    state: &Arc<State>,
+    peer: &Peer,
+    end: CancellationToken,
+    what: &'static str,
+    request: Request<Incoming>,
+) -> Answer {
+    let machine = &peer.machine;
+    if state.edge.machines.is_revoked(&peer.serial) {
+        let refusal = Refusal {
+            what: "revoked",
+            right: "be in the network: it was removed",
+        };
+        return Err(refused(state, machine, refusal));
+    }
+    let judged = |judged: Result<(), Refusal>| judged.map_err(|why| refused(state, machine, why));
+    match what {
+        "feed" => begin_feed(state, machine, end, request.uri().query()),
+        "report" => {
+            let octets = read(request, state.settings.edge.report_limit).await?;
+            let report: Report = parse(&octets)?;
+            take_report(state, machine, report)?;
+            Ok(empty())
+        }
+        "sums" => {
+            let octets = read(request, state.settings.usage.body_limit).await?;
+            let sums: UsageSums = parse(&octets)?;
+            judged(judge::sums(machine, &sums, told(state, machine)))?;
+            json(&usage::add(state, &octets).await?)
+        }
+        "records" => {
+            let octets = read(request, state.settings.usage.body_limit).await?;
+            let batch: UsageBatch = parse(&octets)?;
+            judged(judge::records(machine, &batch, told(state, machine)))?;
+            json(&usage::store(state, &octets).await?)
+        }
+        "lease" => {
+            judged(judge::node(machine, "lease"))?;
+            let wish: LeaseRequest = parse(&read(request, SMALL).await?)?;
+            judged(judge::lease(machine, &wish))?;
+            json(&lease::ask(state, &machine.cluster, &wish, now()).await?)
+        }
+        "renew" => {
+            let wish: RenewRequest = parse(&read(request, SMALL).await?)?;
+            renew(state, machine, &wish).await
+        }
+        "artifact" => artifact(state, machine, &request).await,
+        "compiled" => compiled(state, machine, request.uri().path()).await,
+        _ => Err(Error::NotFound {
+            what: format!("{} {}", request.method(), request.uri().path()),
+            hint: "people and their tools call the API, on the address of `listen`",
+        }),
+    }
+}
+
+/// Logs and counts what a machine tried that is not its to do.
+fn refused(state: &State, machine: &Machine, why: Refusal) -> Error {
+    let refused = &state.metrics.edge.refused;
+    refused.with_label_values(&[why.what]).inc();
+    warn!(%machine, what = why.what, "a machine tried to {}; it was refused", why.right);
+    Error::Forbidden {
+        who: format!("{} {}", machine.role.noun(), machine.name),
+        right: why.right,
+    }
+}
+
+/// Whether the machine's cluster was ever told of an app.
+fn told<'a>(state: &'a State, machine: &'a Machine) -> impl Fn(&fdn_core::AppName) -> bool + 'a {
+    move |app| lock(&state.edge.book).was_told(app, &machine.cluster)
+}
+
+fn begin_feed(
+    state: &Arc<State>,
+    machine: &Machine,
+    end: CancellationToken,
+    query: Option<&str>,
+) -> Answer {
+    let (mut since, mut schema) = (Revision::NONE, None);
+    for (key, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        let bad = || Error::BadRequest(format!("{key}: `{value}` is no number"));
+        match key.as_ref() {
+            "since" => since = Revision(value.parse().map_err(|_| bad())?),
+            "schema" => schema = Some(value.parse::<u16>().map_err(|_| bad())?),
+            _ => {}
+        }
+    }
+    if schema.is_some_and(|schema| schema < SCHEMA) {
+        return Err(Error::BadRequest(format!(
+            "this controller's feed has schema {SCHEMA}; upgrade the machine"
+        )));
+    }
+    if !lock(&state.edge.book).is_loaded() {
+        return Err(Error::Unready(
+            "the database was not read yet, so there is nothing to tell",
+        ));
+    }
+    let octets = feed::body(Arc::clone(state), machine.clone(), since, end)?;
+    let body = StreamBody::new(octets.map_ok(BodyFrame::data).map_err(boxed));
+    let mut response = Response::new(UnsyncBoxBody::new(body));
+    let kind = HeaderValue::from_static("application/octet-stream");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// Takes in a report whole or not at all.
+fn take_report(state: &State, machine: &Machine, report: Report) -> Result<(), Error> {
+    for message in &report.messages {
+        judge::report(machine, message, told(state, machine))
+            .map_err(|why| refused(state, machine, why))?;
+    }
+    for mut message in report.messages {
+        if let Message::NodeStatus(status) = &mut message {
+            // Apps that were not told to its cluster are none of a node's business.
+            let told = told(state, machine);
+            let before = status.apps.len();
+            status.apps.retain(|app| told(&app.app));
+            if status.apps.len() < before {
+                let refused = &state.metrics.edge.refused;
+                refused.with_label_values(&["status_app"]).inc();
+                debug!(%machine, "a status tells of apps that its cluster was never told of");
+            }
+        }
+        reports::take_in(state, &message);
+    }
+    Ok(())
+}
+
+async fn renew(state: &State, machine: &Machine, wish: &RenewRequest) -> Answer {
+    let present = certificate_get(&mut *state.store.read().await?, &wish.serial).await?;
+    if present.is_none_or(|present| present.node != machine.name) {
+        let why = Refusal {
+            what: "renew",
+            right: "renew another machine's certificate",
+        };
+        return Err(refused(state, machine, why));
+    }
+    let actor = Actor::named(format!("{} {}", machine.role.noun(), machine.name));
+    json(&enrol::renew(state, wish, &actor, now()).await?)
+}
+
+/// Lets a node on to what its cluster holds.
+fn may_fetch(
+    state: &State,
+    machine: &Machine,
+    what: &'static str,
+    digest: &Digest,
+) -> Result<(), Error> {
+    judge::node(machine, what).map_err(|why| refused(state, machine, why))?;
+    if lock(&state.edge.book).may_fetch(digest, &machine.cluster) {
+        return Ok(());
+    }
+    let why = Refusal {
+        what,
+        right: "fetch artifacts that its cluster does not serve",
+    };
+    Err(refused(state, machine, why))
+}
+
+async fn artifact(state: &State, machine: &Machine, request: &Request<Incoming>) -> Answer {
+    let path = request.uri().path();
+    let digest: Digest = path.strip_prefix(ARTIFACTS).unwrap_or_default().parse()?;
+    may_fetch(state, machine, "artifact", &digest)?;
+    let span = span(request.headers())?;
+    let object = artifact_find(&mut *state.store.read().await?, &digest).await?;
+    let artifact = state.artifacts.get(&object, span).await?;
+    let length = artifact.end - artifact.start;
+    let octets = artifact.octets.map_ok(BodyFrame::data).map_err(boxed);
+    let mut response = Response::new(UnsyncBoxBody::new(StreamBody::new(octets.boxed())));
+    if span.is_some() {
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        let (start, last) = (artifact.start, artifact.end.saturating_sub(1));
+        let range = format!("bytes {start}-{last}/{}", artifact.size);
+        insert(response.headers_mut(), CONTENT_RANGE, &range);
+    }
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/wasm"));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    Ok(response)
+}
+
+/// Machine code of a component for an engine, behind its head: for whoever may fetch the component.
+async fn compiled(state: &State, machine: &Machine, path: &str) -> Answer {
+    let of = path.strip_prefix(COMPILED).unwrap_or_default();
+    let (component, engine) = of.split_once('/').unwrap_or((of, ""));
+    let component: Digest = component.parse()?;
+    may_fetch(state, machine, "compiled", &component)?;
+    let engine: EngineKey = engine
+        .parse()
+        .map_err(|error: NoEngineKey| Error::BadRequest(format!("`{engine}`: {error}")))?;
+    let found = state.artifacts.compiled_get(component, &engine).await;
+    let code = found.map_err(|error| match error {
+        ArtifactError::Missing(_) => Error::NotFound {
+            what: format!("machine code of {component} for engine {engine}"),
+            hint: "compile the component",
+        },
+        other => other.into(),
+    })?;
+    let octets = code.octets.map_ok(BodyFrame::data).map_err(boxed);
+    let mut response = Response::new(UnsyncBoxBody::new(StreamBody::new(octets.boxed())));
+    let (kind, headers) = ("application/octet-stream", response.headers_mut());
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(code.size));
+    Ok(response)
+}
+
+fn insert(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// The part of an artifact that a machine still needs: agents ask from where they stopped, and nothing else.
+fn span(headers: &HeaderMap) -> Result<Option<Span>, Error> {
+    let Some(value) = headers.get(RANGE) else {
+        return Ok(None);
+    };
+    let text = value.to_str().ok();
+    let from = text.and_then(|text| text.strip_prefix("bytes=")?.strip_suffix('-'));
+    let from = from.and_then(|from| from.parse().ok());
+    from.map(|from| Some(Span::From(from))).ok_or_else(|| {
+        Error::BadRequest("range: from an offset to the end is understood: `bytes=N-`".to_owned())
+    })
+}
+
+/// A body of at most `limit`.
+async fn read(request: Request<Incoming>, limit: ByteSize) -> Result<Bytes, Error> {
+    let mut body = request.into_body();
+    let mut octets = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| Error::BadRequest(format!("the body broke off: {e}")))?;
+        let Ok(piece) = frame.into_data() else {
+            continue;
+        };
+        if octets.len() + piece.len() > limit.as_usize() {
+            return Err(Error::BodyTooLarge(limit));
+        }
+        octets.extend_from_slice(&piece);
+    }
+    Ok(octets.freeze())
+}
+
+fn parse<T: DeserializeOwned>(octets: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(octets).map_err(|e| Error::BadRequest(format!("the body: {e}")))
+}
+
+fn boxed<E: std::error::Error + Send + Sync + 'static>(
+    error: E,
+) -> Box<dyn std::error::Error + Send + Sync> {
+    Box::new(error)
+}
+
+fn whole(status: StatusCode, kind: &'static str, octets: Vec<u8>) -> Response<Body> {
+    let body = Full::new(Bytes::from(octets)).map_err(|never| match never {});
+    let mut response = Response::new(UnsyncBoxBody::new(body));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static(kind);
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+fn json<T: Serialize>(value: &T) -> Answer {
+    let octets = serde_json::to_vec(value)
+        .map_err(|e| Error::Internal(format!("an answer cannot be written: {e}")))?;
+    Ok(whole(StatusCode::OK, "application/json", octets))
+}
+
+fn empty() -> Response<Body> {
+    let mut response = whole(StatusCode::NO_CONTENT, "application/json", Vec::new());
+    response.headers_mut().remove(CONTENT_TYPE);
+    response
+}
+
+/// An error as a problem document, and in the log if it is ours.
+fn failed(peer: &Peer, what: &str, failure: &Error) -> Response<Body> {
+    let (machine, code, causes) = (&peer.machine, failure.code(), chain(failure));
+    match code.fault() {
+        Fault::Internal => error!(%machine, what, %code, causes, "a machine's request failed"),
+        Fault::Dependency => warn!(%machine, what, %code, causes, "a machine's request failed"),
+        Fault::Caller | Fault::Function => {
+            debug!(%machine, what, %code, causes, "a machine's request was refused");
+        }
+    }
+    let status = StatusCode::from_u16(code.http_status());
+    let octets = serde_json::to_vec(&problem(failure)).unwrap_or_default();
+    whole(
+        status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        Problem::MEDIA_TYPE,
+        octets,
+    )
+}

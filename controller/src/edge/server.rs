@@ -1,0 +1,209 @@
+//! The listener: accepts, lets machines show their certificates, and serves HTTP/2 until a connection's certificate no longer counts.
+
+use std::convert::Infallible;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use fdn_core::enrol::Machine;
+use fdn_service::CancellationToken;
+use fdn_service::pki::Facts;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info, warn};
+
+use super::machines::Guard;
+use super::requests;
+use crate::state::State;
+
+/// What may be on its way before it is read: of one request, and of one connection.
+const WINDOWS: (u32, u32) = (1 << 20, 8 << 20);
+/// Octets of a request's header fields.
+const HEADERS_MAX: u32 = 16 << 10;
+/// How long requests that run may take to end when the controller stops.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long a connection that was refused may take to close.
+const LINGER: Duration = Duration::from_secs(1);
+/// The pause after a connection could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What connections share.
+pub(super) struct Shared {
+    pub(super) state: Arc<State>,
+    /// What this controller shows, and whom it lets in.
+    pub(super) tls: RwLock<Arc<ServerConfig>>,
+    /// No new connections; those that are open end.
+    pub(super) stop: CancellationToken,
+}
+
+impl Shared {
+    fn count(&self, result: &str) {
+        let accepted = &self.state.metrics.edge.accepted;
+        accepted.with_label_values(&[result]).inc();
+    }
+
+    fn tls(&self) -> Arc<ServerConfig> {
+        let tls = self.tls.read();
+        Arc::clone(&tls.unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) machine: Machine,
+    pub(super) serial: String,
+}
+
+/// Accepts until shutdown, and waits for what runs then.
+pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
+    let most = shared.state.settings.edge.connections;
+    let room = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+    let running = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shared.stop.cancelled() => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, most likely: accepting at once again would spin.
+                warn!(%error, "a machine's connection cannot be accepted");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
+            shared.count("full");
+            continue;
+        };
+        let shared = Arc::clone(&shared);
+        running.spawn(async move {
+            connection(shared, stream).await;
+            drop(permit);
+        });
+    }
+    drop(listener);
+    running.close();
+    running.wait().await;
+}
+
+/// One connection from its handshake to its end.
+async fn connection(shared: Arc<Shared>, stream: TcpStream) {
+    let from = stream.peer_addr().ok();
+    // Small frames must not wait for each other.
+    drop(stream.set_nodelay(true));
+    let limit = shared.state.settings.edge.handshake.as_duration();
+    let shown = TlsAcceptor::from(shared.tls())
+        .accept(stream)
+        .into_fallible();
+    let shown = tokio::select! {
+        shown = timeout(limit, shown) => shown,
+        () = shared.stop.cancelled() => return,
+    };
+    let stream = match shown {
+        Ok(Ok(stream)) => stream,
+        Ok(Err((error, stream))) => {
+            shared.count("handshake");
+            debug!(?from, %error, "a connection without a good certificate was refused");
+            return linger(stream).await;
+        }
+        Err(_) => return shared.count("handshake"),
+    };
+    let chain = stream.get_ref().1.peer_certificates();
+    let facts = chain.and_then(|chain| Facts::<Machine>::of_der(chain.first()?).ok());
+    let Some(facts) = facts else {
+        return shared.count("handshake");
+    };
+    let state = &shared.state;
+    let most = state.settings.edge.per_machine;
+    let machines = &state.edge.machines;
+    let guard = machines.open(&facts.identity, &facts.serial, most, &state.metrics);
+    let Some(guard) = guard else {
+        warn!(machine = %facts.identity, most, "a machine has as many connections as it may; the next one is refused");
+        return shared.count("machine");
+    };
+    shared.count("open");
+    let left = facts.expires_at.since(fdn_service::now());
+    let peer = Arc::new(Peer {
+        machine: facts.identity,
+        serial: facts.serial,
+    });
+    debug!(machine = %peer.machine, ?from, "a machine is connected");
+    converse(&shared, stream, peer, guard, left).await;
+}
+
+/// Closes a connection so that the other end still reads why: what it sent meanwhile would reset it.
+async fn linger(mut stream: TcpStream) {
+    let over = async {
+        drop(stream.shutdown().await);
+        let mut octets = [0; 1024];
+        while stream.read(&mut octets).await.is_ok_and(|read| read > 0) {}
+    };
+    drop(timeout(LINGER, over).await);
+}
+
+async fn converse(
+    shared: &Arc<Shared>,
+    stream: TlsStream<TcpStream>,
+    peer: Arc<Peer>,
+    guard: Guard,
+    left: Duration,
+) {
+    let settings = &shared.state.settings.edge;
+    let end = guard.cut.child_token();
+    let service = {
+        let (state, peer, end) = (Arc::clone(&shared.state), Arc::clone(&peer), end.clone());
+        service_fn(move |request: Request<Incoming>| {
+            let (state, peer, end) = (Arc::clone(&state), Arc::clone(&peer), end.clone());
+            async move { Ok::<_, Infallible>(requests::answer(state, peer, end, request).await) }
+        })
+    };
+    let alive = settings.heartbeat.as_duration().max(Duration::from_secs(5));
+    let connection = Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(WINDOWS.0)
+        .initial_connection_window_size(WINDOWS.1)
+        .max_concurrent_streams(settings.requests)
+        .max_header_list_size(HEADERS_MAX)
+        .keep_alive_interval(alive)
+        .keep_alive_timeout(alive)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = guard.cut.cancelled() => {
+            shared.state.metrics.edge.cut.inc();
+            info!(machine = %peer.machine, "the connection of a machine was cut: its certificate no longer counts");
+            return;
+        }
+        () = tokio::time::sleep(left) => {
+            shared.state.metrics.edge.cut.inc();
+            info!(machine = %peer.machine, "the connection of a machine was cut: its certificate has ended");
+            return;
+        }
+        () = shared.stop.cancelled() => {
+            // Feeds end, so that their machines go elsewhere; what runs may finish.
+            end.cancel();
+            connection.as_mut().graceful_shutdown();
+            match timeout(GRACE, connection).await {
+                Ok(ended) => ended,
+                Err(_) => Ok(()),
+            }
+        }
+    };
+    if let Err(error) = ended {
+        debug!(machine = %peer.machine, %error, "the connection of a machine broke");
+    }
+}

@@ -1,0 +1,133 @@
+//! What single machines see of the state, and how messages change it. No I/O.
+
+use std::collections::BTreeMap;
+
+use fdn_core::enrol::{Machine, Role};
+use fdn_core::feed::{AppFrame, FeedError, Frame, Plain};
+use fdn_core::fleet::FleetDesired;
+use fdn_core::message::{AppBindings, AppDesired, BindingsChanged, BindingsDesired, Holders};
+use fdn_core::{AppName, ClientPrefix, ClusterId, Revision, SecretName};
+
+use super::change::AppEntry;
+
+/// The machines as far as one of them must know: whom to trust; for nodes, who drains, where stages are called, and what was said of its devices.
+#[must_use]
+pub(super) fn fleet_for(machine: &Machine, fleet: &FleetDesired) -> FleetDesired {
+    let shared = FleetDesired {
+        revision: fleet.revision,
+        revoked: fleet.revoked.clone(),
+        authorities: fleet.authorities.clone(),
+        ..FleetDesired::default()
+    };
+    let name = &machine.name;
+    match machine.role {
+        Role::Dns => shared,
+        Role::Node => FleetDesired {
+            // Nodes of a cluster ask none of each other that takes no new work.
+            cordoned: fleet.cordoned.clone(),
+            stage_calls: fleet.stage_calls.clone(),
+            restored: fleet
+                .restored
+                .get_key_value(name)
+                .map(|(name, devices)| (name.clone(), devices.clone()))
+                .into_iter()
+                .collect(),
+            ..shared
+        },
+    }
+}
+
+/// Whether two say the same, at whatever revision.
+#[must_use]
+pub(super) fn is_same_fleet(a: &FleetDesired, b: &FleetDesired) -> bool {
+    a.cordoned == b.cordoned
+        && a.revoked == b.revoked
+        && a.authorities == b.authorities
+        && a.stage_calls == b.stage_calls
+        && a.restored == b.restored
+}
+
+/// What becomes of bindings by a change; nothing if it changes others than these.
+#[must_use]
+pub(super) fn changed(held: &BindingsDesired, change: &BindingsChanged) -> Option<BindingsDesired> {
+    let state = held
+        .state
+        .as_ref()
+        .filter(|_| held.revision == change.base)?;
+    let mut bindings: BTreeMap<ClientPrefix, ClusterId> = state.bindings.iter().cloned().collect();
+    for (prefix, cluster) in &change.changes {
+        match cluster {
+            Some(cluster) => bindings.insert(*prefix, cluster.clone()),
+            None => bindings.remove(prefix),
+        };
+    }
+    Some(BindingsDesired {
+        app: held.app.clone(),
+        revision: change.revision,
+        state: Some(AppBindings {
+            host: state.host.clone(),
+            ttl_s: state.ttl_s,
+            bindings: bindings.into_iter().collect(),
+            holders: change
+                .holders
+                .clone()
+                .unwrap_or_else(|| state.holders.clone()),
+        }),
+    })
+}
+
+/// An app as nodes are told of it, with the values of its functions' secrets.
+///
+/// # Errors
+/// When a frame cannot be written, which would be a bug.
+pub(super) fn app(
+    desired: AppDesired,
+    secrets: Vec<BTreeMap<SecretName, Plain>>,
+) -> Result<AppEntry, FeedError> {
+    let Some(spec) = &desired.spec else {
+        return app_gone(&desired.app, desired.revision);
+    };
+    let gone = app_gone(&desired.app, desired.revision)?.frame;
+    let holders = spec.holders.clone();
+    let digests = spec
+        .functions
+        .iter()
+        .map(|function| function.digest)
+        .collect();
+    let (app, revision) = (desired.app.clone(), desired.revision);
+    let frame = Frame::App(Box::new(AppFrame { desired, secrets })).encode()?;
+    Ok(AppEntry {
+        app,
+        revision,
+        holders,
+        digests,
+        frame: frame.into(),
+        gone,
+        exists: true,
+    })
+}
+
+/// An app that is gone.
+///
+/// # Errors
+/// As [`app`].
+pub(super) fn app_gone(app: &AppName, revision: Revision) -> Result<AppEntry, FeedError> {
+    let frame = Frame::App(Box::new(AppFrame {
+        desired: AppDesired {
+            app: app.clone(),
+            revision,
+            spec: None,
+        },
+        secrets: Vec::new(),
+    }));
+    let frame: bytes::Bytes = frame.encode()?.into();
+    Ok(AppEntry {
+        app: app.clone(),
+        revision,
+        holders: Holders::EVERYWHERE,
+        digests: Vec::new(),
+        gone: frame.clone(),
+        frame,
+        exists: false,
+    })
+}

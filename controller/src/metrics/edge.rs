@@ -1,0 +1,86 @@
+//! What is counted of machines at the edge.
+
+use fdn_service::ServiceError;
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
+
+use super::Maker;
+
+/// Of the listener for nodes and DNS servers.
+pub struct EdgeMetrics {
+    /// Open connections by role.
+    pub connections: IntGaugeVec,
+    /// Connections by how they began: `open`, `full`, `handshake`, `machine`.
+    pub accepted: IntCounterVec,
+    /// Connections that were cut because the machine was removed or its certificate ended.
+    pub cut: IntCounter,
+    /// Requests by what they are and result: `ok`, `refused`, `failed`.
+    pub requests: IntCounterVec,
+    /// What machines tried that is not theirs to do, by what it was.
+    pub refused: IntCounterVec,
+    /// Open feeds by role.
+    pub feeds: IntGaugeVec,
+    /// Feeds that began with, or were set back to, a snapshot, by why: `first`, `gap`, `slow`.
+    pub snapshots: IntCounterVec,
+    /// Frames handed to connections.
+    pub frames: IntCounter,
+    /// Octets of changes that are kept for machines that were away.
+    pub history_bytes: IntGauge,
+    /// The revision that machines are told of.
+    pub revision: IntGauge,
+    /// Times the database held what no message had told.
+    pub refreshed: IntCounter,
+}
+
+impl EdgeMetrics {
+    pub(super) fn new(make: &Maker) -> Result<Self, ServiceError> {
+        let by_role =
+            |name: &str, help: &str| make.add(IntGaugeVec::new(Opts::new(name, help), &["role"]));
+        Ok(Self {
+            connections: by_role(
+                "fdn_controller_edge_connections",
+                "Open connections of machines at the edge",
+            )?,
+            accepted: make.counters(
+                "fdn_controller_edge_accepted_total",
+                "Connections of machines by how they began",
+                &["result"],
+            )?,
+            cut: make.counter(
+                "fdn_controller_edge_cut_total",
+                "Connections that were cut because the machine was removed or its certificate ended",
+            )?,
+            requests: make.counters(
+                "fdn_controller_edge_requests_total",
+                "Requests of machines by what they are and result",
+                &["what", "result"],
+            )?,
+            refused: make.counters(
+                "fdn_controller_edge_refused_total",
+                "What machines tried that is not theirs to do",
+                &["what"],
+            )?,
+            feeds: by_role("fdn_controller_edge_feeds", "Open feeds")?,
+            snapshots: make.counters(
+                "fdn_controller_edge_snapshots_total",
+                "Snapshots given to feeds, by why",
+                &["why"],
+            )?,
+            frames: make.counter(
+                "fdn_controller_edge_frames_total",
+                "Frames handed to connections of machines",
+            )?,
+            history_bytes: make.gauge(
+                "fdn_controller_edge_history_bytes",
+                "Octets of changes that are kept for machines that were away",
+            )?,
+            revision: make.gauge(
+                "fdn_controller_edge_revision",
+                "The revision that machines are told of",
+            )?,
+            refreshed: make.counter(
+                "fdn_controller_edge_refreshed_total",
+                "Times the database held what no message had told",
+            )?,
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! Settings of the listener for machines at the edge.
+
+use std::net::SocketAddr;
+
+use fdn_core::{ByteSize, DurationMs, NodeId};
+use serde::{Deserialize, Serialize};
+
+/// The listener for nodes and DNS servers, who show their certificates.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EdgeSettings {
+    /// Where machines reach this controller.
+    pub listen: SocketAddr,
+    /// Where machines reach the controllers, all of them, as `HOST:PORT`: told to those that join. The host that they joined through, with the
+    /// port of `listen`, if it is empty.
+    pub controllers: Vec<String>,
+    /// This controller's name; the machine's host name and the API's port if absent. It names its queue, so it must be its alone and stay.
+    pub name: Option<NodeId>,
+    /// Connections at the same time.
+    pub connections: usize,
+    /// Connections of one machine at the same time.
+    pub per_machine: usize,
+    /// Requests that one connection makes at the same time.
+    pub requests: u32,
+    /// How long showing certificates may take.
+    pub handshake: DurationMs,
+    /// How long a feed is silent at most. A machine that hears nothing for twice as long goes to another controller.
+    pub heartbeat: DurationMs,
+    /// Changes that are kept for machines that were away; one that missed more gets a snapshot.
+    pub history: usize,
+    /// Octets of them.
+    pub history_size: ByteSize,
+    /// How often it is looked whether the database holds what no message told: changes, removed machines, a new authority.
+    pub refresh: DurationMs,
+    /// How often nodes are told what is used of quotas.
+    pub quotas: DurationMs,
+    /// The largest report.
+    pub report_limit: ByteSize,
+}
+
+impl Default for EdgeSettings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8601)),
+            controllers: Vec::new(),
+            name: None,
+            connections: 20_000,
+            per_machine: 4,
+            requests: 64,
+            handshake: DurationMs::from_secs(10),
+            heartbeat: DurationMs::from_secs(2),
+            history: 10_000,
+            history_size: ByteSize::from_mib(64),
+            refresh: DurationMs::from_millis(500),
+            quotas: DurationMs::from_secs(30),
+            report_limit: ByteSize::from_mib(8),
+        }
+    }
+}
+
+impl EdgeSettings {
+    /// The first setting that makes no sense, by its key.
+    pub(super) fn nonsense(&self) -> Option<&'static str> {
+        if [self.connections, self.per_machine, self.history].contains(&0) || self.requests == 0 {
+            return Some("edge.connections, per_machine, requests and history must be at least 1");
+        }
+        let times = [self.handshake, self.heartbeat, self.refresh, self.quotas];
+        if times.iter().any(|time| time.as_millis() < 10) {
+            return Some("edge.handshake, heartbeat, refresh and quotas must be at least 10ms");
+        }
+        if self.history_size.as_bytes() == 0 || self.report_limit.as_bytes() == 0 {
+            return Some("edge.history_size and edge.report_limit must be at least 1B");
+        }
+        None
+    }
+}

@@ -1,0 +1,225 @@
+//! A machine of the network with a certificate of its own, on its one connection to a controller.
+
+use bytes::Bytes;
+use fdn_core::enrol::{EnrolRequest, EnrolResponse, Role};
+use fdn_core::feed::{Frame, Report};
+use fdn_core::message::{Message, NodeStatus};
+use fdn_core::{NodeId, Revision};
+use fdn_link::join::Identity;
+use fdn_link::{CentreSettings, Connection, IdentityFiles, Link, LinkMetrics, Told, read_body};
+use fdn_service::CancellationToken;
+use fdn_service::pki::NodeKey;
+use fdn_testkit::wait;
+use prometheus::Registry;
+use reqwest::Method;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::machines::addresses;
+use crate::rig::{Rig, node_at};
+
+/// A machine that joined.
+pub(crate) struct Member {
+    pub(crate) name: NodeId,
+    pub(crate) cluster: String,
+    pub(crate) answer: EnrolResponse,
+    pub(crate) key: NodeKey,
+    pub(crate) files: IdentityFiles,
+    folder: TempDir,
+}
+
+impl Member {
+    /// Joins.
+    pub(crate) async fn join(rig: &Rig, role: Role, cluster: &str, name: &str) -> Self {
+        let wish = json!({ "cluster": cluster, "role": role, "ttl": "1h", "uses": 1 });
+        let token: Value = rig
+            .json(rig.request(Method::POST, "/v1/join-tokens").json(&wish))
+            .await;
+        let folder = tempfile::tempdir().expect("a folder");
+        let identity = Identity::below(folder.path());
+        identity.prepare().expect("a folder");
+        let key = NodeKey::read_or_create(&identity.key).expect("a key");
+        let node: NodeId = name.parse().expect("a name");
+        let request = EnrolRequest {
+            token: token["token"].as_str().expect("a token").to_owned(),
+            role,
+            csr: key.request(&node).expect("a request"),
+            node: node.clone(),
+            addresses: addresses(1),
+            cluster: None,
+            region: None,
+        };
+        let answer: EnrolResponse = rig.json(rig.enrol(&request)).await;
+        identity.write(role, &answer).expect("written");
+        Self {
+            name: node,
+            cluster: cluster.to_owned(),
+            answer,
+            key,
+            files: identity.files(),
+            folder,
+        }
+    }
+
+    /// Connects to the first of these controllers that answers.
+    pub(crate) fn connect(&self, rigs: &[&Rig]) -> Wire {
+        let controllers = rigs.iter().map(|rig| rig.controller.edge_address());
+        let settings = CentreSettings {
+            controllers: controllers.map(|address| address.to_string()).collect(),
+            spread: fdn_core::DurationMs::from_millis(10),
+            retry_first: fdn_core::DurationMs::from_millis(10),
+            retry_max: fdn_core::DurationMs::from_millis(100),
+            ..CentreSettings::default()
+        };
+        let metrics = LinkMetrics::new(&Registry::new(), "test").expect("metrics");
+        let stop = CancellationToken::new();
+        let connection = Link::start(&settings, self.files.clone(), metrics, stop.clone());
+        Wire {
+            connection: connection.expect("a connection"),
+            stop,
+        }
+    }
+
+    /// The same machine with certificates of another network's authority.
+    pub(crate) fn forged(&self, other: &Self) -> Self {
+        let path = self.folder.path().join("forged");
+        std::fs::create_dir(&path).expect("a folder");
+        let copy = |from: &std::path::Path, name: &str| {
+            let to = path.join(name);
+            std::fs::copy(from, &to).expect("copied");
+            to
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let key = copy(&other.files.key, "key");
+        Self {
+            name: self.name.clone(),
+            cluster: self.cluster.clone(),
+            answer: self.answer.clone(),
+            key: NodeKey::read(&key).expect("a key"),
+            files: IdentityFiles {
+                ca: copy(&self.files.ca, "ca"),
+                certificate: copy(&other.files.certificate, "certificate"),
+                key,
+            },
+            folder,
+        }
+    }
+
+    /// How it is, as it says itself.
+    pub(crate) fn status(&self) -> NodeStatus {
+        node_at(self.name.as_str(), &self.cluster, 53.35, -6.26)
+    }
+}
+
+/// A machine's connection, kept until it is dropped.
+pub(crate) struct Wire {
+    pub(crate) connection: Connection,
+    stop: CancellationToken,
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Wire {
+    pub(crate) async fn up(&mut self) {
+        let up = self.connection.feed.connected.wait_for(|up| *up);
+        tokio::time::timeout(wait::PATIENCE, up)
+            .await
+            .expect("a connection in time")
+            .expect("the link lives");
+    }
+
+    /// The answer to a request: its status, headers that matter, and its body.
+    pub(crate) async fn get(&self, path: &str, range: Option<&str>) -> (u16, String, Bytes) {
+        let mut request = http::Request::get(path);
+        if let Some(range) = range {
+            request = request.header("range", range);
+        }
+        let request = request.body(Bytes::new()).expect("a request");
+        self.ask(request).await
+    }
+
+    pub(crate) async fn post<T: Serialize>(&self, path: &str, body: &T) -> (u16, Value) {
+        let body = serde_json::to_vec(body).expect("JSON");
+        let (status, octets) = self.post_octets(path, body).await;
+        let value = serde_json::from_slice(&octets).unwrap_or(Value::Null);
+        (status, value)
+    }
+
+    pub(crate) async fn post_octets(&self, path: &str, body: Vec<u8>) -> (u16, Bytes) {
+        let request = http::Request::post(path).body(Bytes::from(body));
+        let (status, _, octets) = self.ask(request.expect("a request")).await;
+        (status, octets)
+    }
+
+    async fn ask(&self, request: http::Request<Bytes>) -> (u16, String, Bytes) {
+        let answer = self
+            .connection
+            .centre
+            .ask(request)
+            .await
+            .expect("an answer");
+        let status = answer.status().as_u16();
+        let range = answer.headers().get("content-range");
+        let range = range
+            .map_or("", |value| value.to_str().expect("text"))
+            .to_owned();
+        let body = read_body(answer.into_body(), 64 << 20)
+            .await
+            .expect("a body");
+        (status, range, body)
+    }
+
+    /// The status that a report is answered with.
+    pub(crate) async fn report(&self, message: Message) -> u16 {
+        let report = Report {
+            messages: vec![message],
+        };
+        self.post("/edge/v1/report", &report).await.0
+    }
+
+    /// What is told next.
+    pub(crate) async fn told(&mut self) -> Told {
+        tokio::time::timeout(wait::PATIENCE, self.connection.feed.told.recv())
+            .await
+            .expect("something in time")
+            .expect("the link lives")
+    }
+
+    /// What is told, up to all of `revision`: the frames, and how many snapshots there were.
+    pub(crate) async fn until(&mut self, revision: Revision) -> (Vec<Frame>, u32) {
+        let (mut frames, mut snapshots) = (Vec::new(), 0);
+        loop {
+            match self.told().await {
+                Told::Snapshot(_, all) => {
+                    frames.extend(all);
+                    snapshots += 1;
+                }
+                Told::Change(frame) => frames.push(frame),
+                Told::At(at) if at >= revision => return (frames, snapshots),
+                Told::At(_) => {}
+                Told::Removed => panic!("removed"),
+            }
+        }
+    }
+
+    /// Waits until it hears that it was removed.
+    pub(crate) async fn removed(&mut self) {
+        while !matches!(self.told().await, Told::Removed) {}
+    }
+
+    /// The last state of an app in what was told: whether it is there, with the values of its secrets.
+    pub(crate) fn app(frames: &[Frame], app: &str) -> Option<(bool, Vec<String>)> {
+        let of_app = frames.iter().rev().find_map(|frame| match frame {
+            Frame::App(one) if one.desired.app.as_str() == app => Some(one),
+            _ => None,
+        })?;
+        let values = of_app.secrets.iter().flat_map(|values| values.values());
+        let values = values.map(|value| value.0.clone()).collect();
+        Some((of_app.desired.spec.is_some(), values))
+    }
+}

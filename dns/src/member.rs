@@ -1,0 +1,254 @@
+//! The server as a machine of a network: how it joins, by what it is known, and its connection to the centre.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::path::PathBuf;
+
+use clap::Args;
+use fdn_core::enrol::{EnrolRequest, Machine, NodeAddresses, Role};
+use fdn_core::{ClusterId, DurationMs, NodeId, Timestamp};
+use fdn_link::join::{
+    Controller, Identity, JoinError, Joined, RenewParts, Renewer, bundle, controllers, read_token,
+};
+use fdn_link::{CentreSettings, Connection, Link, LinkMetrics, disk};
+use fdn_service::CancellationToken;
+use fdn_service::pki::{Facts, NodeKey};
+use prometheus::{IntGauge, Registry};
+use tracing::{info, warn};
+
+use crate::error::Error;
+use crate::settings::Settings;
+use crate::sync::Trust;
+
+/// The pause before a renewal that failed is tried again, and the longest.
+const RENEW_RETRY: (DurationMs, DurationMs) =
+    (DurationMs::from_secs(10), DurationMs::from_secs(600));
+
+/// Arguments of `fdn-dns join`.
+#[derive(Clone, Debug, Args)]
+pub struct JoinArgs {
+    /// The controller's URL.
+    #[arg(value_name = "URL")]
+    pub url: String,
+    /// File holding the join token that `fdn dns token` printed; - for standard input.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: PathBuf,
+    /// The cluster that this machine is meant for; a token for another one is refused.
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<ClusterId>,
+    /// The address by which others reach this machine; without it, the one it reaches the controller from.
+    #[arg(long, value_name = "IP")]
+    pub address: Option<IpAddr>,
+    /// Join anew although this machine has joined: it was removed, and has not heard of that.
+    #[arg(long)]
+    pub again: bool,
+    /// Join although what is sent could be read on the way: the controller's address is http:// and not on this machine.
+    #[arg(long)]
+    pub allow_plain_http: bool,
+}
+
+/// Makes this machine a DNS server of a network, under the name and in the data directory of its settings; what its certificate says, and whether it had
+/// joined before.
+///
+/// # Errors
+/// When the controller refuses, cannot be reached or trusted, or a file cannot be written.
+pub async fn join(
+    args: &JoinArgs,
+    settings: &Settings,
+    now: Timestamp,
+) -> Result<(Facts<Machine>, bool), Error> {
+    let name: NodeId = settings.server.parse().map_err(|_| Error::Setting {
+        key: "server",
+        reason: "must be a name of letters, digits and hyphens, as nodes have".to_owned(),
+    })?;
+    let controller = Controller::new(&args.url)?;
+    let identity = Identity::below(&settings.data_dir);
+    if let Some(facts) = identity.facts()? {
+        let machine = &facts.identity;
+        if machine.role != Role::Dns || machine.name != name {
+            return Err(JoinError::Another {
+                identity: facts.identity,
+                data: settings.data_dir.clone(),
+            }
+            .into());
+        }
+        let usable = now < facts.expires_at && identity.joined.exists();
+        if usable && !args.again {
+            return Ok((facts, true));
+        }
+    }
+    controller.check_safety(args.allow_plain_http)?;
+    let token = read_token(&args.token_file)?;
+    let addresses = addresses(args, settings, &controller)?;
+    identity.prepare()?;
+    let key = NodeKey::read_or_create(&identity.key)?;
+    let answer = controller
+        .enrol(&EnrolRequest {
+            token: token.expose(),
+            role: Role::Dns,
+            csr: key.request(&name)?,
+            node: name,
+            addresses: addresses.clone(),
+            cluster: args.cluster.clone(),
+            region: None,
+        })
+        .await?;
+    let joined = Joined {
+        controllers: controllers(&answer, &controller.host_and_port().0),
+        controller: controller.url(),
+        addresses,
+    };
+    joined.write(&identity)?;
+    Ok((identity.write(Role::Dns, &answer)?, false))
+}
+
+/// Where others reach this server: at the addresses that it listens on, or the one towards the controller where it listens on all.
+fn addresses(
+    args: &JoinArgs,
+    settings: &Settings,
+    controller: &Controller,
+) -> Result<NodeAddresses, Error> {
+    let first = settings.listen.first().copied().ok_or(Error::Setting {
+        key: "listen",
+        reason: "must name at least one address".to_owned(),
+    })?;
+    let towards = match args.address {
+        Some(address) => address,
+        None => towards(controller)?,
+    };
+    let reached = |at: SocketAddr| match at.ip().is_unspecified() {
+        true => SocketAddr::new(towards, at.port()),
+        false => at,
+    };
+    let addresses = NodeAddresses {
+        gateway: reached(first),
+        admin: reached(settings.admin),
+        peer: None,
+        names: Vec::new(),
+    };
+    addresses.check().map_err(|e| Error::Setting {
+        key: "listen",
+        reason: e.to_string(),
+    })?;
+    Ok(addresses)
+}
+
+/// The address that packets to the controller leave from. Nothing is sent: connecting a datagram socket only looks the way up.
+fn towards(controller: &Controller) -> Result<IpAddr, JoinError> {
+    let (host, port) = controller.host_and_port();
+    let unreachable = |reason: String| JoinError::Unreachable {
+        url: controller.url(),
+        reason,
+    };
+    let found = (host.as_str(), port).to_socket_addrs();
+    let found = found.map_err(|e| unreachable(e.to_string()))?;
+    let mut last = "its name has no address".to_owned();
+    for address in found {
+        let any: SocketAddr = if address.is_ipv4() {
+            ([0, 0, 0, 0], 0).into()
+        } else {
+            ([0_u16; 8], 0).into()
+        };
+        let way = UdpSocket::bind(any).and_then(|socket| {
+            socket.connect(address)?;
+            socket.local_addr()
+        });
+        match way {
+            Ok(local) => return Ok(local.ip()),
+            Err(error) => last = error.to_string(),
+        }
+    }
+    Err(unreachable(last))
+}
+
+/// What the server needs of its membership.
+pub(crate) struct Member {
+    /// The name that it reports under.
+    pub(crate) name: String,
+    /// Its connection.
+    pub(crate) connection: Connection,
+    /// Takes note of whom to trust.
+    pub(crate) trust: Trust,
+    /// Keeps its certificate valid.
+    pub(crate) renewer: Option<Renewer>,
+}
+
+impl Member {
+    /// By the identity in the data directory, or by a connection that somebody else made.
+    pub(crate) fn of(
+        settings: &Settings,
+        connection: Option<Connection>,
+        registry: &Registry,
+        stop: &CancellationToken,
+    ) -> Result<Self, Error> {
+        if let Some(connection) = connection {
+            return Ok(Self {
+                name: settings.server.clone(),
+                connection,
+                trust: Box::new(|_| {}),
+                renewer: None,
+            });
+        }
+        let identity = Identity::below(&settings.data_dir);
+        let facts = identity.facts()?.ok_or(Error::Setting {
+            key: "data_dir",
+            reason: "holds no identity of a DNS server; join a network first: fdn-dns join"
+                .to_owned(),
+        })?;
+        let joined = Joined::read(&identity)?;
+        let mut centre: CentreSettings = settings.centre.clone();
+        if centre.controllers.is_empty() {
+            centre.controllers.clone_from(&joined.controllers);
+        }
+        let files = identity.files();
+        let metrics =
+            LinkMetrics::new(registry, "fdn_dns").map_err(fdn_service::ServiceError::from)?;
+        let connection = Link::start(&centre, files.clone(), metrics, stop.clone())?;
+        let expires = IntGauge::new(
+            "fdn_dns_identity_expires_seconds",
+            "When the server's certificate in the network ends, in seconds since 1970.",
+        )
+        .and_then(|gauge| {
+            registry.register(Box::new(gauge.clone()))?;
+            Ok(gauge)
+        })
+        .map_err(fdn_service::ServiceError::from)?;
+        let ca = files.ca.clone();
+        let renewer = Renewer::new(RenewParts {
+            centre: connection.centre.clone(),
+            answer_timeout: centre.answer_timeout.as_duration(),
+            controller: Some(Controller::new(&joined.controller)?),
+            files,
+            retry: RENEW_RETRY.0,
+            retry_max: RENEW_RETRY.1,
+            token_file: identity.token.clone(),
+            addresses: joined.addresses,
+            renewed: Box::new(move |_, authorities| {
+                disk::replace_public(&ca, bundle(authorities).as_bytes())
+            }),
+            expires,
+        });
+        let ca = identity.ca.clone();
+        info!(machine = %facts.identity, "a DNS server of the network");
+        Ok(Self {
+            name: facts.identity.name.to_string(),
+            connection,
+            trust: Box::new(move |authorities| trust(&ca, authorities)),
+            renewer: Some(renewer),
+        })
+    }
+}
+
+/// Writes the authorities that controllers are checked against, if they changed.
+fn trust(ca: &std::path::Path, authorities: &[String]) {
+    let bundle = bundle(authorities);
+    if authorities.is_empty() || std::fs::read_to_string(ca).is_ok_and(|now| now == bundle) {
+        return;
+    }
+    match disk::replace_public(ca, bundle.as_bytes()) {
+        Ok(()) => info!(
+            count = authorities.len(),
+            "the network's authorities changed"
+        ),
+        Err(error) => warn!(%error, "the network's new authorities cannot be kept"),
+    }
+}

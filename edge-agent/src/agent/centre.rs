@@ -1,0 +1,80 @@
+//! The node's identity towards the centre, and its own key.
+
+use std::sync::Arc;
+
+use fdn_core::enrol::NodeAddresses;
+use fdn_link::join::{Controller, RenewParts, Renewer};
+use fdn_link::{Connection, IdentityFiles, Link, LinkMetrics};
+use fdn_service::secret::Secret;
+use fdn_service::{CancellationToken, secret};
+use tracing::warn;
+
+use super::Shared;
+use crate::error::Error;
+use crate::metrics::Metrics;
+use crate::settings::Settings;
+use crate::status::Identity;
+
+impl Shared {
+    /// Keeps the node's certificate valid, if it has one.
+    pub(super) fn renewer(&self, identity: &Identity) -> Result<Option<Renewer>, Error> {
+        let tls = &self.settings.tls;
+        let Some(files) = tls.files() else {
+            return Ok(None);
+        };
+        let fleet = Arc::clone(&self.fleet);
+        Ok(Some(Renewer::new(RenewParts {
+            centre: Arc::clone(&self.centre),
+            answer_timeout: self.settings.centre.answer_timeout.as_duration(),
+            controller: Some(Controller::new(&self.settings.controller.url)?),
+            files,
+            retry: tls.renew_retry,
+            retry_max: tls.renew_retry_max,
+            token_file: self.settings.network.token_file.clone(),
+            addresses: NodeAddresses {
+                gateway: identity.gateway,
+                admin: identity.admin,
+                peer: self
+                    .settings
+                    .peers
+                    .address(&self.settings.tls, &self.settings.gateway),
+                names: Vec::new(),
+            },
+            renewed: Box::new(move |serial, authorities| {
+                fleet.renewed(serial.to_owned(), authorities)
+            }),
+            expires: self.metrics.certificate_expires.clone(),
+        })))
+    }
+}
+
+/// The file of the key that this node seals secrets with before they are on its disk.
+const SEAL_KEY: &str = "seal.key";
+
+/// This node's own key. With a new one nothing opens that an older one sealed: what is kept of apps comes again from the centre.
+pub(super) fn own_key(settings: &Settings) -> Result<Secret, Error> {
+    let folder = settings.data.join("state");
+    let path = folder.join(SEAL_KEY);
+    let apps = folder.join("apps.json");
+    if !path.exists() && apps.exists() {
+        warn!("the state of apps on disk was sealed with another key; it is asked for anew");
+        std::fs::remove_file(&apps).map_err(|source| Error::Data { path: apps, source })?;
+    }
+    Ok(secret::read_or_create(&path)?)
+}
+
+/// Connects to the centre by the node's certificate.
+pub(super) fn connect(
+    settings: &Settings,
+    metrics: &Metrics,
+    stop: CancellationToken,
+) -> Result<Connection, Error> {
+    let files: IdentityFiles = settings.tls.files().ok_or_else(|| {
+        Error::Settings(
+            "tls.ca, tls.certificate and tls.key must name the files of the node's identity; `fdn-edge-agent join` writes them"
+                .to_owned(),
+        )
+    })?;
+    let metrics = LinkMetrics::new(&metrics.registry, "fdn_agent")?;
+    Ok(Link::start(&settings.centre, files, metrics, stop)?)
+}

@@ -1,0 +1,115 @@
+//! Asking the centre, with bounds on what is read.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use fdn_core::Problem;
+use fdn_core::feed::Report;
+use fdn_core::message::Message;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request, Response};
+use http_body_util::BodyExt as _;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::{Body, Centre, LinkError};
+
+/// The longest answer that is read, but for artifacts.
+const ANSWER_MAX: usize = 4 << 20;
+/// Octets of an answer that is no problem document which are repeated.
+const SAID_MAX: usize = 200;
+
+/// Reads an answer's body, of at most `limit` octets.
+///
+/// # Errors
+/// When it is longer, or the connection breaks.
+pub async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, LinkError> {
+    let mut octets = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| LinkError::Broken(e.to_string()))?;
+        let Ok(piece) = frame.into_data() else {
+            continue;
+        };
+        if octets.len() + piece.len() > limit {
+            return Err(LinkError::TooLong(limit));
+        }
+        octets.extend_from_slice(&piece);
+    }
+    Ok(octets.freeze())
+}
+
+async fn post<Q: Serialize + Sync>(
+    centre: &dyn Centre,
+    path: &str,
+    body: &Q,
+) -> Result<Response<Body>, LinkError> {
+    let foreign = |e: &dyn std::fmt::Display| LinkError::Foreign(e.to_string());
+    let octets = serde_json::to_vec(body).map_err(|e| foreign(&e))?;
+    let mut request = Request::new(Bytes::from(octets));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = path.parse().map_err(|e| foreign(&e))?;
+    let kind = HeaderValue::from_static("application/json");
+    request.headers_mut().insert(CONTENT_TYPE, kind);
+    centre.ask(request).await
+}
+
+/// What an answer that is no success says.
+async fn refusal(answer: Response<Body>) -> LinkError {
+    let status = answer.status().as_u16();
+    let octets = read_body(answer.into_body(), ANSWER_MAX).await;
+    let octets = octets.unwrap_or_default();
+    let detail = match serde_json::from_slice::<Problem>(&octets) {
+        Ok(problem) => format!("{}: {}", problem.code.as_str(), problem.detail),
+        Err(_) => {
+            let said = &octets[..octets.len().min(SAID_MAX)];
+            String::from_utf8_lossy(said).into_owned()
+        }
+    };
+    LinkError::Status { status, detail }
+}
+
+/// Asks with a JSON body for a JSON answer, which may take as long as `limit`.
+///
+/// # Errors
+/// When there is none, or it is a refusal.
+pub async fn ask_json<Q: Serialize + Sync, A: DeserializeOwned>(
+    centre: &dyn Centre,
+    path: &str,
+    body: &Q,
+    limit: Duration,
+) -> Result<A, LinkError> {
+    let asked = async {
+        let answer = post(centre, path, body).await?;
+        if !answer.status().is_success() {
+            return Err(refusal(answer).await);
+        }
+        let octets = read_body(answer.into_body(), ANSWER_MAX).await?;
+        serde_json::from_slice(&octets).map_err(|e| LinkError::Foreign(e.to_string()))
+    };
+    let answered = tokio::time::timeout(limit, asked).await;
+    answered.unwrap_or(Err(LinkError::Slow(limit)))
+}
+
+/// Reports something, which may take as long as `limit`.
+///
+/// # Errors
+/// When it was not taken.
+pub async fn report(
+    centre: &dyn Centre,
+    message: Message,
+    limit: Duration,
+) -> Result<(), LinkError> {
+    let report = Report {
+        messages: vec![message],
+    };
+    let told = async {
+        let answer = post(centre, "/edge/v1/report", &report).await?;
+        if answer.status().is_success() {
+            Ok(())
+        } else {
+            Err(refusal(answer).await)
+        }
+    };
+    let told = tokio::time::timeout(limit, told).await;
+    told.unwrap_or(Err(LinkError::Slow(limit)))
+}

@@ -1,0 +1,97 @@
+//! Files that must be whole after a power loss: written beside the old one, flushed, and moved over it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use fdn_service::ServiceError;
+
+/// Makes a folder, and those above it, for its owner only.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn folder(path: &Path) -> Result<(), ServiceError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|source| failed(path, source))
+}
+
+/// Replaces a file, which only its owner may then read.
+///
+/// # Errors
+/// When the disk fails; what was there before is still there.
+pub fn replace(path: &Path, octets: &[u8]) -> Result<(), ServiceError> {
+    write(path, octets, 0o600).map_err(|source| failed(path, source))
+}
+
+/// Replaces a file that everybody may read.
+///
+/// # Errors
+/// As [`replace`].
+pub fn replace_public(path: &Path, octets: &[u8]) -> Result<(), ServiceError> {
+    write(path, octets, 0o644).map_err(|source| failed(path, source))
+}
+
+fn write(path: &Path, octets: &[u8], mode: u32) -> std::io::Result<()> {
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(".new");
+    let fresh = Path::new(&fresh);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(fresh)?;
+    // A file left by a crash keeps its rights when it is opened again.
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.write_all(octets)?;
+    file.sync_all()?;
+    fs::rename(fresh, path)?;
+    // The move itself is on disk only once the folder is.
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+fn failed(path: &Path, source: std::io::Error) -> ServiceError {
+    ServiceError::File {
+        path: path.to_owned(),
+        reason: source.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_its_rights_with_it() {
+        let root = tempfile::tempdir().expect("folder");
+        let deep = root.path().join("a/b");
+        folder(&deep).expect("made");
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode(&deep), 0o700);
+        let path = deep.join("node.key");
+        fs::write(
+            deep.join("node.key.new"),
+            "left by a crash, and much longer",
+        )
+        .expect("written");
+        replace(&path, b"one").expect("written");
+        assert_eq!(
+            (fs::read(&path).expect("read").as_slice(), mode(&path)),
+            (&b"one"[..], 0o600)
+        );
+        replace_public(&path, b"two").expect("written");
+        assert_eq!(
+            (fs::read(&path).expect("read").as_slice(), mode(&path)),
+            (&b"two"[..], 0o644)
+        );
+        assert_eq!(fs::read_dir(&deep).expect("folder").count(), 1);
+        assert!(replace(&root.path().join("none/x"), b"").is_err());
+    }
+}

@@ -1,0 +1,472 @@
+//! Keeping the connection: to one controller after another, with a pause of its own, until one answers; then hearing its feed until it ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use async_trait::async_trait;
+use bytes::Bytes;
+use fdn_core::Revision;
+use fdn_core::feed::{Decoder, Frame, SCHEMA};
+use fdn_service::CancellationToken;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use rand::RngExt as _;
+use rustls::AlertDescription;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tracing::{debug, info, warn};
+
+use crate::ask::read_body;
+use crate::settings::host_of;
+use crate::{
+    Body, Centre, CentreSettings, Connection, Feed, IdentityFiles, LinkError, Told, pause,
+};
+
+/// What may be on its way before it is read: of one request, and of one connection.
+const WINDOWS: (u32, u32) = (1 << 20, 16 << 20);
+/// Changes that are taken from the feed before they are dealt with: beyond them the controller waits.
+const AHEAD: usize = 64;
+/// The longest silence until a controller has said how long it is silent at most.
+const FIRST_WORD: Duration = Duration::from_secs(10);
+/// Octets of an answer to a feed that is none.
+const REFUSAL_MAX: usize = 64 << 10;
+
+/// How long a connection that broke may take to say why.
+const LAST_WORD: Duration = Duration::from_millis(500);
+
+type Sender = SendRequest<Full<Bytes>>;
+/// Why the connection breaks, once it does.
+type Fate = oneshot::Receiver<LinkError>;
+
+/// What is counted of the connection.
+#[derive(Clone)]
+pub struct LinkMetrics {
+    /// 1 while a controller is connected.
+    pub connected: IntGauge,
+    /// Connections by how they went: `connected`, `failed`, `ended`, `silent`, `removed`.
+    pub connections: IntCounterVec,
+    /// Snapshots that were heard.
+    pub snapshots: IntCounter,
+    /// Frames that were heard.
+    pub frames: IntCounter,
+    /// The revision up to which all was heard.
+    pub revision: IntGauge,
+}
+
+impl LinkMetrics {
+    /// Metrics whose names begin with `prefix`, such as `fdn_agent`.
+    ///
+    /// # Errors
+    /// When they are registered already.
+    pub fn new(registry: &Registry, prefix: &str) -> Result<Self, prometheus::Error> {
+        let name = |rest: &str| format!("{prefix}_centre_{rest}");
+        let metrics = Self {
+            connected: IntGauge::new(name("connected"), "1 while a controller is connected")?,
+            connections: IntCounterVec::new(
+                Opts::new(
+                    name("connections_total"),
+                    "Connections to controllers by how they went",
+                ),
+                &["result"],
+            )?,
+            snapshots: IntCounter::new(name("snapshots_total"), "Snapshots that were heard")?,
+            frames: IntCounter::new(name("frames_total"), "Frames of the feed that were heard")?,
+            revision: IntGauge::new(
+                name("revision"),
+                "The revision up to which all was heard from controllers",
+            )?,
+        };
+        registry.register(Box::new(metrics.connected.clone()))?;
+        registry.register(Box::new(metrics.connections.clone()))?;
+        registry.register(Box::new(metrics.snapshots.clone()))?;
+        registry.register(Box::new(metrics.frames.clone()))?;
+        registry.register(Box::new(metrics.revision.clone()))?;
+        Ok(metrics)
+    }
+
+    fn count(&self, result: &str) {
+        self.connections.with_label_values(&[result]).inc();
+    }
+}
+
+/// The connection of one machine.
+pub struct Link {
+    sender: ArcSwapOption<Sender>,
+    settings: CentreSettings,
+    files: IdentityFiles,
+    metrics: LinkMetrics,
+    connected: watch::Sender<bool>,
+    again: Arc<Notify>,
+}
+
+/// How a feed ended.
+enum Ended {
+    /// The controller ended it, or the connection broke.
+    Broken(String),
+    /// It said nothing for too long.
+    Silent,
+    /// A snapshot is wanted.
+    Again,
+    /// Nobody listens any more.
+    Done,
+}
+
+impl Link {
+    /// Keeps a connection until `stop` is cancelled. What was heard before this start is heard again.
+    ///
+    /// # Errors
+    /// When a setting or the machine's identity cannot be used. That no controller answers is no error.
+    pub fn start(
+        settings: &CentreSettings,
+        files: IdentityFiles,
+        metrics: LinkMetrics,
+        stop: CancellationToken,
+    ) -> Result<Connection, LinkError> {
+        settings.check()?;
+        if settings.controllers.is_empty() {
+            return Err(LinkError::Settings(
+                "centre.controllers must name at least one controller's edge listener".to_owned(),
+            ));
+        }
+        // What cannot be used now is for a person to mend: say so at the start.
+        files.read()?.client()?;
+        let (sender, told) = mpsc::channel(AHEAD);
+        let (up, connected) = watch::channel(false);
+        let again = Arc::new(Notify::new());
+        let link = Arc::new(Self {
+            sender: ArcSwapOption::empty(),
+            settings: settings.clone(),
+            files,
+            metrics,
+            connected: up,
+            again: Arc::clone(&again),
+        });
+        let keeping = Arc::clone(&link);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = keeping.keep(sender) => {}
+            }
+            keeping.disconnected();
+        });
+        Ok(Connection {
+            centre: link,
+            feed: Feed {
+                told,
+                connected,
+                again,
+            },
+        })
+    }
+
+    fn disconnected(&self) {
+        self.sender.store(None);
+        self.metrics.connected.set(0);
+        self.connected.send_replace(false);
+    }
+
+    async fn keep(&self, told: mpsc::Sender<Told>) {
+        let all = self.settings.controllers.len();
+        let mut turn = rand::rng().random_range(0..all.max(1));
+        let (mut failures, mut since) = (0_u32, Revision::NONE);
+        loop {
+            let controller = &self.settings.controllers[turn % all.max(1)];
+            turn += 1;
+            let ended = match self.connect(controller).await {
+                Ok((sender, fate)) => {
+                    match self.hear(sender, controller, &mut since, &told).await {
+                        Err(error) => Err(cause(fate, error).await),
+                        ended => ended,
+                    }
+                }
+                Err(error) => Err(error),
+            };
+            self.disconnected();
+            let wait = match ended {
+                Ok(Ended::Done) => return,
+                Ok(Ended::Again) => {
+                    since = Revision::NONE;
+                    failures = 0;
+                    // The same controller knows best.
+                    turn -= 1;
+                    self.jitter()
+                }
+                Ok(Ended::Silent) => {
+                    warn!(%controller, "the controller says nothing any more; another one is tried");
+                    self.metrics.count("silent");
+                    failures = 0;
+                    self.jitter()
+                }
+                Ok(Ended::Broken(reason)) => {
+                    warn!(%controller, %reason, "the connection to the controller ended; another one is tried");
+                    self.metrics.count("ended");
+                    failures = 0;
+                    self.jitter()
+                }
+                Err(LinkError::Removed) => {
+                    self.metrics.count("removed");
+                    if told.send(Told::Removed).await.is_err() {
+                        return;
+                    }
+                    self.settings.retry_max.as_duration()
+                }
+                Err(error) => {
+                    self.metrics.count("failed");
+                    failures = failures.saturating_add(1);
+                    if failures == 1 {
+                        warn!(%controller, %error, "a controller cannot be reached; what is known is gone on with");
+                    } else {
+                        debug!(%controller, %error, "a controller cannot be reached");
+                    }
+                    self.pause_after(failures, all)
+                }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn jitter(&self) -> Duration {
+        self.settings
+            .spread
+            .as_duration()
+            .mul_f64(rand::rng().random_range(0.0..1.0))
+    }
+
+    /// Every controller is tried once before the pauses grow.
+    fn pause_after(&self, failures: u32, all: usize) -> Duration {
+        let rounds = failures / u32::try_from(all).unwrap_or(u32::MAX).max(1);
+        if rounds == 0 {
+            return self.jitter();
+        }
+        pause(
+            rounds,
+            self.settings.retry_first.as_duration(),
+            self.settings.retry_max.as_duration(),
+            rand::rng().random_range(0.0..1.0),
+        )
+    }
+
+    async fn connect(&self, controller: &str) -> Result<(Sender, Fate), LinkError> {
+        let limit = self.settings.connect_timeout.as_duration();
+        let made = timeout(limit, self.handshake(controller)).await;
+        made.unwrap_or(Err(LinkError::Slow(limit)))
+    }
+
+    async fn handshake(&self, controller: &str) -> Result<(Sender, Fate), LinkError> {
+        let config = Arc::new(self.files.read()?.client()?);
+        let host = host_of(controller).unwrap_or_default().to_owned();
+        let name = ServerName::try_from(host).map_err(|e| broken(&e))?;
+        let stream = TcpStream::connect(controller).await;
+        let stream = stream.map_err(|e| broken(&e))?;
+        drop(stream.set_nodelay(true));
+        let stream = TlsConnector::from(config).connect(name, stream).await;
+        let stream = stream.map_err(|e| broken(&e))?;
+        let (sender, connection) = Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(WINDOWS.0)
+            .initial_connection_window_size(WINDOWS.1)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|e| broken(&e))?;
+        // It ends once nobody holds a sender any more, or the controller closes it.
+        let (said, fate) = oneshot::channel();
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                debug!(%error, "the connection to a controller broke");
+                drop(said.send(broken(&error)));
+            }
+        });
+        Ok((sender, fate))
+    }
+
+    /// Hears a feed to its end.
+    async fn hear(
+        &self,
+        mut sender: Sender,
+        controller: &str,
+        since: &mut Revision,
+        told: &mpsc::Sender<Told>,
+    ) -> Result<Ended, LinkError> {
+        let body = self.begin(&mut sender, *since).await?;
+        info!(%controller, since = since.get(), "a controller is connected");
+        self.metrics.count("connected");
+        self.sender.store(Some(Arc::new(sender)));
+        self.metrics.connected.set(1);
+        self.connected.send_replace(true);
+        let mut ear = Ear {
+            link: self,
+            decoder: Decoder::new(self.settings.snapshot_limit.as_usize()),
+            silence: FIRST_WORD,
+            snapshot: None,
+            told,
+            since,
+        };
+        tokio::select! {
+            ended = ear.listen(body) => ended,
+            () = self.again.notified() => Ok(Ended::Again),
+        }
+    }
+
+    async fn begin(&self, sender: &mut Sender, since: Revision) -> Result<Incoming, LinkError> {
+        let uri = format!(
+            "https://controller/edge/v1/feed?since={}&schema={SCHEMA}",
+            since.get()
+        );
+        let request = Request::get(uri).body(Full::default());
+        let request = request.map_err(|e| broken(&e))?;
+        let asked = async {
+            sender.ready().await.map_err(|e| broken(&e))?;
+            let answer = sender.send_request(request).await;
+            answer.map_err(|e| broken(&e))
+        };
+        let answer = timeout(FIRST_WORD, asked).await;
+        let answer = answer.unwrap_or(Err(LinkError::Slow(FIRST_WORD)))?;
+        if answer.status() != StatusCode::OK {
+            let status = answer.status().as_u16();
+            let said = read_body(boxed(answer.into_body()), REFUSAL_MAX).await;
+            let detail = String::from_utf8_lossy(&said.unwrap_or_default()).into_owned();
+            return Err(LinkError::Status { status, detail });
+        }
+        Ok(answer.into_body())
+    }
+}
+
+/// Why a request failed: in TLS 1.3 a certificate is refused only after the client has begun to speak, and the connection hears of it, not the request.
+async fn cause(fate: Fate, error: LinkError) -> LinkError {
+    match timeout(LAST_WORD, fate).await {
+        Ok(Ok(LinkError::Removed)) => LinkError::Removed,
+        _ => error,
+    }
+}
+
+/// Why a connection broke. That the certificate was revoked is told by an alert, which only a controller of this network can send. HTTP/2 keeps of it
+/// what it says.
+fn broken(error: &(dyn std::error::Error + 'static)) -> LinkError {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(one) = next {
+        let cause = one.to_string();
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        next = one.source();
+    }
+    let revoked = rustls::Error::AlertReceived(AlertDescription::CertificateRevoked);
+    if text.contains(&revoked.to_string()) {
+        return LinkError::Removed;
+    }
+    LinkError::Broken(text)
+}
+
+fn boxed(body: Incoming) -> Body {
+    body.map_err(|error| Box::new(error) as Box<dyn std::error::Error + Send + Sync>)
+        .boxed_unsync()
+}
+
+/// Whoever listens to one feed.
+struct Ear<'a> {
+    link: &'a Link,
+    decoder: Decoder,
+    /// How long nothing may be heard.
+    silence: Duration,
+    /// The snapshot that is being told, and its octets so far.
+    snapshot: Option<(Revision, Vec<Frame>, usize)>,
+    told: &'a mpsc::Sender<Told>,
+    since: &'a mut Revision,
+}
+
+impl Ear<'_> {
+    async fn listen(&mut self, mut body: Incoming) -> Result<Ended, LinkError> {
+        loop {
+            let heard = match timeout(self.silence, body.frame()).await {
+                Err(_) => return Ok(Ended::Silent),
+                Ok(None) => return Ok(Ended::Broken("it ended the feed".to_owned())),
+                Ok(Some(Err(error))) => return Ok(Ended::Broken(error.to_string())),
+                Ok(Some(Ok(frame))) => frame,
+            };
+            let Ok(octets) = heard.into_data() else {
+                continue;
+            };
+            let mut octets = &octets[..];
+            loop {
+                let frame = self.decoder.take(&mut octets);
+                let frame = frame.map_err(|e| LinkError::Foreign(e.to_string()))?;
+                let Some((frame, length)) = frame else { break };
+                self.link.metrics.frames.inc();
+                if self.take(frame, length).await?.is_none() {
+                    return Ok(Ended::Done);
+                }
+            }
+        }
+    }
+
+    /// Takes a frame; nothing if nobody listens any more.
+    async fn take(&mut self, frame: Frame, length: usize) -> Result<Option<()>, LinkError> {
+        match frame {
+            Frame::Hello(hello) => {
+                self.silence = hello.heartbeat.as_duration() * 2;
+                Ok(Some(()))
+            }
+            Frame::Snapshot(revision) => {
+                self.snapshot = Some((revision, Vec::new(), 0));
+                Ok(Some(()))
+            }
+            Frame::At(revision) => self.at(revision).await,
+            change => match &mut self.snapshot {
+                Some((_, frames, octets)) => {
+                    *octets += length;
+                    let limit = self.link.settings.snapshot_limit.as_usize();
+                    if *octets > limit {
+                        return Err(LinkError::TooLong(limit));
+                    }
+                    frames.push(change);
+                    Ok(Some(()))
+                }
+                None => Ok(self.told.send(Told::Change(change)).await.ok()),
+            },
+        }
+    }
+
+    async fn at(&mut self, revision: Revision) -> Result<Option<()>, LinkError> {
+        if let Some((revision, frames, _)) = self.snapshot.take() {
+            self.link.metrics.snapshots.inc();
+            let snapshot = Told::Snapshot(revision, frames);
+            if self.told.send(snapshot).await.is_err() {
+                return Ok(None);
+            }
+        }
+        // A controller that has heard less than another one before it takes nothing back.
+        *self.since = (*self.since).max(revision);
+        let shown = i64::try_from(self.since.get()).unwrap_or(i64::MAX);
+        self.link.metrics.revision.set(shown);
+        Ok(self.told.send(Told::At(revision)).await.ok())
+    }
+}
+
+#[async_trait]
+impl Centre for Link {
+    async fn ask(&self, mut request: Request<Bytes>) -> Result<Response<Body>, LinkError> {
+        let sender = self.sender.load_full().ok_or(LinkError::Away)?;
+        let uri = format!("https://controller{}", request.uri());
+        *request.uri_mut() = uri.parse().map_err(|e| broken(&e))?;
+        let limit = self.settings.answer_timeout.as_duration();
+        let asked = async {
+            let mut sender = Sender::clone(&sender);
+            sender.ready().await.map_err(|e| broken(&e))?;
+            let answer = sender.send_request(request.map(Full::new)).await;
+            answer.map_err(|e| broken(&e))
+        };
+        let answer = timeout(limit, asked).await;
+        let answer = answer.unwrap_or(Err(LinkError::Slow(limit)))?;
+        Ok(answer.map(boxed))
+    }
+}

@@ -1,0 +1,151 @@
+//! How a machine reaches the centre.
+
+use std::path::{Path, PathBuf};
+
+use fdn_core::{ByteSize, DurationMs};
+use fdn_service::ServiceError;
+use fdn_service::pki::tls::Credentials;
+use fdn_service::secret;
+use serde::{Deserialize, Serialize};
+
+use crate::error::LinkError;
+
+/// The controllers, as machines at the edge reach them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CentreSettings {
+    /// The edge listeners of all controllers, as `HOST:PORT`; joining says which. One of them is connected; when it dies, the next.
+    pub controllers: Vec<String>,
+    /// How long connecting and showing certificates may take.
+    pub connect_timeout: DurationMs,
+    /// How long an answer may be on its way.
+    pub answer_timeout: DurationMs,
+    /// When a controller dies, its machines go to the others within this time, each at a moment of its own.
+    pub spread: DurationMs,
+    /// The pause after all controllers were tried in vain; it doubles each time.
+    pub retry_first: DurationMs,
+    /// The longest such pause.
+    pub retry_max: DurationMs,
+    /// The largest snapshot that is taken, and the largest single message.
+    pub snapshot_limit: ByteSize,
+}
+
+impl Default for CentreSettings {
+    fn default() -> Self {
+        Self {
+            controllers: Vec::new(),
+            connect_timeout: DurationMs::from_secs(3),
+            answer_timeout: DurationMs::from_secs(15),
+            spread: DurationMs::from_secs(1),
+            retry_first: DurationMs::from_millis(500),
+            retry_max: DurationMs::from_secs(30),
+            snapshot_limit: ByteSize::from_mib(512),
+        }
+    }
+}
+
+impl CentreSettings {
+    /// Refuses what cannot work.
+    ///
+    /// # Errors
+    /// The first such setting, by its key.
+    pub fn check(&self) -> Result<(), LinkError> {
+        let bad = |text: String| Err(LinkError::Settings(text));
+        for controller in &self.controllers {
+            if host_of(controller).is_none() {
+                return bad(format!(
+                    "centre.controllers: `{controller}` is no HOST:PORT of a controller's edge listener"
+                ));
+            }
+        }
+        let times = [
+            self.connect_timeout,
+            self.answer_timeout,
+            self.retry_first,
+            self.retry_max,
+        ];
+        if times.iter().any(|time| time.as_millis() < 10) {
+            return bad(
+                "centre.connect_timeout, answer_timeout, retry_first and retry_max must be at least 10ms"
+                    .to_owned(),
+            );
+        }
+        if self.snapshot_limit.as_bytes() == 0 {
+            return bad("centre.snapshot_limit must be positive".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// The host of `HOST:PORT`, if it is that.
+pub(crate) fn host_of(controller: &str) -> Option<&str> {
+    let (host, port) = controller.rsplit_once(':')?;
+    let port: u16 = port.parse().ok()?;
+    let host = host
+        .strip_prefix('[')
+        .map_or(Some(host), |host| host.strip_suffix(']'))?;
+    (port > 0 && !host.is_empty()).then_some(host)
+}
+
+/// The files of a machine's identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentityFiles {
+    /// The certificates of the network's authorities.
+    pub ca: PathBuf,
+    /// The machine's certificate.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+impl IdentityFiles {
+    /// Reads them as they are now: certificates are renewed while the machine runs.
+    ///
+    /// # Errors
+    /// When one of them cannot be read.
+    pub fn read(&self) -> Result<Credentials, ServiceError> {
+        let text = |path: &Path| {
+            std::fs::read_to_string(path).map_err(|e| ServiceError::File {
+                path: path.to_owned(),
+                reason: format!("{e}; join the network first"),
+            })
+        };
+        Ok(Credentials {
+            authorities: text(&self.ca)?,
+            certificate: text(&self.certificate)?,
+            key: secret::read(&self.key)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_are_hosts_with_ports() {
+        for (text, host) in [
+            ("10.0.0.1:8601", Some("10.0.0.1")),
+            (
+                "controller.example.org:8601",
+                Some("controller.example.org"),
+            ),
+            ("[2001:db8::1]:8601", Some("2001:db8::1")),
+            ("controller.example.org", None),
+            (
+                "https://controller.example.org:8601",
+                Some("https://controller.example.org"),
+            ),
+            (":8601", None),
+            ("a:0", None),
+        ] {
+            assert_eq!(host_of(text), host, "{text}");
+        }
+        let with = |controllers: &[&str]| CentreSettings {
+            controllers: controllers.iter().map(|&one| one.to_owned()).collect(),
+            ..CentreSettings::default()
+        };
+        assert!(with(&["a:1", "b:2"]).check().is_ok());
+        assert!(with(&["a"]).check().is_err());
+    }
+}

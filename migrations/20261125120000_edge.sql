@@ -1,0 +1,16 @@
+-- The clusters that hold an app, and those of them that DNS sends clients to, as lists in JSON; all clusters if absent.
+ALTER TABLE apps ADD COLUMN holders TEXT;
+ALTER TABLE apps ADD COLUMN answering TEXT;
+
+-- The clusters that were ever told of an app: their nodes may say how it runs, and hand over usage of it, also after it has left them.
+-- '*' is every cluster, as it was for apps from before.
+CREATE TABLE app_clusters (
+    app     TEXT NOT NULL,
+    cluster TEXT NOT NULL,
+    PRIMARY KEY (app, cluster)
+);
+INSERT INTO app_clusters (app, cluster) SELECT DISTINCT app, '*' FROM app_owners;
+
+-- What a machine is: 'node' or 'dns'.
+ALTER TABLE join_tokens ADD COLUMN role TEXT NOT NULL DEFAULT 'node';
+ALTER TABLE enrolments ADD COLUMN role TEXT NOT NULL DEFAULT 'node';
