@@ -1,9 +1,9 @@
 //! Machine code that the controller compiled when the component was uploaded: taken instead of compiling again, if an authority that this node trusts has
 //! signed it.
 //!
-//! `GET /edge/v1/compiled/{digest}/{engine}`, over the node's connection to a controller, answers with a head on one line and the code behind it ([`fdn_core::compiled`]). Nothing is loaded whose head
-//! is not signed, is of another component or engine, or whose digest is not the one that was signed. Whatever goes wrong, the component is
-//! compiled here.
+//! `GET /edge/v1/compiled/{digest}/{engine}`, over the node's connection to a controller, answers with a head on one line and the code behind it
+//! ([`fdn_core::compiled`]). Nothing is loaded whose head is not signed, is of another component or engine, or whose digest is not the one that was
+//! signed. Whatever goes wrong, the component is compiled here.
 
 use std::path::Path;
 use std::sync::Arc;
