@@ -33,18 +33,18 @@ fn path(deployed: &DeployResponse, engine: &str) -> String {
 }
 
 /// A node that has heard of what was deployed.
-async fn node(rig: &Rig, deployed: &DeployResponse) -> Wire {
+async fn node(rig: &Rig, deployed: &DeployResponse) -> (Member, Wire) {
     rig.cluster("eu-west").await;
     let member = Member::join(rig, Role::Node, "eu-west", "m-1").await;
     let mut wire = member.connect(&[rig]);
     wire.until(deployed.revision).await;
-    wire
+    (member, wire)
 }
 
 async fn nodes_get_signed_machine_code_until_its_component_goes(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     let deployed = rig.deploy("hello", components::hello("hi")).await;
-    let mut wire = node(&rig, &deployed).await;
+    let (_member, mut wire) = node(&rig, &deployed).await;
     let here = path(&deployed, &engine());
     let (status, _, octets) = wire.get(&here, None).await;
     assert_eq!(status, 200);
@@ -105,7 +105,7 @@ async fn without_the_setting_nothing_is_kept(backend: Backend) {
     let rig = Rig::start_with(backend, |settings| settings.artifacts.compiled = false).await;
     let deployed = rig.deploy("hello", components::hello("hi")).await;
     assert_eq!(rig.compiled(), [""; 0]);
-    let wire = node(&rig, &deployed).await;
+    let (_member, wire) = node(&rig, &deployed).await;
     assert_eq!(wire.get(&path(&deployed, &engine()), None).await.0, 404);
     assert_eq!(rig.leftovers(), [""; 0]);
 }
