@@ -17,6 +17,7 @@ use fdn_instances::Runtime;
 use fdn_link::{Connection, Feed, SharedCentre};
 use fdn_service::admin::{AdminServer, Load};
 use fdn_service::health::Readiness;
+use fdn_service::seal::SealKey;
 use fdn_service::secret::Secret;
 use fdn_service::{BoxedFuture, CancellationToken, listen, secret};
 use fdn_spool::{Shipper, Spool, SpoolMetrics};
