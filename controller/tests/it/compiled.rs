@@ -53,7 +53,7 @@ async fn nodes_get_signed_machine_code_until_its_component_goes(backend: Backend
     );
     let snapshot: AppsSnapshot = rig.json(rig.network("/agent/v1/apps")).await;
     let authorities = snapshot.fleet.expect("told").authorities;
-    let key = PublicKey::of_authority(&authorities[0]).expect("an authority");
+    let key = PublicKey::of_authority(&authorities[0], fdn_service::now()).expect("an authority");
     assert!(key.verifies(&head.text(), &head.signature));
     assert_eq!(rig.leftovers(), [""; 0]);
 

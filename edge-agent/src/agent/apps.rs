@@ -6,12 +6,14 @@ use fdn_service::reach::Reach;
 use fdn_service::seal::NetworkKey;
 use fdn_service::secret;
 use tokio::task::JoinHandle;
+use tracing::warn;
 
 use super::Shared;
 use crate::apps::{Apps, AppsParts};
 use crate::artifacts::{ArtifactCache, CacheParts, CompiledSource, Fetcher};
 use crate::error::Error;
 use crate::invocations::instances::Instances;
+use crate::join::Controller;
 
 impl Shared {
     pub(super) fn start_apps(
@@ -29,14 +31,7 @@ impl Shared {
                 token: self.token.clone(),
                 attempts: settings.cache.fetch_attempts,
             },
-            compiled: settings.compile.from_controller.then(|| CompiledSource {
-                client: self.client.clone(),
-                url: settings.controller.url.clone(),
-                token: self.token.clone(),
-                fleet: Arc::clone(&self.fleet),
-                limit: settings.cache.artifact_limit,
-                timeout: settings.compile.timeout.as_duration(),
-            }),
+            compiled: self.compiled_source()?,
             compiler: settings.compile.compiler(),
             compile_parallel: settings.compile.parallel,
             machine: self.machine.clone(),
@@ -63,5 +58,30 @@ impl Shared {
             reach: Reach::new(settings.runtime.private_networks.clone()),
         };
         Apps::start(parts, self.stop.clone())
+    }
+
+    /// Where machine code comes from, if it may. Which authorities count is told by the controller as well: over a way that others can write to, whoever
+    /// writes there could name one of their own and run native code.
+    fn compiled_source(&self) -> Result<Option<CompiledSource>, Error> {
+        let settings = &self.settings;
+        if !settings.compile.from_controller {
+            return Ok(None);
+        }
+        let controller = Controller::new(&settings.controller.url)?;
+        if controller.check_safety(false).is_err() {
+            warn!(
+                controller = controller.url(),
+                "machine code is not taken from a controller that is asked without TLS on another machine; components are compiled here"
+            );
+            return Ok(None);
+        }
+        Ok(Some(CompiledSource {
+            client: self.client.clone(),
+            url: settings.controller.url.clone(),
+            token: self.token.clone(),
+            fleet: Arc::clone(&self.fleet),
+            limit: settings.cache.artifact_limit,
+            timeout: settings.compile.timeout.as_duration(),
+        }))
     }
 }
