@@ -11,9 +11,11 @@ if [ -n "${AGAINST:-}" ]; then
     echo "AGAINST=$AGAINST names no commit of this repository" >&2
     exit 2
   }
-  other=target/against/$revision
+  # Of this compiler: else compilers would be compared, and not revisions.
+  other=target/against/$revision-$(rustc -vV | sha256sum | cut -c 1-8)
   if [ ! -x "$other/fdn" ]; then
     echo "building fdn of $revision (once)"
+    rm -rf "$other/source"
     mkdir -p "$other/source"
     git archive "$revision" | tar -x -C "$other/source"
     # One build folder for both: dependencies that are the same are compiled once. What is called target/release/fdn is this tree's again afterwards.

@@ -43,6 +43,8 @@ impl OwnedFolder {
     /// As [`Self::new`].
     pub fn in_memory(prefix: &str) -> io::Result<Self> {
         let memory = Path::new(MEMORY);
+        // First: what was left there may be what it has no room for.
+        sweep(memory, prefix);
         if !has_room(memory) {
             return Self::new(prefix);
         }

@@ -30,6 +30,8 @@ pub(crate) use step::refused_at;
 
 /// Instances that probes may hold at the same time.
 const INSTANCES: u32 = 32;
+/// Threads of one compilation, at most: each reserves address space, of which the process has a bound.
+const COMPILE_THREADS: usize = 16;
 
 /// An upload that did not arrive as it should.
 #[derive(Debug, thiserror::Error)]
@@ -168,7 +170,9 @@ impl Uploads {
             memory_limit: settings.uploads.compile_memory,
             time_limit: settings.uploads.compile_time.as_duration(),
             // Somebody waits for it; what else runs here goes first, by its priority.
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            threads: std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .min(COMPILE_THREADS),
             ..CompileWorker::default()
         })
     }

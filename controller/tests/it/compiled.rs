@@ -61,7 +61,8 @@ async fn nodes_get_signed_machine_code_until_its_component_goes(backend: Backend
         (Digest::of(code), code.len() as u64)
     );
     let fleet = rig.apps_snapshot().await.fleet.expect("told");
-    let key = PublicKey::of_authority(&fleet.authorities[0]).expect("an authority");
+    let key =
+        PublicKey::of_authority(&fleet.authorities[0], fdn_service::now()).expect("an authority");
     assert!(key.verifies(&head.text(), &head.signature));
     assert_eq!(rig.leftovers(), [""; 0]);
 

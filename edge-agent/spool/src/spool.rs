@@ -305,8 +305,11 @@ impl Shared {
     }
 
     fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        // Under the lock: a disk that works again must not open it after this.
         self.room.is_shut.store(true, Ordering::Release);
-        self.lock().closed = true;
+        drop(state);
         self.work.notify_all();
     }
 
@@ -320,8 +323,12 @@ impl Shared {
             return SpoolError::Disk(reason.clone());
         }
         let places = self.room.places.load(Ordering::Acquire);
+        let used = state.log.used() + places.saturating_mul(Room::PLACE);
+        if used.saturating_add(Room::PLACE) <= self.settings.size.as_bytes() {
+            return SpoolError::Disk("it had failed a moment ago".to_owned());
+        }
         SpoolError::Full {
-            used: ByteSize::from_bytes(state.log.used() + places.saturating_mul(Room::PLACE)),
+            used: ByteSize::from_bytes(used),
             limit: self.settings.size,
         }
     }
@@ -330,6 +337,10 @@ impl Shared {
         let payload = serde_json::to_vec(record).map_err(|e| SpoolError::Disk(e.to_string()))?;
         let frame = frame::encode(&payload).ok_or(SpoolError::TooLarge(payload.len()))?;
         let mut state = self.lock();
+        if state.closed {
+            // Nobody would sync it any more.
+            return Err(SpoolError::Closed);
+        }
         if let Err(failure) = state.log.append(&frame, Uuid::now_v7) {
             self.disk_failed(&mut state, "write", &failure);
             drop(state);

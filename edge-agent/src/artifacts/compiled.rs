@@ -53,9 +53,15 @@ pub enum NotTaken {
     /// It is not what it should be, or nobody whom this node trusts says so.
     #[error("{0}")]
     Distrusted(&'static str),
-    /// A file fails.
+    /// It is larger than the node takes.
+    #[error("it has {0} bytes, more than cache.artifact_limit")]
+    TooLarge(u64),
+    /// A file cannot be made.
     #[error(transparent)]
-    Disk(#[from] fdn_runtime::CompileError),
+    File(#[from] fdn_runtime::CompileError),
+    /// It cannot be written.
+    #[error("it cannot be written")]
+    Disk(#[source] std::io::Error),
 }
 
 impl CompiledSource {
@@ -104,16 +110,14 @@ impl CompiledSource {
             ));
         }
         if head.size > self.limit.as_bytes() {
-            return Err(NotTaken::Distrusted(
-                "it is larger than cache.artifact_limit",
-            ));
+            return Err(NotTaken::TooLarge(head.size));
         }
-        let text = head.text();
+        let (text, now) = (head.text(), fdn_service::now());
         let view = self.fleet.view();
         let mut known = view
             .authorities()
             .iter()
-            .filter_map(|pem| PublicKey::of_authority(pem).ok());
+            .filter_map(|pem| PublicKey::of_authority(pem, now).ok());
         if known.any(|key| key.verifies(&text, &head.signature)) {
             Ok(())
         } else {
@@ -177,8 +181,7 @@ impl Code {
         let more = NotTaken::Distrusted("it is longer than it says");
         self.left = self.left.checked_sub(piece.len() as u64).ok_or(more)?;
         self.hash.update(piece);
-        let written = self.file.write_all(piece).await;
-        written.map_err(|error| NotTaken::Fetch(format!("it cannot be written: {error}")))
+        self.file.write_all(piece).await.map_err(NotTaken::Disk)
     }
 
     async fn finish(mut self, digest: &Digest) -> Result<(), NotTaken> {
@@ -187,8 +190,7 @@ impl Code {
                 "its bytes are not those that were signed",
             ));
         }
-        let written = self.file.flush().await;
-        written.map_err(|error| NotTaken::Fetch(format!("it cannot be written: {error}")))
+        self.file.flush().await.map_err(NotTaken::Disk)
     }
 }
 

@@ -67,6 +67,8 @@ struct Inner {
 
 struct State {
     index: Index,
+    /// Components whose machine code could not be loaded: it is made here. As many as there are versions that were deployed here.
+    distrusted: BTreeSet<Digest>,
     turns: BTreeMap<Digest, Weak<tokio::sync::Mutex<()>>>,
 }
 
@@ -122,6 +124,7 @@ impl ArtifactCache {
             compile_slots: Semaphore::new(parts.compile_parallel),
             state: Mutex::new(State {
                 index,
+                distrusted: BTreeSet::new(),
                 turns: BTreeMap::new(),
             }),
             parts,
@@ -176,6 +179,7 @@ impl ArtifactCache {
 
     /// Deletes the compiled file, because it could not be loaded.
     pub fn distrust(&self, digest: Digest) {
+        self.0.state().distrusted.insert(digest);
         self.0.delete(Key {
             digest,
             kind: Kind::Compiled,
@@ -313,6 +317,9 @@ impl Inner {
         let Some(source) = &self.parts.compiled else {
             return Ok(false);
         };
+        if self.state().distrusted.contains(&digest) {
+            return Ok(false);
+        }
         let engine = self.parts.machine.engine.compatibility_key();
         let label = match source.take(digest, engine, path).await {
             Ok(size) => match self.verify(path).await? {
@@ -326,12 +333,17 @@ impl Inner {
                 }
             },
             Err(NotTaken::Absent) => "absent",
+            Err(reason @ NotTaken::TooLarge(_)) => {
+                info!(%digest, %reason, "machine code of the controller is not taken; it is made here");
+                "too_large"
+            }
             Err(reason @ NotTaken::Distrusted(_)) => {
                 warn!(%digest, %reason, "machine code of the controller is not trusted; it is made here");
                 "distrusted"
             }
             Err(reason) => {
-                info!(%digest, %reason, "machine code of the controller did not come; it is made here");
+                let reason = with_causes(&reason);
+                info!(%digest, reason, "machine code of the controller did not come; it is made here");
                 "failed"
             }
         };
@@ -379,6 +391,12 @@ impl Inner {
         self.parts.machine.announce(digest, &path);
         Ok(path)
     }
+}
+
+/// An error with what caused it.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Runs `work` where it may block.

@@ -115,6 +115,9 @@ impl GatewayServer {
                 }
             })
             .tls_handshake_timeout(settings.tls.handshake.as_duration())
+            // Handshakes at once (of the whole process). At fewer than there may be connections, clients that say nothing would keep a worker from
+            // accepting, on the listener without TLS as well.
+            .max_connection_rate(settings.max_connections.div_ceil(workers))
             .listen_auto_h2c(listener)
             .map_err(failed)?;
         let mut kept = None;
