@@ -267,8 +267,9 @@ impl Link {
         let stream = TcpStream::connect(controller).await;
         let stream = stream.map_err(|e| broken(&e))?;
         drop(stream.set_nodelay(true));
+        // What breaks a handshake may come from anybody on the way: it says nothing about this machine.
         let stream = TlsConnector::from(config).connect(name, stream).await;
-        let stream = stream.map_err(|e| broken(&e))?;
+        let stream = stream.map_err(|e| LinkError::Broken(said(&e)))?;
         let (sender, connection) = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(WINDOWS.0)
@@ -347,9 +348,19 @@ async fn cause(fate: Fate, error: LinkError) -> LinkError {
     }
 }
 
-/// Why a connection broke. That the certificate was revoked is told by an alert, which only a controller of this network can send. HTTP/2 keeps of it
-/// what it says.
+/// Why a connection broke whose handshake had ended. That the certificate was revoked is told by an alert, which from then on only a controller of this
+/// network can send (RFC 8446, 6: alerts are encrypted as other records are). HTTP/2 keeps of it what it says.
 fn broken(error: &(dyn std::error::Error + 'static)) -> LinkError {
+    let text = said(error);
+    let revoked = rustls::Error::AlertReceived(AlertDescription::CertificateRevoked);
+    if text.contains(&revoked.to_string()) {
+        return LinkError::Removed;
+    }
+    LinkError::Broken(text)
+}
+
+/// An error with what caused it.
+fn said(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(one) = next {
@@ -360,11 +371,7 @@ fn broken(error: &(dyn std::error::Error + 'static)) -> LinkError {
         }
         next = one.source();
     }
-    let revoked = rustls::Error::AlertReceived(AlertDescription::CertificateRevoked);
-    if text.contains(&revoked.to_string()) {
-        return LinkError::Removed;
-    }
-    LinkError::Broken(text)
+    text
 }
 
 fn boxed(body: Incoming) -> Body {

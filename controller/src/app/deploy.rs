@@ -167,18 +167,22 @@ async fn deploy_inner(
         component: upload.component,
     };
     if current.is_some_and(|current| candidate.equals(&current)) {
+        // In case it was lost.
+        claim_and_put(state, &candidate).await?;
         let _alone = state.changes.lock().await;
         if let Some(response) = unchanged(state, actor, &candidate).await? {
             return Ok(response);
         }
     }
     let steps = judge(state, &mut candidate, upload.signature).await?;
+    // Nobody's change waits for what is large to be written.
+    let object = claim_and_put(state, &candidate).await?;
     let _alone = state.changes.lock().await;
     // Somebody may have sent the same meanwhile.
     if let Some(response) = unchanged(state, actor, &candidate).await? {
         return Ok(response);
     }
-    store(state, actor, &candidate, steps).await
+    store(state, actor, &candidate, object, steps).await
 }
 
 /// Every check, the cheap ones first; what each found.
@@ -244,7 +248,7 @@ fn own(app: Option<AppRow>, tenant: TenantId) -> Result<Option<AppRow>, Error> {
     }
 }
 
-/// The answer if the candidate is what is current; its artifact is written again.
+/// The answer if the candidate is what is current.
 async fn unchanged(
     state: &State,
     actor: &Actor,
@@ -256,7 +260,6 @@ async fn unchanged(
     else {
         return Ok(None);
     };
-    claim_and_put(state, candidate).await?;
     if let Some(labels) = &candidate.labels {
         let (which, version) = (
             (candidate.tenant, &candidate.app),
@@ -307,17 +310,18 @@ async fn claim_and_put(state: &State, candidate: &Candidate) -> Result<Object, E
     Ok(object)
 }
 
-/// Writes artifact and rows.
+/// Writes the rows of an artifact that was written, and the artifact again if it was collected meanwhile.
 async fn store(
     state: &State,
     actor: &Actor,
     candidate: &Candidate,
+    mut object: Object,
     steps: Vec<ValidationStep>,
 ) -> Result<DeployResponse, Error> {
     for _ in 0..CLAIMS {
-        let object = claim_and_put(state, candidate).await?;
         let Some(row) = write(state, actor, candidate, &object, &steps).await? else {
             warn!(digest = %object.digest, "an artifact was collected while it was uploaded; it is written again");
+            object = claim_and_put(state, candidate).await?;
             continue;
         };
         state.outbox_wake.notify_one();

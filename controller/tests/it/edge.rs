@@ -11,6 +11,7 @@ use fdn_core::{Digest, Revision};
 use fdn_testkit::{components, wait};
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 
 use crate::edge_member::{Member, Wire};
 use crate::machines::{addresses, until};
@@ -293,6 +294,25 @@ async fn a_removed_machine_is_cut_off(backend: Backend) {
         assert!(!*late.connection.feed.connected.borrow());
         rig.broker.up();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_stands_on_the_way_cannot_tell_a_machine_that_it_was_removed() {
+    let rig = Rig::start().await;
+    rig.cluster("eu-west").await;
+    let member = Member::join(&rig, Role::Node, "eu-west", "m-1").await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a port");
+    let wrong = listener.local_addr().expect("an address").to_string();
+    let mut wire = member.connect_at(vec![wrong]);
+    for _ in 0..2 {
+        let (mut stream, _) = listener.accept().await.expect("a machine");
+        // A fatal alert in the clear: certificate revoked (RFC 8446, 5.1 and 6).
+        let alert = [0x15, 3, 3, 0, 2, 2, 44];
+        stream.write_all(&alert).await.expect("written");
+    }
+    // It comes again at the pace of failures, and its parts have heard nothing.
+    assert!(wire.connection.feed.told.try_recv().is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -65,8 +65,12 @@ impl Member {
     /// Connects to the first of these controllers that answers.
     pub(crate) fn connect(&self, rigs: &[&Rig]) -> Wire {
         let controllers = rigs.iter().map(|rig| rig.controller.edge_address());
+        self.connect_at(controllers.map(|address| address.to_string()).collect())
+    }
+
+    pub(crate) fn connect_at(&self, controllers: Vec<String>) -> Wire {
         let settings = CentreSettings {
-            controllers: controllers.map(|address| address.to_string()).collect(),
+            controllers,
             spread: fdn_core::DurationMs::from_millis(10),
             retry_first: fdn_core::DurationMs::from_millis(10),
             retry_max: fdn_core::DurationMs::from_millis(100),

@@ -82,7 +82,9 @@ impl Fleet {
     /// When the disk fails: what was held still counts, and the same may come again.
     pub fn apply(&self, desired: FleetDesired) -> Result<bool, Error> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if desired.revision <= *kept {
+        // A node that was let in again hears what it had heard before.
+        let again = desired.revision == *kept && self.view().work() == Work::Removed;
+        if desired.revision <= *kept && !again {
             return Ok(false);
         }
         let octets = serde_json::to_vec(&desired).map_err(|e| Error::Data {
