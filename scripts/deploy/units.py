@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 UNITS = ROOT / "deploy/systemd"
 # The most that `systemd-analyze security` may find open of each, times ten. An agent runs functions, and with its drop-in containers.
-OPEN = {"fdn-controller.service": 15, "fdn-dns.service": 17, "fdn-edge-agent.service": 52, "fdn-edge-agent.service with containers": 62}
+OPEN = {"fdn-controller.service": 15, "fdn-dns.service": 17, "fdn-edge-agent.service": 52, "fdn-edge-agent.service with containers": 62, "fdn-edge-agent.service with low-ports": 54}
 
 
 def run(*argv):
@@ -28,7 +28,7 @@ def check(folder, programs, name, dropped, title):
     (folder / name).write_text(text.replace("/usr/local/bin/", f"{programs}/"))
     if dropped:
         (folder / f"{name}.d").mkdir()
-        shutil.copy(UNITS / dropped, folder / f"{name}.d/containers.conf")
+        shutil.copy(UNITS / dropped, folder / f"{name}.d")
     code, said = run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", folder / name)
     # Warnings too: a key that this systemd does not know would be left out in silence.
     wrong = [f"{title}: {said}"] if code or said else []
@@ -49,7 +49,9 @@ def main():
         return 2
     programs = Path(sys.argv[1]).resolve()
     cases = [(path.name, None, path.name) for path in sorted(UNITS.glob("*.service"))]
-    cases.append(("fdn-edge-agent.service", "fdn-edge-agent-containers.conf", "fdn-edge-agent.service with containers"))
+    for dropped in sorted(path.name for path in UNITS.glob("fdn-edge-agent-*.conf")):
+        what = dropped.removeprefix("fdn-edge-agent-").removesuffix(".conf")
+        cases.append(("fdn-edge-agent.service", dropped, f"fdn-edge-agent.service with {what}"))
     wrong = []
     with tempfile.TemporaryDirectory(prefix="fdn-units-") as folder:
         for number, (name, dropped, title) in enumerate(cases):
