@@ -12,7 +12,10 @@ const CLIENT: &str = "192.0.2.0/24";
 const EU: [&str; 2] = ["127.0.1.1", "127.0.1.2"];
 const US: [&str; 2] = ["127.0.2.1", "127.0.2.2"];
 
-fn snapshot(revision: u64, apps: &[(&str, u64, &[(&str, &str)])]) -> Told {
+/// An app, the revision of its bindings, and they.
+type Bound<'a> = (&'a str, u64, &'a [(&'a str, &'a str)]);
+
+fn snapshot(revision: u64, apps: &[Bound<'_>]) -> Told {
     let apps = apps.iter();
     let apps = apps.map(|(app, at, bound)| Frame::Bindings(bindings(app, *at, bound)));
     let network = Frame::Network(network(1));
