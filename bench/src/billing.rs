@@ -399,14 +399,15 @@ async fn api(folder: &Path, database: DatabaseSettings, month: Month) -> Result<
     Ok(())
 }
 
-struct Client {
+/// A client of a controller's API.
+pub(crate) struct Client {
     http: reqwest::Client,
     base: String,
     token: String,
 }
 
 impl Client {
-    async fn login(controller: &Controller, password: &Path) -> Result<Self> {
+    pub(crate) async fn login(controller: &Controller, password: &Path) -> Result<Self> {
         let base = format!("http://{}", controller.address());
         let http = fdn_service::http_client::build(Duration::from_secs(60))?;
         let body = serde_json::json!({ "user": "admin", "password": std::fs::read_to_string(password)?.trim() });
@@ -434,7 +435,7 @@ impl Client {
         Ok(())
     }
 
-    async fn deploy(&self, app: &str) -> Result<()> {
+    pub(crate) async fn deploy(&self, app: &str) -> Result<()> {
         let component = fdn_testkit::components::hello(app);
         let form = Form::new().part(
             "component",

@@ -20,6 +20,7 @@ mod gateway;
 mod images;
 mod instances;
 mod loops;
+mod machines;
 mod network;
 mod peers;
 mod plan;
@@ -49,6 +50,8 @@ enum Bench {
     Loops,
     /// Ten thousand live instances in one process.
     Instances,
+    /// Ten thousand machines at the edge on one controller.
+    Machines,
     /// DNS queries per second with client subnets.
     Dns,
     /// One pass of the planner over 1,000 apps, 50 client groups of each and 50 clusters.
@@ -71,6 +74,9 @@ struct Options {
     /// Calls of the month that is billed.
     #[arg(long, default_value_t = 10_000_000)]
     records: u64,
+    /// Machines at the edge that are connected.
+    #[arg(long, default_value_t = 9_000)]
+    machines: usize,
     /// The folder of fdn's binaries.
     #[arg(long, default_value = "target/release")]
     binaries: PathBuf,
@@ -98,6 +104,11 @@ fn main() -> Result<()> {
     {
         return instances::child(component.as_ref(), count.parse()?);
     }
+    if let [_, child, list, edge] = args.as_slice()
+        && child == machines::CHILD
+    {
+        return machines::child(list.as_ref(), edge);
+    }
     let options = Options::parse();
     facts::print();
     if let Some(other) = &options.against {
@@ -113,6 +124,7 @@ fn main() -> Result<()> {
         Bench::Peers,
         Bench::Loops,
         Bench::Dns,
+        Bench::Machines,
         Bench::Plan,
         Bench::Billing,
     ];
@@ -133,6 +145,7 @@ fn main() -> Result<()> {
             Bench::Loops => loops::run(&options)?,
             Bench::Instances => instances::run(&options)?,
             Bench::Dns => dns::run(&options)?,
+            Bench::Machines => machines::run(&options)?,
             Bench::Plan => plan::run(&options)?,
             Bench::Billing => billing::run(&options)?,
         }
