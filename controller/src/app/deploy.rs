@@ -16,7 +16,7 @@ use fdn_core::manifest::Manifest;
 use fdn_core::message::Holders;
 use fdn_core::workflow::Workflow;
 use fdn_core::{
-    AppName, Coded, HostName, Revision, SecretName, TenantId, Timestamp, VersionNumber,
+    AppName, ClusterId, Coded, HostName, Revision, SecretName, TenantId, Timestamp, VersionNumber,
 };
 use fdn_service::secret::Secret;
 use sqlx::AnyConnection;
@@ -41,6 +41,7 @@ use crate::store::app::{AppRow, app_get, app_upsert};
 use crate::store::artifact::{artifact_claim, artifact_use};
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::binding::binding_upsert;
+use crate::store::cluster::cluster_list;
 use crate::store::in_transaction;
 use crate::store::label::label_set;
 use crate::store::plan::plan_upsert;
@@ -356,7 +357,7 @@ async fn write(
         let new = NewVersion { candidate, steps, by: actor, now };
         let version = version_write(&mut tx, settings, new).await?;
         secrets_write(state, &mut tx, candidate, (actor, revision, now)).await?;
-        let holders = first_holders(state, &candidate.app, &placed);
+        let holders = first_holders(state, &mut tx, &candidate.app, &placed).await?;
         let change = Change { candidate, workflow: workflow(version), version, placed: &placed, holders, actor, revision, now };
         let row = app_write(&mut tx, change, ttl).await?;
         let entry = audit(actor, "deploy", &row, row.previous, Some(version), now);
@@ -402,12 +403,22 @@ fn first_plan(
     Ok(placed)
 }
 
-/// The clusters that are told of a new app.
-pub(super) fn first_holders(state: &State, app: &AppName, placed: &Placed) -> Holders {
-    let clusters = lock(&state.live).clusters().into_keys().collect();
+/// The clusters that are told of a new app: those that are there. The planner adds who joins later.
+///
+/// # Errors
+/// When the store fails.
+pub(super) async fn first_holders(
+    state: &State,
+    connection: &mut AnyConnection,
+    app: &AppName,
+    placed: &Placed,
+) -> Result<Holders, Error> {
+    let live: BTreeSet<ClusterId> = lock(&state.live).clusters().into_keys().collect();
     let spread = state.settings.planner.spread;
-    let needed = placed.primaries();
-    holders::choose(app, &Holders::EVERYWHERE, &needed, &clusters, spread)
+    let made = cluster_list(connection).await?;
+    let clusters = holders::known(live, made.into_iter().map(|row| row.id), spread);
+    let (before, needed) = (Holders::only(BTreeSet::new()), placed.primaries());
+    Ok(holders::choose(app, &before, &needed, &clusters, spread))
 }
 
 /// Keeps the values that came with a version. A new value reaches whatever else runs the function, too.

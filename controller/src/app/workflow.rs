@@ -190,9 +190,9 @@ async fn store(
     placed: &Placed,
 ) -> Result<AppRow, Error> {
     let (now, ttl) = (fdn_service::now(), state.ttl_s());
-    let first = first_holders(state, request.app, placed);
     let row: AppRow = in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
+        let first = first_holders(state, &mut tx, request.app, placed).await?;
         let old = app_get(&mut tx, request.app).await?;
         holds(expected, old.as_ref())?;
         let version = version_write(&mut tx, request, definition, now).await?;

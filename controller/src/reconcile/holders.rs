@@ -11,7 +11,22 @@ use fdn_core::{AppName, ClusterId, Digest};
 
 use crate::store::app::AppRow;
 
+/// The clusters that apps are shared among: those with nodes; where these are too few, also those that were `made` and have none yet.
+#[must_use]
+pub fn known(
+    mut live: BTreeSet<ClusterId>,
+    made: impl IntoIterator<Item = ClusterId>,
+    spread: usize,
+) -> BTreeSet<ClusterId> {
+    if live.len() < spread {
+        live.extend(made);
+    }
+    live
+}
+
 /// The clusters that shall hold an app, of those that there are. `needed`: those of its plans, and those that clients are leaving.
+///
+/// They are named, however few there are: a cluster that joins later is told of an app only once it is to hold it.
 #[must_use]
 pub fn choose(
     app: &AppName,
@@ -20,7 +35,7 @@ pub fn choose(
     clusters: &BTreeSet<ClusterId>,
     spread: usize,
 ) -> Holders {
-    if spread == 0 || clusters.len() <= spread {
+    if spread == 0 {
         return Holders::EVERYWHERE;
     }
     let mut chosen = needed.clone();
@@ -33,7 +48,8 @@ pub fn choose(
         })
         .collect();
     others.sort_unstable();
-    let lacking = spread.saturating_sub(chosen.len());
+    let there = chosen.intersection(clusters).count();
+    let lacking = spread.saturating_sub(there);
     chosen.extend(
         others
             .into_iter()
@@ -85,20 +101,20 @@ pub fn next(
         .collect();
     let answering = match &wanted {
         everywhere if everywhere.is_everywhere() && ready == *clusters => Holders::EVERYWHERE,
-        // Nobody is ready: as it was is better than nobody at all.
-        _ if ready.is_empty() => app.answering.clone(),
+        // Nobody is ready: as it was is better than nobody at all, and where that is nobody, those who are about to be are.
+        _ if ready.is_empty() => {
+            let coming = all(&wanted);
+            if coming.is_empty() || clusters.iter().any(old) {
+                app.answering.clone()
+            } else {
+                Holders::only(coming)
+            }
+        }
         _ => Holders::only(ready),
     };
     let holders = match wanted.named() {
         None => Holders::EVERYWHERE,
-        Some(named) => {
-            let stay = stays(&all(&app.holders), named | &all(&answering));
-            if app.holders.is_everywhere() && stay == *clusters {
-                Holders::EVERYWHERE
-            } else {
-                Holders::only(stay)
-            }
-        }
+        Some(named) => Holders::only(stays(&all(&app.holders), named | &all(&answering))),
     };
     Held { holders, answering }
 }
@@ -144,18 +160,82 @@ mod tests {
     }
 
     #[test]
-    fn few_clusters_hold_everything_and_many_share_it() {
+    fn few_clusters_hold_everything_by_name_and_many_share_it() {
         let app = |n: u32| -> AppName { format!("app-{n}").parse().expect("app") };
         let none = (Holders::EVERYWHERE, BTreeSet::new());
         let of = |n, clusters: &BTreeSet<ClusterId>, spread| {
             choose(&app(n), &none.0, &none.1, clusters, spread)
         };
-        assert_eq!(of(1, &set(&["a", "b", "c"]), 3), Holders::EVERYWHERE);
+        let three = set(&["a", "b", "c"]);
+        assert_eq!(of(1, &three, 3), Holders::only(three.clone()));
+        let none_yet = of(1, &BTreeSet::new(), 3);
+        assert!(
+            !none_yet.has(&"a".parse().expect("cluster")),
+            "that comes later"
+        );
         assert_eq!(of(1, &all(), 0), Holders::EVERYWHERE);
         assert_eq!(of(1, &all(), 2), of(1, &all(), 2));
         for cluster in all() {
             let many = (0..60).filter(|n| of(*n, &all(), 2).has(&cluster)).count();
             assert!((8..=32).contains(&many), "{cluster}: {many} of 60");
         }
+    }
+    /// An app that these clusters hold and answer for.
+    fn row(held: &Holders) -> AppRow {
+        let version = fdn_core::VersionNumber::FIRST;
+        AppRow {
+            name: "hello".parse().expect("app"),
+            tenant: fdn_core::TenantId::from_uuid(uuid::Uuid::from_u128(1)),
+            host: "hello.fn.test".parse().expect("host"),
+            workflow: fdn_core::workflow::Workflow::single(
+                "hello".parse().expect("function"),
+                version,
+            ),
+            definition: None,
+            version,
+            previous: None,
+            primaries: BTreeSet::new(),
+            revision: fdn_core::Revision(1),
+            bindings_revision: fdn_core::Revision(1),
+            deployed_at: fdn_core::Timestamp(1),
+            ttl: None,
+            holders: held.clone(),
+            answering: held.clone(),
+        }
+    }
+
+    #[test]
+    fn clusters_without_nodes_count_while_there_are_too_few() {
+        let made = || set(&["a", "x"]);
+        assert_eq!(known(BTreeSet::new(), made(), 3), made());
+        assert_eq!(
+            known(set(&["a", "b", "c"]), made(), 3),
+            set(&["a", "b", "c"])
+        );
+        assert_eq!(known(set(&["b"]), made(), 2), set(&["a", "b", "x"]));
+    }
+
+    #[test]
+    fn who_joins_holds_an_app_by_name_and_is_answered_with_once_it_knows_it() {
+        let step = |app: &AppRow, wanted: &[&str], clusters: &[&str], knowing: &[&str]| {
+            let wanted = Holders::only(set(wanted));
+            next(app, wanted, &set(clusters), &set(knowing), |_, wanted| {
+                wanted
+            })
+        };
+        let two = Holders::only(set(&["a", "b"]));
+        let joins = step(&row(&two), &["a", "b", "c"], &["a", "b", "c"], &["a", "b"]);
+        assert_eq!(joins.holders, Holders::only(set(&["a", "b", "c"])));
+        assert_eq!(joins.answering, two);
+        // Apps from before, that everybody was told of, get names too.
+        let named = step(&row(&Holders::EVERYWHERE), &["a", "b"], &["a", "b"], &[]);
+        assert_eq!((&named.holders, &named.answering), (&two, &two));
+        // The first of all is answered with at once: there is nobody else.
+        let nobody = row(&Holders::only(BTreeSet::new()));
+        let first = step(&nobody, &["a"], &["a"], &[]);
+        let one = Holders::only(set(&["a"]));
+        assert_eq!((&first.holders, &first.answering), (&one, &one));
+        // While nobody is there, all stays as it was.
+        assert_eq!(step(&row(&two), &[], &[], &[]).answering, two);
     }
 }

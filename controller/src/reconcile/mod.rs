@@ -49,6 +49,7 @@ use crate::singleton::Work;
 use crate::state::{State, lock};
 use crate::store::app::{AppRow, app_list};
 use crate::store::binding::{BindingRow, binding_list_all};
+use crate::store::cluster::{ClusterRow, cluster_list};
 use crate::store::demand::{DemandRow, demand_list};
 use crate::store::network::{network_get, network_set};
 use crate::store::node::{StatusRow, node_forget, node_status_list};
@@ -80,6 +81,7 @@ struct Inputs {
     network: Option<NetworkDesired>,
     statuses: Vec<StatusRow>,
     standing: Standing,
+    clusters: Vec<ClusterRow>,
 }
 
 impl Inputs {
@@ -292,7 +294,7 @@ impl Planner {
         lock(&state.asked).clone_from(&passed.asked);
         self.store_asked(&passed.asked, now).await?;
         for decided in &passed.apps {
-            self.write_app(decided, now).await?;
+            self.write_app(decided, &inputs.clusters, now).await?;
             // A pass over many apps lets others have the thread.
             tokio::task::yield_now().await;
         }
@@ -306,7 +308,12 @@ impl Planner {
         Ok(known)
     }
 
-    async fn write_app(&mut self, decided: &Decided<'_>, now: Timestamp) -> Result<(), Error> {
+    async fn write_app(
+        &mut self,
+        decided: &Decided<'_>,
+        made: &[ClusterRow],
+        now: Timestamp,
+    ) -> Result<(), Error> {
         let Decided {
             app,
             before,
@@ -327,7 +334,7 @@ impl Planner {
         let primaries =
             self.leaving
                 .primaries(&app.name, &app.primaries, placed.primaries(), now, span);
-        let held = self.holders(app, &primaries, now, span);
+        let held = self.holders(app, &primaries, made, now, span);
         if !held.can_serve(&placed.primaries()) {
             // Clients go there once its nodes know the app: they say so, which wakes the planner.
             return self.write_holders(app, &held, now).await;
@@ -365,12 +372,16 @@ impl Planner {
         &mut self,
         app: &AppRow,
         needed: &BTreeSet<ClusterId>,
+        made: &[ClusterRow],
         now: Timestamp,
         span: DurationMs,
     ) -> Held {
+        let spread = self.state.settings.planner.spread;
         let (clusters, knowing) = {
             let live = lock(&self.state.live);
             let clusters: BTreeSet<ClusterId> = live.clusters().into_keys().collect();
+            let made = made.iter().map(|row| row.id.clone());
+            let clusters = holders::known(clusters, made, spread);
             let knowing = live.alive(now).filter(|seen| {
                 let apps = &seen.status.apps;
                 apps.iter().any(|known| known.app == app.name)
@@ -379,7 +390,6 @@ impl Planner {
                 knowing.map(|seen| seen.status.cluster.clone()).collect();
             (clusters, knowing)
         };
-        let spread = self.state.settings.planner.spread;
         let wanted = holders::choose(&app.name, &app.answering, needed, &clusters, spread);
         let stays = |present: &BTreeSet<ClusterId>, wanted: BTreeSet<ClusterId>| {
             self.giving_up
@@ -474,6 +484,7 @@ async fn load(state: &State) -> Result<Inputs, Error> {
         network: network_get(&mut tx).await?,
         statuses: node_status_list(&mut tx).await?,
         standing: standing(&mut tx).await?,
+        clusters: cluster_list(&mut tx).await?,
     };
     tx.commit().await.map_err(StoreError::from)?;
     Ok(inputs)

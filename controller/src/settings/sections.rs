@@ -332,7 +332,8 @@ pub struct PlannerSettings {
     pub ttl: DurationMs,
     /// The most client prefixes of one app that have a binding; those unseen longest make room.
     pub bindings_per_app: u32,
-    /// Clusters that hold an app at least, those of its plans among them; every cluster if 0. No other is told its code and secrets.
+    /// Clusters that hold an app at least, those of its plans among them, as far as there are so many; every cluster, also one that joins later, if 0.
+    /// No other is told its code and secrets.
     pub spread: usize,
     /// Reports of demand that wait for the planner, over all apps.
     pub demand_pending: usize,

@@ -13,6 +13,7 @@ mod compiled;
 mod conventions;
 mod domains;
 mod edge;
+mod edge_bounds;
 mod edge_member;
 mod events;
 mod explain;

@@ -1,0 +1,53 @@
+//! Bounds on what machines are told and may take from a controller.
+
+use fdn_core::enrol::Role;
+use fdn_core::message::Message;
+use fdn_testkit::components;
+
+use crate::edge_member::{Member, Wire};
+use crate::machines::until;
+use crate::rig::{Rig, node_at, two_regions};
+use crate::usage;
+
+/// Three clusters with a node each, and an app that was deployed there.
+async fn small_network() -> (Rig, fdn_core::api::DeployResponse) {
+    let rig = Rig::start().await;
+    rig.node(node_at("ap-1", "ap-south", -33.9, 151.2)).await;
+    for status in two_regions() {
+        rig.node(status).await;
+    }
+    until("all to live", async || {
+        let clusters: Vec<serde_json::Value> = rig.get("/v1/clusters").await;
+        clusters.len() == 3 && clusters.iter().all(|one| one["nodes_alive"] == 1)
+    })
+    .await;
+    let deployed = rig.deploy("hello", components::hello("x")).await;
+    (rig, deployed)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_joins_a_small_network_is_told_of_no_app() {
+    let (rig, deployed) = small_network().await;
+    let all = rig.apps_snapshot().await;
+    let spec = all.apps[0].spec.as_ref().expect("there");
+    assert_eq!(spec.holders.named().map(|named| named.len()), Some(3));
+    rig.cluster("rack-4").await;
+    let member = Member::join(&rig, Role::Node, "rack-4", "m-4").await;
+    let mut wire = member.connect(&[&rig]);
+    let (frames, snapshots) = wire.until(deployed.revision).await;
+    assert_eq!(snapshots, 1);
+    assert_eq!(Wire::app(&frames, "hello"), None);
+    let artifact = format!("/edge/v1/artifacts/{}", deployed.digest);
+    assert_eq!(wire.get(&artifact, None).await.0, 403);
+    // Nor does it become one by saying that it is there; and it never served what it would bill.
+    let far = node_at("m-4", "rack-4", -54.8, -68.3);
+    let said = wire.report(Message::NodeStatus(Box::new(far)));
+    assert_eq!(said.await, 204);
+    let sums = usage::sums_of("hello", 1, "m-4");
+    assert_eq!(wire.post("/edge/v1/usage/sums", &sums).await.0, 403);
+    // One of the three is told.
+    let holder = Member::join(&rig, Role::Node, "ap-south", "m-1").await;
+    let mut wire = holder.connect(&[&rig]);
+    let (frames, _) = wire.until(deployed.revision).await;
+    assert!(Wire::app(&frames, "hello").is_some());
+}
