@@ -272,6 +272,25 @@ pub async fn certificate_newest(
     row.as_ref().map(certificate).transpose()
 }
 
+/// How many certificates of a node count at `now`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn certificate_count(
+    connection: &mut AnyConnection,
+    node: &NodeId,
+    now: Timestamp,
+) -> Result<u64, StoreError> {
+    let row = sqlx::query(
+        "SELECT COUNT(*) AS live FROM certificates WHERE node = $1 AND revoked_at IS NULL AND expires_at > $2",
+    )
+    .bind(node.as_str())
+    .bind(stored(now.get()))
+    .fetch_one(connection)
+    .await?;
+    number(&row, "live")
+}
+
 /// Revokes every certificate of a node; how many that were.
 ///
 /// # Errors

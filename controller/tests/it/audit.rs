@@ -263,6 +263,7 @@ async fn machines(walk: &mut Walk<'_>) {
         .wrote("POST /v1/nodes/enrol", rig.enrol(&request), "node.enrol")
         .await;
     let let_in: EnrolResponse = serde_json::from_value(let_in).expect("an identity");
+    rig.age_certificates().await;
     let renewal = machine.renewal(&let_in.identity.serial);
     let renew = rig
         .anonymous(Method::POST, "/v1/nodes/renew")

@@ -3,7 +3,7 @@
 use fdn_core::account::AuditRecord;
 use fdn_core::api::NodeInfo;
 use fdn_core::device::{DeviceState, DeviceStatus};
-use fdn_core::enrol::{EnrolResponse, NodeIdentity, RenewRequest, RenewResponse};
+use fdn_core::enrol::{EnrolResponse, NodeAddresses, NodeIdentity, RenewRequest, RenewResponse};
 use fdn_core::fleet::{ClusterDetail, JoinTokenInfo, NodeDetail, NodeState};
 use fdn_core::message::{Channel, Message, NodeStatus};
 use fdn_core::{NodeId, Timestamp};
@@ -189,19 +189,42 @@ async fn a_certificate_is_renewed_by_its_key(backend: Backend) {
     let token = rig.token("eu-1", 1).await.token;
     let machine = Machine::new();
     let first: EnrolResponse = rig.json(rig.enrol(&machine.request("n-1", &token))).await;
-    let signed = |key: &NodeKey, serial: &str, at: Timestamp| {
-        let text = RenewRequest::signed_text(serial, at, &addresses(2));
+    let signed_at = |key: &NodeKey, serial: &str, at: Timestamp, addresses: NodeAddresses| {
+        let text = RenewRequest::signed_text(serial, at, &addresses);
         RenewRequest {
             serial: serial.to_owned(),
             at,
-            addresses: addresses(2),
+            addresses,
             signature: key.sign(&text).expect("signed"),
         }
     };
+    // At other ports than it joined with.
+    let ports = NodeAddresses {
+        gateway: "127.0.9.1:8090".parse().expect("address"),
+        ..addresses(1)
+    };
+    let signed =
+        |key: &NodeKey, serial: &str, at: Timestamp| signed_at(key, serial, at, ports.clone());
     let serial = &first.identity.serial;
     let now = fdn_service::now;
     let ask = |request: &RenewRequest| rig.anonymous(Method::POST, "/v1/nodes/renew").json(request);
-    let next: RenewResponse = rig.json(ask(&signed(&machine.key, serial, now()))).await;
+    let why = async |request: &RenewRequest| {
+        let (_, problem) = rig.refused(ask(request)).await;
+        assert_eq!(problem.code.as_str(), "FDN-7008");
+        problem.detail
+    };
+    let early = why(&signed(&machine.key, serial, now())).await;
+    assert!(early.contains("not due"), "{early}");
+    rig.age_certificates().await;
+    let elsewhere = why(&signed_at(&machine.key, serial, now(), addresses(2))).await;
+    assert!(elsewhere.contains("another host"), "{elsewhere}");
+    let request = signed(&machine.key, serial, now());
+    let next: RenewResponse = rig.json(ask(&request)).await;
+    // The same again, and another one: whoever has the key gets no heap of certificates.
+    for again in [request, signed(&machine.key, serial, now())] {
+        let again = why(&again).await;
+        assert!(again.contains("renewed already"), "{again}");
+    }
     let facts = Facts::<NodeIdentity>::of_pem(&next.identity.certificate).expect("a certificate");
     assert_eq!(facts.identity.to_string(), "fdn://cluster/eu-1/node/n-1");
     assert_ne!(next.identity.serial, *serial);
@@ -220,7 +243,7 @@ async fn a_certificate_is_renewed_by_its_key(backend: Backend) {
         assert_eq!(rig.code(ask(&refused)).await, "FDN-7008", "{refused:?}");
     }
     let detail: NodeDetail = rig.get("/v1/nodes/n-1").await;
-    assert_eq!(detail.info.gateway, addresses(2).gateway);
+    assert_eq!(detail.info.gateway, ports.gateway);
     assert_eq!(
         detail.certificate.expect("one").serial,
         next.identity.serial

@@ -77,6 +77,16 @@ impl Rig {
             .await
     }
 
+    /// Makes all certificates 25 days older, so that they are due.
+    pub(crate) async fn age_certificates(&self) {
+        let store = &self.controller.state().store;
+        let mut connection = store.read().await.expect("a connection");
+        sqlx::query("UPDATE certificates SET issued_at = issued_at - 2160000000, expires_at = expires_at - 2160000000")
+            .execute(&mut *connection)
+            .await
+            .expect("older");
+    }
+
     pub(crate) fn enrol(&self, request: &EnrolRequest) -> RequestBuilder {
         self.anonymous(Method::POST, "/v1/nodes/enrol")
             .json(request)

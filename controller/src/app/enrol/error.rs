@@ -82,6 +82,14 @@ pub enum EnrolError {
     /// The certificate shown for renewal does not count.
     #[error("{0}; join again with a new join token: fdn node token")]
     Certificate(&'static str),
+    /// The next certificate is there already, or not due.
+    #[error(
+        "the certificate is not due for renewal, or was renewed already; ask again in {wait_s} s"
+    )]
+    TooSoon {
+        /// How long to wait, in seconds.
+        wait_s: u64,
+    },
     /// The clocks differ.
     #[error(
         "the node's clock is {off_s} s away from the controller's; set it right, certificates are renewed within {window_s} s"
@@ -114,7 +122,9 @@ impl Coded for EnrolError {
             Self::Elsewhere { .. } | Self::Role { .. } => ErrorCode::JoinElsewhere,
             Self::NameTaken { .. } => ErrorCode::NodeNameTaken,
             Self::Request(_) => ErrorCode::CsrInvalid,
-            Self::Certificate(_) | Self::Clock { .. } => ErrorCode::CertificateRefused,
+            Self::Certificate(_) | Self::TooSoon { .. } | Self::Clock { .. } => {
+                ErrorCode::CertificateRefused
+            }
             Self::AtWork { .. } => ErrorCode::NodeAtWork,
         }
     }

@@ -27,8 +27,8 @@ use crate::state::{State, lock};
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::cluster::{ClusterRow, cluster_get};
 use crate::store::enrolment::{
-    EnrolmentRow, certificate_get, certificate_newest, certificate_revoke, cordon_delete,
-    enrolment_get, enrolment_list, enrolment_upsert,
+    CertificateRow, EnrolmentRow, certificate_count, certificate_get, certificate_newest,
+    certificate_revoke, cordon_delete, enrolment_get, enrolment_list, enrolment_upsert,
 };
 use crate::store::in_transaction;
 use crate::store::join_token::{JoinTokenRow, join_token_get, join_token_use};
@@ -143,6 +143,9 @@ async fn admit(
         .ok_or_else(|| Error::no_cluster(&token.cluster))?;
     let holder = holder(tx, &request.node, key, heard, now).await?;
     let verdict = rules::judge(&request.node, &token, holder.as_ref())?;
+    if verdict == Verdict::Again {
+        rules::again(certificate_count(tx, &request.node, now).await?)?;
+    }
     if verdict != Verdict::Again && !join_token_use(tx, token.id, now).await? {
         return Err(EnrolError::UsedUp {
             uses: token.uses,
@@ -257,7 +260,6 @@ async fn renew_inner(
         "the certificate is not one of this network",
     ))?;
     let row = enrolment_get(&mut connection, &present.node).await?;
-    drop(connection);
     let row = rules::renewable(
         &present,
         row,
@@ -273,9 +275,12 @@ async fn renew_inner(
         );
     }
     let row = EnrolmentRow {
-        addresses: request.addresses.or(&row.addresses),
+        addresses: rules::moved(&row.addresses, &request.addresses)?,
         ..row
     };
+    // Before it costs a lock, and again with it.
+    due(&mut connection, &present, now).await?;
+    drop(connection);
     let (identity, seeds) = in_transaction!(state.store, tx => {
         // Not if it was removed meanwhile.
         revision_lock(&mut tx).await?;
@@ -283,6 +288,7 @@ async fn renew_inner(
         if still.is_none_or(|still| still.removed_at.is_some() || still.id != row.id) {
             return Err(EnrolError::Certificate("the node was removed").into());
         }
+        due(&mut tx, &present, now).await?;
         enrolment_upsert(&mut tx, &row).await?;
         let identity = issue(state, &mut tx, row.machine(), &row.addresses, &key, now).await?;
         let seeds = seeds(&mut tx, &row.cluster, &row.node).await?;
@@ -298,6 +304,17 @@ async fn renew_inner(
         node_token: node_token(&state.token, &row).expose().to_owned(),
         seeds,
     })
+}
+
+/// Whether a machine's next certificate is due.
+async fn due(
+    connection: &mut AnyConnection,
+    present: &CertificateRow,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let live = certificate_count(connection, &present.node, now).await?;
+    let newest = certificate_newest(connection, &present.node).await?;
+    Ok(rules::due(present, newest.as_ref(), live, now)?)
 }
 
 /// Where machines reach the controllers: as it is set, else here, at the host that the machine asked.

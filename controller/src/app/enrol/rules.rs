@@ -1,6 +1,6 @@
 //! Who may come in: decisions from what is stored and the time, without reading either.
 
-use fdn_core::enrol::{EnrolRequest, RENEW_WINDOW, RenewRequest};
+use fdn_core::enrol::{EnrolRequest, NodeAddresses, RENEW_WINDOW, RenewRequest, renew_at};
 use fdn_core::fleet::JoinTokenInfo;
 use fdn_core::{DurationMs, NodeId, Timestamp};
 
@@ -130,9 +130,88 @@ pub(super) fn renewable(
     Ok(enrolment)
 }
 
+/// The most certificates that one join token makes for one machine whose answers are lost.
+const AGAIN_MAX: u64 = 8;
+
+/// Whether a machine that has `live` certificates that count may have another one by the token that let it in.
+///
+/// # Errors
+/// When it has too many.
+pub(super) const fn again(live: u64) -> Result<(), EnrolError> {
+    if live < AGAIN_MAX {
+        return Ok(());
+    }
+    Err(EnrolError::Certificate(
+        "the join token has made certificates for this machine again and again",
+    ))
+}
+
+/// Whether a machine may have its next certificate at `now`: `present` must be due, and each further one that counts beside it doubles the pause
+/// since the `newest`. So a machine whose answers are lost never waits for ever, and whoever has its key has about a dozen at a time at most.
+///
+/// # Errors
+/// How long it must wait.
+pub(super) fn due(
+    present: &CertificateRow,
+    newest: Option<&CertificateRow>,
+    live: u64,
+    now: Timestamp,
+) -> Result<(), EnrolError> {
+    // The machine decides by its own clock.
+    let due_at = renew_at(present.issued_at, present.expires_at);
+    let early = due_at
+        .get()
+        .saturating_sub(now.get().saturating_add(RENEW_WINDOW.as_millis()));
+    let pause = match (newest, live.saturating_sub(1)) {
+        (None, _) | (_, 0) => 0,
+        (Some(newest), others) => {
+            let life = newest
+                .expires_at
+                .get()
+                .saturating_sub(newest.issued_at.get());
+            let factor = 1_u64 << others.min(32);
+            let pause = (life / PAUSES).saturating_mul(factor);
+            let ends = newest.issued_at.get().saturating_add(pause);
+            ends.saturating_sub(now.get())
+        }
+    };
+    match early.max(pause) {
+        0 => Ok(()),
+        wait => Err(EnrolError::TooSoon {
+            wait_s: wait.div_ceil(1000),
+        }),
+    }
+}
+
+/// The part of a certificate's life after which one whose answer was lost is made again, at first: half of the first pause, four minutes of a month.
+const PAUSES: u64 = 10_000;
+
+/// What counts as a machine's addresses from its renewal on. Others send users and requests to them, so their hosts stay those that it joined with;
+/// ports may change, and names it has by its join alone.
+///
+/// # Errors
+/// When a host is another.
+pub(super) fn moved(
+    known: &NodeAddresses,
+    asked: &NodeAddresses,
+) -> Result<NodeAddresses, EnrolError> {
+    let same = |a: std::net::SocketAddr, b: std::net::SocketAddr| {
+        a.ip().to_canonical() == b.ip().to_canonical()
+    };
+    if !same(known.gateway, asked.gateway) || !same(known.admin, asked.admin) {
+        return Err(EnrolError::Certificate(
+            "the machine's gateway or admin address has another host than it joined with",
+        ));
+    }
+    Ok(NodeAddresses {
+        names: known.names.clone(),
+        ..asked.or(known)
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use fdn_core::enrol::{NodeAddresses, Role};
+    use fdn_core::enrol::Role;
     use fdn_core::{Coded, EnrolmentId, ErrorCode, JoinTokenId};
     use uuid::Uuid;
 
@@ -248,6 +327,55 @@ mod tests {
             Err(ErrorCode::NodeNameTaken)
         );
         assert_eq!(judged(1, "eu-1", false, false), Ok(Verdict::Replace));
+    }
+
+    #[test]
+    fn a_machine_gets_its_next_certificate_when_it_is_due_and_few_more() {
+        let day = 86_400_000_u64;
+        let made = |at: u64| CertificateRow {
+            serial: at.to_string(),
+            node: "n".parse().expect("node"),
+            public_key: String::new(),
+            issued_at: Timestamp(at),
+            expires_at: Timestamp(at + 30 * day),
+            revoked_at: None,
+        };
+        let first = made(0);
+        let fine = |newest: &CertificateRow, live, now| {
+            due(&first, Some(newest), live, Timestamp(now)).is_ok()
+        };
+        assert!(!fine(&first, 1, day), "not due");
+        assert!(fine(&first, 1, 20 * day - 299_000), "clocks differ");
+        // Its answer was lost: not at once again, but well before the first ends.
+        let second = made(20 * day);
+        assert!(!fine(&second, 2, 20 * day + 60_000));
+        assert!(fine(&second, 2, 20 * day + 600_000));
+        // Whoever asks all the time until the first ends gets few.
+        let (mut all, mut now) = (vec![first.clone()], 20 * day);
+        while now < 30 * day {
+            let live = all.iter().filter(|one| now < one.expires_at.get()).count();
+            if due(&first, all.last(), live as u64, Timestamp(now)).is_ok() {
+                all.push(made(now));
+            }
+            now += 60_000;
+        }
+        assert!((8..16).contains(&all.len()), "{}", all.len());
+        assert!(again(7).is_ok() && again(8).is_err());
+    }
+
+    #[test]
+    fn a_machine_stays_at_the_hosts_that_it_joined_with() {
+        let known = addresses();
+        let at = |gateway: &str, admin: &str| NodeAddresses {
+            gateway: gateway.parse().expect("address"),
+            admin: admin.parse().expect("address"),
+            peer: None,
+            names: vec!["console.example".parse().expect("a name")],
+        };
+        let ports = moved(&known, &at("192.0.2.1:8080", "[::ffff:192.0.2.1]:9")).expect("the same");
+        assert_eq!((ports.gateway.port(), ports.names.len()), (8080, 0));
+        assert!(moved(&known, &at("192.0.2.2:80", "192.0.2.1:81")).is_err());
+        assert!(moved(&known, &at("192.0.2.1:80", "169.254.169.254:80")).is_err());
     }
 
     #[test]
