@@ -63,10 +63,8 @@ async fn start(
     let path = settings.tls.certificate.clone().expect("there is one");
     let text = std::fs::read_to_string(path).expect("read");
     let serial = <Facts>::of_pem(&text).expect("facts").serial;
-    (
-        Member::start(network, settings, "met", meeting).await,
-        serial,
-    )
+    let starting = Box::pin(Member::start(network, settings, "met", meeting));
+    (starting.await, serial)
 }
 
 #[tokio::test(flavor = "multi_thread")]
