@@ -17,7 +17,7 @@ use super::authority::tell;
 use super::describe;
 use super::enrol::{EnrolError, audit};
 use crate::Error;
-use crate::reconcile::live::{Live, Standing};
+use crate::reconcile::live::{Hosts, Live, Standing};
 use crate::state::{State, lock};
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::cluster::{
@@ -45,12 +45,20 @@ pub async fn standing(connection: &mut AnyConnection) -> Result<Standing, StoreE
         .into_iter()
         .filter(|row| row.role == Role::Node)
         .partition(|row| row.removed_at.is_some());
-    let names = |rows: Vec<EnrolmentRow>| rows.into_iter().map(|row| row.node).collect();
+    let hosts = |row: EnrolmentRow| {
+        let hosts = Hosts::of(row.addresses.gateway, row.addresses.admin);
+        (row.node, hosts)
+    };
+    let made = cluster_list(connection).await?.into_iter();
+    let made = made.filter(|row| row.created_by.is_some());
     Ok(Standing {
         revision,
-        enrolled: names(enrolled),
+        enrolled: enrolled.into_iter().map(hosts).collect(),
+        places: made
+            .map(|row| (row.id, (row.region, row.location)))
+            .collect(),
         cordoned: cordon_list(connection).await?,
-        removed: names(removed),
+        removed: removed.into_iter().map(|row| row.node).collect(),
     })
 }
 

@@ -5,6 +5,8 @@ use fdn_core::enrol::{LeaseRequest, Machine, Role};
 use fdn_core::message::Message;
 use fdn_core::usage::{UsageBatch, UsageSums};
 
+use crate::reconcile::live::Standing;
+
 /// Why something is not the machine's to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -52,6 +54,23 @@ pub fn report(
         ),
         (Role::Dns, _) => Err(refusal("report", "report anything but demand")),
         (Role::Node, _) => Err(refusal("report", "speak for controllers or DNS servers")),
+    }
+}
+
+/// Judges where a node says that it is reached: users are sent there, and controllers ask there for logs.
+///
+/// # Errors
+/// When it joined with other hosts.
+pub fn addresses(standing: &Standing, message: &Message) -> Result<(), Refusal> {
+    match message {
+        Message::NodeStatus(status) => is_own(
+            standing.is_at_home(status),
+            refusal(
+                "address",
+                "be reached elsewhere than it joined with; join it again if it moved",
+            ),
+        ),
+        _ => Ok(()),
     }
 }
 
@@ -167,6 +186,33 @@ mod tests {
             spec: None,
         });
         assert!(!fine(&node, &desired) && !fine(&dns, &desired));
+    }
+
+    #[test]
+    fn a_node_is_reached_where_it_joined() {
+        use crate::reconcile::live::Hosts;
+
+        let status = crate::fixture::status("a", "eu");
+        let standing = |gateway, admin| Standing {
+            enrolled: [(status.node.clone(), Hosts::of(gateway, admin))].into(),
+            ..Standing::default()
+        };
+        let said = Message::NodeStatus(Box::new(status.clone()));
+        let port = |mut at: std::net::SocketAddr| {
+            at.set_port(at.port() ^ 1);
+            at
+        };
+        let here = standing(port(status.gateway), port(status.admin));
+        assert_eq!(addresses(&here, &said), Ok(()));
+        let other: std::net::SocketAddr = "192.0.2.99:80".parse().expect("address");
+        for moved in [
+            standing(other, status.admin),
+            standing(status.gateway, other),
+        ] {
+            let refused = addresses(&moved, &said).expect_err("elsewhere");
+            assert_eq!(refused.what, "address");
+        }
+        assert_eq!(addresses(&Standing::default(), &said), Ok(()), "unknown");
     }
 
     #[test]

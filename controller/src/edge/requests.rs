@@ -187,6 +187,8 @@ fn take_report(state: &State, machine: &Machine, report: Report) -> Result<(), E
     for message in &report.messages {
         judge::report(machine, message, told(state, machine))
             .map_err(|why| refused(state, machine, why))?;
+        let judged = judge::addresses(lock(&state.live).standing(), message);
+        judged.map_err(|why| refused(state, machine, why))?;
     }
     for mut message in report.messages {
         if let Message::NodeStatus(status) = &mut message {

@@ -10,7 +10,7 @@
 //! is gone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use fdn_core::message::{AppPhase, NodeStatus, STATUS_LIFETIME};
 use fdn_core::{
@@ -57,17 +57,48 @@ pub struct Seen {
     rates: Rates,
 }
 
+/// Where a node is reached, by the addresses that it joined with. Ports are its own matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hosts {
+    gateway: IpAddr,
+    admin: IpAddr,
+}
+
+impl Hosts {
+    /// The hosts of these addresses.
+    #[must_use]
+    pub const fn of(gateway: SocketAddr, admin: SocketAddr) -> Self {
+        Self {
+            gateway: gateway.ip().to_canonical(),
+            admin: admin.ip().to_canonical(),
+        }
+    }
+}
+
 /// What operators said of nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {
     /// As of which revision this is.
     pub revision: Revision,
     /// Let in with a join token: remembered however long they are silent.
-    pub enrolled: BTreeSet<NodeId>,
+    pub enrolled: BTreeMap<NodeId, Hosts>,
+    /// Region and position of the clusters that somebody made: what nodes say of these does not count.
+    pub places: BTreeMap<ClusterId, (RegionName, GeoPoint)>,
     /// To take no new work.
     pub cordoned: BTreeSet<NodeId>,
     /// Removed: what they still say is not believed.
     pub removed: BTreeSet<NodeId>,
+}
+
+impl Standing {
+    /// Whether a node is reached where it joined. Of a node that did not join nothing is known.
+    #[must_use]
+    pub fn is_at_home(&self, status: &NodeStatus) -> bool {
+        let hosts = Hosts::of(status.gateway, status.admin);
+        self.enrolled
+            .get(&status.node)
+            .is_none_or(|known| *known == hosts)
+    }
 }
 
 /// All nodes as they were last heard.
@@ -297,7 +328,7 @@ impl Live {
         self.nodes.values().filter(move |seen| seen.alive(now))
     }
 
-    /// The clusters: region and position as the node heard last says.
+    /// The clusters that have nodes: region and position as who made the cluster said, else as the node heard last says.
     #[must_use]
     pub fn clusters(&self) -> BTreeMap<ClusterId, (RegionName, GeoPoint)> {
         let mut order: Vec<&Seen> = self.nodes.values().collect();
@@ -305,10 +336,12 @@ impl Live {
         order
             .into_iter()
             .map(|seen| {
-                (
-                    seen.status.cluster.clone(),
-                    (seen.status.region.clone(), seen.status.location),
-                )
+                let cluster = &seen.status.cluster;
+                let place = match self.standing.places.get(cluster) {
+                    Some(place) => place.clone(),
+                    None => (seen.status.region.clone(), seen.status.location),
+                };
+                (cluster.clone(), place)
             })
             .collect()
     }
@@ -354,7 +387,7 @@ impl Live {
     pub fn silent_since(&self, before: Timestamp) -> Vec<NodeId> {
         self.nodes
             .iter()
-            .filter(|(id, seen)| seen.at < before && !self.standing.enrolled.contains(*id))
+            .filter(|(id, seen)| seen.at < before && !self.standing.enrolled.contains_key(*id))
             .map(|(id, _)| id.clone())
             .collect()
     }

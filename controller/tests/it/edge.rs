@@ -21,6 +21,7 @@ use crate::usage;
 on_both!(
     a_node_is_told_of_what_its_cluster_holds,
     the_thief_of_a_nodes_key_gets_no_further,
+    the_thief_of_a_nodes_key_moves_no_users,
     the_thief_of_a_dns_servers_key_gets_no_further,
     a_removed_machine_is_cut_off,
 );
@@ -28,8 +29,12 @@ on_both!(
 /// Two clusters that serve the app `vault`, and one that is far from all clients; the app's digest.
 async fn three_clusters(backend: Backend) -> (Rig, Digest) {
     let rig = Rig::start_with(backend, |settings| settings.planner.spread = 1).await;
-    for cluster in ["ap-south", "eu-west", "us-east"] {
-        rig.cluster(cluster).await;
+    for (cluster, lat, lon) in [
+        ("ap-south", -33.9, 151.2),
+        ("eu-west", 53.35, -6.26),
+        ("us-east", 39.04, -77.49),
+    ] {
+        rig.cluster_at(cluster, lat, lon).await;
     }
     let mut far = node_at("ap-1", "ap-south", -33.9, 151.2);
     far.region = "eu".parse().expect("a region");
@@ -90,23 +95,12 @@ async fn a_node_is_told_of_what_its_cluster_holds(backend: Backend) {
     // Clients come to the far cluster, and the others fall silent: it begins to hold the app, though the app is as old as it was.
     rig.silence("eu-1");
     rig.silence("us-1");
-    let mut heard = None;
-    while !matches!(heard, Some((true, _))) {
-        if let fdn_link::Told::Change(frame) = two.told().await {
-            heard = Wire::app(&[frame], "vault");
-        }
-    }
-    assert_eq!(heard, Some((true, secret())));
+    assert_eq!(two.hears_of("vault", true).await, secret());
     assert_eq!(two.get(&artifact, None).await.0, 200);
     // And it is deleted.
     let deleted = rig.request(Method::DELETE, "/v1/apps/vault").send().await;
     assert_eq!(deleted.expect("an answer").status(), 204);
-    let mut heard = None;
-    while !matches!(heard, Some((false, _))) {
-        if let fdn_link::Told::Change(frame) = two.told().await {
-            heard = Wire::app(&[frame], "vault");
-        }
-    }
+    two.hears_of("vault", false).await;
     assert_eq!(two.get(&artifact, None).await.0, 403);
 }
 
@@ -211,6 +205,60 @@ async fn the_thief_of_a_nodes_key_gets_no_further(backend: Backend) {
     assert_eq!((status, &got["holder"]), (200, &json!("m-2")));
 }
 
+async fn the_thief_of_a_nodes_key_moves_no_users(backend: Backend) {
+    let (rig, _) = three_clusters(backend).await;
+    let thief = Member::join(&rig, Role::Node, "ap-south", "m-2").await;
+    let mut wire = thief.connect(&[&rig]);
+    wire.up().await;
+    // Users and controllers sent to an address of its choice.
+    let elsewhere = "169.254.169.254:80".parse().expect("address");
+    let gateway = fdn_core::message::NodeStatus {
+        gateway: elsewhere,
+        ..thief.status()
+    };
+    let admin = fdn_core::message::NodeStatus {
+        admin: elsewhere,
+        ..thief.status()
+    };
+    for status in [gateway, admin] {
+        let status = Message::NodeStatus(Box::new(status));
+        assert_eq!(wire.report(status).await, 403);
+    }
+    assert_eq!(refused(&rig, "address"), 2);
+    let (serial, at) = (&thief.answer.identity.serial, fdn_service::now());
+    let text = RenewRequest::signed_text(serial, at, &addresses(2));
+    let renewal = RenewRequest {
+        serial: serial.clone(),
+        at,
+        addresses: addresses(2),
+        signature: thief.key.sign(&text).expect("signed"),
+    };
+    let (_, problem) = wire.post("/edge/v1/renew", &renewal).await;
+    assert_eq!(problem["code"], "FDN-7008", "{problem}");
+    // Its cluster is where the operator said, wherever it says it is.
+    let mut status = thief.status();
+    (status.region, status.location) = (
+        "moon".parse().expect("a region"),
+        fdn_core::GeoPoint::new(53.35, -6.26).expect("a position"),
+    );
+    let status = Message::NodeStatus(Box::new(status));
+    assert_eq!(wire.report(status).await, 204);
+    let known = rig
+        .controller
+        .state()
+        .live
+        .lock()
+        .expect("whole")
+        .clusters();
+    let far = known.get(&thief.cluster.parse().expect("a cluster"));
+    let (region, location) = far.expect("there");
+    assert_eq!(region.as_str(), "eu");
+    assert_eq!(
+        *location,
+        fdn_core::GeoPoint::new(-33.9, 151.2).expect("a position")
+    );
+}
+
 fn round_trips(node: &str, cluster: &str) -> RttReport {
     RttReport {
         node: node.parse().expect("a node"),
@@ -306,7 +354,8 @@ async fn whoever_stands_on_the_way_cannot_tell_a_machine_that_it_was_removed() {
     let wrong = listener.local_addr().expect("an address").to_string();
     let mut wire = member.connect_at(vec![wrong]);
     for _ in 0..2 {
-        let (mut stream, _) = listener.accept().await.expect("a machine");
+        let accepted = tokio::time::timeout(wait::PATIENCE, listener.accept()).await;
+        let (mut stream, _) = accepted.expect("in time").expect("a machine");
         // A fatal alert in the clear: certificate revoked (RFC 8446, 5.1 and 6).
         let alert = [0x15, 3, 3, 0, 2, 2, 44];
         stream.write_all(&alert).await.expect("written");

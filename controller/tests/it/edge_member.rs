@@ -112,7 +112,11 @@ impl Member {
 
     /// How it is, as it says itself.
     pub(crate) fn status(&self) -> NodeStatus {
-        node_at(self.name.as_str(), &self.cluster, 53.35, -6.26)
+        NodeStatus {
+            gateway: addresses(1).gateway,
+            admin: addresses(1).admin,
+            ..node_at(self.name.as_str(), &self.cluster, 53.35, -6.26)
+        }
     }
 }
 
@@ -197,23 +201,51 @@ impl Wire {
     /// What is told, up to all of `revision`: the frames, and how many snapshots there were.
     pub(crate) async fn until(&mut self, revision: Revision) -> (Vec<Frame>, u32) {
         let (mut frames, mut snapshots) = (Vec::new(), 0);
-        loop {
-            match self.told().await {
-                Told::Snapshot(_, all) => {
-                    frames.extend(all);
-                    snapshots += 1;
+        // Of the whole: heartbeats come all the time.
+        let all = async {
+            loop {
+                match self.told().await {
+                    Told::Snapshot(_, all) => {
+                        frames.extend(all);
+                        snapshots += 1;
+                    }
+                    Told::Change(frame) => frames.push(frame),
+                    Told::At(at) if at >= revision => return,
+                    Told::At(_) => {}
+                    Told::Removed => panic!("removed"),
                 }
-                Told::Change(frame) => frames.push(frame),
-                Told::At(at) if at >= revision => return (frames, snapshots),
-                Told::At(_) => {}
-                Told::Removed => panic!("removed"),
             }
-        }
+        };
+        tokio::time::timeout(wait::PATIENCE, all)
+            .await
+            .expect("all of it in time");
+        (frames, snapshots)
+    }
+
+    /// Waits until a change says that an app is there, or is not; the values of its secrets.
+    pub(crate) async fn hears_of(&mut self, app: &str, there: bool) -> Vec<String> {
+        let heard = async {
+            loop {
+                let Told::Change(frame) = self.told().await else {
+                    continue;
+                };
+                match Self::app(&[frame], app) {
+                    Some((is, secrets)) if is == there => return secrets,
+                    _ => {}
+                }
+            }
+        };
+        tokio::time::timeout(wait::PATIENCE, heard)
+            .await
+            .expect("the change in time")
     }
 
     /// Waits until it hears that it was removed.
     pub(crate) async fn removed(&mut self) {
-        while !matches!(self.told().await, Told::Removed) {}
+        let heard = async { while !matches!(self.told().await, Told::Removed) {} };
+        tokio::time::timeout(wait::PATIENCE, heard)
+            .await
+            .expect("the removal in time");
     }
 
     /// The last state of an app in what was told: whether it is there, with the values of its secrets.

@@ -65,8 +65,12 @@ pub(crate) fn addresses(n: u8) -> NodeAddresses {
 
 impl Rig {
     pub(crate) async fn cluster(&self, name: &str) -> ClusterInfo {
+        self.cluster_at(name, 53.35, -6.26).await
+    }
+
+    pub(crate) async fn cluster_at(&self, name: &str, lat: f64, lon: f64) -> ClusterInfo {
         let body =
-            json!({ "cluster": name, "region": "eu", "location": { "lat": 53.35, "lon": -6.26 } });
+            json!({ "cluster": name, "region": "eu", "location": { "lat": lat, "lon": lon } });
         self.json(self.request(Method::POST, "/v1/clusters").json(&body))
             .await
     }

@@ -128,6 +128,24 @@ fn there_is_a_limit_to_nodes() {
 }
 
 #[test]
+fn a_cluster_that_somebody_made_is_where_they_said() {
+    let mut live = live();
+    let said = status("a", 1, 1);
+    live.observe(said.clone(), Timestamp(0));
+    let place = |live: &Live| live.clusters().remove(&said.cluster).expect("there");
+    assert_eq!(place(&live), (said.region.clone(), said.location));
+    let made = (
+        "elsewhere".parse().expect("region"),
+        GeoPoint::new(-33.9, 151.2).expect("position"),
+    );
+    live.set_standing(Standing {
+        places: [(said.cluster.clone(), made.clone())].into(),
+        ..Standing::default()
+    });
+    assert_eq!(place(&live), made);
+}
+
+#[test]
 fn a_pass_that_began_before_a_removal_does_not_let_the_node_in_again() {
     let mut live = live();
     live.observe(status("a", 1, 1), Timestamp(0));
