@@ -45,7 +45,7 @@ use crate::status::{Identity, Reporter};
 use crate::sync::Sync;
 use crate::usage::{self, CallAccess};
 use crate::workflows::{RunBook, StageClient, StageServer, StageServerParts, Workflows};
-use centre::{connect, own_key};
+use centre::{connect, own_key, own_key_file};
 use containers::Containers;
 
 /// The condition of readiness that fails once the agent stops.
@@ -493,10 +493,10 @@ impl Shared {
     fn shipper(&self) -> Shipper<usage::Controller> {
         Shipper {
             spool: self.usage.clone(),
-            sink: usage::Controller {
-                centre: Arc::clone(&self.centre),
-                timeout: self.settings.centre.answer_timeout.as_duration(),
-            },
+            sink: usage::Controller::new(
+                Arc::clone(&self.centre),
+                self.settings.centre.answer_timeout.as_duration(),
+            ),
             node: self.settings.node.clone(),
         }
     }
@@ -528,6 +528,11 @@ impl Shared {
             apps,
             fleet: Arc::clone(&self.fleet),
             key: SealKey::from_secret(&self.seal)?,
+            key_file: own_key_file(&self.settings),
+            retry: (
+                self.settings.centre.retry_first.as_duration(),
+                self.settings.centre.retry_max.as_duration(),
+            ),
             metrics: self.metrics.clone(),
         })
     }

@@ -1,5 +1,6 @@
 //! The node's identity towards the centre, and its own key.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fdn_core::enrol::NodeAddresses;
@@ -51,11 +52,15 @@ impl Shared {
 /// The file of the key that this node seals secrets with before they are on its disk.
 const SEAL_KEY: &str = "seal.key";
 
+/// Where this node's own key lies.
+pub(super) fn own_key_file(settings: &Settings) -> PathBuf {
+    settings.data.join("state").join(SEAL_KEY)
+}
+
 /// This node's own key. With a new one nothing opens that an older one sealed: what is kept of apps comes again from the centre.
 pub(super) fn own_key(settings: &Settings) -> Result<Secret, Error> {
-    let folder = settings.data.join("state");
-    let path = folder.join(SEAL_KEY);
-    let apps = folder.join("apps.json");
+    let path = own_key_file(settings);
+    let apps = settings.data.join("state").join("apps.json");
     if !path.exists() && apps.exists() {
         warn!("the state of apps on disk was sealed with another key; it is asked for anew");
         std::fs::remove_file(&apps).map_err(|source| Error::Data { path: apps, source })?;

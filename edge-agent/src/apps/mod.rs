@@ -159,6 +159,7 @@ impl Observed {
 enum Command {
     Desired(AppDesired, oneshot::Sender<()>),
     Snapshot(AppsSnapshot, oneshot::Sender<()>),
+    Removed(oneshot::Sender<()>),
     Used(Vec<AppUsed>),
     Begun(AppName, Revision),
     Prepared(AppName, Revision, Serving),
@@ -219,6 +220,14 @@ impl Apps {
     /// When the agent is stopping.
     pub async fn snapshot(&self, snapshot: AppsSnapshot) -> Result<(), Stopped> {
         self.ask(|done| Command::Snapshot(snapshot, done)).await
+    }
+
+    /// Forgets all apps, in memory and on disk: the node was removed from the network.
+    ///
+    /// # Errors
+    /// When the agent is stopping.
+    pub async fn removed(&self) -> Result<(), Stopped> {
+        self.ask(Command::Removed).await
     }
 
     /// Takes in what is used of quotas.

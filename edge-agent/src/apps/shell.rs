@@ -123,6 +123,10 @@ impl Shell {
                     .readiness
                     .set(CONDITION_STATE, true, "read from the controller");
             }
+            Command::Removed(done) => {
+                self.done.push(done);
+                self.apply(Event::Removed);
+            }
             Command::Used(used) => self.guards.used(&used),
             Command::Begun(app, revision) => self.apply(Event::Begun(app, revision)),
             Command::Prepared(app, revision, deployed) => {

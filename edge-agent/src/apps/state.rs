@@ -181,6 +181,7 @@ impl State {
         match event {
             Event::Desired(desired) => self.desired(desired),
             Event::Snapshot(snapshot) => self.snapshot(snapshot),
+            Event::Removed => self.removed(),
             Event::Begun(app, revision) => self.begun(&app, revision),
             Event::Prepared(app, revision) => self.prepared(app, revision),
             Event::Failed {
@@ -267,6 +268,14 @@ impl State {
             actions.push(Action::Save);
         }
         actions
+    }
+
+    /// Forgets everything, revisions too: a node that is let in again is told all anew.
+    fn removed(&mut self) -> Vec<Action> {
+        let before = std::mem::take(self);
+        self.gone_max = before.gone_max;
+        let known = before.apps.into_keys().map(Action::Forget);
+        known.chain([Action::Save]).collect()
     }
 
     fn begun(&mut self, name: &AppName, revision: Revision) -> Vec<Action> {

@@ -5,14 +5,14 @@
 
 mod http;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use fdn_core::manifest::Manifest;
 use fdn_core::usage::{CallFacts, CallRecord, Noted, UsageOutcome, UsageReceipt, UsageRecord};
-use fdn_core::{AppName, FunctionName, InvocationId, MebiBytes, Timestamp, VersionNumber};
+use fdn_core::{AppName, BatchId, FunctionName, InvocationId, MebiBytes, Timestamp, VersionNumber};
 use fdn_link::{LinkError, SharedCentre, ask_json};
 use fdn_runtime::CallStats;
 use fdn_spool::{Batch, DeliverError, Place, Receipt, Sink, Spool, SpoolError};
@@ -214,16 +214,51 @@ impl Pending {
 
 /// The controllers, as they take usage.
 pub struct Controller {
-    /// The controllers.
-    pub centre: SharedCentre,
-    /// The longest that one batch may take.
-    pub timeout: Duration,
+    centre: SharedCentre,
+    timeout: Duration,
+    patience: Duration,
+    refused: Mutex<Option<Refused>>,
+}
+
+/// The batch that was refused last, and since when.
+type Refused = (BatchId, Instant);
+
+/// For how long a batch may be refused as not this node's to write before it is set aside. Who was told of an app is known to all controllers within
+/// seconds; what is refused after this is usage of a cluster that the node has left, and nothing behind it would ever be handed over.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+impl Controller {
+    /// The controllers behind a connection; `timeout` is the longest that one batch may take.
+    #[must_use]
+    pub fn new(centre: SharedCentre, timeout: Duration) -> Self {
+        Self {
+            centre,
+            timeout,
+            patience: PATIENCE,
+            refused: Mutex::default(),
+        }
+    }
+}
+
+/// For how long this batch has been refused.
+fn refused_for(last: &mut Option<Refused>, batch: BatchId, now: Instant) -> Duration {
+    match *last {
+        Some((of, since)) if of == batch => now.saturating_duration_since(since),
+        _ => {
+            *last = Some((batch, now));
+            Duration::ZERO
+        }
+    }
 }
 
 #[async_trait]
 impl Sink for Controller {
     async fn deliver(&self, batch: &Batch) -> Result<(), DeliverError> {
         let centre = &*self.centre;
+        let id = match batch {
+            Batch::Sums(sums) => sums.batch,
+            Batch::Records(records) => records.batch,
+        };
         let taken: Result<UsageReceipt, LinkError> = match batch {
             Batch::Sums(sums) => ask_json(centre, "/edge/v1/usage/sums", sums, self.timeout).await,
             Batch::Records(records) => {
@@ -236,8 +271,72 @@ impl Sink for Controller {
             Err(error) if matches!(error.status(), Some(400 | 413 | 422)) => {
                 Err(DeliverError::Never(error.to_string()))
             }
-            // Refused, too: who was told of an app is known to all controllers in a moment.
+            Err(error) if error.status() == Some(403) => {
+                let mut last = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+                let long = refused_for(&mut last, id, Instant::now()) >= self.patience;
+                let text = error.to_string();
+                Err(match long {
+                    true => DeliverError::Never(text),
+                    false => DeliverError::Later(text),
+                })
+            }
             Err(error) => Err(DeliverError::Later(error.to_string())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::usage::UsageBatch;
+    use fdn_link::{Body, Centre};
+    use http::{Request, Response};
+
+    use super::*;
+
+    struct Refuses(u16);
+
+    #[async_trait]
+    impl Centre for Refuses {
+        async fn ask(&self, _: Request<Bytes>) -> Result<Response<Body>, LinkError> {
+            Err(LinkError::Status {
+                status: self.0,
+                detail: String::new(),
+            })
+        }
+    }
+
+    fn id(n: u128) -> BatchId {
+        BatchId::from_uuid(uuid::Uuid::from_u128(n))
+    }
+
+    #[test]
+    fn a_batch_is_refused_since_it_was_first_refused() {
+        let (mut last, start) = (None, Instant::now());
+        let at = |secs| start + Duration::from_secs(secs);
+        let secs = |last: &mut _, n, now| refused_for(last, id(n), at(now)).as_secs();
+        assert_eq!(secs(&mut last, 1, 0), 0);
+        assert_eq!(secs(&mut last, 1, 50), 50);
+        assert_eq!(secs(&mut last, 2, 60), 0);
+        assert_eq!(secs(&mut last, 2, 70), 10);
+    }
+
+    #[tokio::test]
+    async fn usage_that_is_refused_for_long_is_set_aside() {
+        let batch = Batch::Records(UsageBatch {
+            batch: id(1),
+            node: "n-1".parse().expect("node"),
+            records: Vec::new(),
+        });
+        let deliver = async |status, patience| {
+            let mut controller =
+                Controller::new(Arc::new(Refuses(status)), Duration::from_secs(60));
+            controller.patience = patience;
+            let failure = controller.deliver(&batch).await.expect_err("refused");
+            matches!(failure, DeliverError::Never(_))
+        };
+        assert!(!deliver(403, PATIENCE).await, "others may know of the app");
+        assert!(deliver(403, Duration::ZERO).await);
+        assert!(!deliver(503, Duration::ZERO).await);
+        assert!(deliver(422, PATIENCE).await);
     }
 }

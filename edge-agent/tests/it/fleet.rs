@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use fdn_core::Revision;
-use fdn_core::fleet::FleetDesired;
+use fdn_core::enrol::Machine;
+use fdn_core::fleet::{FleetDesired, Revoked};
 use fdn_core::manifest::Manifest;
+use fdn_core::{Revision, Timestamp};
 use fdn_edge_agent::Agent;
+use fdn_service::pki::Facts;
 use fdn_testkit::{components, wait};
 
 use crate::support::Network;
@@ -94,5 +96,77 @@ async fn what_was_missed_comes_with_the_snapshot() {
         .set_fleet(cordoned(Revision(7), &["n-1"]));
     let agent = network.agent(network.settings("n-1")).await;
     network.until_status(|status| status.draining).await;
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_kept_is_asked_for_again() {
+    let network = Network::start().await;
+    let settings = network.settings("n-1");
+    let agent = network.agent(settings.clone()).await;
+    network
+        .deploy("hello", 1, &components::hello("hi"), Manifest::default())
+        .await;
+    network.until_text(&agent, "hello", "hi").await;
+    // Its file cannot be written just then.
+    let blocked = settings.data.join("state/fleet.json.new");
+    std::fs::create_dir(&blocked).expect("a folder");
+    let fleet = cordoned(network.next_revision(), &["n-1"]);
+    network.controller.set_fleet(fleet.clone());
+    let before = network.controller.snapshots();
+    tell(&network, fleet).await;
+    wait::until("a snapshot to be asked for", async || {
+        match network.controller.snapshots() > before {
+            true => Ok(()),
+            false => Err("none"),
+        }
+    })
+    .await;
+    std::fs::remove_dir(&blocked).expect("removed");
+    network.until_status(|status| status.draining).await;
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_node_forgets_its_apps_and_the_key_of_their_secrets() {
+    let network = Network::start().await;
+    let mut settings = network.settings("n-1");
+    let files = network
+        .controller
+        .identity(&settings.data, &settings.node, &settings.cluster);
+    settings.tls.ca = Some(files.ca);
+    settings.tls.certificate = Some(files.certificate.clone());
+    settings.tls.key = Some(files.key);
+    let state = settings.data.join("state");
+    let agent = network.agent(settings.clone()).await;
+    network
+        .deploy("hello", 1, &components::hello("hi"), Manifest::default())
+        .await;
+    network.until_text(&agent, "hello", "hi").await;
+    assert!(state.join("seal.key").exists());
+    let certificate = std::fs::read_to_string(&files.certificate).expect("a certificate");
+    let facts = Facts::<Machine>::of_pem(&certificate).expect("a certificate");
+    let removed = FleetDesired {
+        revision: network.next_revision(),
+        revoked: vec![Revoked {
+            serial: facts.serial,
+            node: settings.node,
+            expires_at: Timestamp(u64::MAX >> 1),
+        }],
+        ..FleetDesired::default()
+    };
+    tell(&network, removed).await;
+    ready(&network, &agent, 503).await;
+    wait::until("the key to be gone", async || {
+        match state.join("seal.key").exists() {
+            true => Err("there"),
+            false => Ok(()),
+        }
+    })
+    .await;
+    let answer = network.get(&agent, "hello", "/").send().await;
+    assert_eq!(answer.expect("an answer").status(), 404);
+    let kept = std::fs::read_to_string(state.join("apps.json")).expect("a file");
+    assert!(!kept.contains("hello"), "{kept}");
     agent.stop().await;
 }

@@ -44,6 +44,8 @@ pub enum Event {
     Desired(AppDesired),
     /// The state of all apps.
     Snapshot(AppsSnapshot),
+    /// The node was removed from the network: nothing of it is this node's any more.
+    Removed,
     /// A preparation has its artifacts and compiles now.
     Begun(AppName, Revision),
     /// A preparation has succeeded.

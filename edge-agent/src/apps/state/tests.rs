@@ -51,6 +51,35 @@ fn state() -> State {
     State::restore(Saved::default(), 100).0
 }
 
+#[test]
+fn a_node_that_was_removed_knows_nothing_and_learns_all_when_it_is_let_in_again() {
+    let mut state = state();
+    let snapshot = || AppsSnapshot {
+        revision: Revision(9),
+        apps: vec![desired(1, 5), desired(2, 6)],
+        fleet: None,
+        used: Vec::new(),
+    };
+    drop(state.apply(Event::Snapshot(snapshot())));
+    drop(state.apply(Event::Prepared(name(1), Revision(5))));
+    drop(state.apply(Event::Desired(gone(3, 10))));
+    let actions = state.apply(Event::Removed);
+    let forget = |n| Action::Forget(name(n));
+    assert_eq!(actions, [forget(1), forget(2), Action::Save]);
+    assert_eq!(state.save(), Saved::default(), "no secret is kept");
+    assert!(
+        state
+            .apply(Event::Prepared(name(2), Revision(6)))
+            .is_empty(),
+        "what was begun ends nowhere"
+    );
+    let actions = state.apply(Event::Snapshot(snapshot()));
+    let prepared = actions
+        .iter()
+        .filter(|action| matches!(action, Action::Prepare(..)));
+    assert_eq!(prepared.count(), 2);
+}
+
 fn phase(state: &State, n: u8) -> Option<AppPhase> {
     let views = state.views();
     views
