@@ -7,24 +7,28 @@
 //! A node sees the apps that its cluster holds ([`Holders`]). Who holds an app is part of the app's revision, so a cluster that begins to hold
 //! it is told of it as of any change, and one that ceases to is told that it is gone.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod held;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use fdn_core::enrol::{Machine, Role};
 use fdn_core::fleet::FleetDesired;
-use fdn_core::message::{BindingsDesired, NetworkDesired, TxtDesired};
+use fdn_core::message::{NetworkDesired, TxtDesired};
 use fdn_core::policy::quota::AppUsed;
-use fdn_core::{AppName, ClusterId, Digest, RecordName, Revision};
+use fdn_core::{AppName, ClusterId, Digest, Revision};
 
-use super::change::{AppEntry, Change, FleetEntry, is_for};
+use self::held::{Held, Put};
+use super::change::{AppEntry, BindingsEntry, Change, FleetEntry, is_for};
+use super::used::Parts;
 use super::view;
 use crate::store::app::Told;
 
 /// Bounds of what is kept for machines that were away.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Changes.
+    /// Changes, and artifacts of apps that have others now.
     pub changes: usize,
     /// Octets of them.
     pub octets: usize,
@@ -35,10 +39,16 @@ pub struct Limits {
 struct Noted {
     /// Who was told all up to here, or to a later revision, was told this.
     at: Revision,
-    change: Change,
-    /// Of an app: who held it before.
-    before: Option<Arc<AppEntry>>,
+    what: What,
     octets: usize,
+}
+
+#[derive(Debug)]
+enum What {
+    /// A change; of an app, who held it before.
+    Change(Change, Option<Arc<AppEntry>>),
+    /// What is used of quotas.
+    Used(Parts),
 }
 
 /// Everything that the database holds for machines, at one revision.
@@ -51,7 +61,7 @@ pub struct Loaded {
     /// Machines.
     pub fleet: FleetDesired,
     /// Bindings of the apps that exist.
-    pub bindings: Vec<BindingsDesired>,
+    pub bindings: Vec<BindingsEntry>,
     /// The clusters and the latency map.
     pub network: Option<NetworkDesired>,
     /// Text records that are set.
@@ -67,6 +77,17 @@ pub enum Piece {
     Frame(Bytes),
     /// A change, to be encoded when it is its turn.
     Change(Change),
+}
+
+/// Whether a cluster may have an artifact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetch {
+    /// An app that it holds has it.
+    Yes,
+    /// An app that it was told of had it lately, or has it and is not held any more.
+    Gone,
+    /// It never was told of an app with it, as far as is known.
+    Foreign,
 }
 
 /// What a feed is told next.
@@ -95,6 +116,8 @@ pub struct Book {
     loaded: bool,
     /// The newest revision of which something is in it.
     revision: Revision,
+    /// The revision that the database was read at last.
+    read: Revision,
     /// All up to here is in it. Several messages may have one revision, so the last one's is not surely complete.
     sure: Revision,
     /// How often it may have missed a message, and how much of that was made good.
@@ -106,13 +129,9 @@ pub struct Book {
     first: u64,
     log: VecDeque<Noted>,
     octets: usize,
-    apps: BTreeMap<AppName, Arc<AppEntry>>,
-    bindings: BTreeMap<AppName, Arc<BindingsDesired>>,
-    texts: BTreeMap<RecordName, Arc<TxtDesired>>,
-    network: Option<Arc<NetworkDesired>>,
-    fleet: Arc<FleetEntry>,
-    used: Arc<Vec<AppUsed>>,
-    told: BTreeMap<AppName, Told>,
+    /// The numbers of the last changes for nodes, and for DNS servers.
+    lasts: (u64, u64),
+    held: Held,
 }
 
 impl Book {
@@ -121,6 +140,8 @@ impl Book {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
+            held: Held::new(limits.changes),
+            read: Revision::NONE,
             loaded: false,
             revision: Revision::NONE,
             sure: Revision::NONE,
@@ -130,13 +151,7 @@ impl Book {
             first: 0,
             log: VecDeque::new(),
             octets: 0,
-            apps: BTreeMap::new(),
-            bindings: BTreeMap::new(),
-            texts: BTreeMap::new(),
-            network: None,
-            fleet: Arc::default(),
-            used: Arc::default(),
-            told: BTreeMap::new(),
+            lasts: (0, 0),
         }
     }
 
@@ -156,6 +171,18 @@ impl Book {
     #[must_use]
     pub const fn sure(&self) -> Revision {
         self.sure
+    }
+
+    /// The revision that the database was read at last: what messages tell of it and of older ones is known.
+    #[must_use]
+    pub const fn read(&self) -> Revision {
+        self.read
+    }
+
+    /// A machine that was told all up to this or a later revision is told the rest by changes.
+    #[must_use]
+    pub const fn floor(&self) -> Revision {
+        self.floor
     }
 
     /// A message may have been missed: until the database was read again, nothing more is surely complete.
@@ -190,6 +217,15 @@ impl Book {
         self.first + self.log.len() as u64
     }
 
+    /// The number of the last change that is for machines of a role.
+    #[must_use]
+    pub const fn last_for(&self, role: Role) -> u64 {
+        match role {
+            Role::Node => self.lasts.0,
+            Role::Dns => self.lasts.1,
+        }
+    }
+
     /// Octets of the changes that are kept.
     #[must_use]
     pub const fn octets(&self) -> usize {
@@ -199,19 +235,21 @@ impl Book {
     /// Whether a cluster was ever told of an app.
     #[must_use]
     pub fn was_told(&self, app: &AppName, cluster: &ClusterId) -> bool {
-        self.told.get(app).is_some_and(|told| told.has(cluster))
+        self.held.was_told(app, cluster)
     }
 
-    /// Whether a cluster holds an app with this artifact.
+    /// Whether a cluster may have an artifact.
     #[must_use]
-    pub fn may_fetch(&self, digest: &Digest, cluster: &ClusterId) -> bool {
-        self.apps
-            .values()
-            .any(|app| app.is_seen_by(cluster) && app.digests.contains(digest))
+    pub fn may_fetch(&self, digest: &Digest, cluster: &ClusterId) -> Fetch {
+        self.held.may_fetch(digest, cluster)
     }
 
     /// Takes in a change that a message told; whether it was new.
     pub fn take(&mut self, change: Change) -> bool {
+        if change.revision() <= self.read {
+            // It came late, and the database was read since: also of what is gone by now.
+            return false;
+        }
         let Some(revision) = self.note(change, Revision::NONE) else {
             return false;
         };
@@ -228,6 +266,16 @@ impl Book {
         true
     }
 
+    /// Takes in what is used of quotas; whether anybody is to be told of it.
+    pub fn used(&mut self, used: Vec<AppUsed>) -> bool {
+        let Some(parts) = self.held.used(used) else {
+            return false;
+        };
+        let octets = parts.octets();
+        self.push(What::Used(parts), Revision::NONE, octets);
+        true
+    }
+
     /// Takes in what the database holds; whether anything of it was new. `doubts` are those of before it was read.
     pub fn load(&mut self, loaded: Loaded, doubts: u64) -> bool {
         let (before, first) = (self.last(), !self.loaded);
@@ -235,12 +283,8 @@ impl Book {
         // Who left having been told all up to here has not been told what is found only now.
         let late = Revision(self.revision.get() + 1);
         let at = if read <= self.revision { late } else { read };
-        for (app, told) in loaded.told {
-            let known = self.told.entry(app).or_default();
-            known.everywhere |= told.everywhere;
-            known.clusters.extend(told.clusters);
-        }
-        let gone = self.gone(&loaded.apps, &loaded.bindings, &loaded.texts, read);
+        let gone = self.held.gone(&loaded, read);
+        self.held.add_told(loaded.told);
         let apps = loaded.apps.into_iter().map(Arc::new).map(Change::App);
         let bindings = loaded.bindings.into_iter().map(Arc::new);
         let texts = loaded.texts.into_iter().map(Arc::new).map(Change::Txt);
@@ -250,10 +294,15 @@ impl Book {
         for change in all.chain(network.map(Change::Network)) {
             self.note(change, at);
         }
-        if first || !view::is_same_fleet(&self.fleet.fleet, &loaded.fleet) {
+        if first || !view::is_same_fleet(&self.held.fleet.fleet, &loaded.fleet) {
             let fleet = FleetEntry::new(loaded.fleet);
             self.note(Change::Fleet(Arc::new(fleet)), at);
         }
+        if read.get() > self.sure.get() + 1 {
+            // Other controllers may have told what came and went in between, which shows here in nothing: to who was told all up to there.
+            self.floor = self.floor.max(read);
+        }
+        self.read = self.read.max(read);
         self.revision = self.revision.max(read);
         self.settled = self.settled.max(doubts);
         if !self.is_doubtful() {
@@ -268,145 +317,43 @@ impl Book {
         self.last() > before || first
     }
 
-    /// What is held and the database, read at `at`, does not know any more.
-    fn gone(
-        &self,
-        apps: &[AppEntry],
-        bindings: &[BindingsDesired],
-        texts: &[TxtDesired],
-        at: Revision,
-    ) -> Vec<Change> {
-        let mut gone = Vec::new();
-        let there: BTreeSet<&AppName> = apps.iter().map(|app| &app.app).collect();
-        for held in self.apps.values() {
-            if held.exists && held.revision <= at && !there.contains(&held.app) {
-                // It can be written: it was.
-                let entry = view::app_gone(&held.app, at).ok();
-                gone.extend(entry.map(Arc::new).map(Change::App));
-            }
-        }
-        let there: BTreeSet<&AppName> = bindings.iter().map(|one| &one.app).collect();
-        for held in self.bindings.values() {
-            if held.state.is_some() && held.revision <= at && !there.contains(&held.app) {
-                gone.push(Change::Bindings(Arc::new(BindingsDesired {
-                    app: held.app.clone(),
-                    revision: at,
-                    state: None,
-                })));
-            }
-        }
-        let there: BTreeSet<&RecordName> = texts.iter().map(|one| &one.name).collect();
-        for held in self.texts.values() {
-            if held.state.is_some() && held.revision <= at && !there.contains(&held.name) {
-                gone.push(Change::Txt(Arc::new(TxtDesired {
-                    name: held.name.clone(),
-                    revision: at,
-                    state: None,
-                })));
-            }
-        }
-        gone
-    }
-
     /// Puts a change that is newer than what is held into the state and behind the others; its revision. Who was told all up to `at`, or to its own
     /// revision if that is later, counts as told.
     fn note(&mut self, change: Change, at: Revision) -> Option<Revision> {
-        let (revision, octets, mut before) = match &change {
-            Change::App(app) => (app.revision, app.frame.len() + app.gone.len(), None),
-            Change::Fleet(one) => (one.fleet.revision, 4096, None),
-            Change::Used(used) => (self.revision, used.len() * 64, None),
-            Change::Bindings(one) => {
-                let many = one.state.as_ref().map_or(0, |state| state.bindings.len());
-                (one.revision, many * 40, None)
+        let before = match self.held.put(&change) {
+            Put::New(before) => before,
+            Put::Old => return None,
+            Put::Missing => {
+                // The database has both.
+                self.doubt();
+                return None;
             }
-            Change::BindingsChanged(one) => (one.revision, one.changes.len() * 40, None),
-            Change::Network(network) => {
-                let many = network.locations.len() + network.measured.len();
-                (network.revision, many * 40, None)
-            }
-            Change::Txt(text) => (text.revision, 1024, None),
         };
-        if !self.put(&change, &mut before) {
-            return None;
+        let (revision, octets) = (change.revision(), change.octets());
+        self.push(What::Change(change, before), at.max(revision), octets);
+        Some(revision)
+    }
+
+    fn push(&mut self, what: What, at: Revision, octets: usize) {
+        let number = self.last() + 1;
+        let concerns = |role| match &what {
+            What::Change(change, _) => is_for(role, change),
+            What::Used(_) => matches!(role, Role::Node),
+        };
+        if concerns(Role::Node) {
+            self.lasts.0 = number;
+        }
+        if concerns(Role::Dns) {
+            self.lasts.1 = number;
         }
         let newest = self.log.back().map_or(self.floor, |noted| noted.at);
         self.log.push_back(Noted {
-            at: newest.max(at).max(revision),
-            change,
-            before,
+            at: newest.max(at),
+            what,
             octets,
         });
         self.octets += octets;
         self.shorten();
-        Some(revision)
-    }
-
-    /// Changes the state; `false` if it is as new.
-    fn put(&mut self, change: &Change, before: &mut Option<Arc<AppEntry>>) -> bool {
-        match change {
-            Change::App(app) => {
-                let held = self.apps.get(&app.app);
-                if held.is_some_and(|held| held.revision >= app.revision) {
-                    return false;
-                }
-                if app.exists {
-                    let told = self.told.entry(app.app.clone()).or_default();
-                    told.add(&app.holders);
-                }
-                *before = self.apps.insert(app.app.clone(), Arc::clone(app));
-                true
-            }
-            Change::Fleet(one) => {
-                let newer = self.fleet.fleet.revision < one.fleet.revision;
-                if newer {
-                    self.fleet = Arc::clone(one);
-                }
-                newer
-            }
-            Change::Used(used) => {
-                let differs = self.used != *used;
-                self.used = Arc::clone(used);
-                differs
-            }
-            Change::Bindings(one) => {
-                let held = self.bindings.get(&one.app);
-                if held.is_some_and(|held| held.revision >= one.revision) {
-                    return false;
-                }
-                self.bindings.insert(one.app.clone(), Arc::clone(one));
-                true
-            }
-            Change::BindingsChanged(changed) => {
-                let held = self.bindings.get(&changed.app);
-                if held.is_some_and(|held| held.revision >= changed.revision) {
-                    return false;
-                }
-                let next = held.and_then(|held| view::changed(held, changed));
-                let Some(next) = next else {
-                    // What it changes is missing, and the database has both.
-                    self.doubt();
-                    return false;
-                };
-                self.bindings.insert(next.app.clone(), Arc::new(next));
-                true
-            }
-            Change::Network(network) => {
-                let held = self.network.as_ref();
-                let newer = held.is_none_or(|held| held.revision < network.revision);
-                if newer {
-                    self.network = Some(Arc::clone(network));
-                }
-                newer
-            }
-            Change::Txt(text) => {
-                let held = self.texts.get(&text.name);
-                if held.is_some_and(|held| held.revision >= text.revision) {
-                    return false;
-                }
-                self.texts.insert(text.name.clone(), Arc::clone(text));
-                true
-            }
-        }
     }
 
     /// Forgets the oldest changes until limits hold.
@@ -418,7 +365,7 @@ impl Book {
             self.first += 1;
             self.octets -= oldest.octets;
             self.floor = self.floor.max(oldest.at);
-            self.bury(&oldest);
+            self.bury(oldest);
         }
     }
 
@@ -426,33 +373,15 @@ impl Book {
         let all = std::mem::take(&mut self.log);
         self.first += all.len() as u64;
         self.octets = 0;
-        for noted in &all {
+        for noted in all {
             self.bury(noted);
         }
     }
 
     /// Forgets what is gone: nobody who would have to be told so is told by changes any more.
-    fn bury(&mut self, noted: &Noted) {
-        match &noted.change {
-            Change::App(app) if !app.exists => {
-                let same = |held: &Arc<AppEntry>| held.revision == app.revision;
-                if self.apps.get(&app.app).is_some_and(same) {
-                    self.apps.remove(&app.app);
-                }
-            }
-            Change::Bindings(one) if one.state.is_none() => {
-                let same = |held: &Arc<BindingsDesired>| held.revision == one.revision;
-                if self.bindings.get(&one.app).is_some_and(same) {
-                    self.bindings.remove(&one.app);
-                }
-            }
-            Change::Txt(one) if one.state.is_none() => {
-                let same = |held: &Arc<TxtDesired>| held.revision == one.revision;
-                if self.texts.get(&one.name).is_some_and(same) {
-                    self.texts.remove(&one.name);
-                }
-            }
-            _ => {}
+    fn bury(&mut self, noted: Noted) {
+        if let What::Change(change, _) = noted.what {
+            self.held.bury(&change);
         }
     }
 
@@ -476,13 +405,7 @@ impl Book {
 
     /// What is used of the quotas of apps that a node's cluster holds.
     fn used_for(&self, machine: &Machine) -> Change {
-        let seen = |app: &AppName| {
-            self.apps
-                .get(app)
-                .is_some_and(|app| app.is_seen_by(&machine.cluster))
-        };
-        let used = self.used.iter().filter(|used| seen(&used.app));
-        Change::Used(Arc::new(used.cloned().collect()))
+        Change::Used(self.held.quotas.of(&machine.cluster))
     }
 
     /// What a feed that was told all up to the change of number `told` is told next, at most `most` changes.
@@ -497,27 +420,10 @@ impl Book {
             if pieces.len() >= most {
                 break;
             }
-            pieces.extend(self.piece(machine, noted));
+            pieces.extend(piece(machine, noted));
             told += 1;
         }
         Next::Pieces(pieces, told)
-    }
-
-    /// What a machine is told of a change that was noted; nothing if it is not for it.
-    fn piece(&self, machine: &Machine, noted: &Noted) -> Option<Piece> {
-        match (&noted.change, machine.role) {
-            (Change::App(app), Role::Node) => {
-                let saw = |app: &Arc<AppEntry>| app.is_seen_by(&machine.cluster);
-                let held = noted.before.as_ref().is_some_and(saw);
-                match (app.is_seen_by(&machine.cluster), held) {
-                    (true, _) => Some(Piece::Frame(app.frame.clone())),
-                    (false, true) => Some(Piece::Frame(app.gone.clone())),
-                    (false, false) => None,
-                }
-            }
-            (Change::Used(_), Role::Node) => Some(Piece::Change(self.used_for(machine))),
-            (change, role) => is_for(role, change).then(|| Piece::Change(change.clone())),
-        }
     }
 
     /// All there is for a machine now; what it is told then begins after the change of the number that [`Book::last`] says.
@@ -526,22 +432,49 @@ impl Book {
         let mut all = VecDeque::new();
         match machine.role {
             Role::Node => {
-                all.push_back(Change::Fleet(Arc::clone(&self.fleet)));
-                let seen = self.apps.values();
+                all.push_back(Change::Fleet(Arc::clone(&self.held.fleet)));
+                let seen = self.held.apps.values();
                 let seen = seen.filter(|app| app.is_seen_by(&machine.cluster));
                 all.extend(seen.cloned().map(Change::App));
                 all.push_back(self.used_for(machine));
             }
             Role::Dns => {
-                all.push_back(Change::Fleet(Arc::clone(&self.fleet)));
-                all.extend(self.network.clone().map(Change::Network));
-                let bindings = self.bindings.values().filter(|one| one.state.is_some());
+                all.push_back(Change::Fleet(Arc::clone(&self.held.fleet)));
+                all.extend(self.held.network.clone().map(Change::Network));
+                let bindings = self
+                    .held
+                    .bindings
+                    .values()
+                    .filter(|one| one.state.is_some());
                 all.extend(bindings.cloned().map(Change::Bindings));
-                let texts = self.texts.values().filter(|one| one.state.is_some());
+                let texts = self.held.texts.values().filter(|one| one.state.is_some());
                 all.extend(texts.cloned().map(Change::Txt));
             }
         }
         all
+    }
+}
+
+/// What a machine is told of a change that was noted; nothing if it is not for it.
+fn piece(machine: &Machine, noted: &Noted) -> Option<Piece> {
+    match (&noted.what, machine.role) {
+        (What::Change(Change::App(app), before), Role::Node) => {
+            let saw = |app: &Arc<AppEntry>| app.is_seen_by(&machine.cluster);
+            let held = before.as_ref().is_some_and(saw);
+            match (app.is_seen_by(&machine.cluster), held) {
+                (true, _) => Some(Piece::Frame(app.frame.clone())),
+                (false, true) => Some(Piece::Frame(app.gone.clone())),
+                (false, false) => None,
+            }
+        }
+        (What::Used(parts), Role::Node) => {
+            let part = parts.of(&machine.cluster);
+            (!part.used.is_empty()).then(|| Piece::Change(Change::Used(part)))
+        }
+        (What::Used(_), Role::Dns) => None,
+        (What::Change(change, _), role) => {
+            is_for(role, change).then(|| Piece::Change(change.clone()))
+        }
     }
 }
 

@@ -157,8 +157,9 @@ async fn look(state: &State, seen: &mut Seen) -> Result<(), Error> {
     let (held, loaded, doubts, doubtful) = {
         let mut book = lock(&state.edge.book);
         let quiet = std::mem::replace(&mut seen.last, book.last()) == book.last();
-        if quiet && book.is_loaded() && book.revision() == present && book.rest() {
-            state.edge.changed.send_replace(book.last());
+        if quiet && book.is_loaded() && book.revision() == present {
+            // Machines hear of it with their next heartbeat.
+            book.rest();
         }
         let (doubts, doubtful) = (book.doubts(), book.is_doubtful());
         (book.revision(), book.is_loaded(), doubts, doubtful)
@@ -181,7 +182,7 @@ async fn look(state: &State, seen: &mut Seen) -> Result<(), Error> {
     if seen.told_used.is_none_or(due) {
         let used = load::used(state).await?;
         seen.told_used = Some(Instant::now());
-        if lock(&state.edge.book).take(Change::Used(Arc::new(used))) {
+        if lock(&state.edge.book).used(used) {
             show(state);
         }
     }
@@ -199,14 +200,14 @@ async fn revoke(state: &State, now: Timestamp) -> Result<(), Error> {
 
 /// Wakes the feeds, and shows how far they can be.
 pub(super) fn show(state: &State) {
-    let (last, revision, octets) = {
+    let (revision, octets) = {
         let book = lock(&state.edge.book);
-        (book.last(), book.revision(), book.octets())
+        state.edge.changed.show(&book);
+        (book.revision(), book.octets())
     };
     let gauge = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     state.metrics.edge.revision.set(gauge(revision.get()));
     state.metrics.edge.history_bytes.set(gauge(octets as u64));
-    state.edge.changed.send_replace(last);
 }
 
 /// How often this controller gets a new certificate: also to hear of the network's authorities, which it costs nothing more to look for.

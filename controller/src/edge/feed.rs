@@ -31,8 +31,10 @@ struct Feed {
     machine: Machine,
     /// The number of the last change that it was told.
     told: u64,
-    /// Up to where it was told that all was told.
-    said: Revision,
+    /// Up to where it was told all by another controller, while this one is not surely as far.
+    ahead: Option<Revision>,
+    /// Whether it is to be told up to where all was told.
+    due: bool,
     pending: VecDeque<Piece>,
     changed: watch::Receiver<u64>,
     heartbeat: Interval,
@@ -55,12 +57,13 @@ pub(super) fn body(
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let hello = Frame::Hello(Hello { heartbeat: every });
     let hello = Bytes::from(hello.encode().map_err(cannot_write)?);
-    let changed = state.edge.changed.subscribe();
+    let changed = state.edge.changed.of(machine.role).subscribe();
     let counted = Counted::feed(&state.metrics, machine.role);
     let mut feed = Feed {
         machine,
         told: 0,
-        said: Revision::NONE,
+        ahead: None,
+        due: false,
         pending: VecDeque::from([Piece::Frame(hello)]),
         changed,
         heartbeat,
@@ -70,6 +73,7 @@ pub(super) fn body(
     };
     let (start, anyway) = {
         let book = lock(&feed.state.edge.book);
+        feed.ahead = (since > book.sure()).then_some(since);
         (book.start(since), book.anyway(&feed.machine))
     };
     match start {
@@ -96,9 +100,9 @@ impl Feed {
             self.told = book.last();
             (book.snapshot(&self.machine), book.sure())
         };
+        (self.ahead, self.due) = (None, false);
         self.push(&Frame::Snapshot(revision))?;
         self.pending.extend(all.into_iter().map(Piece::Change));
-        self.said = revision;
         self.push(&Frame::At(revision))
     }
 
@@ -121,11 +125,7 @@ impl Feed {
             }
             match self.look() {
                 Ok(true) => {}
-                Ok(false) => {
-                    if let Err(error) = self.wait().await {
-                        return Some(Err(error));
-                    }
-                }
+                Ok(false) => self.wait().await,
                 Err(error) => return Some(Err(error)),
             }
         }
@@ -140,11 +140,17 @@ impl Feed {
     /// Looks for changes; whether there is something to tell.
     fn look(&mut self) -> Result<bool, Error> {
         self.changed.mark_unchanged();
-        let (next, last, revision) = {
+        let (next, last, revision, floor) = {
             let book = lock(&self.state.edge.book);
             let next = book.next(&self.machine, self.told, BATCH);
-            (next, book.last(), book.sure())
+            (next, book.last(), book.sure(), book.floor())
         };
+        if self.ahead.is_some_and(|since| since < floor) {
+            // What it was told elsewhere came and went before this controller heard of it.
+            self.snapshot("ahead")?;
+            return Ok(true);
+        }
+        self.ahead = self.ahead.filter(|since| *since > revision);
         match next {
             Next::Behind => {
                 self.snapshot("slow")?;
@@ -153,34 +159,27 @@ impl Feed {
             Next::Pieces(pieces, told) => {
                 self.told = told;
                 let any = !pieces.is_empty();
+                self.due |= any;
                 self.pending.extend(pieces);
-                let more = told == last && (any || self.said < revision);
-                if more {
-                    self.said = revision;
+                // Who was told nothing hears up to where that holds with the next heartbeat: most changes are for few machines.
+                let whole = told == last && self.due;
+                if whole {
+                    self.due = false;
                     self.push(&Frame::At(revision))?;
                 }
-                Ok(any || more || told < last)
+                Ok(any || whole || told < last)
             }
         }
     }
 
     /// Waits for a change, the next heartbeat, or the end.
-    async fn wait(&mut self) -> Result<(), Error> {
+    async fn wait(&mut self) {
         tokio::select! {
             // The sender lives as long as the state.
-            _ = self.changed.changed() => Ok(()),
-            _ = self.heartbeat.tick() => {
-                let (last, revision) = {
-                    let book = lock(&self.state.edge.book);
-                    (book.last(), book.sure())
-                };
-                // It says that all was told up to there: only once there is nothing else to tell.
-                if last == self.told {
-                    self.push(&Frame::At(revision))?;
-                }
-                Ok(())
-            }
-            () = self.end.cancelled() => Ok(()),
+            _ = self.changed.changed() => {}
+            // It says that all was told up to there: only once there is nothing else to tell.
+            _ = self.heartbeat.tick() => self.due = true,
+            () = self.end.cancelled() => {}
         }
     }
 }

@@ -9,7 +9,7 @@ use fdn_core::policy::quota::AppUsed;
 use fdn_core::{Revision, SecretName};
 
 use super::book::Loaded;
-use super::change::{AppEntry, Change, FleetEntry};
+use super::change::{AppEntry, BindingsEntry, Change, FleetEntry};
 use super::view;
 use crate::Error;
 use crate::app::secrets;
@@ -34,7 +34,7 @@ pub(super) async fn everything(state: &State) -> Result<Loaded, Error> {
         revision: nodes.revision,
         apps: apps.collect::<Result<Vec<AppEntry>, Error>>()?,
         fleet: nodes.fleet.unwrap_or_default(),
-        bindings: dns.apps,
+        bindings: dns.apps.into_iter().map(BindingsEntry::from).collect(),
         network: Some(dns.network),
         texts: dns.txt.unwrap_or_default(),
         told,
@@ -66,7 +66,7 @@ pub(super) fn change(state: &State, message: Message) -> Result<Option<Change>, 
     Ok(Some(match message {
         Message::AppDesired(desired) => Change::App(Arc::new(entry(state, desired)?)),
         Message::FleetDesired(fleet) => Change::Fleet(Arc::new(FleetEntry::new(fleet))),
-        Message::BindingsDesired(one) => Change::Bindings(Arc::new(one)),
+        Message::BindingsDesired(one) => Change::Bindings(Arc::new(one.into())),
         Message::BindingsChanged(one) => Change::BindingsChanged(Arc::new(one)),
         Message::NetworkDesired(network) => Change::Network(Arc::new(network)),
         Message::TxtDesired(text) => Change::Txt(Arc::new(text)),

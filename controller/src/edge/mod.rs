@@ -6,7 +6,7 @@
 //! | `machines` | who is connected; which certificates no longer count |
 //! | `requests` | what machines ask, and how it is answered |
 //! | [`judge`] | what a machine may say and take |
-//! | [`book`], [`change`], `view` | what machines are to be told, by revision |
+//! | [`book`], [`change`], [`used`], `view` | what machines are to be told, by revision |
 //! | `feed` | one machine's feed |
 //! | `load`, `changes` | how the book is read from the database, and kept current |
 //! | `reports` | what machines report, taken in |
@@ -23,6 +23,7 @@ mod machines;
 pub mod reports;
 mod requests;
 mod server;
+pub mod used;
 mod view;
 
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use fdn_core::NodeId;
+use fdn_core::enrol::Role;
 use fdn_service::pki::tls::Credentials;
 use fdn_service::{CancellationToken, listen};
 use rustls::ServerConfig;
@@ -44,12 +46,39 @@ use crate::state::State;
 use book::{Book, Limits};
 pub use machines::Machines;
 
+/// The number of the book's last change for machines of each role: what changes for DNS servers every second wakes no node.
+#[derive(Default)]
+pub struct Changed {
+    node: watch::Sender<u64>,
+    dns: watch::Sender<u64>,
+}
+
+impl Changed {
+    /// That for a role.
+    #[must_use]
+    pub const fn of(&self, role: Role) -> &watch::Sender<u64> {
+        match role {
+            Role::Node => &self.node,
+            Role::Dns => &self.dns,
+        }
+    }
+
+    /// Wakes those for whom something changed.
+    pub fn show(&self, book: &Book) {
+        for role in [Role::Node, Role::Dns] {
+            let last = book.last_for(role);
+            let new = |told: &mut u64| std::mem::replace(told, last) != last;
+            self.of(role).send_if_modified(new);
+        }
+    }
+}
+
 /// What the parts of a controller share of machines at the edge.
 pub struct Edge {
     /// What they are to be told.
     pub book: Mutex<Book>,
-    /// The number of the book's last change.
-    pub changed: watch::Sender<u64>,
+    /// Wakes their feeds.
+    pub changed: Changed,
     /// Who is connected.
     pub machines: Arc<Machines>,
     /// The port that machines reach this controller at.
@@ -66,7 +95,7 @@ impl Edge {
         };
         Self {
             book: Mutex::new(Book::new(limits)),
-            changed: watch::Sender::new(0),
+            changed: Changed::default(),
             machines: Arc::default(),
             port: AtomicU16::new(settings.listen.port()),
         }

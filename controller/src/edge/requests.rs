@@ -21,6 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::{debug, error, warn};
 
+use super::book::Fetch;
 use super::judge::{self, Refusal};
 use super::server::Peer;
 use super::{feed, reports};
@@ -228,14 +229,23 @@ fn may_fetch(
     digest: &Digest,
 ) -> Result<(), Error> {
     judge::node(machine, what).map_err(|why| refused(state, machine, why))?;
-    if lock(&state.edge.book).may_fetch(digest, &machine.cluster) {
-        return Ok(());
+    let may = lock(&state.edge.book).may_fetch(digest, &machine.cluster);
+    match may {
+        Fetch::Yes => Ok(()),
+        // It may have begun while it was to serve this.
+        Fetch::Gone => Err(Error::NotFound {
+            what: format!("artifact {digest}"),
+            hint: "no app that the cluster holds has it any more",
+        }),
+        Fetch::Foreign => Err(refused(
+            state,
+            machine,
+            Refusal {
+                what,
+                right: "fetch artifacts that its cluster does not serve",
+            },
+        )),
     }
-    let why = Refusal {
-        what,
-        right: "fetch artifacts that its cluster does not serve",
-    };
-    Err(refused(state, machine, why))
 }
 
 async fn artifact(state: &State, machine: &Machine, request: &Request<Incoming>) -> Answer {

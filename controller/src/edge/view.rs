@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use fdn_core::enrol::{Machine, Role};
 use fdn_core::feed::{AppFrame, FeedError, Frame, Plain};
 use fdn_core::fleet::FleetDesired;
-use fdn_core::message::{AppBindings, AppDesired, BindingsChanged, BindingsDesired, Holders};
-use fdn_core::{AppName, ClientPrefix, ClusterId, Revision, SecretName};
+use fdn_core::message::{AppDesired, BindingsChanged, Holders};
+use fdn_core::{AppName, Revision, SecretName};
 
-use super::change::AppEntry;
+use super::change::{AppEntry, BindingsEntry};
 
 /// The machines as far as one of them must know: whom to trust; for nodes, who drains, where stages are called, and what was said of its devices.
 #[must_use]
@@ -47,33 +47,21 @@ pub(super) fn is_same_fleet(a: &FleetDesired, b: &FleetDesired) -> bool {
         && a.restored == b.restored
 }
 
-/// What becomes of bindings by a change; nothing if it changes others than these.
-#[must_use]
-pub(super) fn changed(held: &BindingsDesired, change: &BindingsChanged) -> Option<BindingsDesired> {
-    let state = held
-        .state
-        .as_ref()
-        .filter(|_| held.revision == change.base)?;
-    let mut bindings: BTreeMap<ClientPrefix, ClusterId> = state.bindings.iter().cloned().collect();
+/// Changes bindings, which the change was made for.
+pub(super) fn apply(held: &mut BindingsEntry, change: &BindingsChanged) {
+    held.revision = change.revision;
+    let Some(state) = &mut held.state else {
+        return;
+    };
     for (prefix, cluster) in &change.changes {
         match cluster {
-            Some(cluster) => bindings.insert(*prefix, cluster.clone()),
-            None => bindings.remove(prefix),
+            Some(cluster) => state.bindings.insert(*prefix, cluster.clone()),
+            None => state.bindings.remove(prefix),
         };
     }
-    Some(BindingsDesired {
-        app: held.app.clone(),
-        revision: change.revision,
-        state: Some(AppBindings {
-            host: state.host.clone(),
-            ttl_s: state.ttl_s,
-            bindings: bindings.into_iter().collect(),
-            holders: change
-                .holders
-                .clone()
-                .unwrap_or_else(|| state.holders.clone()),
-        }),
-    })
+    if let Some(holders) = &change.holders {
+        state.holders.clone_from(holders);
+    }
 }
 
 /// An app as nodes are told of it, with the values of its functions' secrets.

@@ -19,7 +19,7 @@ pub struct EdgeMetrics {
     pub refused: IntCounterVec,
     /// Open feeds by role.
     pub feeds: IntGaugeVec,
-    /// Feeds that began with, or were set back to, a snapshot, by why: `first`, `gap`, `slow`.
+    /// Feeds that began with, or were set back to, a snapshot, by why: `first`, `gap`, `slow`, `ahead`.
     pub snapshots: IntCounterVec,
     /// Frames handed to connections.
     pub frames: IntCounter,

@@ -34,7 +34,6 @@ fn path(deployed: &DeployResponse, engine: &str) -> String {
 
 /// A node that has heard of what was deployed.
 async fn node(rig: &Rig, deployed: &DeployResponse) -> (Member, Wire) {
-    rig.cluster("eu-west").await;
     let member = Member::join(rig, Role::Node, "eu-west", "m-1").await;
     let mut wire = member.connect(&[rig]);
     wire.until(deployed.revision).await;
@@ -43,6 +42,7 @@ async fn node(rig: &Rig, deployed: &DeployResponse) -> (Member, Wire) {
 
 async fn nodes_get_signed_machine_code_until_its_component_goes(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
+    rig.cluster("eu-west").await;
     let deployed = rig.deploy("hello", components::hello("hi")).await;
     let (_member, mut wire) = node(&rig, &deployed).await;
     let here = path(&deployed, &engine());
@@ -89,7 +89,7 @@ async fn nodes_get_signed_machine_code_until_its_component_goes(backend: Backend
     assert_eq!(round(rig.controller.state(), later).await.expect("done"), 1);
     assert_eq!(rig.compiled(), [""; 0]);
     until_deleted(&mut wire).await;
-    assert_eq!(wire.get(&here, None).await.0, 403);
+    assert_eq!(wire.get(&here, None).await.0, 404);
 }
 
 async fn until_deleted(wire: &mut Wire) {
@@ -104,6 +104,7 @@ async fn until_deleted(wire: &mut Wire) {
 
 async fn without_the_setting_nothing_is_kept(backend: Backend) {
     let rig = Rig::start_with(backend, |settings| settings.artifacts.compiled = false).await;
+    rig.cluster("eu-west").await;
     let deployed = rig.deploy("hello", components::hello("hi")).await;
     assert_eq!(rig.compiled(), [""; 0]);
     let (_member, wire) = node(&rig, &deployed).await;

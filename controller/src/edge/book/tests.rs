@@ -1,5 +1,7 @@
 use fdn_core::NodeId;
-use fdn_core::message::{AppBindings, BindingsChanged, Holders};
+use std::collections::BTreeSet;
+
+use fdn_core::message::{AppBindings, BindingsChanged, BindingsDesired, Holders};
 use fdn_core::policy::quota::Used;
 
 use super::*;
@@ -57,8 +59,8 @@ fn loaded(revision: u64, apps: Vec<AppEntry>) -> Loaded {
     }
 }
 
-fn bindings(revision: u64, cluster: &str) -> BindingsDesired {
-    BindingsDesired {
+fn bindings(revision: u64, cluster: &str) -> BindingsEntry {
+    BindingsEntry::from(BindingsDesired {
         app: name("hello"),
         revision: Revision(revision),
         state: Some(AppBindings {
@@ -67,7 +69,7 @@ fn bindings(revision: u64, cluster: &str) -> BindingsDesired {
             bindings: vec![(name("192.0.2.0/24"), name(cluster))],
             holders: Holders::EVERYWHERE,
         }),
-    }
+    })
 }
 
 /// A book that was read once, when there was nothing.
@@ -82,7 +84,7 @@ fn text(change: &Change) -> String {
     match change {
         Change::App(app) => String::from_utf8_lossy(&app.frame).into_owned(),
         Change::Fleet(_) => "fleet".to_owned(),
-        Change::Used(used) => format!("used {}", used.len()),
+        Change::Used(part) => format!("used {}", part.used.len()),
         Change::Bindings(one) => format!("bindings {}", one.revision),
         Change::BindingsChanged(one) => format!("changed {}", one.revision),
         Change::Network(_) => "network".to_owned(),
@@ -186,9 +188,12 @@ fn artifacts_and_reports_are_for_those_who_hold_or_held_an_app() {
     assert!(book.take(app("hello", 1, &["west"])));
     assert!(book.take(app("hello", 2, &["east"])));
     let digest = Digest::of(b"hello");
-    assert!(book.may_fetch(&digest, &name("east")));
-    assert!(!book.may_fetch(&digest, &name("west")));
-    assert!(!book.may_fetch(&Digest::of(b"other"), &name("east")));
+    assert_eq!(book.may_fetch(&digest, &name("east")), Fetch::Yes);
+    // It may have begun to fetch it while it was told to.
+    assert_eq!(book.may_fetch(&digest, &name("west")), Fetch::Gone);
+    assert_eq!(book.may_fetch(&digest, &name("north")), Fetch::Foreign);
+    let other = Digest::of(b"other");
+    assert_eq!(book.may_fetch(&other, &name("east")), Fetch::Foreign);
     let hello: AppName = name("hello");
     // Calls that it served before are still to be counted.
     assert!(book.was_told(&hello, &name("west")) && book.was_told(&hello, &name("east")));
@@ -203,10 +208,12 @@ fn dns_servers_get_bindings_and_no_app() {
     let start = book.last();
     assert!(book.take(app("hello", 1, &["west"])));
     assert!(book.take(Change::Bindings(Arc::new(bindings(1, "west")))));
-    assert!(book.take(Change::Used(Arc::new(vec![AppUsed {
+    let used = vec![AppUsed {
         app: name("hello"),
         used: Used::default(),
-    }]))));
+    }];
+    assert!(book.used(used.clone()));
+    assert!(!book.used(used), "nothing changed");
     assert_eq!(told(&book, &dns, start).expect("changes"), ["bindings 1"]);
     assert_eq!(
         told(&book, &west, start).expect("changes"),
@@ -233,6 +240,11 @@ fn changes_of_bindings_are_kept_whole_and_without_what_they_change_the_database_
     assert!(book.take(Change::Bindings(Arc::new(bindings(1, "west")))));
     assert!(book.take(changed(1, 2, "east")));
     let dns = machine(Role::Dns, "west");
+    // No node is woken for it.
+    assert_eq!(
+        (book.last_for(Role::Dns), book.last_for(Role::Node)),
+        (2, 0)
+    );
     assert_eq!(snapshot(&book, &dns), ["fleet", "bindings 2"]);
     assert_eq!(resumed(&book, &dns, 1).expect("changes"), ["changed 2"]);
     // Once more is no change; one of something else shows that a message is missing.
@@ -391,7 +403,7 @@ fn changes_are_kept_up_to_so_many_octets_and_what_is_gone_is_forgotten_with_them
         assert!(book.take(app("other", revision, &["west"])));
         assert!(book.octets() <= 100);
     }
-    assert!(!book.apps.contains_key(&name::<AppName>("hello")));
+    assert!(!book.held.apps.contains_key(&name::<AppName>("hello")));
     assert_eq!(
         snapshot(&book, &node("west")),
         ["fleet", "other 99", "used 0"]
@@ -450,4 +462,85 @@ fn machines_hear_whom_to_trust_and_nodes_what_was_said_of_their_devices() {
     let seen = view::fleet_for(&machine(Role::Dns, "west"), &fleet);
     assert_eq!(seen.authorities, fleet.authorities);
     assert!(seen.cordoned.is_empty() && seen.restored.is_empty());
+}
+
+#[test]
+fn who_was_told_in_between_what_was_read_at_once_gets_a_snapshot() {
+    let mut book = book(WIDE);
+    book.load(loaded(10, vec![]), 0);
+    // Another controller told of an app at 12, which was deleted at 14. This one reads the database at 15.
+    assert_eq!(book.start(Revision(12)), Start::Resume(book.last()));
+    book.load(loaded(15, vec![]), 0);
+    assert_eq!(book.floor(), Revision(15));
+    assert_eq!(book.start(Revision(12)), Start::Snapshot);
+    assert_eq!(book.start(Revision(15)), Start::Resume(book.last()));
+    // Nothing can have come and gone within a single revision.
+    book.load(loaded(16, vec![entry("hello", 16, &["west"])]), 0);
+    let west = resumed(&book, &node("west"), 15).expect("changes");
+    assert_eq!(west, ["hello 16"]);
+}
+
+#[test]
+fn messages_of_before_the_database_was_read_are_no_news() {
+    let mut book = book(WIDE);
+    book.load(loaded(9, vec![entry("hello", 5, &["west"])]), 0);
+    let last = book.last();
+    // Of an app that was deleted before this controller began; and what was said of it is not told to its cluster.
+    assert!(!book.take(app("ghost", 7, &["west"])));
+    assert!(!book.take(no_app("hello", 9)));
+    assert_eq!((book.last(), book.is_doubtful()), (last, false));
+    assert!(!book.was_told(&name("ghost"), &name("west")));
+    let ghost = Digest::of(b"ghost");
+    assert_eq!(book.may_fetch(&ghost, &name("west")), Fetch::Foreign);
+    assert!(book.take(no_app("hello", 10)));
+}
+
+#[test]
+fn artifacts_of_before_are_remembered_up_to_so_many() {
+    let mut book = book(Limits {
+        changes: 2,
+        octets: 1 << 20,
+    });
+    for (n, text) in ["one", "two", "three", "four"].iter().enumerate() {
+        let entry = AppEntry {
+            digests: vec![Digest::of(text.as_bytes())],
+            ..entry("hello", n as u64 + 1, &["west"])
+        };
+        assert!(book.take(Change::App(Arc::new(entry))));
+    }
+    let fetch = |text: &str| book.may_fetch(&Digest::of(text.as_bytes()), &name("west"));
+    assert_eq!(fetch("four"), Fetch::Yes);
+    assert_eq!((fetch("three"), fetch("two")), (Fetch::Gone, Fetch::Gone));
+    assert_eq!(fetch("one"), Fetch::Foreign);
+}
+
+#[test]
+fn bindings_change_in_place_while_what_was_told_stays_as_it_was() {
+    let mut book = book(WIDE);
+    assert!(book.take(Change::Bindings(Arc::new(bindings(1, "west")))));
+    let dns = machine(Role::Dns, "west");
+    let before = book.snapshot(&dns);
+    let change = BindingsChanged {
+        app: name("hello"),
+        base: Revision(1),
+        revision: Revision(2),
+        changes: vec![
+            (name("192.0.2.0/24"), None),
+            (name("198.51.100.0/24"), Some(name("east"))),
+        ],
+        holders: Some(Holders::only(BTreeSet::from([name("east")]))),
+    };
+    assert!(book.take(Change::BindingsChanged(Arc::new(change))));
+    let state = |all: &VecDeque<Change>| {
+        all.iter().find_map(|change| match change {
+            Change::Bindings(one) => one.desired().state,
+            _ => None,
+        })
+    };
+    let (before, after) = (state(&before), state(&book.snapshot(&dns)));
+    let (before, after) = (before.expect("bindings"), after.expect("bindings"));
+    assert_eq!(before.bindings, [(name("192.0.2.0/24"), name("west"))]);
+    assert_eq!(after.bindings, [(name("198.51.100.0/24"), name("east"))]);
+    assert!(after.holders.has(&name("east")) && !after.holders.has(&name("west")));
+    assert_eq!((after.host, after.ttl_s), (before.host, before.ttl_s));
 }

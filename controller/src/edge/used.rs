@@ -1,0 +1,224 @@
+//! What is used of quotas, as the nodes of each cluster are told: made once for all of them. No I/O.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use fdn_core::feed::{FeedError, Frame};
+use fdn_core::message::Holders;
+use fdn_core::policy::quota::{AppUsed, Used};
+use fdn_core::{AppName, ClusterId};
+
+/// What the nodes of a cluster are told.
+#[derive(Debug, Default)]
+pub struct Part {
+    /// Calls of apps.
+    pub used: Vec<AppUsed>,
+    frame: OnceLock<Bytes>,
+}
+
+impl Part {
+    const fn new(used: Vec<AppUsed>) -> Self {
+        Self {
+            used,
+            frame: OnceLock::new(),
+        }
+    }
+
+    /// The frame that tells it, encoded by the first who asks.
+    ///
+    /// # Errors
+    /// When it cannot be written, which would be a bug.
+    pub fn frame(&self) -> Result<Bytes, FeedError> {
+        if let Some(frame) = self.frame.get() {
+            return Ok(frame.clone());
+        }
+        let frame: Bytes = Frame::Used(self.used.clone()).encode()?.into();
+        // Another feed may have been faster, with the same.
+        drop(self.frame.set(frame.clone()));
+        Ok(frame)
+    }
+}
+
+/// What the nodes of every cluster are told.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    /// Of clusters that are not in `by`.
+    others: Arc<Part>,
+    by: BTreeMap<ClusterId, Arc<Part>>,
+}
+
+impl Parts {
+    /// What those of `cluster` are told.
+    pub(super) fn of(&self, cluster: &ClusterId) -> Arc<Part> {
+        Arc::clone(self.by.get(cluster).unwrap_or(&self.others))
+    }
+
+    /// Octets that it takes, about.
+    pub(super) fn octets(&self) -> usize {
+        let all = self.by.values().chain([&self.others]);
+        all.map(|part| part.used.len() * 128).sum()
+    }
+}
+
+/// Parts that are being made.
+#[derive(Default)]
+struct Draft {
+    everywhere: Vec<AppUsed>,
+    by: BTreeMap<ClusterId, Vec<AppUsed>>,
+}
+
+impl Draft {
+    /// Adds calls of an app, for those of its holders that `wants` names; for all, `None` asks it.
+    fn add(
+        &mut self,
+        one: &AppUsed,
+        holders: &Holders,
+        wants: impl Fn(Option<&ClusterId>) -> bool,
+    ) {
+        let Some(named) = holders.named() else {
+            if wants(None) {
+                self.everywhere.push(one.clone());
+            }
+            return;
+        };
+        for cluster in named.iter().filter(|cluster| wants(Some(cluster))) {
+            let of = self.by.entry(cluster.clone()).or_default();
+            of.push(one.clone());
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.everywhere.is_empty() && self.by.is_empty()
+    }
+
+    fn parts(self) -> Parts {
+        let everywhere = self.everywhere;
+        let by = self.by.into_iter().map(|(cluster, mut used)| {
+            used.extend(everywhere.iter().cloned());
+            (cluster, Arc::new(Part::new(used)))
+        });
+        Parts {
+            by: by.collect(),
+            others: Arc::new(Part::new(everywhere)),
+        }
+    }
+}
+
+/// What was told of all apps.
+#[derive(Debug, Default)]
+pub(super) struct Quotas {
+    told: BTreeMap<AppName, (Used, Holders)>,
+    /// All of it, for those that begin.
+    all: Parts,
+}
+
+impl Quotas {
+    /// All that those of a cluster are to know.
+    pub(super) fn of(&self, cluster: &ClusterId) -> Arc<Part> {
+        self.all.of(cluster)
+    }
+
+    /// Takes in what is used; what clusters do not know of that, if anything. `holders` says who serves an app.
+    pub(super) fn take<'a>(
+        &mut self,
+        used: Vec<AppUsed>,
+        holders: impl Fn(&AppName) -> Option<&'a Holders>,
+    ) -> Option<Parts> {
+        let (mut all, mut changed) = (Draft::default(), Draft::default());
+        let mut told = BTreeMap::new();
+        for one in used {
+            let Some(holders) = holders(&one.app) else {
+                continue;
+            };
+            let before = self.told.get(&one.app);
+            let before = before.filter(|(used, _)| *used == one.used);
+            all.add(&one, holders, |_| true);
+            changed.add(&one, holders, |cluster| {
+                let knew = before.is_some_and(|(_, before)| match cluster {
+                    Some(cluster) => before.has(cluster),
+                    None => before.is_everywhere(),
+                });
+                !knew
+            });
+            told.insert(one.app, (one.used, holders.clone()));
+        }
+        self.told = told;
+        self.all = all.parts();
+        (!changed.is_empty()).then(|| changed.parts())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
+        text.parse().expect("a name")
+    }
+
+    fn used(app: &str, calls: u64) -> AppUsed {
+        AppUsed {
+            app: name(app),
+            used: Used {
+                day: calls,
+                ..Used::default()
+            },
+        }
+    }
+
+    fn apps(part: &Part) -> Vec<&str> {
+        part.used.iter().map(|one| one.app.as_str()).collect()
+    }
+
+    #[test]
+    fn clusters_are_told_what_they_do_not_know_and_all_of_a_cluster_the_same_octets() {
+        let only =
+            |clusters: &[&str]| Holders::only(clusters.iter().map(|one| name(one)).collect());
+        let (west, both, all) = (
+            only(&["west"]),
+            only(&["west", "east"]),
+            Holders::EVERYWHERE,
+        );
+        let (is_west, is_east): (ClusterId, ClusterId) = (name("west"), name("east"));
+        let mut quotas = Quotas::default();
+        let held = |app: &AppName| match app.as_str() {
+            "one" => Some(&west),
+            "two" => Some(&both),
+            "all" => Some(&all),
+            _ => None,
+        };
+        let first = vec![
+            used("all", 1),
+            used("gone", 1),
+            used("one", 1),
+            used("two", 1),
+        ];
+        let told = quotas.take(first.clone(), held).expect("all is new");
+        assert_eq!(apps(&told.of(&is_west)), ["one", "two", "all"]);
+        assert_eq!(apps(&told.of(&is_east)), ["two", "all"]);
+        assert_eq!(apps(&told.of(&name("north"))), ["all"]);
+        let (a, b) = (told.of(&is_west), told.of(&is_west));
+        let (a, b) = (a.frame().expect("a frame"), b.frame().expect("a frame"));
+        assert_eq!(a.as_ptr(), b.as_ptr(), "encoded once");
+        assert!(
+            quotas.take(first.clone(), held).is_none(),
+            "nothing changed"
+        );
+        // One count differs: nothing else is told, and only where it is served.
+        let mut second = first;
+        second[2] = used("one", 2);
+        let told = quotas.take(second.clone(), held).expect("one is new");
+        assert_eq!(apps(&told.of(&is_west)), ["one"]);
+        assert!(told.of(&is_east).used.is_empty());
+        // Who begins to serve it is told it, as old as it is.
+        let told = quotas.take(second, |app| match app.as_str() {
+            "one" => Some(&both),
+            _ => held(app),
+        });
+        let told = told.expect("new to one");
+        assert_eq!(apps(&told.of(&is_east)), ["one"]);
+        assert!(told.of(&is_west).used.is_empty());
+        assert_eq!(apps(&quotas.of(&is_east)), ["one", "two", "all"]);
+    }
+}
