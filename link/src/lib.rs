@@ -13,6 +13,7 @@ mod error;
 pub mod join;
 mod link;
 mod settings;
+mod turns;
 
 use std::sync::Arc;
 

@@ -26,6 +26,7 @@ use tracing::{debug, info, warn};
 
 use crate::ask::read_body;
 use crate::settings::host_of;
+use crate::turns::Turns;
 use crate::{
     Body, Centre, CentreSettings, Connection, Feed, IdentityFiles, LinkError, Told, pause,
 };
@@ -175,11 +176,16 @@ impl Link {
 
     async fn keep(&self, told: mpsc::Sender<Told>) {
         let all = self.settings.controllers.len();
-        let mut turn = rand::rng().random_range(0..all.max(1));
+        let mut turns = Turns::new(all);
         let (mut failures, mut since) = (0_u32, Revision::NONE);
+        let mut stay = false;
         loop {
-            let controller = &self.settings.controllers[turn % all.max(1)];
-            turn += 1;
+            if !std::mem::take(&mut stay) {
+                turns.next(rand::rng().random_range(0.0..1.0));
+            }
+            let Some(controller) = self.settings.controllers.get(turns.current()) else {
+                return;
+            };
             let ended = match self.connect(controller).await {
                 Ok((sender, fate)) => {
                     match self.hear(sender, controller, &mut since, &told).await {
@@ -190,13 +196,16 @@ impl Link {
                 Err(error) => Err(error),
             };
             self.disconnected();
+            if ended.is_ok() {
+                turns.connected();
+            }
             let wait = match ended {
                 Ok(Ended::Done) => return,
                 Ok(Ended::Again) => {
                     since = Revision::NONE;
                     failures = 0;
                     // The same controller knows best.
-                    turn -= 1;
+                    stay = true;
                     self.jitter()
                 }
                 Ok(Ended::Silent) => {
@@ -213,6 +222,8 @@ impl Link {
                 }
                 Err(LinkError::Removed) => {
                     self.metrics.count("removed");
+                    // Whoever hears of it forgets everything, and is told all if it is let in again.
+                    since = Revision::NONE;
                     if told.send(Told::Removed).await.is_err() {
                         return;
                     }

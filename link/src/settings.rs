@@ -14,7 +14,7 @@ use crate::error::LinkError;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CentreSettings {
-    /// The edge listeners of all controllers, as `HOST:PORT`; joining says which. One of them is connected; when it dies, the next.
+    /// The edge listeners of all controllers, as `HOST:PORT`; joining says which. One of them is connected; when it dies, any other.
     pub controllers: Vec<String>,
     /// How long connecting and showing certificates may take.
     pub connect_timeout: DurationMs,
@@ -34,9 +34,9 @@ impl Default for CentreSettings {
     fn default() -> Self {
         Self {
             controllers: Vec::new(),
-            connect_timeout: DurationMs::from_secs(3),
+            connect_timeout: DurationMs::from_secs(2),
             answer_timeout: DurationMs::from_secs(15),
-            spread: DurationMs::from_secs(1),
+            spread: DurationMs::from_millis(500),
             retry_first: DurationMs::from_millis(500),
             retry_max: DurationMs::from_secs(30),
             snapshot_limit: ByteSize::from_mib(512),

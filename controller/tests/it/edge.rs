@@ -1,7 +1,9 @@
 //! Machines on their one connection: what they are told, and what they may say and take. The thief of a node's or a DNS server's
 //! certificate and key gets what that machine had, and nothing else.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fdn_core::enrol::{LeaseRequest, RenewRequest, Role};
 use fdn_core::feed::Frame;
@@ -12,6 +14,7 @@ use fdn_testkit::{components, wait};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
+use tokio::sync::watch;
 
 use crate::edge_member::{Member, Wire};
 use crate::machines::{addresses, until};
@@ -530,4 +533,52 @@ async fn a_node_asks_for_the_lease_of_its_own_cluster() {
         (&next["holder"], &next["epoch"]),
         (&json!("n-2"), &json!(2))
     );
+}
+
+/// A way to a controller that swallows what it is given once it is told to, as a machine does that lost its power; how many came by it.
+async fn way_to(to: SocketAddr) -> (String, watch::Sender<bool>, Arc<AtomicUsize>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let (swallow, swallows) = watch::channel(false);
+    let came = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&came);
+    tokio::spawn(async move {
+        while let Ok((mut here, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::SeqCst);
+            let mut swallows = swallows.clone();
+            tokio::spawn(async move {
+                let mut there = tokio::net::TcpStream::connect(to).await.expect("there");
+                let told = async { drop(swallows.wait_for(|swallows| *swallows).await) };
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut here, &mut there) => {}
+                    () = told => std::future::pending::<()>().await,
+                }
+            });
+        }
+    });
+    (address, swallow, came)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_falls_silent_is_left_for_another() {
+    let rig = Rig::start_with(Backend::Sqlite, |settings| {
+        settings.edge.heartbeat = fdn_core::DurationMs::from_secs(1);
+    })
+    .await;
+    rig.cluster("eu-west").await;
+    let member = Member::join(&rig, Role::Node, "eu-west", "m-1").await;
+    let to = rig.controller.edge_address();
+    let ways = [way_to(to).await, way_to(to).await];
+    let mut wire = member.connect_at(ways.iter().map(|(at, ..)| at.clone()).collect());
+    let (_, snapshots) = wire.until(rig.apps_snapshot().await.revision).await;
+    assert_eq!(snapshots, 1);
+    let came = |way: usize| ways[way].2.load(Ordering::SeqCst);
+    let first = usize::from(came(0) == 0);
+    assert_eq!((came(first), came(1 - first)), (1, 0));
+    ways[first].1.send_replace(true);
+    rig.deploy("one", components::hello("one")).await;
+    let (frames, snapshots) = wire.until(rig.apps_snapshot().await.revision).await;
+    assert!(Wire::app(&frames, "one").is_some() && snapshots == 0);
+    assert!(came(1 - first) > 0);
 }

@@ -1,0 +1,95 @@
+//! Which controller is tried next: one that was not tried since the connection broke, by chance, so that the machines of one that died go to all the
+//! others and not to one.
+
+/// The controllers by their place in the list.
+#[derive(Clone, Debug)]
+pub(crate) struct Turns {
+    all: usize,
+    untried: Vec<usize>,
+    current: usize,
+}
+
+impl Turns {
+    /// None was tried.
+    pub(crate) fn new(all: usize) -> Self {
+        Self {
+            all,
+            untried: (0..all).collect(),
+            current: 0,
+        }
+    }
+
+    /// The next one; `random` is from 0 to 1. Once all were tried, all are tried again, the last one not at once.
+    pub(crate) fn next(&mut self, random: f64) -> usize {
+        if self.untried.is_empty() {
+            let last = self.current;
+            let all = 0..self.all;
+            self.untried = all.filter(|one| self.all < 2 || *one != last).collect();
+        }
+        if let Some(most) = self.untried.len().checked_sub(1) {
+            self.current = self
+                .untried
+                .swap_remove(chosen(self.untried.len(), random).min(most));
+        }
+        self.current
+    }
+
+    /// The present one is connected: if it goes, any other is as good.
+    pub(crate) fn connected(&mut self) {
+        let current = self.current;
+        self.untried = (0..self.all).filter(|one| *one != current).collect();
+    }
+
+    /// The present one.
+    pub(crate) const fn current(&self) -> usize {
+        self.current
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a place in a short list"
+)]
+fn chosen(among: usize, random: f64) -> usize {
+    (random.clamp(0.0, 1.0) * among as f64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_is_tried_before_one_is_tried_again() {
+        let mut turns = Turns::new(3);
+        for random in [0.0, 0.5, 1.0] {
+            let tried: BTreeSet<usize> = (0..3).map(|_| turns.next(random)).collect();
+            assert_eq!(tried.len(), 3, "{random}");
+            turns = Turns::new(3);
+        }
+        let last = (0..3).map(|_| turns.next(0.3)).last();
+        assert_ne!(Some(turns.next(0.3)), last);
+        let mut alone = Turns::new(1);
+        assert_eq!([alone.next(0.9), alone.next(0.1)], [0, 0]);
+    }
+
+    #[test]
+    fn the_machines_of_a_controller_go_to_all_the_others() {
+        let after = |random| {
+            let mut turns = Turns::new(3);
+            while turns.current() != 1 || turns.untried.len() == 3 {
+                turns.next(0.0);
+            }
+            turns.connected();
+            (turns.next(random), turns.next(random), turns.next(random))
+        };
+        let (low, high) = (after(0.1), after(0.9));
+        assert_eq!((low.0, low.1), (0, 2));
+        assert_eq!((high.0, high.1), (2, 0));
+        // Then the one that broke as well.
+        assert!(low.2 != 2 && high.2 != 0);
+    }
+}
