@@ -1,14 +1,20 @@
 //! Letting DNS and nodes into the network, as machines of any network are: by a join token and a certificate signing request. Those that
 //! joined at an earlier start stay what they are.
 
+use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use fdn_controller::Controller;
 use fdn_controller::app::actor::Actor;
 use fdn_controller::app::{fleet, join_token};
+use fdn_controller::store::StoreError;
+use fdn_controller::store::enrolment::{certificate_get, enrolment_get};
+use fdn_controller::store::node::node_seen_at;
 use fdn_core::enrol::Role;
 use fdn_core::fleet::{CreateCluster, CreateJoinToken};
-use fdn_core::{ClusterId, DurationMs, ErrorCode, Timestamp};
+use fdn_core::message::STATUS_LIFETIME;
+use fdn_core::{ClusterId, DurationMs, ErrorCode, NodeId, Timestamp};
 use fdn_edge_agent::join::{Identity, JoinArgs, join};
 use fdn_service::now;
 use fdn_service::secret::{self, Secret};
@@ -32,7 +38,8 @@ pub(super) async fn machines(
 ) -> Result<(), CliError> {
     for node in &plan.nodes {
         let data = layout.node(node);
-        if !has_joined(&data, now())? {
+        if !has_joined(controller, &data, Some(node.gateway.ip())).await? {
+            settled(controller, &node.node).await?;
             cluster(controller, node).await?;
             token(controller, &node.cluster, Role::Node, layout).await?;
             let args = arguments(node, layout, url);
@@ -40,7 +47,7 @@ pub(super) async fn machines(
             joined.map_err(|e| failed("a node, which cannot join", &e))?;
         }
     }
-    if !has_joined(&dns.data_dir, now())? {
+    if !has_joined(controller, &dns.data_dir, None).await? {
         let Some(node) = plan.nodes.first() else {
             return Ok(());
         };
@@ -50,7 +57,7 @@ pub(super) async fn machines(
             token_file: layout.join_token(),
             cluster: None,
             address: Some(plan.listen.ip()).filter(|ip| !ip.is_unspecified()),
-            again: false,
+            again: true,
             allow_plain_http: true,
         };
         let joined = fdn_dns::member::join(&args, dns, now()).await;
@@ -61,11 +68,51 @@ pub(super) async fn machines(
     Ok(())
 }
 
-/// Whether there is an identity that counts for a while.
-fn has_joined(data: &Path, now: Timestamp) -> Result<bool, CliError> {
+/// Whether there is an identity that counts for a while, for a machine at this address: it has not ended, and the controller knows it as it is.
+async fn has_joined(
+    controller: &Controller,
+    data: &Path,
+    at: Option<IpAddr>,
+) -> Result<bool, CliError> {
     let facts = Identity::below(data).facts();
     let facts = facts.map_err(|e| failed("a machine, whose identity cannot be read", &e))?;
-    Ok(facts.is_some_and(|facts| now < facts.expires_at))
+    let Some(facts) = facts.filter(|facts| now() < facts.expires_at) else {
+        return Ok(false);
+    };
+    let mut connection = controller.state().store.read().await.map_err(unread)?;
+    let certificate = certificate_get(&mut connection, &facts.serial).await;
+    let certificate = certificate.map_err(unread)?;
+    let enrolment = enrolment_get(&mut connection, &facts.identity.name).await;
+    let enrolment = enrolment.map_err(unread)?;
+    Ok(certificate.is_some_and(|one| one.revoked_at.is_none())
+        && enrolment.is_some_and(|one| {
+            let moved = at.is_some_and(|at| one.addresses.gateway.ip() != at);
+            one.removed_at.is_none() && !moved
+        }))
+}
+
+/// Waits until the name of a node that was never let in is free: a release before this one left its last status behind, and for a while such a node may be alive.
+async fn settled(controller: &Controller, node: &NodeId) -> Result<(), CliError> {
+    let mut connection = controller.state().store.read().await.map_err(unread)?;
+    let enrolment = enrolment_get(&mut connection, node).await.map_err(unread)?;
+    let seen = node_seen_at(&mut connection, node).await.map_err(unread)?;
+    drop(connection);
+    if enrolment.is_some_and(|one| one.removed_at.is_none()) {
+        return Ok(());
+    }
+    tokio::time::sleep(free_in(seen, now())).await;
+    Ok(())
+}
+
+/// How long a status that was heard at `seen` still says that a node may be alive.
+fn free_in(seen: Option<Timestamp>, now: Timestamp) -> Duration {
+    let lifetime = STATUS_LIFETIME.as_duration();
+    let left = seen.map(|seen| lifetime.saturating_sub(now.since(seen)));
+    left.unwrap_or_default()
+}
+
+fn unread(error: StoreError) -> CliError {
+    failed("a machine, of which the database cannot be asked", &error)
 }
 
 async fn cluster(controller: &Controller, node: &NodePlan) -> Result<(), CliError> {
@@ -123,5 +170,22 @@ fn arguments(node: &NodePlan, layout: &Layout, url: &Url) -> JoinArgs {
         names: Vec::new(),
         again: true,
         allow_plain_http: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_free_once_its_last_status_is_old() {
+        let lifetime = STATUS_LIFETIME.as_millis();
+        let free = |seen: Option<u64>, now| free_in(seen.map(Timestamp), Timestamp(now));
+        assert_eq!(free(None, 5), Duration::ZERO);
+        assert_eq!(free(Some(1000), 1000 + lifetime), Duration::ZERO);
+        assert_eq!(
+            free(Some(1000), 1000 + lifetime - 7),
+            Duration::from_millis(7)
+        );
     }
 }
