@@ -7,13 +7,14 @@ use tracing::info;
 use super::authority::later;
 use crate::Error;
 use crate::state::State;
+use crate::store::enrolment::enrolment_hold;
 use crate::store::in_transaction;
 use crate::store::lease::{LeaseRow, LeaseWish, lease_ask};
 
 /// Grants or extends the lease, or tells who has it.
 ///
 /// # Errors
-/// When the time asked for makes no sense, or the store fails. Who may ask for which cluster is judged before.
+/// When the time asked for makes no sense, the node was removed, or the store fails. Who may ask for which cluster is judged before.
 pub async fn ask(
     state: &State,
     cluster: &ClusterId,
@@ -33,8 +34,16 @@ pub async fn ask(
         epoch: request.epoch,
         until: later(now, ttl),
     };
-    let row: LeaseRow =
-        in_transaction!(state.store, tx => lease_ask(&mut tx, cluster, &wish, now).await)?;
+    let row: LeaseRow = in_transaction!(state.store, tx => {
+        if enrolment_hold(&mut tx, &request.node).await?.is_some() {
+            return Err(Error::Forbidden {
+                who: format!("node {}", request.node),
+                right: "be in the network: it was removed",
+            });
+        }
+        let asked = lease_ask(&mut tx, cluster, &wish, now).await;
+        asked.map_err(Error::from)
+    })?;
     if row.holder == request.node && request.epoch != Some(row.epoch) {
         info!(%cluster, node = %row.holder, epoch = row.epoch, "a head began");
     }

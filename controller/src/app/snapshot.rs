@@ -1,7 +1,7 @@
 //! Snapshots of desired state, for machines that may have missed something. What is read in one transaction is complete up to its revision.
 
+use fdn_core::AppName;
 use fdn_core::api::{AppsSnapshot, DnsSnapshot};
-use fdn_core::{AppName, Revision};
 use sqlx::AnyConnection;
 
 use super::authority::fleet_desired;
@@ -10,7 +10,6 @@ use crate::Error;
 use crate::reconcile::desired::{app_desired, bindings_desired, placement_of, versions_served};
 use crate::reconcile::network;
 use crate::state::State;
-use crate::store::StoreError;
 use crate::store::app::app_list;
 use crate::store::binding::{BindingRow, binding_list_all};
 use crate::store::network::network_get;
@@ -42,17 +41,6 @@ pub async fn apps(state: &State, tx: &mut AnyConnection) -> Result<AppsSnapshot,
         fleet: Some(fleet),
         used,
     })
-}
-
-/// The revision that a snapshot taken now would have.
-///
-/// # Errors
-/// When the store fails.
-pub async fn revision(state: &State) -> Result<Revision, Error> {
-    let mut tx = state.store.snapshot().await?;
-    let revision = revision_current(&mut tx).await?;
-    tx.commit().await.map_err(StoreError::from)?;
-    Ok(revision)
 }
 
 /// Everything that DNS servers are told, in the transaction of `tx`.

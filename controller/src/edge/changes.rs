@@ -1,7 +1,8 @@
 //! Keeps the book current: from the messages that controllers send each other, and from the database for what no message told.
 //!
 //! The database has the last word. It is read at the start, when its revision has moved and no message said so within `edge.refresh` (the broker is
-//! away, or a message was lost), and when the broker's connection was lost: so what is told to machines depends on no message.
+//! away, or a message was lost or could not be taken), and when the broker's connection was lost. What no message showed to be missing, such as half of a
+//! revision that a full queue dropped, is found with the next reading.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,9 @@ use crate::store::enrolment::certificate_list_revoked;
 
 /// The pause before subscribing again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How many times as long as it took everything is not read again, and for how long at most.
+const REST: u32 = 4;
+const REST_MAX: Duration = Duration::from_secs(60);
 
 /// Hears what controllers tell each other until shutdown. `name` is this controller's: its queue stays while it is away.
 pub(super) async fn hear(state: Arc<State>, name: NodeId, shutdown: CancellationToken) {
@@ -73,7 +77,14 @@ fn take(state: &State, delivery: Delivery) {
             "a message of a newer schema goes to the dead letters; upgrade this controller"
         );
         count("refused");
+        // The database has it, in words that this release reads.
+        lock(&state.edge.book).doubt();
         return delivery.reject();
+    }
+    let at = load::revision_of(&envelope.message);
+    if at.is_some_and(|at| at <= lock(&state.edge.book).read()) {
+        count("stale");
+        return delivery.ack();
     }
     let age = fdn_service::now().since(envelope.sent_at).as_millis();
     let lag = &state.metrics.consumer_lag;
@@ -83,6 +94,7 @@ fn take(state: &State, delivery: Delivery) {
         Ok(None) => {
             warn!(kind, "a message that is no change goes to the dead letters");
             count("refused");
+            lock(&state.edge.book).doubt();
             return delivery.reject();
         }
         Err(error) => {
@@ -98,7 +110,8 @@ fn take(state: &State, delivery: Delivery) {
         }
     };
     if let Change::Fleet(fleet) = &change {
-        state.edge.machines.revoke(&fleet.fleet.revoked);
+        let now = fdn_service::now();
+        state.edge.machines.revoke(&fleet.fleet.revoked, now);
     }
     let new = lock(&state.edge.book).take(change);
     count(if new { "used" } else { "stale" });
@@ -121,6 +134,8 @@ struct Seen {
     losses: u64,
     /// When quotas were told last.
     told_used: Option<Instant>,
+    /// When everything may be read again.
+    rested: Option<Instant>,
 }
 
 /// Looks at the database until shutdown.
@@ -148,28 +163,33 @@ pub(super) async fn refresh(state: Arc<State>, shutdown: CancellationToken) {
     }
 }
 
-async fn look(state: &State, seen: &mut Seen) -> Result<(), Error> {
-    let now = fdn_service::now();
-    revoke(state, now).await?;
-    let present = load::revision(state).await?;
+async fn look(state: &Arc<State>, seen: &mut Seen) -> Result<(), Error> {
+    let sure = lock(&state.edge.book).sure();
+    let (present, waits) = load::present(state, sure).await?;
     let counters = state.broker.counters();
     let losses = counters.reconnects + counters.replaced;
-    let (held, loaded, doubts, doubtful) = {
+    let (held, loaded, doubtful) = {
         let mut book = lock(&state.edge.book);
         let quiet = std::mem::replace(&mut seen.last, book.last()) == book.last();
-        if quiet && book.is_loaded() && book.revision() == present {
+        if quiet && !waits && book.is_loaded() && book.revision() == present {
             // Machines hear of it with their next heartbeat.
             book.rest();
         }
-        let (doubts, doubtful) = (book.doubts(), book.is_doubtful());
-        (book.revision(), book.is_loaded(), doubts, doubtful)
+        (book.revision(), book.is_loaded(), book.is_doubtful())
     };
     let lost = std::mem::replace(&mut seen.losses, losses) != losses;
     // A message may be on its way: only what was not told by the next look is missing.
     let missing = held < present && seen.ahead.is_some_and(|ahead| held < ahead);
     seen.ahead = (held < present).then_some(present);
-    if !loaded || missing || lost || doubtful {
+    if lost {
+        lock(&state.edge.book).doubt();
+    }
+    let rested = seen.rested.is_none_or(|at| Instant::now() >= at);
+    if !loaded || (rested && (missing || lost || doubtful)) {
+        let doubts = lock(&state.edge.book).doubts();
+        let began = Instant::now();
         let everything = load::everything(state).await?;
+        seen.rested = Some(Instant::now() + rest_after(began.elapsed()));
         let new = lock(&state.edge.book).load(everything, doubts);
         if loaded && new {
             state.metrics.edge.refreshed.inc();
@@ -189,12 +209,43 @@ async fn look(state: &State, seen: &mut Seen) -> Result<(), Error> {
     Ok(())
 }
 
-/// Hears of certificates that no longer count, also while no message comes: a removed machine is to be gone within two seconds.
-async fn revoke(state: &State, now: Timestamp) -> Result<(), Error> {
+/// How long everything is not read again after a reading that took so long: the more there is, the less often.
+fn rest_after(took: Duration) -> Duration {
+    (took * REST).min(REST_MAX)
+}
+
+/// Hears of certificates that no longer count until shutdown, also while no message comes and whatever else is read: a removed machine is to be gone
+/// within two seconds.
+pub(super) async fn revocations(state: Arc<State>, shutdown: CancellationToken) {
+    let every = state.settings.edge.refresh.as_duration();
+    let mut timer = interval(every);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failing = false;
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            _ = timer.tick() => {}
+        }
+        match revoke(&state, fdn_service::now()).await {
+            Ok(()) => failing = false,
+            Err(error) if !std::mem::replace(&mut failing, true) => warn!(
+                error = chain(&error),
+                "removed machines cannot be read from the database; messages tell of them"
+            ),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Reads which certificates no longer count.
+///
+/// # Errors
+/// When the store fails.
+pub(super) async fn revoke(state: &State, now: Timestamp) -> Result<(), Error> {
     let mut connection = state.store.read().await?;
     let revoked = certificate_list_revoked(&mut connection, now).await?;
     drop(connection);
-    state.edge.machines.revoke(&revoked);
+    state.edge.machines.revoke(&revoked, now);
     Ok(())
 }
 
@@ -236,5 +287,18 @@ pub(super) async fn certify(shared: Arc<super::server::Shared>, name: NodeId) {
             ),
             Err(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longer_a_reading_took_the_later_is_the_next() {
+        let ms = Duration::from_millis;
+        assert_eq!(rest_after(ms(5)), ms(20));
+        assert_eq!(rest_after(ms(5000)), ms(20_000));
+        assert_eq!(rest_after(ms(500_000)), REST_MAX);
     }
 }

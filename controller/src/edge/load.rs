@@ -17,36 +17,70 @@ use crate::app::snapshot;
 use crate::state::State;
 use crate::store::StoreError;
 use crate::store::app::app_told_list;
+use crate::store::outbox::outbox_waits;
 use crate::store::policy::quota_used;
+use crate::store::revision::revision_current;
 
 /// Reads everything.
 ///
 /// # Errors
 /// When the store fails, or a master key is not there.
-pub(super) async fn everything(state: &State) -> Result<Loaded, Error> {
+pub(super) async fn everything(state: &Arc<State>) -> Result<Loaded, Error> {
     let mut tx = state.store.snapshot().await?;
     let nodes = snapshot::apps(state, &mut tx).await?;
     let dns = snapshot::dns(state, &mut tx).await?;
     let told = app_told_list(&mut tx).await?;
     tx.commit().await.map_err(StoreError::from)?;
-    let apps = nodes.apps.into_iter().map(|desired| entry(state, desired));
+    let (all, answers, opener) = (nodes.apps, dns.apps, Arc::clone(state));
+    // Opening and encoding takes long where there is much of it.
+    let made = tokio::task::spawn_blocking(move || {
+        let apps = all.into_iter().map(|desired| entry(&opener, desired));
+        let apps = apps.collect::<Result<Vec<AppEntry>, Error>>()?;
+        let bindings = answers.into_iter().map(BindingsEntry::from);
+        Ok::<_, Error>((apps, bindings.collect::<Vec<BindingsEntry>>()))
+    });
+    let (apps, bindings) = made
+        .await
+        .map_err(|e| Error::Internal(format!("what machines are told: {e}")))??;
     Ok(Loaded {
         revision: nodes.revision,
-        apps: apps.collect::<Result<Vec<AppEntry>, Error>>()?,
+        apps,
         fleet: nodes.fleet.unwrap_or_default(),
-        bindings: dns.apps.into_iter().map(BindingsEntry::from).collect(),
+        bindings,
         network: Some(dns.network),
         texts: dns.txt.unwrap_or_default(),
         told,
     })
 }
 
-/// The revision that the database is at.
+/// The revision that the database is at, and whether messages about changes after `sure` wait to be sent.
 ///
 /// # Errors
 /// When the store fails.
-pub(super) async fn revision(state: &State) -> Result<Revision, Error> {
-    snapshot::revision(state).await
+pub(super) async fn present(state: &State, sure: Revision) -> Result<(Revision, bool), Error> {
+    let mut tx = state.store.snapshot().await?;
+    let revision = revision_current(&mut tx).await?;
+    let waits = outbox_waits(&mut tx, sure).await?;
+    tx.commit().await.map_err(StoreError::from)?;
+    Ok((revision, waits))
+}
+
+/// The revision of a change that a message tells.
+#[must_use]
+pub(super) const fn revision_of(message: &Message) -> Option<Revision> {
+    Some(match message {
+        Message::AppDesired(desired) => desired.revision,
+        Message::FleetDesired(fleet) => fleet.revision,
+        Message::BindingsDesired(one) => one.revision,
+        Message::BindingsChanged(one) => one.revision,
+        Message::NetworkDesired(network) => network.revision,
+        Message::TxtDesired(text) => text.revision,
+        Message::NodeStatus(_)
+        | Message::DemandReport(_)
+        | Message::RttReport(_)
+        | Message::RunReport(_)
+        | Message::JobTicket(_) => return None,
+    })
 }
 
 /// What is used of quotas.

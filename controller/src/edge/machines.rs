@@ -1,11 +1,11 @@
 //! Who is connected, and whose certificate no longer counts.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
 
-use fdn_core::NodeId;
 use fdn_core::enrol::{Machine, Role};
 use fdn_core::fleet::Revoked;
+use fdn_core::{NodeId, Timestamp};
 use fdn_service::CancellationToken;
 use prometheus::IntGauge;
 
@@ -23,7 +23,8 @@ struct Open {
 #[derive(Debug, Default)]
 pub struct Machines {
     open: Mutex<Connections>,
-    revoked: RwLock<HashSet<String>>,
+    /// Until when their certificates are.
+    revoked: RwLock<HashMap<String, Timestamp>>,
 }
 
 #[derive(Debug, Default)]
@@ -62,23 +63,25 @@ impl Machines {
         let revoked = self.revoked.read();
         revoked
             .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .contains(serial)
+            .contains_key(serial)
     }
 
-    /// Notes which certificates no longer count, and cuts the connections that were made with them; how many.
-    pub fn revoke(&self, revoked: &[Revoked]) -> usize {
-        let serials: HashSet<String> = revoked.iter().map(|one| one.serial.clone()).collect();
+    /// Notes certificates that no longer count, and cuts the connections that were made with them; how many. What was revoked stays so, whoever tells
+    /// of fewer, until it has ended.
+    pub fn revoke(&self, revoked: &[Revoked], now: Timestamp) -> usize {
         {
             let known = self.revoked.write();
-            *known.unwrap_or_else(std::sync::PoisonError::into_inner) = serials.clone();
+            let mut known = known.unwrap_or_else(std::sync::PoisonError::into_inner);
+            known.retain(|_, ends| *ends > now);
+            let new = revoked.iter().filter(|one| one.expires_at > now);
+            known.extend(new.map(|one| (one.serial.clone(), one.expires_at)));
         }
         let open = lock(&self.open);
         let all = open.of.values().flat_map(BTreeMap::values);
-        let gone: Vec<&Open> = all.filter(|one| serials.contains(&one.serial)).collect();
-        for one in &gone {
-            one.cut.cancel();
-        }
-        gone.len()
+        let known = self.revoked.read();
+        let known = known.unwrap_or_else(std::sync::PoisonError::into_inner);
+        let gone = all.filter(|one| known.contains_key(&one.serial));
+        gone.map(|one| one.cut.cancel()).count()
     }
 
     /// Notes a connection; nothing if the machine has as many as it may.
@@ -150,8 +153,6 @@ impl Drop for Counted {
 
 #[cfg(test)]
 mod tests {
-    use fdn_core::Timestamp;
-
     use super::*;
 
     #[test]
@@ -169,13 +170,18 @@ mod tests {
             node: machine.name.clone(),
             expires_at: Timestamp(9),
         }];
-        assert_eq!(machines.revoke(&revoked), 1);
+        assert_eq!(machines.revoke(&revoked, Timestamp(1)), 1);
         assert!(old.cut.is_cancelled() && !new.cut.is_cancelled());
         assert!(machines.is_revoked("01") && !machines.is_revoked("02"));
+        // A list of before takes nothing back; what has ended is forgotten.
+        machines.revoke(&[], Timestamp(8));
+        assert!(machines.is_revoked("01"));
         drop(old);
         let late = open("01").expect("room again");
         assert!(late.cut.is_cancelled(), "between handshake and now");
         drop((late, new));
         assert!(machines.connected().is_empty());
+        machines.revoke(&revoked, Timestamp(9));
+        assert!(!machines.is_revoked("01"), "no handshake takes it any more");
     }
 }

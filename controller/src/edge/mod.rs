@@ -122,6 +122,8 @@ pub(crate) async fn start(
         Some(name) => name.clone(),
         None => own_name(api)?,
     };
+    // Nobody is let in before it is known who was removed.
+    changes::revoke(state, fdn_service::now()).await?;
     let shared = Arc::new(server::Shared {
         tls: RwLock::new(certificate(state, &name).await?),
         state: Arc::clone(state),
@@ -133,6 +135,7 @@ pub(crate) async fn start(
         shutdown.clone(),
     ));
     tasks.spawn(changes::refresh(Arc::clone(state), shutdown.clone()));
+    tasks.spawn(changes::revocations(Arc::clone(state), shutdown.clone()));
     tasks.spawn(changes::certify(Arc::clone(&shared), name.clone()));
     tasks.spawn(server::run(shared, listener));
     info!(%address, %name, "machines at the edge are listened for");

@@ -128,6 +128,21 @@ pub async fn outbox_delete(
     Ok(())
 }
 
+/// Whether a message about a state change after `revision` waits.
+///
+/// # Errors
+/// When the database fails.
+pub async fn outbox_waits(
+    connection: &mut AnyConnection,
+    revision: Revision,
+) -> Result<bool, StoreError> {
+    let row = sqlx::query("SELECT COUNT(*) AS depth FROM outbox WHERE revision > $1")
+        .bind(stored(revision.get()))
+        .fetch_one(connection)
+        .await?;
+    Ok(number(&row, "depth")? > 0)
+}
+
 /// How much waits.
 ///
 /// # Errors

@@ -1,8 +1,12 @@
 //! Bounds on what machines are told and may take from a controller.
 
-use fdn_core::enrol::Role;
+use fdn_controller::app::lease;
+use fdn_controller::store::outbox::outbox_waits;
+use fdn_core::Revision;
+use fdn_core::enrol::{LeaseRequest, Role};
 use fdn_core::message::Message;
 use fdn_testkit::components;
+use reqwest::Method;
 
 use crate::edge_member::{Member, Wire};
 use crate::machines::until;
@@ -50,4 +54,51 @@ async fn a_cluster_that_joins_a_small_network_is_told_of_no_app() {
     let mut wire = holder.connect(&[&rig]);
     let (frames, _) = wire.until(deployed.revision).await;
     assert!(Wire::app(&frames, "hello").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_node_gets_no_lease_however_fast_it_asks() {
+    let rig = Rig::start().await;
+    rig.cluster("eu-west").await;
+    let member = Member::join(&rig, Role::Node, "eu-west", "n-1").await;
+    let state = rig.controller.state();
+    let wish = LeaseRequest {
+        node: member.name.clone(),
+        epoch: None,
+        ttl_ms: 1000,
+    };
+    let cluster = "eu-west".parse().expect("a cluster");
+    let now = fdn_service::now();
+    let got = lease::ask(state, &cluster, &wish, now).await;
+    assert_eq!(got.expect("a lease").holder, member.name);
+    let removed = rig.request(Method::DELETE, "/v1/nodes/n-1").send().await;
+    assert_eq!(removed.expect("an answer").status(), 204);
+    // As if no controller had heard of it yet.
+    let refused = lease::ask(state, &cluster, &wish, now).await;
+    assert!(matches!(
+        refused,
+        Err(fdn_controller::Error::Forbidden { .. })
+    ));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_sent_yet_is_seen_in_the_database() {
+    let rig = Rig::start().await;
+    rig.cluster("eu-west").await;
+    rig.broker.down();
+    let deployed = rig.deploy("hello", components::hello("x")).await;
+    let waits = async |after: Revision| {
+        let mut connection = rig
+            .controller
+            .state()
+            .store
+            .read()
+            .await
+            .expect("connected");
+        outbox_waits(&mut connection, after).await.expect("read")
+    };
+    let before = Revision(deployed.revision.get() - 1);
+    assert!(waits(before).await);
+    rig.broker.up();
+    until("all to be sent", async || !waits(before).await).await;
 }
