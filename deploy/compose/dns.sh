@@ -1,7 +1,7 @@
 #!/bin/sh
 # Joins, unless this machine has; then the DNS server runs.
 set -eu
-until fdn-dns join http://10.86.0.10:8600 --allow-plain-http --token-file /tokens/dns --address 10.86.0.11 --config /etc/fdn/dns.toml; do
+until fdn-dns join http://10.86.0.10:8600 --allow-plain-http --token-file /tokens/token --address 10.86.0.11 --config /etc/fdn/dns.toml; do
   [ -s /var/lib/fdn/identity/node.pem ] && break
   sleep 2
 done
