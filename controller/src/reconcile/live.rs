@@ -274,11 +274,23 @@ impl Live {
         }
     }
 
+    /// A node was let in: from now on it is reached there.
+    pub fn let_in(&mut self, node: NodeId, hosts: Hosts) {
+        self.standing.removed.remove(&node);
+        self.standing.enrolled.insert(node, hosts);
+    }
+
     /// Takes in what operators said; `true` if that changes what DNS servers should be told.
-    pub fn set_standing(&mut self, standing: Standing) -> bool {
+    pub fn set_standing(&mut self, mut standing: Standing) -> bool {
         // A pass that began before a removal must not let the node in again.
         if standing.revision < self.standing.revision {
             return false;
+        }
+        // What was read just before a node was let in does not know it. Whoever leaves is among those that were removed, for as long as that matters.
+        for (node, hosts) in std::mem::take(&mut self.standing.enrolled) {
+            if !standing.removed.contains(&node) {
+                standing.enrolled.entry(node).or_insert(hosts);
+            }
         }
         let before = self.nodes.len();
         self.nodes

@@ -287,9 +287,9 @@ impl Sink for Controller {
 
 #[cfg(test)]
 mod tests {
+    use ::http::{Request, Response};
     use fdn_core::usage::UsageBatch;
     use fdn_link::{Body, Centre};
-    use http::{Request, Response};
 
     use super::*;
 

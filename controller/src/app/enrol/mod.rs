@@ -23,6 +23,7 @@ use super::access::{node_token, token_hash};
 use super::actor::Actor;
 use super::authority::{issue, tell};
 use crate::Error;
+use crate::reconcile::live::Hosts;
 use crate::state::{State, lock};
 use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::cluster::{ClusterRow, cluster_get};
@@ -96,6 +97,14 @@ async fn enrol_inner(
     let admitted: Admitted = in_transaction!(state.store, tx => {
         admit(state, &mut tx, (&token, request, actor), &key, heard, now).await
     })?;
+    if admitted.enrolment.role == Role::Node {
+        // Before its first report comes.
+        let EnrolmentRow {
+            node, addresses, ..
+        } = &admitted.enrolment;
+        let hosts = Hosts::of(addresses.gateway, addresses.admin);
+        lock(&state.live).let_in(node.clone(), hosts);
+    }
     state.outbox_wake.notify_one();
     state.planner_wake.notify_one();
     Ok(EnrolResponse {

@@ -146,6 +146,25 @@ fn a_cluster_that_somebody_made_is_where_they_said() {
 }
 
 #[test]
+fn a_pass_that_began_before_a_node_was_let_in_does_not_forget_where_it_is() {
+    let mut live = live();
+    let said = status("a", 1, 1);
+    let elsewhere = NodeStatus {
+        admin: "192.0.2.9:81".parse().expect("address"),
+        ..said.clone()
+    };
+    live.let_in(said.node.clone(), Hosts::of(said.gateway, said.admin));
+    live.set_standing(Standing::default());
+    assert!(live.standing().is_at_home(&said));
+    assert!(!live.standing().is_at_home(&elsewhere));
+    live.set_standing(Standing {
+        removed: [said.node.clone()].into(),
+        ..Standing::default()
+    });
+    assert!(live.standing().enrolled.is_empty());
+}
+
+#[test]
 fn a_pass_that_began_before_a_removal_does_not_let_the_node_in_again() {
     let mut live = live();
     live.observe(status("a", 1, 1), Timestamp(0));
