@@ -8,8 +8,10 @@ use fdn_core::fleet::Revoked;
 use fdn_core::{NodeId, Timestamp};
 use fdn_service::CancellationToken;
 use prometheus::IntGauge;
+use tokio::sync::Semaphore;
 
 use crate::metrics::Metrics;
+use crate::settings::EdgeSettings;
 use crate::state::lock;
 
 /// One connection.
@@ -17,6 +19,7 @@ use crate::state::lock;
 struct Open {
     serial: String,
     cut: CancellationToken,
+    turns: Arc<Semaphore>,
 }
 
 /// The connections of machines, and the serial numbers that were revoked.
@@ -41,6 +44,8 @@ pub struct Guard {
     gauge: IntGauge,
     /// Cancelled when it is to end at once.
     pub cut: CancellationToken,
+    /// The machine's turns to send bodies, on whichever of its connections.
+    pub turns: Arc<Semaphore>,
 }
 
 impl Drop for Guard {
@@ -90,7 +95,7 @@ impl Machines {
         self: &Arc<Self>,
         machine: &Machine,
         serial: &str,
-        most: usize,
+        settings: &EdgeSettings,
         metrics: &Metrics,
     ) -> Option<Guard> {
         let cut = CancellationToken::new();
@@ -98,12 +103,18 @@ impl Machines {
         open.next += 1;
         let number = open.next;
         let of = open.of.entry(machine.name.clone()).or_default();
-        if of.len() >= most {
+        if of.len() >= settings.per_machine {
             return None;
         }
+        let another = of.values().next();
+        let turns = another.map_or_else(
+            || Arc::new(Semaphore::new(settings.bodies.min(Semaphore::MAX_PERMITS))),
+            |other| Arc::clone(&other.turns),
+        );
         let one = Open {
             serial: serial.to_owned(),
             cut: cut.clone(),
+            turns: Arc::clone(&turns),
         };
         of.insert(number, one);
         drop(open);
@@ -122,6 +133,7 @@ impl Machines {
             number,
             gauge,
             cut,
+            turns,
         })
     }
 
@@ -162,9 +174,14 @@ mod tests {
             Metrics::new().expect("metrics"),
         );
         let machine: Machine = "fdn://cluster/eu/node/a".parse().expect("a machine");
-        let open = |serial: &str| machines.open(&machine, serial, 2, &metrics);
+        let settings = EdgeSettings {
+            per_machine: 2,
+            ..EdgeSettings::default()
+        };
+        let open = |serial: &str| machines.open(&machine, serial, &settings, &metrics);
         let (old, new) = (open("01").expect("room"), open("02").expect("room"));
         assert!(open("03").is_none(), "two are the most");
+        assert!(Arc::ptr_eq(&old.turns, &new.turns), "of one machine");
         let revoked = [Revoked {
             serial: "01".to_owned(),
             node: machine.name.clone(),

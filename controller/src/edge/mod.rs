@@ -6,6 +6,7 @@
 //! | `machines` | who is connected; which certificates no longer count |
 //! | `requests` | what machines ask, and how it is answered |
 //! | [`judge`] | what a machine may say and take |
+//! | `bodies` | what they send, within bounds |
 //! | [`book`], [`change`], [`used`], `view` | what machines are to be told, by revision |
 //! | `feed` | one machine's feed |
 //! | `load`, `changes` | how the book is read from the database, and kept current |
@@ -13,6 +14,7 @@
 //!
 //! Broker, database and the network's secrets stay behind this listener: no machine holds what opens them.
 
+mod bodies;
 pub mod book;
 pub mod change;
 mod changes;
@@ -43,6 +45,7 @@ use crate::Error;
 use crate::app::authority::own_certificate;
 use crate::settings::EdgeSettings;
 use crate::state::State;
+use bodies::Bodies;
 use book::{Book, Limits};
 pub use machines::Machines;
 
@@ -81,6 +84,8 @@ pub struct Edge {
     pub changed: Changed,
     /// Who is connected.
     pub machines: Arc<Machines>,
+    /// What they send, as it comes.
+    bodies: Bodies,
     /// The port that machines reach this controller at.
     pub port: AtomicU16,
 }
@@ -97,6 +102,7 @@ impl Edge {
             book: Mutex::new(Book::new(limits)),
             changed: Changed::default(),
             machines: Arc::default(),
+            bodies: Bodies::new(settings),
             port: AtomicU16::new(settings.listen.port()),
         }
     }

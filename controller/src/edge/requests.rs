@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use fdn_core::compiled::{EngineKey, NoEngineKey};
 use fdn_core::enrol::{LeaseRequest, Machine, RenewRequest};
 use fdn_core::feed::{Report, SCHEMA};
@@ -21,6 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::{debug, error, warn};
 
+use super::bodies::Taken;
 use super::book::Fetch;
 use super::judge::{self, Refusal};
 use super::server::Peer;
@@ -98,31 +99,33 @@ async fn handle(
     match what {
         "feed" => begin_feed(state, machine, end, request.uri().query()),
         "report" => {
-            let octets = read(request, state.settings.edge.report_limit).await?;
-            let report: Report = parse(&octets)?;
+            let body = read(state, peer, request, state.settings.edge.report_limit).await?;
+            let report: Report = parse(&body.octets)?;
             take_report(state, machine, report)?;
             Ok(empty())
         }
         "sums" => {
-            let octets = read(request, state.settings.usage.body_limit).await?;
-            let sums: UsageSums = parse(&octets)?;
+            judged(judge::node(machine, "usage"))?;
+            let body = read(state, peer, request, state.settings.usage.body_limit).await?;
+            let sums: UsageSums = parse(&body.octets)?;
             judged(judge::sums(machine, &sums, told(state, machine)))?;
-            json(&usage::add(state, &octets).await?)
+            json(&usage::add(state, &body.octets).await?)
         }
         "records" => {
-            let octets = read(request, state.settings.usage.body_limit).await?;
-            let batch: UsageBatch = parse(&octets)?;
+            judged(judge::node(machine, "usage"))?;
+            let body = read(state, peer, request, state.settings.usage.body_limit).await?;
+            let batch: UsageBatch = parse(&body.octets)?;
             judged(judge::records(machine, &batch, told(state, machine)))?;
-            json(&usage::store(state, &octets).await?)
+            json(&usage::store(state, &body.octets).await?)
         }
         "lease" => {
             judged(judge::node(machine, "lease"))?;
-            let wish: LeaseRequest = parse(&read(request, SMALL).await?)?;
+            let wish: LeaseRequest = parse(&read(state, peer, request, SMALL).await?.octets)?;
             judged(judge::lease(machine, &wish))?;
             json(&lease::ask(state, &machine.cluster, &wish, now()).await?)
         }
         "renew" => {
-            let wish: RenewRequest = parse(&read(request, SMALL).await?)?;
+            let wish: RenewRequest = parse(&read(state, peer, request, SMALL).await?.octets)?;
             renew(state, machine, &wish).await
         }
         "artifact" => artifact(state, machine, &request).await,
@@ -316,20 +319,17 @@ fn span(headers: &HeaderMap) -> Result<Option<Span>, Error> {
 }
 
 /// A body of at most `limit`.
-async fn read(request: Request<Incoming>, limit: ByteSize) -> Result<Bytes, Error> {
-    let mut body = request.into_body();
-    let mut octets = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| Error::BadRequest(format!("the body broke off: {e}")))?;
-        let Ok(piece) = frame.into_data() else {
-            continue;
-        };
-        if octets.len() + piece.len() > limit.as_usize() {
-            return Err(Error::BodyTooLarge(limit));
-        }
-        octets.extend_from_slice(&piece);
-    }
-    Ok(octets.freeze())
+async fn read(
+    state: &State,
+    peer: &Peer,
+    request: Request<Incoming>,
+    limit: ByteSize,
+) -> Result<Taken, Error> {
+    let gauge = state.metrics.edge.body_bytes.clone();
+    let bodies = &state.edge.bodies;
+    bodies
+        .take(request.into_body(), limit, &peer.turns, gauge)
+        .await
 }
 
 fn parse<T: DeserializeOwned>(octets: &[u8]) -> Result<T, Error> {

@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -63,12 +63,18 @@ impl Shared {
 pub(super) struct Peer {
     pub(super) machine: Machine,
     pub(super) serial: String,
+    /// The machine's turns to send bodies.
+    pub(super) turns: Arc<Semaphore>,
 }
 
 /// Accepts until shutdown, and waits for what runs then.
 pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
-    let most = shared.state.settings.edge.connections;
-    let room = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+    let settings = &shared.state.settings.edge;
+    let semaphore = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+    let (room, handshakes) = (
+        semaphore(settings.connections),
+        semaphore(settings.handshakes),
+    );
     let running = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -84,15 +90,13 @@ pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
                 continue;
             }
         };
-        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-            shared.count("full");
+        // Whoever shows no certificate takes no machine's place.
+        let Ok(handshake) = Arc::clone(&handshakes).try_acquire_owned() else {
+            shared.count("busy");
             continue;
         };
-        let shared = Arc::clone(&shared);
-        running.spawn(async move {
-            connection(shared, stream).await;
-            drop(permit);
-        });
+        let (shared, room) = (Arc::clone(&shared), Arc::clone(&room));
+        running.spawn(connection(shared, stream, handshake, room));
     }
     drop(listener);
     running.close();
@@ -100,7 +104,12 @@ pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
 }
 
 /// One connection from its handshake to its end.
-async fn connection(shared: Arc<Shared>, stream: TcpStream) {
+async fn connection(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    handshake: OwnedSemaphorePermit,
+    room: Arc<Semaphore>,
+) {
     let from = stream.peer_addr().ok();
     // Small frames must not wait for each other.
     drop(stream.set_nodelay(true));
@@ -127,21 +136,27 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream) {
         return shared.count("handshake");
     };
     let state = &shared.state;
-    let most = state.settings.edge.per_machine;
-    let machines = &state.edge.machines;
-    let guard = machines.open(&facts.identity, &facts.serial, most, &state.metrics);
+    let (settings, machines) = (&state.settings.edge, &state.edge.machines);
+    let guard = machines.open(&facts.identity, &facts.serial, settings, &state.metrics);
     let Some(guard) = guard else {
+        let most = settings.per_machine;
         warn!(machine = %facts.identity, most, "a machine has as many connections as it may; the next one is refused");
         return shared.count("machine");
     };
+    let Ok(place) = room.try_acquire_owned() else {
+        return shared.count("full");
+    };
+    drop(handshake);
     shared.count("open");
     let left = facts.expires_at.since(fdn_service::now());
     let peer = Arc::new(Peer {
         machine: facts.identity,
         serial: facts.serial,
+        turns: Arc::clone(&guard.turns),
     });
     debug!(machine = %peer.machine, ?from, "a machine is connected");
     converse(&shared, stream, peer, guard, left).await;
+    drop(place);
 }
 
 /// Closes a connection so that the other end still reads why: what it sent meanwhile would reset it.

@@ -9,7 +9,7 @@ use super::Maker;
 pub struct EdgeMetrics {
     /// Open connections by role.
     pub connections: IntGaugeVec,
-    /// Connections by how they began: `open`, `full`, `handshake`, `machine`.
+    /// Connections by how they began: `open`, `full`, `busy`, `handshake`, `machine`.
     pub accepted: IntCounterVec,
     /// Connections that were cut because the machine was removed or its certificate ended.
     pub cut: IntCounter,
@@ -23,6 +23,8 @@ pub struct EdgeMetrics {
     pub snapshots: IntCounterVec,
     /// Frames handed to connections.
     pub frames: IntCounter,
+    /// Octets of machines' bodies in memory.
+    pub body_bytes: IntGauge,
     /// Octets of changes that are kept for machines that were away.
     pub history_bytes: IntGauge,
     /// The revision that machines are told of.
@@ -68,6 +70,10 @@ impl EdgeMetrics {
             frames: make.counter(
                 "fdn_controller_edge_frames_total",
                 "Frames handed to connections of machines",
+            )?,
+            body_bytes: make.gauge(
+                "fdn_controller_edge_body_bytes",
+                "Octets of machines' bodies in memory",
             )?,
             history_bytes: make.gauge(
                 "fdn_controller_edge_history_bytes",

@@ -20,8 +20,16 @@ pub struct EdgeSettings {
     pub connections: usize,
     /// Connections of one machine at the same time.
     pub per_machine: usize,
+    /// Connections at the same time that have shown no certificate yet; further ones are dropped, and machines come again.
+    pub handshakes: usize,
     /// Requests that one connection makes at the same time.
     pub requests: u32,
+    /// Bodies of one machine's requests that are read at the same time; further ones wait.
+    pub bodies: usize,
+    /// Octets of bodies in memory, of all machines; what does not fit is to come again.
+    pub bodies_size: ByteSize,
+    /// How long a body may take to come.
+    pub body_timeout: DurationMs,
     /// How long showing certificates may take.
     pub handshake: DurationMs,
     /// How long a feed is silent at most. A machine that hears nothing for twice as long goes to another controller.
@@ -46,7 +54,11 @@ impl Default for EdgeSettings {
             name: None,
             connections: 20_000,
             per_machine: 4,
+            handshakes: 1000,
             requests: 64,
+            bodies: 4,
+            bodies_size: ByteSize::from_mib(256),
+            body_timeout: DurationMs::from_secs(30),
             handshake: DurationMs::from_secs(10),
             heartbeat: DurationMs::from_secs(2),
             history: 10_000,
@@ -61,15 +73,35 @@ impl Default for EdgeSettings {
 impl EdgeSettings {
     /// The first setting that makes no sense, by its key.
     pub(super) fn nonsense(&self) -> Option<&'static str> {
-        if [self.connections, self.per_machine, self.history].contains(&0) || self.requests == 0 {
-            return Some("edge.connections, per_machine, requests and history must be at least 1");
+        let counts = [
+            self.connections,
+            self.per_machine,
+            self.handshakes,
+            self.bodies,
+            self.history,
+        ];
+        if counts.contains(&0) || self.requests == 0 {
+            return Some(
+                "edge.connections, per_machine, handshakes, requests, bodies and history must be at least 1",
+            );
         }
-        let times = [self.handshake, self.heartbeat, self.refresh, self.quotas];
+        let times = [
+            self.handshake,
+            self.heartbeat,
+            self.refresh,
+            self.quotas,
+            self.body_timeout,
+        ];
         if times.iter().any(|time| time.as_millis() < 10) {
-            return Some("edge.handshake, heartbeat, refresh and quotas must be at least 10ms");
+            return Some(
+                "edge.handshake, heartbeat, refresh, quotas and body_timeout must be at least 10ms",
+            );
         }
         if self.history_size.as_bytes() == 0 || self.report_limit.as_bytes() == 0 {
             return Some("edge.history_size and edge.report_limit must be at least 1B");
+        }
+        if self.bodies_size < self.report_limit {
+            return Some("edge.bodies_size must hold a report, edge.report_limit");
         }
         None
     }

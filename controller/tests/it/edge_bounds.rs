@@ -2,15 +2,16 @@
 
 use fdn_controller::app::lease;
 use fdn_controller::store::outbox::outbox_waits;
-use fdn_core::Revision;
 use fdn_core::enrol::{LeaseRequest, Role};
 use fdn_core::message::Message;
+use fdn_core::{ByteSize, Revision};
 use fdn_testkit::components;
 use reqwest::Method;
+use tokio::net::TcpStream;
 
 use crate::edge_member::{Member, Wire};
 use crate::machines::until;
-use crate::rig::{Rig, node_at, two_regions};
+use crate::rig::{Backend, Rig, node_at, two_regions};
 use crate::usage;
 
 /// Three clusters with a node each, and an app that was deployed there.
@@ -101,4 +102,62 @@ async fn what_is_not_sent_yet_is_seen_in_the_database() {
     assert!(waits(before).await);
     rig.broker.up();
     until("all to be sent", async || !waits(before).await).await;
+}
+
+/// Waits until connections were refused for `why`.
+async fn refused(rig: &Rig, why: &str) {
+    let accepted = &rig.controller.state().metrics.edge.accepted;
+    until(why, async || accepted.with_label_values(&[why]).get() > 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_take_no_machines_place() {
+    let rig = Rig::start_with(Backend::Sqlite, |settings| {
+        settings.edge.connections = 1;
+        settings.edge.handshakes = 3;
+    })
+    .await;
+    rig.cluster("eu-west").await;
+    let members = [
+        Member::join(&rig, Role::Node, "eu-west", "m-1").await,
+        Member::join(&rig, Role::Node, "eu-west", "m-2").await,
+    ];
+    // Two who never show a certificate.
+    let address = rig.controller.edge_address();
+    let stranger = async || TcpStream::connect(address).await.expect("connected");
+    let strangers = [stranger().await, stranger().await];
+    let mut wire = members[0].connect(&[&rig]);
+    wire.up().await;
+    // There is no place for another machine.
+    let second = members[1].connect(&[&rig]);
+    refused(&rig, "full").await;
+    drop(second);
+    // Nor for more strangers at the same time.
+    let more = [stranger().await, stranger().await];
+    refused(&rig, "busy").await;
+    drop((strangers, more));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_take_bounded_memory_and_dns_servers_hand_over_no_usage() {
+    let rig = Rig::start_with(Backend::Sqlite, |settings| {
+        settings.edge.report_limit = ByteSize::from_bytes(32 << 10);
+        settings.edge.bodies_size = ByteSize::from_bytes(64 << 10);
+    })
+    .await;
+    rig.cluster("eu-west").await;
+    let node = Member::join(&rig, Role::Node, "eu-west", "m-1").await;
+    let mut wire = node.connect(&[&rig]);
+    wire.up().await;
+    let path = "/edge/v1/usage/sums";
+    let post = async |wire: &Wire, size: usize| wire.post_octets(path, vec![b' '; size]).await.0;
+    assert_eq!(post(&wire, 100 << 10).await, 429);
+    // Room enough, and nothing that can be read.
+    assert_eq!(post(&wire, 60 << 10).await, 400);
+    assert_eq!(post(&wire, 60 << 10).await, 400);
+    assert_eq!(rig.controller.state().metrics.edge.body_bytes.get(), 0);
+    let dns = Member::join(&rig, Role::Dns, "eu-west", "d-1").await;
+    let mut wire = dns.connect(&[&rig]);
+    wire.up().await;
+    assert_eq!(post(&wire, 100 << 10).await, 403);
 }

@@ -1,0 +1,201 @@
+//! Bodies of machines' requests, bounded: how large one is, how long it takes to come, how many of one machine are read at once, and how much memory
+//! all of them take. Whoever stole a machine's key gets no more of a controller than that.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use fdn_core::ByteSize;
+use http_body_util::BodyExt as _;
+use hyper::body::Body;
+use prometheus::IntGauge;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::Error;
+use crate::settings::EdgeSettings;
+
+/// What bodies share.
+#[derive(Debug)]
+pub(super) struct Bodies {
+    /// Octets that may still be kept.
+    room: Arc<Semaphore>,
+    /// How long one may take to come.
+    patience: Duration,
+}
+
+/// A body that came; its octets count for as long as it is kept.
+pub(super) struct Taken {
+    pub(super) octets: Bytes,
+    _counted: Counted,
+    _turn: OwnedSemaphorePermit,
+}
+
+/// Octets that are kept.
+struct Counted {
+    permit: Option<OwnedSemaphorePermit>,
+    octets: i64,
+    gauge: IntGauge,
+}
+
+impl Counted {
+    /// Counts more; `false` if there is no room.
+    fn grow(&mut self, room: &Arc<Semaphore>, by: usize) -> bool {
+        let more = u32::try_from(by).ok();
+        let more = more.and_then(|by| Arc::clone(room).try_acquire_many_owned(by).ok());
+        let Some(more) = more else {
+            return false;
+        };
+        match &mut self.permit {
+            Some(permit) => permit.merge(more),
+            none => *none = Some(more),
+        }
+        let by = i64::try_from(by).unwrap_or(i64::MAX);
+        self.octets += by;
+        self.gauge.add(by);
+        true
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.gauge.sub(self.octets);
+    }
+}
+
+impl Bodies {
+    /// Those of a controller with these settings.
+    #[must_use]
+    pub(super) fn new(settings: &EdgeSettings) -> Self {
+        let room = settings.bodies_size.as_usize();
+        Self {
+            room: Arc::new(Semaphore::new(room.min(Semaphore::MAX_PERMITS))),
+            patience: settings.body_timeout.as_duration(),
+        }
+    }
+
+    /// Reads a body of at most `limit`, when it is the machine's `turns`' turn.
+    ///
+    /// # Errors
+    /// When it is larger, breaks off, does not come in time, or there is no room for it.
+    pub(super) async fn take<B>(
+        &self,
+        body: B,
+        limit: ByteSize,
+        turns: &Arc<Semaphore>,
+        gauge: IntGauge,
+    ) -> Result<Taken, Error>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Display,
+    {
+        let taken = timeout(self.patience, self.gather(body, limit, turns, gauge)).await;
+        taken.unwrap_or(Err(later("a body that does not come in edge.body_timeout")))
+    }
+
+    async fn gather<B>(
+        &self,
+        mut body: B,
+        limit: ByteSize,
+        turns: &Arc<Semaphore>,
+        gauge: IntGauge,
+    ) -> Result<Taken, Error>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Display,
+    {
+        let turn = Arc::clone(turns).acquire_owned().await;
+        let turn = turn.map_err(|_| later("the connection is over"))?;
+        let mut counted = Counted {
+            permit: None,
+            octets: 0,
+            gauge,
+        };
+        let mut octets = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|e| Error::BadRequest(format!("the body broke off: {e}")))?;
+            let Ok(piece) = frame.into_data() else {
+                continue;
+            };
+            if octets.len() + piece.len() > limit.as_usize() {
+                return Err(Error::BodyTooLarge(limit));
+            }
+            if !counted.grow(&self.room, piece.len()) {
+                return Err(later("the bodies of all machines fill edge.bodies_size"));
+            }
+            octets.extend_from_slice(&piece);
+        }
+        Ok(Taken {
+            octets: octets.freeze(),
+            _counted: counted,
+            _turn: turn,
+        })
+    }
+}
+
+const fn later(what: &'static str) -> Error {
+    Error::TooMany {
+        what,
+        after: Duration::from_secs(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use fdn_core::DurationMs;
+    use futures::StreamExt as _;
+    use http_body_util::{Full, StreamBody};
+    use hyper::body::Frame;
+
+    use super::*;
+
+    fn bodies(size: u64) -> Bodies {
+        Bodies::new(&EdgeSettings {
+            bodies_size: ByteSize::from_bytes(size),
+            body_timeout: DurationMs::from_millis(20),
+            ..EdgeSettings::default()
+        })
+    }
+
+    fn gauge() -> IntGauge {
+        IntGauge::new("octets", "of bodies").expect("a gauge")
+    }
+
+    fn body(size: usize) -> Full<Bytes> {
+        Full::new(Bytes::from(vec![b'x'; size]))
+    }
+
+    #[tokio::test]
+    async fn all_bodies_together_take_so_much_and_give_it_back() {
+        let (bodies, gauge, turns) = (bodies(100), gauge(), Arc::new(Semaphore::new(9)));
+        let limit = ByteSize::from_bytes(80);
+        let take = |size| bodies.take(body(size), limit, &turns, gauge.clone());
+        let kept = take(70).await.expect("room");
+        assert_eq!((kept.octets.len(), gauge.get()), (70, 70));
+        assert!(matches!(take(81).await, Err(Error::BodyTooLarge(_))));
+        assert!(matches!(take(31).await, Err(Error::TooMany { .. })));
+        assert_eq!(take(30).await.expect("room").octets.len(), 30);
+        drop(kept);
+        assert_eq!(gauge.get(), 0);
+        assert_eq!(take(80).await.expect("room").octets.len(), 80);
+    }
+
+    #[tokio::test]
+    async fn one_that_never_ends_is_given_up_and_so_is_one_behind_others() {
+        let (bodies, gauge, turns) = (bodies(100), gauge(), Arc::new(Semaphore::new(1)));
+        let limit = ByteSize::from_bytes(80);
+        let first = futures::stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from("x")))]);
+        let endless = StreamBody::new(first.chain(futures::stream::pending()));
+        let given_up = bodies.take(endless, limit, &turns, gauge.clone()).await;
+        assert!(matches!(given_up, Err(Error::TooMany { .. })));
+        assert_eq!(gauge.get(), 0);
+        let kept = bodies.take(body(1), limit, &turns, gauge.clone()).await;
+        let second = bodies.take(body(1), limit, &turns, gauge.clone()).await;
+        assert!(kept.is_ok() && matches!(second, Err(Error::TooMany { .. })));
+        drop(kept);
+        assert!(bodies.take(body(1), limit, &turns, gauge).await.is_ok());
+    }
+}
