@@ -86,7 +86,7 @@ impl Machines {
         let known = self.revoked.read();
         let known = known.unwrap_or_else(std::sync::PoisonError::into_inner);
         let gone = all.filter(|one| known.contains_key(&one.serial));
-        gone.map(|one| one.cut.cancel()).count()
+        gone.inspect(|one| one.cut.cancel()).count()
     }
 
     /// Notes a connection; nothing if the machine has as many as it may.

@@ -82,7 +82,7 @@ impl Draft {
             }
             return;
         };
-        for cluster in named.iter().filter(|cluster| wants(Some(cluster))) {
+        for cluster in named.iter().filter(|cluster| wants(Some(*cluster))) {
             let of = self.by.entry(cluster.clone()).or_default();
             of.push(one.clone());
         }

@@ -539,8 +539,11 @@ fn bindings_change_in_place_while_what_was_told_stays_as_it_was() {
     };
     let (before, after) = (state(&before), state(&book.snapshot(&dns)));
     let (before, after) = (before.expect("bindings"), after.expect("bindings"));
-    assert_eq!(before.bindings, [(name("192.0.2.0/24"), name("west"))]);
-    assert_eq!(after.bindings, [(name("198.51.100.0/24"), name("east"))]);
+    let one = |prefix: &str, cluster: &str| -> Vec<(fdn_core::ClientPrefix, ClusterId)> {
+        vec![(name(prefix), name(cluster))]
+    };
+    assert_eq!(before.bindings, one("192.0.2.0/24", "west"));
+    assert_eq!(after.bindings, one("198.51.100.0/24", "east"));
     assert!(after.holders.has(&name("east")) && !after.holders.has(&name("west")));
     assert_eq!((after.host, after.ttl_s), (before.host, before.ttl_s));
 }
