@@ -315,6 +315,7 @@ fn observed(app: &AppName, work: f64) -> AppObserved {
         versions: Vec::new(),
         stages: Vec::new(),
         figures: None,
+        serves: None,
     }
 }
 
@@ -352,6 +353,7 @@ fn statuses(numbers: &mut Numbers, apps: &[AppObserved]) -> Result<Vec<NodeStatu
                 apps,
                 devices: Vec::new(),
                 stage_calls: None,
+                runtimes: None,
             });
         }
     }

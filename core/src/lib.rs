@@ -35,6 +35,7 @@ pub mod resources;
 pub mod rights;
 pub mod rollout;
 pub mod runs;
+pub mod serving;
 pub mod txt;
 pub mod unit;
 pub mod usage;

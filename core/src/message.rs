@@ -35,6 +35,7 @@ use crate::prefix::ClientPrefix;
 use crate::resources::Resources;
 use crate::rollout::VersionObserved;
 use crate::runs::RunReport;
+use crate::serving::NodeRuntime;
 use crate::unit::{ByteSize, DurationMs, Millis, Revision, Timestamp};
 use crate::weight::GatewayWeight;
 use crate::workflow::{RunSpec, Workflow};
@@ -378,6 +379,9 @@ pub struct AppObserved {
     /// What its callers saw since the agent started; absent of an older agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figures: Option<Box<Tally>>,
+    /// Whether calls are answered, by this revision or by one before it; absent of an older agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serves: Option<bool>,
 }
 
 /// What a node measured of a stage that it ran.
@@ -449,6 +453,9 @@ pub struct NodeStatus {
     #[serde(default, skip_serializing_if = "GatewayWeight::is_usual")]
     #[schema(value_type = u16)]
     pub weight: GatewayWeight,
+    /// What it runs functions in; absent of an older agent, which may run anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtimes: Option<BTreeSet<NodeRuntime>>,
 }
 
 /// Where scaling tasks ended, counted since the agent started.

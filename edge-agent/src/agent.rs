@@ -1,6 +1,7 @@
 //! The agent as a whole: started from settings and a broker, stopped without losing a call.
 
 mod containers;
+mod standing;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use fdn_core::enrol::NodeAddresses;
 use fdn_core::message::Channel;
 use fdn_core::{MessageId, NodeId};
 use fdn_devices::Devices;
-use fdn_instances::Runtime;
+use fdn_instances::{Kind, Runtime};
 use fdn_service::admin::{AdminServer, Load};
 use fdn_service::health::Readiness;
 use fdn_service::reach::Reach;
@@ -30,7 +31,7 @@ use uuid::Uuid;
 use crate::apps::{Apps, AppsParts, CONDITION_APPS, CONDITION_STATE};
 use crate::artifacts::{ArtifactCache, CacheParts, Fetcher, Machine};
 use crate::error::Error;
-use crate::fleet::{Fleet, Work, restore_devices};
+use crate::fleet::{Fleet, restore_devices};
 use crate::gateway::GatewayServer;
 use crate::gateway::routes::Routes;
 use crate::gateway::service::Gateway;
@@ -41,6 +42,7 @@ use crate::logs::{self, LogAccess, LogHub};
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::rtt::RttTable;
+use crate::rtt::links::Nearness;
 use crate::settings::Settings;
 use crate::status::{Identity, Reporter};
 use crate::sync::{SnapshotPuller, consume};
@@ -87,6 +89,7 @@ struct Shared {
     admission: Arc<Admission>,
     rtt: Arc<RttTable>,
     book: Arc<RunBook>,
+    nearness: Arc<Nearness>,
     usage: Spool,
     devices: Devices,
     fleet: Arc<Fleet>,
@@ -183,7 +186,8 @@ impl Agent {
         )?;
         let peers = containers.as_ref().and_then(|all| all.peers.clone());
         let addresses = (gateway.address(), admin.address(), stage_calls);
-        let reporter = shared.reporter(apps.clone(), peers, addresses);
+        let kind = containers.as_ref().map(|all| all.local.kind());
+        let reporter = shared.reporter(apps.clone(), (peers, kind), addresses);
         let fleet = Arc::clone(&shared.fleet);
         let renewer = shared.renewer(&reporter.identity)?;
         tasks.extend([
@@ -346,6 +350,7 @@ impl Shared {
                 settings.reports.runs,
                 metrics.workflows.untold.clone(),
             )),
+            nearness: Arc::default(),
             draining: Arc::default(),
             changed: Arc::default(),
             settings,
@@ -436,6 +441,11 @@ impl Shared {
             settings.workflows.clone(),
             client,
             metrics,
+            (
+                settings.forward.clone(),
+                self.metrics.forward.clone(),
+                Arc::clone(&self.nearness),
+            ),
         ))
     }
 
@@ -460,6 +470,9 @@ impl Shared {
         let address = settings
             .workflows
             .address(server.address(), &settings.gateway);
+        if let Some(client) = &gateway.workflows.client {
+            client.is_at(address);
+        }
         Ok(Some((address, server)))
     }
 
@@ -478,7 +491,7 @@ impl Shared {
     fn reporter(
         &self,
         apps: Apps,
-        peers: Option<Peers>,
+        (peers, kind): (Option<Peers>, Option<Kind>),
         (gateway, admin, stage_calls): (SocketAddr, SocketAddr, Option<SocketAddr>),
     ) -> Arc<Reporter> {
         let settings = &self.settings;
@@ -495,6 +508,7 @@ impl Shared {
                 speed: settings.speed,
                 capacity: settings.capacity.resolve(),
                 boot: MessageId::from_uuid(Uuid::now_v7()),
+                runtimes: containers::runtimes(kind),
             },
             settings: settings.reports.clone(),
             broker: Arc::clone(&self.broker),
@@ -504,6 +518,7 @@ impl Shared {
             devices: self.devices.clone(),
             metrics: self.metrics.clone(),
             rtt: Arc::clone(&self.rtt),
+            nearness: Arc::clone(&self.nearness),
             book: Arc::clone(&self.book),
             draining: Arc::clone(&self.draining),
             fleet: Arc::clone(&self.fleet),
@@ -554,28 +569,6 @@ impl Shared {
         })))
     }
 
-    /// Shows whether the node takes new work, and tells the controller at once when that changes.
-    fn follow_fleet(&self) -> impl Future<Output = ()> + use<> {
-        let mut views = self.fleet.subscribe();
-        let (readiness, changed) = (self.readiness.clone(), Arc::clone(&self.changed));
-        let (stopping, stop) = (Arc::clone(&self.draining), self.stop.clone());
-        let takes_work = self.metrics.takes_work.clone();
-        async move {
-            loop {
-                let work = views.borrow_and_update().work();
-                takes_work.set(i64::from(work == Work::Taken));
-                if !stopping.load(Ordering::Relaxed) {
-                    readiness.set(CONDITION_ACCEPTING, work == Work::Taken, why(work));
-                }
-                changed.notify_one();
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    next = views.changed() => if next.is_err() { return },
-                }
-            }
-        }
-    }
-
     fn puller(&self, apps: Apps) -> SnapshotPuller {
         SnapshotPuller {
             client: self.client.clone(),
@@ -586,14 +579,5 @@ impl Shared {
             broker: Arc::clone(&self.broker),
             metrics: self.metrics.clone(),
         }
-    }
-}
-
-/// Why a node does not take new work.
-const fn why(work: Work) -> &'static str {
-    match work {
-        Work::Taken => "",
-        Work::Cordoned => "an operator drains this node",
-        Work::Removed => "this node was removed from the network",
     }
 }

@@ -115,6 +115,7 @@ impl World {
                 distance: &self.distances[at % GROUPS],
                 rate: self.rates[at],
                 before: before.map(|before| std::slice::from_ref(&before[at])),
+                bars: None,
             })
             .collect();
         let begin = Instant::now();

@@ -51,6 +51,7 @@ pub async fn explain(
         .and_then(|binding| Before::new(&plans, &bindings).stages(&app.workflow, binding.prefix));
     let view = world.view(client).estimates;
     let workflow = world.learned(name, &app.workflow);
+    let serving = world.serving(Some(name), &workflow, &profiles);
     let explanation = |chosen, reason, candidates, stages| Explanation {
         app: name.clone(),
         client,
@@ -68,6 +69,7 @@ pub async fn explain(
     let presence = Presence {
         runs: &runs,
         is_called,
+        serving: &serving,
     };
     match world.steer(&workflow, &profiles, &view, previous.as_deref(), &presence) {
         Ok(steering) => Ok(explanation(
@@ -80,7 +82,7 @@ pub async fn explain(
                 .unwrap_or_default(),
         )),
         Err(fdn_scheduling::Error::Infeasible(why)) => {
-            let rows = world.excluded_rows(&view, &why);
+            let rows = world.excluded_rows(&view, &serving, &why);
             Ok(explanation(None, why.to_string(), rows, Vec::new()))
         }
         Err(error) => Err(error.into()),

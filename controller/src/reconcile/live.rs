@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use fdn_core::message::{AppPhase, NodeStatus, STATUS_LIFETIME};
+use fdn_core::serving::{NodeRuntime, Served};
 use fdn_core::{
     AppName, ClusterId, DurationMs, GeoPoint, MessageId, NodeId, RegionName, Resources, Revision,
     Timestamp,
@@ -94,7 +95,8 @@ struct Important<'a> {
     capacity: Resources,
     slots: u32,
     draining: bool,
-    apps: Vec<(&'a AppName, Revision, &'a AppPhase)>,
+    runtimes: Option<&'a BTreeSet<NodeRuntime>>,
+    apps: Vec<(&'a AppName, Revision, &'a AppPhase, Served)>,
 }
 
 impl<'a> Important<'a> {
@@ -110,10 +112,11 @@ impl<'a> Important<'a> {
             capacity: status.capacity,
             slots: status.slots,
             draining: status.draining,
+            runtimes: status.runtimes.as_ref(),
             apps: status
                 .apps
                 .iter()
-                .map(|app| (&app.app, app.revision, &app.phase))
+                .map(|app| (&app.app, app.revision, &app.phase, app.served()))
                 .collect(),
         }
     }

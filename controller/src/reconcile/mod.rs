@@ -8,7 +8,9 @@
 
 pub mod demand;
 pub mod desired;
+pub mod difference;
 mod groups;
+mod learned;
 mod leaving;
 mod links;
 pub mod live;
@@ -18,6 +20,7 @@ pub mod pass;
 pub mod place;
 pub mod preview;
 mod rates;
+pub mod serving;
 pub mod world;
 pub mod write;
 

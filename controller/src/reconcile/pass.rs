@@ -7,7 +7,9 @@ use fdn_core::workflow::Workflow;
 use fdn_core::{AppName, ClientPrefix, ClusterId, DurationMs, Timestamp};
 use fdn_scheduling::compete::{Moves, Rate};
 
-use super::place::{Before, Difference, Placed, Planning, difference, place_all};
+use super::difference::{Difference, difference};
+use super::place::{Before, Placed, Planning, place_all};
+use super::serving::Serving;
 use super::world::{Asked, Profiles, World};
 use super::{Versions, by_app};
 use crate::store::app::AppRow;
@@ -101,13 +103,14 @@ pub fn pass<'a>(
         })
         .collect();
     let versions = Versions::new(rows.versions);
-    let known: Vec<(Workflow, Profiles)> = rows
+    let known: Vec<(Workflow, Profiles, Serving)> = rows
         .apps
         .iter()
         .map(|app| {
             let workflow = world.learned(&app.name, &app.workflow);
             let profiles = world.profiles(&app.name, &workflow, |stage| versions.expected(stage));
-            (workflow, profiles)
+            let serving = world.serving(Some(&app.name), &workflow, &profiles);
+            (workflow, profiles, serving)
         })
         .collect();
     let plannings: Vec<Planning<'_>> = rows
@@ -115,9 +118,10 @@ pub fn pass<'a>(
         .iter()
         .zip(&known)
         .zip(&befores)
-        .map(|((app, (workflow, profiles)), before)| Planning {
+        .map(|((app, (workflow, profiles, serving)), before)| Planning {
             workflow,
             profiles,
+            serving,
             before,
             demand: asked(app)
                 .iter()

@@ -13,13 +13,14 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use fdn_core::api::Candidate;
 use fdn_core::workflow::Workflow;
-use fdn_core::{ClientPrefix, ClusterId, Millis, Revision, StageName};
+use fdn_core::{ClientPrefix, ClusterId, Millis, StageName};
 use fdn_scheduling::compete::{Moves, Offer, Outcome, Rate, Verdict};
 use fdn_scheduling::dag::Dag;
-use fdn_scheduling::place::{ClusterIndex, Problem};
+use fdn_scheduling::place::{Bars, ClusterIndex, Problem};
 use serde::{Deserialize, Serialize};
 
 use super::groups::{Group, Groups};
+use super::serving::Serving;
 use super::world::{Asked, Profiles, World};
 use crate::store::binding::BindingRow;
 use crate::store::plan::PlanRow;
@@ -69,8 +70,8 @@ impl Placed {
 /// What an app's plans and bindings were.
 #[derive(Clone, Debug, Default)]
 pub struct Before<'a> {
-    plans: BTreeMap<&'a str, &'a PlanRow>,
-    bindings: BTreeMap<ClientPrefix, &'a BindingRow>,
+    pub(super) plans: BTreeMap<&'a str, &'a PlanRow>,
+    pub(super) bindings: BTreeMap<ClientPrefix, &'a BindingRow>,
 }
 
 impl<'a> Before<'a> {
@@ -161,6 +162,8 @@ pub struct Planning<'a> {
     pub workflow: &'a Workflow,
     /// What is known of running that.
     pub profiles: &'a Profiles,
+    /// Where its stages can run.
+    pub serving: &'a Serving,
     /// What was.
     pub before: &'a Before<'a>,
     /// Prefixes that asked, the most important first, and how much each asked lately.
@@ -192,6 +195,7 @@ struct Crowd<'a> {
     dag: &'a Dag,
     members: Vec<ClientPrefix>,
     previous: Option<Vec<ClusterIndex>>,
+    bars: Option<&'a Bars>,
     rate: Rate,
     fixed: bool,
 }
@@ -204,6 +208,7 @@ impl Crowd<'_> {
             distance: &groups.get(self.group).distance,
             rate: self.rate,
             before: self.previous.as_deref(),
+            bars: self.bars,
         }
     }
 }
@@ -264,6 +269,7 @@ pub fn place(
     let app = Planning {
         workflow,
         profiles,
+        serving: &world.serving(None, workflow, profiles),
         before,
         demand: prefixes.into_iter().map(|prefix| (prefix, 0.0)).collect(),
         rate: Rate::default(),
@@ -325,6 +331,7 @@ fn crowds_of<'a>(
                 group,
                 dag,
                 members,
+                bars: app.serving.bars(previous.as_deref()),
                 previous,
                 rate: Rate::per_second(app.rate.get() * share),
                 fixed: app.fixed,
@@ -401,7 +408,7 @@ fn decided(
         let previous = crowd.previous.as_deref().map(names);
         // A past with a cluster that is gone has no names for all; what is said then is as of the first time.
         let previous = previous.filter(|names| names.len() == crowd.dag.given());
-        world.explain(problem, &group.key, previous.as_deref())
+        world.explain(problem, &group.key, app.serving, previous.as_deref())
     };
     if outcome.verdict == Verdict::Unplaced {
         let why = explain().err().map(|error| error.to_string());
@@ -513,75 +520,6 @@ impl Placed {
                 .insert(*prefix, (binding.cluster.clone(), plan.group.clone()));
         }
     }
-}
-
-/// How two states of an app's placement differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Difference {
-    /// Bindings that DNS must be told of: new, moved, gone.
-    pub bindings: usize,
-    /// Of these, clients that are sent elsewhere than before.
-    pub moved: usize,
-    /// Whether any plan runs its stages elsewhere, or there are plans for other groups.
-    pub plans: bool,
-}
-
-/// How `placed` differs from what was before.
-#[must_use]
-pub fn difference(before: &Before<'_>, placed: &Placed) -> Difference {
-    let mut difference = Difference::default();
-    for (prefix, (cluster, group)) in &placed.bindings {
-        match before.bindings.get(prefix) {
-            Some(binding) if binding.cluster == *cluster => {
-                difference.plans |= binding.group != *group
-            }
-            Some(_) => {
-                difference.bindings += 1;
-                difference.moved += 1;
-            }
-            None => difference.bindings += 1,
-        }
-    }
-    difference.bindings += before
-        .bindings
-        .keys()
-        .filter(|prefix| !placed.bindings.contains_key(prefix))
-        .count();
-    difference.plans |= before.plans.len() != placed.plans.len()
-        || before.plans.iter().any(|(group, plan)| {
-            placed
-                .plans
-                .get(*group)
-                .is_none_or(|new| new.stages != plan.stages)
-        });
-    difference
-}
-
-/// The bindings as rows, each with the revision at which its clients were first sent there.
-#[must_use]
-pub fn binding_rows(
-    app: &fdn_core::AppName,
-    before: &Before<'_>,
-    placed: &Placed,
-    revision: Revision,
-) -> Vec<BindingRow> {
-    placed
-        .bindings
-        .iter()
-        .map(|(prefix, (cluster, group))| {
-            let same = before
-                .bindings
-                .get(prefix)
-                .filter(|old| old.cluster == *cluster);
-            BindingRow {
-                app: app.clone(),
-                prefix: *prefix,
-                cluster: cluster.clone(),
-                group: group.clone(),
-                revision: same.map_or(revision, |old| old.revision),
-            }
-        })
-        .collect()
 }
 
 #[cfg(test)]

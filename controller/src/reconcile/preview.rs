@@ -10,6 +10,7 @@ use fdn_scheduling::compete::{Moves, Rate};
 use fdn_scheduling::workflow::Profile;
 
 use super::place::{Before, Placed, Planning, place_all};
+use super::serving::Serving;
 use super::world::{Profiles, World};
 use super::{Inputs, Versions, by_app, load};
 use crate::Error;
@@ -99,6 +100,7 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
     let own = Planning {
         workflow: &workflow,
         profiles: &profiles,
+        serving: &world.serving(wish.app.filter(|_| !wish.replaces), &workflow, &profiles),
         before: &Before::default(),
         demand,
         rate: Rate::per_second(rate),
@@ -182,12 +184,13 @@ fn place_beside<'a>(
             )
         })
         .collect();
-    let known: Vec<(Workflow, Profiles)> = others
+    let known: Vec<(Workflow, Profiles, Serving)> = others
         .iter()
         .map(|app| {
             let workflow = world.learned(&app.name, &app.workflow);
             let profiles = world.profiles(&app.name, &workflow, |stage| versions.expected(stage));
-            (workflow, profiles)
+            let serving = world.serving(Some(&app.name), &workflow, &profiles);
+            (workflow, profiles, serving)
         })
         .collect();
     let rates: BTreeMap<&AppName, f64> = {
@@ -201,6 +204,7 @@ fn place_beside<'a>(
         .map(|(at, app)| Planning {
             workflow: &known[at].0,
             profiles: &known[at].1,
+            serving: &known[at].2,
             before: &befores[at],
             demand: demand
                 .get(&app.name)

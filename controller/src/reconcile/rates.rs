@@ -73,6 +73,7 @@ mod tests {
             versions: Vec::new(),
             stages: Vec::new(),
             figures: None,
+            serves: None,
         }
     }
 

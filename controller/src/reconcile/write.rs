@@ -6,7 +6,8 @@ use fdn_core::{AppName, ClusterId, Revision, Timestamp};
 use sqlx::AnyConnection;
 
 use super::desired::{tell_dns_changes, tell_nodes};
-use super::place::{Before, Difference, Placed, binding_rows};
+use super::difference::{Difference, binding_rows};
+use super::place::{Before, Placed};
 use crate::store::StoreError;
 use crate::store::app::{AppRow, app_get, app_upsert};
 use crate::store::binding::{BindingRow, binding_delete, binding_upsert};

@@ -258,6 +258,7 @@ async fn progress_of_nodes_is_shown() {
         versions: Vec::new(),
         stages: Vec::new(),
         figures: None,
+        serves: None,
     };
     rig.node(NodeStatus {
         apps: vec![ready.clone()],

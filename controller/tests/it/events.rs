@@ -221,6 +221,7 @@ async fn serves_hello(rig: &Rig) {
             degraded: None,
             stages: Vec::new(),
             figures: None,
+            serves: None,
             versions: Vec::new(),
         }];
         rig.node(status).await;

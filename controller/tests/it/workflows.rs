@@ -227,6 +227,7 @@ fn ran(flow: &WorkflowDetail, stages: Vec<StageObserved>) -> AppObserved {
         versions: Vec::new(),
         stages,
         figures: None,
+        serves: None,
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fdn_core::{AppName, HostName, Revision};
+use fdn_core::message::AppSpec;
+use fdn_core::{AppName, ClusterId, HostName, Revision};
 use tokio::sync::watch;
 
 use super::split::Split;
@@ -29,6 +31,40 @@ pub struct Route {
     pub target: Target,
     /// Its stages, if it is a workflow that is ready.
     pub staged: Option<Arc<Staged>>,
+    /// What is known of its calls even while it is not ready.
+    pub terms: Arc<CallTerms>,
+}
+
+/// What holds for calls of an app, wherever they are served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallTerms {
+    /// How long a call may take.
+    pub timeout: Duration,
+    /// Whether the function is declared to be idempotent.
+    pub idempotent: bool,
+    /// The clusters that plans of the app use.
+    pub planned: Vec<ClusterId>,
+}
+
+impl CallTerms {
+    /// Of an app as it should be.
+    #[must_use]
+    pub fn of(spec: &AppSpec) -> Self {
+        let entry = spec.workflow.entry();
+        let mut functions = spec.functions.iter();
+        let function =
+            functions.find(|f| f.function == entry.function && f.version == entry.version);
+        let manifest = function.map(|f| &f.manifest);
+        let own = manifest.map_or(Duration::ZERO, |m| m.timeout.as_duration());
+        Self {
+            timeout: spec
+                .run
+                .as_ref()
+                .map_or(own, |run| run.timeout.as_duration()),
+            idempotent: manifest.is_some_and(|manifest| manifest.idempotent),
+            planned: spec.primary.iter().cloned().collect(),
+        }
+    }
 }
 
 /// What answers calls of an app.
@@ -122,6 +158,7 @@ mod tests {
             split: None,
             target: Target::Preparing,
             staged: None,
+            terms: Arc::default(),
         };
         [("hello.fn.test".parse().expect("host"), route)]
             .into_iter()

@@ -4,6 +4,7 @@
 //! with it. What a request touches is resolved once for each app ([`AppMetrics`]), so that counting costs a few atomic additions.
 
 mod app;
+mod forward;
 mod instances;
 mod tally;
 mod version;
@@ -19,6 +20,7 @@ use prometheus::{
 };
 
 pub use app::{AppMetrics, CountGuard, Outcome};
+pub use forward::ForwardMetrics;
 pub use instances::InstanceMetrics;
 pub use version::VersionCounts;
 pub use workflows::WorkflowMetrics;
@@ -55,6 +57,8 @@ pub struct Metrics {
     pub instances: InstanceMetrics,
     /// Runs of workflows and calls of their stages.
     pub workflows: WorkflowMetrics,
+    /// Calls handed on between gateways.
+    pub forward: ForwardMetrics,
     /// Calls refused because the node or their function has too many, by reason.
     pub refused: IntCounterVec,
     /// Policies of apps.
@@ -219,6 +223,7 @@ impl Metrics {
             )?,
             instances: InstanceMetrics::new(&make)?,
             workflows: WorkflowMetrics::new(&make)?,
+            forward: ForwardMetrics::new(&make)?,
             refused: make.counters(
                 "calls_refused_total",
                 "Calls not let in: queue full, function_full, app_full, late, too_large.",

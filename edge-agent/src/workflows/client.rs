@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -61,6 +61,15 @@ pub struct StageClient {
     avoided: Mutex<BTreeMap<SocketAddr, Instant>>,
     turn: AtomicUsize,
     open: IntGauge,
+    own: OnceLock<SocketAddr>,
+}
+
+/// A request that no gateway has answered.
+pub(super) enum Unanswered {
+    /// Nothing of it was handed over: here it is back.
+    NotSent(Box<Request<Full<Bytes>>>, String),
+    /// It may have been seen.
+    Lost(String),
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -96,6 +105,7 @@ impl StageClient {
             avoided: Mutex::default(),
             turn: AtomicUsize::new(0),
             open,
+            own: OnceLock::new(),
         })
     }
 
@@ -108,12 +118,7 @@ impl StageClient {
         cluster: &ClusterId,
         call: StageCall,
     ) -> Result<Output, Failure> {
-        let mut request = wire::request(&call)?;
-        if self.tls.is_none() {
-            request
-                .headers_mut()
-                .insert(wire::TOKEN, self.token.clone());
-        }
+        let request = wire::request(&call)?;
         let response = self.send(cluster, request).await?;
         let (mut parts, body) = response.into_parts();
         let outcome = parts.headers.remove(wire::OUTCOME);
@@ -152,35 +157,78 @@ impl StageClient {
     ) -> Result<Response<Incoming>, Failure> {
         let mut last = "it has no gateway that takes stage calls".to_owned();
         for address in self.order(cluster) {
-            // A connection may have ended and not been noticed: the next one is new.
-            for again in [true, false] {
-                let mut sender = match self.connection(cluster, address).await {
-                    Ok(sender) => sender,
-                    Err(reason) => {
-                        self.avoid(address);
-                        last = format!("{address}: {reason}");
-                        break;
-                    }
-                };
-                let mut failed = match sender.try_send_request(request).await {
-                    Ok(response) => return Ok(response),
-                    Err(failed) => failed,
-                };
-                let back = failed.take_message();
-                last = format!("{address}: {}", chain(&failed.into_error()));
-                let Some(back) = back else {
-                    self.avoid(address);
-                    let told = format!("cluster {cluster} was lost: {last}");
+            match self.send_to(cluster, address, request).await {
+                Ok(response) => return Ok(response),
+                Err(Unanswered::NotSent(back, reason)) => {
+                    request = *back;
+                    last = reason;
+                }
+                Err(Unanswered::Lost(reason)) => {
+                    let told = format!("cluster {cluster} was lost: {reason}");
                     return Err(Failure::new(FailureKind::Lost, told));
-                };
-                request = back;
-                if !again {
-                    self.avoid(address);
                 }
             }
         }
         let told = format!("cluster {cluster} was not reached: {last}");
         Err(Failure::new(FailureKind::NotStarted, told))
+    }
+
+    /// Sends a request to one gateway of a cluster.
+    ///
+    /// # Errors
+    /// Whether it may have been seen there.
+    pub(super) async fn send_to(
+        &self,
+        cluster: &ClusterId,
+        address: SocketAddr,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, Unanswered> {
+        if self.tls.is_none() {
+            let token = self.token.clone();
+            request.headers_mut().insert(wire::TOKEN, token);
+        }
+        let mut last = String::new();
+        // A connection may have ended and not been noticed: the next one is new.
+        for _ in 0..2 {
+            let mut sender = match self.connection(cluster, address).await {
+                Ok(sender) => sender,
+                Err(reason) => {
+                    last = reason;
+                    break;
+                }
+            };
+            let mut failed = match sender.try_send_request(request).await {
+                Ok(response) => return Ok(response),
+                Err(failed) => failed,
+            };
+            let back = failed.take_message();
+            last = chain(&failed.into_error());
+            let Some(back) = back else {
+                self.avoid(address);
+                return Err(Unanswered::Lost(format!("{address}: {last}")));
+            };
+            request = back;
+        }
+        self.avoid(address);
+        let told = format!("{address}: {last}");
+        Err(Unanswered::NotSent(Box::new(request), told))
+    }
+
+    /// Where this node itself takes such calls; told once.
+    pub fn is_at(&self, own: SocketAddr) {
+        drop(self.own.set(own));
+    }
+
+    /// The clusters of which gateways take such calls, by name.
+    pub(super) fn clusters(&self) -> Vec<ClusterId> {
+        self.fleet.view().clusters().cloned().collect()
+    }
+
+    /// Other gateways of a cluster, those that were reached lately first.
+    pub(super) fn others(&self, cluster: &ClusterId) -> Vec<SocketAddr> {
+        let mut all = self.order(cluster);
+        all.retain(|address| self.own.get() != Some(address));
+        all
     }
 
     /// The cluster's gateways in the order in which they are tried.

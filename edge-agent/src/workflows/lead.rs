@@ -485,7 +485,9 @@ impl<'a> Lead<'a> {
         self.ran[stage] = Some(cluster.clone());
         self.counted.noted.begun(stage, attempt, cluster.clone());
         let (calling, abort) = abortable(async move {
-            if cluster == gateway.workflows.cluster {
+            // What this node cannot run, another one of its cluster may.
+            let is_here = serving.deployed.is_some() || gateway.workflows.client.is_none();
+            if cluster == gateway.workflows.cluster && is_here {
                 return here::call(gateway, revision, serving, call).await;
             }
             match &gateway.workflows.client {
@@ -515,7 +517,7 @@ const fn kind(kind: FailureKind) -> &'static str {
 }
 
 /// The caller's fields for the entry, without those that belong to its connection.
-fn of_client(headers: &ActixHeaders, trusted: bool) -> HeaderMap {
+pub(super) fn of_client(headers: &ActixHeaders, trusted: bool) -> HeaderMap {
     let bound = head::connection_options(headers);
     let mut out = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {

@@ -257,6 +257,7 @@ mod tests {
             distance: &[],
             rate: Rate::per_second(rate),
             before: None,
+            bars: None,
         }
     }
 

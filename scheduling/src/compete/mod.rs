@@ -40,8 +40,8 @@ pub use moves::{Cost, Moves};
 use crate::Error;
 use crate::dag::{Dag, TaskIndex};
 use crate::place::{
-    Cluster, ClusterIndex, Costs, Exclusion, HeuOrche, Memory, Misfit, Network, Options, Placer,
-    Plan, Problem, Rooms, Slots,
+    Bars, Cluster, ClusterIndex, Costs, Exclusion, HeuOrche, Memory, Misfit, Network, Options,
+    Placer, Plan, Problem, Rooms, Slots,
 };
 use crate::steer::{Margin, justifies};
 use memory::{Demand, Ledger};
@@ -59,6 +59,8 @@ pub struct Offer<'a> {
     pub rate: Rate,
     /// The cluster of each given task so far; one that is no longer there has an index beyond all.
     pub before: Option<&'a [ClusterIndex]>,
+    /// What keeps tasks out of clusters, if anything does.
+    pub bars: Option<&'a Bars>,
 }
 
 /// By what is decided.
@@ -406,6 +408,10 @@ impl<'a> Competition<'a> {
     {
         let problem = Problem::new(offer.dag, clusters, self.network, offer.distance)?;
         let problem = problem.with_costs(costs)?.with_rooms(rooms)?;
+        let problem = match offer.bars {
+            Some(bars) => problem.with_bars(bars)?,
+            None => problem,
+        };
         Ok(problem.with_options(self.terms.options))
     }
 

@@ -70,6 +70,7 @@ fn run(clusters: &[Cluster], dag: &Dag, groups: &[Group], moves: &mut Moves) -> 
             distance: &group.distance,
             rate: Rate::per_second(group.rate),
             before: group.before.as_deref(),
+            bars: None,
         })
         .collect();
     let mut outcomes = BTreeMap::new();
@@ -335,6 +336,7 @@ proptest! {
                 distance: &group.distance,
                 rate: Rate::per_second(group.rate),
                 before: group.before.as_deref(),
+                bars: None,
             })
             .collect();
         let mut competition = Competition::new(&clusters, &network, terms());

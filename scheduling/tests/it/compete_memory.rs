@@ -87,6 +87,7 @@ fn offers<'a>(apps: &'a [Dag], groups: &'a [Group]) -> Vec<Offer<'a>> {
         distance: &group.distance,
         rate: Rate::per_second(group.rate),
         before: group.before.as_deref(),
+        bars: None,
     };
     groups.iter().map(offer).collect()
 }

@@ -104,6 +104,7 @@ fn observed(phase: AppPhase, revision: u64) -> AppObserved {
         versions: Vec::new(),
         stages: Vec::new(),
         figures: None,
+        serves: None,
     }
 }
 
@@ -208,6 +209,7 @@ fn status(info: &NodeInfo) -> NodeStatus {
             ],
         }],
         stage_calls: None,
+        runtimes: None,
         weight: GatewayWeight::default(),
     }
 }

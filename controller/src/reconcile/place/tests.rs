@@ -9,6 +9,7 @@ use fdn_scheduling::workflow::Profile;
 use super::*;
 use crate::fixture;
 use crate::geo::Geo;
+use crate::reconcile::difference::{binding_rows, difference};
 use crate::reconcile::live::Live;
 use crate::reconcile::profile;
 use crate::reconcile::world::{Measured, Presence, Terms};
@@ -322,11 +323,13 @@ fn together_as(
     let app = "hello".parse().expect("app");
     let profiles = world.profiles(&app, &workflow, |_| profile);
     let none = Before::default();
+    let serving = world.serving(None, &workflow, &profiles);
     let plannings: Vec<Planning<'_>> = apps
         .iter()
         .map(|(rate, before, fixed)| Planning {
             workflow: &workflow,
             profiles: &profiles,
+            serving: &serving,
             before: before.unwrap_or(&none),
             demand: vec![(prefix(PARIS), 1.0)],
             rate: Rate::per_second(*rate),
@@ -384,7 +387,7 @@ fn apps_make_room_for_each_other() {
                 &profiles,
                 &view,
                 None,
-                &presence(&|_, _| false),
+                &presence(&|_, _| false, &Serving::default()),
             )
             .expect("room");
         steering.candidates[0].total
@@ -393,9 +396,13 @@ fn apps_make_room_for_each_other() {
 }
 
 /// Of an app that is not called now.
-fn presence(runs: &dyn Fn(&StageName, &ClusterId) -> bool) -> Presence<'_> {
+fn presence<'a>(
+    runs: &'a dyn Fn(&StageName, &ClusterId) -> bool,
+    serving: &'a Serving,
+) -> Presence<'a> {
     Presence {
         runs,
+        serving,
         is_called: false,
     }
 }
@@ -432,7 +439,14 @@ fn memory_that_is_promised_to_others_keeps_apps_out_and_is_told() {
     let view = known.view(prefix(PARIS)).estimates;
     let asked = |runs: bool| {
         let runs = |_: &StageName, _: &ClusterId| runs;
-        known.steer(&workflow(), &profiles, &view, None, &presence(&runs))
+        let serving = Serving::default();
+        known.steer(
+            &workflow(),
+            &profiles,
+            &view,
+            None,
+            &presence(&runs, &serving),
+        )
     };
     assert!(asked(false).is_err());
     assert_eq!(asked(true).expect("room").entry.as_str(), "eu-west");
