@@ -9,9 +9,10 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use fdn_controller::Settings;
 use fdn_controller::geo::Geo;
+use fdn_controller::reconcile::difference::binding_rows;
+use fdn_controller::reconcile::dwell::Dwell;
 use fdn_controller::reconcile::live::Live;
 use fdn_controller::reconcile::pass::{Course, Rows, pass};
-use fdn_controller::reconcile::place::binding_rows;
 use fdn_controller::reconcile::world::{Measured, World};
 use fdn_controller::reconcile::write::plan_rows;
 use fdn_controller::settings::{ClientLocation, GeoSettings};
@@ -55,6 +56,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut network = Network::new()?;
     for name in ["from nothing", "planned again", "and again"] {
         network.measure(name, options.rounds)?;
+    }
+    for (share, name) in [
+        (0.01, "1 % of the apps called twice"),
+        (0.1, "10 % of the apps"),
+        (1.0, "all apps"),
+    ] {
+        let kept = network.double(share);
+        network.measure(name, options.rounds)?;
+        network.rates = kept;
+        network.settle()?;
     }
     network.kill_largest();
     network.measure("the largest cluster has died", options.rounds)?;
@@ -156,6 +167,29 @@ impl Network {
         live
     }
 
+    /// Has a share of the apps called twice as often, or half as often if it is every other one; returns how often they were called.
+    fn double(&mut self, share: f64) -> Vec<f64> {
+        let kept = self.rates.clone();
+        let step = (1.0 / share).round().max(1.0) as usize;
+        for (number, rate) in self.rates.iter_mut().step_by(step).enumerate() {
+            *rate *= if number % 2 == 0 { 2.0 } else { 0.5 };
+        }
+        kept
+    }
+
+    /// Plans until nothing moves any more, at most twenty times.
+    fn settle(&mut self) -> Result<()> {
+        let live = self.live();
+        for _ in 0..20 {
+            let done = self.pass(&live)?;
+            (self.plans, self.bindings) = (done.plans, done.bindings);
+            if done.moved == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Has the cluster with most slots drained.
     fn kill_largest(&mut self) {
         let slots = |at: usize| -> u32 {
@@ -221,7 +255,14 @@ impl Network {
         };
         let interval = Millis::from(planner.move_interval.as_duration());
         let mut moves = Moves::new(planner.move_share, interval).unwrap_or_else(Moves::unlimited);
-        let passed = pass(&world, rows, rate, &course, &mut moves)?;
+        let passed = pass(
+            &world,
+            rows,
+            rate,
+            &course,
+            &mut moves,
+            &mut Dwell::default(),
+        )?;
         let (needed, there) = world.memory(&passed.asked);
         let mut done = Done {
             moved: 0,

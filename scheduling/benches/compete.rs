@@ -116,6 +116,7 @@ impl World {
                 rate: self.rates[at],
                 before: before.map(|before| std::slice::from_ref(&before[at])),
                 bars: None,
+                dwells: false,
             })
             .collect();
         let begin = Instant::now();

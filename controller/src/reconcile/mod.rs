@@ -9,6 +9,7 @@
 pub mod demand;
 pub mod desired;
 pub mod difference;
+pub mod dwell;
 mod groups;
 mod learned;
 mod leaving;
@@ -59,6 +60,7 @@ use crate::store::revision::revision_next;
 use crate::store::version::{VersionRow, version_list_current};
 use crate::store::workflow::version_list_staged;
 use crate::store::{StoreError, in_transaction};
+use dwell::Dwell;
 use leaving::Leaving;
 use live::Standing;
 use pass::{Course, Decided, Passed, Rows, pass};
@@ -111,6 +113,7 @@ pub struct Planner {
     moves: Moves,
     filled_at: Option<Timestamp>,
     leaving: Leaving,
+    dwell: Dwell,
 }
 
 impl Planner {
@@ -130,6 +133,7 @@ impl Planner {
             complaints: BTreeMap::new(),
             filled_at: None,
             leaving: Leaving::default(),
+            dwell: Dwell::default(),
         }
     }
 
@@ -284,7 +288,9 @@ impl Planner {
             now,
         };
         let rate = |app: &AppName| rates.get(app).copied().unwrap_or(0.0);
-        let passed = pass(world, inputs.rows(), rate, &course, &mut self.moves)?;
+        self.dwell.prune(now, planner.dwell);
+        let (moves, dwell) = (&mut self.moves, &mut self.dwell);
+        let passed = pass(world, inputs.rows(), rate, &course, moves, dwell)?;
         show(&state, world, &passed);
         lock(&state.asked).clone_from(&passed.asked);
         self.store_asked(&passed.asked, now).await?;

@@ -8,6 +8,7 @@ use fdn_core::{AppName, ClientPrefix, ClusterId, DurationMs, Timestamp};
 use fdn_scheduling::compete::{Moves, Rate};
 
 use super::difference::{Difference, difference};
+use super::dwell::Dwell;
 use super::place::{Before, Placed, Planning, place_all};
 use super::serving::Serving;
 use super::world::{Asked, Profiles, World};
@@ -76,7 +77,7 @@ pub struct Passed<'a> {
     pub unplaced: usize,
 }
 
-/// Plans every app. `rate` says how often one is called a second.
+/// Plans every app. `rate` says how often one is called a second, `moves` and `dwell` who may be moved for a gain.
 ///
 /// # Errors
 /// When a profile or a distance is no length of time.
@@ -86,6 +87,7 @@ pub fn pass<'a>(
     rate: impl Fn(&AppName) -> f64,
     course: &Course,
     moves: &mut Moves,
+    dwell: &mut Dwell,
 ) -> Result<Passed<'a>, fdn_scheduling::Error> {
     let (plans, bindings, demand) = (
         by_app(rows.plans, |p| &p.app),
@@ -122,6 +124,7 @@ pub fn pass<'a>(
             workflow,
             profiles,
             serving,
+            dwelling: dwell.of(&app.name),
             before,
             demand: asked(app)
                 .iter()
@@ -133,6 +136,9 @@ pub fn pass<'a>(
         .collect();
     let placed = place_all(world, &plannings, course.limit, moves)?;
     drop(plannings);
+    for (app, group, cluster) in placed.gained {
+        dwell.note(&rows.apps[app].name, group, cluster, course.now);
+    }
     let apps = rows.apps.iter().zip(befores).zip(placed.apps);
     Ok(Passed {
         apps: apps

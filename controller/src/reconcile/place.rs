@@ -19,6 +19,7 @@ use fdn_scheduling::dag::Dag;
 use fdn_scheduling::place::{Bars, ClusterIndex, Problem};
 use serde::{Deserialize, Serialize};
 
+use super::dwell::Moved;
 use super::groups::{Group, Groups};
 use super::serving::Serving;
 use super::world::{Asked, Profiles, World};
@@ -164,6 +165,8 @@ pub struct Planning<'a> {
     pub profiles: &'a Profiles,
     /// Where its stages can run.
     pub serving: &'a Serving,
+    /// Groups that were moved for a gain lately.
+    pub dwelling: Option<&'a Moved>,
     /// What was.
     pub before: &'a Before<'a>,
     /// Prefixes that asked, the most important first, and how much each asked lately.
@@ -185,6 +188,8 @@ pub struct PlacedAll {
     pub unplaced: usize,
     /// Groups that would move for a gain but for the bound on moves.
     pub deferred: usize,
+    /// Groups that move for a gain: the app by its number, their name, and the cluster of their entry.
+    pub gained: Vec<(usize, String, ClusterId)>,
 }
 
 /// Clients of one app that share a past and a view of the clusters.
@@ -196,6 +201,7 @@ struct Crowd<'a> {
     members: Vec<ClientPrefix>,
     previous: Option<Vec<ClusterIndex>>,
     bars: Option<&'a Bars>,
+    dwells: bool,
     rate: Rate,
     fixed: bool,
 }
@@ -209,6 +215,7 @@ impl Crowd<'_> {
             rate: self.rate,
             before: self.previous.as_deref(),
             bars: self.bars,
+            dwells: self.dwells,
         }
     }
 }
@@ -270,6 +277,7 @@ pub fn place(
         workflow,
         profiles,
         serving: &world.serving(None, workflow, profiles),
+        dwelling: None,
         before,
         demand: prefixes.into_iter().map(|prefix| (prefix, 0.0)).collect(),
         rate: Rate::default(),
@@ -318,6 +326,15 @@ fn crowds_of<'a>(
         let previous = app.before.stages_of_group(app.workflow, name).map(indices);
         by_view.insert((group, previous), Vec::new());
     }
+    let at_entry = app
+        .workflow
+        .stages()
+        .iter()
+        .position(|s| s == app.workflow.entry());
+    let entry = |previous: Option<&[ClusterIndex]>| {
+        let place = previous.and_then(|places| places.get(at_entry?));
+        place.and_then(|place| world.name_of(*place))
+    };
     by_view
         .into_iter()
         .map(|((group, previous), members)| {
@@ -332,12 +349,21 @@ fn crowds_of<'a>(
                 dag,
                 members,
                 bars: app.serving.bars(previous.as_deref()),
+                dwells: dwells(app, &groups.get(group).name, entry(previous.as_deref())),
                 previous,
                 rate: Rate::per_second(app.rate.get() * share),
                 fixed: app.fixed,
             }
         })
         .collect()
+}
+
+/// Whether a group was moved to where it is for a gain just now.
+fn dwells(app: &Planning<'_>, group: &str, cluster: Option<&ClusterId>) -> bool {
+    let (Some(moved), Some(cluster)) = (app.dwelling, cluster) else {
+        return false;
+    };
+    moved.contains_key(&(group.to_owned(), cluster.clone()))
 }
 
 fn compete(
@@ -361,6 +387,12 @@ fn compete(
         placed.deferred += usize::from(outcome.verdict == Verdict::Deferred);
         placed.unplaced += usize::from(outcome.verdict == Verdict::Unplaced);
         let (crowd, group) = (free[at], groups.get(free[at].group));
+        if outcome.verdict == Verdict::Better {
+            let entry = crowd.dag.entry().get();
+            let place = outcome.clusters.get(entry).and_then(|c| world.name_of(*c));
+            let gained = place.map(|place| (crowd.app, group.name.clone(), place.clone()));
+            placed.gained.extend(gained);
+        }
         let before = apps[crowd.app].before;
         decisions[at] = Some(decided(
             world,

@@ -101,6 +101,7 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         workflow: &workflow,
         profiles: &profiles,
         serving: &world.serving(wish.app.filter(|_| !wish.replaces), &workflow, &profiles),
+        dwelling: None,
         before: &Before::default(),
         demand,
         rate: Rate::per_second(rate),
@@ -205,6 +206,7 @@ fn place_beside<'a>(
             workflow: &known[at].0,
             profiles: &known[at].1,
             serving: &known[at].2,
+            dwelling: None,
             before: &befores[at],
             demand: demand
                 .get(&app.name)

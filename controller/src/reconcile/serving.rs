@@ -80,8 +80,14 @@ impl Phases {
             self.forms[at][form(kind)] |= runs;
         }
         for app in &node.apps {
+            // Names are looked for before one is copied: there are as many as nodes times apps.
+            if !self.apps.contains_key(&app.app) {
+                self.apps.insert(app.app.clone(), BTreeMap::new());
+            }
+            let Some(by_cluster) = self.apps.get_mut(&app.app) else {
+                continue;
+            };
             let served = app.served();
-            let by_cluster = self.apps.entry(app.app.clone()).or_default();
             let seen = by_cluster.entry(at).or_insert(Seen {
                 told: 0,
                 best: Served::Failed,

@@ -324,6 +324,8 @@ pub struct PlannerSettings {
     pub move_share: f64,
     /// See `move_share`.
     pub move_interval: DurationMs,
+    /// How long clients that were moved for a gain stay before they are moved for another one; 0 for as short as the bound on moves lets them.
+    pub dwell: DurationMs,
     /// How long a cluster that clients were moved away from keeps the app loaded: longer than their old answers live.
     pub drain_after: DurationMs,
     /// What a prefix asked so long ago counts half, when an app's calls are shared out among its clients.
@@ -370,6 +372,7 @@ impl Default for PlannerSettings {
             horizon: DurationMs::from_secs(10),
             move_share: 0.25,
             move_interval: DurationMs::from_secs(30),
+            dwell: DurationMs::from_secs(30),
             drain_after: DurationMs::from_secs(60),
             demand_memory: DurationMs::from_secs(600),
             ttl: DurationMs::from_secs(20),

@@ -10,6 +10,7 @@ mod devices;
 mod docker;
 mod figures;
 mod fleet;
+mod forward;
 mod instances;
 mod logs;
 mod misbehaviour;

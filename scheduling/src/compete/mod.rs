@@ -61,6 +61,8 @@ pub struct Offer<'a> {
     pub before: Option<&'a [ClusterIndex]>,
     /// What keeps tasks out of clusters, if anything does.
     pub bars: Option<&'a Bars>,
+    /// Whether its clients were moved for a gain so lately that they stay for now, unless they must leave.
+    pub dwells: bool,
 }
 
 /// By what is decided.
@@ -85,7 +87,7 @@ pub enum Verdict {
     WithinMargin,
     /// It moves for the gain.
     Better,
-    /// It would move for the gain, but enough others have; it is asked again next time.
+    /// It would move for the gain, but enough others have, or it has itself lately; it is asked again next time.
     Deferred,
     /// It moves because the old place cannot take it.
     Failed(Exclusion),
@@ -433,7 +435,7 @@ impl<'a> Competition<'a> {
             }
             (None, true) => Verdict::First,
             (Some(Err(misfit)), true) => Verdict::Failed(misfit.exclusion),
-            (Some(Ok(())), true) => self.weigh(cost, moves),
+            (Some(Ok(())), true) => self.weigh(offer.dwells, cost, moves),
             (Some(Ok(())), false) => Verdict::StillBest,
         };
         let plan = if verdict.moves() {
@@ -452,13 +454,13 @@ impl<'a> Competition<'a> {
         }
     }
 
-    fn weigh(&self, cost: Cost, moves: &mut Moves) -> Verdict {
+    fn weigh(&self, dwells: bool, cost: Cost, moves: &mut Moves) -> Verdict {
         let (old, new) = (self.old.latency(), self.best.latency());
         if old <= new {
             Verdict::StillBest
         } else if !justifies(old, new, self.terms.margin) {
             Verdict::WithinMargin
-        } else if moves.pay(cost) {
+        } else if !dwells && moves.pay(cost) {
             Verdict::Better
         } else {
             Verdict::Deferred

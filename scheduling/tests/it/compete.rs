@@ -71,6 +71,7 @@ fn run(clusters: &[Cluster], dag: &Dag, groups: &[Group], moves: &mut Moves) -> 
             rate: Rate::per_second(group.rate),
             before: group.before.as_deref(),
             bars: None,
+            dwells: false,
         })
         .collect();
     let mut outcomes = BTreeMap::new();
@@ -337,6 +338,7 @@ proptest! {
                 rate: Rate::per_second(group.rate),
                 before: group.before.as_deref(),
                 bars: None,
+                dwells: false,
             })
             .collect();
         let mut competition = Competition::new(&clusters, &network, terms());

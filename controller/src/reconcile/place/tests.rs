@@ -330,6 +330,7 @@ fn together_as(
             workflow: &workflow,
             profiles: &profiles,
             serving: &serving,
+            dwelling: None,
             before: before.unwrap_or(&none),
             demand: vec![(prefix(PARIS), 1.0)],
             rate: Rate::per_second(*rate),
