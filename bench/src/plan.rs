@@ -9,10 +9,11 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use fdn_controller::Settings;
 use fdn_controller::geo::Geo;
+use fdn_controller::reconcile::actual::Learner;
 use fdn_controller::reconcile::difference::binding_rows;
 use fdn_controller::reconcile::dwell::Dwell;
 use fdn_controller::reconcile::live::Live;
-use fdn_controller::reconcile::pass::{Course, Rows, pass};
+use fdn_controller::reconcile::pass::{Course, Past, Rows, pass};
 use fdn_controller::reconcile::world::{Measured, World};
 use fdn_controller::reconcile::write::plan_rows;
 use fdn_controller::settings::{ClientLocation, GeoSettings};
@@ -260,8 +261,11 @@ impl Network {
             rows,
             rate,
             &course,
-            &mut moves,
-            &mut Dwell::default(),
+            Past {
+                moves: &mut moves,
+                dwell: &mut Dwell::default(),
+                learner: &mut Learner::new(planner.learnt),
+            },
         )?;
         let (needed, there) = world.memory(&passed.asked);
         let mut done = Done {
@@ -357,6 +361,7 @@ fn observed(app: &AppName, work: f64) -> AppObserved {
         stages: Vec::new(),
         figures: None,
         serves: None,
+        phases: None,
     }
 }
 

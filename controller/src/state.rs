@@ -59,6 +59,8 @@ pub struct State {
     pub rtt: Mutex<ClientTable>,
     /// Round trips between clusters.
     pub links: Mutex<LinkTable>,
+    /// What plans learnt from what calls took.
+    pub learner: Mutex<Learner>,
     /// Client locations.
     pub geo: Arc<Geo>,
     /// Seals what travels to nodes.
@@ -149,6 +151,7 @@ impl State {
             live: Mutex::new(live),
             demand: Mutex::new(Demand::new(settings.planner.demand_pending)),
             asked: Mutex::default(),
+            learner: Mutex::new(Learner::new(settings.planner.learnt)),
             rtt: Mutex::new(rtt),
             links: Mutex::new(links),
             http: fdn_service::http_client::build(Duration::from_secs(3600))?,

@@ -30,6 +30,7 @@ use crate::id::{
     SecretName, StageName, VersionNumber,
 };
 use crate::manifest::Manifest;
+use crate::phases::PhaseTimes;
 use crate::policy::GatewaySpec;
 use crate::prefix::ClientPrefix;
 use crate::resources::Resources;
@@ -382,6 +383,9 @@ pub struct AppObserved {
     /// Whether calls are answered, by this revision or by one before it; absent of an older agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<bool>,
+    /// What its calls take, phase by phase; absent of an older agent, or before the first call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phases: Option<PhaseTimes>,
 }
 
 /// What a node measured of a stage that it ran.
@@ -395,6 +399,9 @@ pub struct StageObserved {
     pub execution_mean: Millis,
     /// Moving mean of the size of what came out of it.
     pub output_mean: ByteSize,
+    /// What its calls take here, phase by phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phases: Option<PhaseTimes>,
 }
 
 /// How a node is. Sent every few seconds; the newest one counts.

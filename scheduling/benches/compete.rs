@@ -116,6 +116,7 @@ impl World {
                 rate: self.rates[at],
                 before: before.map(|before| std::slice::from_ref(&before[at])),
                 bars: None,
+                factors: None,
                 dwells: false,
             })
             .collect();

@@ -12,7 +12,7 @@
 //! **Source.** P. J. Huber, Robust estimation of a location parameter, Annals of Mathematical Statistics 35, 1964; the recursive form as in
 //! stochastic approximation (Robbins and Monro, 1951).
 //!
-//! **Complexity.** O(1) for an observation in a table of bounded size; the place that was seen longest ago gives way.
+//! **Complexity.** O(log n) for an observation in a table of bounded size; of a full one the eighth that was seen longest ago gives way.
 //!
 //! **Invariants.** A factor is within `1/most` and `most`; with actual equal to predicted it tends to 1; one observation of one call changes it
 //! by at most `exp(weight * clip)`.
@@ -161,14 +161,16 @@ impl<K: Ord + Clone> Residuals<K> {
         (after / before - 1.0).abs() > drift || (before / after - 1.0).abs() > drift
     }
 
+    /// Lets an eighth of all go where there are as many as may be, so that the next ones need not look again.
     fn make_room(&mut self) {
         if self.known.len() < self.capacity {
             return;
         }
-        let oldest = self.known.iter().min_by_key(|(_, residual)| residual.seen);
-        if let Some(oldest) = oldest.map(|(place, _)| place.clone()) {
-            self.known.remove(&oldest);
-        }
+        let mut seen: Vec<Timestamp> = self.known.values().map(|one| one.seen).collect();
+        let last = (self.capacity / 8).max(1) - 1;
+        let (_, oldest, _) = seen.select_nth_unstable(last);
+        let oldest = *oldest;
+        self.known.retain(|_, residual| residual.seen > oldest);
     }
 
     /// By what the prediction of a place has to be multiplied; 1 where nothing is known.

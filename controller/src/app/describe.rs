@@ -302,6 +302,7 @@ mod tests {
             stages: Vec::new(),
             figures: None,
             serves: None,
+            phases: None,
         };
         assert!(serves(&observed(5, AppPhase::Ready), Revision(5)));
         assert!(!serves(&observed(4, AppPhase::Ready), Revision(5)));

@@ -97,7 +97,7 @@ fn take_in(state: &State, envelope: &Envelope) -> Result<&'static str, ()> {
         Message::NodeStatus(status) => {
             let observation = lock(&state.live).observe((**status).clone(), now);
             Ok(match observation {
-                Observation::Important => {
+                Observation::Important | Observation::Drifted => {
                     state.planner_wake.notify_one();
                     "used"
                 }

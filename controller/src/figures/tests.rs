@@ -37,6 +37,7 @@ fn status(node: &str, cluster: &str, app: &str, calls: u64) -> NodeStatus {
         stages: Vec::new(),
         figures: Some(Box::new(tally)),
         serves: None,
+        phases: None,
     };
     NodeStatus {
         apps: vec![app],

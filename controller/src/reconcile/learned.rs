@@ -88,6 +88,7 @@ mod tests {
             stages: Vec::new(),
             figures: None,
             serves: None,
+            phases: None,
         };
         let node = |name: &str, speed, app| NodeStatus {
             speed,

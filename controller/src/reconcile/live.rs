@@ -39,6 +39,8 @@ pub enum Observation {
     Routine,
     /// Something changed that plans or people depend on.
     Important,
+    /// Calls of some app take much longer or shorter than a moment ago: plans count with something else than is.
+    Drifted,
 }
 
 /// One node as it was last heard.
@@ -206,11 +208,14 @@ impl Live {
         }
         self.last_heard = now;
         let important = !seen.alive(now) || Important::of(&seen.status) != Important::of(&status);
+        let drifted = !important && drifted(&seen.status, &status);
         seen.replace(status, now, &mut self.figures);
         seen.heard = true;
         seen.urgent |= important;
         if important {
             Observation::Important
+        } else if drifted {
+            Observation::Drifted
         } else {
             Observation::Routine
         }
@@ -384,6 +389,25 @@ impl Seen {
         self.status = status;
         self.at = at;
     }
+}
+
+/// A run time that changes by more than this between two statuses is drift.
+const DRIFT: f64 = 1.25;
+/// Calls between two statuses below which a change says little.
+const DRIFT_CALLS: u64 = 10;
+
+/// Whether calls of some app take much longer or shorter than they did. Apps of equal statuses stand in the same order.
+fn drifted(before: &NodeStatus, after: &NodeStatus) -> bool {
+    let both = before.apps.iter().zip(&after.apps);
+    both.filter(|(old, new)| old.app == new.app)
+        .any(|(old, new)| {
+            let (Some(was), Some(is)) = (&old.phases, &new.phases) else {
+                return false;
+            };
+            let (was, is) = (was.execution.get(), is.execution.get());
+            let enough = new.invocations.saturating_sub(old.invocations) >= DRIFT_CALLS;
+            enough && was > 0.0 && (is > was * DRIFT || is < was / DRIFT)
+        })
 }
 
 fn after(now: Timestamp, span: DurationMs) -> Timestamp {

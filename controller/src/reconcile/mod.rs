@@ -6,6 +6,8 @@
 //!
 //! While the view of the nodes is not settled (see [`live`]) apps that have a plan keep it, whatever the nodes seem to be.
 
+pub mod actual;
+pub mod compared;
 pub mod demand;
 pub mod desired;
 pub mod difference;
@@ -63,7 +65,7 @@ use crate::store::{StoreError, in_transaction};
 use dwell::Dwell;
 use leaving::Leaving;
 use live::Standing;
-use pass::{Course, Decided, Passed, Rows, pass};
+use pass::{Course, Decided, Passed, Past, Rows, pass};
 use world::World;
 use write::{Change, change_write};
 
@@ -289,8 +291,17 @@ impl Planner {
         };
         let rate = |app: &AppName| rates.get(app).copied().unwrap_or(0.0);
         self.dwell.prune(now, planner.dwell);
-        let (moves, dwell) = (&mut self.moves, &mut self.dwell);
-        let passed = pass(world, inputs.rows(), rate, &course, moves, dwell)?;
+        let passed = {
+            let learner = &mut *lock(&state.learner);
+            let apps: BTreeSet<&AppName> = inputs.apps.iter().map(|row| &row.name).collect();
+            learner.retain(|place| apps.contains(&place.app));
+            let past = Past {
+                moves: &mut self.moves,
+                dwell: &mut self.dwell,
+                learner,
+            };
+            pass(world, inputs.rows(), rate, &course, past)?
+        };
         show(&state, world, &passed);
         lock(&state.asked).clone_from(&passed.asked);
         self.store_asked(&passed.asked, now).await?;
@@ -401,6 +412,12 @@ fn show(state: &State, world: &World, passed: &Passed<'_>) {
     let metrics = &state.metrics;
     metrics.plans.deferred.inc_by(passed.deferred as u64);
     metrics.plans.unplaced.set(passed.unplaced as i64);
+    metrics.plans.drifted.inc_by(passed.learnt.drifted as u64);
+    for error in &passed.learnt.errors {
+        metrics.plans.error.observe(*error);
+    }
+    let places = lock(&state.learner).places();
+    metrics.plans.learnt.set(places as i64);
     let (needed, there) = world.memory(&passed.asked);
     for (what, mebibytes) in [("needed", needed), ("there", there)] {
         let gauge = metrics.plans.memory.with_label_values(&[what]);

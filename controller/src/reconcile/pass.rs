@@ -7,6 +7,7 @@ use fdn_core::workflow::Workflow;
 use fdn_core::{AppName, ClientPrefix, ClusterId, DurationMs, Timestamp};
 use fdn_scheduling::compete::{Moves, Rate};
 
+use super::actual::{Factors, Learner, Learnt};
 use super::difference::{Difference, difference};
 use super::dwell::Dwell;
 use super::place::{Before, Placed, Planning, place_all};
@@ -47,6 +48,17 @@ pub struct Course {
     pub now: Timestamp,
 }
 
+/// What is remembered from pass to pass.
+#[derive(Debug)]
+pub struct Past<'a> {
+    /// What may be moved for a gain.
+    pub moves: &'a mut Moves,
+    /// Who was, lately.
+    pub dwell: &'a mut Dwell,
+    /// What calls took.
+    pub learner: &'a mut Learner,
+}
+
 /// An app as it was and as it should be.
 #[derive(Debug)]
 pub struct Decided<'a> {
@@ -75,9 +87,11 @@ pub struct Passed<'a> {
     pub deferred: usize,
     /// Groups that no cluster can take.
     pub unplaced: usize,
+    /// How predictions fared.
+    pub learnt: Learnt,
 }
 
-/// Plans every app. `rate` says how often one is called a second, `moves` and `dwell` who may be moved for a gain.
+/// Plans every app. `rate` says how often one is called a second.
 ///
 /// # Errors
 /// When a profile or a distance is no length of time.
@@ -86,8 +100,7 @@ pub fn pass<'a>(
     rows: Rows<'a>,
     rate: impl Fn(&AppName) -> f64,
     course: &Course,
-    moves: &mut Moves,
-    dwell: &mut Dwell,
+    past: Past<'_>,
 ) -> Result<Passed<'a>, fdn_scheduling::Error> {
     let (plans, bindings, demand) = (
         by_app(rows.plans, |p| &p.app),
@@ -115,29 +128,42 @@ pub fn pass<'a>(
             (workflow, profiles, serving)
         })
         .collect();
+    let mut learnt = Learnt::default();
+    for (app, known) in rows.apps.iter().zip(&known) {
+        let of = (&known.0, &known.1);
+        past.learner
+            .learn(world, &app.name, of, course.now, &mut learnt);
+    }
+    let factors = factors(world, rows.apps, &known, past.learner, course.now);
+    let dwell = &*past.dwell;
     let plannings: Vec<Planning<'_>> = rows
         .apps
         .iter()
         .zip(&known)
         .zip(&befores)
-        .map(|((app, (workflow, profiles, serving)), before)| Planning {
-            workflow,
-            profiles,
-            serving,
-            dwelling: dwell.of(&app.name),
-            before,
-            demand: asked(app)
-                .iter()
-                .map(|row| (row.prefix, row.recent_at(course.now, course.memory)))
-                .collect(),
-            rate: Rate::per_second(rate(&app.name)),
-            fixed: !course.settled && !before.is_empty(),
-        })
+        .zip(&factors)
+        .map(
+            |(((app, (workflow, profiles, serving)), before), factors)| Planning {
+                workflow,
+                profiles,
+                serving,
+                factors,
+                dwelling: dwell.of(&app.name),
+                before,
+                demand: asked(app)
+                    .iter()
+                    .map(|row| (row.prefix, row.recent_at(course.now, course.memory)))
+                    .collect(),
+                rate: Rate::per_second(rate(&app.name)),
+                fixed: !course.settled && !before.is_empty(),
+            },
+        )
         .collect();
-    let placed = place_all(world, &plannings, course.limit, moves)?;
+    let placed = place_all(world, &plannings, course.limit, past.moves)?;
     drop(plannings);
     for (app, group, cluster) in placed.gained {
-        dwell.note(&rows.apps[app].name, group, cluster, course.now);
+        past.dwell
+            .note(&rows.apps[app].name, group, cluster, course.now);
     }
     let apps = rows.apps.iter().zip(befores).zip(placed.apps);
     Ok(Passed {
@@ -161,5 +187,25 @@ pub fn pass<'a>(
         asked: placed.asked,
         deferred: placed.deferred,
         unplaced: placed.unplaced,
+        learnt,
     })
+}
+
+/// The corrections of each app.
+pub(super) fn factors<'a>(
+    world: &World,
+    apps: impl IntoIterator<Item = &'a AppRow>,
+    known: &[(Workflow, Profiles, Serving)],
+    learner: &Learner,
+    now: Timestamp,
+) -> Vec<Factors> {
+    let all = learner.factors(world, now);
+    let clusters = world.clusters().len();
+    apps.into_iter()
+        .zip(known)
+        .map(|(app, (workflow, ..))| {
+            let of = all.get(&app.name);
+            of.map_or_else(Factors::default, |stages| stages.of(workflow, clusters))
+        })
+        .collect()
 }

@@ -19,6 +19,7 @@ use fdn_scheduling::dag::Dag;
 use fdn_scheduling::place::{Bars, ClusterIndex, Problem};
 use serde::{Deserialize, Serialize};
 
+use super::actual::Factors;
 use super::dwell::Moved;
 use super::groups::{Group, Groups};
 use super::serving::Serving;
@@ -165,6 +166,8 @@ pub struct Planning<'a> {
     pub profiles: &'a Profiles,
     /// Where its stages can run.
     pub serving: &'a Serving,
+    /// By what run times differ from work over speed.
+    pub factors: &'a Factors,
     /// Groups that were moved for a gain lately.
     pub dwelling: Option<&'a Moved>,
     /// What was.
@@ -201,6 +204,7 @@ struct Crowd<'a> {
     members: Vec<ClientPrefix>,
     previous: Option<Vec<ClusterIndex>>,
     bars: Option<&'a Bars>,
+    factors: Option<&'a [f64]>,
     dwells: bool,
     rate: Rate,
     fixed: bool,
@@ -215,6 +219,7 @@ impl Crowd<'_> {
             rate: self.rate,
             before: self.previous.as_deref(),
             bars: self.bars,
+            factors: self.factors,
             dwells: self.dwells,
         }
     }
@@ -277,6 +282,7 @@ pub fn place(
         workflow,
         profiles,
         serving: &world.serving(None, workflow, profiles),
+        factors: &Factors::default(),
         dwelling: None,
         before,
         demand: prefixes.into_iter().map(|prefix| (prefix, 0.0)).collect(),
@@ -349,6 +355,7 @@ fn crowds_of<'a>(
                 dag,
                 members,
                 bars: app.serving.bars(previous.as_deref()),
+                factors: app.factors.as_slice(),
                 dwells: dwells(app, &groups.get(group).name, entry(previous.as_deref())),
                 previous,
                 rate: Rate::per_second(app.rate.get() * share),

@@ -9,6 +9,7 @@ use fdn_core::{AppName, ClientPrefix, Millis, StageName, Timestamp};
 use fdn_scheduling::compete::{Moves, Rate};
 use fdn_scheduling::workflow::Profile;
 
+use super::pass::factors;
 use super::place::{Before, Placed, Planning, place_all};
 use super::serving::Serving;
 use super::world::{Profiles, World};
@@ -97,10 +98,19 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         named => named.iter().map(|prefix| (*prefix, 1.0)).collect(),
     };
     let weights: BTreeMap<ClientPrefix, f64> = demand.iter().copied().collect();
+    // Another function under the name of an app that is there differs in other ways.
+    let learnt = wish.app.filter(|_| !wish.replaces);
+    let factors = learnt.and_then(|app| {
+        let all = lock(&state.learner).factors(&world, now);
+        let stages = all.get(app)?;
+        Some(stages.of(&workflow, world.clusters().len()))
+    });
+    let factors = factors.unwrap_or_default();
     let own = Planning {
         workflow: &workflow,
         profiles: &profiles,
         serving: &world.serving(wish.app.filter(|_| !wish.replaces), &workflow, &profiles),
+        factors: &factors,
         dwelling: None,
         before: &Before::default(),
         demand,
@@ -194,6 +204,13 @@ fn place_beside<'a>(
             (workflow, profiles, serving)
         })
         .collect();
+    let factors = factors(
+        world,
+        others.iter().copied(),
+        &known,
+        &lock(&state.learner),
+        now,
+    );
     let rates: BTreeMap<&AppName, f64> = {
         let live = lock(&state.live);
         let rate = |app: &&AppRow| live.rate(&app.name, now);
@@ -206,6 +223,7 @@ fn place_beside<'a>(
             workflow: &known[at].0,
             profiles: &known[at].1,
             serving: &known[at].2,
+            factors: &factors[at],
             dwelling: None,
             before: &befores[at],
             demand: demand

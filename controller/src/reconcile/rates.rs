@@ -74,6 +74,7 @@ mod tests {
             stages: Vec::new(),
             figures: None,
             serves: None,
+            phases: None,
         }
     }
 

@@ -22,6 +22,7 @@ use fdn_scheduling::place::{
 use fdn_scheduling::steer::{Margin, Steered, replan};
 use fdn_scheduling::workflow::{Profile, dag};
 
+use super::actual::{Actuals, Factors};
 use super::learned::{Learned, execution_means, learned};
 pub use super::links::Measured;
 use super::links::links;
@@ -49,6 +50,7 @@ pub struct World {
     execution: BTreeMap<AppName, Millis>,
     stages: BTreeMap<(AppName, StageName), Learned>,
     phases: Phases,
+    actuals: Actuals,
 }
 
 /// What the plans ask of a cluster.
@@ -69,6 +71,8 @@ pub struct Presence<'a> {
     pub is_called: bool,
     /// Where its stages can run.
     pub serving: &'a Serving,
+    /// By what run times differ from work over speed.
+    pub factors: &'a Factors,
 }
 
 /// What is known of running an app's stages.
@@ -124,6 +128,7 @@ impl World {
             .collect();
         let names: Vec<&ClusterId> = places.keys().collect();
         let phases = Phases::new(&names, &alive);
+        let actuals = Actuals::new(&names, &alive);
         let links = links(&places, &measured.links);
         let network = Network::from_fn(links.len(), |from, to| Link {
             latency: links[from][to].one_way(),
@@ -151,6 +156,7 @@ impl World {
             execution: execution_means(&alive),
             stages: learned(&alive),
             phases,
+            actuals,
         }
     }
 
@@ -188,6 +194,22 @@ impl World {
     #[must_use]
     pub fn clusters(&self) -> &[Cluster] {
         &self.clusters
+    }
+
+    /// What the plans ask of one of the clusters.
+    pub(super) fn asked_of(&self, at: usize) -> &Asked {
+        &self.asked[at]
+    }
+
+    /// How long an overfull cluster is taken to stay so.
+    pub(super) const fn horizon(&self) -> Millis {
+        self.terms.horizon
+    }
+
+    /// What calls took.
+    #[must_use]
+    pub const fn actuals(&self) -> &Actuals {
+        &self.actuals
     }
 
     /// What joins them.
@@ -384,9 +406,11 @@ impl World {
             .collect();
         // One client more changes nothing; it meets the waits that there are.
         let mut costs = Costs::default();
+        let factors = presence.factors.as_slice().unwrap_or_default();
         costs.refill(dag.given(), self.clusters.len(), |task, at| {
             let work = dag.task(TaskIndex::new(task)).work;
-            let time = self.clusters[at].speed.time(work);
+            let factor = factors.get(task * self.clusters.len() + at);
+            let time = self.clusters[at].speed.time(work) * factor.copied().unwrap_or(1.0);
             let load = &self.asked[at].load;
             time + load.wait(Rate::default(), time, self.terms.horizon)
         });

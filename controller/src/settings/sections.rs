@@ -334,6 +334,8 @@ pub struct PlannerSettings {
     pub ttl: DurationMs,
     /// The most client prefixes of one app that have a binding; those unseen longest make room.
     pub bindings_per_app: u32,
+    /// Places (stages of apps in clusters) of which it is remembered by how much plans were off; those unseen longest make room.
+    pub learnt: usize,
     /// Reports of demand that wait for the planner, over all apps.
     pub demand_pending: usize,
     /// Megabytes per second between two clusters, as placement assumes.
@@ -377,6 +379,7 @@ impl Default for PlannerSettings {
             demand_memory: DurationMs::from_secs(600),
             ttl: DurationMs::from_secs(20),
             bindings_per_app: 10_000,
+            learnt: 100_000,
             demand_pending: 10_000,
             bandwidth_mb_per_s: 100.0,
             status_write_interval: DurationMs::from_secs(4),

@@ -259,6 +259,7 @@ async fn progress_of_nodes_is_shown() {
         stages: Vec::new(),
         figures: None,
         serves: None,
+        phases: None,
     };
     rig.node(NodeStatus {
         apps: vec![ready.clone()],

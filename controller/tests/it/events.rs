@@ -222,6 +222,7 @@ async fn serves_hello(rig: &Rig) {
             stages: Vec::new(),
             figures: None,
             serves: None,
+            phases: None,
             versions: Vec::new(),
         }];
         rig.node(status).await;

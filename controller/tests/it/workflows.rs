@@ -210,6 +210,7 @@ fn observed(stage: &str, took: f64, output: ByteSize) -> StageObserved {
         runs: 9,
         execution_mean: Millis::new(took),
         output_mean: output,
+        phases: None,
     }
 }
 
@@ -228,6 +229,7 @@ fn ran(flow: &WorkflowDetail, stages: Vec<StageObserved>) -> AppObserved {
         stages,
         figures: None,
         serves: None,
+        phases: None,
     }
 }
 

@@ -372,8 +372,12 @@ mod tests {
         let metrics = Metrics::new(&"n-1".parse().expect("node")).expect("metrics");
         let app = metrics.app(&"hello".parse().expect("app"));
         assert_eq!(app.execution_mean(), None);
-        app.ran(Duration::ZERO, Duration::from_millis(10));
-        app.ran(Duration::ZERO, Duration::from_millis(20));
+        let ran = |exec| app.ran(Duration::from_millis(3), Duration::ZERO, exec);
+        ran(Duration::from_millis(10));
+        ran(Duration::from_millis(20));
+        let phases = app.phases().expect("two calls");
+        assert_eq!(phases.queue, Millis::new(3.0));
+        assert_eq!(phases.execution, Millis::new(11.0));
         let mean = app.execution_mean().expect("measured").get();
         assert!((mean - 11.0).abs() < 1e-9, "{mean}");
         let guard = app.running();

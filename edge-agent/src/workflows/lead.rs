@@ -79,7 +79,7 @@ impl Drop for Counted {
         self.noted.ended(self.outcome.1);
         self.app.ended(self.outcome.0, took);
         if matches!(self.outcome.1, "answered") {
-            self.app.ran(Duration::ZERO, took);
+            self.app.ran(Duration::ZERO, Duration::ZERO, took);
         }
         self.metrics.runs.with_label_values(&[self.outcome.1]).inc();
         self.metrics.running.dec();

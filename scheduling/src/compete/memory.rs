@@ -258,6 +258,7 @@ mod tests {
             rate: Rate::per_second(rate),
             before: None,
             bars: None,
+            factors: None,
             dwells: false,
         }
     }

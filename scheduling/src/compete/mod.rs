@@ -61,8 +61,18 @@ pub struct Offer<'a> {
     pub before: Option<&'a [ClusterIndex]>,
     /// What keeps tasks out of clusters, if anything does.
     pub bars: Option<&'a Bars>,
+    /// By what run times differ from work over speed, task by task and in these cluster by cluster; nothing where they do not.
+    pub factors: Option<&'a [f64]>,
     /// Whether its clients were moved for a gain so lately that they stay for now, unless they must leave.
     pub dwells: bool,
+}
+
+impl Offer<'_> {
+    /// By what the run time of a task differs from work over speed.
+    fn factor(&self, task: usize, at: usize, clusters: usize) -> f64 {
+        let factors = self.factors.unwrap_or_default();
+        factors.get(task * clusters + at).copied().unwrap_or(1.0)
+    }
 }
 
 /// By what is decided.
@@ -197,7 +207,8 @@ impl<'a> Competition<'a> {
         for (task, cluster) in (0..offer.dag.given()).zip(clusters) {
             if let Some(load) = self.loads.get_mut(cluster.get()) {
                 let work = offer.dag.task(TaskIndex::new(task)).work;
-                let time = self.clusters[cluster.get()].speed.time(work);
+                let factor = offer.factor(task, cluster.get(), self.clusters.len());
+                let time = self.clusters[cluster.get()].speed.time(work) * factor;
                 // A cluster that runs nothing is asked for nothing: infinite times would never be taken back.
                 if time.is_finite() {
                     change(load, offer.rate, time);
@@ -343,7 +354,8 @@ impl<'a> Competition<'a> {
             if !mean.is_finite() {
                 return Millis::INFINITY;
             }
-            time + loads[at].wait(calls, Millis::new(mean), terms.horizon)
+            time * offer.factor(task, at, clusters.len())
+                + loads[at].wait(calls, Millis::new(mean), terms.horizon)
         });
     }
 

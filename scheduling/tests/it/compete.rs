@@ -71,6 +71,7 @@ fn run(clusters: &[Cluster], dag: &Dag, groups: &[Group], moves: &mut Moves) -> 
             rate: Rate::per_second(group.rate),
             before: group.before.as_deref(),
             bars: None,
+            factors: None,
             dwells: false,
         })
         .collect();
@@ -338,6 +339,7 @@ proptest! {
                 rate: Rate::per_second(group.rate),
                 before: group.before.as_deref(),
                 bars: None,
+                factors: None,
                 dwells: false,
             })
             .collect();

@@ -88,6 +88,7 @@ fn offers<'a>(apps: &'a [Dag], groups: &'a [Group]) -> Vec<Offer<'a>> {
         rate: Rate::per_second(group.rate),
         before: group.before.as_deref(),
         bars: None,
+        factors: None,
         dwells: false,
     };
     groups.iter().map(offer).collect()

@@ -103,6 +103,7 @@ fn pass(
             rate: Rate::per_second(world.rates[at]),
             before: before.map(|before| std::slice::from_ref(&before[at])),
             bars: None,
+            factors: None,
             dwells: false,
         })
         .collect();
@@ -185,6 +186,7 @@ fn who_dwells_stays_unless_the_place_fails() {
             rate: Rate::per_second(1.0),
             before: Some(&before),
             bars: None,
+            factors: None,
             dwells,
         };
         let terms = Terms {

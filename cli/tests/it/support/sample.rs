@@ -8,6 +8,7 @@ use fdn_core::latency::{LatencyEstimate, LatencySource};
 use fdn_core::manifest::{Manifest, ManifestBounds};
 use fdn_core::message::{AppObserved, AppPhase, NodeStatus, StageCounts};
 use fdn_core::observe::{AddressKind, BindingDetail, ClusterDistance, DnsLookup, SteerReason};
+use fdn_core::predicted::{Compared, StageCompared};
 use fdn_core::txt::TxtInfo;
 use fdn_core::workflow::Workflow;
 use fdn_core::*;
@@ -105,6 +106,7 @@ fn observed(phase: AppPhase, revision: u64) -> AppObserved {
         stages: Vec::new(),
         figures: None,
         serves: None,
+        phases: None,
     }
 }
 
@@ -504,5 +506,22 @@ pub(crate) fn explanation() -> Explanation {
             ],
             stages: std::collections::BTreeMap::new(),
         }),
+        actual: vec![StageCompared {
+            stage: parse("hello"),
+            cluster: parse("ap-south"),
+            calls: 1204,
+            way: Some(compared(60.0, Some(60.0))),
+            queue: compared(0.0, Some(0.25)),
+            execution: compared(10.0, Some(12.5)),
+            correction: 1.25,
+            error: Some(0.2),
+        }],
+    }
+}
+
+fn compared(predicted: f64, actual: Option<f64>) -> Compared {
+    Compared {
+        predicted: Millis::new(predicted),
+        actual: actual.map(Millis::new),
     }
 }

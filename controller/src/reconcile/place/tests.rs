@@ -324,12 +324,14 @@ fn together_as(
     let profiles = world.profiles(&app, &workflow, |_| profile);
     let none = Before::default();
     let serving = world.serving(None, &workflow, &profiles);
+    let factors = Factors::default();
     let plannings: Vec<Planning<'_>> = apps
         .iter()
         .map(|(rate, before, fixed)| Planning {
             workflow: &workflow,
             profiles: &profiles,
             serving: &serving,
+            factors: &factors,
             dwelling: None,
             before: before.unwrap_or(&none),
             demand: vec![(prefix(PARIS), 1.0)],
@@ -401,9 +403,11 @@ fn presence<'a>(
     runs: &'a dyn Fn(&StageName, &ClusterId) -> bool,
     serving: &'a Serving,
 ) -> Presence<'a> {
+    static NONE: std::sync::LazyLock<Factors> = std::sync::LazyLock::new(Factors::default);
     Presence {
         runs,
         serving,
+        factors: &NONE,
         is_called: false,
     }
 }

@@ -27,6 +27,7 @@ fn observed(phase: AppPhase, serves: bool) -> AppObserved {
         stages: Vec::new(),
         figures: None,
         serves: Some(serves),
+        phases: None,
     }
 }
 
