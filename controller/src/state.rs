@@ -20,6 +20,7 @@ use crate::artifacts::Artifacts;
 use crate::geo::{ClientTable, Geo, LinkTable};
 use crate::metrics::Metrics;
 use crate::proofs::Proofs;
+use crate::reconcile::actual::Learner;
 use crate::reconcile::demand::Demand;
 use crate::reconcile::live::Live;
 use crate::reconcile::world::{Asked, Measured, Terms, World};

@@ -139,12 +139,11 @@ impl Dns {
             (&tasks, &shutdown),
         );
         let demand = Arc::new(Demand::new(settings.demand.capacity, Arc::clone(&metrics)));
-        let every = settings.demand.interval.as_duration();
         tasks.spawn(demand::report(
             Arc::clone(&demand),
             settings.server.clone(),
             broker,
-            every,
+            settings.demand.clone(),
             shutdown.clone(),
         ));
         let policy = policy(&settings);

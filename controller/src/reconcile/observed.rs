@@ -72,7 +72,7 @@ impl Planner {
                 demand_add(&mut tx, row, memory).await?;
             }
             for app in &apps {
-                demand_trim(&mut tx, app, keep).await?;
+                demand_trim(&mut tx, app, keep, (now, memory)).await?;
             }
             for row in &rtts {
                 rtt_upsert(&mut tx, row).await?;
