@@ -17,6 +17,7 @@ use crate::store::{app, desired, name, store};
 
 on_both!(
     demand_is_added_up_and_bounded,
+    made_up_prefixes_push_no_real_one_out,
     links_between_clusters,
     nodes_and_what_they_said,
     round_trips,
@@ -53,7 +54,12 @@ async fn demand_is_added_up_and_bounded(backend: Backend) {
     )
     .await
     .expect("dropped without an error");
-    assert_eq!(demand_trim(c, &name("hello"), 2).await.expect("trimmed"), 3);
+    assert_eq!(
+        demand_trim(c, &name("hello"), 2, (Timestamp(9), memory))
+            .await
+            .expect("trimmed"),
+        3
+    );
     let left = demand_list(c).await.expect("read");
     assert_eq!(
         left,
@@ -236,4 +242,46 @@ async fn the_outbox_keeps_order_and_one_message_a_topic(backend: Backend) {
     assert_eq!((stats.depth, stats.oldest), (3, Some(Timestamp(4))));
     outbox_delete(c, rows[0].position).await.expect("deleted");
     assert_eq!(outbox_list(c, 10).await.expect("read"), rows[1..]);
+}
+
+async fn made_up_prefixes_push_no_real_one_out(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let c = &mut *store.read().await.expect("connected");
+    app(c, "hello").await;
+    let memory = DurationMs::from_secs(600);
+    let row = |prefix: &str, recent: f64, at: u64| DemandRow {
+        app: name("hello"),
+        prefix: prefix.parse().expect("prefix"),
+        queries: 1,
+        recent,
+        last_seen: Timestamp(at),
+    };
+    // One asks again and again, of another one gateways have calls; both were not seen for a minute.
+    demand_add(c, &row("192.0.2.0/24", 50.0, 0), memory)
+        .await
+        .expect("added");
+    demand_add(c, &row("198.51.100.0/24", 1.0, 0), memory)
+        .await
+        .expect("added");
+    let measured = RttRow {
+        key: (
+            "198.51.100.0/24".parse().expect("prefix"),
+            "eu-west".parse().expect("cluster"),
+        ),
+        rtt: Millis::new(20.0),
+        samples: 1,
+        updated_at: Timestamp(0),
+    };
+    rtt_upsert(c, &measured).await.expect("written");
+    let now = Timestamp(60_000);
+    for third in 0..50 {
+        let made_up = row(&format!("10.9.{third}.0/24"), 2.0, now.0);
+        demand_add(c, &made_up, memory).await.expect("added");
+    }
+    let gone = demand_trim(c, &name("hello"), 2, (now, memory)).await;
+    assert_eq!(gone.expect("trimmed"), 50);
+    let left = demand_list(c).await.expect("read");
+    let mut left: Vec<String> = left.iter().map(|row| row.prefix.to_string()).collect();
+    left.sort();
+    assert_eq!(left, ["192.0.2.0/24", "198.51.100.0/24"]);
 }
