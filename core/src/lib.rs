@@ -42,6 +42,7 @@ pub mod txt;
 pub mod unit;
 pub mod usage;
 pub mod weight;
+pub mod what_if;
 pub mod workflow;
 
 pub use digest::Digest;

@@ -24,6 +24,7 @@ pub mod place;
 pub mod preview;
 mod rates;
 pub mod serving;
+pub mod what_if;
 pub mod world;
 pub mod write;
 

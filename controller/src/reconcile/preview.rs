@@ -1,14 +1,18 @@
 //! What a pass would plan for an app that is not there yet, or is to become another: the same code over the same rows, and nothing is written.
 //!
-//! All other apps stay where they are and take what they ask for from the clusters; the app in question is placed against them.
+//! All other apps stay where they are and take what they ask for from the clusters; the app in question is placed against them. If changes of the
+//! network are asked about, all apps are planned from where they are, as passes would after them: the bound on moves and dwell times put off, and do
+//! not prevent.
 
 use std::collections::BTreeMap;
 
+use fdn_core::what_if::WhatIf;
 use fdn_core::workflow::{Stage, Workflow};
 use fdn_core::{AppName, ClientPrefix, Millis, StageName, Timestamp};
 use fdn_scheduling::compete::{Moves, Rate};
 use fdn_scheduling::workflow::Profile;
 
+use super::difference::difference;
 use super::pass::factors;
 use super::place::{Before, Placed, Planning, place_all};
 use super::serving::Serving;
@@ -34,6 +38,8 @@ pub struct Wish<'a> {
     pub clients: Vec<ClientPrefix>,
     /// Calls per second; as many as there are now, if absent.
     pub rate: Option<f64>,
+    /// Changes of the network: all apps are planned as if they had happened, from where they are.
+    pub what_if: &'a [WhatIf],
 }
 
 /// What was found.
@@ -47,6 +53,19 @@ pub struct Preview {
     /// The time of a call of each stage where calls of it would run: a mean over the clients, by how much they ask. Of a stage that nobody's
     /// calls come to, as on a node of speed 1.
     pub times: BTreeMap<StageName, Millis>,
+    /// What the changes that were asked about come to.
+    pub changed: Option<Changed>,
+}
+
+/// What changes of the network come to.
+#[derive(Debug, Default)]
+pub struct Changed {
+    /// Plans and bindings of the app without them.
+    pub before: Placed,
+    /// Clients of other apps that would be sent elsewhere.
+    pub others_moved: usize,
+    /// Groups of other apps that no cluster could take.
+    pub others_unplaced: usize,
 }
 
 /// Places an app as the next pass would.
@@ -55,7 +74,7 @@ pub struct Preview {
 /// When the store fails, or a length of time is none.
 pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<Preview, Error> {
     let inputs = load(state).await?;
-    let world = state.world(now);
+    let world = state.world_if(wish.what_if, now)?;
     let others: Vec<&AppRow> = inputs
         .apps
         .iter()
@@ -106,29 +125,58 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         Some(stages.of(&workflow, world.clusters().len()))
     });
     let factors = factors.unwrap_or_default();
-    let own = Planning {
-        workflow: &workflow,
-        profiles: &profiles,
-        serving: &world.serving(wish.app.filter(|_| !wish.replaces), &workflow, &profiles),
-        factors: &factors,
-        dwelling: None,
-        before: &Before::default(),
-        demand,
-        rate: Rate::per_second(rate),
-        fixed: false,
-    };
     // Clients that are named are all that is asked about; places that are known would be planned for besides.
     let limit = match wish.clients.len() {
         0 => state.settings.planner.bindings_per_app as usize,
         named => named,
     };
-    let placed = place_beside(state, (&world, &inputs, &others), own, limit, now)?;
+    let past = wish
+        .app
+        .filter(|_| !wish.replaces && !wish.what_if.is_empty());
+    let past = past.map_or_else(Before::default, |app| before_of(&inputs, app));
+    let placed_in = |world: &World| {
+        let own = Planning {
+            workflow: &workflow,
+            profiles: &profiles,
+            serving: &world.serving(wish.app.filter(|_| !wish.replaces), &workflow, &profiles),
+            factors: &factors,
+            dwelling: None,
+            before: &past,
+            demand: demand.clone(),
+            rate: Rate::per_second(rate),
+            fixed: false,
+        };
+        let stay = wish.what_if.is_empty();
+        place_beside(state, (world, &inputs, &others), own, (limit, stay), now)
+    };
+    let (placed, others_moved, others_unplaced) = placed_in(&world)?;
+    let changed = match wish.what_if {
+        [] => None,
+        _ => Some(Changed {
+            before: placed_in(&state.world(now))?.0,
+            others_moved,
+            others_unplaced,
+        }),
+    };
     Ok(Preview {
         times: times(&world, &profiles, &placed, &weights),
         placed,
         rate,
         profiles,
+        changed,
     })
+}
+
+/// The plans and bindings of an app.
+fn before_of<'a>(inputs: &'a Inputs, app: &AppName) -> Before<'a> {
+    let (plans, bindings) = (
+        by_app(&inputs.plans, |p| &p.app),
+        by_app(&inputs.bindings, |b| &b.app),
+    );
+    Before::new(
+        plans.get(app).copied().unwrap_or_default(),
+        bindings.get(app).copied().unwrap_or_default(),
+    )
 }
 
 /// How long calls of each stage take where they would run.
@@ -171,14 +219,15 @@ fn times(
         .collect()
 }
 
-/// Places an app against all others, which stay where they are.
+/// Places an app against all others, which stay where they are or not: its plans, how many clients of the others move, and how many groups of
+/// them have no place.
 fn place_beside<'a>(
     state: &State,
     (world, inputs, others): (&World, &'a Inputs, &[&'a AppRow]),
     own: Planning<'a>,
-    limit: usize,
+    (limit, stay): (usize, bool),
     now: Timestamp,
-) -> Result<Placed, Error> {
+) -> Result<(Placed, usize, usize), Error> {
     let planner = &state.settings.planner;
     let (plans, bindings, demand) = (
         by_app(&inputs.plans, |p| &p.app),
@@ -234,10 +283,18 @@ fn place_beside<'a>(
                 .map(|row| (row.prefix, row.recent_at(now, planner.demand_memory)))
                 .collect(),
             rate: Rate::per_second(rates.get(&app.name).copied().unwrap_or(0.0)),
-            fixed: !befores[at].is_empty(),
+            fixed: stay && !befores[at].is_empty(),
         })
         .collect();
     plannings.push(own);
     let mut placed = place_all(world, &plannings, limit, &mut Moves::unlimited())?;
-    Ok(placed.apps.pop().flatten().unwrap_or_default())
+    let own = placed.apps.pop().flatten().unwrap_or_default();
+    let others = befores.iter().zip(&placed.apps);
+    let others = others.filter_map(|(before, placed)| Some((before, placed.as_ref()?)));
+    let (mut moved, mut unplaced) = (0, 0);
+    for (before, placed) in others {
+        moved += difference(before, placed).moved;
+        unplaced += placed.unplaced.len();
+    }
+    Ok((own, moved, unplaced))
 }

@@ -28,6 +28,7 @@ pub use super::links::Measured;
 use super::links::links;
 use super::live::Live;
 use super::serving::{Phases, Serving};
+use super::what_if::Shifts;
 use crate::geo::Geo;
 
 /// Placement counts the way back to the client: what the client feels is what is made small.
@@ -51,6 +52,8 @@ pub struct World {
     stages: BTreeMap<(AppName, StageName), Learned>,
     phases: Phases,
     actuals: Actuals,
+    shifts: Shifts,
+    bandwidth: Bandwidth,
 }
 
 /// What the plans ask of a cluster.
@@ -113,8 +116,19 @@ impl World {
         terms: Terms,
         now: Timestamp,
     ) -> Self {
-        let places: BTreeMap<ClusterId, (RegionName, GeoPoint)> = live.clusters();
         let alive: Vec<&NodeStatus> = live.alive(now).map(|seen| &seen.status).collect();
+        Self::of(live.clusters(), &alive, geo, measured, terms)
+    }
+
+    /// The network of these clusters with these living nodes.
+    #[must_use]
+    pub fn of(
+        places: BTreeMap<ClusterId, (RegionName, GeoPoint)>,
+        alive: &[&NodeStatus],
+        geo: Arc<Geo>,
+        measured: Measured,
+        terms: Terms,
+    ) -> Self {
         let nodes_of = |id: &ClusterId| {
             alive
                 .iter()
@@ -127,8 +141,8 @@ impl World {
             .map(|id| live::cluster(id.clone(), nodes_of(id)))
             .collect();
         let names: Vec<&ClusterId> = places.keys().collect();
-        let phases = Phases::new(&names, &alive);
-        let actuals = Actuals::new(&names, &alive);
+        let phases = Phases::new(&names, alive);
+        let actuals = Actuals::new(&names, alive);
         let links = links(&places, &measured.links);
         let network = Network::from_fn(links.len(), |from, to| Link {
             latency: links[from][to].one_way(),
@@ -153,11 +167,34 @@ impl World {
                 options: OPTIONS,
                 horizon: terms.horizon,
             },
-            execution: execution_means(&alive),
-            stages: learned(&alive),
+            execution: execution_means(alive),
+            stages: learned(alive),
             phases,
             actuals,
+            shifts: Shifts::new(),
+            bandwidth: terms.bandwidth,
         }
+    }
+
+    /// The same with other round trips of some clusters, to clients and to each other; never below nothing.
+    #[must_use]
+    pub fn with_shifts(mut self, shifts: Shifts) -> Self {
+        let by = |at: usize| {
+            let shift = shifts.get(&self.clusters[at].id);
+            shift.copied().unwrap_or(Millis::ZERO)
+        };
+        for (from, row) in self.links.iter_mut().enumerate() {
+            for (to, link) in row.iter_mut().enumerate().filter(|(to, _)| *to != from) {
+                link.rtt = (link.rtt + by(from) + by(to)).max(Millis::ZERO);
+            }
+        }
+        let (links, bandwidth) = (&self.links, self.bandwidth);
+        self.network = Network::from_fn(links.len(), |from, to| Link {
+            latency: links[from][to].one_way(),
+            bandwidth,
+        });
+        self.shifts = shifts;
+        self
     }
 
     /// The same with what clients ask of the clusters, as it was last planned; of one that is not named, nothing.
@@ -293,7 +330,13 @@ impl World {
     /// How far each cluster is from a client.
     #[must_use]
     pub fn view(&self, client: ClientPrefix) -> ClientView {
-        self.map.view(client, self.geo.look_up(client))
+        let mut view = self.map.view(client, self.geo.look_up(client));
+        for (cluster, by) in &self.shifts {
+            if let Some(estimate) = view.estimates.get_mut(cluster) {
+                estimate.rtt = (estimate.rtt + *by).max(Millis::ZERO);
+            }
+        }
+        view
     }
 
     /// The group that a client belongs to.
