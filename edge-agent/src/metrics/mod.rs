@@ -376,8 +376,8 @@ mod tests {
         ran(Duration::from_millis(10));
         ran(Duration::from_millis(20));
         let phases = app.phases().expect("two calls");
-        assert_eq!(phases.queue, Millis::new(3.0));
-        assert_eq!(phases.execution, Millis::new(11.0));
+        assert_eq!(phases.queue, fdn_core::Millis::new(3.0));
+        assert_eq!(phases.execution, fdn_core::Millis::new(11.0));
         let mean = app.execution_mean().expect("measured").get();
         assert!((mean - 11.0).abs() < 1e-9, "{mean}");
         let guard = app.running();

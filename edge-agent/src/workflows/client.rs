@@ -216,7 +216,8 @@ impl StageClient {
 
     /// Where this node itself takes such calls; told once.
     pub fn is_at(&self, own: SocketAddr) {
-        drop(self.own.set(own));
+        // A second time changes nothing.
+        self.own.get_or_init(|| own);
     }
 
     /// The clusters of which gateways take such calls, by name.

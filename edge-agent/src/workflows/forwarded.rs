@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::call::failure_of;
 use super::forward::{self, HOPS, LENGTH, Received};
 use super::serve::{self, StageBody, unanswered};
+use crate::gateway::body::GatewayBody;
 use crate::gateway::head::{Ids, Peer};
 use crate::gateway::routes::{Route, Target};
 use crate::gateway::service::Gateway;
@@ -81,12 +82,13 @@ async fn run(
             answer.respond(&request_id)
         }
     };
-    let length = is_head.then(|| response.body().size());
+    let mut length = None;
     if is_head {
-        let pending = response.body_mut().pending();
-        let mut none = crate::gateway::body::GatewayBody::none(None);
-        none.wait_for(pending);
-        response = response.set_body(none);
+        let (head, mut body) = response.into_parts();
+        length = Some(body.size());
+        let mut none = GatewayBody::none(None);
+        none.wait_for(body.pending());
+        response = head.set_body(none);
     }
     let mut out = serve::respond(gateway, response).await;
     if let Some(BodySize::Sized(length)) = length {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use fdn_core::message::NodeStatus;
-use fdn_core::{GeoPoint, Millis, Timestamp, VersionNumber};
+use fdn_core::{GeoPoint, Millis, Revision, Timestamp, VersionNumber};
 use fdn_scheduling::place::Bandwidth;
 use fdn_scheduling::steer::Margin;
 use fdn_scheduling::workflow::Profile;
