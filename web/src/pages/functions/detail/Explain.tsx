@@ -76,7 +76,7 @@ function Result({ data }: { data: Explanation }) {
       {(data.actual?.length ?? 0) > 0 && (
         <Card title="Predicted and actual" flush foot="What the plan counts with where this client is sent, and what calls took there lately.">
           <table className="plain-table"><thead><tr><th>Stage</th><th>Cluster</th><th>Phase</th><th>Predicted</th><th>Actual</th></tr></thead>
-            <tbody>{(data.actual ?? []).flatMap((stage) => phases(stage).map(([phase, term]) => <tr key={`${stage.stage} ${phase}`}><td className="strong">{stage.stage}</td><td>{stage.cluster}</td><td>{phase}</td><td>{duration(term.predicted)}</td><td>{term.actual === null || term.actual === undefined ? "–" : duration(term.actual)}</td></tr>))}</tbody></table>
+            <tbody>{(data.actual ?? []).flatMap((stage) => phases(stage).map(([phase, term]) => <tr key={`${stage.stage} ${phase}`}><td className="strong">{stage.stage}</td><td>{stage.cluster}</td><td>{phase}</td><td>{duration(term.predicted)}</td><td>{duration(term.actual)}</td></tr>))}</tbody></table>
         </Card>
       )}
       {data.plan !== null && data.plan !== undefined && (
