@@ -38,6 +38,8 @@ const PREFIX: &str = "/fdn.forward.v1/";
 const OF_CLUSTER: usize = 3;
 /// How often a call may be handed on.
 pub(super) const HOPS: u32 = 1;
+/// How much longer than the call's time is waited for the other gateway, which says itself, and better, that the time is over.
+pub(super) const GRACE: Duration = Duration::from_secs(1);
 /// Refusals that are remembered.
 const REFUSALS: usize = 4096;
 
@@ -139,13 +141,14 @@ impl Gateway {
                 count("late");
                 return Handing::Ended(LATE);
             };
-            let answered = match timeout(left, client.send_to(&cluster, address, request)).await {
-                Ok(answered) => answered,
-                Err(_) => {
-                    count("late");
-                    return Handing::Ended(LATE);
-                }
-            };
+            let answered =
+                match timeout(left + GRACE, client.send_to(&cluster, address, request)).await {
+                    Ok(answered) => answered,
+                    Err(_) => {
+                        count("late");
+                        return Handing::Ended(LATE);
+                    }
+                };
             let response = match answered {
                 Ok(response) => response,
                 Err(Unanswered::NotSent(_, reason)) => {
@@ -321,7 +324,7 @@ fn answer(
     } else {
         let length = announced.or(body.size_hint().exact());
         let body = body.map_err(Into::into).boxed_unsync();
-        let body = InstanceBody::relayed(body, call.deadline);
+        let body = InstanceBody::relayed(body, call.deadline + GRACE);
         GatewayBody::relayed(body, length, call.permit.clone())
     };
     out.set_body(body)

@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use super::call::failure_of;
-use super::forward::{self, HOPS, LENGTH, Received};
+use super::forward::{self, GRACE, HOPS, LENGTH, Received};
 use super::serve::{self, StageBody, unanswered};
 use crate::gateway::body::GatewayBody;
 use crate::gateway::head::{Ids, Peer};
@@ -68,7 +68,7 @@ async fn run(
         payload: serve::payload(body),
     };
     let calling = gateway.handed(&route, deployed, call);
-    let answered = timeout(received.left, calling).await.map_err(|_| {
+    let answered = timeout(received.left + GRACE, calling).await.map_err(|_| {
         let told = format!("no answer within {:?}", received.left);
         Failure::new(FailureKind::Lost, told)
     })?;
