@@ -89,9 +89,9 @@ impl Demand {
             let empty = Counts::with_capacity(counts.len());
             let taken = std::mem::replace(&mut *counts, empty);
             drop(counts);
-            for ((_, prefix), (app, count)) in taken {
+            taken.into_iter().for_each(|((_, prefix), (app, count))| {
                 *all.entry((app.as_ref().clone(), prefix)).or_default() += count;
-            }
+            });
         }
         all.into_iter()
             .map(|((app, prefix), count)| (app, prefix, count))

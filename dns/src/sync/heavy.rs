@@ -230,6 +230,8 @@ impl<K: Hash + Eq + Ord + Clone> Heavy<K> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -336,8 +338,8 @@ mod tests {
         fn nothing_is_made_up(keys in prop::collection::vec((0u32..40, 1u64..4), 1..300), capacity in 1usize..50) {
             let open = Bounds { capacity, fresh: usize::MAX, told: usize::MAX, ..bounds() };
             let mut heavy = Heavy::new(open);
-            let mut asked = HashMap::<u32, u64>::new();
-            let mut told = HashMap::<u32, u64>::new();
+            let mut asked = BTreeMap::<u32, u64>::new();
+            let mut told = BTreeMap::<u32, u64>::new();
             for (number, (key, count)) in keys.iter().enumerate() {
                 heavy.add(key, *count, Duration::ZERO);
                 *asked.entry(*key).or_default() += count;
@@ -367,7 +369,7 @@ mod tests {
         fn the_heavy_have_a_place(keys in prop::collection::vec(0u32..100, 1..400), capacity in 1usize..20) {
             let open = Bounds { capacity, fresh: usize::MAX, told: usize::MAX, ..bounds() };
             let mut heavy = Heavy::new(open);
-            let mut asked = HashMap::<u32, u64>::new();
+            let mut asked = BTreeMap::<u32, u64>::new();
             for key in &keys {
                 heavy.add(key, 1, Duration::ZERO);
                 *asked.entry(*key).or_default() += 1;
