@@ -15,7 +15,7 @@ use fdn_core::enrol::NodeAddresses;
 use fdn_core::message::Channel;
 use fdn_core::{MessageId, NodeId};
 use fdn_devices::Devices;
-use fdn_instances::{Kind, Runtime};
+use fdn_instances::Runtime;
 use fdn_service::admin::{AdminServer, Load};
 use fdn_service::health::Readiness;
 use fdn_service::reach::Reach;
@@ -184,10 +184,8 @@ impl Agent {
                 usage::routes(config, &past);
             },
         )?;
-        let peers = containers.as_ref().and_then(|all| all.peers.clone());
         let addresses = (gateway.address(), admin.address(), stage_calls);
-        let kind = containers.as_ref().map(|all| all.local.kind());
-        let reporter = shared.reporter(apps.clone(), (peers, kind), addresses);
+        let reporter = shared.reporter(apps.clone(), containers.as_ref(), addresses);
         let fleet = Arc::clone(&shared.fleet);
         let renewer = shared.renewer(&reporter.identity)?;
         tasks.extend([
@@ -491,7 +489,7 @@ impl Shared {
     fn reporter(
         &self,
         apps: Apps,
-        (peers, kind): (Option<Peers>, Option<Kind>),
+        containers: Option<&Containers>,
         (gateway, admin, stage_calls): (SocketAddr, SocketAddr, Option<SocketAddr>),
     ) -> Arc<Reporter> {
         let settings = &self.settings;
@@ -508,7 +506,7 @@ impl Shared {
                 speed: settings.speed,
                 capacity: settings.capacity.resolve(),
                 boot: MessageId::from_uuid(Uuid::now_v7()),
-                runtimes: containers::runtimes(kind),
+                runtimes: containers::runtimes(containers.map(|all| all.local.kind())),
             },
             settings: settings.reports.clone(),
             broker: Arc::clone(&self.broker),
@@ -522,7 +520,7 @@ impl Shared {
             book: Arc::clone(&self.book),
             draining: Arc::clone(&self.draining),
             fleet: Arc::clone(&self.fleet),
-            peers,
+            peers: containers.and_then(|all| all.peers.clone()),
             changed: Arc::clone(&self.changed),
             sequence: AtomicU64::new(0),
             connected: AtomicBool::new(true),

@@ -14,8 +14,8 @@
 //!
 //! **Complexity.** O(log n) for an observation in a table of bounded size; of a full one the eighth that was seen longest ago gives way.
 //!
-//! **Invariants.** A factor is within `1/most` and `most`; with actual equal to predicted it tends to 1; one observation of one call changes it
-//! by at most `exp(weight * clip)`.
+//! **Invariants.** A factor is within `1/most` and `most`; with actual equal to predicted it tends to 1; one observation of one call changes what
+//! is expected by at most a factor of `exp(weight * clip)`; other predictions change nothing of what is expected, within the bounds.
 
 use std::collections::BTreeMap;
 
@@ -59,6 +59,8 @@ pub fn follow(known: f64, sample: f64) -> f64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Residual {
     log: f64,
+    /// The logarithm of the prediction that this is relative to.
+    base: f64,
     calls: u64,
     error: f64,
     seen: Timestamp,
@@ -77,6 +79,19 @@ impl Residual {
         self.error += share * (error.abs().min(1.0) - self.error);
         self.calls = self.calls.saturating_add(sample.calls);
         self.seen = now;
+    }
+
+    /// Makes it relative to another prediction: what calls are expected to take stays as it is, whatever was measured elsewhere.
+    fn rebase(&mut self, predicted: Millis, terms: &Terms) {
+        let base = predicted.get().ln();
+        if !base.is_finite() {
+            return;
+        }
+        if self.calls > 0 {
+            let most = terms.most.ln();
+            self.log = (self.log + self.base - base).clamp(-most, most);
+        }
+        self.base = base;
     }
 
     fn log_at(&self, now: Timestamp, terms: &Terms) -> f64 {
@@ -155,10 +170,18 @@ impl<K: Ord + Clone> Residuals<K> {
         let Some(residual) = self.known.get_mut(place) else {
             return false;
         };
+        residual.rebase(sample.predicted, &self.terms);
         let before = residual.factor(now, &self.terms);
         residual.observe(sample, now, &self.terms);
         let after = residual.factor(now, &self.terms);
         (after / before - 1.0).abs() > drift || (before / after - 1.0).abs() > drift
+    }
+
+    /// A plan counts with another time for a place than it did, and no calls were seen there: what is known of these is still known.
+    pub fn rebase(&mut self, place: &K, predicted: Millis) {
+        if let Some(residual) = self.known.get_mut(place) {
+            residual.rebase(predicted, &self.terms);
+        }
     }
 
     /// Lets an eighth of all go where there are as many as may be, so that the next ones need not look again.
@@ -284,6 +307,21 @@ mod tests {
     }
 
     #[test]
+    fn what_was_seen_here_stays_whatever_is_measured_elsewhere() {
+        let mut known = table(1);
+        known.observe(&1, &sample(10.0, 20.0, 10_000), NOW, 0.1);
+        // Calls elsewhere take four times as long, which is all that has changed.
+        known.rebase(&1, Millis::new(40.0));
+        let time = 40.0 * known.factor(&1, NOW);
+        assert!((time - 20.0).abs() < 0.1, "{time}");
+        known.observe(&1, &sample(80.0, 20.0, 10_000), NOW, 0.1);
+        let time = 80.0 * known.factor(&1, NOW);
+        assert!((time - 20.0).abs() < 0.1, "{time}");
+        known.rebase(&1, Millis::ZERO);
+        assert!(known.factor(&1, NOW).is_finite());
+    }
+
+    #[test]
     fn what_is_not_seen_any_more_fades() {
         let mut known = table(1);
         known.observe(&1, &sample(10.0, 20.0, 10_000), NOW, 0.1);
@@ -309,14 +347,21 @@ mod tests {
         #[test]
         fn corrections_are_bounded(seen in prop::collection::vec((1e-6f64..1e9, 1e-6f64..1e9, 1u64..1000), 1..60)) {
             let terms = Terms::default();
-            let mut known = table(1);
+            let (mut known, mut base) = (table(1), 1.0);
             for (predicted, actual, calls) in seen {
-                let before = known.factor(&1, NOW);
+                let before = (known.len() > 0).then(|| known.factor(&1, NOW) * base);
                 known.observe(&1, &sample(predicted, actual, calls), NOW, 0.1);
                 let after = known.factor(&1, NOW);
+                let bound = terms.most * 0.999;
                 prop_assert!(after <= terms.most * 1.0001 && after >= 0.9999 / terms.most);
-                if calls == 1 {
-                    let step = (terms.weight * terms.clip).exp() * 1.0001;
+                base = predicted;
+                let step = (terms.weight * terms.clip).exp() * 1.0001;
+                if let Some(before) = before
+                    && calls == 1
+                    && before / predicted < bound
+                    && predicted / before < bound
+                {
+                    let after = after * predicted;
                     prop_assert!(after / before <= step && before / after <= step);
                 }
             }

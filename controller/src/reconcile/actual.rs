@@ -211,6 +211,7 @@ impl Learner {
                     actual: served(&actual.times),
                     calls: actual.calls - before.unwrap_or(0),
                 };
+                self.residuals.rebase(&place, sample.predicted);
                 if sample.calls == 0 {
                     continue;
                 }

@@ -64,7 +64,7 @@ pub fn shifts(changes: &[WhatIf]) -> Shifts {
     for change in changes {
         if let WhatIf::Rtt(cluster, by) = change {
             let sum = shifts.entry(cluster.clone()).or_insert(Millis::ZERO);
-            *sum = *sum + *by;
+            *sum += *by;
         }
     }
     shifts
