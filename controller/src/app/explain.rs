@@ -59,9 +59,9 @@ pub async fn explain(
     };
     let factors = {
         let learner = lock(&state.learner);
-        let all = learner.factors(&world, now);
+        let all = learner.all(&world);
         all.get(name)
-            .map(|stages| stages.of(&workflow, world.clusters().len()))
+            .map(|stages| stages.factors(&world, (&workflow, &profiles), now))
             .unwrap_or_default()
     };
     let presence = Presence {
@@ -85,7 +85,7 @@ pub async fn explain(
             profiles: &profiles,
             factors: &factors,
         };
-        compared(&world, &known, &learner, (&view, &places), now)
+        compared(&world, &known, &learner, (&view, &places))
     });
     let explanation = |chosen, reason, candidates, stages| Explanation {
         app: name.clone(),

@@ -10,7 +10,7 @@ use fdn_core::message::NodeStatus;
 use fdn_core::phases::PhaseTimes;
 use fdn_core::workflow::Workflow;
 use fdn_core::{AppName, ClusterId, Millis, StageName, Timestamp};
-use fdn_scheduling::residual::{Residuals, Sample, Terms};
+use fdn_scheduling::residual::{Residual, Residuals, Sample, Terms};
 
 use super::world::{Profiles, World};
 
@@ -211,11 +211,11 @@ impl Learner {
                     actual: served(&actual.times),
                     calls: actual.calls - before.unwrap_or(0),
                 };
-                self.residuals.rebase(&place, sample.predicted);
                 if sample.calls == 0 {
                     continue;
                 }
-                let corrected = sample.predicted * self.residuals.factor(&place, now);
+                let factor = self.residuals.factor(&place, sample.predicted, now);
+                let corrected = sample.predicted * factor;
                 learnt.errors.extend(error(corrected, sample.actual));
                 let drifted = self.residuals.observe(&place, &sample, now, DRIFT);
                 learnt.drifted += usize::from(drifted);
@@ -237,48 +237,57 @@ impl Learner {
         self.residuals.len()
     }
 
-    /// The corrections of all apps, by name.
+    /// What was learnt of all apps, by name.
     #[must_use]
-    pub fn factors(&self, world: &World, now: Timestamp) -> BTreeMap<AppName, OfStages> {
+    pub fn all(&self, world: &World) -> BTreeMap<AppName, OfStages> {
         let mut all = BTreeMap::<AppName, OfStages>::new();
         for (place, residual) in self.residuals.iter() {
             let at = world.index_of(&place.cluster).get();
             if at >= world.clusters().len() {
                 continue;
             }
-            let factor = residual.factor(now, &Terms::default());
             let stages = all.entry(place.app.clone()).or_default();
             let stage = stages.0.entry(place.stage.clone()).or_default();
-            stage.push((at, factor));
+            stage.push((at, *residual));
         }
         all
     }
 
-    /// What was learnt of a place: by what it is corrected, and how far it was off lately.
+    /// How far predictions of a place were off lately.
     #[must_use]
-    pub fn of(&self, place: &Place, now: Timestamp) -> Option<(f64, f64)> {
-        let residual = self.residuals.get(place)?;
-        Some((residual.factor(now, &Terms::default()), residual.error()))
+    pub fn error(&self, place: &Place) -> Option<f64> {
+        self.residuals.get(place).map(Residual::error)
     }
 }
 
-/// The corrections of one app, by stage: clusters by their number.
+/// What was learnt of one app, by stage: clusters by their number.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct OfStages(BTreeMap<StageName, Vec<(usize, f64)>>);
+pub struct OfStages(BTreeMap<StageName, Vec<(usize, Residual)>>);
 
 impl OfStages {
-    /// As a plan of the workflow needs them.
+    /// The corrections, as a plan of the workflow with these run times needs them.
     #[must_use]
-    pub fn of(&self, workflow: &Workflow, clusters: usize) -> Factors {
+    pub fn factors(
+        &self,
+        world: &World,
+        (workflow, profiles): (&Workflow, &Profiles),
+        now: Timestamp,
+    ) -> Factors {
         let stages = workflow.stages();
         if !stages.iter().any(|stage| self.0.contains_key(&stage.name)) {
             return Factors::default();
         }
-        let mut factors = vec![1.0; stages.len() * clusters];
+        let clusters = world.clusters();
+        let mut factors = vec![1.0; stages.len() * clusters.len()];
         for (task, stage) in stages.iter().enumerate() {
-            for (at, factor) in self.0.get(&stage.name).into_iter().flatten() {
-                if let Some(cell) = factors.get_mut(task * clusters + at) {
-                    *cell = *factor;
+            let work = profiles
+                .get(&stage.name)
+                .map_or(Millis::ZERO, |profile| profile.work);
+            for (at, residual) in self.0.get(&stage.name).into_iter().flatten() {
+                let cell = factors.get_mut(task * clusters.len() + at);
+                if let (Some(cell), Some(cluster)) = (cell, clusters.get(*at)) {
+                    let predicted = cluster.speed.time(work);
+                    *cell = residual.factor(predicted, now, &Terms::default());
                 }
             }
         }

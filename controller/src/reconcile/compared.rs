@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fdn_core::latency::{LatencyEstimate, LatencySource};
 use fdn_core::predicted::{Compared, StageCompared};
 use fdn_core::workflow::Workflow;
-use fdn_core::{AppName, ClusterId, Millis, Timestamp};
+use fdn_core::{AppName, ClusterId, Millis};
 use fdn_scheduling::compete::Rate;
 
 use super::actual::{Factors, Learner, Place, served};
@@ -30,7 +30,6 @@ pub fn compared(
     known: &Known<'_>,
     learner: &Learner,
     (view, places): (&BTreeMap<ClusterId, LatencyEstimate>, &[ClusterId]),
-    now: Timestamp,
 ) -> Vec<StageCompared> {
     let clusters = world.clusters().len();
     let factors = known.factors.as_slice().unwrap_or_default();
@@ -66,7 +65,7 @@ pub fn compared(
                 actual: Some(served(&actual.times)),
             },
             correction,
-            error: learner.of(&place, now).map(|(_, error)| error),
+            error: learner.error(&place),
         });
     }
     stages

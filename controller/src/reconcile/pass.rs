@@ -199,13 +199,14 @@ pub(super) fn factors<'a>(
     learner: &Learner,
     now: Timestamp,
 ) -> Vec<Factors> {
-    let all = learner.factors(world, now);
-    let clusters = world.clusters().len();
+    let all = learner.all(world);
     apps.into_iter()
         .zip(known)
-        .map(|(app, (workflow, ..))| {
+        .map(|(app, (workflow, profiles, _))| {
             let of = all.get(&app.name);
-            of.map_or_else(Factors::default, |stages| stages.of(workflow, clusters))
+            of.map_or_else(Factors::default, |stages| {
+                stages.factors(world, (workflow, profiles), now)
+            })
         })
         .collect()
 }

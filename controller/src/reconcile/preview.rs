@@ -12,6 +12,7 @@ use fdn_core::{AppName, ClientPrefix, Millis, StageName, Timestamp};
 use fdn_scheduling::compete::{Moves, Rate};
 use fdn_scheduling::workflow::Profile;
 
+use super::actual::Factors;
 use super::difference::difference;
 use super::pass::factors;
 use super::place::{Before, Placed, Planning, place_all};
@@ -119,12 +120,13 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
     let weights: BTreeMap<ClientPrefix, f64> = demand.iter().copied().collect();
     // Another function under the name of an app that is there differs in other ways.
     let learnt = wish.app.filter(|_| !wish.replaces);
-    let factors = learnt.and_then(|app| {
-        let all = lock(&state.learner).factors(&world, now);
-        let stages = all.get(app)?;
-        Some(stages.of(&workflow, world.clusters().len()))
-    });
-    let factors = factors.unwrap_or_default();
+    let factors_in = |world: &World| {
+        let all = lock(&state.learner).all(world);
+        let stages = learnt.and_then(|app| all.get(app));
+        stages.map_or_else(Factors::default, |stages| {
+            stages.factors(world, (&workflow, &profiles), now)
+        })
+    };
     // Clients that are named are all that is asked about; places that are known would be planned for besides.
     let limit = match wish.clients.len() {
         0 => state.settings.planner.bindings_per_app as usize,
@@ -139,7 +141,7 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
             workflow: &workflow,
             profiles: &profiles,
             serving: &world.serving(wish.app.filter(|_| !wish.replaces), &workflow, &profiles),
-            factors: &factors,
+            factors: &factors_in(world),
             dwelling: None,
             before: &past,
             demand: demand.clone(),

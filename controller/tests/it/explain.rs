@@ -387,8 +387,8 @@ async fn what_calls_took_stands_beside_what_is_predicted(backend: Backend) {
         status.sequence = calls;
         rig.node(status).await;
         let found = explanation(&rig).await;
-        let row = found.candidates.iter();
-        let row = row.filter(|row| row.cluster.as_str() == "eu-west").next();
+        let mut rows = found.candidates.iter();
+        let row = rows.find(|row| row.cluster.as_str() == "eu-west");
         let work = row.map_or(0.0, |row| row.work.get());
         match (
             found.chosen.as_ref().map(|c| c.as_str()),

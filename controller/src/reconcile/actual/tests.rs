@@ -86,8 +86,8 @@ fn learn(learner: &mut Learner, nodes: &[NodeStatus]) -> Learnt {
 
 fn factors(learner: &Learner, nodes: &[NodeStatus]) -> Vec<f64> {
     let world = world(nodes);
-    let all = learner.factors(&world, NOW);
-    let factors = all[&name()].of(&workflow(), world.clusters().len());
+    let all = learner.all(&world);
+    let factors = all[&name()].factors(&world, (&workflow(), &profiles()), NOW);
     factors.as_slice().expect("known").to_vec()
 }
 
@@ -128,13 +128,9 @@ fn only_calls_since_the_last_time_teach_anything() {
         stage: workflow().entry().name.clone(),
         cluster: "a".parse().expect("cluster"),
     };
-    assert!(
-        learner
-            .of(&place, NOW)
-            .is_some_and(|(factor, _)| factor == 1.0)
-    );
+    assert_eq!(learner.error(&place), Some(0.0));
     learner.retain(|_| false);
-    assert_eq!((learner.places(), learner.of(&place, NOW)), (0, None));
+    assert_eq!((learner.places(), learner.error(&place)), (0, None));
 }
 
 #[test]
