@@ -7,6 +7,7 @@ mod console;
 mod events;
 mod jobs;
 mod oidc;
+mod planner;
 mod repository;
 mod sections;
 
@@ -23,12 +24,12 @@ pub use console::ConsoleSettings;
 pub use events::EventSettings;
 pub use jobs::{JobSettings, WebhookSettings};
 pub use oidc::{GroupRole, OidcSettings};
+pub use planner::PlannerSettings;
 pub use repository::RepositorySettings;
 pub use sections::{
     AccountSettings, ApiSettings, ArtifactSettings, BillingSettings, BrokerSettings,
     ClientLocation, DatabaseSettings, DispatchSettings, EnrolmentSettings, FunctionLogSettings,
-    GeoSettings, NetworkSettings, PlannerSettings, S3Settings, SingletonSettings, UploadSettings,
-    UsageSettings,
+    GeoSettings, NetworkSettings, S3Settings, SingletonSettings, UploadSettings, UsageSettings,
 };
 
 /// Everything that can be set.

@@ -217,7 +217,7 @@ impl Gateway {
 
 /// The request that carries a call; nothing if it cannot be expressed.
 fn request(call: &Handed<'_>, left: Duration) -> Option<Request<Full<Bytes>>> {
-    let mut headers = of_client(call.head.headers(), call.peer.trusted);
+    let mut headers = of_client(call.head.headers(), call.peer);
     call.identity.tell(&mut headers);
     let target = call.head.uri.path_and_query();
     let target = target.map_or("/", |target| target.as_str());
@@ -353,7 +353,7 @@ mod tests {
             head: test.head(),
             host: "HELLO.fn.test:8080",
             ids: &Ids::of(test.headers()),
-            peer: &Peer::new(Some("192.0.2.7".parse().expect("address")), false),
+            peer: &Peer::new(Some("192.0.2.7".parse().expect("address")), false).over_tls(true),
             identity,
             permit: None,
             body: Bytes::from_static(b"x"),
@@ -379,6 +379,7 @@ mod tests {
         assert_eq!(got.client.as_ref(), b"192.0.2.7");
         assert_eq!((got.hops, got.left), (HOPS, Duration::from_millis(1500)));
         assert_eq!(parts.headers["x-custom"], "1");
+        assert_eq!(parts.headers["x-forwarded-proto"], "https");
         let own = |name: &&HeaderName| name.as_str().starts_with("fdn-call-");
         assert_eq!(parts.headers.keys().find(own), None);
     }
