@@ -187,9 +187,17 @@ impl<K: Ord + Clone> Residuals<K> {
         }
         let mut seen: Vec<Timestamp> = self.known.values().map(|one| one.seen).collect();
         let last = (self.capacity / 8).max(1) - 1;
-        let (_, oldest, _) = seen.select_nth_unstable(last);
+        let (older, oldest, _) = seen.select_nth_unstable(last);
         let oldest = *oldest;
-        self.known.retain(|_, residual| residual.seen > oldest);
+        // Of those that were seen at the same time no more than that: all of a pass are.
+        let mut equal = 1 + older.iter().filter(|seen| **seen == oldest).count();
+        self.known.retain(|_, residual| {
+            if residual.seen != oldest || equal == 0 {
+                return residual.seen >= oldest;
+            }
+            equal -= 1;
+            false
+        });
     }
 
     /// By what `predicted` has to be multiplied in a place; 1 where nothing is known.
@@ -342,6 +350,16 @@ mod tests {
         }
         let left: Vec<u32> = known.iter().map(|(place, _)| *place).collect();
         assert_eq!(left, [1, 3]);
+    }
+
+    #[test]
+    fn of_those_seen_at_the_same_time_an_eighth_gives_way() {
+        let mut known = table(16);
+        for place in 0..17 {
+            known.observe(&place, &sample(1.0, 2.0, 5), NOW, 0.1);
+        }
+        let left: Vec<u32> = known.iter().map(|(place, _)| *place).collect();
+        assert_eq!(left, (2..17).collect::<Vec<_>>());
     }
 
     proptest! {

@@ -73,6 +73,12 @@ impl Gateway {
         if length.is_some_and(|length| length > most) {
             return Ok(Offered::Back(payload));
         }
+        // Each keeps its body until somebody has answered.
+        let Ok(_one) = self.workflows.handing.try_acquire() else {
+            let sent = &self.workflows.forwarding.sent;
+            sent.with_label_values(&["none", "full"]).inc();
+            return Ok(Offered::Back(payload));
+        };
         // What was waited here is not the function's time.
         let deadline = Instant::now() + route.terms.timeout;
         let whole = timeout(left(deadline), upload::all(payload, length, most)).await;

@@ -13,6 +13,8 @@ pub struct ForwardSettings {
     pub after: DurationMs,
     /// The largest request body of a call that is handed on: it is kept until somebody takes it.
     pub body: ByteSize,
+    /// How many calls are handed on at a time, each with its body; more are held and refused as if there were no other gateway.
+    pub calls: usize,
     /// How many gateways one call asks, 0 for none.
     pub gateways: usize,
     /// How long a gateway that did not serve an app is not asked for it again.
@@ -24,6 +26,7 @@ impl Default for ForwardSettings {
         Self {
             after: DurationMs::from_millis(250),
             body: ByteSize::from_mib(1),
+            calls: 512,
             gateways: 6,
             avoid: DurationMs::from_secs(2),
         }
@@ -39,6 +42,12 @@ impl ForwardSettings {
     /// # Errors
     /// Names the key and what it must be.
     pub fn check(&self) -> Result<(), Error> {
+        if self.calls == 0 {
+            return Err(Error::Settings(
+                "forward.calls must be at least 1; forward.gateways = 0 has no call handed on"
+                    .to_owned(),
+            ));
+        }
         let most = Self::GATEWAYS_MAX;
         if self.gateways > most {
             return Err(Error::Settings(format!(

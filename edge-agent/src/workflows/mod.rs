@@ -58,6 +58,8 @@ pub struct Workflows {
     pub nearness: Arc<Nearness>,
     /// Gateways that did not serve an app just now.
     pub(crate) refusals: Refusals,
+    /// Calls that may be handed on beside those that are.
+    pub(crate) handing: Semaphore,
     /// This node.
     pub node: NodeId,
     /// What the controllers are to be told of runs.
@@ -78,6 +80,7 @@ impl Workflows {
     ) -> Self {
         Self {
             runs: Arc::new(Semaphore::new(settings.runs)),
+            handing: Semaphore::new(forward.calls.min(Semaphore::MAX_PERMITS)),
             cluster,
             settings,
             client,

@@ -45,6 +45,7 @@ impl Three {
         let network = Network::start().await;
         let mut first = settings(&network, "n-1", "eu-west");
         first.forward.body = ByteSize::from_bytes(1 << 16);
+        first.forward.calls = 1;
         // Who was not ready when it was asked first may be asked again at once.
         first.forward.avoid = DurationMs::from_millis(1);
         let none = network.agent(first).await;
@@ -296,6 +297,11 @@ async fn a_call_that_may_have_run_goes_to_another_only_where_that_is_safe() {
         let call = three.network.client.request(method.clone(), url);
         let call = tokio::spawn(call.header("host", "shop.fn.test").send());
         begun.notified().await;
+        // As many as may be are under way: nobody is asked for one more.
+        let more = three.network.get(&three.none, "shop", "/").send().await;
+        let more = problem(more.expect("an answer")).await;
+        assert_eq!(more.code, ErrorCode::NotReady);
+        assert_eq!(three.sent("none", "full").await, Some(1.0));
         cut.cancel();
         let answer = call.await.expect("no panic").expect("an answer");
         assert_eq!(answer.status().as_u16(), status, "{method}");
