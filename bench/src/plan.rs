@@ -3,7 +3,7 @@
 //!
 //! 1,000 apps with 50 client groups each on 50 clusters of four nodes, at 70 % of what their slots can do; every other app runs in instances that hold memory.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -25,6 +25,8 @@ use fdn_controller::store::plan::PlanRow;
 use fdn_controller::store::version::VersionRow;
 use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::message::{AppObserved, AppPhase, NodeStatus};
+use fdn_core::phases::PhaseTimes;
+use fdn_core::serving::NodeRuntime;
 use fdn_core::workflow::Workflow;
 use fdn_core::{
     AppName, ByteSize, ClientPrefix, Digest, DurationMs, GeoPoint, MebiBytes, MessageId, MilliCpu,
@@ -98,6 +100,8 @@ struct Network {
     bindings: Vec<BindingRow>,
     /// Calls per second, by app.
     rates: Vec<f64>,
+    /// What calls took, from pass to pass.
+    learner: Mutex<Learner>,
     now: Timestamp,
 }
 
@@ -156,6 +160,7 @@ impl Network {
             plans: Vec::new(),
             bindings: Vec::new(),
             rates,
+            learner: Mutex::new(Learner::new(Settings::default().planner.learnt)),
             now,
         })
     }
@@ -205,10 +210,14 @@ impl Network {
 
     /// Passes some times from the same state, prints what they took, and leaves the state as one pass does.
     fn measure(&mut self, name: &str, rounds: u32) -> Result<()> {
-        let live = self.live();
         let mut times = Vec::new();
         let mut last = None;
         for _ in 0..rounds.max(1) {
+            // Each pass hears of more calls.
+            for app in self.statuses.iter_mut().flat_map(|node| &mut node.apps) {
+                app.invocations += 10;
+            }
+            let live = self.live();
             let begun = Instant::now();
             let done = self.pass(&live)?;
             times.push(begun.elapsed().as_secs_f64());
@@ -264,7 +273,7 @@ impl Network {
             Past {
                 moves: &mut moves,
                 dwell: &mut Dwell::default(),
-                learner: &mut Learner::new(planner.learnt),
+                learner: &self.learner,
             },
         )?;
         let (needed, there) = world.memory(&passed.asked);
@@ -360,8 +369,11 @@ fn observed(app: &AppName, work: f64) -> AppObserved {
         versions: Vec::new(),
         stages: Vec::new(),
         figures: None,
-        serves: None,
-        phases: None,
+        serves: Some(true),
+        phases: Some(PhaseTimes {
+            execution: Millis::new(work),
+            ..PhaseTimes::default()
+        }),
     }
 }
 
@@ -375,6 +387,11 @@ fn statuses(numbers: &mut Numbers, apps: &[AppObserved]) -> Result<Vec<NodeStatu
             let mut apps = apps.to_vec();
             for app in &mut apps {
                 app.execution_mean = Millis::new(app.execution_mean.get() / speed);
+                // Of each function something else in each cluster.
+                let off = numbers.next(0.8, 1.25);
+                if let Some(times) = &mut app.phases {
+                    times.execution = Millis::new(times.execution.get() / speed * off);
+                }
             }
             statuses.push(NodeStatus {
                 node: format!("node-{cluster:02}-{node}").parse()?,
@@ -399,7 +416,7 @@ fn statuses(numbers: &mut Numbers, apps: &[AppObserved]) -> Result<Vec<NodeStatu
                 apps,
                 devices: Vec::new(),
                 stage_calls: None,
-                runtimes: None,
+                runtimes: Some([NodeRuntime::Wasm, NodeRuntime::Docker].into()),
             });
         }
     }

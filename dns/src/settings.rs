@@ -333,8 +333,8 @@ impl Default for DemandSettings {
     fn default() -> Self {
         Self {
             interval: DurationMs::from_secs(1),
-            capacity: 16_384,
-            told: 2000,
+            capacity: 65_536,
+            told: 4000,
             fresh: 32,
             strangers: 1_000_000,
         }

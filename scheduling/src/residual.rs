@@ -18,6 +18,7 @@
 //! is expected by at most a factor of `exp(weight * clip)`; other predictions change nothing of what is expected, within the bounds.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use fdn_core::{Millis, Timestamp};
 
@@ -45,14 +46,20 @@ impl Default for Terms {
     }
 }
 
-/// One step of a robust moving mean of times: an outlier counts as no more than twice what is known, and one call weighs a tenth.
+/// Below it a time that is known bounds no step: what took next to nothing may well take a millisecond.
+const LEAST: f64 = 1.0;
+/// A place that was seen within so long gives way to no other.
+const LIVELY: Duration = Duration::from_secs(60);
+
+/// One step of a robust moving mean of times in milliseconds: an outlier counts as no more than twice what is known (a millisecond more where
+/// that is less), and one call weighs a tenth.
 /// Nothing known (0) takes the sample as it is.
 #[must_use]
 pub fn follow(known: f64, sample: f64) -> f64 {
     if known <= 0.0 || !known.is_finite() {
         return sample;
     }
-    known + 0.1 * (sample - known).min(known)
+    known + 0.1 * (sample - known).min(known.max(LEAST))
 }
 
 /// What was learnt of one place.
@@ -142,7 +149,7 @@ impl Sample {
     }
 }
 
-/// What was learnt of all places: bounded, those that were seen longest ago give way.
+/// What was learnt of all places: bounded, those that were seen longest ago give way, and none that are seen all the time.
 #[derive(Clone, Debug)]
 pub struct Residuals<K> {
     terms: Terms,
@@ -167,7 +174,9 @@ impl<K: Ord + Clone> Residuals<K> {
             return false;
         }
         if !self.known.contains_key(place) {
-            self.make_room();
+            if !self.make_room(now) {
+                return false;
+            }
             self.known.insert(place.clone(), Residual::default());
         }
         let Some(residual) = self.known.get_mut(place) else {
@@ -180,24 +189,20 @@ impl<K: Ord + Clone> Residuals<K> {
         (after / before - 1.0).abs() > drift || (before / after - 1.0).abs() > drift
     }
 
-    /// Lets an eighth of all go where there are as many as may be, so that the next ones need not look again.
-    fn make_room(&mut self) {
+    /// Lets up to an eighth of all go where there are as many as may be, so that the next ones need not look again; whether there is room then.
+    fn make_room(&mut self, now: Timestamp) -> bool {
         if self.known.len() < self.capacity {
-            return;
+            return true;
         }
         let mut seen: Vec<Timestamp> = self.known.values().map(|one| one.seen).collect();
         let last = (self.capacity / 8).max(1) - 1;
-        let (older, oldest, _) = seen.select_nth_unstable(last);
+        let (_, oldest, _) = seen.select_nth_unstable(last);
         let oldest = *oldest;
-        // Of those that were seen at the same time no more than that: all of a pass are.
-        let mut equal = 1 + older.iter().filter(|seen| **seen == oldest).count();
-        self.known.retain(|_, residual| {
-            if residual.seen != oldest || equal == 0 {
-                return residual.seen >= oldest;
-            }
-            equal -= 1;
-            false
-        });
+        // All of a pass are seen at the same time: who is seen in every pass must stay, or all would be learnt anew again and again.
+        let lively = |residual: &Residual| now.since(residual.seen) < LIVELY;
+        self.known
+            .retain(|_, residual| residual.seen > oldest || lively(residual));
+        self.known.len() < self.capacity
     }
 
     /// By what `predicted` has to be multiplied in a place; 1 where nothing is known.
@@ -345,21 +350,32 @@ mod tests {
     #[test]
     fn as_many_are_kept_as_may_be_and_the_oldest_give_way() {
         let mut known = table(2);
-        for (place, at) in [(1, 10), (2, 20), (1, 30), (3, 40)] {
-            known.observe(&place, &sample(1.0, 2.0, 5), Timestamp(at), 0.1);
+        for (place, at) in [(1, 10), (2, 20), (1, 30), (3, 100)] {
+            known.observe(&place, &sample(1.0, 2.0, 5), Timestamp(at * 1_000), 0.1);
         }
         let left: Vec<u32> = known.iter().map(|(place, _)| *place).collect();
         assert_eq!(left, [1, 3]);
     }
 
     #[test]
-    fn of_those_seen_at_the_same_time_an_eighth_gives_way() {
+    fn who_is_seen_in_every_pass_stays_whoever_comes() {
         let mut known = table(16);
-        for place in 0..17 {
-            known.observe(&place, &sample(1.0, 2.0, 5), NOW, 0.1);
+        for pass in 0..5 {
+            let now = Timestamp(NOW.0 + pass * 5_000);
+            for place in (0..20).rev() {
+                known.observe(&place, &sample(1.0, 2.0, 50), now, 0.1);
+            }
+            let left: Vec<u32> = known.iter().map(|(place, _)| *place).collect();
+            assert_eq!(left, (4..20).collect::<Vec<_>>());
         }
-        let left: Vec<u32> = known.iter().map(|(place, _)| *place).collect();
-        assert_eq!(left, (2..17).collect::<Vec<_>>());
+        assert_eq!(known.get(&19).map(Residual::calls), Some(250));
+    }
+
+    #[test]
+    fn a_wait_that_rises_from_next_to_nothing_is_soon_seen() {
+        let after = (0..50).fold(0.02, |known, _| follow(known, 200.0));
+        assert!(after > 5.0, "{after}");
+        assert!(follow(0.02, 200.0) < 0.2, "one alone is not");
     }
 
     proptest! {

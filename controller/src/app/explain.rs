@@ -57,13 +57,8 @@ pub async fn explain(
         let mut plans = plans.iter();
         plans.any(|plan| plan.stages.get(stage) == Some(cluster))
     };
-    let factors = {
-        let learner = lock(&state.learner);
-        let all = learner.all(&world);
-        all.get(name)
-            .map(|stages| stages.factors(&world, (&workflow, &profiles), now))
-            .unwrap_or_default()
-    };
+    let learnt = lock(&state.learner).of(&world, name);
+    let factors = learnt.factors(&world, (&workflow, &profiles), now);
     let presence = Presence {
         runs: &runs,
         is_called,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use fdn_core::message::NodeStatus;
 use fdn_core::phases::PhaseTimes;
 use fdn_core::workflow::Workflow;
-use fdn_core::{AppName, ClusterId, Millis, StageName, Timestamp};
+use fdn_core::{AppName, ClusterId, Millis, NodeId, StageName, Timestamp};
 use fdn_scheduling::residual::{Residual, Residuals, Sample, Terms};
 
 use super::world::{Profiles, World};
@@ -33,48 +33,77 @@ pub struct Place {
 pub struct Actual {
     /// Calls since their agents started.
     pub calls: u64,
-    /// What these took: means over the nodes, by their slots.
+    /// What these took: means over the nodes, by their calls.
     pub times: PhaseTimes,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    calls: u64,
-    weight: f64,
-    times: [f64; 3],
+/// A node, as a number: its name would be kept as often as there are stages.
+type NodeKey = u64;
+
+fn key(node: &NodeId) -> NodeKey {
+    let digest = fdn_core::Digest::of(node.as_str().as_bytes());
+    let first = digest.as_bytes().first_chunk().copied();
+    u64::from_le_bytes(first.unwrap_or_default())
 }
 
-impl Sum {
-    fn add(&mut self, calls: u64, times: &PhaseTimes, weight: f64) {
+/// The longest time of a phase that is believed: a year.
+const LONGEST: f64 = 3.2e10;
+
+/// What each node saw of a stage.
+#[derive(Clone, Debug, Default)]
+struct Told(Vec<(NodeKey, u64, PhaseTimes)>);
+
+impl Told {
+    fn add(&mut self, node: NodeKey, calls: u64, times: &PhaseTimes) {
         let all = [times.queue, times.start, times.execution].map(Millis::get);
-        if calls == 0 || !all.iter().all(|time| time.is_finite() && *time >= 0.0) {
-            return;
-        }
-        self.calls = self.calls.saturating_add(calls);
-        self.weight += weight;
-        for (sum, time) in self.times.iter_mut().zip(all) {
-            *sum += time * weight;
+        if calls > 0 && all.iter().all(|time| (0.0..=LONGEST).contains(time)) {
+            self.0.push((node, calls, *times));
         }
     }
 
     fn mean(&self) -> Option<Actual> {
-        let [queue, start, execution] = self.times.map(|sum| Millis::new(sum / self.weight));
-        (self.calls > 0 && self.weight > 0.0).then_some(Actual {
-            calls: self.calls,
+        let calls = |sum: u64, one: &(_, u64, _)| sum.saturating_add(one.1);
+        let calls = self.0.iter().fold(0, calls);
+        let mean = |of: fn(&PhaseTimes) -> Millis| {
+            let parts = self.0.iter();
+            let parts = parts.map(|(_, n, times)| of(times).get() * (*n as f64 / calls as f64));
+            Millis::new(parts.sum())
+        };
+        (calls > 0).then(|| Actual {
+            calls,
             times: PhaseTimes {
-                queue,
-                start,
-                execution,
+                queue: mean(|times| times.queue),
+                start: mean(|times| times.start),
+                execution: mean(|times| times.execution),
             },
         })
     }
 }
 
+/// What new calls took, node by node, as one time: their mean, in which a node counts by its calls, and by no more than the factor e of their
+/// median either way, so that a node that is broken says little. Nothing without any.
+fn typical(mut fresh: Vec<(f64, u64)>) -> Option<(Millis, u64)> {
+    fresh.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let all = fresh
+        .iter()
+        .fold(0, |sum: u64, one| sum.saturating_add(one.1));
+    let mut below = 0_u64;
+    let median = fresh.iter().find(|(_, calls)| {
+        below = below.saturating_add(*calls);
+        below >= all.div_ceil(2)
+    });
+    let (median, e) = (median?.0, std::f64::consts::E);
+    let part = |(time, calls): &(f64, u64)| {
+        time.clamp(median / e, median * e) * (*calls as f64 / all as f64)
+    };
+    (all > 0).then(|| (Millis::new(fresh.iter().map(part).sum()), all))
+}
+
 /// What was seen of an app: of itself, and of its stages.
 #[derive(Clone, Debug, Default)]
 struct OfApp {
-    whole: BTreeMap<usize, Sum>,
-    stages: BTreeMap<StageName, BTreeMap<usize, Sum>>,
+    whole: BTreeMap<usize, Told>,
+    stages: BTreeMap<StageName, BTreeMap<usize, Told>>,
 }
 
 /// What was seen of all apps everywhere.
@@ -90,7 +119,7 @@ impl Actuals {
             let Ok(at) = clusters.binary_search(&&node.cluster) else {
                 continue;
             };
-            let weight = f64::from(node.slots.max(1));
+            let key = key(&node.node);
             for app in &node.apps {
                 let stages = app.stages.iter();
                 let stages = stages.filter_map(|stage| Some((stage, stage.phases.as_ref()?)));
@@ -106,11 +135,11 @@ impl Actuals {
                 };
                 if let Some(times) = &app.phases {
                     let sum = seen.whole.entry(at).or_default();
-                    sum.add(app.invocations, times, weight);
+                    sum.add(key, app.invocations, times);
                 }
                 for (stage, times) in stages {
                     let of = seen.stages.entry(stage.stage.clone()).or_default();
-                    of.entry(at).or_default().add(stage.runs, times, weight);
+                    of.entry(at).or_default().add(key, stage.runs, times);
                 }
             }
         }
@@ -123,7 +152,7 @@ impl Actuals {
         app: &AppName,
         workflow: &Workflow,
         stage: &StageName,
-    ) -> Option<&BTreeMap<usize, Sum>> {
+    ) -> Option<&BTreeMap<usize, Told>> {
         let seen = self.0.get(app)?;
         match workflow.stages().len() {
             1 => Some(&seen.whole),
@@ -169,7 +198,8 @@ pub struct Learnt {
 #[derive(Debug)]
 pub struct Learner {
     residuals: Residuals<Place>,
-    counts: BTreeMap<Place, u64>,
+    /// The calls that each node had told of, where places are corrected: as many as nodes that serve them.
+    counts: BTreeMap<Place, Vec<(NodeKey, u64)>>,
 }
 
 impl Learner {
@@ -193,8 +223,8 @@ impl Learner {
     ) {
         for stage in workflow.stages() {
             let seen = world.actuals().of(app, workflow, &stage.name);
-            for (at, sum) in seen.into_iter().flatten() {
-                let (Some(actual), Some(cluster)) = (sum.mean(), world.clusters().get(*at)) else {
+            for (at, told) in seen.into_iter().flatten() {
+                let Some(cluster) = world.clusters().get(*at) else {
                     continue;
                 };
                 let place = Place {
@@ -202,18 +232,15 @@ impl Learner {
                     stage: stage.name.clone(),
                     cluster: cluster.id.clone(),
                 };
-                let before = self.counts.insert(place.clone(), actual.calls);
-                // A node that is gone, or started anew, has counted less than before: what it tells now is as new as can be.
-                let before = before.filter(|before| *before <= actual.calls);
+                let Some((actual, calls)) = typical(self.fresh(&place, told)) else {
+                    continue;
+                };
                 let work = profiles.get(&stage.name).map(|profile| profile.work);
                 let sample = Sample {
                     predicted: cluster.speed.time(work.unwrap_or(Millis::ZERO)),
-                    actual: served(&actual.times),
-                    calls: actual.calls - before.unwrap_or(0),
+                    actual,
+                    calls,
                 };
-                if sample.calls == 0 {
-                    continue;
-                }
                 let factor = self.residuals.factor(&place, sample.predicted, now);
                 let corrected = sample.predicted * factor;
                 learnt.errors.extend(error(corrected, sample.actual));
@@ -221,6 +248,22 @@ impl Learner {
                 learnt.drifted += usize::from(drifted);
             }
         }
+    }
+
+    /// What nodes tell of calls since the last time: how long theirs took, and how many there were.
+    fn fresh(&mut self, place: &Place, told: &Told) -> Vec<(f64, u64)> {
+        let now = told.0.iter().map(|(node, calls, _)| (*node, *calls));
+        let mut now: Vec<(NodeKey, u64)> = now.collect();
+        now.sort_unstable();
+        let before = self.counts.insert(place.clone(), now).unwrap_or_default();
+        let new = told.0.iter().map(|(node, calls, times)| {
+            let known = before.binary_search_by_key(node, |known| known.0);
+            let known = known.map_or(0, |at| before[at].1);
+            // An agent that started anew has counted less than before: what it tells now is as new as can be.
+            let known = if known > *calls { 0 } else { known };
+            (served(times).get(), calls - known)
+        });
+        new.filter(|(_, calls)| *calls > 0).collect()
     }
 
     /// Forgets places that are there no more.
@@ -237,18 +280,27 @@ impl Learner {
         self.residuals.len()
     }
 
+    /// What was learnt of one app.
+    #[must_use]
+    pub fn of(&self, world: &World, app: &AppName) -> OfStages {
+        let mut stages = OfStages::default();
+        for (place, residual) in self.residuals.iter().filter(|(place, _)| place.app == *app) {
+            stages.add(world, place, *residual);
+        }
+        stages
+    }
+
     /// What was learnt of all apps, by name.
     #[must_use]
     pub fn all(&self, world: &World) -> BTreeMap<AppName, OfStages> {
         let mut all = BTreeMap::<AppName, OfStages>::new();
         for (place, residual) in self.residuals.iter() {
-            let at = world.index_of(&place.cluster).get();
-            if at >= world.clusters().len() {
-                continue;
+            if !all.contains_key(&place.app) {
+                all.insert(place.app.clone(), OfStages::default());
             }
-            let stages = all.entry(place.app.clone()).or_default();
-            let stage = stages.0.entry(place.stage.clone()).or_default();
-            stage.push((at, *residual));
+            if let Some(stages) = all.get_mut(&place.app) {
+                stages.add(world, place, *residual);
+            }
         }
         all
     }
@@ -265,6 +317,14 @@ impl Learner {
 pub struct OfStages(BTreeMap<StageName, Vec<(usize, Residual)>>);
 
 impl OfStages {
+    fn add(&mut self, world: &World, place: &Place, residual: Residual) {
+        let at = world.index_of(&place.cluster).get();
+        if at < world.clusters().len() {
+            let stage = self.0.entry(place.stage.clone()).or_default();
+            stage.push((at, residual));
+        }
+    }
+
     /// The corrections, as a plan of the workflow with these run times needs them.
     #[must_use]
     pub fn factors(

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use fdn_core::message::{AppPhase, NodeStatus, STATUS_LIFETIME};
 use fdn_core::serving::{NodeRuntime, Served};
@@ -81,6 +82,8 @@ pub struct Live {
     nodes_max: usize,
     last_heard: Timestamp,
     settles_at: Timestamp,
+    /// When calls were last said to have drifted.
+    drifted_at: Option<Timestamp>,
     figures: Board,
 }
 
@@ -156,6 +159,7 @@ impl Live {
             nodes_max,
             last_heard: now,
             settles_at: after(now, STATUS_LIFETIME),
+            drifted_at: None,
             figures: Board::new(0),
         };
         for row in stored {
@@ -208,13 +212,17 @@ impl Live {
         }
         self.last_heard = now;
         let important = !seen.alive(now) || Important::of(&seen.status) != Important::of(&status);
-        let drifted = !important && drifted(&seen.status, &status);
+        let rested = self
+            .drifted_at
+            .is_none_or(|at| now.since(at) >= DRIFT_PAUSE);
+        let drifted = !important && rested && drifted(&seen.status, &status);
         seen.replace(status, now, &mut self.figures);
         seen.heard = true;
         seen.urgent |= important;
         if important {
             Observation::Important
         } else if drifted {
+            self.drifted_at = Some(now);
             Observation::Drifted
         } else {
             Observation::Routine
@@ -391,8 +399,12 @@ impl Seen {
     }
 }
 
-/// A run time that changes by more than this between two statuses is drift.
-const DRIFT: f64 = 1.25;
+/// A typical run time that changes by more than this between two statuses is drift: of calls whose times vary as much as their mean does, one such
+/// change in hundreds is chance.
+const DRIFT: f64 = 2.5;
+/// Drift is said once in so long, for all nodes and apps together: plans are made every few seconds anyhow, and chance must not have them made
+/// without a rest.
+const DRIFT_PAUSE: Duration = Duration::from_secs(5);
 /// Calls between two statuses below which a change says little.
 const DRIFT_CALLS: u64 = 10;
 

@@ -24,6 +24,7 @@ pub mod place;
 pub mod preview;
 mod rates;
 pub mod serving;
+pub mod wanted;
 pub mod what_if;
 pub mod world;
 pub mod write;
@@ -293,13 +294,12 @@ impl Planner {
         let rate = |app: &AppName| rates.get(app).copied().unwrap_or(0.0);
         self.dwell.prune(now, planner.dwell);
         let passed = {
-            let learner = &mut *lock(&state.learner);
             let apps: BTreeSet<&AppName> = inputs.apps.iter().map(|row| &row.name).collect();
-            learner.retain(|place| apps.contains(&place.app));
+            lock(&state.learner).retain(|place| apps.contains(&place.app));
             let past = Past {
                 moves: &mut self.moves,
                 dwell: &mut self.dwell,
-                learner,
+                learner: &state.learner,
             };
             pass(world, inputs.rows(), rate, &course, past)?
         };

@@ -45,6 +45,8 @@ impl Planner {
         drop(live);
         let known = known.into_iter().map(|row| (row.app, row.prefix)).collect();
         lock(&self.state.demand).set_known(known);
+        // Whoever plans learns; what this one learnt while it did grows old.
+        lock(&self.state.learner).retain(|_| false);
         *lock(&self.state.asked) = asked.into_iter().map(asks).collect();
         Ok(())
     }

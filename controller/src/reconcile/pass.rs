@@ -2,6 +2,7 @@
 //! measures.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 
 use fdn_core::workflow::Workflow;
 use fdn_core::{AppName, ClientPrefix, ClusterId, DurationMs, Timestamp};
@@ -12,8 +13,10 @@ use super::difference::{Difference, difference};
 use super::dwell::Dwell;
 use super::place::{Before, Placed, Planning, place_all};
 use super::serving::Serving;
+use super::wanted::Wanted;
 use super::world::{Asked, Profiles, World};
 use super::{Versions, by_app};
+use crate::state::lock;
 use crate::store::app::AppRow;
 use crate::store::binding::BindingRow;
 use crate::store::demand::DemandRow;
@@ -55,8 +58,8 @@ pub struct Past<'a> {
     pub moves: &'a mut Moves,
     /// Who was, lately.
     pub dwell: &'a mut Dwell,
-    /// What calls took.
-    pub learner: &'a mut Learner,
+    /// What calls took; locked only to learn and to read, since requests read it too.
+    pub learner: &'a Mutex<Learner>,
 }
 
 /// An app as it was and as it should be.
@@ -129,12 +132,14 @@ pub fn pass<'a>(
         })
         .collect();
     let mut learnt = Learnt::default();
-    for (app, known) in rows.apps.iter().zip(&known) {
-        let of = (&known.0, &known.1);
-        past.learner
-            .learn(world, &app.name, of, course.now, &mut learnt);
-    }
-    let factors = factors(world, rows.apps, &known, past.learner, course.now);
+    let factors = {
+        let mut learner = lock(past.learner);
+        for (app, known) in rows.apps.iter().zip(&known) {
+            let of = (&known.0, &known.1);
+            learner.learn(world, &app.name, of, course.now, &mut learnt);
+        }
+        factors(world, rows.apps, &known, &learner, course.now)
+    };
     let dwell = &*past.dwell;
     let plannings: Vec<Planning<'_>> = rows
         .apps
@@ -150,10 +155,7 @@ pub fn pass<'a>(
                 factors,
                 dwelling: dwell.of(&app.name),
                 before,
-                demand: asked(app)
-                    .iter()
-                    .map(|row| (row.prefix, row.recent_at(course.now, course.memory)))
-                    .collect(),
+                demand: Wanted::of(asked(app), course.now, course.memory),
                 rate: Rate::per_second(rate(&app.name)),
                 fixed: !course.settled && !before.is_empty(),
             },

@@ -23,6 +23,7 @@ use super::actual::Factors;
 use super::dwell::Moved;
 use super::groups::{Group, Groups};
 use super::serving::Serving;
+use super::wanted::Wanted;
 use super::world::{Asked, Profiles, World};
 use crate::store::binding::BindingRow;
 use crate::store::plan::PlanRow;
@@ -172,8 +173,8 @@ pub struct Planning<'a> {
     pub dwelling: Option<&'a Moved>,
     /// What was.
     pub before: &'a Before<'a>,
-    /// Prefixes that asked, the most important first, and how much each asked lately.
-    pub demand: Vec<(ClientPrefix, f64)>,
+    /// Prefixes that asked.
+    pub demand: Wanted,
     /// Calls of all its clients.
     pub rate: Rate,
     /// Whether its plans stay as they are: then only what it asks for counts.
@@ -285,7 +286,7 @@ pub fn place(
         factors: &Factors::default(),
         dwelling: None,
         before,
-        demand: prefixes.into_iter().map(|prefix| (prefix, 0.0)).collect(),
+        demand: Wanted::alike(prefixes, 0.0),
         rate: Rate::default(),
         fixed: false,
     };
@@ -296,8 +297,12 @@ pub fn place(
 /// The prefixes that an app is planned for.
 fn choose(world: &World, app: &Planning<'_>, limit: usize) -> BTreeSet<ClientPrefix> {
     let mut chosen = BTreeSet::new();
-    let asked = app.demand.iter().map(|(prefix, _)| *prefix);
-    for prefix in asked.chain(world.located()) {
+    let (sure, once) = app.demand.all.split_at(app.demand.sure);
+    let prefixes = |part: &'_ [(ClientPrefix, f64)]| {
+        part.iter().map(|(prefix, _)| *prefix).collect::<Vec<_>>()
+    };
+    let known = prefixes(sure).into_iter().chain(world.located());
+    for prefix in known.chain(prefixes(once)) {
         if chosen.len() < limit {
             chosen.insert(prefix);
         }
@@ -314,7 +319,7 @@ fn crowds_of<'a>(
     chosen: BTreeSet<ClientPrefix>,
     nobody: ClientPrefix,
 ) -> Vec<Crowd<'a>> {
-    let weights: BTreeMap<ClientPrefix, f64> = app.demand.iter().copied().collect();
+    let weights: BTreeMap<ClientPrefix, f64> = app.demand.all.iter().copied().collect();
     let whole: f64 = chosen.iter().filter_map(|prefix| weights.get(prefix)).sum();
     let indices = |stages: Vec<ClusterId>| -> Vec<ClusterIndex> {
         stages.iter().map(|id| world.index_of(id)).collect()

@@ -13,10 +13,10 @@ use fdn_scheduling::compete::{Moves, Rate};
 use fdn_scheduling::workflow::Profile;
 
 use super::actual::Factors;
-use super::difference::difference;
 use super::pass::factors;
 use super::place::{Before, Placed, Planning, place_all};
 use super::serving::Serving;
+use super::wanted::Wanted;
 use super::world::{Profiles, World};
 use super::{Inputs, Versions, by_app, load};
 use crate::Error;
@@ -75,7 +75,9 @@ pub struct Changed {
 /// When the store fails, or a length of time is none.
 pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<Preview, Error> {
     let inputs = load(state).await?;
-    let world = state.world_if(wish.what_if, now)?;
+    let real = state.world(now);
+    // What is known of running things stays known when nodes are thought away.
+    let world = state.world_if(wish.what_if, now)?.knowing(&real);
     let others: Vec<&AppRow> = inputs
         .apps
         .iter()
@@ -83,13 +85,13 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         .collect();
     let versions = Versions::new(&inputs.versions);
     let workflow = match wish.app {
-        Some(app) => world.learned(app, &wish.workflow),
+        Some(app) => real.learned(app, &wish.workflow),
         None => wish.workflow.clone(),
     };
     let known = |stage: &Stage| (wish.expected)(stage).unwrap_or_else(|| versions.expected(stage));
     // Another function under the name of an app that is there takes another time.
     let measured = match wish.app {
-        Some(app) if !wish.replaces => world.profiles(app, &workflow, known),
+        Some(app) if !wish.replaces => real.profiles(app, &workflow, known),
         _ => {
             let stages = workflow.stages().iter();
             stages
@@ -106,24 +108,20 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         None => 0.0,
     });
     let memory = state.settings.planner.demand_memory;
-    let demand: Vec<(ClientPrefix, f64)> = match wish.clients.as_slice() {
+    let demand = match wish.clients.as_slice() {
         [] => {
-            let own = inputs
-                .demand
-                .iter()
-                .filter(|row| Some(&row.app) == wish.app);
-            own.map(|row| (row.prefix, row.recent_at(now, memory)))
-                .collect()
+            let asked = by_app(&inputs.demand, |row| &row.app);
+            let own = wish.app.and_then(|app| asked.get(app).copied());
+            Wanted::of(own.unwrap_or_default(), now, memory)
         }
-        named => named.iter().map(|prefix| (*prefix, 1.0)).collect(),
+        named => Wanted::alike(named.iter().copied(), 1.0),
     };
-    let weights: BTreeMap<ClientPrefix, f64> = demand.iter().copied().collect();
+    let weights: BTreeMap<ClientPrefix, f64> = demand.all.iter().copied().collect();
     // Another function under the name of an app that is there differs in other ways.
     let learnt = wish.app.filter(|_| !wish.replaces);
     let factors_in = |world: &World| {
-        let all = lock(&state.learner).all(world);
-        let stages = learnt.and_then(|app| all.get(app));
-        stages.map_or_else(Factors::default, |stages| {
+        learnt.map_or_else(Factors::default, |app| {
+            let stages = lock(&state.learner).of(world, app);
             stages.factors(world, (&workflow, &profiles), now)
         })
     };
@@ -136,7 +134,7 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         .app
         .filter(|_| !wish.replaces && !wish.what_if.is_empty());
     let past = past.map_or_else(Before::default, |app| before_of(&inputs, app));
-    let placed_in = |world: &World| {
+    let placed_in = |world: &World, mut moves: Moves| {
         let own = Planning {
             workflow: &workflow,
             profiles: &profiles,
@@ -149,19 +147,27 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
             fixed: false,
         };
         let stay = wish.what_if.is_empty();
-        place_beside(state, (world, &inputs, &others), own, (limit, stay), now)
+        let all = (world, &inputs, others.as_slice());
+        place_beside(state, all, own, (limit, stay), (&mut moves, now))
     };
-    let (placed, others_moved, others_unplaced) = placed_in(&world)?;
+    let (placed, elsewhere) = placed_in(&world, Moves::unlimited())?;
     let changed = match wish.what_if {
         [] => None,
-        _ => Some(Changed {
-            before: placed_in(&state.world(now))?.0,
-            others_moved,
-            others_unplaced,
-        }),
+        _ => {
+            // Where clients are now: nobody moves for a gain. Others would go on moving without any change, which is none of its doing.
+            let (before, _) = placed_in(&real, Moves::none())?;
+            let (_, anyhow) = placed_in(&real, Moves::unlimited())?;
+            let both = elsewhere.iter().zip(&anyhow);
+            Some(Changed {
+                before,
+                others_moved: both.map(|(then, now)| apart(then, now)).sum(),
+                others_unplaced: elsewhere.iter().map(|placed| placed.unplaced.len()).sum(),
+            })
+        }
     };
+    let factors = factors_in(&world);
     Ok(Preview {
-        times: times(&world, &profiles, &placed, &weights),
+        times: times(&world, (&workflow, &profiles, &factors), &placed, &weights),
         placed,
         rate,
         profiles,
@@ -181,10 +187,18 @@ fn before_of<'a>(inputs: &'a Inputs, app: &AppName) -> Before<'a> {
     )
 }
 
+/// The clients that two plannings of an app send to different clusters.
+fn apart(one: &Placed, other: &Placed) -> usize {
+    let there = |prefix: &ClientPrefix| other.bindings.get(prefix).map(|(cluster, _)| cluster);
+    let all = one.bindings.iter();
+    all.filter(|(prefix, (cluster, _))| there(prefix) != Some(cluster))
+        .count()
+}
+
 /// How long calls of each stage take where they would run.
 fn times(
     world: &World,
-    profiles: &Profiles,
+    (workflow, profiles, factors): (&Workflow, &Profiles, &Factors),
     placed: &Placed,
     weights: &BTreeMap<ClientPrefix, f64>,
 ) -> BTreeMap<StageName, Millis> {
@@ -196,16 +210,22 @@ fn times(
         let part = if whole > 0.0 { weight(prefix) } else { 1.0 };
         *parts.entry(group).or_default() += part;
     }
+    let factors = factors.as_slice().unwrap_or_default();
     let mean = |stage: &StageName, work: Millis| {
+        let task = workflow.stages().iter().position(|one| one.name == *stage);
+        let factor = |at: usize| {
+            let cell = task.and_then(|task| factors.get(task * world.clusters().len() + at));
+            cell.copied().unwrap_or(1.0)
+        };
         let (mut sum, mut whole) = (0.0, 0.0);
         for (group, plan) in &placed.plans {
             // A plan for a client nobody knows has no binding, and is then the only one.
             let part = parts.get(group.as_str()).copied().unwrap_or(0.0);
             let part = if parts.is_empty() { 1.0 } else { part };
             let cluster = plan.stages.get(stage).map(|id| world.index_of(id));
-            let cluster = cluster.and_then(|at| world.clusters().get(at.get()));
-            if let Some(cluster) = cluster.filter(|cluster| cluster.speed.get() > 0.0) {
-                sum += part * cluster.speed.time(work).get();
+            let cluster = cluster.and_then(|at| Some((at, world.clusters().get(at.get())?)));
+            if let Some((at, cluster)) = cluster.filter(|(_, one)| one.speed.get() > 0.0) {
+                sum += part * cluster.speed.time(work).get() * factor(at.get());
                 whole += part;
             }
         }
@@ -221,15 +241,14 @@ fn times(
         .collect()
 }
 
-/// Places an app against all others, which stay where they are or not: its plans, how many clients of the others move, and how many groups of
-/// them have no place.
+/// Places an app against all others, which stay where they are or not: its plans, and those of the others that do not stay.
 fn place_beside<'a>(
     state: &State,
     (world, inputs, others): (&World, &'a Inputs, &[&'a AppRow]),
     own: Planning<'a>,
     (limit, stay): (usize, bool),
-    now: Timestamp,
-) -> Result<(Placed, usize, usize), Error> {
+    (moves, now): (&mut Moves, Timestamp),
+) -> Result<(Placed, Vec<Placed>), Error> {
     let planner = &state.settings.planner;
     let (plans, bindings, demand) = (
         by_app(&inputs.plans, |p| &p.app),
@@ -277,26 +296,17 @@ fn place_beside<'a>(
             factors: &factors[at],
             dwelling: None,
             before: &befores[at],
-            demand: demand
-                .get(&app.name)
-                .copied()
-                .unwrap_or_default()
-                .iter()
-                .map(|row| (row.prefix, row.recent_at(now, planner.demand_memory)))
-                .collect(),
+            demand: Wanted::of(
+                demand.get(&app.name).copied().unwrap_or_default(),
+                now,
+                planner.demand_memory,
+            ),
             rate: Rate::per_second(rates.get(&app.name).copied().unwrap_or(0.0)),
             fixed: stay && !befores[at].is_empty(),
         })
         .collect();
     plannings.push(own);
-    let mut placed = place_all(world, &plannings, limit, &mut Moves::unlimited())?;
+    let mut placed = place_all(world, &plannings, limit, moves)?;
     let own = placed.apps.pop().flatten().unwrap_or_default();
-    let others = befores.iter().zip(&placed.apps);
-    let others = others.filter_map(|(before, placed)| Some((before, placed.as_ref()?)));
-    let (mut moved, mut unplaced) = (0, 0);
-    for (before, placed) in others {
-        moved += difference(before, placed).moved;
-        unplaced += placed.unplaced.len();
-    }
-    Ok((own, moved, unplaced))
+    Ok((own, placed.apps.into_iter().flatten().collect()))
 }

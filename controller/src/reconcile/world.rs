@@ -197,6 +197,14 @@ impl World {
         self
     }
 
+    /// The same with what was measured of functions and stages in another one.
+    #[must_use]
+    pub fn knowing(mut self, other: &Self) -> Self {
+        self.execution.clone_from(&other.execution);
+        self.stages.clone_from(&other.stages);
+        self
+    }
+
     /// The same with what clients ask of the clusters, as it was last planned; of one that is not named, nothing.
     #[must_use]
     pub fn with_asked(mut self, asked: &BTreeMap<ClusterId, Asked>) -> Self {

@@ -5,6 +5,7 @@ use fdn_scheduling::place::Bandwidth;
 use fdn_scheduling::steer::Margin;
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
 use crate::reconcile::world::Terms;
 
 /// Placement.

@@ -82,7 +82,7 @@ pub async fn demand_add(
     Ok(())
 }
 
-/// Keeps `keep` prefixes of an app: first those that gateways have calls of, then those that asked most often lately. So prefixes that
+/// Keeps `keep` prefixes of an app: first those that gateways have calls of (of whatever app, and measured as just that prefix), then those that asked most often lately. So prefixes that
 /// somebody made up push out none that calls come from, and few that ask again and again.
 ///
 /// # Errors

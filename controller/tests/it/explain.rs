@@ -276,7 +276,7 @@ async fn when_no_cluster_can_take_it_each_says_why(backend: Backend) {
 }
 
 /// What a node tells of the app: how far it is, and how long so many calls took.
-fn told(status: NodeStatus, phase: AppPhase, calls: u64, took: f64) -> NodeStatus {
+pub(crate) fn told(status: NodeStatus, phase: AppPhase, calls: u64, took: f64) -> NodeStatus {
     let observed = AppObserved {
         app: "hello".parse().expect("app"),
         revision: Revision(1),

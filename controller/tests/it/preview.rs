@@ -2,13 +2,14 @@
 
 use fdn_core::api::Explanation;
 use fdn_core::applied::AppliedSet;
-use fdn_core::message::NodeStatus;
+use fdn_core::message::{AppPhase, NodeStatus};
 use fdn_core::preview::{PlanPreview, PlannedGroup};
 use fdn_testkit::{components, wait};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
 use crate::accounts::people;
+use crate::explain::told;
 use crate::rig::{Backend, Rig, on_both, two_regions};
 
 on_both!(
@@ -235,6 +236,20 @@ async fn a_change_that_has_not_happened_is_planned_for(backend: Backend) {
         assert_eq!(clusters(&outcome.before), now, "{changes:?}");
         assert_eq!((outcome.others_moved, outcome.others_unplaced), (0, 0));
     }
+    // What is known of the function was measured in eu-west alone, and is not forgotten with it.
+    let [eu, us] = two_regions();
+    rig.node(told(eu, AppPhase::Ready, 100, 800.0)).await;
+    rig.node(told(us, AppPhase::Ready, 0, 0.0)).await;
+    wait::until("the measurement to be known", async || {
+        let found = asked(&["cluster eu-west down"]).await;
+        let groups = found.groups.iter();
+        let all: Vec<_> = groups.filter_map(|group| group.latency).collect();
+        match all.iter().all(|latency| latency.get() >= 800.0) && !all.is_empty() {
+            true => Ok(()),
+            false => Err(format!("{all:?}")),
+        }
+    })
+    .await;
     // Nothing has happened, and without a change nothing is compared.
     let plain = asked(&[]).await;
     assert_eq!(clusters(&plain.groups), now);

@@ -7,7 +7,8 @@
 //! was seen in this span or the one before is known. Seen again it is counted, in a table of bounded size (Space-Saving): a full table gives the place
 //! of its smallest count away, and whoever takes it inherits that count as its possible error. Counts halve with every span, so that
 //! who asks no more makes room. As long as few new prefixes come, they are told at once: a quiet network need not wait for the second question.
-//! What is told at a time is bounded too, those surely counted most often first.
+//! What is told at a time is bounded too: half of it are those surely counted most often, half those that were told longest ago, so that everybody
+//! has a turn; what is not told waits for the next time.
 //!
 //! **Source.** B. H. Bloom, Communications of the ACM 13(7), 1970; A. Metwally, D. Agrawal, A. El Abbadi, Efficient computation of frequent and
 //! top-k elements in data streams, ICDT 2005; the filter in front of it as in TinyLFU (Einziger, Friedman, Manes, 2017).
@@ -17,6 +18,7 @@
 //! **Invariants.** A prefix that asks more often than `1/capacity` of all counted questions has a place (Space-Saving). No prefix is told more often
 //! than it asked. Nothing here runs on a thread that answers.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::time::Duration;
@@ -45,7 +47,7 @@ pub struct Bounds {
 pub struct LeftOut {
     /// Questions of pairs that were seen for the first time and only noted.
     pub first: u64,
-    /// Questions that were counted and found no room in what is told at a time.
+    /// Questions that were counted and whose place was taken before they were told.
     pub beyond: u64,
 }
 
@@ -57,6 +59,8 @@ struct Slot<K> {
     error: u64,
     /// Since it was told last.
     fresh: u64,
+    /// The number of the time when it was told last; 0 for never.
+    told: u64,
 }
 
 /// Counts pairs, and chooses which are told.
@@ -73,6 +77,8 @@ pub struct Heavy<K> {
     order: BTreeSet<(u64, usize)>,
     /// New pairs that were let in since something was told last.
     let_in: usize,
+    /// How often something was told.
+    times: u64,
     left_out: LeftOut,
 }
 
@@ -89,6 +95,7 @@ impl<K: Hash + Eq + Ord + Clone> Heavy<K> {
             index: HashMap::new(),
             order: BTreeSet::new(),
             let_in: 0,
+            times: 0,
             left_out: LeftOut::default(),
             bounds,
         }
@@ -115,20 +122,22 @@ impl<K: Hash + Eq + Ord + Clone> Heavy<K> {
     /// What is to be told now, in order, with how often each was asked for since it was told last.
     pub fn take(&mut self) -> Vec<(K, u64)> {
         self.let_in = 0;
+        self.times += 1;
         let mut told: Vec<usize> = (0..self.slots.len())
             .filter(|at| self.slots[*at].fresh > 0)
             .collect();
-        // Those that surely were asked for most often, then those that are.
-        let sure = |at: &usize| self.slots[*at].count - self.slots[*at].error;
-        told.sort_unstable_by_key(|at| std::cmp::Reverse((sure(at), *at)));
-        for at in told.iter().skip(self.bounds.told) {
-            self.left_out.beyond += std::mem::take(&mut self.slots[*at].fresh);
+        if told.len() > self.bounds.told {
+            let sure = |at: usize| Reverse(self.slots[at].count - self.slots[at].error);
+            let last = |at: usize| self.slots[at].told;
+            told.sort_unstable_by_key(|at| (sure(*at), last(*at), *at));
+            told[self.bounds.told / 2..].sort_unstable_by_key(|at| (last(*at), sure(*at), *at));
+            told.truncate(self.bounds.told);
         }
-        told.truncate(self.bounds.told);
         let mut all: Vec<(K, u64)> = told
             .into_iter()
             .map(|at| {
                 let slot = &mut self.slots[at];
+                slot.told = self.times;
                 (slot.key.clone(), std::mem::take(&mut slot.fresh))
             })
             .collect();
@@ -167,6 +176,7 @@ impl<K: Hash + Eq + Ord + Clone> Heavy<K> {
             count: error.saturating_add(count),
             error,
             fresh: count,
+            told: 0,
         };
         let at = if self.slots.len() < self.bounds.capacity.max(1) {
             self.slots.push(slot(0));
@@ -328,7 +338,31 @@ mod tests {
             heavy.add(&key, key + 1, Duration::ZERO);
         }
         assert_eq!(heavy.take(), [(7, 8), (8, 9), (9, 10)]);
-        assert_eq!(heavy.left_out().beyond, (1..=7).sum::<u64>());
+        heavy.add(&9, 1, Duration::ZERO);
+        assert_eq!(heavy.take(), [(5, 6), (6, 7), (9, 1)], "the others wait");
+        assert_eq!(heavy.left_out(), LeftOut::default());
+    }
+
+    #[test]
+    fn whoever_asks_has_a_turn_however_many_ask_more_often() {
+        let mut heavy = Heavy::new(Bounds {
+            told: 20,
+            fresh: 100,
+            ..bounds()
+        });
+        let mut told = BTreeMap::<u64, u64>::new();
+        for _ in 0..10 {
+            // Sixty of which half ask ten times as often, and three times as many as can be told.
+            for key in 0..60 {
+                heavy.add(&key, if key % 2 == 0 { 10 } else { 1 }, Duration::ZERO);
+            }
+            let all = heavy.take();
+            assert_eq!(all.len(), 20);
+            for (key, count) in all {
+                *told.entry(key).or_default() += count;
+            }
+        }
+        assert_eq!(told.len(), 60, "{told:?}");
     }
 
     proptest! {

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_http::{Payload, Response};
-use bytes::Bytes;
-use fdn_core::ErrorCode;
 use http::Method;
 use tokio::time::timeout;
 
@@ -15,9 +13,8 @@ use super::problem::Answer;
 use super::routes::{Route, Target};
 use super::service::{Gateway, Incoming, NOT_READY, NOT_UPLOADED, left};
 use super::stage::StageRequest;
-use super::upload;
+use super::upload::{self, UpTo};
 use crate::apps::Deployed;
-use crate::invocations::retry::is_idempotent;
 use crate::workflows::{Handed, Handing};
 
 /// Who serves a call.
@@ -40,6 +37,8 @@ impl Gateway {
         route: Arc<Route>,
     ) -> Result<Found, Answer> {
         let begun = Instant::now();
+        // From the first offer on it is the call's own time.
+        let mut asked = Duration::ZERO;
         let hold = self.admission.hold_time();
         let (host, metrics) = (incoming.host, Arc::clone(&route.metrics));
         if self.hands_on() {
@@ -47,14 +46,17 @@ impl Gateway {
             if let Ok((route, deployed)) = self.held(host, &metrics, patience).await {
                 return Ok(Found::Here(route, deployed, begun.elapsed(), payload));
             }
+            let offering = Instant::now();
             payload = match self.offered(incoming, payload, &route).await? {
                 Offered::Answered(response) => return Ok(Found::Elsewhere(response)),
                 Offered::Back(payload) => payload,
             };
+            asked = offering.elapsed();
         }
         let rest = hold.saturating_sub(begun.elapsed());
         let (route, deployed) = self.held(host, &metrics, rest).await?;
-        Ok(Found::Here(route, deployed, begun.elapsed(), payload))
+        let held = begun.elapsed().saturating_sub(asked);
+        Ok(Found::Here(route, deployed, held, payload))
     }
 
     fn hands_on(&self) -> bool {
@@ -81,12 +83,10 @@ impl Gateway {
         };
         // What was waited here is not the function's time.
         let deadline = Instant::now() + route.terms.timeout;
-        let whole = timeout(left(deadline), upload::all(payload, length, most)).await;
-        let body: Bytes = match whole.map_err(|_| NOT_UPLOADED)? {
-            Ok(body) => body,
-            // It did not say so before: the client may send it again when the app is ready.
-            Err(answer) if answer.code == ErrorCode::BodyTooLarge => return Err(NOT_READY),
-            Err(answer) => return Err(answer),
+        let read = timeout(left(deadline), upload::up_to(payload, most)).await;
+        let body = match read.map_err(|_| NOT_UPLOADED)?? {
+            UpTo::Whole(body) => body,
+            UpTo::Larger(payload) => return Ok(Offered::Back(payload)),
         };
         let method = Method::from_bytes(incoming.head.method.as_str().as_bytes());
         let method = method.unwrap_or(Method::POST);
@@ -100,7 +100,7 @@ impl Gateway {
             permit: incoming.permit(),
             body: body.clone(),
             deadline,
-            idempotent: is_idempotent(&method, route.terms.idempotent),
+            idempotent: route.terms.may_repeat(&method),
             planned: &route.terms.planned,
         };
         match self.hand_on(call).await {
@@ -110,7 +110,7 @@ impl Gateway {
         }
     }
 
-    /// Serves a call that another gateway handed on; it is never handed on again.
+    /// Serves a call that another gateway handed on, of whose time so much is left; it is never handed on again.
     ///
     /// # Errors
     /// When nothing has run.
@@ -119,6 +119,7 @@ impl Gateway {
         route: &Arc<Route>,
         deployed: Arc<Deployed>,
         request: StageRequest,
+        left: Duration,
     ) -> Result<Response<GatewayBody>, Answer> {
         if deployed.load(&self.metrics).await.is_err() {
             self.apps
@@ -132,7 +133,8 @@ impl Gateway {
             head: &request.head,
             peer: &request.peer,
             ids: &request.ids,
-            arrived: Instant::now(),
+            // The call's time counts from where it was offered.
+            arrived: begun(route.terms.timeout, left),
             host: &request.host,
             pass: None,
             stage_identity: identity.as_ref(),
@@ -176,6 +178,12 @@ impl Gateway {
         };
         timeout(longest, wait).await.map_err(|_| NOT_READY)?
     }
+}
+
+/// When a call began that may take `whole`, of which `left` is left.
+fn begun(whole: Duration, left: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_sub(whole.saturating_sub(left)).unwrap_or(now)
 }
 
 /// What came of offering a call to others.

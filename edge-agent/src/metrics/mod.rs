@@ -219,7 +219,7 @@ impl Metrics {
             held: make.gauge("calls_held", "Calls held for an app that is made ready.")?,
             takes_work: make.gauge(
                 "takes_work",
-                "Whether the node may take new work; 0 while it is drained or was removed.",
+                "1 if it may take new work, 0 while it is drained or was removed.",
             )?,
             certificate_expires: make.gauge(
                 "certificate_expires_seconds",

@@ -1,7 +1,7 @@
 //! Stage calls to gateways of other clusters: a few connections to each, made when they are needed.
 //!
-//! A cluster's gateways take turns. One that was not reached is tried after the others for a while; as long as surely nothing was handed
-//! over, the next one is tried within the same call.
+//! A cluster's gateways take turns, this one itself left out. One that was not reached is tried after the others for a while; as long as surely
+//! nothing has run, the next one is tried within the same call: also where one says that it cannot run the stage.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -66,8 +66,8 @@ pub struct StageClient {
 
 /// A request that no gateway has answered.
 pub(super) enum Unanswered {
-    /// Nothing of it was handed over: here it is back.
-    NotSent(Box<Request<Full<Bytes>>>, String),
+    /// Nothing of it was handed over.
+    NotSent(String),
     /// It may have been seen.
     Lost(String),
 }
@@ -118,59 +118,27 @@ impl StageClient {
         cluster: &ClusterId,
         call: StageCall,
     ) -> Result<Output, Failure> {
-        let request = wire::request(&call)?;
-        let response = self.send(cluster, request).await?;
-        let (mut parts, body) = response.into_parts();
-        let outcome = parts.headers.remove(wire::OUTCOME);
-        let reason = parts.headers.remove(wire::REASON);
-        if outcome.as_ref() != Some(&wire::ANSWERED) {
-            let text = |value: Option<HeaderValue>| {
-                value.and_then(|value| value.to_str().ok().map(str::to_owned))
-            };
-            let kind = wire::kind(&text(outcome).unwrap_or_default());
-            let told = text(reason).unwrap_or_else(|| format!("it answered {}", parts.status));
-            return Err(Failure::new(kind, format!("cluster {cluster}: {told}")));
-        }
-        let whole = Limited::new(body, call.most)
-            .collect()
-            .await
-            .map_err(|error| {
-                if error.is::<http_body_util::LengthLimitError>() {
-                    return too_large(call.most);
-                }
-                let told = format!("cluster {cluster}: its answer broke off: {error}");
-                Failure::new(FailureKind::Lost, told)
-            })?;
-        let output = Output {
-            status: parts.status,
-            headers: parts.headers,
-            body: whole.to_bytes(),
-        };
-        output.judged()
-    }
-
-    /// Sends a request to one gateway after the other until one may have it.
-    async fn send(
-        &self,
-        cluster: &ClusterId,
-        mut request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, Failure> {
-        let mut last = "it has no gateway that takes stage calls".to_owned();
-        for address in self.order(cluster) {
-            match self.send_to(cluster, address, request).await {
-                Ok(response) => return Ok(response),
-                Err(Unanswered::NotSent(back, reason)) => {
-                    request = *back;
-                    last = reason;
+        let told =
+            format!("cluster {cluster} was not reached: it has no gateway that takes stage calls");
+        let mut last = Failure::new(FailureKind::NotStarted, told);
+        for address in self.others(cluster) {
+            let request = wire::request(&call)?;
+            last = match self.send_to(cluster, address, request).await {
+                Ok(response) => match output(cluster, response, call.most).await {
+                    Err(failure) if failure.kind == FailureKind::NotStarted => failure,
+                    settled => return settled,
+                },
+                Err(Unanswered::NotSent(reason)) => {
+                    let told = format!("cluster {cluster} was not reached: {reason}");
+                    Failure::new(FailureKind::NotStarted, told)
                 }
                 Err(Unanswered::Lost(reason)) => {
                     let told = format!("cluster {cluster} was lost: {reason}");
                     return Err(Failure::new(FailureKind::Lost, told));
                 }
-            }
+            };
         }
-        let told = format!("cluster {cluster} was not reached: {last}");
-        Err(Failure::new(FailureKind::NotStarted, told))
+        Err(last)
     }
 
     /// Sends a request to one gateway of a cluster.
@@ -210,8 +178,7 @@ impl StageClient {
             request = back;
         }
         self.avoid(address);
-        let told = format!("{address}: {last}");
-        Err(Unanswered::NotSent(Box::new(request), told))
+        Err(Unanswered::NotSent(format!("{address}: {last}")))
     }
 
     /// Where this node itself takes such calls; told once.
@@ -225,17 +192,11 @@ impl StageClient {
         self.fleet.view().clusters().cloned().collect()
     }
 
-    /// Other gateways of a cluster, those that were reached lately first.
+    /// Other gateways of a cluster in the order in which they are tried: those that were reached lately first.
     pub(super) fn others(&self, cluster: &ClusterId) -> Vec<SocketAddr> {
-        let mut all = self.order(cluster);
-        all.retain(|address| self.own.get() != Some(address));
-        all
-    }
-
-    /// The cluster's gateways in the order in which they are tried.
-    fn order(&self, cluster: &ClusterId) -> Vec<SocketAddr> {
         let view = self.fleet.view();
         let mut all = view.stage_calls(cluster).to_vec();
+        all.retain(|address| self.own.get() != Some(address));
         if !all.is_empty() {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) % all.len();
             all.rotate_left(turn);
@@ -296,6 +257,38 @@ impl StageClient {
         });
         Arc::clone(made)
     }
+}
+
+/// What a gateway answered to a stage call, `most` octets at most.
+async fn output(
+    cluster: &ClusterId,
+    response: Response<Incoming>,
+    most: usize,
+) -> Result<Output, Failure> {
+    let (mut parts, body) = response.into_parts();
+    let outcome = parts.headers.remove(wire::OUTCOME);
+    let reason = parts.headers.remove(wire::REASON);
+    if outcome.as_ref() != Some(&wire::ANSWERED) {
+        let text = |value: Option<HeaderValue>| {
+            value.and_then(|value| value.to_str().ok().map(str::to_owned))
+        };
+        let kind = wire::kind(&text(outcome).unwrap_or_default());
+        let told = text(reason).unwrap_or_else(|| format!("it answered {}", parts.status));
+        return Err(Failure::new(kind, format!("cluster {cluster}: {told}")));
+    }
+    let whole = Limited::new(body, most).collect().await.map_err(|error| {
+        if error.is::<http_body_util::LengthLimitError>() {
+            return too_large(most);
+        }
+        let told = format!("cluster {cluster}: its answer broke off: {error}");
+        Failure::new(FailureKind::Lost, told)
+    })?;
+    let output = Output {
+        status: parts.status,
+        headers: parts.headers,
+        body: whole.to_bytes(),
+    };
+    output.judged()
 }
 
 async fn connect(

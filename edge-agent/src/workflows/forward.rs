@@ -83,7 +83,7 @@ pub(crate) struct Handed<'a> {
 pub(crate) enum Handing {
     /// Another gateway answered it.
     Answered(Box<Response<GatewayBody>>),
-    /// It may have run and must not run again, or its time is over.
+    /// It may have run, and must not run again or found nobody else; or its time is over.
     Ended(Answer),
     /// Nobody took it, and nothing has run.
     Nobody,
@@ -126,6 +126,7 @@ impl Gateway {
         let Some(client) = &workflows.client else {
             return Handing::Nobody;
         };
+        let mut nobody = Handing::Nobody;
         for (cluster, address) in self.who_may_serve(client, &call) {
             let to = if cluster == workflows.cluster {
                 "node"
@@ -137,9 +138,12 @@ impl Gateway {
                 sent.with_label_values(&[to, outcome]).inc();
             };
             let left = call.deadline.saturating_duration_since(Instant::now());
-            let Some(request) = request(&call, left).filter(|_| !left.is_zero()) else {
+            if left.is_zero() {
                 count("late");
                 return Handing::Ended(LATE);
+            }
+            let Some(request) = request(&call, left) else {
+                return nobody;
             };
             let answered =
                 match timeout(left + GRACE, client.send_to(&cluster, address, request)).await {
@@ -151,7 +155,7 @@ impl Gateway {
                 };
             let response = match answered {
                 Ok(response) => response,
-                Err(Unanswered::NotSent(_, reason)) => {
+                Err(Unanswered::NotSent(reason)) => {
                     debug!(app = %call.app, reason, "a call could not be handed on");
                     count("not_reached");
                     continue;
@@ -159,10 +163,11 @@ impl Gateway {
                 Err(Unanswered::Lost(reason)) => {
                     debug!(app = %call.app, reason, "a call that was handed on is lost");
                     count("lost");
+                    nobody = Handing::Ended(LOST);
                     if call.idempotent {
                         continue;
                     }
-                    return Handing::Ended(LOST);
+                    return nobody;
                 }
             };
             match outcome(&response) {
@@ -178,13 +183,14 @@ impl Gateway {
                 }
                 Some(_) => {
                     count("lost");
+                    nobody = Handing::Ended(LOST);
                     if !call.idempotent {
-                        return Handing::Ended(LOST);
+                        return nobody;
                     }
                 }
             }
         }
-        Handing::Nobody
+        nobody
     }
 
     /// Whom a call is offered to, in this order.

@@ -67,7 +67,7 @@ async fn run(
         peer: Peer::told(received.client),
         payload: serve::payload(body),
     };
-    let calling = gateway.handed(&route, deployed, call);
+    let calling = gateway.handed(&route, deployed, call, received.left);
     let answered = timeout(received.left + GRACE, calling).await.map_err(|_| {
         let told = format!("no answer within {:?}", received.left);
         Failure::new(FailureKind::Lost, told)

@@ -74,7 +74,7 @@ impl Three {
         three
     }
 
-    /// Tells where the clusters take calls, and waits until the first node knows.
+    /// Tells where the clusters take calls.
     async fn tell(&self, eu: &[SocketAddr], us: &[SocketAddr]) {
         let cluster = |name: &str| -> ClusterId { name.parse().expect("cluster") };
         let calls =

@@ -140,6 +140,8 @@ pub struct Competition<'a> {
     decided: Ledger,
     placer: HeuOrche,
     costs: Costs,
+    /// The mean run time of a task of the offer in each cluster.
+    means: Vec<Millis>,
     rooms: Rooms,
     best: Plan,
     old: Plan,
@@ -158,6 +160,7 @@ impl<'a> Competition<'a> {
             terms,
             placer: HeuOrche::default(),
             costs: Costs::default(),
+            means: Vec::new(),
             rooms: Rooms::default(),
             best: Plan::default(),
             old: Plan::default(),
@@ -338,24 +341,33 @@ impl<'a> Competition<'a> {
             clusters,
             loads,
             costs,
+            means,
             terms,
             ..
         } = self;
         let tasks = offer.dag.given();
         let whole = whole(offer.dag);
+        let work = |task: usize| offer.dag.task(TaskIndex::new(task)).work;
+        let count = clusters.len();
+        means.clear();
+        // Each of its tasks adds its own part; the mean of them, as often as there are, each as long as it takes there.
+        means.extend(clusters.iter().enumerate().map(|(at, cluster)| {
+            let sum = match offer.factors {
+                None => cluster.speed.time(whole),
+                Some(_) => (0..tasks).fold(Millis::ZERO, |sum, task| {
+                    sum + cluster.speed.time(work(task)) * offer.factor(task, at, count)
+                }),
+            };
+            Millis::new(sum.get() / tasks as f64)
+        }));
         let calls = Rate::per_second(offer.rate.get() * tasks as f64);
         costs.refill(tasks, clusters.len(), |task, at| {
-            let cluster = &clusters[at];
-            let time = cluster
-                .speed
-                .time(offer.dag.task(TaskIndex::new(task)).work);
-            // Each of its tasks adds its own part; the mean of them, as often as there are.
-            let mean = cluster.speed.time(whole).get() / tasks as f64;
-            if !mean.is_finite() {
+            let mean = means[at];
+            if !mean.get().is_finite() {
                 return Millis::INFINITY;
             }
-            time * offer.factor(task, at, clusters.len())
-                + loads[at].wait(calls, Millis::new(mean), terms.horizon)
+            clusters[at].speed.time(work(task)) * offer.factor(task, at, count)
+                + loads[at].wait(calls, mean, terms.horizon)
         });
     }
 

@@ -126,6 +126,40 @@ fn groups_share_what_none_of_them_would_leave_alone() {
 }
 
 #[test]
+fn a_group_counts_the_wait_that_its_corrected_time_makes() {
+    // Near, calls take ten times as long as their work: fifty a second keep fifty slots busy, of which there are forty.
+    let clusters = clusters(&[40, 40]);
+    let (dag, network) = (function(100.0), Network::instant(2));
+    let distance = [ms(5.0), ms(600.0)];
+    let decided = |rate: f64, before: Option<&[ClusterIndex]>| {
+        let offer = Offer {
+            app: 0,
+            dag: &dag,
+            distance: &distance,
+            rate: Rate::per_second(rate),
+            before,
+            bars: None,
+            factors: Some(&[10.0, 1.0]),
+            dwells: false,
+        };
+        let mut places = Vec::new();
+        Competition::new(&clusters, &network, terms())
+            .run(&[offer], &mut Moves::unlimited(), |_, _, outcome| {
+                places.clone_from(&outcome.clusters);
+            })
+            .expect("consistent");
+        places
+    };
+    assert_eq!(decided(1.0, None), [at(0)], "1010 ms and not 1300");
+    assert_eq!(decided(50.0, None), [at(1)]);
+    assert_eq!(
+        decided(50.0, Some(&[at(0)])),
+        [at(1)],
+        "it does not stay either"
+    );
+}
+
+#[test]
 fn at_rest_nobody_moves() {
     let clusters = clusters(&[10, 10]);
     let dag = function(10.0);

@@ -1,10 +1,11 @@
 //! Over a hundred passes, with clusters that slow down, lose half of their slots, fail and come back: nobody goes to and fro, each change of the world
 //! costs each group a few moves at most, and soon after it nobody moves any more.
 
-use fdn_core::{Millis, Resources};
+use fdn_core::{Millis, Resources, Timestamp};
 use fdn_scheduling::compete::{Competition, Moves, Offer, Rate, Terms, Verdict};
 use fdn_scheduling::dag::Dag;
 use fdn_scheduling::place::{Availability, Cluster, ClusterIndex, Network, Options, Speed};
+use fdn_scheduling::residual::{self, Residuals, Sample};
 use fdn_scheduling::steer::Margin;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -96,6 +97,7 @@ fn pass(
     world: &World,
     clusters: &[Cluster],
     before: Option<&[ClusterIndex]>,
+    factors: &[Vec<f64>],
     dwells: impl Fn(usize) -> bool,
     moves: &mut Moves,
 ) -> (Vec<ClusterIndex>, Vec<(usize, Verdict)>) {
@@ -108,7 +110,7 @@ fn pass(
             rate: Rate::per_second(world.rates[at]),
             before: before.map(|before| std::slice::from_ref(&before[at])),
             bars: None,
-            factors: None,
+            factors: factors.get(at).map(Vec::as_slice),
             dwells: dwells(at),
         })
         .collect();
@@ -138,7 +140,7 @@ fn hundred(seed: u64, load: f64) {
     let world = world(seed, load);
     let mut clusters = world.clusters.clone();
     let mut moves = Moves::new(0.25, Millis::new(30_000.0)).expect("possible");
-    let (mut places, _) = pass(&world, &clusters, None, |_| false, &mut moves);
+    let (mut places, _) = pass(&world, &clusters, None, &[], |_| false, &mut moves);
     // Where each group was since the world changed, and when that was.
     let mut left: Vec<Vec<(ClusterIndex, usize)>> = vec![Vec::new(); places.len()];
     let (mut since, mut gained) = (0, vec![None; places.len()]);
@@ -150,7 +152,7 @@ fn hundred(seed: u64, load: f64) {
         }
         moves.fill(PAUSE);
         let dwells = |at: usize| gained[at].is_some_and(|then| number - then < DWELL);
-        let (next, moved) = pass(&world, &clusters, Some(&places), dwells, &mut moves);
+        let (next, moved) = pass(&world, &clusters, Some(&places), &[], dwells, &mut moves);
         for (group, verdict) in &moved {
             let (from, to) = (places[*group], next[*group]);
             let at = format!("seed {seed}, load {load}, pass {number}, group {group} to {to}");
@@ -180,6 +182,74 @@ fn a_change_of_the_world_moves_each_group_a_few_times_and_then_all_is_at_rest() 
         for load in [0.4, 0.7, 0.9] {
             hundred(seed, load);
         }
+    }
+}
+
+/// What calls of a group take in a cluster beside what is expected, of which a plan knows what was seen: goes over many passes, and returns what
+/// the groups' calls take on average before and after, how many moved late, and the worst error of what is expected of their places.
+fn learning(seed: u64) -> (f64, f64, usize, f64) {
+    let world = world(seed, 0.5);
+    let mut rng = ChaCha8Rng::seed_from_u64(seed + 100);
+    let real: Vec<Vec<f64>> = (0..world.apps.len())
+        .map(|_| (0..8).map(|_| rng.random_range(0.4..2.5)).collect())
+        .collect();
+    let work = |group: usize| world.apps[group].task(world.apps[group].entry()).work;
+    let felt = |places: &[ClusterIndex]| {
+        let each = places.iter().enumerate().map(|(group, place)| {
+            let way = world.distances[group][place.get()].get() * 2.0;
+            (work(group).get() * real[group][place.get()] + way) * world.rates[group]
+        });
+        each.sum::<f64>() / world.rates.iter().sum::<f64>()
+    };
+    let mut known = Residuals::<(usize, usize)>::new(residual::Terms::default(), 1_000);
+    let mut moves = Moves::new(0.25, Millis::new(30_000.0)).expect("possible");
+    let (mut places, _) = pass(&world, &world.clusters, None, &[], |_| false, &mut moves);
+    let first = felt(&places);
+    let (mut gained, mut late) = (vec![None; places.len()], 0);
+    for number in 1..=300 {
+        let now = Timestamp(number as u64 * 5_000);
+        for (group, place) in places.iter().enumerate() {
+            let noise = rng.random_range(0.9..1.1);
+            let sample = Sample {
+                predicted: work(group),
+                actual: work(group) * real[group][place.get()] * noise,
+                calls: (world.rates[group] * 5.0) as u64,
+            };
+            known.observe(&(group, place.get()), &sample, now, 0.1);
+        }
+        let factor = |group, at| known.factor(&(group, at), work(group), now);
+        let factors: Vec<Vec<f64>> = (0..places.len())
+            .map(|group| (0..8).map(|at| factor(group, at)).collect())
+            .collect();
+        moves.fill(PAUSE);
+        let dwells = |at: usize| gained[at].is_some_and(|then| number - then < DWELL);
+        let all = &world.clusters;
+        let (next, moved) = pass(&world, all, Some(&places), &factors, dwells, &mut moves);
+        for (group, verdict) in &moved {
+            if *verdict == Verdict::Better {
+                gained[*group] = Some(number);
+            }
+        }
+        late += if number > 200 { moved.len() } else { 0 };
+        places = next;
+    }
+    let errors = places.iter().enumerate().map(|(group, place)| {
+        let factor = known.factor(&(group, place.get()), work(group), Timestamp(1_500_000));
+        (factor / real[group][place.get()] - 1.0).abs()
+    });
+    (first, felt(&places), late, errors.fold(0.0, f64::max))
+}
+
+#[test]
+fn plans_that_learn_what_calls_take_come_to_rest_and_are_better_for_it() {
+    for seed in 0..4 {
+        let (before, after, late, error) = learning(seed);
+        assert!(
+            after < before,
+            "seed {seed}: {before} ms before, {after} after"
+        );
+        assert!(late <= 10, "seed {seed}: {late} moves in the last third");
+        assert!(error < 0.15, "seed {seed}: {error}");
     }
 }
 

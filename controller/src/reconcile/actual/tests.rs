@@ -134,6 +134,45 @@ fn only_calls_since_the_last_time_teach_anything() {
 }
 
 #[test]
+fn a_node_counts_by_its_new_calls_and_a_broken_one_says_little() {
+    let named = |name: &str, calls, execution| NodeStatus {
+        node: name.parse().expect("node"),
+        ..node("a", calls, execution)
+    };
+    let mut learner = Learner::new(10);
+    // One that joins has had one call, which was cold: it took 200 times as long.
+    for n in 1..4 {
+        let nodes = [named("n-1", n * 1_000_000, 8.0), named("n-2", 1, 1998.0)];
+        learn(&mut learner, &nodes);
+    }
+    let known = factors(&learner, &[named("n-1", 0, 8.0)]);
+    assert!((known[0] - 1.0).abs() < 0.001, "{known:?}");
+    // One that was slow long ago and has no calls any more counts no more.
+    let mut learner = Learner::new(10);
+    learn(&mut learner, &[named("n-2", 500, 998.0)]);
+    for n in 1..100 {
+        learn(
+            &mut learner,
+            &[named("n-1", n * 1_000, 8.0), named("n-2", 500, 998.0)],
+        );
+    }
+    let known = factors(&learner, &[named("n-1", 0, 8.0)]);
+    assert!((known[0] - 1.0).abs() < 0.001, "{known:?}");
+    // One of three says what cannot be.
+    let mut learner = Learner::new(10);
+    for n in 1..100 {
+        let nodes = [
+            named("n-1", n * 1_000, 8.0),
+            named("n-2", n * 1_000, 8.0),
+            named("n-3", n * 1_000, 1e9),
+        ];
+        learn(&mut learner, &nodes);
+    }
+    let known = factors(&learner, &[named("n-1", 0, 8.0)]);
+    assert!(known[0] < 1.6, "{known:?}");
+}
+
+#[test]
 fn figures_that_are_none_count_for_nothing() {
     let mut odd = node("a", 10, f64::NAN);
     assert_eq!(
@@ -144,4 +183,6 @@ fn figures_that_are_none_count_for_nothing() {
     assert_eq!(learn(&mut Learner::new(1), &[odd]), Learnt::default());
     let idle = node("a", 0, 10.0);
     assert_eq!(learn(&mut Learner::new(1), &[idle]), Learnt::default());
+    let never = node("a", 10, 1e300);
+    assert_eq!(learn(&mut Learner::new(1), &[never]), Learnt::default());
 }

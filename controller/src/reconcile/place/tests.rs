@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use fdn_core::message::NodeStatus;
-use fdn_core::{GeoPoint, Millis, Revision, Timestamp, VersionNumber};
+use fdn_core::{DurationMs, GeoPoint, Millis, Revision, Timestamp, VersionNumber};
 use fdn_scheduling::place::Bandwidth;
 use fdn_scheduling::steer::Margin;
 use fdn_scheduling::workflow::Profile;
@@ -16,6 +16,7 @@ use crate::reconcile::profile;
 use crate::reconcile::world::{Measured, Presence, Terms};
 use crate::reconcile::write::plan_rows;
 use crate::settings::{ClientLocation, GeoSettings};
+use crate::store::demand::DemandRow;
 
 const PARIS: &str = "192.0.2.0/24";
 const NEW_YORK: &str = "198.51.100.0/24";
@@ -221,6 +222,46 @@ fn bindings_are_bounded_and_demand_comes_first() {
 }
 
 #[test]
+fn who_asked_once_comes_after_the_places_that_are_known() {
+    let world = world(nodes(), true);
+    let row = |text: &str, queries| DemandRow {
+        app: "hello".parse().expect("app"),
+        prefix: prefix(text),
+        queries,
+        recent: 1.0,
+        last_seen: NOW,
+    };
+    // The newest first, as they are stored.
+    let rows = [
+        row("10.0.0.0/24", 1),
+        row("10.0.1.0/24", 1),
+        row("10.0.2.0/24", 2),
+    ];
+    let demand = Wanted::of(&rows, NOW, DurationMs::from_secs(600));
+    assert_eq!((demand.sure, demand.all[0].0), (1, prefix("10.0.2.0/24")));
+    let workflow = workflow();
+    let app = "hello".parse().expect("app");
+    let profiles = world.profiles(&app, &workflow, |_| {
+        profile(&fdn_core::manifest::Manifest::default())
+    });
+    let planning = Planning {
+        workflow: &workflow,
+        profiles: &profiles,
+        serving: &world.serving(None, &workflow, &profiles),
+        factors: &Factors::default(),
+        dwelling: None,
+        before: &Before::default(),
+        demand,
+        rate: Rate::default(),
+        fixed: false,
+    };
+    let placed = place_all(&world, &[planning], 4, &mut Moves::unlimited()).expect("consistent");
+    let bound = placed.apps[0].as_ref().expect("planned").bindings.keys();
+    let bound: Vec<String> = bound.map(ToString::to_string).collect();
+    assert_eq!(bound, ["10.0.0.0/24", "10.0.2.0/24", PARIS, NEW_YORK]);
+}
+
+#[test]
 fn members_of_a_group_with_different_pasts_are_steered_apart() {
     // Two prefixes see the clusters alike, but one was sent to us-east when it was seen differently.
     let world = world(nodes(), false);
@@ -335,7 +376,7 @@ fn together_as(
             factors: &factors,
             dwelling: None,
             before: before.unwrap_or(&none),
-            demand: vec![(prefix(PARIS), 1.0)],
+            demand: Wanted::alike([prefix(PARIS)], 1.0),
             rate: Rate::per_second(*rate),
             fixed: *fixed,
         })
