@@ -155,6 +155,8 @@ pub struct Residuals<K> {
     terms: Terms,
     capacity: usize,
     known: BTreeMap<K, Residual>,
+    /// When a place was last refused: at that moment there is no room for others either, and nobody looks for it again.
+    full_at: Option<Timestamp>,
 }
 
 impl<K: Ord + Clone> Residuals<K> {
@@ -165,6 +167,7 @@ impl<K: Ord + Clone> Residuals<K> {
             terms,
             capacity: capacity.max(1),
             known: BTreeMap::new(),
+            full_at: None,
         }
     }
 
@@ -194,15 +197,29 @@ impl<K: Ord + Clone> Residuals<K> {
         if self.known.len() < self.capacity {
             return true;
         }
-        let mut seen: Vec<Timestamp> = self.known.values().map(|one| one.seen).collect();
-        let last = (self.capacity / 8).max(1) - 1;
-        let (_, oldest, _) = seen.select_nth_unstable(last);
-        let oldest = *oldest;
+        if self.full_at == Some(now) {
+            return false;
+        }
         // All of a pass are seen at the same time: who is seen in every pass must stay, or all would be learnt anew again and again.
-        let lively = |residual: &Residual| now.since(residual.seen) < LIVELY;
-        self.known
-            .retain(|_, residual| residual.seen > oldest || lively(residual));
-        self.known.len() < self.capacity
+        let seen = self.known.values().map(|one| one.seen);
+        let mut seen: Vec<Timestamp> = seen.filter(|seen| now.since(*seen) >= LIVELY).collect();
+        if seen.is_empty() {
+            self.full_at = Some(now);
+            return false;
+        }
+        let last = (self.capacity / 8).clamp(1, seen.len()) - 1;
+        let (older, oldest, _) = seen.select_nth_unstable(last);
+        let oldest = *oldest;
+        // Of those that were seen at the same time only as many as that: after a quiet night that may be all.
+        let mut equal = 1 + older.iter().filter(|seen| **seen == oldest).count();
+        self.known.retain(|_, residual| {
+            if residual.seen != oldest || equal == 0 {
+                return residual.seen >= oldest;
+            }
+            equal -= 1;
+            false
+        });
+        true
     }
 
     /// By what `predicted` has to be multiplied in a place; 1 where nothing is known.
@@ -369,6 +386,18 @@ mod tests {
             assert_eq!(left, (4..20).collect::<Vec<_>>());
         }
         assert_eq!(known.get(&19).map(Residual::calls), Some(250));
+    }
+
+    #[test]
+    fn after_a_quiet_night_an_eighth_gives_way() {
+        let mut known = table(16);
+        for place in 0..16 {
+            known.observe(&place, &sample(1.0, 2.0, 5), NOW, 0.1);
+        }
+        let morning = Timestamp(NOW.0 + 8 * 3_600_000);
+        known.observe(&16, &sample(1.0, 2.0, 5), morning, 0.1);
+        let left: Vec<u32> = known.iter().map(|(place, _)| *place).collect();
+        assert_eq!(left, (2..17).collect::<Vec<_>>());
     }
 
     #[test]
