@@ -80,23 +80,27 @@ impl Told {
     }
 }
 
+/// So many new calls of a node count at most: what it tells is what its last calls typically took, about which more calls say nothing more, and
+/// one that counts wrong must not outweigh all others.
+const TELLING: u64 = 100;
+
 /// What new calls took, node by node, as one time: their mean, in which a node counts by its calls, and by no more than the factor e of their
-/// median either way, so that a node that is broken says little. Nothing without any.
+/// median either way, so that a node that is broken says little; and how many there were. Nothing without any.
 fn typical(mut fresh: Vec<(f64, u64)>) -> Option<(Millis, u64)> {
     fresh.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-    let all = fresh
-        .iter()
-        .fold(0, |sum: u64, one| sum.saturating_add(one.1));
+    let calls = fresh.iter().fold(0_u64, |sum, one| sum.saturating_add(one.1));
+    let weight = |one: &(f64, u64)| one.1.min(TELLING);
+    let all: u64 = fresh.iter().map(weight).sum();
     let mut below = 0_u64;
-    let median = fresh.iter().find(|(_, calls)| {
-        below = below.saturating_add(*calls);
+    let median = fresh.iter().find(|one| {
+        below += weight(one);
         below >= all.div_ceil(2)
     });
     let (median, e) = (median?.0, std::f64::consts::E);
-    let part = |(time, calls): &(f64, u64)| {
-        time.clamp(median / e, median * e) * (*calls as f64 / all as f64)
+    let part = |one: &(f64, u64)| {
+        one.0.clamp(median / e, median * e) * (weight(one) as f64 / all as f64)
     };
-    (all > 0).then(|| (Millis::new(fresh.iter().map(part).sum()), all))
+    (all > 0).then(|| (Millis::new(fresh.iter().map(part).sum()), calls))
 }
 
 /// What was seen of an app: of itself, and of its stages.

@@ -170,6 +170,18 @@ fn a_node_counts_by_its_new_calls_and_a_broken_one_says_little() {
     }
     let known = factors(&learner, &[named("n-1", 0, 8.0)]);
     assert!(known[0] < 1.6, "{known:?}");
+    // However many calls it says it had.
+    let mut learner = Learner::new(10);
+    for n in 1..100 {
+        let nodes = [
+            named("n-1", n * 1_000, 8.0),
+            named("n-2", n * 1_000, 8.0),
+            named("n-3", n * 1_000_000_000_000, 1e9),
+        ];
+        learn(&mut learner, &nodes);
+    }
+    let known = factors(&learner, &[named("n-1", 0, 8.0)]);
+    assert!(known[0] < 1.6, "{known:?}");
 }
 
 #[test]
