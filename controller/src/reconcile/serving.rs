@@ -2,7 +2,8 @@
 //!
 //! A cluster is as far as the farthest of its nodes that take work: its gateways hand calls to that one. A cluster without a node that runs the
 //! function's kind, or whose nodes all failed to make it ready, is barred. One that is still making it ready is barred to clients that are
-//! served elsewhere, and to new ones as long as any other cluster serves it: nobody is sent where calls would wait for an artifact.
+//! served elsewhere, and to new ones as long as any other cluster serves it: nobody is sent where calls would wait for an artifact. Of a cluster
+//! only those nodes count as room that run the function's kind and have not failed to make it ready.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,8 @@ struct Seen {
     /// Nodes that said anything of it.
     told: usize,
     best: Served,
+    /// The slots of those that failed, by what they run.
+    failed: [f64; 2],
     /// Why one of them failed.
     reason: Option<String>,
 }
@@ -33,8 +36,12 @@ pub struct Phases {
     clusters: Vec<ClusterId>,
     /// Of each cluster: the nodes that take work.
     nodes: Vec<usize>,
+    /// Of each cluster: the slots of these nodes.
+    slots: Vec<f64>,
     /// Of each cluster: whether a node runs components, and whether one runs containers.
     forms: Vec<[bool; 2]>,
+    /// Of each cluster: the slots of the nodes that do.
+    open: Vec<[f64; 2]>,
     apps: BTreeMap<AppName, BTreeMap<usize, Seen>>,
 }
 
@@ -61,7 +68,9 @@ impl Phases {
         let mut phases = Self {
             clusters: clusters.iter().map(|id| (*id).clone()).collect(),
             nodes: vec![0; clusters.len()],
+            slots: vec![0.0; clusters.len()],
             forms: vec![[false; 2]; clusters.len()],
+            open: vec![[0.0; 2]; clusters.len()],
             apps: BTreeMap::new(),
         };
         for node in alive.iter().filter(|node| !node.draining) {
@@ -74,10 +83,15 @@ impl Phases {
 
     fn take_in(&mut self, at: usize, node: &NodeStatus) {
         self.nodes[at] += 1;
+        let slots = f64::from(node.slots);
+        self.slots[at] += slots;
+        let mut open = [0.0; 2];
         for kind in [RuntimeKind::Wasm, RuntimeKind::Docker] {
             let runs = node.runtimes.as_ref();
             let runs = runs.is_none_or(|all| all.iter().any(|one| one.runs(kind)));
             self.forms[at][form(kind)] |= runs;
+            open[form(kind)] = if runs { slots } else { 0.0 };
+            self.open[at][form(kind)] += open[form(kind)];
         }
         for app in &node.apps {
             // Names are looked for before one is copied: there are as many as nodes times apps.
@@ -91,9 +105,13 @@ impl Phases {
             let seen = by_cluster.entry(at).or_insert(Seen {
                 told: 0,
                 best: Served::Failed,
+                failed: [0.0; 2],
                 reason: None,
             });
             seen.told += 1;
+            if served == Served::Failed {
+                seen.failed = [0, 1].map(|form| seen.failed[form] + open[form]);
+            }
             seen.best = seen.best.max(served);
             if let (Served::Failed, AppPhase::Failed { reason }) = (served, &app.phase) {
                 seen.reason.get_or_insert_with(|| short(reason));
@@ -108,6 +126,17 @@ impl Phases {
             Some(seen) if seen.told >= self.nodes[at] => seen.best,
             Some(seen) => seen.best.max(Served::Preparing),
             None => Served::Preparing,
+        }
+    }
+
+    /// The share of a cluster's slots that is on nodes which can run an app of this kind, or come to.
+    fn share(&self, app: Option<&AppName>, form: usize, at: usize) -> f64 {
+        let failed = app.and_then(|app| self.apps.get(app)?.get(&at));
+        let failed = failed.map_or(0.0, |seen| seen.failed[form]);
+        if self.slots[at] > 0.0 {
+            (self.open[at][form] - failed) / self.slots[at]
+        } else {
+            1.0
         }
     }
 
@@ -127,12 +156,14 @@ impl Phases {
             }
         };
         let size = (stages.len(), clusters);
-        let lenient = Bars::from_fn(size, |task, at| cell(task, at).err());
+        let share = |task: usize, at: usize| self.share(app, form(kind(stages[task])), at);
+        let lenient = Bars::from_fn(size, |task, at| cell(task, at).err()).with_shares(share);
         let strict = Bars::from_fn(size, |task, at| match cell(task, at) {
             Ok(Served::Ready) => None,
             Ok(_) => Some(Exclusion::NotReady),
             Err(why) => Some(why),
-        });
+        })
+        .with_shares(share);
         let is_open = |task: usize| (0..clusters).any(|at| strict.get(task, at).is_none());
         let reasons = app.and_then(|app| self.apps.get(app)).into_iter().flatten();
         Serving {

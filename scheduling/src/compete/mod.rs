@@ -73,6 +73,11 @@ impl Offer<'_> {
         let factors = self.factors.unwrap_or_default();
         factors.get(task * clusters + at).copied().unwrap_or(1.0)
     }
+
+    /// The share of a cluster's slots that is open to a task.
+    fn share(&self, task: usize, at: usize) -> f64 {
+        self.bars.map_or(1.0, |bars| bars.share(task, at))
+    }
 }
 
 /// By what is decided.
@@ -134,6 +139,8 @@ pub struct Competition<'a> {
     network: &'a Network,
     terms: Terms,
     loads: Vec<Load>,
+    /// Of it, what tasks ask for that find only a part of the cluster open: few nodes have what they need, and these are taken for the same ones.
+    narrow: Vec<Load>,
     /// The memory that everybody needs who is somewhere.
     all: Ledger,
     /// Of these, those that had their turn or have none.
@@ -153,6 +160,7 @@ impl<'a> Competition<'a> {
     pub fn new(clusters: &[Cluster], network: &'a Network, terms: Terms) -> Self {
         Self {
             loads: clusters.iter().map(Load::of).collect(),
+            narrow: clusters.iter().map(Load::of).collect(),
             all: Ledger::new(clusters.len()),
             decided: Ledger::new(clusters.len()),
             clusters: clusters.to_vec(),
@@ -208,13 +216,17 @@ impl<'a> Competition<'a> {
         change: impl Fn(&mut Load, Rate, Millis),
     ) {
         for (task, cluster) in (0..offer.dag.given()).zip(clusters) {
-            if let Some(load) = self.loads.get_mut(cluster.get()) {
+            let at = cluster.get();
+            if let (Some(load), Some(narrow)) = (self.loads.get_mut(at), self.narrow.get_mut(at)) {
                 let work = offer.dag.task(TaskIndex::new(task)).work;
-                let factor = offer.factor(task, cluster.get(), self.clusters.len());
-                let time = self.clusters[cluster.get()].speed.time(work) * factor;
+                let factor = offer.factor(task, at, self.clusters.len());
+                let time = self.clusters[at].speed.time(work) * factor;
                 // A cluster that runs nothing is asked for nothing: infinite times would never be taken back.
                 if time.is_finite() {
                     change(load, offer.rate, time);
+                    if offer.share(task, at) < 1.0 {
+                        change(narrow, offer.rate, time);
+                    }
                 }
             }
         }
@@ -340,6 +352,7 @@ impl<'a> Competition<'a> {
         let Self {
             clusters,
             loads,
+            narrow,
             costs,
             means,
             terms,
@@ -367,7 +380,9 @@ impl<'a> Competition<'a> {
                 return Millis::INFINITY;
             }
             clusters[at].speed.time(work(task)) * offer.factor(task, at, count)
-                + loads[at].wait(calls, mean, terms.horizon)
+                + loads[at]
+                    .part(offer.share(task, at), &narrow[at])
+                    .wait(calls, mean, terms.horizon)
         });
     }
 

@@ -1,4 +1,5 @@
-//! What keeps single tasks out of clusters beside room and time: there is nothing that runs them, or they are not ready there.
+//! What keeps single tasks out of clusters beside room and time: there is nothing that runs them, or they are not ready there. And out of a part
+//! of a cluster: of many nodes only some have what a task needs.
 
 use super::infeasible::Exclusion;
 use super::problem::ProblemError;
@@ -8,6 +9,8 @@ use super::problem::ProblemError;
 pub struct Bars {
     clusters: usize,
     cells: Vec<Option<Exclusion>>,
+    /// The share of a cluster's slots that is open to a task; all of them, if empty.
+    shares: Vec<f64>,
 }
 
 impl Bars {
@@ -21,13 +24,33 @@ impl Bars {
         for task in 0..tasks {
             cells.extend((0..clusters).map(|cluster| bar(task, cluster)));
         }
-        Self { clusters, cells }
+        Self {
+            clusters,
+            cells,
+            shares: Vec::new(),
+        }
     }
 
-    /// Whether nothing is barred.
+    /// The same with the share of each cluster's slots that is open to each task, from a function of both; what is above 1 counts as 1.
+    #[must_use]
+    pub fn with_shares(mut self, mut share: impl FnMut(usize, usize) -> f64) -> Self {
+        let clusters = self.clusters.max(1);
+        let cells = 0..self.cells.len();
+        self.shares = cells.map(|at| share(at / clusters, at % clusters)).collect();
+        self
+    }
+
+    /// Whether nothing is barred, and all of every cluster is open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.cells.iter().all(Option::is_none)
+        self.cells.iter().all(Option::is_none) && self.shares.iter().all(|share| *share >= 1.0)
+    }
+
+    /// The share of a cluster's slots that is open to a task.
+    #[must_use]
+    pub fn share(&self, task: usize, cluster: usize) -> f64 {
+        let at = task * self.clusters + cluster;
+        self.shares.get(at).map_or(1.0, |share| share.clamp(0.0, 1.0))
     }
 
     /// What keeps a task out of a cluster; nothing a virtual entry.

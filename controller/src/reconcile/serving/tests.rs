@@ -142,6 +142,32 @@ fn a_cluster_is_as_far_as_its_best_node() {
 }
 
 #[test]
+fn only_nodes_that_can_run_it_are_room_for_it() {
+    let ready = || Some(observed(AppPhase::Ready, true));
+    let both: &[NodeRuntime] = &[NodeRuntime::Wasm, NodeRuntime::Docker];
+    let nodes = [
+        // One of three nodes runs containers, with six of fourteen slots.
+        node("a", WASM, ready()),
+        node("a", WASM, ready()),
+        NodeStatus {
+            slots: 6,
+            ..node("a", both, ready())
+        },
+        // One of two failed to make it ready.
+        node("b", both, ready()),
+        node("b", both, Some(observed(failed(), false))),
+        node("c", both, ready()),
+    ];
+    let share = |stage: Holding, at: usize| {
+        let serving = serving(&nodes, &[stage]);
+        serving.bars(None).map_or(1.0, |bars| bars.share(0, at))
+    };
+    assert!((share(IMAGE, 0) - 6.0 / 14.0).abs() < 1e-9);
+    assert_eq!((share(IMAGE, 1), share(IMAGE, 2)), (0.5, 1.0));
+    assert_eq!((share(Holding::Calls, 0), share(Holding::Calls, 1)), (1.0, 0.5));
+}
+
+#[test]
 fn rows_say_what_the_node_said() {
     let nodes = [node("b", WASM, Some(observed(failed(), false)))];
     let serving = serving(&nodes, &[Holding::Calls]);
