@@ -110,6 +110,8 @@ pub struct Planner {
     /// When the round trips that other controllers stored were read last, and what is asked was written.
     heard_at: Option<Timestamp>,
     asked_at: Option<Timestamp>,
+    /// When demand was last looked through for what is over.
+    forgot_at: Option<Timestamp>,
     told_stage_calls: StageCalls,
     kept_at: Option<Timestamp>,
     complaints: BTreeMap<AppName, String>,
@@ -132,6 +134,7 @@ impl Planner {
             told_rtt_at: None,
             heard_at: None,
             asked_at: None,
+            forgot_at: None,
             told_stage_calls: StageCalls::new(),
             kept_at: None,
             complaints: BTreeMap::new(),
@@ -214,6 +217,7 @@ impl Planner {
                 network::clusters(&live),
             )
         };
+        self.forget_demand(&inputs.demand, &world, now).await?;
         self.tell_network(&inputs, clusters, now).await?;
         self.tell_stage_calls(&inputs, now).await?;
         let known = self.plan_apps(&inputs, &world, settled, now).await?;

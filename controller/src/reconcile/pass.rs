@@ -13,7 +13,7 @@ use super::difference::{Difference, difference};
 use super::dwell::Dwell;
 use super::place::{Before, Placed, Planning, place_all};
 use super::serving::Serving;
-use super::wanted::Wanted;
+use super::wanted::{Measure, Wanted};
 use super::world::{Asked, Profiles, World};
 use super::{Versions, by_app};
 use crate::state::lock;
@@ -140,6 +140,12 @@ pub fn pass<'a>(
         }
         factors(world, rows.apps, &known, &learner, course.now)
     };
+    let measure = Measure {
+        called: world.called(),
+        limit: course.limit,
+        memory: course.memory,
+        now: course.now,
+    };
     let dwell = &*past.dwell;
     let plannings: Vec<Planning<'_>> = rows
         .apps
@@ -155,7 +161,7 @@ pub fn pass<'a>(
                 factors,
                 dwelling: dwell.of(&app.name),
                 before,
-                demand: Wanted::of(asked(app), course.now, course.memory),
+                demand: Wanted::of(asked(app), &measure),
                 rate: Rate::per_second(rate(&app.name)),
                 fixed: !course.settled && !before.is_empty(),
             },

@@ -236,8 +236,8 @@ pub fn place_all(
     limit: usize,
     moves: &mut Moves,
 ) -> Result<PlacedAll, fdn_scheduling::Error> {
-    let chosen: Vec<BTreeSet<ClientPrefix>> =
-        apps.iter().map(|app| choose(world, app, limit)).collect();
+    let chosen = |app: &Planning<'_>| app.demand.chosen(world.located(), limit);
+    let chosen: Vec<BTreeSet<ClientPrefix>> = apps.iter().map(chosen).collect();
     let nobody = ClientPrefix::new(NOBODY, 0);
     let everybody = chosen.iter().flatten().copied().chain([nobody]);
     let groups = Groups::new(world, everybody);
@@ -292,22 +292,6 @@ pub fn place(
     };
     let mut all = place_all(world, &[app], limit, &mut Moves::unlimited())?;
     Ok(all.apps.pop().flatten().unwrap_or_default())
-}
-
-/// The prefixes that an app is planned for.
-fn choose(world: &World, app: &Planning<'_>, limit: usize) -> BTreeSet<ClientPrefix> {
-    let mut chosen = BTreeSet::new();
-    let (sure, once) = app.demand.all.split_at(app.demand.sure);
-    let prefixes = |part: &'_ [(ClientPrefix, f64)]| {
-        part.iter().map(|(prefix, _)| *prefix).collect::<Vec<_>>()
-    };
-    let known = prefixes(sure).into_iter().chain(world.located());
-    for prefix in known.chain(prefixes(once)) {
-        if chosen.len() < limit {
-            chosen.insert(prefix);
-        }
-    }
-    chosen
 }
 
 /// An app's clients, by their view and past, in the order of these.

@@ -16,7 +16,7 @@ use super::actual::Factors;
 use super::pass::factors;
 use super::place::{Before, Placed, Planning, place_all};
 use super::serving::Serving;
-use super::wanted::Wanted;
+use super::wanted::{Measure, Wanted};
 use super::world::{Profiles, World};
 use super::{Inputs, Versions, by_app, load};
 use crate::Error;
@@ -107,12 +107,12 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         Some(app) => lock(&state.live).rate(app, now),
         None => 0.0,
     });
-    let memory = state.settings.planner.demand_memory;
+    let measure = measure(state, &real, now);
     let demand = match wish.clients.as_slice() {
         [] => {
             let asked = by_app(&inputs.demand, |row| &row.app);
             let own = wish.app.and_then(|app| asked.get(app).copied());
-            Wanted::of(own.unwrap_or_default(), now, memory)
+            Wanted::of(own.unwrap_or_default(), &measure)
         }
         named => Wanted::alike(named.iter().copied(), 1.0),
     };
@@ -173,6 +173,16 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         profiles,
         changed,
     })
+}
+
+/// By what prefixes that asked are told apart.
+pub(super) fn measure<'a>(state: &State, world: &'a World, now: Timestamp) -> Measure<'a> {
+    Measure {
+        called: world.called(),
+        limit: state.settings.planner.bindings_per_app as usize,
+        memory: state.settings.planner.demand_memory,
+        now,
+    }
 }
 
 /// The plans and bindings of an app.
@@ -249,7 +259,7 @@ fn place_beside<'a>(
     (limit, stay): (usize, bool),
     (moves, now): (&mut Moves, Timestamp),
 ) -> Result<(Placed, Vec<Placed>), Error> {
-    let planner = &state.settings.planner;
+    let measure = measure(state, world, now);
     let (plans, bindings, demand) = (
         by_app(&inputs.plans, |p| &p.app),
         by_app(&inputs.bindings, |b| &b.app),
@@ -296,11 +306,7 @@ fn place_beside<'a>(
             factors: &factors[at],
             dwelling: None,
             before: &befores[at],
-            demand: Wanted::of(
-                demand.get(&app.name).copied().unwrap_or_default(),
-                now,
-                planner.demand_memory,
-            ),
+            demand: Wanted::of(demand.get(&app.name).copied().unwrap_or_default(), &measure),
             rate: Rate::per_second(rates.get(&app.name).copied().unwrap_or(0.0)),
             fixed: stay && !befores[at].is_empty(),
         })
@@ -309,4 +315,133 @@ fn place_beside<'a>(
     let mut placed = place_all(world, &plannings, limit, moves)?;
     let own = placed.apps.pop().flatten().unwrap_or_default();
     Ok((own, placed.apps.into_iter().flatten().collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fdn_core::message::{AppObserved, AppPhase, NodeStatus};
+    use fdn_core::phases::PhaseTimes;
+    use fdn_core::{ClusterId, Revision, VersionNumber};
+    use fdn_scheduling::place::Bandwidth;
+    use fdn_scheduling::steer::Margin;
+
+    use super::*;
+    use crate::fixture;
+    use crate::geo::Geo;
+    use crate::reconcile::actual::{Learner, Learnt};
+    use crate::reconcile::place::GroupPlan;
+    use crate::reconcile::world::{Measured, Terms};
+    use crate::settings::GeoSettings;
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    fn app() -> AppName {
+        "hello".parse().expect("app")
+    }
+
+    fn cluster(name: &str) -> ClusterId {
+        name.parse().expect("cluster")
+    }
+
+    /// In `a` calls take 30 ms, in `b` there were none.
+    fn world(nodes: &[&str]) -> World {
+        let status = |name: &&str| {
+            let calls = if *name == "a" { 10_000 } else { 0 };
+            let observed = AppObserved {
+                app: app(),
+                revision: Revision(1),
+                phase: AppPhase::Ready,
+                invocations: calls,
+                errors: 0,
+                execution_mean: Millis::new(30.0),
+                instances: 0,
+                degraded: None,
+                versions: Vec::new(),
+                stages: Vec::new(),
+                figures: None,
+                serves: Some(true),
+                phases: Some(PhaseTimes {
+                    execution: Millis::new(30.0),
+                    ..PhaseTimes::default()
+                }),
+            };
+            NodeStatus {
+                apps: vec![observed],
+                ..fixture::status(name, name)
+            }
+        };
+        let nodes: Vec<NodeStatus> = nodes.iter().map(status).collect();
+        let alive: Vec<&NodeStatus> = nodes.iter().collect();
+        let places = ["a", "b"].map(|name| {
+            let node = fixture::status(name, name);
+            (cluster(name), (node.region, node.location))
+        });
+        let terms = Terms {
+            margin: Margin::default(),
+            bandwidth: Bandwidth::UNLIMITED,
+            horizon: Millis::new(10_000.0),
+        };
+        let geo = Arc::new(Geo::open(&GeoSettings::default()).expect("no locations"));
+        World::of(places.into(), &alive, geo, Measured::default(), terms)
+    }
+
+    fn workflow() -> Workflow {
+        Workflow::single("hello".parse().expect("function"), VersionNumber::FIRST)
+    }
+
+    /// All clients of 192.0.2.0/24 in one cluster.
+    fn placed(at: &str) -> Placed {
+        let stage = workflow().entry().name.clone();
+        let plan = GroupPlan {
+            stages: [(stage, cluster(at))].into(),
+            explanation: None,
+            latency: None,
+        };
+        let prefix = "192.0.2.0/24".parse().expect("prefix");
+        Placed {
+            plans: [("g".to_owned(), plan)].into(),
+            bindings: [(prefix, (cluster(at), "g".to_owned()))].into(),
+            unplaced: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_measured_stays_known_without_the_nodes_that_did() {
+        let work = |world: &World| {
+            let expected = |_: &Stage| super::super::profile(&fdn_core::manifest::Manifest::default());
+            let profiles = world.profiles(&app(), &workflow(), expected);
+            profiles[&workflow().entry().name].work
+        };
+        let (real, down) = (world(&["a", "b"]), world(&["b"]));
+        assert_ne!(work(&down), Millis::new(30.0));
+        assert_eq!(work(&down.knowing(&real)), Millis::new(30.0));
+    }
+
+    #[test]
+    fn a_price_counts_the_times_that_plans_do() {
+        let (world, workflow) = (world(&["a", "b"]), workflow());
+        let stage = workflow.entry().name.clone();
+        let profile = super::super::profile(&fdn_core::manifest::Manifest::default());
+        let work = Millis::new(20.0);
+        let profiles: Profiles = [(stage.clone(), Profile { work, ..profile })].into();
+        let mut learner = Learner::new(10);
+        let of = (&workflow, &profiles);
+        learner.learn(&world, &app(), of, NOW, &mut Learnt::default());
+        let factors = learner.of(&world, &app()).factors(&world, of, NOW);
+        let time = |at: &str| {
+            let known = (&workflow, &profiles, &factors);
+            times(&world, known, &placed(at), &BTreeMap::new())[&stage]
+        };
+        assert!((time("a").get() - 30.0).abs() < 0.1, "{:?}", time("a"));
+        assert_eq!(time("b"), work);
+    }
+
+    #[test]
+    fn clients_that_are_sent_elsewhere_are_counted() {
+        assert_eq!(apart(&placed("a"), &placed("a")), 0);
+        assert_eq!(apart(&placed("a"), &placed("b")), 1);
+        assert_eq!(apart(&placed("a"), &Placed::default()), 1);
+    }
 }

@@ -28,6 +28,7 @@ pub use super::links::Measured;
 use super::links::links;
 use super::live::Live;
 use super::serving::{Phases, Serving};
+use super::wanted::Called;
 use super::what_if::Shifts;
 use crate::geo::Geo;
 
@@ -48,6 +49,7 @@ pub struct World {
     grouping: Grouping,
     terms: compete::Terms,
     asked: Vec<Asked>,
+    called: Called,
     execution: BTreeMap<AppName, Millis>,
     stages: BTreeMap<(AppName, StageName), Learned>,
     phases: Phases,
@@ -153,9 +155,11 @@ impl World {
             .map(|(id, (_, point))| (id, point))
             .collect();
         let mut map = LatencyMap::new(locations, geo.locations().iter().copied());
+        let called = Called::new(measured.clients.iter().map(|(prefix, _, _)| *prefix));
         map.set_measured(measured.clients);
         Self {
             asked: clusters.iter().map(nothing).collect(),
+            called,
             clusters,
             network,
             links,
@@ -255,6 +259,12 @@ impl World {
     #[must_use]
     pub const fn actuals(&self) -> &Actuals {
         &self.actuals
+    }
+
+    /// The clients that calls came from.
+    #[must_use]
+    pub const fn called(&self) -> &Called {
+        &self.called
     }
 
     /// What joins them.

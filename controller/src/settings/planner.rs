@@ -32,7 +32,7 @@ pub struct PlannerSettings {
     pub demand_memory: DurationMs,
     /// The time to live of DNS answers.
     pub ttl: DurationMs,
-    /// The most client prefixes of one app that have a binding; those unseen longest make room.
+    /// The most client prefixes of one app that have a binding or are remembered; those that nobody calls from and that ask least lately make room.
     pub bindings_per_app: u32,
     /// Places (stages of apps in clusters) of which it is remembered by how much plans were off; those unseen longest make room.
     pub learnt: usize,
@@ -80,7 +80,7 @@ impl Default for PlannerSettings {
             ttl: DurationMs::from_secs(20),
             bindings_per_app: 10_000,
             learnt: 100_000,
-            demand_pending: 10_000,
+            demand_pending: 20_000,
             bandwidth_mb_per_s: 100.0,
             status_write_interval: DurationMs::from_secs(4),
             forget_after: DurationMs::from_secs(24 * 3600),

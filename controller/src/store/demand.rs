@@ -1,4 +1,4 @@
-//! Demand: which client prefixes asked for which app, as DNS reported it. Bounded for each app: who stays has calls at gateways, or asks often.
+//! Demand: which client prefixes asked for which app, as DNS reported it. Bounded for each app by the planner, which knows who is called.
 
 use fdn_core::{AppName, ClientPrefix, DurationMs, Timestamp};
 use sqlx::any::AnyRow;
@@ -82,28 +82,19 @@ pub async fn demand_add(
     Ok(())
 }
 
-/// Keeps `keep` prefixes of an app: first those that gateways have calls of (of whatever app, and measured as just that prefix), then those that asked most often lately. So prefixes that
-/// somebody made up push out none that calls come from, and few that ask again and again.
+/// Forgets a prefix of an app.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn demand_trim(
+pub async fn demand_delete(
     connection: &mut AnyConnection,
     app: &AppName,
-    keep: u32,
-    (now, memory): (Timestamp, DurationMs),
-) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "DELETE FROM demand WHERE app = $1 AND prefix NOT IN \
-         (SELECT prefix FROM demand WHERE app = $1 ORDER BY \
-         CASE WHEN EXISTS (SELECT 1 FROM rtt WHERE rtt.prefix = demand.prefix) THEN 0 ELSE 1 END, \
-         recent * $4 / ($4 + CASE WHEN $3 > last_seen THEN $3 - last_seen ELSE 0 END) DESC, prefix LIMIT $2)",
-    )
-    .bind(app.as_str())
-    .bind(i64::from(keep))
-    .bind(stored(now.get()))
-    .bind(memory.as_millis().max(1) as f64)
-    .execute(connection)
-    .await?;
-    Ok(done.rows_affected())
+    prefix: ClientPrefix,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM demand WHERE app = $1 AND prefix = $2")
+        .bind(app.as_str())
+        .bind(prefix.to_string())
+        .execute(connection)
+        .await?;
+    Ok(())
 }

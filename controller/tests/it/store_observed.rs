@@ -2,7 +2,7 @@
 
 use fdn_controller::store::asked::{AskedRow, asked_get, asked_set};
 use fdn_controller::store::cluster::cluster_list;
-use fdn_controller::store::demand::{DemandRow, demand_add, demand_list, demand_trim};
+use fdn_controller::store::demand::{DemandRow, demand_add, demand_delete, demand_list};
 use fdn_controller::store::network::{network_get, network_set};
 use fdn_controller::store::node::{StatusRow, node_forget, node_observe, node_status_list};
 use fdn_controller::store::outbox::{outbox_delete, outbox_list, outbox_push, outbox_stats};
@@ -16,8 +16,7 @@ use crate::rig::{Backend, node_at, on_both};
 use crate::store::{app, desired, name, store};
 
 on_both!(
-    demand_is_added_up_and_bounded,
-    made_up_prefixes_push_no_real_one_out,
+    demand_is_added_up_and_forgotten,
     links_between_clusters,
     nodes_and_what_they_said,
     round_trips,
@@ -26,7 +25,7 @@ on_both!(
     what_is_asked_is_one_row,
 );
 
-async fn demand_is_added_up_and_bounded(backend: Backend) {
+async fn demand_is_added_up_and_forgotten(backend: Backend) {
     let (_folder, store) = store(backend).await;
     let c = &mut *store.read().await.expect("connected");
     app(c, "hello").await;
@@ -54,12 +53,14 @@ async fn demand_is_added_up_and_bounded(backend: Backend) {
     )
     .await
     .expect("dropped without an error");
-    assert_eq!(
-        demand_trim(c, &name("hello"), 2, (Timestamp(9), memory))
+    for n in 1..4u8 {
+        demand_delete(c, &name("hello"), row(n, 0).prefix)
             .await
-            .expect("trimmed"),
-        3
-    );
+            .expect("deleted");
+    }
+    demand_delete(c, &name("other"), row(4, 0).prefix)
+        .await
+        .expect("nothing to delete");
     let left = demand_list(c).await.expect("read");
     assert_eq!(
         left,
@@ -242,46 +243,4 @@ async fn the_outbox_keeps_order_and_one_message_a_topic(backend: Backend) {
     assert_eq!((stats.depth, stats.oldest), (3, Some(Timestamp(4))));
     outbox_delete(c, rows[0].position).await.expect("deleted");
     assert_eq!(outbox_list(c, 10).await.expect("read"), rows[1..]);
-}
-
-async fn made_up_prefixes_push_no_real_one_out(backend: Backend) {
-    let (_folder, store) = store(backend).await;
-    let c = &mut *store.read().await.expect("connected");
-    app(c, "hello").await;
-    let memory = DurationMs::from_secs(600);
-    let row = |prefix: &str, recent: f64, at: u64| DemandRow {
-        app: name("hello"),
-        prefix: prefix.parse().expect("prefix"),
-        queries: 1,
-        recent,
-        last_seen: Timestamp(at),
-    };
-    // One asks again and again, of another one gateways have calls; both were not seen for a minute.
-    demand_add(c, &row("192.0.2.0/24", 50.0, 0), memory)
-        .await
-        .expect("added");
-    demand_add(c, &row("198.51.100.0/24", 1.0, 0), memory)
-        .await
-        .expect("added");
-    let measured = RttRow {
-        key: (
-            "198.51.100.0/24".parse().expect("prefix"),
-            "eu-west".parse().expect("cluster"),
-        ),
-        rtt: Millis::new(20.0),
-        samples: 1,
-        updated_at: Timestamp(0),
-    };
-    rtt_upsert(c, &measured).await.expect("written");
-    let now = Timestamp(60_000);
-    for third in 0..50 {
-        let made_up = row(&format!("10.9.{third}.0/24"), 2.0, now.0);
-        demand_add(c, &made_up, memory).await.expect("added");
-    }
-    let gone = demand_trim(c, &name("hello"), 2, (now, memory)).await;
-    assert_eq!(gone.expect("trimmed"), 50);
-    let left = demand_list(c).await.expect("read");
-    let mut left: Vec<String> = left.iter().map(|row| row.prefix.to_string()).collect();
-    left.sort();
-    assert_eq!(left, ["192.0.2.0/24", "198.51.100.0/24"]);
 }

@@ -14,6 +14,7 @@ use crate::reconcile::difference::{Difference, binding_rows, difference};
 use crate::reconcile::live::Live;
 use crate::reconcile::profile;
 use crate::reconcile::world::{Measured, Presence, Terms};
+use crate::reconcile::wanted::Measure;
 use crate::reconcile::write::plan_rows;
 use crate::settings::{ClientLocation, GeoSettings};
 use crate::store::demand::DemandRow;
@@ -237,8 +238,14 @@ fn who_asked_once_comes_after_the_places_that_are_known() {
         row("10.0.1.0/24", 1),
         row("10.0.2.0/24", 2),
     ];
-    let demand = Wanted::of(&rows, NOW, DurationMs::from_secs(600));
-    assert_eq!((demand.sure, demand.all[0].0), (1, prefix("10.0.2.0/24")));
+    let measure = Measure {
+        called: world.called(),
+        limit: 4,
+        memory: DurationMs::from_secs(600),
+        now: NOW,
+    };
+    let demand = Wanted::of(&rows, &measure);
+    assert_eq!(demand.all[0].0, prefix("10.0.2.0/24"));
     let workflow = workflow();
     let app = "hello".parse().expect("app");
     let profiles = world.profiles(&app, &workflow, |_| {
