@@ -88,7 +88,9 @@ const TELLING: u64 = 100;
 /// median either way, so that a node that is broken says little; and how many there were. Nothing without any.
 fn typical(mut fresh: Vec<(f64, u64)>) -> Option<(Millis, u64)> {
     fresh.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-    let calls = fresh.iter().fold(0_u64, |sum, one| sum.saturating_add(one.1));
+    let calls = fresh
+        .iter()
+        .fold(0_u64, |sum, one| sum.saturating_add(one.1));
     let weight = |one: &(f64, u64)| one.1.min(TELLING);
     let all: u64 = fresh.iter().map(weight).sum();
     let mut below = 0_u64;
@@ -97,9 +99,8 @@ fn typical(mut fresh: Vec<(f64, u64)>) -> Option<(Millis, u64)> {
         below >= all.div_ceil(2)
     });
     let (median, e) = (median?.0, std::f64::consts::E);
-    let part = |one: &(f64, u64)| {
-        one.0.clamp(median / e, median * e) * (weight(one) as f64 / all as f64)
-    };
+    let part =
+        |one: &(f64, u64)| one.0.clamp(median / e, median * e) * (weight(one) as f64 / all as f64);
     (all > 0).then(|| (Millis::new(fresh.iter().map(part).sum()), calls))
 }
 

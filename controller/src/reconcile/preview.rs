@@ -410,7 +410,8 @@ mod tests {
     #[test]
     fn what_was_measured_stays_known_without_the_nodes_that_did() {
         let work = |world: &World| {
-            let expected = |_: &Stage| super::super::profile(&fdn_core::manifest::Manifest::default());
+            let expected =
+                |_: &Stage| super::super::profile(&fdn_core::manifest::Manifest::default());
             let profiles = world.profiles(&app(), &workflow(), expected);
             profiles[&workflow().entry().name].work
         };

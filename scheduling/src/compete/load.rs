@@ -254,10 +254,16 @@ mod tests {
         assert_eq!(load.part(1.0, &none), load);
         // Half of ten busy slots are in half of the cluster; two slots have one that is busy, and another comes.
         let half = load.part(0.5, &none);
-        assert_eq!((half.erlangs(), half.utilization()), (5.0, load.utilization()));
+        assert_eq!(
+            (half.erlangs(), half.utilization()),
+            (5.0, load.utilization())
+        );
         assert!(at(half) > at(load));
         let tenth = load.part(0.1, &none);
-        assert!(at(tenth) > Millis::new(0.05 * HORIZON.get() - 1e-9), "overfull");
+        assert!(
+            at(tenth) > Millis::new(0.05 * HORIZON.get() - 1e-9),
+            "overfull"
+        );
         // All of the others are there as well.
         assert_eq!(load.part(0.5, &load).erlangs(), 10.0);
         assert_eq!(at(load.part(0.0, &none)), Millis::INFINITY);

@@ -380,9 +380,11 @@ impl<'a> Competition<'a> {
                 return Millis::INFINITY;
             }
             clusters[at].speed.time(work(task)) * offer.factor(task, at, count)
-                + loads[at]
-                    .part(offer.share(task, at), &narrow[at])
-                    .wait(calls, mean, terms.horizon)
+                + loads[at].part(offer.share(task, at), &narrow[at]).wait(
+                    calls,
+                    mean,
+                    terms.horizon,
+                )
         });
     }
 

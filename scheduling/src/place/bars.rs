@@ -36,7 +36,9 @@ impl Bars {
     pub fn with_shares(mut self, mut share: impl FnMut(usize, usize) -> f64) -> Self {
         let clusters = self.clusters.max(1);
         let cells = 0..self.cells.len();
-        self.shares = cells.map(|at| share(at / clusters, at % clusters)).collect();
+        self.shares = cells
+            .map(|at| share(at / clusters, at % clusters))
+            .collect();
         self
     }
 
@@ -50,7 +52,9 @@ impl Bars {
     #[must_use]
     pub fn share(&self, task: usize, cluster: usize) -> f64 {
         let at = task * self.clusters + cluster;
-        self.shares.get(at).map_or(1.0, |share| share.clamp(0.0, 1.0))
+        self.shares
+            .get(at)
+            .map_or(1.0, |share| share.clamp(0.0, 1.0))
     }
 
     /// What keeps a task out of a cluster; nothing a virtual entry.

@@ -164,7 +164,10 @@ fn only_nodes_that_can_run_it_are_room_for_it() {
     };
     assert!((share(IMAGE, 0) - 6.0 / 14.0).abs() < 1e-9);
     assert_eq!((share(IMAGE, 1), share(IMAGE, 2)), (0.5, 1.0));
-    assert_eq!((share(Holding::Calls, 0), share(Holding::Calls, 1)), (1.0, 0.5));
+    assert_eq!(
+        (share(Holding::Calls, 0), share(Holding::Calls, 1)),
+        (1.0, 0.5)
+    );
 }
 
 #[test]
