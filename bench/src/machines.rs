@@ -451,5 +451,6 @@ fn status(machine: &Joined, sequence: u64) -> Result<NodeStatus> {
         apps: Vec::new(),
         devices: Vec::new(),
         stage_calls: None,
+        runtimes: None,
     })
 }

@@ -3,15 +3,17 @@
 //!
 //! 1,000 apps with 50 client groups each on 50 clusters of four nodes, at 70 % of what their slots can do; every other app runs in instances that hold memory.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use fdn_controller::Settings;
 use fdn_controller::geo::Geo;
+use fdn_controller::reconcile::actual::Learner;
+use fdn_controller::reconcile::difference::binding_rows;
+use fdn_controller::reconcile::dwell::Dwell;
 use fdn_controller::reconcile::live::Live;
-use fdn_controller::reconcile::pass::{Course, Rows, pass};
-use fdn_controller::reconcile::place::binding_rows;
+use fdn_controller::reconcile::pass::{Course, Past, Rows, pass};
 use fdn_controller::reconcile::world::{Measured, World};
 use fdn_controller::reconcile::write::plan_rows;
 use fdn_controller::settings::{ClientLocation, GeoSettings};
@@ -23,6 +25,8 @@ use fdn_controller::store::plan::PlanRow;
 use fdn_controller::store::version::VersionRow;
 use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::message::{AppObserved, AppPhase, NodeStatus};
+use fdn_core::phases::PhaseTimes;
+use fdn_core::serving::NodeRuntime;
 use fdn_core::workflow::Workflow;
 use fdn_core::{
     AppName, ByteSize, ClientPrefix, Digest, DurationMs, GeoPoint, MebiBytes, MessageId, MilliCpu,
@@ -56,6 +60,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for name in ["from nothing", "planned again", "and again"] {
         network.measure(name, options.rounds)?;
     }
+    for (share, name) in [
+        (0.01, "1 % of the apps called twice"),
+        (0.1, "10 % of the apps"),
+        (1.0, "all apps"),
+    ] {
+        let kept = network.double(share);
+        network.measure(name, options.rounds)?;
+        network.rates = kept;
+        network.settle()?;
+    }
     network.kill_largest();
     network.measure("the largest cluster has died", options.rounds)?;
     network.measure("planned again", options.rounds)
@@ -86,6 +100,8 @@ struct Network {
     bindings: Vec<BindingRow>,
     /// Calls per second, by app.
     rates: Vec<f64>,
+    /// What calls took, from pass to pass.
+    learner: Mutex<Learner>,
     now: Timestamp,
 }
 
@@ -144,6 +160,7 @@ impl Network {
             plans: Vec::new(),
             bindings: Vec::new(),
             rates,
+            learner: Mutex::new(Learner::new(Settings::default().planner.learnt)),
             now,
         })
     }
@@ -154,6 +171,29 @@ impl Network {
             live.observe(status.clone(), self.now);
         }
         live
+    }
+
+    /// Has a share of the apps called twice as often, or half as often if it is every other one; returns how often they were called.
+    fn double(&mut self, share: f64) -> Vec<f64> {
+        let kept = self.rates.clone();
+        let step = (1.0 / share).round().max(1.0) as usize;
+        for (number, rate) in self.rates.iter_mut().step_by(step).enumerate() {
+            *rate *= if number % 2 == 0 { 2.0 } else { 0.5 };
+        }
+        kept
+    }
+
+    /// Plans until nothing moves any more, at most twenty times.
+    fn settle(&mut self) -> Result<()> {
+        let live = self.live();
+        for _ in 0..20 {
+            let done = self.pass(&live)?;
+            (self.plans, self.bindings) = (done.plans, done.bindings);
+            if done.moved == 0 {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Has the cluster with most slots drained.
@@ -170,10 +210,14 @@ impl Network {
 
     /// Passes some times from the same state, prints what they took, and leaves the state as one pass does.
     fn measure(&mut self, name: &str, rounds: u32) -> Result<()> {
-        let live = self.live();
         let mut times = Vec::new();
         let mut last = None;
         for _ in 0..rounds.max(1) {
+            // Each pass hears of more calls.
+            for app in self.statuses.iter_mut().flat_map(|node| &mut node.apps) {
+                app.invocations += 10;
+            }
+            let live = self.live();
             let begun = Instant::now();
             let done = self.pass(&live)?;
             times.push(begun.elapsed().as_secs_f64());
@@ -221,7 +265,17 @@ impl Network {
         };
         let interval = Millis::from(planner.move_interval.as_duration());
         let mut moves = Moves::new(planner.move_share, interval).unwrap_or_else(Moves::unlimited);
-        let passed = pass(&world, rows, rate, &course, &mut moves)?;
+        let passed = pass(
+            &world,
+            rows,
+            rate,
+            &course,
+            Past {
+                moves: &mut moves,
+                dwell: &mut Dwell::default(),
+                learner: &self.learner,
+            },
+        )?;
         let (needed, there) = world.memory(&passed.asked);
         let mut done = Done {
             moved: 0,
@@ -317,6 +371,11 @@ fn observed(app: &AppName, work: f64) -> AppObserved {
         versions: Vec::new(),
         stages: Vec::new(),
         figures: None,
+        serves: Some(true),
+        phases: Some(PhaseTimes {
+            execution: Millis::new(work),
+            ..PhaseTimes::default()
+        }),
     }
 }
 
@@ -330,6 +389,11 @@ fn statuses(numbers: &mut Numbers, apps: &[AppObserved]) -> Result<Vec<NodeStatu
             let mut apps = apps.to_vec();
             for app in &mut apps {
                 app.execution_mean = Millis::new(app.execution_mean.get() / speed);
+                // Of each function something else in each cluster.
+                let off = numbers.next(0.8, 1.25);
+                if let Some(times) = &mut app.phases {
+                    times.execution = Millis::new(times.execution.get() / speed * off);
+                }
             }
             statuses.push(NodeStatus {
                 node: format!("node-{cluster:02}-{node}").parse()?,
@@ -354,6 +418,7 @@ fn statuses(numbers: &mut Numbers, apps: &[AppObserved]) -> Result<Vec<NodeStatu
                 apps,
                 devices: Vec::new(),
                 stage_calls: None,
+                runtimes: Some([NodeRuntime::Wasm, NodeRuntime::Docker].into()),
             });
         }
     }

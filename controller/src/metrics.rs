@@ -84,6 +84,12 @@ pub struct PlanMetrics {
     pub unplaced: IntGauge,
     /// Memory in octets by the last planning pass: `needed` by the plans, `there` in the clusters.
     pub memory: IntGaugeVec,
+    /// How far corrected predictions of run times were off, as a share of what calls took.
+    pub error: Histogram,
+    /// Places whose correction changed much.
+    pub drifted: IntCounter,
+    /// Places of which a correction is known.
+    pub learnt: IntGauge,
     /// Time of a planning pass.
     pub seconds: Histogram,
 }
@@ -112,10 +118,28 @@ impl PlanMetrics {
                 "fdn_controller_bindings_moved_total",
                 "Bindings whose clients were moved",
             )?,
+            error: make.add(Histogram::with_opts(
+                HistogramOpts::new(
+                    "fdn_controller_prediction_error_ratio",
+                    "How far predictions of run times were off, as a share of what calls took",
+                )
+                .buckets(ERRORS.to_vec()),
+            ))?,
+            drifted: make.counter(
+                "fdn_controller_predictions_drifted_total",
+                "Corrections of predictions that changed by more than a tenth at once",
+            )?,
+            learnt: make.gauge(
+                "fdn_controller_predictions_learnt",
+                "Stages of apps in clusters whose predictions are corrected by what calls took",
+            )?,
             seconds: make.add(Histogram::with_opts(times))?,
         })
     }
 }
+
+/// Bounds of the errors of predictions, as shares.
+const ERRORS: [f64; 9] = [0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.0, 5.0];
 
 /// What the collector of artifacts counts. The gauges are set by the controller whose turn it is.
 pub struct ArtifactMetrics {

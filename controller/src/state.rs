@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fdn_bus::SharedBroker;
+use fdn_core::message::NodeStatus;
+use fdn_core::what_if::WhatIf;
 use fdn_core::{ClusterId, Timestamp};
 use fdn_service::health::Readiness;
 use fdn_service::seal::SealKey;
@@ -21,8 +23,10 @@ use crate::edge::Edge;
 use crate::geo::{ClientTable, Geo, LinkTable};
 use crate::metrics::Metrics;
 use crate::proofs::Proofs;
+use crate::reconcile::actual::Learner;
 use crate::reconcile::demand::Demand;
 use crate::reconcile::live::Live;
+use crate::reconcile::what_if;
 use crate::reconcile::world::{Asked, Measured, Terms, World};
 use crate::settings::Settings;
 use crate::singleton::Singletons;
@@ -62,6 +66,8 @@ pub struct State {
     pub rtt: Mutex<ClientTable>,
     /// Round trips between clusters.
     pub links: Mutex<LinkTable>,
+    /// What plans learnt from what calls took.
+    pub learner: Mutex<Learner>,
     /// Client locations.
     pub geo: Arc<Geo>,
     /// Seals what travels to nodes.
@@ -153,6 +159,7 @@ impl State {
             live: Mutex::new(live),
             demand: Mutex::new(Demand::new(settings.planner.demand_pending)),
             asked: Mutex::default(),
+            learner: Mutex::new(Learner::new(settings.planner.learnt)),
             rtt: Mutex::new(rtt),
             links: Mutex::new(links),
             http: fdn_service::http_client::build(Duration::from_secs(3600))?,
@@ -190,15 +197,48 @@ impl State {
         self.world_of(&lock(&self.live), now)
     }
 
+    /// The same after changes that have not happened.
+    ///
+    /// # Errors
+    /// When there is no such cluster.
+    pub fn world_if(&self, changes: &[WhatIf], now: Timestamp) -> Result<World, Error> {
+        let live = lock(&self.live);
+        let places = live.clusters();
+        for change in changes {
+            if !places.contains_key(change.cluster()) {
+                let told = format!("what-if {change}: there is no such cluster");
+                return Err(Error::BadRequest(told));
+            }
+        }
+        let alive = live.alive(now).map(|seen| seen.status.clone()).collect();
+        drop(live);
+        let nodes = what_if::nodes(alive, changes);
+        let alive: Vec<&NodeStatus> = nodes.iter().collect();
+        let measured = self.measured();
+        let world = World::of(places, &alive, Arc::clone(&self.geo), measured, self.terms);
+        Ok(world
+            .with_asked(&lock(&self.asked))
+            .with_shifts(what_if::shifts(changes)))
+    }
+
+    fn measured(&self) -> Measured {
+        Measured {
+            clients: lock(&self.rtt).list(),
+            links: lock(&self.links).list(),
+        }
+    }
+
     /// The same from a view of the nodes that is locked already.
     #[must_use]
     pub fn world_of(&self, live: &Live, now: Timestamp) -> World {
-        let measured = Measured {
-            clients: lock(&self.rtt).list(),
-            links: lock(&self.links).list(),
-        };
-        World::new(live, Arc::clone(&self.geo), measured, self.terms, now)
-            .with_asked(&lock(&self.asked))
+        World::new(
+            live,
+            Arc::clone(&self.geo),
+            self.measured(),
+            self.terms,
+            now,
+        )
+        .with_asked(&lock(&self.asked))
     }
 
     /// The time to live of DNS answers in seconds.

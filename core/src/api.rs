@@ -186,6 +186,7 @@ use crate::manifest::Manifest;
 use crate::message::{AppDesired, AppObserved, BindingsDesired, NetworkDesired, TxtDesired};
 use crate::policy::Traffic;
 use crate::policy::quota::AppUsed;
+use crate::predicted::StageCompared;
 use crate::prefix::ClientPrefix;
 use crate::resources::Resources;
 use crate::rollout::{BadMark, RolloutInfo};
@@ -465,6 +466,9 @@ pub struct Explanation {
     /// The plan by which the client is sent now, as it was made and explained then; nothing, if there is none for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<StoredPlan>,
+    /// What the plan counts with where the client is sent, beside what calls took; empty while nothing was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub actual: Vec<StageCompared>,
 }
 
 /// A plan that is in force.

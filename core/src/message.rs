@@ -31,11 +31,13 @@ use crate::id::{
     SecretName, StageName, VersionNumber,
 };
 use crate::manifest::Manifest;
+use crate::phases::PhaseTimes;
 use crate::policy::GatewaySpec;
 use crate::prefix::ClientPrefix;
 use crate::resources::Resources;
 use crate::rollout::VersionObserved;
 use crate::runs::RunReport;
+use crate::serving::NodeRuntime;
 use crate::unit::{ByteSize, DurationMs, Millis, Revision, Timestamp};
 use crate::weight::GatewayWeight;
 use crate::workflow::{RunSpec, Workflow};
@@ -378,6 +380,12 @@ pub struct AppObserved {
     /// What its callers saw since the agent started; absent of an older agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figures: Option<Box<Tally>>,
+    /// Whether calls are answered, by this revision or by one before it; absent of an older agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serves: Option<bool>,
+    /// What its calls take, phase by phase; absent of an older agent, or before the first call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phases: Option<PhaseTimes>,
 }
 
 /// What a node measured of a stage that it ran.
@@ -391,6 +399,9 @@ pub struct StageObserved {
     pub execution_mean: Millis,
     /// Moving mean of the size of what came out of it.
     pub output_mean: ByteSize,
+    /// What its calls take here, phase by phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phases: Option<PhaseTimes>,
 }
 
 /// How a node is. Sent every few seconds; the newest one counts.
@@ -449,6 +460,9 @@ pub struct NodeStatus {
     #[serde(default, skip_serializing_if = "GatewayWeight::is_usual")]
     #[schema(value_type = u16)]
     pub weight: GatewayWeight,
+    /// What it runs functions in; absent of an older agent, which may run anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtimes: Option<BTreeSet<NodeRuntime>>,
 }
 
 /// Where scaling tasks ended, counted since the agent started.

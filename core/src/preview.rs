@@ -10,6 +10,7 @@ use crate::billing::Money;
 use crate::id::{AppName, ClusterId, PriceListName, StageName};
 use crate::prefix::ClientPrefix;
 use crate::unit::{ByteSize, DurationMs, Millis};
+use crate::what_if::WhatIf;
 use crate::workflow::Declaration;
 
 /// The most client prefixes that can be asked about.
@@ -46,6 +47,11 @@ pub struct PlanRequest {
     /// The length of an answer, for the price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<ByteSize>,
+    /// Changes of the network, 16 at most: `cluster NAME down`, `rtt NAME +50ms`, `nodes NAME 4`. All apps are then planned as if they had happened,
+    /// from where their clients are now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>, max_items = 16)]
+    pub what_if: Vec<WhatIf>,
 }
 
 /// Clients that would be sent alike.
@@ -91,4 +97,18 @@ pub struct PlanPreview {
     pub unplaced: Vec<String>,
     /// What it would cost.
     pub price: PlannedPrice,
+    /// What the changes that were asked about come to; absent without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub what_if: Option<WhatIfOutcome>,
+}
+
+/// What changes of the network come to, beside where the app's clients would be sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct WhatIfOutcome {
+    /// Where the app's clients would be sent without them.
+    pub before: Vec<PlannedGroup>,
+    /// Clients of other apps that would be sent elsewhere.
+    pub others_moved: u64,
+    /// Client groups of other apps that no cluster could take.
+    pub others_unplaced: u64,
 }

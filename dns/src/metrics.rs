@@ -140,6 +140,8 @@ pub struct Metrics {
     labelled: Mutex<Labelled>,
     /// Demand that was not counted because the table was full or busy.
     pub demand_dropped: IntCounter,
+    /// Queries of prefixes that were seen for the first time and not told yet.
+    pub demand_first: IntCounter,
     /// Demand reports that the broker did not take.
     pub demand_unsent: IntCounter,
     /// Connections closed at once because a cap was reached.
@@ -253,6 +255,10 @@ impl Metrics {
             demand_dropped: counter(
                 "fdn_dns_demand_dropped_total",
                 "Queries not counted as demand: table full or busy.",
+            )?,
+            demand_first: counter(
+                "fdn_dns_demand_first_total",
+                "Queries of prefixes that asked for the first time, among many: told with the second.",
             )?,
             demand_unsent: counter(
                 "fdn_dns_demand_unsent_total",

@@ -129,12 +129,11 @@ impl Dns {
             (&tasks, &shutdown),
         );
         let demand = Arc::new(Demand::new(settings.demand.capacity, Arc::clone(&metrics)));
-        let every = settings.demand.interval.as_duration();
         tasks.spawn(demand::report(
             Arc::clone(&demand),
             member.name,
             centre,
-            every,
+            settings.demand.clone(),
             shutdown.clone(),
         ));
         let policy = policy(&settings);

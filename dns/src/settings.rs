@@ -275,15 +275,24 @@ impl Default for SyncSettings {
 pub struct DemandSettings {
     /// Pause between two reports.
     pub interval: DurationMs,
-    /// Pairs of app and client prefix that are counted between two reports.
+    /// Pairs of app and client prefix that are counted, and that one thread counts between two looks.
     pub capacity: usize,
+    /// Pairs that are told in one report.
+    pub told: usize,
+    /// New pairs that are told with their first question, in one report; of all others the second one is waited for.
+    pub fresh: usize,
+    /// New pairs a minute of which it is remembered that they asked once, ten bits for each, twice.
+    pub strangers: usize,
 }
 
 impl Default for DemandSettings {
     fn default() -> Self {
         Self {
             interval: DurationMs::from_secs(1),
-            capacity: 16_384,
+            capacity: 65_536,
+            told: 4000,
+            fresh: 32,
+            strangers: 1_000_000,
         }
     }
 }

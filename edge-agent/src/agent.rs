@@ -3,6 +3,7 @@
 mod apps;
 mod centre;
 mod containers;
+mod standing;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use uuid::Uuid;
 use crate::apps::{Apps, CONDITION_APPS, CONDITION_STATE};
 use crate::artifacts::Machine;
 use crate::error::Error;
-use crate::fleet::{Fleet, Work, restore_devices};
+use crate::fleet::{Fleet, restore_devices};
 use crate::gateway::GatewayServer;
 use crate::gateway::routes::Routes;
 use crate::gateway::secure::Secure;
@@ -40,6 +41,7 @@ use crate::logs::{self, LogAccess, LogHub};
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::rtt::RttTable;
+use crate::rtt::links::Nearness;
 use crate::settings::Settings;
 use crate::status::{Identity, Reporter};
 use crate::sync::Sync;
@@ -88,6 +90,7 @@ struct Shared {
     admission: Arc<Admission>,
     rtt: Arc<RttTable>,
     book: Arc<RunBook>,
+    nearness: Arc<Nearness>,
     usage: Spool,
     devices: Devices,
     fleet: Arc<Fleet>,
@@ -174,9 +177,8 @@ impl Agent {
                 usage::routes(config, &past);
             },
         )?;
-        let peers = containers.as_ref().and_then(|all| all.peers.clone());
         let addresses = (gateway.address(), admin.address(), stage_calls);
-        let reporter = shared.reporter(apps.clone(), peers, addresses);
+        let reporter = shared.reporter(apps.clone(), containers.as_ref(), addresses);
         let renewer = shared.renewer(&reporter.identity)?;
         let sync = shared.sync(apps)?;
         tasks.extend(
@@ -358,6 +360,7 @@ impl Shared {
                 settings.reports.runs,
                 metrics.workflows.untold.clone(),
             )),
+            nearness: Arc::default(),
             draining: Arc::default(),
             changed: Arc::default(),
             settings,
@@ -408,6 +411,11 @@ impl Shared {
             settings.workflows.clone(),
             client,
             metrics,
+            (
+                settings.forward.clone(),
+                self.metrics.forward.clone(),
+                Arc::clone(&self.nearness),
+            ),
         ))
     }
 
@@ -432,6 +440,9 @@ impl Shared {
         let address = settings
             .workflows
             .address(server.address(), &settings.gateway);
+        if let Some(client) = &gateway.workflows.client {
+            client.is_at(address);
+        }
         Ok(Some((address, server)))
     }
 
@@ -450,7 +461,7 @@ impl Shared {
     fn reporter(
         &self,
         apps: Apps,
-        peers: Option<Peers>,
+        containers: Option<&Containers>,
         (gateway, admin, stage_calls): (SocketAddr, SocketAddr, Option<SocketAddr>),
     ) -> Arc<Reporter> {
         let settings = &self.settings;
@@ -467,6 +478,7 @@ impl Shared {
                 speed: settings.speed,
                 capacity: settings.capacity.resolve(),
                 boot: MessageId::from_uuid(Uuid::now_v7()),
+                runtimes: containers::runtimes(containers.map(|all| all.local.kind())),
             },
             settings: settings.reports.clone(),
             centre: Arc::clone(&self.centre),
@@ -476,10 +488,11 @@ impl Shared {
             devices: self.devices.clone(),
             metrics: self.metrics.clone(),
             rtt: Arc::clone(&self.rtt),
+            nearness: Arc::clone(&self.nearness),
             book: Arc::clone(&self.book),
             draining: Arc::clone(&self.draining),
             fleet: Arc::clone(&self.fleet),
-            peers,
+            peers: containers.and_then(|all| all.peers.clone()),
             changed: Arc::clone(&self.changed),
             sequence: AtomicU64::new(0),
             connected: AtomicBool::new(true),
@@ -501,28 +514,6 @@ impl Shared {
         }
     }
 
-    /// Shows whether the node takes new work, and tells the controller at once when that changes.
-    fn follow_fleet(&self) -> impl Future<Output = ()> + use<> {
-        let mut views = self.fleet.subscribe();
-        let (readiness, changed) = (self.readiness.clone(), Arc::clone(&self.changed));
-        let (stopping, stop) = (Arc::clone(&self.draining), self.stop.clone());
-        let takes_work = self.metrics.takes_work.clone();
-        async move {
-            loop {
-                let work = views.borrow_and_update().work();
-                takes_work.set(i64::from(work == Work::Taken));
-                if !stopping.load(Ordering::Relaxed) {
-                    readiness.set(CONDITION_ACCEPTING, work == Work::Taken, why(work));
-                }
-                changed.notify_one();
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    next = views.changed() => if next.is_err() { return },
-                }
-            }
-        }
-    }
-
     fn sync(&self, apps: Apps) -> Result<Sync, Error> {
         Ok(Sync {
             apps,
@@ -535,14 +526,5 @@ impl Shared {
             ),
             metrics: self.metrics.clone(),
         })
-    }
-}
-
-/// Why a node does not take new work.
-const fn why(work: Work) -> &'static str {
-    match work {
-        Work::Taken => "",
-        Work::Cordoned => "an operator drains this node",
-        Work::Removed => "this node was removed from the network",
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Reports are fire and forget: one at a time, each given up after a while, so that a centre that is away costs nothing but the report.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,6 +11,7 @@ use std::time::Duration;
 use fdn_core::figures::Tally;
 use fdn_core::message::{AppObserved, Message, NodeStatus, RttReport};
 use fdn_core::runs::RunReport;
+use fdn_core::serving::NodeRuntime;
 use fdn_core::{
     ClientPrefix, ClusterId, GatewayWeight, GeoPoint, MessageId, MilliCpu, Millis, NodeId,
     RegionName, Resources,
@@ -29,7 +31,7 @@ use crate::invocations::{Admission, Ledger};
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::rtt::RttTable;
-use crate::rtt::links::Links;
+use crate::rtt::links::{Links, Nearness};
 use crate::settings::ReportSettings;
 use crate::workflows::RunBook;
 
@@ -65,6 +67,8 @@ pub struct Identity {
     pub capacity: Resources,
     /// This start of the agent.
     pub boot: MessageId,
+    /// What it runs functions in.
+    pub runtimes: BTreeSet<NodeRuntime>,
 }
 
 /// Sends reports.
@@ -87,6 +91,8 @@ pub struct Reporter {
     pub metrics: Metrics,
     /// Round-trip times.
     pub rtt: Arc<RttTable>,
+    /// How far other clusters are.
+    pub nearness: Arc<Nearness>,
     /// Runs of workflows.
     pub book: Arc<RunBook>,
     /// Whether the node is stopping.
@@ -159,6 +165,7 @@ impl Reporter {
                 () = stop.cancelled() => return,
                 measured = links.measure(&fleet) => measured,
             };
+            self.nearness.note(&measured, &fleet);
             if !measured.is_empty() {
                 self.send(self.round_trips(Vec::new(), measured)).await;
             }
@@ -259,6 +266,7 @@ impl Reporter {
             devices: self.devices.status(),
             stage_calls: identity.stage_calls,
             weight: identity.weight,
+            runtimes: Some(identity.runtimes.clone()),
         }
     }
 
@@ -303,6 +311,8 @@ fn app_observed(app: &Observed) -> AppObserved {
             .map(|staged| staged.observed())
             .unwrap_or_default(),
         figures: Some(Box::new(figures(app))),
+        serves: Some(deployed.is_some()),
+        phases: app.metrics.phases(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! How long the plans of a whole network take: `cargo bench -p fdn-scheduling --bench compete`.
 //!
-//! 1,000 apps with 50 client groups each on 50 clusters, at 70 % of what these can do: planned from nothing, planned again at rest, and after the
-//! largest cluster has died. Every other app runs in instances that hold memory, of which the clusters have too little for all of them everywhere.
+//! 1,000 apps with 50 client groups each on 50 clusters, at 70 % of what these can do: planned from nothing, planned again at rest, after the
+//! rates of 1 %, 10 % and all of the groups have changed by up to a half either way, and after the largest cluster has died. Every other app runs in instances that hold memory, of which the clusters have too little for all of them everywhere.
 //! Beside it, the same 50,000 groups planned each for itself with the report that explanations are made of.
 
 #![expect(clippy::disallowed_methods, reason = "how long it takes is the result")]
@@ -115,6 +115,9 @@ impl World {
                 distance: &self.distances[at % GROUPS],
                 rate: self.rates[at],
                 before: before.map(|before| std::slice::from_ref(&before[at])),
+                bars: None,
+                factors: None,
+                dwells: false,
             })
             .collect();
         let begin = Instant::now();
@@ -131,6 +134,15 @@ impl World {
         let parts = competition.needed().iter().zip(&self.clusters);
         let parts = parts.map(|(needed, cluster)| needed.main / Memory::of(&cluster.capacity).main);
         (took, places, moved, parts.fold(0.0, f64::max))
+    }
+
+    /// The same with other rates for this share of the groups.
+    fn changed(&mut self, share: f64, rng: &mut ChaCha8Rng) {
+        for rate in &mut self.rates {
+            if rng.random_bool(share) {
+                *rate = Rate::per_second(rate.get() * rng.random_range(0.5..1.5));
+            }
+        }
     }
 
     fn alone(&self) -> f64 {
@@ -167,7 +179,16 @@ fn main() {
     };
     let places = print("from nothing", least(&|| world.plan(None)));
     let places = print("again", least(&|| world.plan(Some(&places))));
-    let places = print("and again", least(&|| world.plan(Some(&places))));
+    let mut places = print("and again", least(&|| world.plan(Some(&places))));
+    let mut rng = ChaCha8Rng::seed_from_u64(2);
+    for (share, name) in [
+        (0.01, "1 % of the rates have changed"),
+        (0.1, "10 % of the rates have changed"),
+        (1.0, "all rates have changed"),
+    ] {
+        world.changed(share, &mut rng);
+        places = print(name, least(&|| world.plan(Some(&places))));
+    }
     let largest = (0..CLUSTERS).max_by_key(|at| world.clusters[*at].slots.len());
     let largest = &mut world.clusters[largest.expect("there are some")];
     largest.availability = Availability::Down;

@@ -88,6 +88,7 @@ mod node;
 pub mod online;
 pub mod place;
 pub mod policy;
+pub mod residual;
 pub mod resource;
 pub mod rollout;
 pub mod run;

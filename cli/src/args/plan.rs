@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueHint};
 use fdn_core::account::TenantRef;
+use fdn_core::what_if::WhatIf;
 use fdn_core::{AppName, ByteSize, ClientPrefix, DurationMs};
 
 use super::shared::{ConnectArgs, OutputArgs};
@@ -30,6 +31,9 @@ pub struct PlanArgs {
     /// The length of an answer, for the price, such as 20KiB
     #[arg(long, value_name = "SIZE")]
     pub answer: Option<ByteSize>,
+    /// A change of the network that has not happened: "cluster NAME down", "rtt NAME +50ms" or "nodes NAME 4"; may be given several times
+    #[arg(long, value_name = "CHANGE")]
+    pub what_if: Vec<WhatIf>,
     /// The tenant (its name or id); without it, the only one that you are a member of
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<TenantRef>,

@@ -1,6 +1,7 @@
 //! `fdn explain`: every candidate cluster with the terms its estimate is made of, and why it won or lost.
 
 use fdn_core::api::{Candidate, Explanation, StagePlace};
+use fdn_core::predicted::{Compared, StageCompared};
 use serde::Serialize;
 
 use super::client;
@@ -50,6 +51,7 @@ impl Report for Explained<'_> {
             candidates,
             stages,
             plan,
+            actual,
         } = self.0;
         let chosen = chosen
             .as_ref()
@@ -79,6 +81,11 @@ impl Report for Explained<'_> {
             text.push('\n');
             text.push_str(&indented(&table(&STAGES, stages.iter().map(stage)), 2));
         }
+        if !actual.is_empty() {
+            text.push_str("\npredicted and actual\n\n");
+            let rows = actual.iter().flat_map(compared);
+            text.push_str(&indented(&table(&COMPARED, rows), 2));
+        }
         let then = plan.iter().flat_map(|plan| &plan.candidates);
         let mut then = then.map(planned).peekable();
         if then.peek().is_some() {
@@ -106,6 +113,41 @@ fn stage(place: &StagePlace) -> Vec<String> {
         place.version.to_string(),
         place.cluster.to_string(),
     ]
+}
+
+const COMPARED: [&str; 7] = [
+    "STAGE",
+    "CLUSTER",
+    "CALLS",
+    "PHASE",
+    "PREDICTED",
+    "ACTUAL",
+    "ERROR",
+];
+
+/// The phases of a stage: what the plan counts with, and what calls took.
+fn compared(stage: &StageCompared) -> Vec<Vec<String>> {
+    let row = |phase: &str, term: &Compared| {
+        let error = term.error();
+        vec![
+            stage.stage.to_string(),
+            stage.cluster.to_string(),
+            stage.calls.to_string(),
+            phase.to_owned(),
+            millis(term.predicted),
+            term.actual.map_or_else(|| "-".to_owned(), millis),
+            error.map_or_else(
+                || "-".to_owned(),
+                |error| format!("{:+.1} %", error * 100.0),
+            ),
+        ]
+    };
+    let way = stage.way.iter().map(|way| row("way", way));
+    way.chain([
+        row("queue", &stage.queue),
+        row("execution", &stage.execution),
+    ])
+    .collect()
 }
 
 const PLANNED: [&str; 6] = ["CLUSTER", "D", "AVAIL", "WORK", "TOTAL", "VERDICT"];

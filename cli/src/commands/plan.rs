@@ -1,10 +1,11 @@
 //! `fdn plan`: where clients would be sent, how long their calls would take and what they would cost, before anything is deployed.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use fdn_core::preview::{PlanPreview, PlanRequest, PlannedGroup};
+use fdn_core::preview::{PlanPreview, PlanRequest, PlannedGroup, WhatIfOutcome};
 use fdn_core::workflow::Declaration;
-use fdn_core::{Coded as _, ErrorCode};
+use fdn_core::{ClientPrefix, ClusterId, Coded as _, ErrorCode, Millis};
 use serde::Serialize;
 
 use super::client;
@@ -40,6 +41,7 @@ fn request(args: &PlanArgs) -> Result<PlanRequest, CliError> {
         duration: args.duration,
         memory: args.memory,
         answer: args.answer,
+        what_if: args.what_if.clone(),
         ..PlanRequest::default()
     };
     let path = Path::new(&args.what);
@@ -86,6 +88,54 @@ fn clients(group: &PlannedGroup) -> String {
     }
 }
 
+const CHANGES: [&str; 6] = ["CLIENTS", "NOW", "LATENCY", "THEN", "LATENCY", "CHANGE"];
+
+/// Where clients are now and where they would be, those together that go the same way.
+fn changes(then: &[PlannedGroup], outcome: &WhatIfOutcome) -> String {
+    type Place<'a> = (Option<&'a ClusterId>, Option<Millis>);
+    fn place_of<'a>(groups: &'a [PlannedGroup], client: &ClientPrefix) -> Place<'a> {
+        let group = groups.iter().find(|group| group.clients.contains(client));
+        (
+            group.map(|group| &group.cluster),
+            group.and_then(|group| group.latency),
+        )
+    }
+    let clients = outcome.before.iter().chain(then);
+    let clients: BTreeSet<&ClientPrefix> = clients.flat_map(|group| &group.clients).collect();
+    let mut ways: BTreeMap<(Place<'_>, Place<'_>), Vec<&ClientPrefix>> = BTreeMap::new();
+    for client in clients {
+        let way = (place_of(&outcome.before, client), place_of(then, client));
+        ways.entry(way).or_default().push(client);
+    }
+    let rows = ways.into_iter().map(|((now, then), clients)| {
+        let cluster = |place: Place<'_>| place.0.map_or("-".to_owned(), ToString::to_string);
+        let latency = |place: Place<'_>| place.1.map_or("-".to_owned(), millis);
+        let change = match (now.1, then.1) {
+            (Some(now), Some(then)) => format!("{:+.2}", (then - now).get()),
+            _ => "-".to_owned(),
+        };
+        let named = clients.iter().take(NAMED).map(ToString::to_string);
+        let mut named = named.collect::<Vec<_>>().join(", ");
+        if clients.len() > NAMED {
+            named.push_str(&format!(" and {} more", clients.len() - NAMED));
+        }
+        vec![
+            named,
+            cluster(now),
+            latency(now),
+            cluster(then),
+            latency(then),
+            change,
+        ]
+    });
+    let mut text = indented(&table(&CHANGES, rows), 2);
+    text.push_str(&format!(
+        "\nother apps  {} clients would be sent elsewhere, {} groups have no place\n",
+        outcome.others_moved, outcome.others_unplaced
+    ));
+    text
+}
+
 impl Report for Previewed<'_> {
     fn text(&self, _: bool) -> String {
         let PlanPreview {
@@ -93,6 +143,7 @@ impl Report for Previewed<'_> {
             unplaced,
             price,
             rate,
+            what_if,
             ..
         } = self.0;
         let rows = groups.iter().map(|group| {
@@ -111,6 +162,10 @@ impl Report for Previewed<'_> {
             });
             text.push('\n');
             text.push_str(&indented(&table(&STAGES, rows), 2));
+        }
+        if let Some(outcome) = what_if {
+            text.push('\n');
+            text.push_str(&changes(groups, outcome));
         }
         for why in unplaced {
             text.push_str(&format!("not placed: {why}\n"));

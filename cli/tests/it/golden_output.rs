@@ -7,6 +7,7 @@ use fdn_cli::commands::describe::Described;
 use fdn_cli::commands::dns::{LookedUp, ServerSays};
 use fdn_cli::commands::explain::Explained;
 use fdn_cli::commands::node::DescribedNode;
+use fdn_cli::commands::plan::Previewed;
 use fdn_cli::commands::txt::Records;
 use fdn_cli::output::{Format, Listing, Report, render};
 use serde::Serialize;
@@ -74,6 +75,7 @@ fn pages_are_printed_as_reviewed() {
     check("bill", &Bill(&bills::statement()));
     check("usage", &Usage(&bills::usage_view()));
     check("explain", &Explained(&sample::explanation()));
+    check("plan-what-if", &Previewed(&sample::what_if()));
     check("lookup", &LookedUp(&sample::lookup()));
     check("server-lookup", &ServerSays(&sample::server_says()));
     check("bindings", &listing(&sample::bindings()));

@@ -301,6 +301,8 @@ mod tests {
             versions: Vec::new(),
             stages: Vec::new(),
             figures: None,
+            serves: None,
+            phases: None,
         };
         assert!(serves(&observed(5, AppPhase::Ready), Revision(5)));
         assert!(!serves(&observed(4, AppPhase::Ready), Revision(5)));

@@ -8,6 +8,7 @@ use fdn_core::{AppName, ClientPrefix, ClusterId, StageName, TenantId, Timestamp}
 
 use super::describe::binding_info;
 use crate::Error;
+use crate::reconcile::compared::{Known, compared};
 use crate::reconcile::desired::versions_of;
 use crate::reconcile::expected;
 use crate::reconcile::place::{Before, PlanExplanation};
@@ -51,6 +52,36 @@ pub async fn explain(
         .and_then(|binding| Before::new(&plans, &bindings).stages(&app.workflow, binding.prefix));
     let view = world.view(client).estimates;
     let workflow = world.learned(name, &app.workflow);
+    let serving = world.serving(Some(name), &workflow, &profiles);
+    let runs = |stage: &StageName, cluster: &ClusterId| {
+        let mut plans = plans.iter();
+        plans.any(|plan| plan.stages.get(stage) == Some(cluster))
+    };
+    let learnt = lock(&state.learner).of(&world, name);
+    let factors = learnt.factors(&world, (&workflow, &profiles), now);
+    let presence = Presence {
+        runs: &runs,
+        is_called,
+        serving: &serving,
+        factors: &factors,
+    };
+    let steered = world.steer(&workflow, &profiles, &view, previous.as_deref(), &presence);
+    let places = previous.clone().or_else(|| {
+        steered
+            .as_ref()
+            .ok()
+            .map(|steering| steering.stages.clone())
+    });
+    let actual = places.map_or_else(Vec::new, |places| {
+        let learner = lock(&state.learner);
+        let known = Known {
+            app: name,
+            workflow: &workflow,
+            profiles: &profiles,
+            factors: &factors,
+        };
+        compared(&world, &known, &learner, (&view, &places))
+    });
     let explanation = |chosen, reason, candidates, stages| Explanation {
         app: name.clone(),
         client,
@@ -60,16 +91,9 @@ pub async fn explain(
         candidates,
         stages,
         plan: plan.clone(),
+        actual: actual.clone(),
     };
-    let runs = |stage: &StageName, cluster: &ClusterId| {
-        let mut plans = plans.iter();
-        plans.any(|plan| plan.stages.get(stage) == Some(cluster))
-    };
-    let presence = Presence {
-        runs: &runs,
-        is_called,
-    };
-    match world.steer(&workflow, &profiles, &view, previous.as_deref(), &presence) {
+    match steered {
         Ok(steering) => Ok(explanation(
             Some(steering.entry),
             steering.reason,
@@ -80,7 +104,7 @@ pub async fn explain(
                 .unwrap_or_default(),
         )),
         Err(fdn_scheduling::Error::Infeasible(why)) => {
-            let rows = world.excluded_rows(&view, &why);
+            let rows = world.excluded_rows(&view, &serving, &why);
             Ok(explanation(None, why.to_string(), rows, Vec::new()))
         }
         Err(error) => Err(error.into()),

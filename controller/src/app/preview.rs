@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use fdn_core::billing::{Day, Meter, Money, Month, Prices, Quantities, Segment, cost};
 use fdn_core::manifest::Manifest;
 use fdn_core::preview::{
-    CLIENTS_MAX, PlanPreview, PlanRequest, PlannedGroup, PlannedPrice, RATE_MAX,
+    CLIENTS_MAX, PlanPreview, PlanRequest, PlannedGroup, PlannedPrice, RATE_MAX, WhatIfOutcome,
 };
 use fdn_core::usage::{UsageOutcome, UsageRecord};
+use fdn_core::what_if::CHANGES_MAX;
 use fdn_core::workflow::{Stage, Workflow};
 use fdn_core::{
     AppName, ClientPrefix, InvocationId, Millis, StageName, TenantId, Timestamp, VersionNumber,
@@ -54,12 +55,14 @@ pub async fn plan(
         over: &|profile| over(request, profile),
         clients: request.clients.clone(),
         rate: request.rate,
+        what_if: &request.what_if,
     };
     let Preview {
         placed,
         rate,
         profiles,
         times,
+        changed,
     } = preview(state, &wish, now).await?;
     let prices = price_list_all(
         &mut *state.store.read().await?,
@@ -75,6 +78,11 @@ pub async fn plan(
             (rate, now),
         )?,
         unplaced: placed.unplaced.clone(),
+        what_if: changed.map(|changed| WhatIfOutcome {
+            before: groups(&workflow, changed.before),
+            others_moved: changed.others_moved as u64,
+            others_unplaced: changed.others_unplaced as u64,
+        }),
         groups: groups(&workflow, placed),
     })
 }
@@ -90,6 +98,12 @@ fn check(request: &PlanRequest) -> Result<(), Error> {
     {
         return bad(format!(
             "rate: from 0 to {RATE_MAX} calls per second, not {rate}"
+        ));
+    }
+    if request.what_if.len() > CHANGES_MAX {
+        let count = request.what_if.len();
+        return bad(format!(
+            "what_if: at most {CHANGES_MAX} changes, not {count}"
         ));
     }
     if request.manifest.is_some() && request.workflow.is_some() {

@@ -21,7 +21,7 @@ fn used(state: &State, message: &Message) -> &'static str {
         Message::NodeStatus(status) => {
             let observation = lock(&state.live).observe((**status).clone(), now);
             match observation {
-                Observation::Important => {
+                Observation::Important | Observation::Drifted => {
                     state.planner_wake.notify_one();
                     "used"
                 }

@@ -36,6 +36,8 @@ fn status(node: &str, cluster: &str, app: &str, calls: u64) -> NodeStatus {
         versions: Vec::new(),
         stages: Vec::new(),
         figures: Some(Box::new(tally)),
+        serves: None,
+        phases: None,
     };
     NodeStatus {
         apps: vec![app],

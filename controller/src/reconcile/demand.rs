@@ -25,19 +25,21 @@ impl Demand {
         }
     }
 
-    /// Takes a report in; `true` if it holds a prefix that has no plan yet.
+    /// Takes a report in; `true` if it holds a prefix that has no plan yet and asks again: one that asked once waits for the next pass.
     pub fn add(&mut self, entries: Vec<(AppName, ClientPrefix, u64)>) -> bool {
         let mut news = false;
         for (app, prefix, queries) in entries {
             let key = (app, prefix.to_demand());
-            if let Some(count) = self.pending.get_mut(&key) {
-                *count = count.saturating_add(queries);
-            } else if self.pending.len() < self.capacity {
-                news |= !self.known.contains(&key);
-                self.pending.insert(key, queries);
-            } else {
+            let before = self.pending.get(&key).copied();
+            if before.is_none() && self.pending.len() >= self.capacity {
                 self.dropped += 1;
+                continue;
             }
+            let all = before.unwrap_or(0).saturating_add(queries);
+            // Said once for each, with the question that makes it two.
+            let again = all > 1 && before.is_none_or(|before| before < 2);
+            news |= again && !self.known.contains(&key);
+            self.pending.insert(key, all);
         }
         news
     }
@@ -93,7 +95,7 @@ mod tests {
     fn reports_add_up_by_prefix_and_are_bounded() {
         let mut demand = Demand::new(2);
         assert!(demand.add(vec![entry("a", "192.0.2.1", 2), entry("a", "192.0.2.9", 3)]));
-        assert!(demand.add(vec![
+        assert!(!demand.add(vec![
             entry("b", "192.0.2.0/24", 1),
             entry("c", "192.0.2.0/24", 1)
         ]));
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn only_unknown_prefixes_are_news() {
+    fn only_unknown_prefixes_that_ask_again_are_news() {
         let mut demand = Demand::new(10);
         demand.set_known(
             [(
@@ -124,7 +126,13 @@ mod tests {
             )]
             .into(),
         );
-        assert!(!demand.add(vec![entry("a", "192.0.2.1", 1)]));
+        assert!(!demand.add(vec![entry("a", "192.0.2.1", 5)]));
+        assert!(!demand.add(vec![entry("a", "198.51.100.1", 1)]));
         assert!(demand.add(vec![entry("a", "198.51.100.1", 1)]));
+        assert!(
+            !demand.add(vec![entry("a", "198.51.100.1", 1)]),
+            "said once"
+        );
+        assert!(demand.add(vec![entry("a", "203.0.113.1", 2)]));
     }
 }

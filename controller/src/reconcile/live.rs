@@ -11,8 +11,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use fdn_core::message::{AppPhase, NodeStatus, STATUS_LIFETIME};
+use fdn_core::serving::{NodeRuntime, Served};
 use fdn_core::{
     AppName, ClusterId, DurationMs, GeoPoint, MessageId, NodeId, RegionName, Resources, Revision,
     Timestamp,
@@ -38,6 +40,8 @@ pub enum Observation {
     Routine,
     /// Something changed that plans or people depend on.
     Important,
+    /// Calls of some app take much longer or shorter than a moment ago: plans count with something else than is.
+    Drifted,
 }
 
 /// One node as it was last heard.
@@ -109,6 +113,8 @@ pub struct Live {
     nodes_max: usize,
     last_heard: Timestamp,
     settles_at: Timestamp,
+    /// When calls were last said to have drifted.
+    drifted_at: Option<Timestamp>,
     figures: Board,
 }
 
@@ -125,7 +131,8 @@ struct Important<'a> {
     capacity: Resources,
     slots: u32,
     draining: bool,
-    apps: Vec<(&'a AppName, Revision, &'a AppPhase)>,
+    runtimes: Option<&'a BTreeSet<NodeRuntime>>,
+    apps: Vec<(&'a AppName, Revision, &'a AppPhase, Served)>,
 }
 
 impl<'a> Important<'a> {
@@ -141,10 +148,11 @@ impl<'a> Important<'a> {
             capacity: status.capacity,
             slots: status.slots,
             draining: status.draining,
+            runtimes: status.runtimes.as_ref(),
             apps: status
                 .apps
                 .iter()
-                .map(|app| (&app.app, app.revision, &app.phase))
+                .map(|app| (&app.app, app.revision, &app.phase, app.served()))
                 .collect(),
         }
     }
@@ -182,6 +190,7 @@ impl Live {
             nodes_max,
             last_heard: now,
             settles_at: after(now, STATUS_LIFETIME),
+            drifted_at: None,
             figures: Board::new(0),
         };
         for row in stored {
@@ -234,11 +243,18 @@ impl Live {
         }
         self.last_heard = now;
         let important = !seen.alive(now) || Important::of(&seen.status) != Important::of(&status);
+        let rested = self
+            .drifted_at
+            .is_none_or(|at| now.since(at) >= DRIFT_PAUSE);
+        let drifted = !important && rested && drifted(&seen.status, &status);
         seen.replace(status, now, &mut self.figures);
         seen.heard = true;
         seen.urgent |= important;
         if important {
             Observation::Important
+        } else if drifted {
+            self.drifted_at = Some(now);
+            Observation::Drifted
         } else {
             Observation::Routine
         }
@@ -426,6 +442,29 @@ impl Seen {
         self.status = status;
         self.at = at;
     }
+}
+
+/// A typical run time that changes by more than this between two statuses is drift: of calls whose times vary as much as their mean does, one such
+/// change in hundreds is chance.
+const DRIFT: f64 = 2.5;
+/// Drift is said once in so long, for all nodes and apps together: plans are made every few seconds anyhow, and chance must not have them made
+/// without a rest.
+const DRIFT_PAUSE: Duration = Duration::from_secs(5);
+/// Calls between two statuses below which a change says little.
+const DRIFT_CALLS: u64 = 10;
+
+/// Whether calls of some app take much longer or shorter than they did. Apps of equal statuses stand in the same order.
+fn drifted(before: &NodeStatus, after: &NodeStatus) -> bool {
+    let both = before.apps.iter().zip(&after.apps);
+    both.filter(|(old, new)| old.app == new.app)
+        .any(|(old, new)| {
+            let (Some(was), Some(is)) = (&old.phases, &new.phases) else {
+                return false;
+            };
+            let (was, is) = (was.execution.get(), is.execution.get());
+            let enough = new.invocations.saturating_sub(old.invocations) >= DRIFT_CALLS;
+            enough && was > 0.0 && (is > was * DRIFT || is < was / DRIFT)
+        })
 }
 
 fn after(now: Timestamp, span: DurationMs) -> Timestamp {

@@ -6,10 +6,15 @@
 //!
 //! While the view of the nodes is not settled (see [`live`]) apps that have a plan keep it, whatever the nodes seem to be.
 
+pub mod actual;
+pub mod compared;
 pub mod demand;
 pub mod desired;
+pub mod difference;
+pub mod dwell;
 mod groups;
 pub mod holders;
+mod learned;
 mod leaving;
 mod links;
 pub mod live;
@@ -19,6 +24,9 @@ pub mod pass;
 pub mod place;
 pub mod preview;
 mod rates;
+pub mod serving;
+pub mod wanted;
+pub mod what_if;
 pub mod world;
 pub mod write;
 
@@ -59,10 +67,11 @@ use crate::store::revision::revision_next;
 use crate::store::version::{VersionRow, version_list_current};
 use crate::store::workflow::version_list_staged;
 use crate::store::{StoreError, in_transaction};
+use dwell::Dwell;
 use holders::Held;
 use leaving::Leaving;
 use live::Standing;
-use pass::{Course, Decided, Passed, Rows, pass};
+use pass::{Course, Decided, Passed, Past, Rows, pass};
 use world::World;
 use write::{Change, change_write, holders_write};
 
@@ -106,6 +115,8 @@ pub struct Planner {
     /// When the round trips that other controllers stored were read last, and what is asked was written.
     heard_at: Option<Timestamp>,
     asked_at: Option<Timestamp>,
+    /// When demand was last looked through for what is over.
+    forgot_at: Option<Timestamp>,
     told_stage_calls: StageCalls,
     kept_at: Option<Timestamp>,
     complaints: BTreeMap<AppName, String>,
@@ -115,6 +126,7 @@ pub struct Planner {
     leaving: Leaving,
     /// The same of clusters that are not to hold an app any more.
     giving_up: Leaving,
+    dwell: Dwell,
 }
 
 impl Planner {
@@ -129,12 +141,14 @@ impl Planner {
             told_rtt_at: None,
             heard_at: None,
             asked_at: None,
+            forgot_at: None,
             told_stage_calls: StageCalls::new(),
             kept_at: None,
             complaints: BTreeMap::new(),
             filled_at: None,
             leaving: Leaving::default(),
             giving_up: Leaving::default(),
+            dwell: Dwell::default(),
         }
     }
 
@@ -211,6 +225,7 @@ impl Planner {
                 network::clusters(&live),
             )
         };
+        self.forget_demand(&inputs.demand, &world, now).await?;
         self.tell_network(&inputs, clusters, now).await?;
         self.tell_stage_calls(&inputs, now).await?;
         let known = self.plan_apps(&inputs, &world, settled, now).await?;
@@ -289,7 +304,17 @@ impl Planner {
             now,
         };
         let rate = |app: &AppName| rates.get(app).copied().unwrap_or(0.0);
-        let passed = pass(world, inputs.rows(), rate, &course, &mut self.moves)?;
+        self.dwell.prune(now, planner.dwell);
+        let passed = {
+            let apps: BTreeSet<&AppName> = inputs.apps.iter().map(|row| &row.name).collect();
+            lock(&state.learner).retain(|place| apps.contains(&place.app));
+            let past = Past {
+                moves: &mut self.moves,
+                dwell: &mut self.dwell,
+                learner: &state.learner,
+            };
+            pass(world, inputs.rows(), rate, &course, past)?
+        };
         show(&state, world, &passed);
         lock(&state.asked).clone_from(&passed.asked);
         self.store_asked(&passed.asked, now).await?;
@@ -463,6 +488,12 @@ fn show(state: &State, world: &World, passed: &Passed<'_>) {
     let metrics = &state.metrics;
     metrics.plans.deferred.inc_by(passed.deferred as u64);
     metrics.plans.unplaced.set(passed.unplaced as i64);
+    metrics.plans.drifted.inc_by(passed.learnt.drifted as u64);
+    for error in &passed.learnt.errors {
+        metrics.plans.error.observe(*error);
+    }
+    let places = lock(&state.learner).places();
+    metrics.plans.learnt.set(places as i64);
     let (needed, there) = world.memory(&passed.asked);
     for (what, mebibytes) in [("needed", needed), ("there", there)] {
         let gauge = metrics.plans.memory.with_label_values(&[what]);

@@ -1,26 +1,30 @@
 //! What controllers hear is written down and read by the others: each hears a part of all reports, one of them plans.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fdn_core::{AppName, ClusterId, Timestamp};
+use fdn_core::{ClusterId, Timestamp};
 use fdn_scheduling::compete::Load;
 use fdn_scheduling::place::Memory;
 
 use super::Planner;
+use super::by_app;
 use super::network::since;
-use super::world::Asked;
+use super::preview::measure;
+use super::world::{Asked, World};
 use crate::Error;
 use crate::app::fleet::standing;
 use crate::state::lock;
 use crate::store::asked::{AskedRow, asked_get, asked_set};
-use crate::store::demand::{demand_add, demand_list, demand_trim};
+use crate::store::demand::{DemandRow, demand_add, demand_delete, demand_list};
 use crate::store::node::{node_observe, node_status_list};
 use crate::store::rtt::{link_delete, link_list, link_upsert, rtt_delete, rtt_list, rtt_upsert};
 use crate::store::{StoreError, in_transaction};
 
 /// Clocks of controllers differ by less; what others wrote within it is read again.
 const CLOCKS: Duration = Duration::from_secs(15);
+/// How often demand is looked through for what is over.
+const FORGET: Duration = Duration::from_secs(10);
 
 impl Planner {
     /// What is left to do while another controller plans: to store what this one heard, and to know what the others did.
@@ -45,6 +49,8 @@ impl Planner {
         drop(live);
         let known = known.into_iter().map(|row| (row.app, row.prefix)).collect();
         lock(&self.state.demand).set_known(known);
+        // Whoever plans learns; what this one learnt while it did grows old.
+        lock(&self.state.learner).retain(|_| false);
         *lock(&self.state.asked) = asked.into_iter().map(asks).collect();
         Ok(())
     }
@@ -61,18 +67,13 @@ impl Planner {
         if statuses.is_empty() && demand.is_empty() && trips == 0 {
             return Ok(());
         }
-        let keep = state.settings.planner.bindings_per_app;
         let memory = state.settings.planner.demand_memory;
-        let apps: BTreeSet<&AppName> = demand.iter().map(|row| &row.app).collect();
         let written: Result<(), StoreError> = in_transaction!(state.store, tx => {
             for row in &statuses {
                 node_observe(&mut tx, row).await?;
             }
             for row in &demand {
                 demand_add(&mut tx, row, memory).await?;
-            }
-            for app in &apps {
-                demand_trim(&mut tx, app, keep).await?;
             }
             for row in &rtts {
                 rtt_upsert(&mut tx, row).await?;
@@ -94,6 +95,34 @@ impl Planner {
             lock(&state.demand).put_back(demand);
         }
         Ok(written?)
+    }
+
+    /// Forgets, now and then, who asked and is planned for no more: so many stay of each app as may have bindings.
+    pub(super) async fn forget_demand(
+        &mut self,
+        demand: &[DemandRow],
+        world: &World,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        if since(self.forgot_at, now) < FORGET {
+            return Ok(());
+        }
+        let measure = measure(&self.state, world, now);
+        let mut gone = Vec::new();
+        for (app, rows) in by_app(demand, |row| &row.app) {
+            let prefixes = measure.forgotten(rows).into_iter();
+            gone.extend(prefixes.map(|prefix| (app, prefix)));
+        }
+        if !gone.is_empty() {
+            in_transaction!(self.state.store, tx => {
+                for (app, prefix) in &gone {
+                    demand_delete(&mut tx, app, *prefix).await?;
+                }
+                Ok::<_, StoreError>(())
+            })?;
+        }
+        self.forgot_at = Some(now);
+        Ok(())
     }
 
     /// Takes in what other controllers made of the round trips that they heard, now and then.

@@ -2,14 +2,21 @@
 //! measures.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 
 use fdn_core::workflow::Workflow;
 use fdn_core::{AppName, ClientPrefix, ClusterId, DurationMs, Timestamp};
 use fdn_scheduling::compete::{Moves, Rate};
 
-use super::place::{Before, Difference, Placed, Planning, difference, place_all};
+use super::actual::{Factors, Learner, Learnt};
+use super::difference::{Difference, difference};
+use super::dwell::Dwell;
+use super::place::{Before, Placed, Planning, place_all};
+use super::serving::Serving;
+use super::wanted::{Measure, Wanted};
 use super::world::{Asked, Profiles, World};
 use super::{Versions, by_app};
+use crate::state::lock;
 use crate::store::app::AppRow;
 use crate::store::binding::BindingRow;
 use crate::store::demand::DemandRow;
@@ -44,6 +51,17 @@ pub struct Course {
     pub now: Timestamp,
 }
 
+/// What is remembered from pass to pass.
+#[derive(Debug)]
+pub struct Past<'a> {
+    /// What may be moved for a gain.
+    pub moves: &'a mut Moves,
+    /// Who was, lately.
+    pub dwell: &'a mut Dwell,
+    /// What calls took; locked only to learn and to read, since requests read it too.
+    pub learner: &'a Mutex<Learner>,
+}
+
 /// An app as it was and as it should be.
 #[derive(Debug)]
 pub struct Decided<'a> {
@@ -72,6 +90,8 @@ pub struct Passed<'a> {
     pub deferred: usize,
     /// Groups that no cluster can take.
     pub unplaced: usize,
+    /// How predictions fared.
+    pub learnt: Learnt,
 }
 
 /// Plans every app. `rate` says how often one is called a second.
@@ -83,7 +103,7 @@ pub fn pass<'a>(
     rows: Rows<'a>,
     rate: impl Fn(&AppName) -> f64,
     course: &Course,
-    moves: &mut Moves,
+    past: Past<'_>,
 ) -> Result<Passed<'a>, fdn_scheduling::Error> {
     let (plans, bindings, demand) = (
         by_app(rows.plans, |p| &p.app),
@@ -101,34 +121,58 @@ pub fn pass<'a>(
         })
         .collect();
     let versions = Versions::new(rows.versions);
-    let known: Vec<(Workflow, Profiles)> = rows
+    let known: Vec<(Workflow, Profiles, Serving)> = rows
         .apps
         .iter()
         .map(|app| {
             let workflow = world.learned(&app.name, &app.workflow);
             let profiles = world.profiles(&app.name, &workflow, |stage| versions.expected(stage));
-            (workflow, profiles)
+            let serving = world.serving(Some(&app.name), &workflow, &profiles);
+            (workflow, profiles, serving)
         })
         .collect();
+    let mut learnt = Learnt::default();
+    let factors = {
+        let mut learner = lock(past.learner);
+        for (app, known) in rows.apps.iter().zip(&known) {
+            let of = (&known.0, &known.1);
+            learner.learn(world, &app.name, of, course.now, &mut learnt);
+        }
+        factors(world, rows.apps, &known, &learner, course.now)
+    };
+    let measure = Measure {
+        called: world.called(),
+        limit: course.limit,
+        memory: course.memory,
+        now: course.now,
+    };
+    let dwell = &*past.dwell;
     let plannings: Vec<Planning<'_>> = rows
         .apps
         .iter()
         .zip(&known)
         .zip(&befores)
-        .map(|((app, (workflow, profiles)), before)| Planning {
-            workflow,
-            profiles,
-            before,
-            demand: asked(app)
-                .iter()
-                .map(|row| (row.prefix, row.recent_at(course.now, course.memory)))
-                .collect(),
-            rate: Rate::per_second(rate(&app.name)),
-            fixed: !course.settled && !before.is_empty(),
-        })
+        .zip(&factors)
+        .map(
+            |(((app, (workflow, profiles, serving)), before), factors)| Planning {
+                workflow,
+                profiles,
+                serving,
+                factors,
+                dwelling: dwell.of(&app.name),
+                before,
+                demand: Wanted::of(asked(app), &measure),
+                rate: Rate::per_second(rate(&app.name)),
+                fixed: !course.settled && !before.is_empty(),
+            },
+        )
         .collect();
-    let placed = place_all(world, &plannings, course.limit, moves)?;
+    let placed = place_all(world, &plannings, course.limit, past.moves)?;
     drop(plannings);
+    for (app, group, cluster) in placed.gained {
+        past.dwell
+            .note(&rows.apps[app].name, group, cluster, course.now);
+    }
     let apps = rows.apps.iter().zip(befores).zip(placed.apps);
     Ok(Passed {
         apps: apps
@@ -151,5 +195,26 @@ pub fn pass<'a>(
         asked: placed.asked,
         deferred: placed.deferred,
         unplaced: placed.unplaced,
+        learnt,
     })
+}
+
+/// The corrections of each app.
+pub(super) fn factors<'a>(
+    world: &World,
+    apps: impl IntoIterator<Item = &'a AppRow>,
+    known: &[(Workflow, Profiles, Serving)],
+    learner: &Learner,
+    now: Timestamp,
+) -> Vec<Factors> {
+    let all = learner.all(world);
+    apps.into_iter()
+        .zip(known)
+        .map(|(app, (workflow, profiles, _))| {
+            let of = all.get(&app.name);
+            of.map_or_else(Factors::default, |stages| {
+                stages.factors(world, (workflow, profiles), now)
+            })
+        })
+        .collect()
 }

@@ -13,13 +13,17 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use fdn_core::api::Candidate;
 use fdn_core::workflow::Workflow;
-use fdn_core::{ClientPrefix, ClusterId, Millis, Revision, StageName};
+use fdn_core::{ClientPrefix, ClusterId, Millis, StageName};
 use fdn_scheduling::compete::{Moves, Offer, Outcome, Rate, Verdict};
 use fdn_scheduling::dag::Dag;
-use fdn_scheduling::place::{ClusterIndex, Problem};
+use fdn_scheduling::place::{Bars, ClusterIndex, Problem};
 use serde::{Deserialize, Serialize};
 
+use super::actual::Factors;
+use super::dwell::Moved;
 use super::groups::{Group, Groups};
+use super::serving::Serving;
+use super::wanted::Wanted;
 use super::world::{Asked, Profiles, World};
 use crate::store::binding::BindingRow;
 use crate::store::plan::PlanRow;
@@ -69,8 +73,8 @@ impl Placed {
 /// What an app's plans and bindings were.
 #[derive(Clone, Debug, Default)]
 pub struct Before<'a> {
-    plans: BTreeMap<&'a str, &'a PlanRow>,
-    bindings: BTreeMap<ClientPrefix, &'a BindingRow>,
+    pub(super) plans: BTreeMap<&'a str, &'a PlanRow>,
+    pub(super) bindings: BTreeMap<ClientPrefix, &'a BindingRow>,
 }
 
 impl<'a> Before<'a> {
@@ -161,10 +165,16 @@ pub struct Planning<'a> {
     pub workflow: &'a Workflow,
     /// What is known of running that.
     pub profiles: &'a Profiles,
+    /// Where its stages can run.
+    pub serving: &'a Serving,
+    /// By what run times differ from work over speed.
+    pub factors: &'a Factors,
+    /// Groups that were moved for a gain lately.
+    pub dwelling: Option<&'a Moved>,
     /// What was.
     pub before: &'a Before<'a>,
-    /// Prefixes that asked, the most important first, and how much each asked lately.
-    pub demand: Vec<(ClientPrefix, f64)>,
+    /// Prefixes that asked.
+    pub demand: Wanted,
     /// Calls of all its clients.
     pub rate: Rate,
     /// Whether its plans stay as they are: then only what it asks for counts.
@@ -182,6 +192,8 @@ pub struct PlacedAll {
     pub unplaced: usize,
     /// Groups that would move for a gain but for the bound on moves.
     pub deferred: usize,
+    /// Groups that move for a gain: the app by its number, their name, and the cluster of their entry.
+    pub gained: Vec<(usize, String, ClusterId)>,
 }
 
 /// Clients of one app that share a past and a view of the clusters.
@@ -192,6 +204,9 @@ struct Crowd<'a> {
     dag: &'a Dag,
     members: Vec<ClientPrefix>,
     previous: Option<Vec<ClusterIndex>>,
+    bars: Option<&'a Bars>,
+    factors: Option<&'a [f64]>,
+    dwells: bool,
     rate: Rate,
     fixed: bool,
 }
@@ -204,6 +219,9 @@ impl Crowd<'_> {
             distance: &groups.get(self.group).distance,
             rate: self.rate,
             before: self.previous.as_deref(),
+            bars: self.bars,
+            factors: self.factors,
+            dwells: self.dwells,
         }
     }
 }
@@ -218,8 +236,8 @@ pub fn place_all(
     limit: usize,
     moves: &mut Moves,
 ) -> Result<PlacedAll, fdn_scheduling::Error> {
-    let chosen: Vec<BTreeSet<ClientPrefix>> =
-        apps.iter().map(|app| choose(world, app, limit)).collect();
+    let chosen = |app: &Planning<'_>| app.demand.chosen(world.located(), limit);
+    let chosen: Vec<BTreeSet<ClientPrefix>> = apps.iter().map(chosen).collect();
     let nobody = ClientPrefix::new(NOBODY, 0);
     let everybody = chosen.iter().flatten().copied().chain([nobody]);
     let groups = Groups::new(world, everybody);
@@ -264,25 +282,16 @@ pub fn place(
     let app = Planning {
         workflow,
         profiles,
+        serving: &world.serving(None, workflow, profiles),
+        factors: &Factors::default(),
+        dwelling: None,
         before,
-        demand: prefixes.into_iter().map(|prefix| (prefix, 0.0)).collect(),
+        demand: Wanted::alike(prefixes, 0.0),
         rate: Rate::default(),
         fixed: false,
     };
     let mut all = place_all(world, &[app], limit, &mut Moves::unlimited())?;
     Ok(all.apps.pop().flatten().unwrap_or_default())
-}
-
-/// The prefixes that an app is planned for.
-fn choose(world: &World, app: &Planning<'_>, limit: usize) -> BTreeSet<ClientPrefix> {
-    let mut chosen = BTreeSet::new();
-    let asked = app.demand.iter().map(|(prefix, _)| *prefix);
-    for prefix in asked.chain(world.located()) {
-        if chosen.len() < limit {
-            chosen.insert(prefix);
-        }
-    }
-    chosen
 }
 
 /// An app's clients, by their view and past, in the order of these.
@@ -294,7 +303,7 @@ fn crowds_of<'a>(
     chosen: BTreeSet<ClientPrefix>,
     nobody: ClientPrefix,
 ) -> Vec<Crowd<'a>> {
-    let weights: BTreeMap<ClientPrefix, f64> = app.demand.iter().copied().collect();
+    let weights: BTreeMap<ClientPrefix, f64> = app.demand.all.iter().copied().collect();
     let whole: f64 = chosen.iter().filter_map(|prefix| weights.get(prefix)).sum();
     let indices = |stages: Vec<ClusterId>| -> Vec<ClusterIndex> {
         stages.iter().map(|id| world.index_of(id)).collect()
@@ -312,6 +321,15 @@ fn crowds_of<'a>(
         let previous = app.before.stages_of_group(app.workflow, name).map(indices);
         by_view.insert((group, previous), Vec::new());
     }
+    let at_entry = app
+        .workflow
+        .stages()
+        .iter()
+        .position(|s| s == app.workflow.entry());
+    let entry = |previous: Option<&[ClusterIndex]>| {
+        let place = previous.and_then(|places| places.get(at_entry?));
+        place.and_then(|place| world.name_of(*place))
+    };
     by_view
         .into_iter()
         .map(|((group, previous), members)| {
@@ -325,12 +343,23 @@ fn crowds_of<'a>(
                 group,
                 dag,
                 members,
+                bars: app.serving.bars(previous.as_deref()),
+                factors: app.factors.as_slice(),
+                dwells: dwells(app, &groups.get(group).name, entry(previous.as_deref())),
                 previous,
                 rate: Rate::per_second(app.rate.get() * share),
                 fixed: app.fixed,
             }
         })
         .collect()
+}
+
+/// Whether a group was moved to where it is for a gain just now.
+fn dwells(app: &Planning<'_>, group: &str, cluster: Option<&ClusterId>) -> bool {
+    let (Some(moved), Some(cluster)) = (app.dwelling, cluster) else {
+        return false;
+    };
+    moved.contains_key(&(group.to_owned(), cluster.clone()))
 }
 
 fn compete(
@@ -354,6 +383,12 @@ fn compete(
         placed.deferred += usize::from(outcome.verdict == Verdict::Deferred);
         placed.unplaced += usize::from(outcome.verdict == Verdict::Unplaced);
         let (crowd, group) = (free[at], groups.get(free[at].group));
+        if outcome.verdict == Verdict::Better {
+            let entry = crowd.dag.entry().get();
+            let place = outcome.clusters.get(entry).and_then(|c| world.name_of(*c));
+            let gained = place.map(|place| (crowd.app, group.name.clone(), place.clone()));
+            placed.gained.extend(gained);
+        }
         let before = apps[crowd.app].before;
         decisions[at] = Some(decided(
             world,
@@ -401,7 +436,7 @@ fn decided(
         let previous = crowd.previous.as_deref().map(names);
         // A past with a cluster that is gone has no names for all; what is said then is as of the first time.
         let previous = previous.filter(|names| names.len() == crowd.dag.given());
-        world.explain(problem, &group.key, previous.as_deref())
+        world.explain(problem, &group.key, app.serving, previous.as_deref())
     };
     if outcome.verdict == Verdict::Unplaced {
         let why = explain().err().map(|error| error.to_string());
@@ -513,75 +548,6 @@ impl Placed {
                 .insert(*prefix, (binding.cluster.clone(), plan.group.clone()));
         }
     }
-}
-
-/// How two states of an app's placement differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Difference {
-    /// Bindings that DNS must be told of: new, moved, gone.
-    pub bindings: usize,
-    /// Of these, clients that are sent elsewhere than before.
-    pub moved: usize,
-    /// Whether any plan runs its stages elsewhere, or there are plans for other groups.
-    pub plans: bool,
-}
-
-/// How `placed` differs from what was before.
-#[must_use]
-pub fn difference(before: &Before<'_>, placed: &Placed) -> Difference {
-    let mut difference = Difference::default();
-    for (prefix, (cluster, group)) in &placed.bindings {
-        match before.bindings.get(prefix) {
-            Some(binding) if binding.cluster == *cluster => {
-                difference.plans |= binding.group != *group
-            }
-            Some(_) => {
-                difference.bindings += 1;
-                difference.moved += 1;
-            }
-            None => difference.bindings += 1,
-        }
-    }
-    difference.bindings += before
-        .bindings
-        .keys()
-        .filter(|prefix| !placed.bindings.contains_key(prefix))
-        .count();
-    difference.plans |= before.plans.len() != placed.plans.len()
-        || before.plans.iter().any(|(group, plan)| {
-            placed
-                .plans
-                .get(*group)
-                .is_none_or(|new| new.stages != plan.stages)
-        });
-    difference
-}
-
-/// The bindings as rows, each with the revision at which its clients were first sent there.
-#[must_use]
-pub fn binding_rows(
-    app: &fdn_core::AppName,
-    before: &Before<'_>,
-    placed: &Placed,
-    revision: Revision,
-) -> Vec<BindingRow> {
-    placed
-        .bindings
-        .iter()
-        .map(|(prefix, (cluster, group))| {
-            let same = before
-                .bindings
-                .get(prefix)
-                .filter(|old| old.cluster == *cluster);
-            BindingRow {
-                app: app.clone(),
-                prefix: *prefix,
-                cluster: cluster.clone(),
-                group: group.clone(),
-                revision: same.map_or(revision, |old| old.revision),
-            }
-        })
-        .collect()
 }
 
 #[cfg(test)]

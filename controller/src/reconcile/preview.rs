@@ -1,15 +1,22 @@
 //! What a pass would plan for an app that is not there yet, or is to become another: the same code over the same rows, and nothing is written.
 //!
-//! All other apps stay where they are and take what they ask for from the clusters; the app in question is placed against them.
+//! All other apps stay where they are and take what they ask for from the clusters; the app in question is placed against them. If changes of the
+//! network are asked about, all apps are planned from where they are, as passes would after them: the bound on moves and dwell times put off, and do
+//! not prevent.
 
 use std::collections::BTreeMap;
 
+use fdn_core::what_if::WhatIf;
 use fdn_core::workflow::{Stage, Workflow};
 use fdn_core::{AppName, ClientPrefix, Millis, StageName, Timestamp};
 use fdn_scheduling::compete::{Moves, Rate};
 use fdn_scheduling::workflow::Profile;
 
+use super::actual::Factors;
+use super::pass::factors;
 use super::place::{Before, Placed, Planning, place_all};
+use super::serving::Serving;
+use super::wanted::{Measure, Wanted};
 use super::world::{Profiles, World};
 use super::{Inputs, Versions, by_app, load};
 use crate::Error;
@@ -32,6 +39,8 @@ pub struct Wish<'a> {
     pub clients: Vec<ClientPrefix>,
     /// Calls per second; as many as there are now, if absent.
     pub rate: Option<f64>,
+    /// Changes of the network: all apps are planned as if they had happened, from where they are.
+    pub what_if: &'a [WhatIf],
 }
 
 /// What was found.
@@ -45,6 +54,19 @@ pub struct Preview {
     /// The time of a call of each stage where calls of it would run: a mean over the clients, by how much they ask. Of a stage that nobody's
     /// calls come to, as on a node of speed 1.
     pub times: BTreeMap<StageName, Millis>,
+    /// What the changes that were asked about come to.
+    pub changed: Option<Changed>,
+}
+
+/// What changes of the network come to.
+#[derive(Debug, Default)]
+pub struct Changed {
+    /// Plans and bindings of the app without them.
+    pub before: Placed,
+    /// Clients of other apps that would be sent elsewhere.
+    pub others_moved: usize,
+    /// Groups of other apps that no cluster could take.
+    pub others_unplaced: usize,
 }
 
 /// Places an app as the next pass would.
@@ -53,7 +75,9 @@ pub struct Preview {
 /// When the store fails, or a length of time is none.
 pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<Preview, Error> {
     let inputs = load(state).await?;
-    let world = state.world(now);
+    let real = state.world(now);
+    // What is known of running things stays known when nodes are thought away.
+    let world = state.world_if(wish.what_if, now)?.knowing(&real);
     let others: Vec<&AppRow> = inputs
         .apps
         .iter()
@@ -61,13 +85,13 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         .collect();
     let versions = Versions::new(&inputs.versions);
     let workflow = match wish.app {
-        Some(app) => world.learned(app, &wish.workflow),
+        Some(app) => real.learned(app, &wish.workflow),
         None => wish.workflow.clone(),
     };
     let known = |stage: &Stage| (wish.expected)(stage).unwrap_or_else(|| versions.expected(stage));
     // Another function under the name of an app that is there takes another time.
     let measured = match wish.app {
-        Some(app) if !wish.replaces => world.profiles(app, &workflow, known),
+        Some(app) if !wish.replaces => real.profiles(app, &workflow, known),
         _ => {
             let stages = workflow.stages().iter();
             stages
@@ -83,45 +107,108 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         Some(app) => lock(&state.live).rate(app, now),
         None => 0.0,
     });
-    let memory = state.settings.planner.demand_memory;
-    let demand: Vec<(ClientPrefix, f64)> = match wish.clients.as_slice() {
+    let measure = measure(state, &real, now);
+    let demand = match wish.clients.as_slice() {
         [] => {
-            let own = inputs
-                .demand
-                .iter()
-                .filter(|row| Some(&row.app) == wish.app);
-            own.map(|row| (row.prefix, row.recent_at(now, memory)))
-                .collect()
+            let asked = by_app(&inputs.demand, |row| &row.app);
+            let own = wish.app.and_then(|app| asked.get(app).copied());
+            Wanted::of(own.unwrap_or_default(), &measure)
         }
-        named => named.iter().map(|prefix| (*prefix, 1.0)).collect(),
+        named => Wanted::alike(named.iter().copied(), 1.0),
     };
-    let weights: BTreeMap<ClientPrefix, f64> = demand.iter().copied().collect();
-    let own = Planning {
-        workflow: &workflow,
-        profiles: &profiles,
-        before: &Before::default(),
-        demand,
-        rate: Rate::per_second(rate),
-        fixed: false,
+    let weights: BTreeMap<ClientPrefix, f64> = demand.all.iter().copied().collect();
+    // Another function under the name of an app that is there differs in other ways.
+    let learnt = wish.app.filter(|_| !wish.replaces);
+    let factors_in = |world: &World| {
+        learnt.map_or_else(Factors::default, |app| {
+            let stages = lock(&state.learner).of(world, app);
+            stages.factors(world, (&workflow, &profiles), now)
+        })
     };
     // Clients that are named are all that is asked about; places that are known would be planned for besides.
     let limit = match wish.clients.len() {
         0 => state.settings.planner.bindings_per_app as usize,
         named => named,
     };
-    let placed = place_beside(state, (&world, &inputs, &others), own, limit, now)?;
+    let past = wish
+        .app
+        .filter(|_| !wish.replaces && !wish.what_if.is_empty());
+    let past = past.map_or_else(Before::default, |app| before_of(&inputs, app));
+    let placed_in = |world: &World, mut moves: Moves| {
+        let own = Planning {
+            workflow: &workflow,
+            profiles: &profiles,
+            serving: &world.serving(wish.app.filter(|_| !wish.replaces), &workflow, &profiles),
+            factors: &factors_in(world),
+            dwelling: None,
+            before: &past,
+            demand: demand.clone(),
+            rate: Rate::per_second(rate),
+            fixed: false,
+        };
+        let stay = wish.what_if.is_empty();
+        let all = (world, &inputs, others.as_slice());
+        place_beside(state, all, own, (limit, stay), (&mut moves, now))
+    };
+    let (placed, elsewhere) = placed_in(&world, Moves::unlimited())?;
+    let changed = match wish.what_if {
+        [] => None,
+        _ => {
+            // Where clients are now: nobody moves for a gain. Others would go on moving without any change, which is none of its doing.
+            let (before, _) = placed_in(&real, Moves::none())?;
+            let (_, anyhow) = placed_in(&real, Moves::unlimited())?;
+            let both = elsewhere.iter().zip(&anyhow);
+            Some(Changed {
+                before,
+                others_moved: both.map(|(then, now)| apart(then, now)).sum(),
+                others_unplaced: elsewhere.iter().map(|placed| placed.unplaced.len()).sum(),
+            })
+        }
+    };
+    let factors = factors_in(&world);
     Ok(Preview {
-        times: times(&world, &profiles, &placed, &weights),
+        times: times(&world, (&workflow, &profiles, &factors), &placed, &weights),
         placed,
         rate,
         profiles,
+        changed,
     })
+}
+
+/// By what prefixes that asked are told apart.
+pub(super) fn measure<'a>(state: &State, world: &'a World, now: Timestamp) -> Measure<'a> {
+    Measure {
+        called: world.called(),
+        limit: state.settings.planner.bindings_per_app as usize,
+        memory: state.settings.planner.demand_memory,
+        now,
+    }
+}
+
+/// The plans and bindings of an app.
+fn before_of<'a>(inputs: &'a Inputs, app: &AppName) -> Before<'a> {
+    let (plans, bindings) = (
+        by_app(&inputs.plans, |p| &p.app),
+        by_app(&inputs.bindings, |b| &b.app),
+    );
+    Before::new(
+        plans.get(app).copied().unwrap_or_default(),
+        bindings.get(app).copied().unwrap_or_default(),
+    )
+}
+
+/// The clients that two plannings of an app send to different clusters.
+fn apart(one: &Placed, other: &Placed) -> usize {
+    let there = |prefix: &ClientPrefix| other.bindings.get(prefix).map(|(cluster, _)| cluster);
+    let all = one.bindings.iter();
+    all.filter(|(prefix, (cluster, _))| there(prefix) != Some(cluster))
+        .count()
 }
 
 /// How long calls of each stage take where they would run.
 fn times(
     world: &World,
-    profiles: &Profiles,
+    (workflow, profiles, factors): (&Workflow, &Profiles, &Factors),
     placed: &Placed,
     weights: &BTreeMap<ClientPrefix, f64>,
 ) -> BTreeMap<StageName, Millis> {
@@ -133,16 +220,22 @@ fn times(
         let part = if whole > 0.0 { weight(prefix) } else { 1.0 };
         *parts.entry(group).or_default() += part;
     }
+    let factors = factors.as_slice().unwrap_or_default();
     let mean = |stage: &StageName, work: Millis| {
+        let task = workflow.stages().iter().position(|one| one.name == *stage);
+        let factor = |at: usize| {
+            let cell = task.and_then(|task| factors.get(task * world.clusters().len() + at));
+            cell.copied().unwrap_or(1.0)
+        };
         let (mut sum, mut whole) = (0.0, 0.0);
         for (group, plan) in &placed.plans {
             // A plan for a client nobody knows has no binding, and is then the only one.
             let part = parts.get(group.as_str()).copied().unwrap_or(0.0);
             let part = if parts.is_empty() { 1.0 } else { part };
             let cluster = plan.stages.get(stage).map(|id| world.index_of(id));
-            let cluster = cluster.and_then(|at| world.clusters().get(at.get()));
-            if let Some(cluster) = cluster.filter(|cluster| cluster.speed.get() > 0.0) {
-                sum += part * cluster.speed.time(work).get();
+            let cluster = cluster.and_then(|at| Some((at, world.clusters().get(at.get())?)));
+            if let Some((at, cluster)) = cluster.filter(|(_, one)| one.speed.get() > 0.0) {
+                sum += part * cluster.speed.time(work).get() * factor(at.get());
                 whole += part;
             }
         }
@@ -158,15 +251,15 @@ fn times(
         .collect()
 }
 
-/// Places an app against all others, which stay where they are.
+/// Places an app against all others, which stay where they are or not: its plans, and those of the others that do not stay.
 fn place_beside<'a>(
     state: &State,
     (world, inputs, others): (&World, &'a Inputs, &[&'a AppRow]),
     own: Planning<'a>,
-    limit: usize,
-    now: Timestamp,
-) -> Result<Placed, Error> {
-    let planner = &state.settings.planner;
+    (limit, stay): (usize, bool),
+    (moves, now): (&mut Moves, Timestamp),
+) -> Result<(Placed, Vec<Placed>), Error> {
+    let measure = measure(state, world, now);
     let (plans, bindings, demand) = (
         by_app(&inputs.plans, |p| &p.app),
         by_app(&inputs.bindings, |b| &b.app),
@@ -182,14 +275,22 @@ fn place_beside<'a>(
             )
         })
         .collect();
-    let known: Vec<(Workflow, Profiles)> = others
+    let known: Vec<(Workflow, Profiles, Serving)> = others
         .iter()
         .map(|app| {
             let workflow = world.learned(&app.name, &app.workflow);
             let profiles = world.profiles(&app.name, &workflow, |stage| versions.expected(stage));
-            (workflow, profiles)
+            let serving = world.serving(Some(&app.name), &workflow, &profiles);
+            (workflow, profiles, serving)
         })
         .collect();
+    let factors = factors(
+        world,
+        others.iter().copied(),
+        &known,
+        &lock(&state.learner),
+        now,
+    );
     let rates: BTreeMap<&AppName, f64> = {
         let live = lock(&state.live);
         let rate = |app: &&AppRow| live.rate(&app.name, now);
@@ -201,19 +302,147 @@ fn place_beside<'a>(
         .map(|(at, app)| Planning {
             workflow: &known[at].0,
             profiles: &known[at].1,
+            serving: &known[at].2,
+            factors: &factors[at],
+            dwelling: None,
             before: &befores[at],
-            demand: demand
-                .get(&app.name)
-                .copied()
-                .unwrap_or_default()
-                .iter()
-                .map(|row| (row.prefix, row.recent_at(now, planner.demand_memory)))
-                .collect(),
+            demand: Wanted::of(demand.get(&app.name).copied().unwrap_or_default(), &measure),
             rate: Rate::per_second(rates.get(&app.name).copied().unwrap_or(0.0)),
-            fixed: !befores[at].is_empty(),
+            fixed: stay && !befores[at].is_empty(),
         })
         .collect();
     plannings.push(own);
-    let mut placed = place_all(world, &plannings, limit, &mut Moves::unlimited())?;
-    Ok(placed.apps.pop().flatten().unwrap_or_default())
+    let mut placed = place_all(world, &plannings, limit, moves)?;
+    let own = placed.apps.pop().flatten().unwrap_or_default();
+    Ok((own, placed.apps.into_iter().flatten().collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fdn_core::message::{AppObserved, AppPhase, NodeStatus};
+    use fdn_core::phases::PhaseTimes;
+    use fdn_core::{ClusterId, Revision, VersionNumber};
+    use fdn_scheduling::place::Bandwidth;
+    use fdn_scheduling::steer::Margin;
+
+    use super::*;
+    use crate::fixture;
+    use crate::geo::Geo;
+    use crate::reconcile::actual::{Learner, Learnt};
+    use crate::reconcile::place::GroupPlan;
+    use crate::reconcile::world::{Measured, Terms};
+    use crate::settings::GeoSettings;
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    fn app() -> AppName {
+        "hello".parse().expect("app")
+    }
+
+    fn cluster(name: &str) -> ClusterId {
+        name.parse().expect("cluster")
+    }
+
+    /// In `a` calls take 30 ms, in `b` there were none.
+    fn world(nodes: &[&str]) -> World {
+        let status = |name: &&str| {
+            let calls = if *name == "a" { 10_000 } else { 0 };
+            let observed = AppObserved {
+                app: app(),
+                revision: Revision(1),
+                phase: AppPhase::Ready,
+                invocations: calls,
+                errors: 0,
+                execution_mean: Millis::new(30.0),
+                instances: 0,
+                degraded: None,
+                versions: Vec::new(),
+                stages: Vec::new(),
+                figures: None,
+                serves: Some(true),
+                phases: Some(PhaseTimes {
+                    execution: Millis::new(30.0),
+                    ..PhaseTimes::default()
+                }),
+            };
+            NodeStatus {
+                apps: vec![observed],
+                ..fixture::status(name, name)
+            }
+        };
+        let nodes: Vec<NodeStatus> = nodes.iter().map(status).collect();
+        let alive: Vec<&NodeStatus> = nodes.iter().collect();
+        let places = ["a", "b"].map(|name| {
+            let node = fixture::status(name, name);
+            (cluster(name), (node.region, node.location))
+        });
+        let terms = Terms {
+            margin: Margin::default(),
+            bandwidth: Bandwidth::UNLIMITED,
+            horizon: Millis::new(10_000.0),
+        };
+        let geo = Arc::new(Geo::open(&GeoSettings::default()).expect("no locations"));
+        World::of(places.into(), &alive, geo, Measured::default(), terms)
+    }
+
+    fn workflow() -> Workflow {
+        Workflow::single("hello".parse().expect("function"), VersionNumber::FIRST)
+    }
+
+    /// All clients of 192.0.2.0/24 in one cluster.
+    fn placed(at: &str) -> Placed {
+        let stage = workflow().entry().name.clone();
+        let plan = GroupPlan {
+            stages: [(stage, cluster(at))].into(),
+            explanation: None,
+            latency: None,
+        };
+        let prefix = "192.0.2.0/24".parse().expect("prefix");
+        Placed {
+            plans: [("g".to_owned(), plan)].into(),
+            bindings: [(prefix, (cluster(at), "g".to_owned()))].into(),
+            unplaced: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_measured_stays_known_without_the_nodes_that_did() {
+        let work = |world: &World| {
+            let expected =
+                |_: &Stage| super::super::profile(&fdn_core::manifest::Manifest::default());
+            let profiles = world.profiles(&app(), &workflow(), expected);
+            profiles[&workflow().entry().name].work
+        };
+        let (real, down) = (world(&["a", "b"]), world(&["b"]));
+        assert_ne!(work(&down), Millis::new(30.0));
+        assert_eq!(work(&down.knowing(&real)), Millis::new(30.0));
+    }
+
+    #[test]
+    fn a_price_counts_the_times_that_plans_do() {
+        let (world, workflow) = (world(&["a", "b"]), workflow());
+        let stage = workflow.entry().name.clone();
+        let profile = super::super::profile(&fdn_core::manifest::Manifest::default());
+        let work = Millis::new(20.0);
+        let profiles: Profiles = [(stage.clone(), Profile { work, ..profile })].into();
+        let mut learner = Learner::new(10);
+        let of = (&workflow, &profiles);
+        learner.learn(&world, &app(), of, NOW, &mut Learnt::default());
+        let factors = learner.of(&world, &app()).factors(&world, of, NOW);
+        let time = |at: &str| {
+            let known = (&workflow, &profiles, &factors);
+            times(&world, known, &placed(at), &BTreeMap::new())[&stage]
+        };
+        assert!((time("a").get() - 30.0).abs() < 0.1, "{:?}", time("a"));
+        assert_eq!(time("b"), work);
+    }
+
+    #[test]
+    fn clients_that_are_sent_elsewhere_are_counted() {
+        assert_eq!(apart(&placed("a"), &placed("a")), 0);
+        assert_eq!(apart(&placed("a"), &placed("b")), 1);
+        assert_eq!(apart(&placed("a"), &Placed::default()), 1);
+    }
 }

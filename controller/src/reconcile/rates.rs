@@ -73,6 +73,8 @@ mod tests {
             versions: Vec::new(),
             stages: Vec::new(),
             figures: None,
+            serves: None,
+            phases: None,
         }
     }
 

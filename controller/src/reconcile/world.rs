@@ -9,8 +9,7 @@ use fdn_core::latency::{ClientView, LatencyEstimate, LatencyMap, LatencySource};
 use fdn_core::message::NodeStatus;
 use fdn_core::workflow::{Stage, Workflow};
 use fdn_core::{
-    AppName, ByteSize, ClientPrefix, ClusterId, GeoPoint, Millis, RegionName, Resources, StageName,
-    Timestamp,
+    AppName, ClientPrefix, ClusterId, GeoPoint, Millis, RegionName, Resources, StageName, Timestamp,
 };
 use fdn_scheduling::compete::{self, Competition, Load, Rate};
 use fdn_scheduling::dag::{Dag, Holding, TaskIndex};
@@ -23,9 +22,14 @@ use fdn_scheduling::place::{
 use fdn_scheduling::steer::{Margin, Steered, replan};
 use fdn_scheduling::workflow::{Profile, dag};
 
+use super::actual::{Actuals, Factors};
+use super::learned::{Learned, execution_means, learned};
 pub use super::links::Measured;
 use super::links::links;
 use super::live::Live;
+use super::serving::{Phases, Serving};
+use super::wanted::Called;
+use super::what_if::Shifts;
 use crate::geo::Geo;
 
 /// Placement counts the way back to the client: what the client feels is what is made small.
@@ -45,8 +49,13 @@ pub struct World {
     grouping: Grouping,
     terms: compete::Terms,
     asked: Vec<Asked>,
+    called: Called,
     execution: BTreeMap<AppName, Millis>,
     stages: BTreeMap<(AppName, StageName), Learned>,
+    phases: Phases,
+    actuals: Actuals,
+    shifts: Shifts,
+    bandwidth: Bandwidth,
 }
 
 /// What the plans ask of a cluster.
@@ -65,15 +74,10 @@ pub struct Presence<'a> {
     pub runs: &'a dyn Fn(&StageName, &ClusterId) -> bool,
     /// Whether it is called now: then it holds an instance where its clients were sent.
     pub is_called: bool,
-}
-
-/// What was measured of a stage.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Learned {
-    /// Run time at speed 1.
-    work: Millis,
-    /// The size of what comes out.
-    output: ByteSize,
+    /// Where its stages can run.
+    pub serving: &'a Serving,
+    /// By what run times differ from work over speed.
+    pub factors: &'a Factors,
 }
 
 /// What is known of running an app's stages.
@@ -114,8 +118,19 @@ impl World {
         terms: Terms,
         now: Timestamp,
     ) -> Self {
-        let places: BTreeMap<ClusterId, (RegionName, GeoPoint)> = live.clusters();
         let alive: Vec<&NodeStatus> = live.alive(now).map(|seen| &seen.status).collect();
+        Self::of(live.clusters(), &alive, geo, measured, terms)
+    }
+
+    /// The network of these clusters with these living nodes.
+    #[must_use]
+    pub fn of(
+        places: BTreeMap<ClusterId, (RegionName, GeoPoint)>,
+        alive: &[&NodeStatus],
+        geo: Arc<Geo>,
+        measured: Measured,
+        terms: Terms,
+    ) -> Self {
         let nodes_of = |id: &ClusterId| {
             alive
                 .iter()
@@ -127,6 +142,9 @@ impl World {
             .keys()
             .map(|id| live::cluster(id.clone(), nodes_of(id)))
             .collect();
+        let names: Vec<&ClusterId> = places.keys().collect();
+        let phases = Phases::new(&names, alive);
+        let actuals = Actuals::new(&names, alive);
         let links = links(&places, &measured.links);
         let network = Network::from_fn(links.len(), |from, to| Link {
             latency: links[from][to].one_way(),
@@ -137,9 +155,11 @@ impl World {
             .map(|(id, (_, point))| (id, point))
             .collect();
         let mut map = LatencyMap::new(locations, geo.locations().iter().copied());
+        let called = Called::new(measured.clients.iter().map(|(prefix, _, _)| *prefix));
         map.set_measured(measured.clients);
         Self {
             asked: clusters.iter().map(nothing).collect(),
+            called,
             clusters,
             network,
             links,
@@ -151,9 +171,42 @@ impl World {
                 options: OPTIONS,
                 horizon: terms.horizon,
             },
-            execution: execution_means(&alive),
-            stages: learned(&alive),
+            execution: execution_means(alive),
+            stages: learned(alive),
+            phases,
+            actuals,
+            shifts: Shifts::new(),
+            bandwidth: terms.bandwidth,
         }
+    }
+
+    /// The same with other round trips of some clusters, to clients and to each other; never below nothing.
+    #[must_use]
+    pub fn with_shifts(mut self, shifts: Shifts) -> Self {
+        let by = |at: usize| {
+            let shift = shifts.get(&self.clusters[at].id);
+            shift.copied().unwrap_or(Millis::ZERO)
+        };
+        for (from, row) in self.links.iter_mut().enumerate() {
+            for (to, link) in row.iter_mut().enumerate().filter(|(to, _)| *to != from) {
+                link.rtt = (link.rtt + by(from) + by(to)).max(Millis::ZERO);
+            }
+        }
+        let (links, bandwidth) = (&self.links, self.bandwidth);
+        self.network = Network::from_fn(links.len(), |from, to| Link {
+            latency: links[from][to].one_way(),
+            bandwidth,
+        });
+        self.shifts = shifts;
+        self
+    }
+
+    /// The same with what was measured of functions and stages in another one.
+    #[must_use]
+    pub fn knowing(mut self, other: &Self) -> Self {
+        self.execution.clone_from(&other.execution);
+        self.stages.clone_from(&other.stages);
+        self
     }
 
     /// The same with what clients ask of the clusters, as it was last planned; of one that is not named, nothing.
@@ -190,6 +243,28 @@ impl World {
     #[must_use]
     pub fn clusters(&self) -> &[Cluster] {
         &self.clusters
+    }
+
+    /// What the plans ask of one of the clusters.
+    pub(super) fn asked_of(&self, at: usize) -> &Asked {
+        &self.asked[at]
+    }
+
+    /// How long an overfull cluster is taken to stay so.
+    pub(super) const fn horizon(&self) -> Millis {
+        self.terms.horizon
+    }
+
+    /// What calls took.
+    #[must_use]
+    pub const fn actuals(&self) -> &Actuals {
+        &self.actuals
+    }
+
+    /// The clients that calls came from.
+    #[must_use]
+    pub const fn called(&self) -> &Called {
+        &self.called
     }
 
     /// What joins them.
@@ -273,7 +348,13 @@ impl World {
     /// How far each cluster is from a client.
     #[must_use]
     pub fn view(&self, client: ClientPrefix) -> ClientView {
-        self.map.view(client, self.geo.look_up(client))
+        let mut view = self.map.view(client, self.geo.look_up(client));
+        for (cluster, by) in &self.shifts {
+            if let Some(estimate) = view.estimates.get_mut(cluster) {
+                estimate.rtt = (estimate.rtt + *by).max(Millis::ZERO);
+            }
+        }
+        view
     }
 
     /// The group that a client belongs to.
@@ -324,6 +405,23 @@ impl World {
             .collect()
     }
 
+    /// Where the stages of an app can run. Without a name, or for one that is not there yet, it is ready nowhere.
+    #[must_use]
+    pub fn serving(
+        &self,
+        app: Option<&AppName>,
+        workflow: &Workflow,
+        profiles: &Profiles,
+    ) -> Serving {
+        let holding = |stage: &Stage| {
+            profiles
+                .get(&stage.name)
+                .map_or(Holding::Calls, |profile| profile.holding)
+        };
+        let forms: Vec<Holding> = workflow.stages().iter().map(holding).collect();
+        self.phases.serving(app, &forms)
+    }
+
     /// Why a group is where it is, with every cluster's terms.
     ///
     /// # Errors
@@ -332,6 +430,7 @@ impl World {
         &self,
         problem: &Problem<'_>,
         group: &GroupKey,
+        serving: &Serving,
         previous: Option<&[ClusterId]>,
     ) -> Result<Steering, fdn_scheduling::Error> {
         let estimate = |one_way: Millis| LatencyEstimate {
@@ -342,7 +441,7 @@ impl World {
             .distances()
             .map(|(id, one_way)| (id.clone(), estimate(one_way)))
             .collect();
-        self.steering(problem, &view, previous)
+        self.steering(problem, &view, serving, previous)
     }
 
     /// Plans for one client that was sent to `previous` before, if anywhere.
@@ -368,9 +467,11 @@ impl World {
             .collect();
         // One client more changes nothing; it meets the waits that there are.
         let mut costs = Costs::default();
+        let factors = presence.factors.as_slice().unwrap_or_default();
         costs.refill(dag.given(), self.clusters.len(), |task, at| {
             let work = dag.task(TaskIndex::new(task)).work;
-            let time = self.clusters[at].speed.time(work);
+            let factor = factors.get(task * self.clusters.len() + at);
+            let time = self.clusters[at].speed.time(work) * factor.copied().unwrap_or(1.0);
             let load = &self.asked[at].load;
             time + load.wait(Rate::default(), time, self.terms.horizon)
         });
@@ -400,13 +501,20 @@ impl World {
             .with_costs(&costs)?
             .with_rooms(&rooms)?
             .with_options(OPTIONS);
-        self.steering(&problem, view, previous)
+        let before: Option<Vec<ClusterIndex>> =
+            previous.map(|ids| ids.iter().map(|id| self.index_of(id)).collect());
+        let problem = match presence.serving.bars(before.as_deref()) {
+            Some(bars) => problem.with_bars(bars)?,
+            None => problem,
+        };
+        self.steering(&problem, view, presence.serving, previous)
     }
 
     fn steering(
         &self,
         problem: &Problem<'_>,
         view: &BTreeMap<ClusterId, LatencyEstimate>,
+        serving: &Serving,
         previous: Option<&[ClusterId]>,
     ) -> Result<Steering, fdn_scheduling::Error> {
         let Steered {
@@ -418,11 +526,12 @@ impl World {
             .iter()
             .map(|placement| self.clusters[placement.cluster.get()].id.clone())
             .collect();
-        let candidates = planned
+        let mut candidates = planned
             .report
             .entry()
             .map(|entry| decision.rows(entry, view))
             .unwrap_or_default();
+        serving.annotate(&mut candidates);
         Ok(Steering {
             stages,
             entry: decision.cluster.clone(),
@@ -437,9 +546,11 @@ impl World {
     pub fn excluded_rows(
         &self,
         view: &BTreeMap<ClusterId, LatencyEstimate>,
+        serving: &Serving,
         why: &Infeasible,
     ) -> Vec<Candidate> {
-        why.clusters
+        let mut rows: Vec<Candidate> = why
+            .clusters
             .iter()
             .filter_map(|(id, exclusion)| {
                 let latency = *view.get(id)?;
@@ -456,7 +567,9 @@ impl World {
                     verdict: exclusion.to_string(),
                 })
             })
-            .collect()
+            .collect();
+        serving.annotate(&mut rows);
+        rows
     }
 
     /// The prefixes that have a known place, each of which stands for a group of clients.
@@ -476,98 +589,5 @@ fn nothing(cluster: &Cluster) -> Asked {
     Asked {
         load: Load::of(cluster),
         memory: Memory::default(),
-    }
-}
-
-/// The time inside each app's function at speed 1: the mean over all nodes, weighted by their calls.
-fn execution_means(alive: &[&NodeStatus]) -> BTreeMap<AppName, Millis> {
-    let mut sums: BTreeMap<&AppName, (f64, f64)> = BTreeMap::new();
-    for node in alive {
-        let speed = fdn_scheduling::place::Speed::new(node.speed).get();
-        for app in node
-            .apps
-            .iter()
-            .filter(|app| app.invocations > 0 && app.execution_mean.is_finite())
-        {
-            let weight = app.invocations as f64;
-            let sum = sums.entry(&app.app).or_default();
-            sum.0 += app.execution_mean.max(Millis::ZERO).get() * speed * weight;
-            sum.1 += weight;
-        }
-    }
-    sums.into_iter()
-        .map(|(app, (time, weight))| (app.clone(), Millis::new(time / weight)))
-        .collect()
-}
-
-/// What was measured of workflows' stages: means over all nodes, weighted by their runs.
-fn learned(alive: &[&NodeStatus]) -> BTreeMap<(AppName, StageName), Learned> {
-    let mut sums: BTreeMap<(AppName, StageName), [f64; 3]> = BTreeMap::new();
-    for node in alive {
-        let speed = fdn_scheduling::place::Speed::new(node.speed).get();
-        let stages = node
-            .apps
-            .iter()
-            .flat_map(|app| app.stages.iter().map(move |s| (app, s)));
-        for (app, stage) in stages {
-            if stage.runs == 0 || !stage.execution_mean.is_finite() {
-                continue;
-            }
-            let weight = stage.runs as f64;
-            let sum = sums
-                .entry((app.app.clone(), stage.stage.clone()))
-                .or_default();
-            sum[0] += stage.execution_mean.max(Millis::ZERO).get() * speed * weight;
-            sum[1] += stage.output_mean.as_bytes() as f64 * weight;
-            sum[2] += weight;
-        }
-    }
-    let mean = |(key, [work, output, weight]): (_, [f64; 3])| {
-        let work = Millis::new(work / weight);
-        let output = ByteSize::from_bytes((output / weight) as u64);
-        (key, Learned { work, output })
-    };
-    sums.into_iter().map(mean).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use fdn_core::Revision;
-    use fdn_core::message::{AppObserved, AppPhase};
-
-    use super::*;
-    use crate::fixture;
-
-    #[test]
-    fn execution_times_are_weighted_by_calls_and_brought_to_speed_one() {
-        let observed = |invocations, mean| AppObserved {
-            app: "hello".parse().expect("app"),
-            revision: Revision(1),
-            phase: AppPhase::Ready,
-            invocations,
-            errors: 0,
-            execution_mean: Millis::new(mean),
-            instances: 0,
-            degraded: None,
-            versions: Vec::new(),
-            stages: Vec::new(),
-            figures: None,
-        };
-        let node = |name: &str, speed, app| NodeStatus {
-            speed,
-            apps: vec![app],
-            ..fixture::status(name, "eu-west")
-        };
-        let (a, b) = (
-            node("a", 1.0, observed(30, 4.0)),
-            node("b", 2.0, observed(10, 4.0)),
-        );
-        let idle = node("c", 1.0, observed(0, 900.0));
-        // (30 * 4 * 1 + 10 * 4 * 2) / 40
-        let means = execution_means(&[&a, &b, &idle]);
-        assert_eq!(
-            means.into_iter().collect::<Vec<_>>(),
-            [("hello".parse().expect("app"), Millis::new(5.0))]
-        );
     }
 }

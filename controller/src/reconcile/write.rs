@@ -6,8 +6,9 @@ use fdn_core::{AppName, ClusterId, Revision, Timestamp};
 use sqlx::AnyConnection;
 
 use super::desired::{tell_dns_changes, tell_nodes};
+use super::difference::{Difference, binding_rows};
 use super::holders::Held;
-use super::place::{Before, Difference, Placed, binding_rows};
+use super::place::{Before, Placed};
 use crate::store::StoreError;
 use crate::store::app::{AppRow, app_get, app_upsert};
 use crate::store::binding::{BindingRow, binding_delete, binding_list, binding_upsert};

@@ -8,6 +8,7 @@ mod edge;
 mod events;
 mod jobs;
 mod oidc;
+mod planner;
 mod repository;
 mod sections;
 
@@ -25,12 +26,12 @@ pub use edge::EdgeSettings;
 pub use events::EventSettings;
 pub use jobs::{JobSettings, WebhookSettings};
 pub use oidc::{GroupRole, OidcSettings};
+pub use planner::PlannerSettings;
 pub use repository::RepositorySettings;
 pub use sections::{
     AccountSettings, ApiSettings, ArtifactSettings, BillingSettings, BrokerSettings,
     ClientLocation, DatabaseSettings, DispatchSettings, EnrolmentSettings, FunctionLogSettings,
-    GeoSettings, NetworkSettings, PlannerSettings, S3Settings, SingletonSettings, UploadSettings,
-    UsageSettings,
+    GeoSettings, NetworkSettings, S3Settings, SingletonSettings, UploadSettings, UsageSettings,
 };
 
 /// Everything that can be set.

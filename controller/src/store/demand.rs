@@ -1,4 +1,4 @@
-//! Demand: which client prefixes asked for which app, as DNS reported it. Bounded for each app; the longest unseen prefix goes first.
+//! Demand: which client prefixes asked for which app, as DNS reported it. Bounded for each app by the planner, which knows who is called.
 
 use fdn_core::{AppName, ClientPrefix, DurationMs, Timestamp};
 use sqlx::any::AnyRow;
@@ -82,22 +82,19 @@ pub async fn demand_add(
     Ok(())
 }
 
-/// Keeps the `keep` prefixes of an app that were seen last.
+/// Forgets a prefix of an app.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn demand_trim(
+pub async fn demand_delete(
     connection: &mut AnyConnection,
     app: &AppName,
-    keep: u32,
-) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "DELETE FROM demand WHERE app = $1 AND prefix NOT IN \
-         (SELECT prefix FROM demand WHERE app = $1 ORDER BY last_seen DESC, prefix LIMIT $2)",
-    )
-    .bind(app.as_str())
-    .bind(i64::from(keep))
-    .execute(connection)
-    .await?;
-    Ok(done.rows_affected())
+    prefix: ClientPrefix,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM demand WHERE app = $1 AND prefix = $2")
+        .bind(app.as_str())
+        .bind(prefix.to_string())
+        .execute(connection)
+        .await?;
+    Ok(())
 }

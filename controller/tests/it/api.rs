@@ -251,6 +251,8 @@ async fn progress_of_nodes_is_shown() {
         versions: Vec::new(),
         stages: Vec::new(),
         figures: None,
+        serves: None,
+        phases: None,
     };
     rig.node(NodeStatus {
         apps: vec![ready.clone()],

@@ -221,6 +221,8 @@ async fn serves_hello(rig: &Rig) {
             degraded: None,
             stages: Vec::new(),
             figures: None,
+            serves: None,
+            phases: None,
             versions: Vec::new(),
         }];
         rig.node(status).await;

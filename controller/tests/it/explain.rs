@@ -13,8 +13,11 @@
 
 use fdn_core::api::{Candidate, DeployResponse, Explanation};
 use fdn_core::latency::LatencySource;
-use fdn_core::message::{DemandReport, Message, NodeStatus, RttReport};
-use fdn_core::{Millis, NodeId};
+use fdn_core::message::{AppObserved, AppPhase, DemandReport, Message, NodeStatus, RttReport};
+use fdn_core::phases::PhaseTimes;
+use fdn_core::preview::PlanPreview;
+use fdn_core::serving::NodeRuntime;
+use fdn_core::{Millis, NodeId, Revision};
 use fdn_testkit::{components, wait};
 use reqwest::Method;
 
@@ -23,6 +26,8 @@ use crate::rig::{Backend, Rig, node_at, on_both};
 on_both!(
     it_agrees_with_a_computation_by_hand,
     a_binding_is_kept_until_the_gain_passes_the_margin,
+    a_cluster_that_cannot_serve_it_says_why,
+    what_calls_took_stands_beside_what_is_predicted,
     when_no_cluster_can_take_it_each_says_why,
 );
 
@@ -266,4 +271,143 @@ async fn when_no_cluster_can_take_it_each_says_why(backend: Backend) {
         .refused(rig.request(Method::GET, "/v1/apps/none/explain"))
         .await;
     assert_eq!(problem.code.as_str(), "FDN-2003");
+}
+
+/// What a node tells of the app: how far it is, and how long so many calls took.
+pub(crate) fn told(status: NodeStatus, phase: AppPhase, calls: u64, took: f64) -> NodeStatus {
+    let observed = AppObserved {
+        app: "hello".parse().expect("app"),
+        revision: Revision(1),
+        serves: Some(phase == AppPhase::Ready),
+        phase,
+        invocations: calls,
+        errors: 0,
+        execution_mean: Millis::new(took),
+        instances: 0,
+        degraded: None,
+        versions: Vec::new(),
+        stages: Vec::new(),
+        figures: None,
+        phases: Some(PhaseTimes {
+            queue: Millis::new(0.5),
+            start: Millis::ZERO,
+            execution: Millis::new(took),
+        }),
+    };
+    NodeStatus {
+        apps: vec![observed],
+        ..status
+    }
+}
+
+fn us() -> NodeStatus {
+    NodeStatus {
+        speed: 4.0,
+        ..node_at("us-1", "us-east", 39.04, -77.49)
+    }
+}
+
+fn excluded(found: &Explanation, cluster: &str) -> Option<String> {
+    let mut rows = found.candidates.iter();
+    let row = rows.find(|row| row.cluster.as_str() == cluster);
+    row.expect("listed").excluded.clone()
+}
+
+async fn a_cluster_that_cannot_serve_it_says_why(backend: Backend) {
+    let rig = network(backend).await;
+    // Both nodes of the best cluster fail, another one has only components of an image to run, the third is ready.
+    let failed = || AppPhase::Failed {
+        reason: "the digest differs\nat octet 7".to_owned(),
+    };
+    rig.node(told(eu("eu-1"), failed(), 0, 0.0)).await;
+    rig.node(told(eu("eu-2"), failed(), 0, 0.0)).await;
+    rig.node(told(us(), AppPhase::Ready, 0, 0.0)).await;
+    let why = "has no node that could make it ready: the digest differs";
+    let found = until(&rig, "the failure to be told", |found| {
+        excluded(found, "eu-west").as_deref() == Some(why) && excluded(found, "us-east").is_none()
+    })
+    .await;
+    assert_eq!(found.chosen.as_ref().expect("chosen").as_str(), "us-east");
+    let waits = "is not ready yet to serve it";
+    assert_eq!(excluded(&found, "ap-south").as_deref(), Some(waits));
+    // One that serves an older revision meanwhile is as good as ready.
+    let mut older = told(eu("eu-1"), failed(), 0, 0.0);
+    older.apps[0].serves = Some(true);
+    rig.node(older).await;
+    let back = until(&rig, "one node to serve", |found| {
+        excluded(found, "eu-west").is_none()
+    })
+    .await;
+    assert_eq!(back.chosen.as_ref().expect("chosen").as_str(), "eu-west");
+    // An image needs a node that runs containers, in each cluster of its own.
+    let image = "runtime = \"docker\"";
+    let wish =
+        serde_json::json!({ "app": "image", "manifest": image, "clients": ["203.0.113.0/24"] });
+    let runtimes = |status: NodeStatus, all: &[NodeRuntime]| NodeStatus {
+        runtimes: Some(all.iter().copied().collect()),
+        ..status
+    };
+    for status in [eu("eu-1"), eu("eu-2"), ap(180.0)] {
+        rig.node(runtimes(status, &[NodeRuntime::Wasm])).await;
+    }
+    rig.node(runtimes(us(), &[NodeRuntime::Wasm, NodeRuntime::Docker]))
+        .await;
+    wait::until("the runtimes to be told", async || {
+        let request = rig.request(Method::POST, "/v1/plan").json(&wish);
+        let plan: PlanPreview = rig.json(request).await;
+        let Some(group) = plan.groups.first() else {
+            return Err(format!("{plan:?}"));
+        };
+        let rows = group.candidates.iter();
+        let lost: Vec<&str> = rows.filter_map(|row| row.excluded.as_deref()).collect();
+        match (
+            group.cluster.as_str(),
+            lost[..] == ["has no node that runs containers"; 2],
+        ) {
+            ("us-east", true) => Ok(()),
+            _ => Err(format!("{group:?}")),
+        }
+    })
+    .await;
+}
+
+async fn what_calls_took_stands_beside_what_is_predicted(backend: Backend) {
+    let rig = network(backend).await;
+    // Calls take 10 ms in ap-south as everywhere, but 24 in eu-west, at twice the speed.
+    rig.node(told(ap(0.0), AppPhase::Ready, 1000, 10.0)).await;
+    rig.node(told(us(), AppPhase::Ready, 1000, 2.5)).await;
+    let slow = |calls| told(eu("eu-1"), AppPhase::Ready, calls, 24.0);
+    rig.node(slow(1000)).await;
+    let mut calls = 1000;
+    let found = wait::until("the prediction to be corrected", async || {
+        calls += 1000;
+        let mut status = slow(calls);
+        status.sequence = calls;
+        rig.node(status).await;
+        let found = explanation(&rig).await;
+        let mut rows = found.candidates.iter();
+        let row = rows.find(|row| row.cluster.as_str() == "eu-west");
+        let work = row.map_or(0.0, |row| row.work.get());
+        match (
+            found.chosen.as_ref().map(|c| c.as_str()),
+            (work - 24.0).abs() < 1.0,
+        ) {
+            (Some("ap-south"), true) => Ok(found),
+            _ => Err(format!("{found:#?}")),
+        }
+    })
+    .await;
+    let [stage] = &found.actual[..] else {
+        panic!("{found:#?}");
+    };
+    assert_eq!((stage.cluster.as_str(), stage.calls), ("ap-south", 1000));
+    assert_eq!(stage.queue.actual, Some(Millis::new(0.5)));
+    assert_eq!(stage.execution.actual, Some(Millis::new(10.0)));
+    let error = stage.execution.error().expect("measured");
+    assert!(error.abs() < 0.15, "{stage:?}");
+    let way = stage.way.expect("it is the entry");
+    assert_eq!(
+        (way.predicted, way.actual),
+        (Millis::new(20.0), Some(Millis::new(20.0)))
+    );
 }

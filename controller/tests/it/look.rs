@@ -44,6 +44,8 @@ fn counted(status: NodeStatus, apps: &[(&str, u64)]) -> NodeStatus {
             },
             cold_starts: 1,
         })),
+        serves: None,
+        phases: None,
     };
     NodeStatus {
         apps: apps.iter().map(observed).collect(),

@@ -2,16 +2,18 @@
 
 use fdn_core::api::Explanation;
 use fdn_core::applied::AppliedSet;
-use fdn_core::message::NodeStatus;
-use fdn_core::preview::PlanPreview;
+use fdn_core::message::{AppPhase, NodeStatus};
+use fdn_core::preview::{PlanPreview, PlannedGroup};
 use fdn_testkit::{components, wait};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
 use crate::accounts::people;
+use crate::explain::told;
 use crate::rig::{Backend, Rig, on_both, two_regions};
 
 on_both!(
+    a_change_that_has_not_happened_is_planned_for,
     a_prediction_is_what_is_planned_then,
     a_prediction_counts_every_stage_the_speed_and_the_memory,
     sets_are_remembered_by_tenant,
@@ -193,4 +195,72 @@ async fn sets_are_remembered_by_tenant(backend: Backend) {
         .anonymous(Method::GET, path)
         .bearer_auth(&people.outsider);
     assert_eq!(rig.refused(hidden).await.0, 404);
+}
+
+async fn a_change_that_has_not_happened_is_planned_for(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    rig.two_regions().await;
+    let upload = rig.upload("hello", components::hello("x"), None, None);
+    let _: Value = rig.json(upload).await;
+    let (paris, new_york) = ("192.0.2.0/24", "198.51.100.0/24");
+    let asked = async |changes: &[&str]| -> PlanPreview {
+        let wish = json!({ "app": "hello", "clients": [paris, new_york], "what_if": changes });
+        rig.json(ask(&rig, &wish)).await
+    };
+    let clusters = |groups: &[PlannedGroup]| -> Vec<(String, String)> {
+        let each = groups.iter().flat_map(|group| {
+            let cluster = group.cluster.to_string();
+            let clients = group.clients.iter();
+            clients.map(move |client| (client.to_string(), cluster.clone()))
+        });
+        let mut all: Vec<_> = each.collect();
+        all.sort();
+        all
+    };
+    let at = |paris_at: &str, new_york_at: &str| {
+        vec![
+            (paris.to_owned(), paris_at.to_owned()),
+            (new_york.to_owned(), new_york_at.to_owned()),
+        ]
+    };
+    let now = at("eu-west", "us-east");
+    for (changes, then) in [
+        (&["cluster eu-west down"][..], at("us-east", "us-east")),
+        (&["rtt us-east +5s"][..], at("eu-west", "eu-west")),
+        (&["nodes us-east 0"][..], at("eu-west", "eu-west")),
+        (&["nodes us-east 8", "rtt eu-west +1ms"][..], now.clone()),
+    ] {
+        let found = asked(changes).await;
+        assert_eq!(clusters(&found.groups), then, "{changes:?}");
+        let outcome = found.what_if.expect("changes were asked about");
+        assert_eq!(clusters(&outcome.before), now, "{changes:?}");
+        assert_eq!((outcome.others_moved, outcome.others_unplaced), (0, 0));
+    }
+    // What is known of the function was measured in eu-west alone, and is not forgotten with it.
+    let [eu, us] = two_regions();
+    rig.node(told(eu, AppPhase::Ready, 100, 800.0)).await;
+    rig.node(told(us, AppPhase::Ready, 0, 0.0)).await;
+    wait::until("the measurement to be known", async || {
+        let found = asked(&["cluster eu-west down"]).await;
+        let groups = found.groups.iter();
+        let all: Vec<_> = groups.filter_map(|group| group.latency).collect();
+        match all.iter().all(|latency| latency.get() >= 800.0) && !all.is_empty() {
+            true => Ok(()),
+            false => Err(format!("{all:?}")),
+        }
+    })
+    .await;
+    // Nothing has happened, and without a change nothing is compared.
+    let plain = asked(&[]).await;
+    assert_eq!(clusters(&plain.groups), now);
+    assert_eq!(plain.what_if, None);
+    for changes in [
+        json!(["cluster mars down"]),
+        json!(["cluster eu-west up"]),
+        json!(vec!["cluster eu-west down"; 17]),
+    ] {
+        let wish = json!({ "app": "hello", "what_if": changes });
+        let (answered, problem) = rig.refused(ask(&rig, &wish)).await;
+        assert_eq!(answered, 400, "{wish}: {problem}");
+    }
 }

@@ -438,5 +438,6 @@ pub(crate) fn node_at(node: &str, cluster: &str, lat: f64, lon: f64) -> NodeStat
         apps: Vec::new(),
         devices: Vec::new(),
         stage_calls: None,
+        runtimes: None,
     }
 }

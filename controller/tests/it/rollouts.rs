@@ -85,6 +85,8 @@ async fn counted(rig: &Rig, boot: u128, n: u32, calls: u64, failures: u64, ms: f
         }],
         stages: Vec::new(),
         figures: None,
+        serves: None,
+        phases: None,
     };
     rig.node(NodeStatus {
         boot: MessageId::from_uuid(uuid::Uuid::from_u128(boot)),

@@ -2,7 +2,7 @@
 
 use fdn_controller::store::asked::{AskedRow, asked_get, asked_set};
 use fdn_controller::store::cluster::cluster_list;
-use fdn_controller::store::demand::{DemandRow, demand_add, demand_list, demand_trim};
+use fdn_controller::store::demand::{DemandRow, demand_add, demand_delete, demand_list};
 use fdn_controller::store::network::{network_get, network_set};
 use fdn_controller::store::node::{StatusRow, node_forget, node_observe, node_status_list};
 use fdn_controller::store::outbox::{outbox_delete, outbox_list, outbox_push, outbox_stats};
@@ -16,7 +16,7 @@ use crate::rig::{Backend, node_at, on_both};
 use crate::store::{app, desired, name, store};
 
 on_both!(
-    demand_is_added_up_and_bounded,
+    demand_is_added_up_and_forgotten,
     links_between_clusters,
     nodes_and_what_they_said,
     round_trips,
@@ -25,7 +25,7 @@ on_both!(
     what_is_asked_is_one_row,
 );
 
-async fn demand_is_added_up_and_bounded(backend: Backend) {
+async fn demand_is_added_up_and_forgotten(backend: Backend) {
     let (_folder, store) = store(backend).await;
     let c = &mut *store.read().await.expect("connected");
     app(c, "hello").await;
@@ -53,7 +53,14 @@ async fn demand_is_added_up_and_bounded(backend: Backend) {
     )
     .await
     .expect("dropped without an error");
-    assert_eq!(demand_trim(c, &name("hello"), 2).await.expect("trimmed"), 3);
+    for n in 1..4u8 {
+        demand_delete(c, &name("hello"), row(n, 0).prefix)
+            .await
+            .expect("deleted");
+    }
+    demand_delete(c, &name("other"), row(4, 0).prefix)
+        .await
+        .expect("nothing to delete");
     let left = demand_list(c).await.expect("read");
     assert_eq!(
         left,

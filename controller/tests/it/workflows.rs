@@ -210,6 +210,7 @@ fn observed(stage: &str, took: f64, output: ByteSize) -> StageObserved {
         runs: 9,
         execution_mean: Millis::new(took),
         output_mean: output,
+        phases: None,
     }
 }
 
@@ -227,6 +228,8 @@ fn ran(flow: &WorkflowDetail, stages: Vec<StageObserved>) -> AppObserved {
         versions: Vec::new(),
         stages,
         figures: None,
+        serves: None,
+        phases: None,
     }
 }
 
@@ -237,7 +240,17 @@ async fn learned_sizes_move_a_stage(backend: Backend) {
     let chain = "stages:\n  - { name: in, function: one }\n  - { name: heavy, function: two, needs: [in] }\n";
     let flow: WorkflowDetail = rig.json(put(&rig, "flow", chain, false)).await;
     let [eu, us] = two_regions();
-    rig.node(NodeStatus { speed: 4.0, ..us }).await;
+    // It is ready there too, and has not run.
+    let ready = AppObserved {
+        invocations: 0,
+        ..ran(&flow, Vec::new())
+    };
+    rig.node(NodeStatus {
+        speed: 4.0,
+        apps: vec![ready],
+        ..us
+    })
+    .await;
     for (output, home) in [
         (ByteSize::from_bytes(1000), "us-east"),
         (ByteSize::from_bytes(500_000_000), "eu-west"),

@@ -6,6 +6,8 @@ pub const REQUEST_ID: &str = "x-request-id";
 pub const CLUSTER: &str = "x-fdn-cluster";
 /// The node that served the call.
 pub const NODE: &str = "x-fdn-node";
+/// The cluster and node that a gateway handed the call on to, which served it: `CLUSTER/NODE`.
+pub const SERVED_BY: &str = "x-fdn-served-by";
 /// The function version that served the call.
 pub const VERSION: &str = "x-fdn-version";
 /// The error code, on answers the gateway made itself.

@@ -20,6 +20,8 @@ impl Settings {
             ("tcp.connections", self.tcp.connections),
             ("tcp.per_client", self.tcp.per_client),
             ("demand.capacity", self.demand.capacity),
+            ("demand.told", self.demand.told),
+            ("demand.strangers", self.demand.strangers),
             ("health.concurrency", self.health.concurrency),
             ("health.fall", self.health.fall as usize),
             ("health.rise", self.health.rise as usize),

@@ -1,64 +1,78 @@
-//! Who asked for what: counted while answering, reported to the controller every second.
+//! Who asked for what: counted while answering, looked through beside it, reported to the controller every second.
 //!
-//! The table is split into shards, each with a mutex that is only ever tried: a query that finds a shard busy or full is answered all
-//! the same and only not counted. Reports are fire-and-forget, because demand that matters is seen again.
+//! Each thread that answers counts in a lane of its own, with a mutex that is only ever tried: a query that finds its lane busy or full is
+//! answered all the same and only not counted. Ten times between two reports the lanes are emptied, and [`heavy`] chooses what
+//! is told. Reports are fire-and-forget, because demand that matters is seen again.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fdn_core::message::{DemandReport, Message};
 use fdn_core::{AppName, ClientPrefix};
 use fdn_link::SharedCentre;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::heavy::{Bounds, Heavy};
 use crate::metrics::Metrics;
+use crate::settings::DemandSettings;
 
-const SHARDS: usize = 16;
+/// Lanes of threads that answer; more threads share them.
+const LANES: usize = 16;
+/// How often lanes are emptied between two reports.
+const ROUNDS: u32 = 10;
+/// For how long a prefix is known that was seen once, at least; and after which counts halve.
+const SPAN: Duration = Duration::from_secs(60);
 /// Entries of one message.
 const REPORT_ENTRIES: usize = 2000;
 /// How long a controller may take for one report.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
-type Counts = HashMap<(Arc<AppName>, ClientPrefix), u64>;
+/// The pairs of one lane, by where the app's name stands: the lane holds it, so nothing else can come to stand there.
+type Counts = HashMap<(usize, ClientPrefix), (Arc<AppName>, u64)>;
+
+thread_local! {
+    /// The lane of this thread.
+    static LANE: usize = NEXT_LANE.fetch_add(1, Ordering::Relaxed) % LANES;
+}
+
+static NEXT_LANE: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts queries by app and client prefix.
 #[derive(Debug)]
 pub struct Demand {
-    shards: [Mutex<Counts>; SHARDS],
+    lanes: [Mutex<Counts>; LANES],
+    /// Pairs of one lane.
     capacity: usize,
-    hasher: RandomState,
     metrics: Arc<Metrics>,
 }
 
 impl Demand {
-    /// A table for `capacity` pairs of app and prefix.
+    /// Lanes for `capacity` pairs of app and prefix each.
     #[must_use]
     pub fn new(capacity: usize, metrics: Arc<Metrics>) -> Self {
         Self {
-            shards: std::array::from_fn(|_| Mutex::default()),
-            capacity: capacity.div_ceil(SHARDS),
-            hasher: RandomState::new(),
+            lanes: std::array::from_fn(|_| Mutex::default()),
+            capacity,
             metrics,
         }
     }
 
     /// Counts one query, if there is room.
     pub fn record(&self, app: &Arc<AppName>, prefix: ClientPrefix) {
-        let shard = usize::try_from(self.hasher.hash_one(prefix) % SHARDS as u64).unwrap_or(0);
-        let Ok(mut counts) = self.shards[shard].try_lock() else {
+        let lane = LANE.with(|lane| *lane);
+        let Ok(mut counts) = self.lanes[lane].try_lock() else {
             self.metrics.demand_dropped.inc();
             return;
         };
-        let room = counts.len() < self.capacity;
-        let key = (Arc::clone(app), prefix);
-        if let Some(count) = counts.get_mut(&key) {
+        let key = (Arc::as_ptr(app) as usize, prefix);
+        if let Some((_, count)) = counts.get_mut(&key) {
             *count += 1;
-        } else if room {
-            counts.insert(key, 1);
+        } else if counts.len() < self.capacity {
+            counts.insert(key, (Arc::clone(app), 1));
         } else {
             self.metrics.demand_dropped.inc();
         }
@@ -67,17 +81,32 @@ impl Demand {
     /// Takes everything counted so far, in a stable order.
     #[must_use]
     pub fn take(&self) -> Vec<(AppName, ClientPrefix, u64)> {
-        let mut entries = Vec::new();
-        for shard in &self.shards {
-            let counts = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
-            entries.extend(
-                counts
-                    .into_iter()
-                    .map(|((app, prefix), count)| (app.as_ref().clone(), prefix, count)),
-            );
+        let mut all: BTreeMap<(AppName, ClientPrefix), u64> = BTreeMap::new();
+        for lane in &self.lanes {
+            // As much room as was needed, so that the thread need not find it again.
+            let mut counts = lane.lock().unwrap_or_else(PoisonError::into_inner);
+            let empty = Counts::with_capacity(counts.len());
+            let taken = std::mem::replace(&mut *counts, empty);
+            drop(counts);
+            taken.into_iter().for_each(|((_, prefix), (app, count))| {
+                *all.entry((app.as_ref().clone(), prefix)).or_default() += count;
+            });
         }
-        entries.sort();
-        entries
+        all.into_iter()
+            .map(|((app, prefix), count)| (app, prefix, count))
+            .collect()
+    }
+}
+
+/// What is told at a time of what was counted.
+#[must_use]
+pub fn bounds(settings: &DemandSettings) -> Bounds {
+    Bounds {
+        capacity: settings.capacity,
+        strangers: settings.strangers,
+        fresh: settings.fresh,
+        told: settings.told,
+        span: SPAN,
     }
 }
 
@@ -86,10 +115,12 @@ pub async fn report(
     demand: Arc<Demand>,
     server: String,
     centre: SharedCentre,
-    every: Duration,
+    settings: DemandSettings,
     shutdown: CancellationToken,
 ) {
-    let mut ticks = interval(every);
+    let mut heavy = Heavy::new(bounds(&settings));
+    let (begun, mut round) = (Instant::now(), 0);
+    let mut ticks = interval(settings.interval.as_duration() / ROUNDS);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut away = false;
     loop {
@@ -97,7 +128,21 @@ pub async fn report(
             _ = ticks.tick() => {}
             () = shutdown.cancelled() => return,
         }
-        for entries in demand.take().chunks(REPORT_ENTRIES) {
+        for (app, prefix, count) in demand.take() {
+            heavy.add(&(app, prefix), count, begun.elapsed());
+        }
+        round = (round + 1) % ROUNDS;
+        if round != 0 {
+            continue;
+        }
+        let told = heavy.take().into_iter();
+        let told: Vec<_> = told
+            .map(|((app, prefix), count)| (app, prefix, count))
+            .collect();
+        let left = heavy.left_out();
+        demand.metrics.demand_first.inc_by(left.first);
+        demand.metrics.demand_dropped.inc_by(left.beyond);
+        for entries in told.chunks(REPORT_ENTRIES) {
             let report = DemandReport {
                 server: server.clone(),
                 entries: entries.to_vec(),
@@ -154,13 +199,30 @@ mod tests {
 
     #[test]
     fn a_full_table_counts_what_it_leaves_out() {
-        let demand = demand(SHARDS);
+        let demand = demand(100);
         let app = Arc::new("hello".parse().expect("app"));
         for third in 0..=255u8 {
             demand.record(&app, ClientPrefix::new([10, 0, third, 0].into(), 24));
         }
-        let taken = demand.take().len();
-        assert!(taken <= SHARDS);
-        assert_eq!(demand.metrics.demand_dropped.get(), 256 - taken as u64);
+        assert_eq!(demand.take().len(), 100);
+        assert_eq!(demand.metrics.demand_dropped.get(), 156);
+    }
+
+    #[test]
+    fn threads_count_together_what_each_counts_for_itself() {
+        let demand = Arc::new(demand(100));
+        let app: Arc<AppName> = Arc::new("hello".parse().expect("app"));
+        let prefix: ClientPrefix = "192.0.2.0/24".parse().expect("prefix");
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (demand, app) = (Arc::clone(&demand), Arc::clone(&app));
+                std::thread::spawn(move || (0..50).for_each(|_| demand.record(&app, prefix)))
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        let dropped = demand.metrics.demand_dropped.get();
+        assert_eq!(demand.take()[0].2 + dropped, 200);
     }
 }

@@ -7,6 +7,7 @@
 mod build;
 pub mod demand;
 pub mod disk;
+pub mod heavy;
 pub mod ledger;
 
 use std::path::PathBuf;

@@ -1,9 +1,11 @@
 //! What an agent runs containers with: the engine, the pool of instances, GPU devices, and the other nodes of the cluster.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_core::Resources;
+use fdn_core::serving::NodeRuntime;
 use fdn_devices::{DeviceMetrics, Devices, Event};
 use fdn_instances::{Kind, Owner, Runtime};
 use tokio::task::JoinHandle;
@@ -17,6 +19,16 @@ use crate::invocations::placer::{LocalPlacer, Placer};
 use crate::metrics::Metrics;
 use crate::peers::{Elsewhere, PeerParts, Peers};
 use crate::settings::Settings;
+
+/// What a node runs functions in that starts instances of this kind.
+pub(super) fn runtimes(kind: Option<Kind>) -> BTreeSet<NodeRuntime> {
+    let instances = match kind {
+        Some(Kind::Docker | Kind::Fake) => Some(NodeRuntime::Docker),
+        Some(Kind::Kubernetes) => Some(NodeRuntime::Kubernetes),
+        Some(Kind::Elsewhere | Kind::Wasm) | None => None,
+    };
+    instances.into_iter().chain([NodeRuntime::Wasm]).collect()
+}
 
 /// Instances of containers, and what starts them.
 pub(super) struct Containers {

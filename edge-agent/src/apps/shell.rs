@@ -20,7 +20,7 @@ use super::prepare::prepare;
 use super::state::{Action, Event, Saved, State, Version, View};
 use super::store::Store;
 use super::{AppsParts, CONDITION_APPS, CONDITION_STATE, Command, Counters, Observed, Serving};
-use crate::gateway::routes::{Route, RouteTable, Target};
+use crate::gateway::routes::{CallTerms, Route, RouteTable, Target};
 use crate::policy::{Guard, Guards};
 
 /// Commands taken together, so that a burst of messages is written to disk once.
@@ -301,9 +301,11 @@ impl Shell {
             .zip(&entries)
             .flat_map(|(view, entry)| {
                 // Of what is wanted, not of what is served: who may call must not wait for a new version to be ready.
-                let spec = self.state.gateway(&view.app);
+                let wanted = self.state.wanted(&view.app);
+                let spec = wanted.map(|wanted| &*wanted.gateway);
                 let guard = spec.and_then(|spec| self.guards.guard(&view.app, spec));
-                let route = route(&self.serving, entry, guard);
+                let terms = wanted.map(CallTerms::of).unwrap_or_default();
+                let route = route(&self.serving, entry, guard, terms);
                 let own = std::iter::once(view.host.clone());
                 let hosts = own.chain(spec.into_iter().flat_map(|spec| spec.hosts.clone()));
                 let routes = hosts.map(|host| (host, route.clone()));
@@ -360,6 +362,7 @@ fn route(
     serving: &BTreeMap<AppName, (Revision, Serving)>,
     entry: &Observed,
     guard: Option<Arc<Guard>>,
+    terms: CallTerms,
 ) -> Route {
     let served = serving.get(&entry.app);
     let target = match (served, &entry.phase) {
@@ -375,6 +378,7 @@ fn route(
         split: served.and_then(|(_, served)| served.split.clone()),
         target,
         staged: served.and_then(|(_, served)| served.staged.clone()),
+        terms: Arc::new(terms),
     }
 }
 

@@ -182,6 +182,7 @@ impl Staged {
                 runs: stage.stats.metrics.invocations(),
                 execution_mean: stage.stats.metrics.execution_mean().unwrap_or(Millis::ZERO),
                 output_mean: stage.stats.output()?,
+                phases: stage.stats.metrics.phases(),
             })
         });
         measured.collect()

@@ -18,8 +18,7 @@ mod model;
 use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::api::AppsSnapshot;
-use fdn_core::message::{AppDesired, AppPhase};
-use fdn_core::policy::GatewaySpec;
+use fdn_core::message::{AppDesired, AppPhase, AppSpec};
 use fdn_core::{AppName, Digest, Revision, Timestamp};
 
 pub use model::{Action, Event, Saved, SavedApp, Version, View};
@@ -144,10 +143,10 @@ impl State {
             .collect()
     }
 
-    /// What the gateways are told of an app.
+    /// What an app should be.
     #[must_use]
-    pub fn gateway(&self, app: &AppName) -> Option<&GatewaySpec> {
-        self.apps.get(app).map(|app| &*app.wanted.spec.gateway)
+    pub fn wanted(&self, app: &AppName) -> Option<&AppSpec> {
+        self.apps.get(app).map(|app| &app.wanted.spec)
     }
 
     /// The version that calls go to, or went to before the restart.

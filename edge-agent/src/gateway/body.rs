@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use actix_http::body::{BodySize, MessageBody};
@@ -18,6 +19,7 @@ use super::end::CallEnd;
 use super::instance::InstanceBody;
 use super::upload::{Pump, poll_pump};
 use crate::metrics::Outcome;
+use crate::policy::guard::Permit;
 use crate::usage::Pending;
 
 /// What a gateway sends as a body.
@@ -67,6 +69,8 @@ struct Streaming {
     sent: u64,
     /// The record that the answer waits for, and what is sent once it is safe.
     waiting: Option<(Recording, Option<Bytes>)>,
+    /// The call's place among those of its app that may run.
+    _permit: Option<Arc<Permit>>,
 }
 
 /// Whether a record is safe, once that is known.
@@ -115,6 +119,21 @@ impl GatewayBody {
             end: Some(end),
             sent: 0,
             waiting: None,
+            _permit: None,
+        })))
+    }
+
+    /// The body of another gateway's answer, which accounts for the call; `permit` is given back with its last octet.
+    #[must_use]
+    pub fn relayed(body: InstanceBody, length: Option<u64>, permit: Option<Arc<Permit>>) -> Self {
+        Self::of(Kind::Stream(Box::new(Streaming {
+            body: Source::Instance(body),
+            pump: None,
+            length,
+            end: None,
+            sent: 0,
+            waiting: None,
+            _permit: permit,
         })))
     }
 }

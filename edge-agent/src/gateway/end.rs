@@ -304,7 +304,7 @@ impl Drop for CallEnd {
             seat.finished();
         }
         if stats.instance.is_some() {
-            self.metrics.ran(stats.instantiate, stats.exec);
+            self.metrics.ran(self.waited, stats.instantiate, stats.exec);
         }
         let took = self.arrived.elapsed();
         self.metrics.ended(self.outcome, took);

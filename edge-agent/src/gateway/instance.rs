@@ -354,6 +354,19 @@ pub struct InstanceBody {
 }
 
 impl InstanceBody {
+    /// The body of an answer whose size another gateway looks after, until `deadline`.
+    #[must_use]
+    pub(crate) fn relayed(body: fdn_instances::Body, deadline: Instant) -> Self {
+        Self {
+            body,
+            timer: None,
+            deadline,
+            timeout: left(deadline),
+            limit: ByteSize::from_bytes(u64::MAX),
+            left: u64::MAX,
+        }
+    }
+
     /// The next piece.
     pub(super) fn poll_frame(
         &mut self,

@@ -2,13 +2,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fdn_core::{AppName, HostName, Revision};
+use fdn_core::message::{AppSpec, FunctionSpec};
+use fdn_core::workflow::Stage;
+use fdn_core::{AppName, ClusterId, HostName, Revision};
+use http::Method;
 use tokio::sync::watch;
 
 use super::split::Split;
 use crate::apps::{Deployed, Staged};
+use crate::invocations::retry::is_idempotent;
 use crate::metrics::AppMetrics;
 use crate::policy::Guard;
 
@@ -29,6 +34,56 @@ pub struct Route {
     pub target: Target,
     /// Its stages, if it is a workflow that is ready.
     pub staged: Option<Arc<Staged>>,
+    /// What is known of its calls even while it is not ready.
+    pub terms: Arc<CallTerms>,
+}
+
+/// What holds for calls of an app, wherever they are served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallTerms {
+    /// How long a call may take.
+    pub timeout: Duration,
+    /// Whether the function is declared to be idempotent; of a workflow, its entry.
+    pub idempotent: bool,
+    /// Whether all stages after the entry are: they are called by POST, whatever the client's method is.
+    pub rest_idempotent: bool,
+    /// The clusters that plans of the app use.
+    pub planned: Vec<ClusterId>,
+}
+
+impl CallTerms {
+    /// Of an app as it should be.
+    #[must_use]
+    pub fn of(spec: &AppSpec) -> Self {
+        let entry = spec.workflow.entry();
+        let manifest_of = |stage: &Stage| {
+            let mut functions = spec.functions.iter();
+            let is = |f: &&FunctionSpec| f.function == stage.function && f.version == stage.version;
+            functions.find(is).map(|f| &f.manifest)
+        };
+        let manifest = manifest_of(entry);
+        let mut rest = spec.workflow.stages().iter();
+        let own = manifest.map_or(Duration::ZERO, |m| m.timeout.as_duration());
+        Self {
+            timeout: spec
+                .run
+                .as_ref()
+                .map_or(own, |run| run.timeout.as_duration()),
+            idempotent: manifest.is_some_and(|manifest| manifest.idempotent),
+            rest_idempotent: rest.all(|stage| {
+                stage.name == entry.name || manifest_of(stage).is_some_and(|m| m.idempotent)
+            }),
+            planned: spec.primary.iter().cloned().collect(),
+        }
+    }
+}
+
+impl CallTerms {
+    /// Whether a call that may have run may run again elsewhere.
+    #[must_use]
+    pub fn may_repeat(&self, method: &Method) -> bool {
+        self.rest_idempotent && is_idempotent(method, self.idempotent)
+    }
 }
 
 /// What answers calls of an app.
@@ -109,6 +164,42 @@ impl Routes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_workflow_runs_again_only_if_each_of_its_stages_may() {
+        use fdn_core::manifest::Manifest;
+        use fdn_core::workflow::{Declaration, Found};
+        use fdn_core::{Digest, VersionNumber};
+
+        let text = "stages:\n  - { name: in, function: read }\n  - { name: out, function: charge, needs: [in] }\n";
+        let declared = Declaration::parse(text).expect("a declaration");
+        let definition = declared.resolve(|_, _| Found::Version(VersionNumber::FIRST));
+        let workflow = definition.expect("a workflow").workflow;
+        let spec = |read: bool, charge: bool| AppSpec {
+            gateway: Box::default(),
+            host: "shop.fn.test".parse().expect("host"),
+            functions: [("read", read), ("charge", charge)]
+                .map(|(name, idempotent)| FunctionSpec {
+                    function: name.parse().expect("function"),
+                    version: VersionNumber::FIRST,
+                    digest: Digest::of(name.as_bytes()),
+                    size: 1,
+                    manifest: Manifest {
+                        idempotent,
+                        ..Manifest::default()
+                    },
+                    secrets: std::collections::BTreeMap::new(),
+                })
+                .into(),
+            workflow: workflow.clone(),
+            primary: std::collections::BTreeSet::new(),
+            run: None,
+        };
+        let may = |read, charge, method| CallTerms::of(&spec(read, charge)).may_repeat(&method);
+        assert!(may(false, true, Method::GET) && may(true, true, Method::POST));
+        assert!(!may(false, true, Method::POST));
+        assert!(!may(true, false, Method::GET), "it would charge twice");
+    }
     use crate::metrics::Metrics;
 
     fn table() -> RouteTable {
@@ -122,6 +213,7 @@ mod tests {
             split: None,
             target: Target::Preparing,
             staged: None,
+            terms: Arc::default(),
         };
         [("hello.fn.test".parse().expect("host"), route)]
             .into_iter()

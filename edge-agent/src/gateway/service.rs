@@ -1,7 +1,7 @@
 //! One request from its head to the last octet of its answer.
 //!
-//! Host → route → policy → (held until the app is ready) → body → slot → guest → record → answer. Every way out is counted once, by `CallEnd` or by
-//! `Gateway::refuse`.
+//! Host → route → policy → (held until the app is ready, or handed on) → body → slot → guest → record → answer. Every way out is counted once, by
+//! `CallEnd` or by `Gateway::refuse`; a call that was handed on is counted where it was served.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -18,12 +18,13 @@ use fdn_runtime::{Call, CallError, ResponseBody};
 use fdn_service::secret::Secret;
 use fdn_spool::Spool;
 use tokio::time::timeout;
-use tracing::{debug, error, warn};
+use tracing::{debug, error};
 
 use super::answer::respond;
 use super::body::GatewayBody;
 use super::connection::ClientConnection;
 use super::end::{CallEnd, Measured};
+use super::forward::Found;
 use super::head::{self, Identity, Ids, Peer};
 use super::job;
 use super::problem::Answer;
@@ -140,8 +141,8 @@ impl Incoming<'_> {
 }
 
 /// A request that is not answered by a function: by which answer, and whose counters it goes to.
-struct Refusal {
-    answer: Answer,
+pub(super) struct Refusal {
+    pub(super) answer: Answer,
     metrics: Option<Arc<AppMetrics>>,
     /// What the app's policy adds.
     headers: Headers,
@@ -260,43 +261,64 @@ impl Gateway {
             pass,
             stage_identity: job.as_ref(),
         };
-        let (route, mut deployed, held) = self.ready(route, host).await?;
+        let (route, deployed, held, payload) = match self.ready(&incoming, payload, route).await? {
+            Found::Here(route, deployed, held, payload) => (route, deployed, held, payload),
+            Found::Elsewhere(mut response) => {
+                if let Some(pass) = &incoming.pass {
+                    pass.decorate(response.headers_mut());
+                }
+                return Ok(*response);
+            }
+        };
+        self.serve_here(&incoming, payload, &route, deployed, held)
+            .await
+    }
+
+    /// Has a call answered by what is ready here.
+    pub(super) async fn serve_here(
+        &self,
+        incoming: &Incoming<'_>,
+        payload: Payload,
+        route: &Arc<Route>,
+        mut deployed: Arc<Deployed>,
+        held: Duration,
+    ) -> Result<Response<GatewayBody>, Refusal> {
         if let Some(staged) = &route.staged {
             let caller = Caller {
-                head,
-                host,
-                ids,
-                peer,
-                arrived: arrived + held,
+                head: incoming.head,
+                host: incoming.host,
+                ids: incoming.ids,
+                peer: incoming.peer,
+                arrived: incoming.arrived + held,
                 pass: incoming.pass.as_deref(),
-                job: job.as_ref(),
+                job: incoming.stage_identity,
             };
             // Boxed, so that the future of plain calls stays small.
-            let leading = Box::pin(self.lead(&caller, payload, &route, staged)).await;
-            return incoming.decorated(leading, &route);
+            let leading = Box::pin(self.lead(&caller, payload, route, staged)).await;
+            return incoming.decorated(leading, route);
         }
         let mut cookie = None;
         if let Some(split) = &route.split
-            && let Some(chosen) = split.choose(&route.app, head, peer)
+            && let Some(chosen) = split.choose(&route.app, incoming.head, incoming.peer)
         {
             (deployed, cookie) = (chosen.deployed, chosen.cookie);
         }
         let answered = match &deployed.server {
             Server::Sandboxes(sandboxes) => {
-                self.call(&incoming, payload, &deployed, sandboxes, held)
+                self.call(incoming, payload, &deployed, sandboxes, held)
                     .await
             }
             // Boxed, so that the future of calls in sandboxes stays small.
             Server::Instances(lane) => {
-                Box::pin(self.call_in_instance(&incoming, payload, &deployed, lane, held)).await
+                Box::pin(self.call_in_instance(incoming, payload, &deployed, lane, held)).await
             }
         };
         if let Err(answer) = &answered {
             // It came to no instance, perhaps because none of this version starts.
             let outcome = Outcome::of_code(answer.code);
-            deployed.counts.ended(outcome, arrived.elapsed());
+            deployed.counts.ended(outcome, incoming.arrived.elapsed());
         }
-        let mut answered = incoming.decorated(answered, &route);
+        let mut answered = incoming.decorated(answered, route);
         if let (Some(cookie), Ok(response)) = (cookie, &mut answered) {
             response.headers_mut().append(SET_COOKIE, cookie);
         }
@@ -341,63 +363,27 @@ impl Gateway {
         ))
     }
 
-    /// What answers calls of a route, loaded; and how long that was waited for.
+    /// Who answers a call.
     async fn ready(
         &self,
+        incoming: &Incoming<'_>,
+        payload: Payload,
         route: Arc<Route>,
-        host: &str,
-    ) -> Result<(Arc<Route>, Arc<Deployed>, Duration), Refusal> {
+    ) -> Result<Found, Refusal> {
         if let Target::Ready(deployed) = &route.target
             && deployed.is_loaded()
         {
             let deployed = Arc::clone(deployed);
-            return Ok((route, deployed, Duration::ZERO));
+            return Ok(Found::Here(route, deployed, Duration::ZERO, payload));
         }
         let metrics = Arc::clone(&route.metrics);
-        drop(route);
         // Boxed, because it is seldom needed and would make every request's future larger.
-        let found = Box::pin(self.held(host, &metrics)).await;
+        let found = Box::pin(self.found(incoming, payload, route)).await;
         found.map_err(|answer| Refusal {
             answer,
             metrics: Some(metrics),
             headers: Headers::new(),
         })
-    }
-
-    /// Holds a call until its app is ready and loaded.
-    async fn held(
-        &self,
-        host: &str,
-        metrics: &Arc<AppMetrics>,
-    ) -> Result<(Arc<Route>, Arc<Deployed>, Duration), Answer> {
-        let _place = self.admission.hold().ok_or(NOT_READY)?;
-        let _waits = metrics.waiting();
-        let start = Instant::now();
-        let mut changes = self.routes.changes();
-        let wait = async {
-            loop {
-                let route = self.routes.find(host).ok_or(NOT_READY)?;
-                match &route.target {
-                    Target::Failed => return Err(NOT_READY),
-                    Target::Preparing => {}
-                    Target::Ready(deployed) => match deployed.load(&self.metrics).await {
-                        Ok(()) => return Ok((Arc::clone(deployed), route)),
-                        Err(failure) => {
-                            warn!(app = %route.app, %failure, "a deployed function cannot be loaded");
-                            self.apps
-                                .broken(&route.app, route.revision, deployed.digest);
-                        }
-                    },
-                }
-                drop(route);
-                // The table outlives every gateway, so the bell cannot be gone.
-                changes.changed().await.map_err(|_| NOT_READY)?;
-            }
-        };
-        let (deployed, route) = timeout(self.admission.hold_time(), wait)
-            .await
-            .map_err(|_| NOT_READY)??;
-        Ok((route, deployed, start.elapsed()))
     }
 
     /// Runs the call in a sandbox.

@@ -7,8 +7,8 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use actix_http::Payload;
 use actix_http::error::PayloadError;
+use actix_http::{BoxedPayloadStream, Payload};
 use bytes::{Bytes, BytesMut};
 use fdn_core::{ByteSize, ErrorCode};
 use fdn_instances::BoxError;
@@ -64,6 +64,31 @@ pub(crate) async fn all(
     }
     let (whole, _) = read_ahead(&mut payload, true, limit, limit).await?;
     Ok(whole)
+}
+
+/// A request body, as far as it was read.
+pub(super) enum UpTo {
+    /// All of it.
+    Whole(Bytes),
+    /// There is more than was to be read: all of it again.
+    Larger(Payload),
+}
+
+/// All of a request body, if it is `limit` octets at most.
+///
+/// # Errors
+/// When the client breaks it off.
+pub(super) async fn up_to(mut payload: Payload, limit: u64) -> Result<UpTo, Answer> {
+    let mut read = BytesMut::new();
+    while let Some(piece) = payload.next().await {
+        read.extend_from_slice(&piece.map_err(|error| broken(&error))?);
+        if read.len() as u64 > limit {
+            let read = futures::stream::iter([Ok(read.freeze())]);
+            let whole: BoxedPayloadStream = Box::pin(read.chain(payload));
+            return Ok(UpTo::Larger(Payload::from(whole)));
+        }
+    }
+    Ok(UpTo::Whole(read.freeze()))
 }
 
 /// A request body for an instance.

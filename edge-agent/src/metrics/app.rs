@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fdn_core::figures::Tally;
+use fdn_core::phases::PhaseTimes;
 use fdn_core::rollout::VersionObserved;
 use fdn_core::{ErrorCode, Millis, VersionNumber};
+use fdn_scheduling::residual;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
 
 use super::VersionCounts;
@@ -79,6 +81,8 @@ pub struct AppMetrics {
     mean: AtomicU64,
     /// The same of the time until a call had a sandbox that was made for it.
     start_mean: AtomicU64,
+    /// What calls typically take until they are let in, until they have a sandbox, and inside the function: robust means, kept as those above.
+    phases: [AtomicU64; 3],
     /// Each version's own. Locked when a version is made ready and for a report, never for a call.
     versions: Mutex<BTreeMap<VersionNumber, Arc<VersionCounts>>>,
     /// What callers saw.
@@ -103,6 +107,7 @@ impl AppMetrics {
             waiting: AtomicU32::new(0),
             mean: AtomicU64::new(0),
             start_mean: AtomicU64::new(0),
+            phases: Default::default(),
             versions: Mutex::default(),
             tally: TallyCounts::default(),
             places,
@@ -146,9 +151,14 @@ impl AppMetrics {
         }
     }
 
-    /// Notes that a call got its instance after `instantiate`, and ran for `exec` inside the function.
-    pub fn ran(&self, instantiate: Duration, exec: Duration) {
+    /// Notes that a call was let in after `queue`, got its instance after `instantiate`, and ran for `exec` inside the function.
+    pub fn ran(&self, queue: Duration, instantiate: Duration, exec: Duration) {
         self.invocations.fetch_add(1, Ordering::Relaxed);
+        for (phase, took) in self.phases.iter().zip([queue, instantiate, exec]) {
+            let known = f64::from_bits(phase.load(Ordering::Relaxed));
+            let next = residual::follow(known, took.as_secs_f64() * 1e3);
+            phase.store(next.to_bits(), Ordering::Relaxed);
+        }
         self.start.observe(instantiate.as_secs_f64());
         follow(&self.mean, exec);
         follow(&self.start_mean, instantiate);
@@ -213,6 +223,20 @@ impl AppMetrics {
     #[must_use]
     pub fn execution_mean(&self) -> Option<Millis> {
         read(&self.mean)
+    }
+
+    /// What calls typically take in each phase, if any has run.
+    #[must_use]
+    pub fn phases(&self) -> Option<PhaseTimes> {
+        let [queue, start, execution] = [0, 1, 2].map(|at: usize| {
+            let known = f64::from_bits(self.phases[at].load(Ordering::Relaxed));
+            Millis::new(known)
+        });
+        (self.invocations() > 0).then_some(PhaseTimes {
+            queue,
+            start,
+            execution,
+        })
     }
 
     /// The moving mean of the time until a call had its instance, if something was measured.

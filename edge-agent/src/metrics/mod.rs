@@ -4,6 +4,7 @@
 //! with it. What a request touches is resolved once for each app ([`AppMetrics`]), so that counting costs a few atomic additions.
 
 mod app;
+mod forward;
 mod instances;
 mod tally;
 mod version;
@@ -19,6 +20,7 @@ use prometheus::{
 };
 
 pub use app::{AppMetrics, CountGuard, Outcome};
+pub use forward::ForwardMetrics;
 pub use instances::InstanceMetrics;
 pub use version::VersionCounts;
 pub use workflows::WorkflowMetrics;
@@ -55,6 +57,8 @@ pub struct Metrics {
     pub instances: InstanceMetrics,
     /// Runs of workflows and calls of their stages.
     pub workflows: WorkflowMetrics,
+    /// Calls handed on between gateways.
+    pub forward: ForwardMetrics,
     /// Calls refused because the node or their function has too many, by reason.
     pub refused: IntCounterVec,
     /// Policies of apps.
@@ -215,7 +219,7 @@ impl Metrics {
             held: make.gauge("calls_held", "Calls held for an app that is made ready.")?,
             takes_work: make.gauge(
                 "takes_work",
-                "Whether the node may take new work; 0 while it is drained or was removed.",
+                "1 if it may take new work, 0 while it is drained or was removed.",
             )?,
             certificate_expires: make.gauge(
                 "certificate_expires_seconds",
@@ -223,6 +227,7 @@ impl Metrics {
             )?,
             instances: InstanceMetrics::new(&make)?,
             workflows: WorkflowMetrics::new(&make)?,
+            forward: ForwardMetrics::new(&make)?,
             refused: make.counters(
                 "calls_refused_total",
                 "Calls not let in: queue full, function_full, app_full, late, too_large.",
@@ -380,8 +385,12 @@ mod tests {
         let metrics = Metrics::new(&"n-1".parse().expect("node")).expect("metrics");
         let app = metrics.app(&"hello".parse().expect("app"));
         assert_eq!(app.execution_mean(), None);
-        app.ran(Duration::ZERO, Duration::from_millis(10));
-        app.ran(Duration::ZERO, Duration::from_millis(20));
+        let ran = |exec| app.ran(Duration::from_millis(3), Duration::ZERO, exec);
+        ran(Duration::from_millis(10));
+        ran(Duration::from_millis(20));
+        let phases = app.phases().expect("two calls");
+        assert_eq!(phases.queue, fdn_core::Millis::new(3.0));
+        assert_eq!(phases.execution, fdn_core::Millis::new(11.0));
         let mean = app.execution_mean().expect("measured").get();
         assert!((mean - 11.0).abs() < 1e-9, "{mean}");
         let guard = app.running();

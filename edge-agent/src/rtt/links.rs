@@ -3,8 +3,10 @@
 //! Each time some clusters are measured in turns, each by a TCP connection to where one of its nodes takes stage calls, also in turns. The
 //! kernel times the handshake (`TCP_INFO`), so neither this node's load nor the other's counts.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fdn_core::{ClusterId, Millis};
@@ -15,6 +17,26 @@ use tokio::time::timeout;
 
 use super::tcp_info;
 use crate::fleet::FleetView;
+
+/// How far other clusters are, as it was measured last: for who has to choose among them.
+#[derive(Debug, Default)]
+pub struct Nearness(Mutex<BTreeMap<ClusterId, Millis>>);
+
+impl Nearness {
+    /// Takes in what was measured; clusters that are there no more are forgotten.
+    pub fn note(&self, measured: &[(ClusterId, Millis)], fleet: &FleetView) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.extend(measured.iter().cloned());
+        known.retain(|cluster, _| !fleet.stage_calls(cluster).is_empty());
+    }
+
+    /// The round trip to a cluster; infinite while it is not known.
+    #[must_use]
+    pub fn of(&self, cluster: &ClusterId) -> Millis {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(cluster).copied().unwrap_or(Millis::INFINITY)
+    }
+}
 
 /// Measures links, each in its turn.
 #[derive(Debug)]
@@ -99,8 +121,6 @@ async fn round_trip(address: SocketAddr) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use fdn_core::fleet::FleetDesired;
     use prometheus::Opts;
 

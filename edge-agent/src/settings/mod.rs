@@ -1,6 +1,7 @@
 //! Settings of an agent. `deploy/config/edge-agent.toml` documents every key; [`Settings::check`] refuses what cannot work.
 
 mod docker;
+mod forward;
 mod invocations;
 mod kubernetes;
 mod network;
@@ -22,6 +23,7 @@ use fdn_spool::SpoolSettings;
 use serde::{Deserialize, Serialize};
 
 pub use docker::{DockerSettings, Network as ContainerNetwork};
+pub use forward::ForwardSettings;
 pub use invocations::{InstanceSettings, KeepAliveName, OrderName, QueueSettings, ScaleSettings};
 pub use kubernetes::KubernetesSettings;
 pub use network::{
@@ -83,6 +85,8 @@ pub struct Settings {
     pub peers: PeerSettings,
     /// Running workflows.
     pub workflows: WorkflowSettings,
+    /// Handing calls on that this node cannot serve.
+    pub forward: ForwardSettings,
     /// What the node offers.
     pub capacity: CapacitySettings,
     /// GPU devices.
@@ -133,6 +137,7 @@ impl Default for Settings {
             tls: TlsSettings::default(),
             peers: PeerSettings::default(),
             workflows: WorkflowSettings::default(),
+            forward: ForwardSettings::default(),
             capacity: CapacitySettings::default(),
             devices: DevicesSettings::default(),
             usage: SpoolSettings::default(),
@@ -240,6 +245,7 @@ impl Settings {
         self.centre.check()?;
         self.peers.check(&self.tls, &self.gateway)?;
         self.workflows.check(&self.tls)?;
+        self.forward.check()?;
         let parts = self.devices.check().and_then(|()| self.usage.check());
         let parts = parts.and_then(|()| self.docker.check());
         let parts = parts.and_then(|()| self.kubernetes.check());

@@ -1,12 +1,12 @@
 //! Stage calls to gateways of other clusters: a few connections to each, made when they are needed.
 //!
-//! A cluster's gateways take turns. One that was not reached is tried after the others for a while; as long as surely nothing was handed
-//! over, the next one is tried within the same call.
+//! A cluster's gateways take turns, this one itself left out. One that was not reached is tried after the others for a while; as long as surely
+//! nothing has run, the next one is tried within the same call: also where one says that it cannot run the stage.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -61,6 +61,15 @@ pub struct StageClient {
     avoided: Mutex<BTreeMap<SocketAddr, Instant>>,
     turn: AtomicUsize,
     open: IntGauge,
+    own: OnceLock<SocketAddr>,
+}
+
+/// A request that no gateway has answered.
+pub(super) enum Unanswered {
+    /// Nothing of it was handed over.
+    NotSent(String),
+    /// It may have been seen.
+    Lost(String),
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -96,6 +105,7 @@ impl StageClient {
             avoided: Mutex::default(),
             turn: AtomicUsize::new(0),
             open,
+            own: OnceLock::new(),
         })
     }
 
@@ -108,85 +118,85 @@ impl StageClient {
         cluster: &ClusterId,
         call: StageCall,
     ) -> Result<Output, Failure> {
-        let mut request = wire::request(&call)?;
-        if self.tls.is_none() {
-            request
-                .headers_mut()
-                .insert(wire::TOKEN, self.token.clone());
-        }
-        let response = self.send(cluster, request).await?;
-        let (mut parts, body) = response.into_parts();
-        let outcome = parts.headers.remove(wire::OUTCOME);
-        let reason = parts.headers.remove(wire::REASON);
-        if outcome.as_ref() != Some(&wire::ANSWERED) {
-            let text = |value: Option<HeaderValue>| {
-                value.and_then(|value| value.to_str().ok().map(str::to_owned))
-            };
-            let kind = wire::kind(&text(outcome).unwrap_or_default());
-            let told = text(reason).unwrap_or_else(|| format!("it answered {}", parts.status));
-            return Err(Failure::new(kind, format!("cluster {cluster}: {told}")));
-        }
-        let whole = Limited::new(body, call.most)
-            .collect()
-            .await
-            .map_err(|error| {
-                if error.is::<http_body_util::LengthLimitError>() {
-                    return too_large(call.most);
+        let told =
+            format!("cluster {cluster} was not reached: it has no gateway that takes stage calls");
+        let mut last = Failure::new(FailureKind::NotStarted, told);
+        for address in self.others(cluster) {
+            let request = wire::request(&call)?;
+            last = match self.send_to(cluster, address, request).await {
+                Ok(response) => match output(cluster, response, call.most).await {
+                    Err(failure) if failure.kind == FailureKind::NotStarted => failure,
+                    settled => return settled,
+                },
+                Err(Unanswered::NotSent(reason)) => {
+                    let told = format!("cluster {cluster} was not reached: {reason}");
+                    Failure::new(FailureKind::NotStarted, told)
                 }
-                let told = format!("cluster {cluster}: its answer broke off: {error}");
-                Failure::new(FailureKind::Lost, told)
-            })?;
-        let output = Output {
-            status: parts.status,
-            headers: parts.headers,
-            body: whole.to_bytes(),
-        };
-        output.judged()
+                Err(Unanswered::Lost(reason)) => {
+                    let told = format!("cluster {cluster} was lost: {reason}");
+                    return Err(Failure::new(FailureKind::Lost, told));
+                }
+            };
+        }
+        Err(last)
     }
 
-    /// Sends a request to one gateway after the other until one may have it.
-    async fn send(
+    /// Sends a request to one gateway of a cluster.
+    ///
+    /// # Errors
+    /// Whether it may have been seen there.
+    pub(super) async fn send_to(
         &self,
         cluster: &ClusterId,
+        address: SocketAddr,
         mut request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, Failure> {
-        let mut last = "it has no gateway that takes stage calls".to_owned();
-        for address in self.order(cluster) {
-            // A connection may have ended and not been noticed: the next one is new.
-            for again in [true, false] {
-                let mut sender = match self.connection(cluster, address).await {
-                    Ok(sender) => sender,
-                    Err(reason) => {
-                        self.avoid(address);
-                        last = format!("{address}: {reason}");
-                        break;
-                    }
-                };
-                let mut failed = match sender.try_send_request(request).await {
-                    Ok(response) => return Ok(response),
-                    Err(failed) => failed,
-                };
-                let back = failed.take_message();
-                last = format!("{address}: {}", chain(&failed.into_error()));
-                let Some(back) = back else {
-                    self.avoid(address);
-                    let told = format!("cluster {cluster} was lost: {last}");
-                    return Err(Failure::new(FailureKind::Lost, told));
-                };
-                request = back;
-                if !again {
-                    self.avoid(address);
-                }
-            }
+    ) -> Result<Response<Incoming>, Unanswered> {
+        if self.tls.is_none() {
+            let token = self.token.clone();
+            request.headers_mut().insert(wire::TOKEN, token);
         }
-        let told = format!("cluster {cluster} was not reached: {last}");
-        Err(Failure::new(FailureKind::NotStarted, told))
+        let mut last = String::new();
+        // A connection may have ended and not been noticed: the next one is new.
+        for _ in 0..2 {
+            let mut sender = match self.connection(cluster, address).await {
+                Ok(sender) => sender,
+                Err(reason) => {
+                    last = reason;
+                    break;
+                }
+            };
+            let mut failed = match sender.try_send_request(request).await {
+                Ok(response) => return Ok(response),
+                Err(failed) => failed,
+            };
+            let back = failed.take_message();
+            last = chain(&failed.into_error());
+            let Some(back) = back else {
+                self.avoid(address);
+                return Err(Unanswered::Lost(format!("{address}: {last}")));
+            };
+            request = back;
+        }
+        self.avoid(address);
+        Err(Unanswered::NotSent(format!("{address}: {last}")))
     }
 
-    /// The cluster's gateways in the order in which they are tried.
-    fn order(&self, cluster: &ClusterId) -> Vec<SocketAddr> {
+    /// Where this node itself takes such calls; told once.
+    pub fn is_at(&self, own: SocketAddr) {
+        // A second time changes nothing.
+        self.own.get_or_init(|| own);
+    }
+
+    /// The clusters of which gateways take such calls, by name.
+    pub(super) fn clusters(&self) -> Vec<ClusterId> {
+        self.fleet.view().clusters().cloned().collect()
+    }
+
+    /// Other gateways of a cluster in the order in which they are tried: those that were reached lately first.
+    pub(super) fn others(&self, cluster: &ClusterId) -> Vec<SocketAddr> {
         let view = self.fleet.view();
         let mut all = view.stage_calls(cluster).to_vec();
+        all.retain(|address| self.own.get() != Some(address));
         if !all.is_empty() {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) % all.len();
             all.rotate_left(turn);
@@ -247,6 +257,38 @@ impl StageClient {
         });
         Arc::clone(made)
     }
+}
+
+/// What a gateway answered to a stage call, `most` octets at most.
+async fn output(
+    cluster: &ClusterId,
+    response: Response<Incoming>,
+    most: usize,
+) -> Result<Output, Failure> {
+    let (mut parts, body) = response.into_parts();
+    let outcome = parts.headers.remove(wire::OUTCOME);
+    let reason = parts.headers.remove(wire::REASON);
+    if outcome.as_ref() != Some(&wire::ANSWERED) {
+        let text = |value: Option<HeaderValue>| {
+            value.and_then(|value| value.to_str().ok().map(str::to_owned))
+        };
+        let kind = wire::kind(&text(outcome).unwrap_or_default());
+        let told = text(reason).unwrap_or_else(|| format!("it answered {}", parts.status));
+        return Err(Failure::new(kind, format!("cluster {cluster}: {told}")));
+    }
+    let whole = Limited::new(body, most).collect().await.map_err(|error| {
+        if error.is::<http_body_util::LengthLimitError>() {
+            return too_large(most);
+        }
+        let told = format!("cluster {cluster}: its answer broke off: {error}");
+        Failure::new(FailureKind::Lost, told)
+    })?;
+    let output = Output {
+        status: parts.status,
+        headers: parts.headers,
+        body: whole.to_bytes(),
+    };
+    output.judged()
 }
 
 async fn connect(

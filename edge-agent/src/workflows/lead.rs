@@ -79,7 +79,7 @@ impl Drop for Counted {
         self.noted.ended(self.outcome.1);
         self.app.ended(self.outcome.0, took);
         if matches!(self.outcome.1, "answered") {
-            self.app.ran(Duration::ZERO, took);
+            self.app.ran(Duration::ZERO, Duration::ZERO, took);
         }
         self.metrics.runs.with_label_values(&[self.outcome.1]).inc();
         self.metrics.running.dec();
@@ -485,7 +485,9 @@ impl<'a> Lead<'a> {
         self.ran[stage] = Some(cluster.clone());
         self.counted.noted.begun(stage, attempt, cluster.clone());
         let (calling, abort) = abortable(async move {
-            if cluster == gateway.workflows.cluster {
+            // What this node cannot run, another one of its cluster may.
+            let is_here = serving.deployed.is_some() || gateway.workflows.client.is_none();
+            if cluster == gateway.workflows.cluster && is_here {
                 return here::call(gateway, revision, serving, call).await;
             }
             match &gateway.workflows.client {
@@ -515,7 +517,7 @@ const fn kind(kind: FailureKind) -> &'static str {
 }
 
 /// The caller's fields for the entry, without those that belong to its connection.
-fn of_client(headers: &ActixHeaders, peer: &Peer) -> HeaderMap {
+pub(super) fn of_client(headers: &ActixHeaders, peer: &Peer) -> HeaderMap {
     let bound = head::connection_options(headers);
     let mut out = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {

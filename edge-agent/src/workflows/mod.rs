@@ -9,11 +9,15 @@
 //! `lead` performs what the state machine says and keeps the outputs that others need; `call` is one call of one stage, wherever it
 //! goes; `here` makes it in this process, `client` sends it to a gateway of another cluster, and `serve` takes it there. Each call of a
 //! stage is let in, measured, recorded and logged exactly as a call of a plain function is.
+//!
+//! Over the same connections whole calls go that this node cannot serve: `forward` hands them on to a gateway that can, `forwarded` takes them.
 
 mod answer;
 pub mod book;
 pub mod call;
 mod client;
+mod forward;
+mod forwarded;
 mod here;
 mod inputs;
 mod lead;
@@ -28,11 +32,13 @@ use tokio::sync::Semaphore;
 
 pub use book::RunBook;
 pub use client::StageClient;
+pub(crate) use forward::{Handed, Handing, Refusals};
 pub(crate) use lead::Caller;
 pub use server::{StageServer, StageServerParts};
 
-use crate::metrics::WorkflowMetrics;
-use crate::settings::WorkflowSettings;
+use crate::metrics::{ForwardMetrics, WorkflowMetrics};
+use crate::rtt::links::Nearness;
+use crate::settings::{ForwardSettings, WorkflowSettings};
 
 /// What all runs of a gateway share.
 pub struct Workflows {
@@ -44,6 +50,16 @@ pub struct Workflows {
     pub client: Option<Arc<StageClient>>,
     /// Counters.
     pub metrics: WorkflowMetrics,
+    /// Of calls that are handed on.
+    pub forwarding: ForwardMetrics,
+    /// How they are handed on.
+    pub forward: ForwardSettings,
+    /// How far other clusters are.
+    pub nearness: Arc<Nearness>,
+    /// Gateways that did not serve an app just now.
+    pub(crate) refusals: Refusals,
+    /// Calls that may be handed on beside those that are.
+    pub(crate) handing: Semaphore,
     /// This node.
     pub node: NodeId,
     /// What the controllers are to be told of runs.
@@ -60,13 +76,19 @@ impl Workflows {
         settings: WorkflowSettings,
         client: Option<Arc<StageClient>>,
         metrics: WorkflowMetrics,
+        (forward, forwarding, nearness): (ForwardSettings, ForwardMetrics, Arc<Nearness>),
     ) -> Self {
         Self {
             runs: Arc::new(Semaphore::new(settings.runs)),
+            handing: Semaphore::new(forward.calls.min(Semaphore::MAX_PERMITS)),
             cluster,
             settings,
             client,
             metrics,
+            forward,
+            forwarding,
+            nearness,
+            refusals: Refusals::default(),
             node,
             book,
         }

@@ -21,6 +21,7 @@ use tokio::time::timeout;
 
 use super::call::failure_of;
 use super::wire::{self, Received};
+use super::{forward, forwarded};
 use crate::apps::{Deployed, Staged};
 use crate::gateway::body::GatewayBody;
 use crate::gateway::head::{Ids, Peer};
@@ -29,7 +30,7 @@ use crate::gateway::service::Gateway;
 use crate::gateway::stage::StageRequest;
 
 /// The body of an answer to a gateway.
-pub(super) struct StageBody(Option<GatewayBody>);
+pub(super) struct StageBody(pub(super) Option<GatewayBody>);
 
 impl Body for StageBody {
     type Data = Bytes;
@@ -82,6 +83,9 @@ pub(super) fn forbidden() -> Response<StageBody> {
 
 /// Answers a stage call.
 pub(super) async fn answer(gateway: &Gateway, request: Request<Incoming>) -> Response<StageBody> {
+    if forward::is_one(request.uri()) {
+        return forwarded::answer(gateway, request).await;
+    }
     let served = &gateway.workflows.metrics.served;
     match run(gateway, request).await {
         Ok(response) => {
@@ -160,16 +164,8 @@ fn deployed<'a>(staged: &'a Staged, received: &Received) -> Result<&'a Arc<Deplo
 
 /// The head of the call as the gateway's own calls have it.
 fn head(received: &Received, headers: &HeaderMap) -> Option<RequestHead> {
-    let mut head = RequestHead::default();
-    head.method = actix_http::Method::from_bytes(received.method.as_bytes()).ok()?;
-    head.uri = received.target.parse().ok()?;
+    let mut head = plain_head(&received.method, &received.target, headers)?;
     let out = head.headers_mut();
-    for (name, value) in headers {
-        out.append(
-            ActixName::from_bytes(name.as_str().as_bytes()).ok()?,
-            ActixValue::from_bytes(value.as_bytes()).ok()?,
-        );
-    }
     let told = [
         (header::ATTEMPT, received.attempt.clone()),
         (header::DEADLINE, received.left.as_millis().to_string()),
@@ -184,7 +180,22 @@ fn head(received: &Received, headers: &HeaderMap) -> Option<RequestHead> {
     Some(head)
 }
 
-fn payload(body: Incoming) -> Payload {
+/// A head of these parts.
+pub(super) fn plain_head(method: &str, target: &str, headers: &HeaderMap) -> Option<RequestHead> {
+    let mut head = RequestHead::default();
+    head.method = actix_http::Method::from_bytes(method.as_bytes()).ok()?;
+    head.uri = target.parse().ok()?;
+    let out = head.headers_mut();
+    for (name, value) in headers {
+        out.append(
+            ActixName::from_bytes(name.as_str().as_bytes()).ok()?,
+            ActixValue::from_bytes(value.as_bytes()).ok()?,
+        );
+    }
+    Some(head)
+}
+
+pub(super) fn payload(body: Incoming) -> Payload {
     let pieces = BodyStream::new(body).filter_map(|frame| async {
         match frame {
             Ok(frame) => frame.into_data().ok().map(Ok),
@@ -207,7 +218,7 @@ fn own_code(headers: &actix_http::header::HeaderMap) -> Option<ErrorCode> {
         .filter(|_| kind == fdn_core::Problem::MEDIA_TYPE)
 }
 
-async fn respond(
+pub(super) async fn respond(
     gateway: &Gateway,
     response: actix_http::Response<GatewayBody>,
 ) -> Response<StageBody> {

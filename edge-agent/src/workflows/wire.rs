@@ -145,6 +145,12 @@ pub(super) fn receive(method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Op
         left: Duration::from_millis(text(&deadline)?.parse().ok()?),
         attempt: text(&attempt)?,
     };
+    strip(headers);
+    Some(received)
+}
+
+/// Takes the fields out that only gateways tell each other.
+pub(super) fn strip(headers: &mut HeaderMap) {
     let own: Vec<HeaderName> = headers
         .keys()
         .filter(|name| name.as_str().starts_with(OWN))
@@ -153,7 +159,6 @@ pub(super) fn receive(method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Op
     for name in own {
         headers.remove(name);
     }
-    Some(received)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod devices;
 mod docker;
 mod figures;
 mod fleet;
+mod forward;
 mod instances;
 mod logs;
 mod misbehaviour;

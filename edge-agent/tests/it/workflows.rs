@@ -1,10 +1,16 @@
 //! Workflows over agents of two clusters: the right answer wherever stages run, failures told, a lost cluster replaced where that is safe.
 
+use std::collections::BTreeMap;
+
+use fdn_core::fleet::FleetDesired;
+use fdn_core::message::{AppPhase, Envelope, Message, NodeStatus};
 use fdn_core::workflow::parts::{Multipart, Part, UNKNOWN};
-use fdn_core::{DurationMs, ErrorCode};
+use fdn_core::{DurationMs, ErrorCode, MessageId};
 use fdn_edge_agent::{Agent, Settings};
+use fdn_instances::fake::FakeProgram;
 use fdn_testkit::{components, wait};
 
+use crate::bursts::{container, engine, runtime};
 use crate::support::workflows::{Function, deploy, desired, settings, tell_addresses};
 use crate::support::{Network, problem};
 
@@ -375,4 +381,70 @@ async fn who_shows_no_token_calls_no_stage() {
         "no whole call"
     );
     two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stage_goes_to_the_one_node_of_the_cluster_that_runs_it() {
+    let network = Network::start().await;
+    let first = network.agent(settings(&network, "n-1", "eu-west")).await;
+    let second = network.agent(settings(&network, "n-2", "eu-west")).await;
+    let program =
+        FakeProgram::new(|_, request| async move { http::Response::new(request.into_body()) });
+    let images = runtime(&engine("app", program), "n-3");
+    let third = network
+        .agent_with(settings(&network, "n-3", "eu-west"), images)
+        .await;
+    let calls = [&first, &second, &third].map(|agent| agent.stage_address().expect("an address"));
+    let fleet = FleetDesired {
+        revision: network.next_revision(),
+        stage_calls: BTreeMap::from([("eu-west".parse().expect("cluster"), calls.to_vec())]),
+        ..FleetDesired::default()
+    };
+    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
+    let envelope = Envelope::new(id, fdn_service::now(), Message::FleetDesired(fleet));
+    network.broker.publish(&envelope).await.expect("published");
+    let text = "
+stages:
+  - { name: in, function: echo }
+  - { name: draw, function: image, needs: [in] }
+";
+    let functions = [
+        ("echo", components::echo(), false),
+        ("image", b"app".to_vec(), false),
+    ];
+    let mut wanted = desired(&network, "shop", text, &functions, &[]);
+    let spec = wanted.spec.as_mut().expect("an app");
+    spec.functions[1].manifest = container();
+    let revision = wanted.revision;
+    deploy(&network, "n-3", wanted).await;
+    let ready = |status: &NodeStatus| {
+        let mut apps = status.apps.iter();
+        status.node.as_str() == "n-1"
+            && apps.any(|app| app.revision == revision && app.phase == AppPhase::Ready)
+    };
+    network.until_status(ready).await;
+    let called = async || {
+        let call = network.post(&first, "shop", "/").body("hello");
+        let answer = call.send().await.expect("an answer");
+        let told = answer.headers().get("x-fdn-stages").cloned();
+        let at = answer.headers().contains_key("x-fdn-served-by");
+        (answer.text().await.expect("text"), at, told)
+    };
+    wait::until("the addresses to be known", async || {
+        let found = called().await;
+        if found.0 == "hello" {
+            Ok(())
+        } else {
+            Err(format!("{found:?}"))
+        }
+    })
+    .await;
+    // Whoever's turn it is: this node itself, one without containers, the one with them.
+    for _ in 0..6 {
+        let (text, elsewhere, told) = called().await;
+        assert_eq!((text.as_str(), elsewhere), ("hello", false), "{told:?}");
+    }
+    first.stop().await;
+    second.stop().await;
+    third.stop().await;
 }

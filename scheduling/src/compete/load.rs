@@ -69,7 +69,10 @@ impl Load {
     /// The same for so many slots.
     #[must_use]
     pub fn of_slots(slots: usize) -> Self {
-        let slots = slots as f64;
+        Self::of_servers(slots as f64)
+    }
+
+    fn of_servers(slots: f64) -> Self {
         // The root is exact to the last bit everywhere (IEEE 754).
         let exponent = ((2.0 * (slots + 1.0)).sqrt().floor() - 1.0).max(1.0);
         Self {
@@ -77,6 +80,22 @@ impl Load {
             exponent: exponent as u32,
             erlangs: 0.0,
             runs: 0.0,
+        }
+    }
+
+    /// What whoever finds only a `share` of its slots open meets there: of all that is asked of it, `narrow` asks for the same share, and the rest
+    /// is spread over all slots alike.
+    #[must_use]
+    pub fn part(&self, share: f64, narrow: &Self) -> Self {
+        if share >= 1.0 {
+            return *self;
+        }
+        let share = share.max(0.0);
+        let of = |all: f64, narrow: f64| narrow + share * (all - narrow).max(0.0);
+        Self {
+            erlangs: of(self.erlangs, narrow.erlangs),
+            runs: of(self.runs, narrow.runs),
+            ..Self::of_servers(self.slots * share)
         }
     }
 
@@ -224,6 +243,30 @@ mod tests {
             }
             prop_assert!(load.erlangs() <= full * 1e-9);
         }
+    }
+
+    #[test]
+    fn a_part_of_a_cluster_is_full_before_the_whole_is() {
+        let at = |load: Load| load.wait(Rate::per_second(100.0), Millis::new(10.0), HORIZON);
+        let mut load = Load::of_slots(20);
+        load.add(Rate::per_second(1000.0), Millis::new(10.0));
+        let none = Load::of_slots(20);
+        assert_eq!(load.part(1.0, &none), load);
+        // Half of ten busy slots are in half of the cluster; two slots have one that is busy, and another comes.
+        let half = load.part(0.5, &none);
+        assert_eq!(
+            (half.erlangs(), half.utilization()),
+            (5.0, load.utilization())
+        );
+        assert!(at(half) > at(load));
+        let tenth = load.part(0.1, &none);
+        assert!(
+            at(tenth) > Millis::new(0.05 * HORIZON.get() - 1e-9),
+            "overfull"
+        );
+        // All of the others are there as well.
+        assert_eq!(load.part(0.5, &load).erlangs(), 10.0);
+        assert_eq!(at(load.part(0.0, &none)), Millis::INFINITY);
     }
 
     #[test]

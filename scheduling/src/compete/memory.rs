@@ -257,6 +257,9 @@ mod tests {
             distance: &[],
             rate: Rate::per_second(rate),
             before: None,
+            bars: None,
+            factors: None,
+            dwells: false,
         }
     }
 

@@ -40,8 +40,8 @@ pub use moves::{Cost, Moves};
 use crate::Error;
 use crate::dag::{Dag, TaskIndex};
 use crate::place::{
-    Cluster, ClusterIndex, Costs, Exclusion, HeuOrche, Memory, Misfit, Network, Options, Placer,
-    Plan, Problem, Rooms, Slots,
+    Bars, Cluster, ClusterIndex, Costs, Exclusion, HeuOrche, Memory, Misfit, Network, Options,
+    Placer, Plan, Problem, Rooms, Slots,
 };
 use crate::steer::{Margin, justifies};
 use memory::{Demand, Ledger};
@@ -59,6 +59,25 @@ pub struct Offer<'a> {
     pub rate: Rate,
     /// The cluster of each given task so far; one that is no longer there has an index beyond all.
     pub before: Option<&'a [ClusterIndex]>,
+    /// What keeps tasks out of clusters, if anything does.
+    pub bars: Option<&'a Bars>,
+    /// By what run times differ from work over speed, task by task and in these cluster by cluster; nothing where they do not.
+    pub factors: Option<&'a [f64]>,
+    /// Whether its clients were moved for a gain so lately that they stay for now, unless they must leave.
+    pub dwells: bool,
+}
+
+impl Offer<'_> {
+    /// By what the run time of a task differs from work over speed.
+    fn factor(&self, task: usize, at: usize, clusters: usize) -> f64 {
+        let factors = self.factors.unwrap_or_default();
+        factors.get(task * clusters + at).copied().unwrap_or(1.0)
+    }
+
+    /// The share of a cluster's slots that is open to a task.
+    fn share(&self, task: usize, at: usize) -> f64 {
+        self.bars.map_or(1.0, |bars| bars.share(task, at))
+    }
 }
 
 /// By what is decided.
@@ -83,7 +102,7 @@ pub enum Verdict {
     WithinMargin,
     /// It moves for the gain.
     Better,
-    /// It would move for the gain, but enough others have; it is asked again next time.
+    /// It would move for the gain, but enough others have, or it has itself lately; it is asked again next time.
     Deferred,
     /// It moves because the old place cannot take it.
     Failed(Exclusion),
@@ -120,12 +139,16 @@ pub struct Competition<'a> {
     network: &'a Network,
     terms: Terms,
     loads: Vec<Load>,
+    /// Of it, what tasks ask for that find only a part of the cluster open: few nodes have what they need, and these are taken for the same ones.
+    narrow: Vec<Load>,
     /// The memory that everybody needs who is somewhere.
     all: Ledger,
     /// Of these, those that had their turn or have none.
     decided: Ledger,
     placer: HeuOrche,
     costs: Costs,
+    /// The mean run time of a task of the offer in each cluster.
+    means: Vec<Millis>,
     rooms: Rooms,
     best: Plan,
     old: Plan,
@@ -137,6 +160,7 @@ impl<'a> Competition<'a> {
     pub fn new(clusters: &[Cluster], network: &'a Network, terms: Terms) -> Self {
         Self {
             loads: clusters.iter().map(Load::of).collect(),
+            narrow: clusters.iter().map(Load::of).collect(),
             all: Ledger::new(clusters.len()),
             decided: Ledger::new(clusters.len()),
             clusters: clusters.to_vec(),
@@ -144,6 +168,7 @@ impl<'a> Competition<'a> {
             terms,
             placer: HeuOrche::default(),
             costs: Costs::default(),
+            means: Vec::new(),
             rooms: Rooms::default(),
             best: Plan::default(),
             old: Plan::default(),
@@ -191,12 +216,17 @@ impl<'a> Competition<'a> {
         change: impl Fn(&mut Load, Rate, Millis),
     ) {
         for (task, cluster) in (0..offer.dag.given()).zip(clusters) {
-            if let Some(load) = self.loads.get_mut(cluster.get()) {
+            let at = cluster.get();
+            if let (Some(load), Some(narrow)) = (self.loads.get_mut(at), self.narrow.get_mut(at)) {
                 let work = offer.dag.task(TaskIndex::new(task)).work;
-                let time = self.clusters[cluster.get()].speed.time(work);
+                let factor = offer.factor(task, at, self.clusters.len());
+                let time = self.clusters[at].speed.time(work) * factor;
                 // A cluster that runs nothing is asked for nothing: infinite times would never be taken back.
                 if time.is_finite() {
                     change(load, offer.rate, time);
+                    if offer.share(task, at) < 1.0 {
+                        change(narrow, offer.rate, time);
+                    }
                 }
             }
         }
@@ -322,24 +352,39 @@ impl<'a> Competition<'a> {
         let Self {
             clusters,
             loads,
+            narrow,
             costs,
+            means,
             terms,
             ..
         } = self;
         let tasks = offer.dag.given();
         let whole = whole(offer.dag);
+        let work = |task: usize| offer.dag.task(TaskIndex::new(task)).work;
+        let count = clusters.len();
+        means.clear();
+        // Each of its tasks adds its own part; the mean of them, as often as there are, each as long as it takes there.
+        means.extend(clusters.iter().enumerate().map(|(at, cluster)| {
+            let sum = match offer.factors {
+                None => cluster.speed.time(whole),
+                Some(_) => (0..tasks).fold(Millis::ZERO, |sum, task| {
+                    sum + cluster.speed.time(work(task)) * offer.factor(task, at, count)
+                }),
+            };
+            Millis::new(sum.get() / tasks as f64)
+        }));
         let calls = Rate::per_second(offer.rate.get() * tasks as f64);
         costs.refill(tasks, clusters.len(), |task, at| {
-            let cluster = &clusters[at];
-            let time = cluster
-                .speed
-                .time(offer.dag.task(TaskIndex::new(task)).work);
-            // Each of its tasks adds its own part; the mean of them, as often as there are.
-            let mean = cluster.speed.time(whole).get() / tasks as f64;
-            if !mean.is_finite() {
+            let mean = means[at];
+            if !mean.get().is_finite() {
                 return Millis::INFINITY;
             }
-            time + loads[at].wait(calls, Millis::new(mean), terms.horizon)
+            clusters[at].speed.time(work(task)) * offer.factor(task, at, count)
+                + loads[at].part(offer.share(task, at), &narrow[at]).wait(
+                    calls,
+                    mean,
+                    terms.horizon,
+                )
         });
     }
 
@@ -406,6 +451,10 @@ impl<'a> Competition<'a> {
     {
         let problem = Problem::new(offer.dag, clusters, self.network, offer.distance)?;
         let problem = problem.with_costs(costs)?.with_rooms(rooms)?;
+        let problem = match offer.bars {
+            Some(bars) => problem.with_bars(bars)?,
+            None => problem,
+        };
         Ok(problem.with_options(self.terms.options))
     }
 
@@ -427,7 +476,7 @@ impl<'a> Competition<'a> {
             }
             (None, true) => Verdict::First,
             (Some(Err(misfit)), true) => Verdict::Failed(misfit.exclusion),
-            (Some(Ok(())), true) => self.weigh(cost, moves),
+            (Some(Ok(())), true) => self.weigh(offer.dwells, cost, moves),
             (Some(Ok(())), false) => Verdict::StillBest,
         };
         let plan = if verdict.moves() {
@@ -446,13 +495,13 @@ impl<'a> Competition<'a> {
         }
     }
 
-    fn weigh(&self, cost: Cost, moves: &mut Moves) -> Verdict {
+    fn weigh(&self, dwells: bool, cost: Cost, moves: &mut Moves) -> Verdict {
         let (old, new) = (self.old.latency(), self.best.latency());
         if old <= new {
             Verdict::StillBest
         } else if !justifies(old, new, self.terms.margin) {
             Verdict::WithinMargin
-        } else if moves.pay(cost) {
+        } else if !dwells && moves.pay(cost) {
             Verdict::Better
         } else {
             Verdict::Deferred

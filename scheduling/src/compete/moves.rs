@@ -42,6 +42,16 @@ impl Moves {
         }
     }
 
+    /// Nobody moves for a gain.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self {
+            share: 0.0,
+            interval: Millis::new(1.0),
+            tokens: f64::NEG_INFINITY,
+        }
+    }
+
     /// Time has passed.
     pub fn fill(&mut self, elapsed: Millis) {
         let elapsed = elapsed.max(Millis::ZERO);
@@ -81,6 +91,13 @@ mod tests {
             moves.pay(Cost(0.2)) && !moves.pay(Cost(0.01)),
             "not hoarded"
         );
+    }
+
+    #[test]
+    fn nobody_moves_for_a_gain_where_nobody_may() {
+        let mut moves = Moves::none();
+        moves.fill(Millis::new(1e9));
+        assert!(!moves.pay(Cost(0.0)) && !moves.pay(Cost(0.5)));
     }
 
     #[test]

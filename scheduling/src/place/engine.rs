@@ -195,6 +195,7 @@ impl<C: Calendar> Engine<C> {
         let work = self.work[cluster];
         let mut excluded = lane
             .barred
+            .or_else(|| problem.bar(self.current.task, cluster))
             .or_else(|| self.shortage(problem, demand, cluster))
             .or_else(|| {
                 let rooms = problem.rooms()?;

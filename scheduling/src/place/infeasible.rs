@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use fdn_core::manifest::RuntimeKind;
 use fdn_core::{ClusterId, Coded, ErrorCode, Resources};
 
 use crate::dag::TaskIndex;
@@ -19,6 +20,15 @@ pub enum Exclusion {
     Draining,
     /// The cluster no longer exists.
     Gone,
+    /// None of its nodes has what the task runs in.
+    NoRuntime {
+        /// What kind of function it is.
+        kind: RuntimeKind,
+    },
+    /// The task is being made ready there, and is ready elsewhere.
+    NotReady,
+    /// None of its nodes could make the task ready.
+    CannotServe,
     /// The cluster has no slot that is ever free.
     NoSlots,
     /// The client cannot reach the cluster.
@@ -54,6 +64,12 @@ impl fmt::Display for Exclusion {
             Self::Down => f.write_str("does not answer"),
             Self::Draining => f.write_str("is draining"),
             Self::Gone => f.write_str("no longer exists"),
+            Self::NoRuntime { kind } => f.write_str(match kind {
+                RuntimeKind::Wasm => "has no node that runs components",
+                RuntimeKind::Docker => "has no node that runs containers",
+            }),
+            Self::NotReady => f.write_str("is not ready yet to serve it"),
+            Self::CannotServe => f.write_str("has no node that could make it ready"),
             Self::NoSlots => f.write_str("has no slot for calls"),
             Self::OutOfReach => f.write_str("cannot be reached by the client"),
             Self::TooSlow => f.write_str("is too slow to count"),

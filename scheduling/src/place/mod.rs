@@ -27,6 +27,7 @@
 //! nothing: one that is down, draining or without slots, that the client cannot reach, or that is more than a million times
 //! slower than the fastest ([`SLOWEST_RATIO`]; as a speed tends to zero, its mean costs drown all others).
 
+mod bars;
 mod best;
 mod bound;
 mod calendar;
@@ -47,6 +48,7 @@ mod rooms;
 mod slots;
 mod timeline;
 
+pub use bars::Bars;
 pub use best::Best;
 pub use bound::lower_bound;
 pub use exact::{Exact, ExactError, Optimum};

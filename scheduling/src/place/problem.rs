@@ -2,6 +2,7 @@
 
 use fdn_core::{Coded, ErrorCode, Millis};
 
+use super::bars::Bars;
 use super::infeasible::Exclusion;
 use super::model::{Availability, Cluster, ClusterIndex};
 use super::network::Network;
@@ -129,6 +130,7 @@ pub struct Problem<'a> {
     distance: &'a [Millis],
     costs: Option<&'a Costs>,
     rooms: Option<&'a Rooms>,
+    bars: Option<&'a Bars>,
     arrival: Millis,
     options: Options,
 }
@@ -167,6 +169,7 @@ impl<'a> Problem<'a> {
             distance,
             costs: None,
             rooms: None,
+            bars: None,
             arrival: Millis::ZERO,
             options: Options::default(),
         })
@@ -220,6 +223,21 @@ impl<'a> Problem<'a> {
         rooms.check(self.dag.given(), self.clusters.len())?;
         self.rooms = Some(rooms);
         Ok(self)
+    }
+
+    /// The same where some tasks are kept out of some clusters.
+    ///
+    /// # Errors
+    /// When that is said of other tasks or clusters.
+    pub fn with_bars(mut self, bars: &'a Bars) -> Result<Self, ProblemError> {
+        bars.check(self.dag.given(), self.clusters.len())?;
+        self.bars = Some(bars);
+        Ok(self)
+    }
+
+    /// What keeps a task out of a cluster beside room and time.
+    pub(super) fn bar(&self, task: usize, cluster: usize) -> Option<Exclusion> {
+        self.bars?.get(task, cluster)
     }
 
     /// What tasks need of the clusters' memory and what is left of it, if that was said.

@@ -6,7 +6,7 @@ use fdn_core::{Millis, Resources};
 use fdn_scheduling::compete::{Competition, Load, Moves, Offer, Outcome, Rate, Terms, Verdict};
 use fdn_scheduling::dag::{Dag, TaskIndex};
 use fdn_scheduling::place::{
-    Availability, Cluster, ClusterIndex, Exclusion, HeuOrche, Network, Options, Speed,
+    Availability, Bars, Cluster, ClusterIndex, Exclusion, HeuOrche, Network, Options, Speed,
 };
 use fdn_scheduling::steer::{Margin, replan};
 use proptest::prelude::*;
@@ -70,6 +70,9 @@ fn run(clusters: &[Cluster], dag: &Dag, groups: &[Group], moves: &mut Moves) -> 
             distance: &group.distance,
             rate: Rate::per_second(group.rate),
             before: group.before.as_deref(),
+            bars: None,
+            factors: None,
+            dwells: false,
         })
         .collect();
     let mut outcomes = BTreeMap::new();
@@ -120,6 +123,82 @@ fn groups_share_what_none_of_them_would_leave_alone() {
     let outcomes = run(&clusters, &dag, &groups, &mut Moves::unlimited());
     assert_eq!(where_to(&outcomes), [0, 0]);
     assert!(outcomes[1].latency < ms(5.0 + 10.0 + 5.0 + 5.0));
+}
+
+#[test]
+fn a_group_counts_the_wait_that_its_corrected_time_makes() {
+    // Near, calls take ten times as long as their work: fifty a second keep fifty slots busy, of which there are forty.
+    let clusters = clusters(&[40, 40]);
+    let (dag, network) = (function(100.0), Network::instant(2));
+    let distance = [ms(5.0), ms(600.0)];
+    let decided = |rate: f64, before: Option<&[ClusterIndex]>| {
+        let offer = Offer {
+            app: 0,
+            dag: &dag,
+            distance: &distance,
+            rate: Rate::per_second(rate),
+            before,
+            bars: None,
+            factors: Some(&[10.0, 1.0]),
+            dwells: false,
+        };
+        let mut places = Vec::new();
+        Competition::new(&clusters, &network, terms())
+            .run(&[offer], &mut Moves::unlimited(), |_, _, outcome| {
+                places.clone_from(&outcome.clusters);
+            })
+            .expect("consistent");
+        places
+    };
+    assert_eq!(decided(1.0, None), [at(0)], "1010 ms and not 1300");
+    assert_eq!(decided(50.0, None), [at(1)]);
+    assert_eq!(
+        decided(50.0, Some(&[at(0)])),
+        [at(1)],
+        "it does not stay either"
+    );
+}
+
+#[test]
+fn a_cluster_of_which_few_nodes_can_run_a_task_is_as_large_as_these() {
+    // Near, one slot of ten is open to it; it keeps three busy.
+    let clusters = clusters(&[20, 20]);
+    let (dag, network) = (function(10.0), Network::instant(2));
+    let distance = [ms(5.0), ms(50.0)];
+    let bars = |share: f64| {
+        Bars::from_fn((1, 2), |_, _| None).with_shares(|_, at| if at == 0 { share } else { 1.0 })
+    };
+    let narrow = bars(0.1);
+    let decided = |bars: Option<&Bars>, rates: &[f64]| {
+        let offers: Vec<Offer<'_>> = rates
+            .iter()
+            .enumerate()
+            .map(|(app, rate)| Offer {
+                app,
+                dag: &dag,
+                distance: &distance,
+                rate: Rate::per_second(*rate),
+                before: None,
+                bars,
+                factors: None,
+                dwells: false,
+            })
+            .collect();
+        let mut places = BTreeMap::new();
+        Competition::new(&clusters, &network, terms())
+            .run(&offers, &mut Moves::unlimited(), |at, _, outcome| {
+                places.insert(at, outcome.clusters[0].get());
+            })
+            .expect("consistent");
+        places.into_values().collect::<Vec<_>>()
+    };
+    assert_eq!(decided(None, &[300.0]), [0]);
+    assert_eq!(decided(Some(&narrow), &[300.0]), [1]);
+    assert_eq!(decided(Some(&narrow), &[50.0]), [0]);
+    // Neither do many that are small fill the two slots together.
+    let many = decided(Some(&narrow), &[50.0; 20]);
+    assert_eq!(many.iter().filter(|at| **at == 0).count(), 3, "{many:?}");
+    assert!(!narrow.is_empty() && bars(1.0).is_empty());
 }
 
 #[test]
@@ -335,6 +414,9 @@ proptest! {
                 distance: &group.distance,
                 rate: Rate::per_second(group.rate),
                 before: group.before.as_deref(),
+                bars: None,
+                factors: None,
+                dwells: false,
             })
             .collect();
         let mut competition = Competition::new(&clusters, &network, terms());

@@ -87,6 +87,9 @@ fn offers<'a>(apps: &'a [Dag], groups: &'a [Group]) -> Vec<Offer<'a>> {
         distance: &group.distance,
         rate: Rate::per_second(group.rate),
         before: group.before.as_deref(),
+        bars: None,
+        factors: None,
+        dwells: false,
     };
     groups.iter().map(offer).collect()
 }

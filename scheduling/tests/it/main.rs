@@ -9,6 +9,7 @@ mod compete_memory;
 mod exact;
 mod examples;
 mod explain;
+mod flapping;
 mod insertion;
 mod instance;
 mod instances;

@@ -1,6 +1,7 @@
 //! Values of the API.
 
 use fdn_core::api::*;
+use fdn_core::billing::{Currency, Money};
 use fdn_core::device::{DeviceKind, DeviceState, DeviceStatus, SliceStatus};
 use fdn_core::fleet::*;
 use fdn_core::label::Labels;
@@ -8,6 +9,8 @@ use fdn_core::latency::{LatencyEstimate, LatencySource};
 use fdn_core::manifest::{Manifest, ManifestBounds};
 use fdn_core::message::{AppObserved, AppPhase, NodeStatus, StageCounts};
 use fdn_core::observe::{AddressKind, BindingDetail, ClusterDistance, DnsLookup, SteerReason};
+use fdn_core::predicted::{Compared, StageCompared};
+use fdn_core::preview::{PlanPreview, PlannedGroup, PlannedPrice, WhatIfOutcome};
 use fdn_core::txt::TxtInfo;
 use fdn_core::workflow::Workflow;
 use fdn_core::*;
@@ -104,6 +107,8 @@ fn observed(phase: AppPhase, revision: u64) -> AppObserved {
         versions: Vec::new(),
         stages: Vec::new(),
         figures: None,
+        serves: None,
+        phases: None,
     }
 }
 
@@ -208,6 +213,7 @@ fn status(info: &NodeInfo) -> NodeStatus {
             ],
         }],
         stage_calls: None,
+        runtimes: None,
         weight: GatewayWeight::default(),
     }
 }
@@ -502,6 +508,67 @@ pub(crate) fn explanation() -> Explanation {
                 candidate("eu-west", 165.5, 25.0, None, "105.50 ms later"),
             ],
             stages: std::collections::BTreeMap::new(),
+        }),
+        actual: vec![StageCompared {
+            stage: parse("hello"),
+            cluster: parse("ap-south"),
+            calls: 1204,
+            way: Some(compared(60.0, Some(60.0))),
+            queue: compared(0.0, Some(0.25)),
+            execution: compared(10.0, Some(12.5)),
+            correction: 1.25,
+            error: Some(0.2),
+        }],
+    }
+}
+
+fn compared(predicted: f64, actual: Option<f64>) -> Compared {
+    Compared {
+        predicted: Millis::new(predicted),
+        actual: actual.map(Millis::new),
+    }
+}
+
+/// A plan of three clients' networks, if the nearest cluster of two were down.
+pub(crate) fn what_if() -> PlanPreview {
+    let group = |clients: &[&str], cluster: &str, latency: f64, reason: &str| PlannedGroup {
+        clients: clients.iter().map(|client| parse(client)).collect(),
+        cluster: parse(cluster),
+        stages: [(parse("hello"), parse(cluster))].into(),
+        latency: Some(Millis::new(latency)),
+        reason: reason.into(),
+        candidates: Vec::new(),
+    };
+    PlanPreview {
+        app: Some(parse("hello")),
+        rate: 12.5,
+        groups: vec![
+            group(
+                &["192.0.2.0/24", "203.0.113.0/24"],
+                "us-east",
+                98.5,
+                "the cluster before, eu-west, does not answer",
+            ),
+            group(
+                &["198.51.100.0/24"],
+                "us-east",
+                24.25,
+                "still the best, with 24.25 ms",
+            ),
+        ],
+        unplaced: Vec::new(),
+        price: PlannedPrice {
+            price_list: None,
+            million: Money::new(0, Currency::EUR),
+            month: Money::new(0, Currency::EUR),
+        },
+        what_if: Some(WhatIfOutcome {
+            before: vec![
+                group(&["192.0.2.0/24", "203.0.113.0/24"], "eu-west", 31.0, ""),
+                group(&["198.51.100.0/24"], "us-east", 24.25, ""),
+            ],
+            others_moved: 418,
+            others_unplaced: 0,
         }),
     }
 }

@@ -185,3 +185,39 @@ fn a_pass_that_began_before_a_removal_does_not_let_the_node_in_again() {
     );
     assert_eq!(live.nodes().count(), 0);
 }
+
+#[test]
+fn calls_that_take_much_longer_than_a_moment_ago_are_drift_once_in_a_while() {
+    let observed = |calls, execution| fdn_core::message::AppObserved {
+        app: "hello".parse().expect("app"),
+        revision: Revision(1),
+        phase: AppPhase::Ready,
+        invocations: calls,
+        errors: 0,
+        execution_mean: fdn_core::Millis::ZERO,
+        instances: 0,
+        degraded: None,
+        versions: Vec::new(),
+        stages: Vec::new(),
+        figures: None,
+        serves: Some(true),
+        phases: Some(fdn_core::phases::PhaseTimes {
+            execution: fdn_core::Millis::new(execution),
+            ..fdn_core::phases::PhaseTimes::default()
+        }),
+    };
+    let mut live = live();
+    let mut sequence = 0;
+    let mut see = |calls, execution, at| {
+        sequence += 1;
+        let mut status = status("a", 1, sequence);
+        status.apps = vec![observed(calls, execution)];
+        live.observe(status, Timestamp(at))
+    };
+    assert_eq!(see(0, 10.0, 1_000), Observation::Important);
+    assert_eq!(see(100, 20.0, 2_000), Observation::Routine, "chance");
+    assert_eq!(see(105, 60.0, 3_000), Observation::Routine, "few calls");
+    assert_eq!(see(205, 200.0, 4_000), Observation::Drifted);
+    assert_eq!(see(305, 20.0, 5_000), Observation::Routine, "just now");
+    assert_eq!(see(405, 2.0, 9_000), Observation::Drifted);
+}

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use fdn_core::message::NodeStatus;
-use fdn_core::{GeoPoint, Millis, Timestamp, VersionNumber};
+use fdn_core::{DurationMs, GeoPoint, Millis, Revision, Timestamp, VersionNumber};
 use fdn_scheduling::place::Bandwidth;
 use fdn_scheduling::steer::Margin;
 use fdn_scheduling::workflow::Profile;
@@ -9,11 +9,15 @@ use fdn_scheduling::workflow::Profile;
 use super::*;
 use crate::fixture;
 use crate::geo::Geo;
+use crate::reconcile::actual::Factors;
+use crate::reconcile::difference::{Difference, binding_rows, difference};
 use crate::reconcile::live::Live;
 use crate::reconcile::profile;
+use crate::reconcile::wanted::Measure;
 use crate::reconcile::world::{Measured, Presence, Terms};
 use crate::reconcile::write::plan_rows;
 use crate::settings::{ClientLocation, GeoSettings};
+use crate::store::demand::DemandRow;
 
 const PARIS: &str = "192.0.2.0/24";
 const NEW_YORK: &str = "198.51.100.0/24";
@@ -219,6 +223,52 @@ fn bindings_are_bounded_and_demand_comes_first() {
 }
 
 #[test]
+fn who_asked_once_comes_after_the_places_that_are_known() {
+    let world = world(nodes(), true);
+    let row = |text: &str, queries| DemandRow {
+        app: "hello".parse().expect("app"),
+        prefix: prefix(text),
+        queries,
+        recent: 1.0,
+        last_seen: NOW,
+    };
+    // The newest first, as they are stored.
+    let rows = [
+        row("10.0.0.0/24", 1),
+        row("10.0.1.0/24", 1),
+        row("10.0.2.0/24", 2),
+    ];
+    let measure = Measure {
+        called: world.called(),
+        limit: 4,
+        memory: DurationMs::from_secs(600),
+        now: NOW,
+    };
+    let demand = Wanted::of(&rows, &measure);
+    assert_eq!(demand.all[0].0, prefix("10.0.2.0/24"));
+    let workflow = workflow();
+    let app = "hello".parse().expect("app");
+    let profiles = world.profiles(&app, &workflow, |_| {
+        profile(&fdn_core::manifest::Manifest::default())
+    });
+    let planning = Planning {
+        workflow: &workflow,
+        profiles: &profiles,
+        serving: &world.serving(None, &workflow, &profiles),
+        factors: &Factors::default(),
+        dwelling: None,
+        before: &Before::default(),
+        demand,
+        rate: Rate::default(),
+        fixed: false,
+    };
+    let placed = place_all(&world, &[planning], 4, &mut Moves::unlimited()).expect("consistent");
+    let bound = placed.apps[0].as_ref().expect("planned").bindings.keys();
+    let bound: Vec<String> = bound.map(ToString::to_string).collect();
+    assert_eq!(bound, ["10.0.0.0/24", "10.0.2.0/24", PARIS, NEW_YORK]);
+}
+
+#[test]
 fn members_of_a_group_with_different_pasts_are_steered_apart() {
     // Two prefixes see the clusters alike, but one was sent to us-east when it was seen differently.
     let world = world(nodes(), false);
@@ -322,13 +372,18 @@ fn together_as(
     let app = "hello".parse().expect("app");
     let profiles = world.profiles(&app, &workflow, |_| profile);
     let none = Before::default();
+    let serving = world.serving(None, &workflow, &profiles);
+    let factors = Factors::default();
     let plannings: Vec<Planning<'_>> = apps
         .iter()
         .map(|(rate, before, fixed)| Planning {
             workflow: &workflow,
             profiles: &profiles,
+            serving: &serving,
+            factors: &factors,
+            dwelling: None,
             before: before.unwrap_or(&none),
-            demand: vec![(prefix(PARIS), 1.0)],
+            demand: Wanted::alike([prefix(PARIS)], 1.0),
             rate: Rate::per_second(*rate),
             fixed: *fixed,
         })
@@ -384,7 +439,7 @@ fn apps_make_room_for_each_other() {
                 &profiles,
                 &view,
                 None,
-                &presence(&|_, _| false),
+                &presence(&|_, _| false, &Serving::default()),
             )
             .expect("room");
         steering.candidates[0].total
@@ -393,9 +448,15 @@ fn apps_make_room_for_each_other() {
 }
 
 /// Of an app that is not called now.
-fn presence(runs: &dyn Fn(&StageName, &ClusterId) -> bool) -> Presence<'_> {
+fn presence<'a>(
+    runs: &'a dyn Fn(&StageName, &ClusterId) -> bool,
+    serving: &'a Serving,
+) -> Presence<'a> {
+    static NONE: std::sync::LazyLock<Factors> = std::sync::LazyLock::new(Factors::default);
     Presence {
         runs,
+        serving,
+        factors: &NONE,
         is_called: false,
     }
 }
@@ -432,7 +493,14 @@ fn memory_that_is_promised_to_others_keeps_apps_out_and_is_told() {
     let view = known.view(prefix(PARIS)).estimates;
     let asked = |runs: bool| {
         let runs = |_: &StageName, _: &ClusterId| runs;
-        known.steer(&workflow(), &profiles, &view, None, &presence(&runs))
+        let serving = Serving::default();
+        known.steer(
+            &workflow(),
+            &profiles,
+            &view,
+            None,
+            &presence(&runs, &serving),
+        )
     };
     assert!(asked(false).is_err());
     assert_eq!(asked(true).expect("room").entry.as_str(), "eu-west");

@@ -9,6 +9,8 @@ import { useApp, useAppName } from "./useApp";
 
 type Explanation = Schemas["Explanation"];
 type Candidate = Schemas["Candidate"];
+type Compared = Schemas["Compared"];
+type StageCompared = Schemas["StageCompared"];
 
 /** Where the function runs for a client, and why there: every candidate with its terms. */
 export function Explain() {
@@ -71,6 +73,12 @@ function Result({ data }: { data: Explanation }) {
             <tbody>{(data.stages ?? []).map((stage) => <tr key={stage.stage}><td className="strong">{stage.stage}</td><td>{stage.function} v{stage.version}</td><td>{stage.cluster}</td></tr>)}</tbody></table>
         </Card>
       )}
+      {(data.actual?.length ?? 0) > 0 && (
+        <Card title="Predicted and actual" flush foot="What the plan counts with where this client is sent, and what calls took there lately.">
+          <table className="plain-table"><thead><tr><th>Stage</th><th>Cluster</th><th>Phase</th><th>Predicted</th><th>Actual</th></tr></thead>
+            <tbody>{(data.actual ?? []).flatMap((stage) => phases(stage).map(([phase, term]) => <tr key={`${stage.stage} ${phase}`}><td className="strong">{stage.stage}</td><td>{stage.cluster}</td><td>{phase}</td><td>{duration(term.predicted)}</td><td>{duration(term.actual)}</td></tr>))}</tbody></table>
+        </Card>
+      )}
       {data.plan !== null && data.plan !== undefined && (
         <Card title="The plan in force">
           <Pairs items={[["Made", <Ago key="a" at={data.plan.planned_at} />], ["Because", data.plan.reason], ["For the group", <span key="g">{group(data.plan.group)} away</span>], ["Revision", data.plan.revision]]} />
@@ -78,6 +86,12 @@ function Result({ data }: { data: Explanation }) {
       )}
     </>
   );
+}
+
+/** The phases of a stage's calls, in the order in which they pass. */
+function phases(stage: StageCompared): readonly (readonly [string, Compared])[] {
+  const way = stage.way === null || stage.way === undefined ? [] : [["way", stage.way] as const];
+  return [...way, ["queue", stage.queue] as const, ["execution", stage.execution] as const];
 }
 
 const SOURCES = { measured: "measured", located: "estimated by distance", unknown: "not known" } as const;

@@ -1,0 +1,378 @@
+//! Predicted and actual: what calls really took in each cluster, beside what plans count with, and the corrections that come of it
+//! ([`fdn_scheduling::residual`]).
+//!
+//! A place is a stage of an app in a cluster. What clients add to it, the way, is measured by itself (round trips) and needs no correction. Nodes tell
+//! what calls typically take in each phase; work over speed is what a plan counts with for start and execution.
+
+use std::collections::BTreeMap;
+
+use fdn_core::message::NodeStatus;
+use fdn_core::phases::PhaseTimes;
+use fdn_core::workflow::Workflow;
+use fdn_core::{AppName, ClusterId, Millis, NodeId, StageName, Timestamp};
+use fdn_scheduling::residual::{Residual, Residuals, Sample, Terms};
+
+use super::world::{Profiles, World};
+
+/// A correction that changes by more than this share is drift.
+const DRIFT: f64 = 0.1;
+
+/// A stage in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The app.
+    pub app: AppName,
+    /// The stage.
+    pub stage: StageName,
+    /// Where it runs.
+    pub cluster: ClusterId,
+}
+
+/// What the nodes of a cluster saw of a stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Actual {
+    /// Calls since their agents started.
+    pub calls: u64,
+    /// What these took: means over the nodes, by their calls.
+    pub times: PhaseTimes,
+}
+
+/// A node, as a number: its name would be kept as often as there are stages.
+type NodeKey = u64;
+
+fn key(node: &NodeId) -> NodeKey {
+    let digest = fdn_core::Digest::of(node.as_str().as_bytes());
+    let first = digest.as_bytes().first_chunk().copied();
+    u64::from_le_bytes(first.unwrap_or_default())
+}
+
+/// The longest time of a phase that is believed: a year.
+const LONGEST: f64 = 3.2e10;
+
+/// What each node saw of a stage.
+#[derive(Clone, Debug, Default)]
+struct Told(Vec<(NodeKey, u64, PhaseTimes)>);
+
+impl Told {
+    fn add(&mut self, node: NodeKey, calls: u64, times: &PhaseTimes) {
+        let all = [times.queue, times.start, times.execution].map(Millis::get);
+        if calls > 0 && all.iter().all(|time| (0.0..=LONGEST).contains(time)) {
+            self.0.push((node, calls, *times));
+        }
+    }
+
+    fn mean(&self) -> Option<Actual> {
+        let calls = |sum: u64, one: &(_, u64, _)| sum.saturating_add(one.1);
+        let calls = self.0.iter().fold(0, calls);
+        let mean = |of: fn(&PhaseTimes) -> Millis| {
+            let parts = self.0.iter();
+            let parts = parts.map(|(_, n, times)| of(times).get() * (*n as f64 / calls as f64));
+            Millis::new(parts.sum())
+        };
+        (calls > 0).then(|| Actual {
+            calls,
+            times: PhaseTimes {
+                queue: mean(|times| times.queue),
+                start: mean(|times| times.start),
+                execution: mean(|times| times.execution),
+            },
+        })
+    }
+}
+
+/// So many new calls of a node count at most: what it tells is what its last calls typically took, about which more calls say nothing more, and
+/// one that counts wrong must not outweigh all others.
+const TELLING: u64 = 100;
+
+/// What new calls took, node by node, as one time: their mean, in which a node counts by its calls, and by no more than the factor e of their
+/// median either way, so that a node that is broken says little; and how many there were. Nothing without any.
+fn typical(mut fresh: Vec<(f64, u64)>) -> Option<(Millis, u64)> {
+    fresh.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let calls = fresh
+        .iter()
+        .fold(0_u64, |sum, one| sum.saturating_add(one.1));
+    let weight = |one: &(f64, u64)| one.1.min(TELLING);
+    let all: u64 = fresh.iter().map(weight).sum();
+    let mut below = 0_u64;
+    let median = fresh.iter().find(|one| {
+        below += weight(one);
+        below >= all.div_ceil(2)
+    });
+    let (median, e) = (median?.0, std::f64::consts::E);
+    let part =
+        |one: &(f64, u64)| one.0.clamp(median / e, median * e) * (weight(one) as f64 / all as f64);
+    (all > 0).then(|| (Millis::new(fresh.iter().map(part).sum()), calls))
+}
+
+/// What was seen of an app: of itself, and of its stages.
+#[derive(Clone, Debug, Default)]
+struct OfApp {
+    whole: BTreeMap<usize, Told>,
+    stages: BTreeMap<StageName, BTreeMap<usize, Told>>,
+}
+
+/// What was seen of all apps everywhere.
+#[derive(Clone, Debug, Default)]
+pub struct Actuals(BTreeMap<AppName, OfApp>);
+
+impl Actuals {
+    /// From what living nodes said; `clusters` are in order.
+    #[must_use]
+    pub fn new(clusters: &[&ClusterId], alive: &[&NodeStatus]) -> Self {
+        let mut all = BTreeMap::<AppName, OfApp>::new();
+        for node in alive {
+            let Ok(at) = clusters.binary_search(&&node.cluster) else {
+                continue;
+            };
+            let key = key(&node.node);
+            for app in &node.apps {
+                let stages = app.stages.iter();
+                let stages = stages.filter_map(|stage| Some((stage, stage.phases.as_ref()?)));
+                if app.phases.is_none() && stages.clone().next().is_none() {
+                    continue;
+                }
+                // Names are looked for before one is copied: there are as many as nodes times apps.
+                if !all.contains_key(&app.app) {
+                    all.insert(app.app.clone(), OfApp::default());
+                }
+                let Some(seen) = all.get_mut(&app.app) else {
+                    continue;
+                };
+                if let Some(times) = &app.phases {
+                    let sum = seen.whole.entry(at).or_default();
+                    sum.add(key, app.invocations, times);
+                }
+                for (stage, times) in stages {
+                    let of = seen.stages.entry(stage.stage.clone()).or_default();
+                    of.entry(at).or_default().add(key, stage.runs, times);
+                }
+            }
+        }
+        Self(all)
+    }
+
+    /// What was seen of one stage of an app, by cluster: of a plain function, of the app as a whole.
+    fn of(
+        &self,
+        app: &AppName,
+        workflow: &Workflow,
+        stage: &StageName,
+    ) -> Option<&BTreeMap<usize, Told>> {
+        let seen = self.0.get(app)?;
+        match workflow.stages().len() {
+            1 => Some(&seen.whole),
+            _ => seen.stages.get(stage),
+        }
+    }
+
+    /// What was seen of a stage in a cluster.
+    #[must_use]
+    pub fn get(
+        &self,
+        app: &AppName,
+        workflow: &Workflow,
+        stage: &StageName,
+        at: usize,
+    ) -> Option<Actual> {
+        self.of(app, workflow, stage)?.get(&at)?.mean()
+    }
+}
+
+/// What was learnt of one app, for a plan.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Factors(Vec<f64>);
+
+impl Factors {
+    /// By what run times differ from work over speed, task by task and in these cluster by cluster; nothing if they do not.
+    #[must_use]
+    pub fn as_slice(&self) -> Option<&[f64]> {
+        (!self.0.is_empty()).then_some(&self.0)
+    }
+}
+
+/// What learning came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Learnt {
+    /// How far corrected predictions were off, as a share of what calls took, place by place.
+    pub errors: Vec<f64>,
+    /// Places whose correction changed much.
+    pub drifted: usize,
+}
+
+/// Learns from what calls took.
+#[derive(Debug)]
+pub struct Learner {
+    residuals: Residuals<Place>,
+    /// The calls that each node had told of, where places are corrected: as many as nodes that serve them.
+    counts: BTreeMap<Place, Vec<(NodeKey, u64)>>,
+}
+
+impl Learner {
+    /// Remembers up to `places` of them.
+    #[must_use]
+    pub fn new(places: usize) -> Self {
+        Self {
+            residuals: Residuals::new(Terms::default(), places),
+            counts: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in what was seen of an app since the last time.
+    pub fn learn(
+        &mut self,
+        world: &World,
+        app: &AppName,
+        (workflow, profiles): (&Workflow, &Profiles),
+        now: Timestamp,
+        learnt: &mut Learnt,
+    ) {
+        for stage in workflow.stages() {
+            let seen = world.actuals().of(app, workflow, &stage.name);
+            for (at, told) in seen.into_iter().flatten() {
+                let Some(cluster) = world.clusters().get(*at) else {
+                    continue;
+                };
+                let place = Place {
+                    app: app.clone(),
+                    stage: stage.name.clone(),
+                    cluster: cluster.id.clone(),
+                };
+                let Some((actual, calls)) = typical(self.fresh(&place, told)) else {
+                    continue;
+                };
+                let work = profiles.get(&stage.name).map(|profile| profile.work);
+                let sample = Sample {
+                    predicted: cluster.speed.time(work.unwrap_or(Millis::ZERO)),
+                    actual,
+                    calls,
+                };
+                let factor = self.residuals.factor(&place, sample.predicted, now);
+                let corrected = sample.predicted * factor;
+                learnt.errors.extend(error(corrected, sample.actual));
+                let drifted = self.residuals.observe(&place, &sample, now, DRIFT);
+                learnt.drifted += usize::from(drifted);
+            }
+        }
+    }
+
+    /// What nodes tell of calls since the last time: how long theirs took, and how many there were.
+    fn fresh(&mut self, place: &Place, told: &Told) -> Vec<(f64, u64)> {
+        let now = told.0.iter().map(|(node, calls, _)| (*node, *calls));
+        let mut now: Vec<(NodeKey, u64)> = now.collect();
+        now.sort_unstable();
+        let before = self.counts.insert(place.clone(), now).unwrap_or_default();
+        let new = told.0.iter().map(|(node, calls, times)| {
+            let known = before.binary_search_by_key(node, |known| known.0);
+            let known = known.map_or(0, |at| before[at].1);
+            // An agent that started anew has counted less than before: what it tells now is as new as can be.
+            let known = if known > *calls { 0 } else { known };
+            (served(times).get(), calls - known)
+        });
+        new.filter(|(_, calls)| *calls > 0).collect()
+    }
+
+    /// Forgets places that are there no more.
+    pub fn retain(&mut self, mut there: impl FnMut(&Place) -> bool) {
+        self.residuals.retain(&mut there);
+        let residuals = &self.residuals;
+        self.counts
+            .retain(|place, _| residuals.get(place).is_some());
+    }
+
+    /// How many places are known.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.residuals.len()
+    }
+
+    /// What was learnt of one app.
+    #[must_use]
+    pub fn of(&self, world: &World, app: &AppName) -> OfStages {
+        let mut stages = OfStages::default();
+        for (place, residual) in self.residuals.iter().filter(|(place, _)| place.app == *app) {
+            stages.add(world, place, *residual);
+        }
+        stages
+    }
+
+    /// What was learnt of all apps, by name.
+    #[must_use]
+    pub fn all(&self, world: &World) -> BTreeMap<AppName, OfStages> {
+        let mut all = BTreeMap::<AppName, OfStages>::new();
+        for (place, residual) in self.residuals.iter() {
+            if !all.contains_key(&place.app) {
+                all.insert(place.app.clone(), OfStages::default());
+            }
+            if let Some(stages) = all.get_mut(&place.app) {
+                stages.add(world, place, *residual);
+            }
+        }
+        all
+    }
+
+    /// How far predictions of a place were off lately.
+    #[must_use]
+    pub fn error(&self, place: &Place) -> Option<f64> {
+        self.residuals.get(place).map(Residual::error)
+    }
+}
+
+/// What was learnt of one app, by stage: clusters by their number.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OfStages(BTreeMap<StageName, Vec<(usize, Residual)>>);
+
+impl OfStages {
+    fn add(&mut self, world: &World, place: &Place, residual: Residual) {
+        let at = world.index_of(&place.cluster).get();
+        if at < world.clusters().len() {
+            let stage = self.0.entry(place.stage.clone()).or_default();
+            stage.push((at, residual));
+        }
+    }
+
+    /// The corrections, as a plan of the workflow with these run times needs them.
+    #[must_use]
+    pub fn factors(
+        &self,
+        world: &World,
+        (workflow, profiles): (&Workflow, &Profiles),
+        now: Timestamp,
+    ) -> Factors {
+        let stages = workflow.stages();
+        if !stages.iter().any(|stage| self.0.contains_key(&stage.name)) {
+            return Factors::default();
+        }
+        let clusters = world.clusters();
+        let mut factors = vec![1.0; stages.len() * clusters.len()];
+        for (task, stage) in stages.iter().enumerate() {
+            let work = profiles
+                .get(&stage.name)
+                .map_or(Millis::ZERO, |profile| profile.work);
+            for (at, residual) in self.0.get(&stage.name).into_iter().flatten() {
+                let cell = factors.get_mut(task * clusters.len() + at);
+                if let (Some(cell), Some(cluster)) = (cell, clusters.get(*at)) {
+                    let predicted = cluster.speed.time(work);
+                    *cell = residual.factor(predicted, now, &Terms::default());
+                }
+            }
+        }
+        Factors(factors)
+    }
+}
+
+/// What a plan counts as run time: with the start of the sandbox.
+#[must_use]
+pub fn served(times: &PhaseTimes) -> Millis {
+    times.start + times.execution
+}
+
+/// How far a prediction is off, as a share of what it really was.
+#[must_use]
+pub fn error(predicted: Millis, actual: Millis) -> Option<f64> {
+    let (predicted, actual) = (predicted.get(), actual.get());
+    let error = (predicted - actual).abs() / actual;
+    (actual > 0.0 && error.is_finite()).then_some(error)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! What a plan counts with where clients are sent, beside what calls took there: for explanations.
+
+use std::collections::BTreeMap;
+
+use fdn_core::latency::{LatencyEstimate, LatencySource};
+use fdn_core::predicted::{Compared, StageCompared};
+use fdn_core::workflow::Workflow;
+use fdn_core::{AppName, ClusterId, Millis};
+use fdn_scheduling::compete::Rate;
+
+use super::actual::{Factors, Learner, Place, served};
+use super::world::{Profiles, World};
+
+/// What is known of an app.
+pub struct Known<'a> {
+    /// Its name.
+    pub app: &'a AppName,
+    /// What it runs.
+    pub workflow: &'a Workflow,
+    /// What is known of running that.
+    pub profiles: &'a Profiles,
+    /// By what that differs from cluster to cluster.
+    pub factors: &'a Factors,
+}
+
+/// The stages of an app in `places`, for a client with this view; those of which nothing was measured are left out.
+#[must_use]
+pub fn compared(
+    world: &World,
+    known: &Known<'_>,
+    learner: &Learner,
+    (view, places): (&BTreeMap<ClusterId, LatencyEstimate>, &[ClusterId]),
+) -> Vec<StageCompared> {
+    let clusters = world.clusters().len();
+    let factors = known.factors.as_slice().unwrap_or_default();
+    let mut stages = Vec::new();
+    for (task, (stage, cluster)) in known.workflow.stages().iter().zip(places).enumerate() {
+        let at = world.index_of(cluster).get();
+        let actual = world
+            .actuals()
+            .get(known.app, known.workflow, &stage.name, at);
+        let (Some(actual), Some(there)) = (actual, world.clusters().get(at)) else {
+            continue;
+        };
+        let work = known.profiles.get(&stage.name).map(|profile| profile.work);
+        let correction = factors.get(task * clusters + at).copied().unwrap_or(1.0);
+        let time = there.speed.time(work.unwrap_or(Millis::ZERO)) * correction;
+        let place = Place {
+            app: known.app.clone(),
+            stage: stage.name.clone(),
+            cluster: cluster.clone(),
+        };
+        let is_entry = stage.name == known.workflow.entry().name;
+        stages.push(StageCompared {
+            stage: stage.name.clone(),
+            cluster: cluster.clone(),
+            calls: actual.calls,
+            way: view.get(cluster).filter(|_| is_entry).map(way),
+            queue: Compared {
+                predicted: there.slots.earliest() + world.wait(at, time),
+                actual: Some(actual.times.queue),
+            },
+            execution: Compared {
+                predicted: time,
+                actual: Some(served(&actual.times)),
+            },
+            correction,
+            error: learner.error(&place),
+        });
+    }
+    stages
+}
+
+/// The way, which is predicted by what was measured of it, if anything was.
+fn way(estimate: &LatencyEstimate) -> Compared {
+    let is_measured = estimate.source == LatencySource::Measured;
+    Compared {
+        predicted: estimate.rtt,
+        actual: is_measured.then_some(estimate.rtt),
+    }
+}
+
+impl World {
+    /// The mean wait of a call that takes so long, beside all that the plans send to a cluster.
+    fn wait(&self, at: usize, time: Millis) -> Millis {
+        let load = &self.asked_of(at).load;
+        load.wait(Rate::default(), time, self.horizon())
+    }
+}

@@ -1,0 +1,75 @@
+//! How what should be differs from what was, and the rows that are written of it.
+
+use fdn_core::Revision;
+
+use super::place::{Before, Placed};
+use crate::store::binding::BindingRow;
+
+/// How two states of an app's placement differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// Bindings that DNS must be told of: new, moved, gone.
+    pub bindings: usize,
+    /// Of these, clients that are sent elsewhere than before.
+    pub moved: usize,
+    /// Whether any plan runs its stages elsewhere, or there are plans for other groups.
+    pub plans: bool,
+}
+
+/// How `placed` differs from what was before.
+#[must_use]
+pub fn difference(before: &Before<'_>, placed: &Placed) -> Difference {
+    let mut difference = Difference::default();
+    for (prefix, (cluster, group)) in &placed.bindings {
+        match before.bindings.get(prefix) {
+            Some(binding) if binding.cluster == *cluster => {
+                difference.plans |= binding.group != *group
+            }
+            Some(_) => {
+                difference.bindings += 1;
+                difference.moved += 1;
+            }
+            None => difference.bindings += 1,
+        }
+    }
+    difference.bindings += before
+        .bindings
+        .keys()
+        .filter(|prefix| !placed.bindings.contains_key(prefix))
+        .count();
+    difference.plans |= before.plans.len() != placed.plans.len()
+        || before.plans.iter().any(|(group, plan)| {
+            placed
+                .plans
+                .get(*group)
+                .is_none_or(|new| new.stages != plan.stages)
+        });
+    difference
+}
+
+/// The bindings as rows, each with the revision at which its clients were first sent there.
+#[must_use]
+pub fn binding_rows(
+    app: &fdn_core::AppName,
+    before: &Before<'_>,
+    placed: &Placed,
+    revision: Revision,
+) -> Vec<BindingRow> {
+    placed
+        .bindings
+        .iter()
+        .map(|(prefix, (cluster, group))| {
+            let same = before
+                .bindings
+                .get(prefix)
+                .filter(|old| old.cluster == *cluster);
+            BindingRow {
+                app: app.clone(),
+                prefix: *prefix,
+                cluster: cluster.clone(),
+                group: group.clone(),
+                revision: same.map_or(revision, |old| old.revision),
+            }
+        })
+        .collect()
+}

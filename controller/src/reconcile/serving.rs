@@ -1,0 +1,237 @@
+//! Where the stages of an app can run, as the nodes tell: who has what they run in, and how far each is with the app.
+//!
+//! A cluster is as far as the farthest of its nodes that take work: its gateways hand calls to that one. A cluster without a node that runs the
+//! function's kind, or whose nodes all failed to make it ready, is barred. One that is still making it ready is barred to clients that are
+//! served elsewhere, and to new ones as long as any other cluster serves it: nobody is sent where calls would wait for an artifact. Of a cluster
+//! only those nodes count as room that run the function's kind and have not failed to make it ready.
+
+use std::collections::BTreeMap;
+
+use fdn_core::api::Candidate;
+use fdn_core::manifest::RuntimeKind;
+use fdn_core::message::{AppPhase, NodeStatus};
+use fdn_core::serving::Served;
+use fdn_core::{AppName, ClusterId};
+use fdn_scheduling::dag::Holding;
+use fdn_scheduling::place::{Bars, ClusterIndex, Exclusion};
+
+/// Letters of a node's reason that an explanation repeats.
+const REASON_MAX: usize = 200;
+
+/// How far an app is in a cluster.
+#[derive(Clone, Debug)]
+struct Seen {
+    /// Nodes that said anything of it.
+    told: usize,
+    best: Served,
+    /// The slots of those that failed, by what they run.
+    failed: [f64; 2],
+    /// Why one of them failed.
+    reason: Option<String>,
+}
+
+/// What all clusters can run, and how far all apps are there.
+#[derive(Clone, Debug, Default)]
+pub struct Phases {
+    clusters: Vec<ClusterId>,
+    /// Of each cluster: the nodes that take work.
+    nodes: Vec<usize>,
+    /// Of each cluster: the slots of these nodes.
+    slots: Vec<f64>,
+    /// Of each cluster: whether a node runs components, and whether one runs containers.
+    forms: Vec<[bool; 2]>,
+    /// Of each cluster: the slots of the nodes that do.
+    open: Vec<[f64; 2]>,
+    apps: BTreeMap<AppName, BTreeMap<usize, Seen>>,
+}
+
+/// Which of [`Phases::forms`] a kind of function needs.
+const fn form(kind: RuntimeKind) -> usize {
+    match kind {
+        RuntimeKind::Wasm => 0,
+        RuntimeKind::Docker => 1,
+    }
+}
+
+/// The kind of function that holds resources like this.
+const fn kind(holding: Holding) -> RuntimeKind {
+    match holding {
+        Holding::Calls => RuntimeKind::Wasm,
+        Holding::Instances(_) => RuntimeKind::Docker,
+    }
+}
+
+impl Phases {
+    /// From what living nodes said; `clusters` are in order.
+    #[must_use]
+    pub fn new(clusters: &[&ClusterId], alive: &[&NodeStatus]) -> Self {
+        let mut phases = Self {
+            clusters: clusters.iter().map(|id| (*id).clone()).collect(),
+            nodes: vec![0; clusters.len()],
+            slots: vec![0.0; clusters.len()],
+            forms: vec![[false; 2]; clusters.len()],
+            open: vec![[0.0; 2]; clusters.len()],
+            apps: BTreeMap::new(),
+        };
+        for node in alive.iter().filter(|node| !node.draining) {
+            if let Ok(at) = clusters.binary_search(&&node.cluster) {
+                phases.take_in(at, node);
+            }
+        }
+        phases
+    }
+
+    fn take_in(&mut self, at: usize, node: &NodeStatus) {
+        self.nodes[at] += 1;
+        let slots = f64::from(node.slots);
+        self.slots[at] += slots;
+        let mut open = [0.0; 2];
+        for kind in [RuntimeKind::Wasm, RuntimeKind::Docker] {
+            let runs = node.runtimes.as_ref();
+            let runs = runs.is_none_or(|all| all.iter().any(|one| one.runs(kind)));
+            self.forms[at][form(kind)] |= runs;
+            open[form(kind)] = if runs { slots } else { 0.0 };
+            self.open[at][form(kind)] += open[form(kind)];
+        }
+        for app in &node.apps {
+            // Names are looked for before one is copied: there are as many as nodes times apps.
+            if !self.apps.contains_key(&app.app) {
+                self.apps.insert(app.app.clone(), BTreeMap::new());
+            }
+            let Some(by_cluster) = self.apps.get_mut(&app.app) else {
+                continue;
+            };
+            let served = app.served();
+            let seen = by_cluster.entry(at).or_insert(Seen {
+                told: 0,
+                best: Served::Failed,
+                failed: [0.0; 2],
+                reason: None,
+            });
+            seen.told += 1;
+            if served == Served::Failed {
+                seen.failed = [0, 1].map(|form| seen.failed[form] + open[form]);
+            }
+            seen.best = seen.best.max(served);
+            if let (Served::Failed, AppPhase::Failed { reason }) = (served, &app.phase) {
+                seen.reason.get_or_insert_with(|| short(reason));
+            }
+        }
+    }
+
+    /// How far an app is in a cluster; whoever has not said anything of it may be about to make it ready.
+    fn served(&self, app: Option<&AppName>, at: usize) -> Served {
+        let seen = app.and_then(|app| self.apps.get(app)?.get(&at));
+        match seen {
+            Some(seen) if seen.told >= self.nodes[at] => seen.best,
+            Some(seen) => seen.best.max(Served::Preparing),
+            None => Served::Preparing,
+        }
+    }
+
+    /// The share of a cluster's slots that is on nodes which can run an app of this kind, or come to.
+    fn share(&self, app: Option<&AppName>, form: usize, at: usize) -> f64 {
+        let failed = app.and_then(|app| self.apps.get(app)?.get(&at));
+        let failed = failed.map_or(0.0, |seen| seen.failed[form]);
+        if self.slots[at] > 0.0 {
+            (self.open[at][form] - failed) / self.slots[at]
+        } else {
+            1.0
+        }
+    }
+
+    /// Where the stages of an app can run that hold resources like this.
+    #[must_use]
+    pub fn serving(&self, app: Option<&AppName>, stages: &[Holding]) -> Serving {
+        let clusters = self.clusters.len();
+        let cell = |task: usize, at: usize| {
+            let kind = kind(stages[task]);
+            // A cluster without any node that takes work is kept out for that reason.
+            if self.nodes[at] > 0 && !self.forms[at][form(kind)] {
+                return Err(Exclusion::NoRuntime { kind });
+            }
+            match self.served(app, at) {
+                Served::Failed if self.nodes[at] > 0 => Err(Exclusion::CannotServe),
+                served => Ok(served),
+            }
+        };
+        let size = (stages.len(), clusters);
+        let share = |task: usize, at: usize| self.share(app, form(kind(stages[task])), at);
+        let lenient = Bars::from_fn(size, |task, at| cell(task, at).err()).with_shares(share);
+        let strict = Bars::from_fn(size, |task, at| match cell(task, at) {
+            Ok(Served::Ready) => None,
+            Ok(_) => Some(Exclusion::NotReady),
+            Err(why) => Some(why),
+        })
+        .with_shares(share);
+        let is_open = |task: usize| (0..clusters).any(|at| strict.get(task, at).is_none());
+        let reasons = app.and_then(|app| self.apps.get(app)).into_iter().flatten();
+        Serving {
+            tasks: stages.len(),
+            is_served: (0..stages.len()).all(is_open),
+            strict: (!strict.is_empty()).then_some(strict),
+            lenient: (!lenient.is_empty()).then_some(lenient),
+            reasons: reasons
+                .filter_map(|(at, seen)| Some((self.clusters[*at].clone(), seen.reason.clone()?)))
+                .collect(),
+        }
+    }
+}
+
+/// The first line of a reason.
+fn short(reason: &str) -> String {
+    let line = reason.lines().next().unwrap_or_default();
+    line.chars().take(REASON_MAX).collect()
+}
+
+/// Where the stages of one app can run.
+#[derive(Clone, Debug, Default)]
+pub struct Serving {
+    tasks: usize,
+    /// Whether there is a cluster for every stage that serves it now.
+    is_served: bool,
+    /// All clusters that do not serve a stage now.
+    strict: Option<Bars>,
+    /// The clusters that cannot even come to.
+    lenient: Option<Bars>,
+    /// What nodes say of their failure.
+    reasons: BTreeMap<ClusterId, String>,
+}
+
+impl Serving {
+    /// What is closed to clients who are sent to `previous`, if anywhere.
+    #[must_use]
+    pub fn bars(&self, previous: Option<&[ClusterIndex]>) -> Option<&Bars> {
+        let places = || (0..self.tasks).zip(previous.unwrap_or_default());
+        let barred = |bars: &Option<Bars>| {
+            let bars = bars.as_ref();
+            bars.is_some_and(|bars| places().any(|(task, p)| bars.get(task, p.get()).is_some()))
+        };
+        let waits = previous.is_some() && barred(&self.strict) && !barred(&self.lenient);
+        if self.is_served && !waits {
+            self.strict.as_ref()
+        } else {
+            self.lenient.as_ref()
+        }
+    }
+
+    /// Adds what nodes say to the rows of clusters where they failed.
+    pub fn annotate(&self, rows: &mut [Candidate]) {
+        let plain = Exclusion::CannotServe.to_string();
+        for row in rows {
+            let Some(reason) = self.reasons.get(&row.cluster) else {
+                continue;
+            };
+            if row.excluded.as_ref() == Some(&plain) {
+                let told = format!("{plain}: {reason}");
+                if row.verdict == plain {
+                    row.verdict.clone_from(&told);
+                }
+                row.excluded = Some(told);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

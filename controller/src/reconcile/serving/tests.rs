@@ -1,0 +1,202 @@
+use std::num::NonZeroU32;
+
+use fdn_core::message::AppObserved;
+use fdn_core::serving::NodeRuntime;
+use fdn_core::{Millis, Revision};
+
+use super::*;
+use crate::fixture;
+
+const IMAGE: Holding = Holding::Instances(NonZeroU32::MIN);
+
+fn name() -> AppName {
+    "hello".parse().expect("app")
+}
+
+fn observed(phase: AppPhase, serves: bool) -> AppObserved {
+    AppObserved {
+        app: name(),
+        revision: Revision(1),
+        phase,
+        invocations: 0,
+        errors: 0,
+        execution_mean: Millis::ZERO,
+        instances: 0,
+        degraded: None,
+        versions: Vec::new(),
+        stages: Vec::new(),
+        figures: None,
+        serves: Some(serves),
+        phases: None,
+    }
+}
+
+fn failed() -> AppPhase {
+    AppPhase::Failed {
+        reason: "the digest differs\nlong story".to_owned(),
+    }
+}
+
+/// A node of a cluster, what it runs, and how far it is.
+fn node(cluster: &str, runtimes: &[NodeRuntime], app: Option<AppObserved>) -> NodeStatus {
+    NodeStatus {
+        runtimes: Some(runtimes.iter().copied().collect()),
+        apps: app.into_iter().collect(),
+        ..fixture::status("n", cluster)
+    }
+}
+
+fn serving(nodes: &[NodeStatus], stages: &[Holding]) -> Serving {
+    let ids: Vec<ClusterId> = ["a", "b", "c"]
+        .map(|id| id.parse().expect("cluster"))
+        .to_vec();
+    let clusters: Vec<&ClusterId> = ids.iter().collect();
+    let alive: Vec<&NodeStatus> = nodes.iter().collect();
+    Phases::new(&clusters, &alive).serving(Some(&name()), stages)
+}
+
+/// What is closed, in the order of the clusters, to clients of one stage that are sent to `previous`.
+fn closed(serving: &Serving, previous: Option<usize>) -> [Option<Exclusion>; 3] {
+    let previous = previous.map(|at| [ClusterIndex::new(at)]);
+    let bars = serving.bars(previous.as_ref().map(|p| p.as_slice()));
+    [0, 1, 2].map(|at| bars.and_then(|bars| bars.get(0, at)))
+}
+
+const WASM: &[NodeRuntime] = &[NodeRuntime::Wasm];
+
+#[test]
+fn an_image_goes_only_where_a_node_runs_containers() {
+    let nodes = [
+        node("a", WASM, None),
+        node("b", WASM, None),
+        node("b", &[NodeRuntime::Wasm, NodeRuntime::Kubernetes], None),
+        NodeStatus {
+            runtimes: None,
+            ..node("c", WASM, None)
+        },
+    ];
+    let kind = RuntimeKind::Docker;
+    let none = Some(Exclusion::NoRuntime { kind });
+    for previous in [None, Some(0), Some(1)] {
+        let serving = serving(&nodes, &[IMAGE]);
+        assert_eq!(closed(&serving, previous), [none, None, None]);
+    }
+    assert!(serving(&nodes, &[Holding::Calls]).bars(None).is_none());
+    // Each stage for itself.
+    let both = serving(&nodes, &[Holding::Calls, IMAGE]);
+    let bars = both.bars(None).expect("a is closed to the image");
+    assert_eq!((bars.get(0, 0), bars.get(1, 0)), (None, none));
+}
+
+#[test]
+fn clients_who_are_served_are_not_sent_where_it_is_still_being_made_ready() {
+    let nodes = [
+        node("a", WASM, Some(observed(AppPhase::Ready, true))),
+        node("b", WASM, Some(observed(AppPhase::Compiling, false))),
+        node("c", WASM, None),
+    ];
+    let serving = serving(&nodes, &[Holding::Calls]);
+    let wait = Some(Exclusion::NotReady);
+    assert_eq!(closed(&serving, Some(0)), [None, wait, wait]);
+    assert_eq!(closed(&serving, None), [None, wait, wait], "new clients");
+    // Who is there already stays: its calls are handed on until it is ready.
+    assert_eq!(closed(&serving, Some(1)), [None; 3]);
+}
+
+#[test]
+fn where_nothing_serves_any_cluster_that_can_come_to_it_will_do() {
+    let nodes = [
+        node("a", WASM, Some(observed(failed(), false))),
+        node("b", WASM, Some(observed(AppPhase::Fetching, false))),
+        node("c", WASM, None),
+    ];
+    let serving = serving(&nodes, &[Holding::Calls]);
+    let broken = Some(Exclusion::CannotServe);
+    for previous in [None, Some(0), Some(1)] {
+        assert_eq!(closed(&serving, previous), [broken, None, None]);
+    }
+}
+
+#[test]
+fn a_cluster_is_as_far_as_its_best_node() {
+    let ready = || Some(observed(AppPhase::Ready, true));
+    let nodes = [
+        node("a", WASM, Some(observed(failed(), false))),
+        node("a", WASM, ready()),
+        // The revision before goes on being served.
+        node("b", WASM, Some(observed(failed(), true))),
+        // One has not said anything yet: it may come to it.
+        node("c", WASM, Some(observed(failed(), false))),
+        node("c", WASM, None),
+    ];
+    let all = serving(&nodes, &[Holding::Calls]);
+    let wait = Some(Exclusion::NotReady);
+    assert_eq!(closed(&all, Some(0)), [None, None, wait]);
+    // Nodes that drain do not count, and a cluster without any other is left to that reason.
+    let mut drained = nodes.clone();
+    drained[1].draining = true;
+    drained[2].draining = true;
+    let broken = Some(Exclusion::CannotServe);
+    let few = serving(&drained, &[Holding::Calls]);
+    assert_eq!(closed(&few, Some(0)), [broken, None, None]);
+}
+
+#[test]
+fn only_nodes_that_can_run_it_are_room_for_it() {
+    let ready = || Some(observed(AppPhase::Ready, true));
+    let both: &[NodeRuntime] = &[NodeRuntime::Wasm, NodeRuntime::Docker];
+    let nodes = [
+        // One of three nodes runs containers, with six of fourteen slots.
+        node("a", WASM, ready()),
+        node("a", WASM, ready()),
+        NodeStatus {
+            slots: 6,
+            ..node("a", both, ready())
+        },
+        // One of two failed to make it ready.
+        node("b", both, ready()),
+        node("b", both, Some(observed(failed(), false))),
+        node("c", both, ready()),
+    ];
+    let share = |stage: Holding, at: usize| {
+        let serving = serving(&nodes, &[stage]);
+        serving.bars(None).map_or(1.0, |bars| bars.share(0, at))
+    };
+    assert!((share(IMAGE, 0) - 6.0 / 14.0).abs() < 1e-9);
+    assert_eq!((share(IMAGE, 1), share(IMAGE, 2)), (0.5, 1.0));
+    assert_eq!(
+        (share(Holding::Calls, 0), share(Holding::Calls, 1)),
+        (1.0, 0.5)
+    );
+}
+
+#[test]
+fn rows_say_what_the_node_said() {
+    let nodes = [node("b", WASM, Some(observed(failed(), false)))];
+    let serving = serving(&nodes, &[Holding::Calls]);
+    let row = |cluster: &str, why: Exclusion| {
+        let text = why.to_string();
+        let json = serde_json::json!({
+            "cluster": cluster, "latency": {"rtt": 1.0, "source": "located"}, "distance": 0.5, "available": 0.0, "start": 0.5,
+            "work": 1.0, "finish": 1.5, "total": 2.0, "excluded": text, "verdict": text,
+        });
+        serde_json::from_value::<Candidate>(json).expect("a row")
+    };
+    let mut rows = [
+        row("b", Exclusion::CannotServe),
+        row("b", Exclusion::Down),
+        row("c", Exclusion::CannotServe),
+    ];
+    serving.annotate(&mut rows);
+    let told: Vec<&str> = rows.iter().map(|row| row.verdict.as_str()).collect();
+    let plain = "has no node that could make it ready";
+    assert_eq!(
+        told,
+        [
+            "has no node that could make it ready: the digest differs",
+            "does not answer",
+            plain
+        ]
+    );
+    assert_eq!(rows[0].excluded.as_deref(), Some(told[0]));
+}

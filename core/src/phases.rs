@@ -1,0 +1,17 @@
+//! What calls go through at a gateway, phase by phase, in the order in which a plan counts them.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::unit::Millis;
+
+/// What a call typically takes in each phase: moving means over calls, in which a single outlier weighs little.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PhaseTimes {
+    /// From its arrival until it was let in: for the body, for a slot, for an instance.
+    pub queue: Millis,
+    /// Until a sandbox was made for it.
+    pub start: Millis,
+    /// Inside the function.
+    pub execution: Millis,
+}

@@ -1,0 +1,107 @@
+//! Where functions can run: what a node has for them, and how far a node is with an app.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::manifest::RuntimeKind;
+use crate::message::{AppObserved, AppPhase};
+
+/// What a node runs functions in.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeRuntime {
+    /// Sandboxes for components, in the agent.
+    Wasm,
+    /// Containers of an engine on the node.
+    Docker,
+    /// Pods of a Kubernetes cluster.
+    Kubernetes,
+}
+
+impl NodeRuntime {
+    /// The word, as it is written in messages.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Wasm => "wasm",
+            Self::Docker => "docker",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
+
+    /// Whether functions of a kind run in it: an image runs in containers and in pods alike.
+    #[must_use]
+    pub const fn runs(self, kind: RuntimeKind) -> bool {
+        matches!(
+            (self, kind),
+            (Self::Wasm, RuntimeKind::Wasm)
+                | (Self::Docker | Self::Kubernetes, RuntimeKind::Docker)
+        )
+    }
+}
+
+/// How far an app is somewhere. The order is that of what is better for its callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Served {
+    /// It could not be made ready, and nothing answers; it is tried again with a pause.
+    Failed,
+    /// It is being made ready, or nobody there has heard of it yet.
+    Preparing,
+    /// Calls are answered.
+    Ready,
+}
+
+impl AppObserved {
+    /// How far the node is with it. A node that makes another revision ready answers by the one before.
+    #[must_use]
+    pub fn served(&self) -> Served {
+        match (self.serves, &self.phase) {
+            (Some(true), _) | (_, AppPhase::Ready) => Served::Ready,
+            (_, AppPhase::Failed { .. }) => Served::Failed,
+            (_, AppPhase::Fetching | AppPhase::Compiling) => Served::Preparing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_needs_an_engine_or_pods_and_a_component_neither() {
+        let fit = |kind| {
+            [
+                NodeRuntime::Wasm,
+                NodeRuntime::Docker,
+                NodeRuntime::Kubernetes,
+            ]
+            .map(|runtime| runtime.runs(kind))
+        };
+        assert_eq!(fit(RuntimeKind::Wasm), [true, false, false]);
+        assert_eq!(fit(RuntimeKind::Docker), [false, true, true]);
+    }
+
+    #[test]
+    fn who_answers_by_an_older_revision_is_ready() {
+        let text = |phase: &str, rest: &str| {
+            format!(
+                r#"{{"app":"a","revision":2,"phase":{phase},"invocations":0,"errors":0,"execution_mean":0.0{rest}}}"#
+            )
+        };
+        let served = |phase: &str, rest: &str| {
+            let observed: AppObserved = serde_json::from_str(&text(phase, rest)).expect("json");
+            observed.served()
+        };
+        let failed = r#"{"phase":"failed","reason":"no artifact"}"#;
+        let ready = r#"{"phase":"ready"}"#;
+        let fetching = r#"{"phase":"fetching"}"#;
+        assert_eq!(served(failed, r#","serves":true"#), Served::Ready);
+        assert_eq!(served(failed, r#","serves":false"#), Served::Failed);
+        assert_eq!(served(failed, ""), Served::Failed);
+        assert_eq!(served(fetching, ""), Served::Preparing);
+        assert_eq!(served(ready, ""), Served::Ready, "of an older agent");
+        assert!(Served::Ready > Served::Preparing && Served::Preparing > Served::Failed);
+    }
+}

@@ -1,0 +1,418 @@
+//! Which client prefixes are told to the controller, of many that nobody may ever hear of again.
+//!
+//! **Problem.** Anybody can put any subnet into a question. Whoever asks under ten thousand made-up ones a second must cost a bounded amount, and
+//! must push out no prefix with real clients, which ask again and again, each time their answers have run out.
+//!
+//! **Way.** A prefix that is seen for the first time is only noted, in a filter of bits (Bloom): two of them, each for one span of time, so that what
+//! was seen in this span or the one before is known. Seen again it is counted, in a table of bounded size (Space-Saving): a full table gives the place
+//! of its smallest count away, and whoever takes it inherits that count as its possible error. Counts halve with every span, so that
+//! who asks no more makes room. As long as few new prefixes come, they are told at once: a quiet network need not wait for the second question.
+//! What is told at a time is bounded too: half of it are those surely counted most often, half those that were told longest ago, so that everybody
+//! has a turn; what is not told waits for the next time.
+//!
+//! **Source.** B. H. Bloom, Communications of the ACM 13(7), 1970; A. Metwally, D. Agrawal, A. El Abbadi, Efficient computation of frequent and
+//! top-k elements in data streams, ICDT 2005; the filter in front of it as in TinyLFU (Einziger, Friedman, Manes, 2017).
+//!
+//! **Complexity.** O(log n) for each pair of app and prefix that is taken in, O(n log n) each span; memory is fixed by the settings.
+//!
+//! **Invariants.** A prefix that asks more often than `1/capacity` of all counted questions has a place (Space-Saving). No prefix is told more often
+//! than it asked. Nothing here runs on a thread that answers.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::time::Duration;
+
+/// Bits of a filter for each prefix that a span may bring, and how many of them a prefix sets: one in a hundred new ones is taken for known.
+const BITS: usize = 10;
+const HASHES: u64 = 4;
+
+/// How much is kept and told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Pairs that are counted.
+    pub capacity: usize,
+    /// New pairs that the filter is made for, in one span.
+    pub strangers: usize,
+    /// New pairs that are told at once, each time.
+    pub fresh: usize,
+    /// Pairs that are told each time.
+    pub told: usize,
+    /// After so long counts halve, and a filter is emptied.
+    pub span: Duration,
+}
+
+/// What has become of pairs that were left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Questions of pairs that were seen for the first time and only noted.
+    pub first: u64,
+    /// Questions that were counted and whose place was taken before they were told.
+    pub beyond: u64,
+}
+
+#[derive(Debug)]
+struct Slot<K> {
+    key: K,
+    count: u64,
+    /// Of it: what may have been another's.
+    error: u64,
+    /// Since it was told last.
+    fresh: u64,
+    /// The number of the time when it was told last; 0 for never.
+    told: u64,
+}
+
+/// Counts pairs, and chooses which are told.
+#[derive(Debug)]
+pub struct Heavy<K> {
+    bounds: Bounds,
+    hasher: RandomState,
+    filters: [Vec<u64>; 2],
+    /// Since when the present span lasts.
+    turned: Duration,
+    slots: Vec<Slot<K>>,
+    index: HashMap<K, usize>,
+    /// Places by their count, the smallest first.
+    order: BTreeSet<(u64, usize)>,
+    /// New pairs that were let in since something was told last.
+    let_in: usize,
+    /// How often something was told.
+    times: u64,
+    left_out: LeftOut,
+}
+
+impl<K: Hash + Eq + Ord + Clone> Heavy<K> {
+    /// Nothing counted yet.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Self {
+        let words = (bounds.strangers.max(1) * BITS).div_ceil(64);
+        Self {
+            filters: [vec![0; words], vec![0; words]],
+            hasher: RandomState::new(),
+            turned: Duration::ZERO,
+            slots: Vec::new(),
+            index: HashMap::new(),
+            order: BTreeSet::new(),
+            let_in: 0,
+            times: 0,
+            left_out: LeftOut::default(),
+            bounds,
+        }
+    }
+
+    /// Takes in that a pair was asked for `count` times; `now` is the time since the start.
+    pub fn add(&mut self, key: &K, count: u64, now: Duration) {
+        if now.saturating_sub(self.turned) >= self.bounds.span {
+            self.turn(now);
+        }
+        if let Some(at) = self.index.get(key).copied() {
+            self.raise(at, count);
+            return;
+        }
+        let known = self.meet(key);
+        if !known && self.let_in >= self.bounds.fresh {
+            self.left_out.first += count;
+            return;
+        }
+        self.let_in += usize::from(!known);
+        self.let_in(key, count);
+    }
+
+    /// What is to be told now, in order, with how often each was asked for since it was told last.
+    pub fn take(&mut self) -> Vec<(K, u64)> {
+        self.let_in = 0;
+        self.times += 1;
+        let mut told: Vec<usize> = (0..self.slots.len())
+            .filter(|at| self.slots[*at].fresh > 0)
+            .collect();
+        if told.len() > self.bounds.told {
+            let sure = |at: usize| Reverse(self.slots[at].count - self.slots[at].error);
+            let last = |at: usize| self.slots[at].told;
+            told.sort_unstable_by_key(|at| (sure(*at), last(*at), *at));
+            told[self.bounds.told / 2..].sort_unstable_by_key(|at| (last(*at), sure(*at), *at));
+            told.truncate(self.bounds.told);
+        }
+        let mut all: Vec<(K, u64)> = told
+            .into_iter()
+            .map(|at| {
+                let slot = &mut self.slots[at];
+                slot.told = self.times;
+                (slot.key.clone(), std::mem::take(&mut slot.fresh))
+            })
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// What was left out since this was asked last.
+    pub fn left_out(&mut self) -> LeftOut {
+        std::mem::take(&mut self.left_out)
+    }
+
+    /// How many pairs are counted.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    fn raise(&mut self, at: usize, count: u64) {
+        let slot = &mut self.slots[at];
+        self.order.remove(&(slot.count, at));
+        slot.count = slot.count.saturating_add(count);
+        slot.fresh = slot.fresh.saturating_add(count);
+        self.order.insert((slot.count, at));
+    }
+
+    fn let_in(&mut self, key: &K, count: u64) {
+        let slot = |error: u64| Slot {
+            key: key.clone(),
+            count: error.saturating_add(count),
+            error,
+            fresh: count,
+            told: 0,
+        };
+        let at = if self.slots.len() < self.bounds.capacity.max(1) {
+            self.slots.push(slot(0));
+            self.slots.len() - 1
+        } else {
+            // The table is not empty, so there is a smallest one.
+            let Some((least, at)) = self.order.pop_first() else {
+                return;
+            };
+            self.index.remove(&self.slots[at].key);
+            self.left_out.beyond += self.slots[at].fresh;
+            self.slots[at] = slot(least);
+            at
+        };
+        self.index.insert(key.clone(), at);
+        self.order.insert((self.slots[at].count, at));
+    }
+
+    /// Notes a pair in the present filter; whether it was seen in this span or the one before.
+    fn meet(&mut self, key: &K) -> bool {
+        let hash = self.hasher.hash_one(key);
+        let (first, step) = (hash & 0xffff_ffff, (hash >> 32) | 1);
+        let bits = self.filters[0].len() as u64 * 64;
+        let (mut now, mut before) = (true, true);
+        for n in 0..HASHES {
+            let bit = first.wrapping_add(n.wrapping_mul(step)) % bits;
+            let (word, mask) = ((bit / 64) as usize, 1_u64 << (bit % 64));
+            now &= self.filters[0][word] & mask != 0;
+            before &= self.filters[1][word] & mask != 0;
+            self.filters[0][word] |= mask;
+        }
+        now || before
+    }
+
+    /// Begins the next span.
+    fn turn(&mut self, now: Duration) {
+        // After a long silence nothing of before is known any more.
+        let is_next = now.saturating_sub(self.turned) < self.bounds.span * 2;
+        self.turned = now;
+        self.filters.swap(0, 1);
+        self.filters[0].fill(0);
+        if !is_next {
+            self.filters[1].fill(0);
+        }
+        let slots = std::mem::take(&mut self.slots);
+        self.index.clear();
+        self.order.clear();
+        for mut slot in slots {
+            slot.count /= 2;
+            slot.error /= 2;
+            if slot.count == 0 && slot.fresh == 0 {
+                continue;
+            }
+            let at = self.slots.len();
+            self.index.insert(slot.key.clone(), at);
+            self.order.insert((slot.count, at));
+            self.slots.push(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn bounds() -> Bounds {
+        Bounds {
+            capacity: 1024,
+            strangers: 700_000,
+            fresh: 8,
+            told: 512,
+            span: Duration::from_secs(60),
+        }
+    }
+
+    #[test]
+    fn ten_thousand_made_up_prefixes_a_second_push_no_real_one_out() {
+        let mut heavy = Heavy::new(bounds());
+        let (mut told, mut most, mut made_up) = (vec![0_u64; 200], 0, 1_000_000_u64);
+        // Two hundred real prefixes ask every twenty seconds, as answers live; the flood lasts three minutes.
+        for second in 0..180_u64 {
+            let now = SECOND * u32::try_from(second).expect("small");
+            for _ in 0..10_000 {
+                made_up += 1;
+                heavy.add(&made_up, 1, now);
+            }
+            for real in (0..200).filter(|real| real % 20 == second % 20) {
+                heavy.add(&real, 1, now);
+            }
+            let all = heavy.take();
+            most = most.max(all.len());
+            for (key, count) in all {
+                if let Some(real) = told.get_mut(usize::try_from(key).expect("small")) {
+                    *real += count;
+                }
+            }
+            assert!(heavy.len() <= 1024);
+        }
+        // Each asked nine times; the first time may have been noted only.
+        assert!(told.iter().all(|count| (8..=9).contains(count)), "{told:?}");
+        // Of the made-up ones those are told that are let in at once, and those that the filter takes for known.
+        assert!(most <= 8 + 300 + 10, "{most}");
+        assert!(heavy.left_out().first > 1_500_000);
+    }
+
+    #[test]
+    fn a_quiet_network_is_told_of_everybody_at_once() {
+        let mut heavy = Heavy::new(bounds());
+        for key in 0..5 {
+            heavy.add(&key, 1, Duration::ZERO);
+        }
+        heavy.add(&3, 2, Duration::ZERO);
+        assert_eq!(heavy.take(), [(0, 1), (1, 1), (2, 1), (3, 3), (4, 1)]);
+        assert_eq!(heavy.take(), []);
+        for key in 10..30 {
+            heavy.add(&key, 1, SECOND);
+        }
+        assert_eq!(heavy.take().len(), 8);
+        assert_eq!(heavy.left_out().first, 12);
+        for key in 10..30 {
+            heavy.add(&key, 1, SECOND);
+        }
+        assert_eq!(heavy.take().len(), 20, "the second time they are known");
+    }
+
+    #[test]
+    fn who_asks_no_more_makes_room_and_is_forgotten() {
+        let mut heavy = Heavy::new(Bounds {
+            fresh: 1,
+            ..bounds()
+        });
+        heavy.add(&1, 3, Duration::ZERO);
+        heavy.take();
+        for minute in 1..5 {
+            heavy.add(&(100 + minute), 1, SECOND * 60 * minute);
+            heavy.take();
+        }
+        assert!(!heavy.index.contains_key(&1));
+        // After a long silence a prefix is new again.
+        heavy.add(&500, 1, SECOND * 6000);
+        heavy.add(&1, 1, SECOND * 6000);
+        assert_eq!(heavy.take(), [(500, 1)]);
+    }
+
+    #[test]
+    fn what_is_told_at_a_time_is_bounded_and_the_heavy_come_first() {
+        let mut heavy = Heavy::new(Bounds {
+            told: 3,
+            fresh: 100,
+            ..bounds()
+        });
+        for key in 0..10_u64 {
+            heavy.add(&key, key + 1, Duration::ZERO);
+        }
+        assert_eq!(heavy.take(), [(7, 8), (8, 9), (9, 10)]);
+        heavy.add(&9, 1, Duration::ZERO);
+        assert_eq!(heavy.take(), [(5, 6), (6, 7), (9, 1)], "the others wait");
+        assert_eq!(heavy.left_out(), LeftOut::default());
+    }
+
+    #[test]
+    fn whoever_asks_has_a_turn_however_many_ask_more_often() {
+        let mut heavy = Heavy::new(Bounds {
+            told: 20,
+            fresh: 100,
+            ..bounds()
+        });
+        let mut told = BTreeMap::<u64, u64>::new();
+        for _ in 0..10 {
+            // Sixty of which half ask ten times as often, and three times as many as can be told.
+            for key in 0..60 {
+                heavy.add(&key, if key % 2 == 0 { 10 } else { 1 }, Duration::ZERO);
+            }
+            let all = heavy.take();
+            assert_eq!(all.len(), 20);
+            for (key, count) in all {
+                *told.entry(key).or_default() += count;
+            }
+        }
+        assert_eq!(told.len(), 60, "{told:?}");
+    }
+
+    proptest! {
+        /// Against counts without any bound: nothing is told more often than it was asked, what is left out is said, and a table that is
+        /// large enough tells all.
+        #[test]
+        fn nothing_is_made_up(keys in prop::collection::vec((0u32..40, 1u64..4), 1..300), capacity in 1usize..50) {
+            let open = Bounds { capacity, fresh: usize::MAX, told: usize::MAX, ..bounds() };
+            let mut heavy = Heavy::new(open);
+            let mut asked = BTreeMap::<u32, u64>::new();
+            let mut told = BTreeMap::<u32, u64>::new();
+            for (number, (key, count)) in keys.iter().enumerate() {
+                heavy.add(key, *count, Duration::ZERO);
+                *asked.entry(*key).or_default() += count;
+                if number % 7 == 0 {
+                    for (key, count) in heavy.take() {
+                        *told.entry(key).or_default() += count;
+                    }
+                }
+            }
+            for (key, count) in heavy.take() {
+                *told.entry(key).or_default() += count;
+            }
+            let left = heavy.left_out();
+            for (key, count) in &told {
+                prop_assert!(count <= &asked[key]);
+            }
+            let (all, said): (u64, u64) = (asked.values().sum(), told.values().sum());
+            prop_assert_eq!(all, said + left.beyond + left.first);
+            prop_assert!(heavy.len() <= capacity);
+            if capacity >= 40 {
+                prop_assert_eq!(told, asked);
+            }
+        }
+
+        /// Space-Saving's promise: with `n` questions counted, whoever has more than `n / capacity` of them has a place.
+        #[test]
+        fn the_heavy_have_a_place(keys in prop::collection::vec(0u32..100, 1..400), capacity in 1usize..20) {
+            let open = Bounds { capacity, fresh: usize::MAX, told: usize::MAX, ..bounds() };
+            let mut heavy = Heavy::new(open);
+            let mut asked = BTreeMap::<u32, u64>::new();
+            for key in &keys {
+                heavy.add(key, 1, Duration::ZERO);
+                *asked.entry(*key).or_default() += 1;
+            }
+            for (key, count) in asked {
+                if count as usize > keys.len() / capacity {
+                    prop_assert!(heavy.index.contains_key(&key), "{} of {}", count, keys.len());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Calls whose app is not ready here: held for a moment, handed on to a gateway that can serve them, and held on where there is none.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix_http::{Payload, Response};
+use http::Method;
+use tokio::time::timeout;
+
+use super::body::GatewayBody;
+use super::head;
+use super::problem::Answer;
+use super::routes::{Route, Target};
+use super::service::{Gateway, Incoming, NOT_READY, NOT_UPLOADED, left};
+use super::stage::StageRequest;
+use super::upload::{self, UpTo};
+use crate::apps::Deployed;
+use crate::workflows::{Handed, Handing};
+
+/// Who serves a call.
+pub(super) enum Found {
+    /// This node, after the call was held for so long.
+    Here(Arc<Route>, Arc<Deployed>, Duration, Payload),
+    /// Another one has.
+    Elsewhere(Box<Response<GatewayBody>>),
+}
+
+impl Gateway {
+    /// Finds who serves a call whose app is not ready here.
+    ///
+    /// # Errors
+    /// When nobody does in time.
+    pub(super) async fn found(
+        &self,
+        incoming: &Incoming<'_>,
+        mut payload: Payload,
+        route: Arc<Route>,
+    ) -> Result<Found, Answer> {
+        let begun = Instant::now();
+        // From the first offer on it is the call's own time.
+        let mut asked = Duration::ZERO;
+        let hold = self.admission.hold_time();
+        let (host, metrics) = (incoming.host, Arc::clone(&route.metrics));
+        if self.hands_on() {
+            let patience = self.workflows.forward.after.as_duration().min(hold);
+            if let Ok((route, deployed)) = self.held(host, &metrics, patience).await {
+                return Ok(Found::Here(route, deployed, begun.elapsed(), payload));
+            }
+            let offering = Instant::now();
+            payload = match self.offered(incoming, payload, &route).await? {
+                Offered::Answered(response) => return Ok(Found::Elsewhere(response)),
+                Offered::Back(payload) => payload,
+            };
+            asked = offering.elapsed();
+        }
+        let rest = hold.saturating_sub(begun.elapsed());
+        let (route, deployed) = self.held(host, &metrics, rest).await?;
+        let held = begun.elapsed().saturating_sub(asked);
+        Ok(Found::Here(route, deployed, held, payload))
+    }
+
+    fn hands_on(&self) -> bool {
+        self.workflows.client.is_some() && self.workflows.forward.gateways > 0
+    }
+
+    /// Offers a call to other gateways.
+    async fn offered(
+        &self,
+        incoming: &Incoming<'_>,
+        payload: Payload,
+        route: &Route,
+    ) -> Result<Offered, Answer> {
+        let most = incoming.body_limit(self.workflows.forward.body);
+        let length = head::content_length(incoming.head.headers());
+        if length.is_some_and(|length| length > most) {
+            return Ok(Offered::Back(payload));
+        }
+        // Each keeps its body until somebody has answered.
+        let Ok(_one) = self.workflows.handing.try_acquire() else {
+            let sent = &self.workflows.forwarding.sent;
+            sent.with_label_values(&["none", "full"]).inc();
+            return Ok(Offered::Back(payload));
+        };
+        // What was waited here is not the function's time.
+        let deadline = Instant::now() + route.terms.timeout;
+        let read = timeout(left(deadline), upload::up_to(payload, most)).await;
+        let body = match read.map_err(|_| NOT_UPLOADED)?? {
+            UpTo::Whole(body) => body,
+            UpTo::Larger(payload) => return Ok(Offered::Back(payload)),
+        };
+        let method = Method::from_bytes(incoming.head.method.as_str().as_bytes());
+        let method = method.unwrap_or(Method::POST);
+        let call = Handed {
+            app: &route.app,
+            head: incoming.head,
+            host: incoming.host,
+            ids: incoming.ids,
+            peer: incoming.peer,
+            identity: incoming.identity(),
+            permit: incoming.permit(),
+            body: body.clone(),
+            deadline,
+            idempotent: route.terms.may_repeat(&method),
+            planned: &route.terms.planned,
+        };
+        match self.hand_on(call).await {
+            Handing::Answered(response) => Ok(Offered::Answered(response)),
+            Handing::Ended(answer) => Err(answer),
+            Handing::Nobody => Ok(Offered::Back(Payload::from(body))),
+        }
+    }
+
+    /// Serves a call that another gateway handed on, of whose time so much is left; it is never handed on again.
+    ///
+    /// # Errors
+    /// When nothing has run.
+    pub(crate) async fn handed(
+        &self,
+        route: &Arc<Route>,
+        deployed: Arc<Deployed>,
+        request: StageRequest,
+        left: Duration,
+    ) -> Result<Response<GatewayBody>, Answer> {
+        if deployed.load(&self.metrics).await.is_err() {
+            self.apps
+                .broken(&route.app, route.revision, deployed.digest);
+            return Err(NOT_READY);
+        }
+        let identity = request.head.headers().get(fdn_core::api::header::IDENTITY);
+        let identity =
+            identity.and_then(|value| http::HeaderValue::from_bytes(value.as_bytes()).ok());
+        let incoming = Incoming {
+            head: &request.head,
+            peer: &request.peer,
+            ids: &request.ids,
+            // The call's time counts from where it was offered.
+            arrived: begun(route.terms.timeout, left),
+            host: &request.host,
+            pass: None,
+            stage_identity: identity.as_ref(),
+        };
+        let here = self.serve_here(&incoming, request.payload, route, deployed, Duration::ZERO);
+        here.await.map_err(|refusal| refusal.answer)
+    }
+
+    /// Holds a call until its app is ready and loaded, `longest` at most.
+    ///
+    /// # Errors
+    /// When it is not.
+    async fn held(
+        &self,
+        host: &str,
+        metrics: &Arc<crate::metrics::AppMetrics>,
+        longest: Duration,
+    ) -> Result<(Arc<Route>, Arc<Deployed>), Answer> {
+        let _place = self.admission.hold().ok_or(NOT_READY)?;
+        let _waits = metrics.waiting();
+        let mut changes = self.routes.changes();
+        let wait = async {
+            loop {
+                let route = self.routes.find(host).ok_or(NOT_READY)?;
+                match &route.target {
+                    Target::Failed => return Err(NOT_READY),
+                    Target::Preparing => {}
+                    Target::Ready(deployed) => match deployed.load(&self.metrics).await {
+                        Ok(()) => return Ok((Arc::clone(&route), Arc::clone(deployed))),
+                        Err(failure) => {
+                            tracing::warn!(app = %route.app, %failure, "a deployed function cannot be loaded");
+                            self.apps
+                                .broken(&route.app, route.revision, deployed.digest);
+                        }
+                    },
+                }
+                drop(route);
+                // The table outlives every gateway, so the bell cannot be gone.
+                changes.changed().await.map_err(|_| NOT_READY)?;
+            }
+        };
+        timeout(longest, wait).await.map_err(|_| NOT_READY)?
+    }
+}
+
+/// When a call began that may take `whole`, of which `left` is left.
+fn begun(whole: Duration, left: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_sub(whole.saturating_sub(left)).unwrap_or(now)
+}
+
+/// What came of offering a call to others.
+enum Offered {
+    /// One answered it.
+    Answered(Box<Response<GatewayBody>>),
+    /// None took it: here is its body.
+    Back(Payload),
+}

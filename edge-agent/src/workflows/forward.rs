@@ -1,0 +1,425 @@
+//! Handing a call on to a gateway that can serve it: another node of this cluster first, then the clusters that the app's plans use, the nearest
+//! first, then any other.
+//!
+//! `POST /fdn.forward.v1/APP`, the client's fields as they are, the call's own beside them. A gateway that takes the call answers it as its own;
+//! one that cannot serve it says so before anything has run, and the next one is asked. A call that may have been seen goes to another one only
+//! if doing it twice is the same as doing it once. Who was handed a call never hands it on: a second hop is refused.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use actix_http::header::{HeaderName as ActixName, HeaderValue as ActixValue};
+use actix_http::{Response, StatusCode};
+use bytes::Bytes;
+use fdn_core::api::header;
+use fdn_core::{AppName, ClusterId, ErrorCode};
+use fdn_scheduling::run::FailureKind;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body as _, Incoming};
+use tokio::time::timeout;
+use tracing::debug;
+
+use super::client::{StageClient, Unanswered};
+use super::lead::of_client;
+use super::wire;
+use crate::gateway::body::GatewayBody;
+use crate::gateway::head::{self, Identity, Ids, Peer};
+use crate::gateway::instance::InstanceBody;
+use crate::gateway::problem::Answer;
+use crate::gateway::service::Gateway;
+use crate::policy::guard::Permit;
+
+/// What the path of every call begins with.
+const PREFIX: &str = "/fdn.forward.v1/";
+/// Gateways of one cluster that one call asks.
+const OF_CLUSTER: usize = 3;
+/// How often a call may be handed on.
+pub(super) const HOPS: u32 = 1;
+/// How much longer than the call's time is waited for the other gateway, which says itself, and better, that the time is over.
+pub(super) const GRACE: Duration = Duration::from_secs(1);
+/// Refusals that are remembered.
+const REFUSALS: usize = 4096;
+
+const METHOD: HeaderName = HeaderName::from_static("fdn-call-method");
+const TARGET: HeaderName = HeaderName::from_static("fdn-call-target");
+const HOST: HeaderName = HeaderName::from_static("fdn-call-host");
+const CLIENT: HeaderName = HeaderName::from_static("fdn-call-client");
+const HOPPED: HeaderName = HeaderName::from_static("fdn-call-hops");
+const DEADLINE: HeaderName = HeaderName::from_static("fdn-call-left");
+/// The length that an answer without a body tells.
+pub(super) const LENGTH: HeaderName = HeaderName::from_static("fdn-call-length");
+
+const LATE: Answer = Answer::new(
+    ErrorCode::FunctionTimeout,
+    "the node that the call was handed on to did not answer in time",
+);
+const LOST: Answer = Answer::new(
+    ErrorCode::InstanceLost,
+    "the node that the call was handed on to was lost while it served it",
+);
+
+/// A call that this node cannot serve.
+pub(crate) struct Handed<'a> {
+    pub(crate) app: &'a AppName,
+    pub(crate) head: &'a actix_http::RequestHead,
+    pub(crate) host: &'a str,
+    pub(crate) ids: &'a Ids,
+    pub(crate) peer: &'a Peer,
+    pub(crate) identity: Identity<'a>,
+    /// Its place among the calls of its app that may run.
+    pub(crate) permit: Option<Arc<Permit>>,
+    pub(crate) body: Bytes,
+    pub(crate) deadline: Instant,
+    /// Whether doing it twice is the same as doing it once.
+    pub(crate) idempotent: bool,
+    /// The clusters that the app's plans use.
+    pub(crate) planned: &'a [ClusterId],
+}
+
+/// What became of a call that was to be handed on.
+pub(crate) enum Handing {
+    /// Another gateway answered it.
+    Answered(Box<Response<GatewayBody>>),
+    /// It may have run, and must not run again or found nobody else; or its time is over.
+    Ended(Answer),
+    /// Nobody took it, and nothing has run.
+    Nobody,
+}
+
+/// Gateways that did not serve an app just now: they are not asked for it for a while.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(Mutex<BTreeMap<(AppName, SocketAddr), Instant>>);
+
+impl Refusals {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(AppName, SocketAddr), Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, app: &AppName, address: SocketAddr, now: Instant, span: Duration) {
+        let mut all = self.lock();
+        if all.len() >= REFUSALS {
+            all.retain(|_, until| *until > now);
+        }
+        if all.len() < REFUSALS {
+            all.insert((app.clone(), address), now + span);
+        }
+    }
+
+    fn holds(&self, app: &AppName, address: SocketAddr, now: Instant) -> bool {
+        let found = self.lock().get(&(app.clone(), address)).copied();
+        found.is_some_and(|until| until > now)
+    }
+}
+
+/// Whether a request carries a call that is handed on.
+pub(super) fn is_one(uri: &Uri) -> bool {
+    uri.path().starts_with(PREFIX)
+}
+
+impl Gateway {
+    /// Hands a call on.
+    pub(crate) async fn hand_on(&self, call: Handed<'_>) -> Handing {
+        let workflows = &self.workflows;
+        let Some(client) = &workflows.client else {
+            return Handing::Nobody;
+        };
+        let mut nobody = Handing::Nobody;
+        for (cluster, address) in self.who_may_serve(client, &call) {
+            let to = if cluster == workflows.cluster {
+                "node"
+            } else {
+                "cluster"
+            };
+            let count = |outcome: &str| {
+                let sent = &workflows.forwarding.sent;
+                sent.with_label_values(&[to, outcome]).inc();
+            };
+            let left = call.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                count("late");
+                return Handing::Ended(LATE);
+            }
+            let Some(request) = request(&call, left) else {
+                return nobody;
+            };
+            let answered =
+                match timeout(left + GRACE, client.send_to(&cluster, address, request)).await {
+                    Ok(answered) => answered,
+                    Err(_) => {
+                        count("late");
+                        return Handing::Ended(LATE);
+                    }
+                };
+            let response = match answered {
+                Ok(response) => response,
+                Err(Unanswered::NotSent(reason)) => {
+                    debug!(app = %call.app, reason, "a call could not be handed on");
+                    count("not_reached");
+                    continue;
+                }
+                Err(Unanswered::Lost(reason)) => {
+                    debug!(app = %call.app, reason, "a call that was handed on is lost");
+                    count("lost");
+                    nobody = Handing::Ended(LOST);
+                    if call.idempotent {
+                        continue;
+                    }
+                    return nobody;
+                }
+            };
+            match outcome(&response) {
+                None => {
+                    count("answered");
+                    return Handing::Answered(Box::new(answer(&cluster, response, &call)));
+                }
+                Some(FailureKind::NotStarted) => {
+                    count("not_started");
+                    let span = workflows.forward.avoid.as_duration();
+                    let refusals = &workflows.refusals;
+                    refusals.note(call.app, address, Instant::now(), span);
+                }
+                Some(_) => {
+                    count("lost");
+                    nobody = Handing::Ended(LOST);
+                    if !call.idempotent {
+                        return nobody;
+                    }
+                }
+            }
+        }
+        nobody
+    }
+
+    /// Whom a call is offered to, in this order.
+    fn who_may_serve(
+        &self,
+        client: &StageClient,
+        call: &Handed<'_>,
+    ) -> Vec<(ClusterId, SocketAddr)> {
+        let workflows = &self.workflows;
+        let own = &workflows.cluster;
+        let mut clusters = client.clusters();
+        clusters.retain(|cluster| cluster != own);
+        let far = |cluster: &ClusterId| workflows.nearness.of(cluster);
+        clusters.sort_by_cached_key(|cluster| {
+            let is_planned = call.planned.contains(cluster);
+            (!is_planned, far(cluster), cluster.clone())
+        });
+        let now = Instant::now();
+        let of = |cluster: ClusterId| {
+            let mut all = client.others(&cluster);
+            all.retain(|address| !workflows.refusals.holds(call.app, *address, now));
+            all.truncate(OF_CLUSTER);
+            all.into_iter()
+                .map(move |address| (cluster.clone(), address))
+        };
+        let all = std::iter::once(own.clone()).chain(clusters);
+        all.flat_map(of).take(workflows.forward.gateways).collect()
+    }
+}
+
+/// The request that carries a call; nothing if it cannot be expressed.
+fn request(call: &Handed<'_>, left: Duration) -> Option<Request<Full<Bytes>>> {
+    let mut headers = of_client(call.head.headers(), call.peer);
+    call.identity.tell(&mut headers);
+    let target = call.head.uri.path_and_query();
+    let target = target.map_or("/", |target| target.as_str());
+    let told = [
+        (METHOD, wire::field(call.head.method.as_str())),
+        (TARGET, HeaderValue::from_str(target).ok()?),
+        (HOST, wire::field(call.host)),
+        (HOPPED, HeaderValue::from(HOPS)),
+        (DEADLINE, wire::field(&left.as_millis().to_string())),
+    ];
+    headers.extend(told);
+    let octets = [
+        (CLIENT, &call.peer.address),
+        (
+            HeaderName::from_static(header::REQUEST_ID),
+            &call.ids.request,
+        ),
+        (
+            HeaderName::from_static("traceparent"),
+            &call.ids.trace.parent,
+        ),
+    ];
+    for (name, value) in octets {
+        headers.insert(name, HeaderValue::from_maybe_shared(value.clone()).ok()?);
+    }
+    let mut request = Request::new(Full::new(call.body.clone()));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = format!("http://fdn.internal{PREFIX}{}", call.app)
+        .parse()
+        .ok()?;
+    *request.version_mut() = http::Version::HTTP_2;
+    *request.headers_mut() = headers;
+    Some(request)
+}
+
+/// A call as it was received, without its body.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub(super) app: AppName,
+    pub(super) method: String,
+    pub(super) target: String,
+    pub(super) host: String,
+    pub(super) client: Bytes,
+    pub(super) hops: u32,
+    pub(super) left: Duration,
+}
+
+/// Takes the call's own fields out of a request; nothing if it is none.
+pub(super) fn receive(method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Option<Received> {
+    let app = uri.path().strip_prefix(PREFIX)?;
+    if *method != Method::POST {
+        return None;
+    }
+    let text = |name: &HeaderName| Some(headers.get(name)?.to_str().ok()?.to_owned());
+    let received = Received {
+        app: app.parse().ok()?,
+        method: text(&METHOD)?,
+        target: text(&TARGET)?,
+        host: text(&HOST)?,
+        client: Bytes::copy_from_slice(headers.get(CLIENT)?.as_bytes()),
+        hops: text(&HOPPED)?.parse().ok()?,
+        left: Duration::from_millis(text(&DEADLINE)?.parse().ok()?),
+    };
+    wire::strip(headers);
+    Some(received)
+}
+
+/// What is known of a call that was not answered; nothing if it was.
+fn outcome(response: &http::Response<Incoming>) -> Option<FailureKind> {
+    let told = response.headers().get(wire::OUTCOME);
+    if told == Some(&wire::ANSWERED) {
+        return None;
+    }
+    let word = told.and_then(|told| told.to_str().ok());
+    Some(wire::kind(word.unwrap_or_default()))
+}
+
+/// The other gateway's answer, for the client.
+fn answer(
+    cluster: &ClusterId,
+    response: http::Response<Incoming>,
+    call: &Handed<'_>,
+) -> Response<GatewayBody> {
+    let (mut parts, body) = response.into_parts();
+    let number = |value: HeaderValue| value.to_str().ok()?.parse::<u64>().ok();
+    let told = parts.headers.remove(LENGTH).and_then(number);
+    let node = parts.headers.remove(header::NODE);
+    let node = node.as_ref().and_then(|node| node.to_str().ok());
+    let by = format!("{cluster}/{}", node.unwrap_or("?"));
+    wire::strip(&mut parts.headers);
+    let status = StatusCode::from_u16(parts.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
+    let mut out = Response::with_body(status, ());
+    let announced = head::to_client(&parts.headers, out.headers_mut());
+    if let Ok(by) = ActixValue::from_str(&by) {
+        out.headers_mut()
+            .insert(ActixName::from_static(header::SERVED_BY), by);
+    }
+    let is_head = call.head.method == actix_http::Method::HEAD;
+    let bodiless = status == StatusCode::NO_CONTENT
+        || status == StatusCode::NOT_MODIFIED
+        || status.is_informational();
+    let body = if is_head || bodiless {
+        GatewayBody::none(told.filter(|_| is_head))
+    } else {
+        let length = announced.or(body.size_hint().exact());
+        let body = body.map_err(Into::into).boxed_unsync();
+        let body = InstanceBody::relayed(body, call.deadline + GRACE);
+        GatewayBody::relayed(body, length, call.permit.clone())
+    };
+    out.set_body(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_http::HttpMessage as _;
+    use actix_http::test::TestRequest;
+
+    use super::*;
+
+    fn sent(
+        headers: &[(&'static str, &'static str)],
+        identity: Identity<'_>,
+    ) -> Request<Full<Bytes>> {
+        let mut test = TestRequest::default();
+        test.uri("/p?q=1").method(actix_http::Method::PUT);
+        for header in headers {
+            test.append_header(*header);
+        }
+        let test = test.finish();
+        let app = "hello".parse().expect("app");
+        let call = Handed {
+            app: &app,
+            head: test.head(),
+            host: "HELLO.fn.test:8080",
+            ids: &Ids::of(test.headers()),
+            peer: &Peer::new(Some("192.0.2.7".parse().expect("address")), false).over_tls(true),
+            identity,
+            permit: None,
+            body: Bytes::from_static(b"x"),
+            deadline: Instant::now(),
+            idempotent: false,
+            planned: &[],
+        };
+        request(&call, Duration::from_millis(1500)).expect("a request")
+    }
+
+    #[test]
+    fn a_call_arrives_as_it_came() {
+        let sent = sent(
+            &[("x-custom", "1"), ("fdn-call-hops", "0")],
+            Identity::default(),
+        );
+        assert!(is_one(sent.uri()));
+        let (mut parts, _) = sent.into_parts();
+        let got = receive(&parts.method, &parts.uri, &mut parts.headers).expect("a call");
+        assert_eq!((got.app.as_str(), got.method.as_str()), ("hello", "PUT"));
+        assert_eq!(got.target, "/p?q=1");
+        assert_eq!(got.host, "HELLO.fn.test:8080");
+        assert_eq!(got.client.as_ref(), b"192.0.2.7");
+        assert_eq!((got.hops, got.left), (HOPS, Duration::from_millis(1500)));
+        assert_eq!(parts.headers["x-custom"], "1");
+        assert_eq!(parts.headers["x-forwarded-proto"], "https");
+        let own = |name: &&HeaderName| name.as_str().starts_with("fdn-call-");
+        assert_eq!(parts.headers.keys().find(own), None);
+    }
+
+    #[test]
+    fn only_the_gateway_says_who_called_and_a_key_goes_no_further() {
+        let value = HeaderValue::from_static("key:shop");
+        let identity = Identity {
+            value: Some(&value),
+            by_key: true,
+        };
+        let sent = sent(
+            &[("x-fdn-identity", "key:admin"), ("x-api-key", "k")],
+            identity,
+        );
+        let told: Vec<_> = sent.headers().get_all(header::IDENTITY).iter().collect();
+        assert_eq!(told, [&value]);
+        assert!(!sent.headers().contains_key(header::API_KEY));
+    }
+
+    #[test]
+    fn who_refused_is_left_alone_for_a_while_and_memory_is_bounded() {
+        let refusals = Refusals::default();
+        let (app, now) = ("hello".parse().expect("app"), Instant::now());
+        let at = |n: usize| SocketAddr::from(([127, 0, (n / 250) as u8, (n % 250) as u8], 1));
+        let span = Duration::from_secs(2);
+        for n in 0..=REFUSALS {
+            refusals.note(&app, at(n), now, span);
+        }
+        assert_eq!(refusals.lock().len(), REFUSALS);
+        assert!(refusals.holds(&app, at(0), now) && !refusals.holds(&app, at(REFUSALS), now));
+        let later = now + span;
+        assert!(!refusals.holds(&app, at(0), later));
+        refusals.note(&app, at(REFUSALS), later, span);
+        assert_eq!(refusals.lock().len(), 1, "what is over makes room");
+    }
+}

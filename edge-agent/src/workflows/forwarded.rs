@@ -1,0 +1,103 @@
+//! A call that another gateway handed on, because it cannot serve it: served here if it can be at once, and otherwise refused before anything has
+//! run. The app's policy was asked where the call came in.
+
+use std::sync::Arc;
+
+use actix_http::body::{BodySize, MessageBody};
+use fdn_scheduling::run::{Failure, FailureKind};
+use http::{HeaderValue, Request, Response};
+use hyper::body::Incoming;
+use tokio::time::timeout;
+
+use super::call::failure_of;
+use super::forward::{self, GRACE, HOPS, LENGTH, Received};
+use super::serve::{self, StageBody, unanswered};
+use crate::gateway::body::GatewayBody;
+use crate::gateway::head::{Ids, Peer};
+use crate::gateway::routes::{Route, Target};
+use crate::gateway::service::Gateway;
+use crate::gateway::stage::StageRequest;
+
+/// Answers a call that was handed on.
+pub(super) async fn answer(gateway: &Gateway, request: Request<Incoming>) -> Response<StageBody> {
+    let served = &gateway.workflows.forwarding.served;
+    match run(gateway, request).await {
+        Ok(response) => {
+            served.with_label_values(&["answered"]).inc();
+            response
+        }
+        Err(failure) => {
+            let label = match failure.kind {
+                FailureKind::NotStarted => "not_started",
+                FailureKind::Lost | FailureKind::Answered | FailureKind::Refused => "failed",
+            };
+            served.with_label_values(&[label]).inc();
+            unanswered(&failure)
+        }
+    }
+}
+
+async fn run(
+    gateway: &Gateway,
+    request: Request<Incoming>,
+) -> Result<Response<StageBody>, Failure> {
+    let (mut parts, body) = request.into_parts();
+    let received = forward::receive(&parts.method, &parts.uri, &mut parts.headers);
+    let absent = |told: &str| Failure::new(FailureKind::NotStarted, told);
+    let received = received.ok_or_else(|| absent("this is no call"))?;
+    if received.hops > HOPS {
+        return Err(absent("it was handed on already"));
+    }
+    let route = find(gateway, &received).ok_or_else(|| absent("the app is not deployed there"))?;
+    let Target::Ready(deployed) = &route.target else {
+        return Err(absent("the app is not ready there"));
+    };
+    let deployed = Arc::clone(deployed);
+    let head = serve::plain_head(&received.method, &received.target, &parts.headers);
+    let mut head = head.ok_or_else(|| absent("the call cannot be expressed"))?;
+    // It came over HTTP/2, whatever the client speaks: cookies may be in several fields.
+    head.version = actix_http::Version::HTTP_2;
+    let is_head = head.method == actix_http::Method::HEAD;
+    let ids = Ids::of(head.headers());
+    let request_id = ids.request.clone();
+    let call = StageRequest {
+        head,
+        host: received.host,
+        ids,
+        peer: Peer::told(received.client),
+        payload: serve::payload(body),
+    };
+    let calling = gateway.handed(&route, deployed, call, received.left);
+    let answered = timeout(received.left + GRACE, calling).await.map_err(|_| {
+        let told = format!("no answer within {:?}", received.left);
+        Failure::new(FailureKind::Lost, told)
+    })?;
+    let mut response = match answered {
+        Ok(response) => response,
+        Err(answer) => {
+            let failure = failure_of(answer.code, false, answer.detail);
+            if failure.kind == FailureKind::NotStarted {
+                return Err(failure);
+            }
+            answer.respond(&request_id)
+        }
+    };
+    let mut length = None;
+    if is_head {
+        let (head, mut body) = response.into_parts();
+        length = Some(body.size());
+        let mut none = GatewayBody::none(None);
+        none.wait_for(body.pending());
+        response = head.set_body(none);
+    }
+    let mut out = serve::respond(gateway, response).await;
+    if let Some(BodySize::Sized(length)) = length {
+        out.headers_mut().insert(LENGTH, HeaderValue::from(length));
+    }
+    Ok(out)
+}
+
+fn find(gateway: &Gateway, received: &Received) -> Option<Arc<Route>> {
+    let route = gateway.routes.find(&received.host)?;
+    (route.app == received.app).then_some(route)
+}
