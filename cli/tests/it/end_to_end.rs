@@ -1,5 +1,6 @@
 //! A whole network as a process: `fdn up`, deploy, invoke, explain, logs, rollback, delete, SIGTERM, and up again.
 
+mod dev;
 mod images;
 mod records;
 

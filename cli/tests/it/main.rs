@@ -10,6 +10,7 @@ mod deploy;
 mod doctor;
 mod end_to_end;
 mod fleet;
+mod function;
 mod golden;
 mod golden_output;
 mod help;

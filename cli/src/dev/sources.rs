@@ -1,0 +1,155 @@
+//! What is in a function's folder: a digest of its sources, and the folders in which they lie.
+//!
+//! Left out is what a build makes or fetches: what `.gitignore` names, hidden files and folders, `target`, `node_modules`, `__pycache__`, and components.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use fdn_core::Digest;
+use fdn_core::digest::DigestBuilder;
+use ignore::{DirEntry, WalkBuilder};
+
+/// How many files and folders are watched at most.
+const ENTRIES_MAX: usize = 10_000;
+/// Up to this size in octets a file is compared by what is in it, a larger one by its size and time.
+const READ_MAX: u64 = 4 << 20;
+/// Folders that no function's source lies in.
+const OUTPUTS: [&str; 3] = ["target", "node_modules", "__pycache__"];
+
+/// The sources of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sources {
+    /// What is in them, all together.
+    pub digest: Digest,
+    /// The folders in which they lie, the function's own first.
+    pub folders: Vec<PathBuf>,
+}
+
+/// Reads a folder. Blocks.
+///
+/// # Errors
+/// When it cannot be read or holds too much.
+pub fn read(folder: &Path) -> io::Result<Sources> {
+    let mut digest = DigestBuilder::default();
+    let mut folders = Vec::new();
+    let walk = WalkBuilder::new(folder)
+        .parents(false)
+        .git_global(false)
+        .git_exclude(false)
+        .require_git(false)
+        .sort_by_file_name(Ord::cmp)
+        .filter_entry(|entry| entry.depth() == 0 || !is_output(entry))
+        .build();
+    for (count, entry) in walk.enumerate() {
+        if count >= ENTRIES_MAX {
+            return Err(io::Error::other(format!(
+                "there are more than {ENTRIES_MAX} files in {}; name what is no source in a .gitignore there",
+                folder.display()
+            )));
+        }
+        match entry {
+            Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_dir()) => {
+                folders.push(entry.into_path());
+            }
+            Ok(entry) => add(&mut digest, folder, entry.path()),
+            // A file that went while the folder was read: its end is the next change.
+            Err(error) if folders.is_empty() => return Err(io::Error::other(error)),
+            Err(_) => {}
+        }
+    }
+    Ok(Sources {
+        digest: digest.finish(),
+        folders,
+    })
+}
+
+fn is_output(entry: &DirEntry) -> bool {
+    let name = entry.file_name();
+    let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+    if is_folder {
+        OUTPUTS.iter().any(|output| name == *output)
+    } else {
+        entry.path().extension().is_some_and(|end| end == "wasm")
+    }
+}
+
+/// Adds one file. What cannot be read counts as what is not there.
+fn add(digest: &mut DigestBuilder, folder: &Path, path: &Path) {
+    let Ok(metadata) = path.metadata() else {
+        return;
+    };
+    let name = path.strip_prefix(folder).unwrap_or(path).as_os_str();
+    let mut part = |octets: &[u8]| {
+        digest.update(&(octets.len() as u64).to_le_bytes());
+        digest.update(octets);
+    };
+    part(name.as_bytes());
+    if metadata.is_file() && metadata.len() <= READ_MAX {
+        part(&std::fs::read(path).unwrap_or_default());
+    } else {
+        let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        let since = modified
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        part(&metadata.len().to_le_bytes());
+        part(&since.as_nanos().to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(folder: &Path, name: &str, text: &str) {
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, text).expect("written");
+    }
+
+    #[test]
+    fn what_a_build_makes_is_no_source_and_what_is_the_same_is_no_change() {
+        let parent = tempfile::tempdir().expect("folder");
+        let folder = parent.path().join("function");
+        write(&folder, "src/lib.rs", "fn main() {}");
+        write(&folder, ".gitignore", "/generated/\n");
+        let first = read(&folder).expect("read");
+        assert_eq!(first.folders, [folder.clone(), folder.join("src")]);
+        for output in [
+            "target/release/x",
+            "node_modules/a/b.js",
+            "__pycache__/x.pyc",
+            ".git/HEAD",
+            ".venv/bin/python",
+            "generated/bindings.rs",
+            "function.wasm",
+        ] {
+            write(&folder, output, "made");
+            assert_eq!(read(&folder).expect("read"), first, "{output}");
+        }
+        write(&folder, "src/lib.rs", "fn main() {}");
+        assert_eq!(read(&folder).expect("read"), first, "saved again");
+        let mut seen = vec![first.digest];
+        for (name, text) in [
+            ("src/lib.rs", "fn main() { }"),
+            ("src/deep/new.rs", ""),
+            ("fdn.toml", "x"),
+        ] {
+            write(&folder, name, text);
+            let now = read(&folder).expect("read").digest;
+            assert!(!seen.contains(&now), "{name}");
+            seen.push(now);
+        }
+        std::fs::rename(folder.join("fdn.toml"), folder.join("fdn.tom")).expect("renamed");
+        assert!(
+            !seen.contains(&read(&folder).expect("read").digest),
+            "a name counts"
+        );
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_said() {
+        assert!(read(Path::new("/nonexistent/folder")).is_err());
+    }
+}
