@@ -85,6 +85,7 @@ pub async fn run(
         Command::Token(args) => commands::token::run(&args.command, env, console).await,
         Command::Audit(args) => commands::audit::run(args, env, console).await,
         Command::Events(args) => commands::events::run(args, env, console).await,
+        Command::Top(args) => commands::top::run(args, env, console).await,
         Command::New(args) => commands::new::run(args, console),
         Command::Dev(args) => commands::dev::run(args, env, console).await,
         Command::Test(args) => commands::test::run(args, env, console).await,

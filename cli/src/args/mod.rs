@@ -16,6 +16,7 @@ mod repository;
 mod rollout;
 mod shared;
 mod tools;
+mod top;
 mod traffic;
 mod workflow;
 
@@ -78,6 +79,7 @@ pub use rollout::{
 };
 pub use shared::{ConnectArgs, OutputArgs, WaitArgs};
 pub use tools::{CompletionsArgs, DoctorArgs, Shell, SimArgs, VersionArgs};
+pub use top::{SortBy, TopArgs};
 pub use traffic::{SetTrafficArgs, StickyBy, TrafficArgs, TrafficCommand};
 pub use workflow::{
     WorkflowArgs, WorkflowCommand, WorkflowDeployArgs, WorkflowFileArgs, WorkflowShowArgs,
@@ -209,6 +211,8 @@ pub enum Command {
     /// Show what happens: deploys, plans, policies, nodes that come and go
     #[command(visible_alias = "watch")]
     Events(EventsArgs),
+    /// Watch clusters, nodes and apps: calls, times, errors, what is taken
+    Top(TopArgs),
     /// Make the folder of a new function
     New(NewArgs),
     /// Build and deploy a function whenever its folder changes, and show what it writes

@@ -42,6 +42,7 @@ pub mod sim;
 pub mod tenant;
 pub mod test;
 pub mod token;
+pub mod top;
 pub mod traffic;
 pub mod txt;
 pub mod user;
