@@ -142,7 +142,6 @@ pub enum Command {
     /// Make a tenant what files say: apps, policies, traffic, budgets, members
     Apply(ApplyArgs),
     /// List the apps
-    #[command(visible_alias = "ls")]
     List(ListArgs),
     /// Show everything about an app: versions, nodes, where clients are sent
     Describe(DescribeArgs),
@@ -209,7 +208,6 @@ pub enum Command {
     /// Show who changed what
     Audit(AuditArgs),
     /// Show what happens: deploys, plans, policies, nodes that come and go
-    #[command(visible_alias = "watch")]
     Events(EventsArgs),
     /// Watch clusters, nodes and apps: calls, times, errors, what is taken
     Top(TopArgs),
