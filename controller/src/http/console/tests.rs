@@ -6,7 +6,7 @@ use actix_web::test::TestRequest;
 
 use super::*;
 
-/// A console of two files.
+/// A console of two files, and two pages of the documentation.
 #[derive(Embed)]
 #[folder = "src/http/console/fixture"]
 struct Fixture;
@@ -78,6 +78,8 @@ async fn the_page_is_sent_for_every_view_and_for_nothing_else() {
         "/internal/v1/x",
         "/metrics/x",
         "/assets/gone.js",
+        "/docs/gone.html",
+        "/docs/operations",
     ] {
         assert!(get(&site, path, &browser).is_none(), "{path}");
     }
@@ -91,6 +93,27 @@ async fn the_page_is_sent_for_every_view_and_for_nothing_else() {
     );
     assert!(ask(&site, Method::HEAD, "/", &browser).is_some());
     assert!(get(&site, "/../Cargo.toml", &[]).is_none());
+}
+
+#[actix_web::test]
+async fn the_documentation_is_served_to_everybody() {
+    let site = Site::of::<Fixture>();
+    for (path, title) in [
+        ("/docs", "The documentation"),
+        ("/docs/", "The documentation"),
+        ("/docs/index.html", "The documentation"),
+        ("/docs/operations/dns.html", "DNS"),
+    ] {
+        let page = get(&site, path, &[]).unwrap_or_else(|| panic!("{path} is a page"));
+        assert_eq!(page.status(), 200, "{path}");
+        assert_eq!(value(&page, "content-type"), "text/html; charset=utf-8");
+        assert_eq!(value(&page, "cache-control"), "no-cache");
+        let text = String::from_utf8(body(page).await).expect("text");
+        assert!(
+            text.contains(&format!("<title>{title}</title>")),
+            "{path}: {text}"
+        );
+    }
 }
 
 #[actix_web::test]
