@@ -14,6 +14,7 @@ pub mod embedded;
 pub mod held;
 pub mod load;
 pub mod network;
+pub mod tutorial;
 
 pub use cli::Cli;
 pub use embedded::Embedded;
