@@ -185,6 +185,7 @@ pub fn load(folder: &Path) -> Result<Vec<Case>, CliError> {
     let mut reader = serde_json::Deserializer::from_str(&text);
     let written: Vec<WrittenCase> =
         serde_path_to_error::deserialize(&mut reader).map_err(|error| failed(error.to_string()))?;
+    reader.end().map_err(|error| failed(error.to_string()))?;
     if written.is_empty() {
         return Err(failed("it has no case".to_owned()));
     }

@@ -47,7 +47,7 @@ pub async fn run(
         }
         None => {
             let (place, local) = local(args, &folder, env, console).await?;
-            (place, Callee::Here(local))
+            (place, Callee::Here(Box::new(local)))
         }
     };
     let mut tested = Vec::with_capacity(cases.len());
@@ -108,7 +108,7 @@ async fn local(
 /// What is called.
 enum Callee {
     /// The component, in this process.
-    Here(Local),
+    Here(Box<Local>),
     /// The app, through DNS and a gateway.
     Deployed(Network),
 }
