@@ -53,7 +53,7 @@ pub async fn run(
 /// Whether a browser will find the host.
 async fn resolves(host: &str, port: u16) -> bool {
     let found = tokio::time::timeout(OPENER, tokio::net::lookup_host((host, port))).await;
-    matches!(found, Ok(Ok(mut addresses)) if addresses.next().is_some())
+    found.is_ok_and(|found| found.is_ok_and(|mut addresses| addresses.next().is_some()))
 }
 
 /// What opens an address on this desktop, if it is one.
