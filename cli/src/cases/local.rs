@@ -127,8 +127,7 @@ impl Local {
         for (name, value) in &case.headers {
             headers.insert(name.clone(), value.clone());
         }
-        let mut request =
-            Request::new(body.map_or_else(RequestBody::empty, |body| RequestBody::full(body)));
+        let mut request = Request::new(body.map_or_else(RequestBody::empty, RequestBody::full));
         *request.method_mut() = case.method.clone();
         *request.uri_mut() = http::Uri::from(case.path.clone());
         *request.headers_mut() = headers;

@@ -195,7 +195,7 @@ impl Dev {
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             // Reading a file is an event as well, and reading is what a change leads to.
             if !matches!(&event, Ok(event) if matches!(event.kind, EventKind::Access(_))) {
-                drop(tell.try_send(()));
+                let _ = tell.try_send(());
             }
         })
         .map_err(|error| function.failed(&format!("it cannot be watched: {error}")))?;
@@ -220,7 +220,7 @@ impl Dev {
     async fn run(&mut self, console: &mut Console) -> Result<(), CliError> {
         let folder = self.function.path.clone();
         // Before the first reading, so that no change is missed.
-        self.watch(&[folder.clone()])?;
+        self.watch(std::slice::from_ref(&folder))?;
         console.note(&format!(
             "{} becomes {} at {}; Ctrl-C ends this",
             folder.display(),

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use fdn_core::api::LogStream;
 use http::header::{CONTENT_LENGTH, HOST};
 use http::{HeaderValue, Request};
@@ -156,7 +155,7 @@ async fn through(
 }
 
 fn request(network: &Network, case: &Case) -> Result<Request<Body>, CliError> {
-    let octets = case.body.clone().unwrap_or_else(Bytes::new);
+    let octets = case.body.clone().unwrap_or_default();
     let length = octets.len();
     let body = Full::new(octets).map_err(|never| match never {}).boxed();
     let mut request = Request::new(body);

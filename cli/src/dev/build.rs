@@ -108,7 +108,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(pid) = self.0 {
-            drop(kill_process_group(pid, Signal::TERM));
+            let _ = kill_process_group(pid, Signal::TERM);
         }
     }
 }

@@ -68,7 +68,7 @@ impl Drop for Screen {
         drop(self.term.write_all(LEAVE.as_bytes()));
         drop(self.term.flush());
         if let Some(was) = &self.was {
-            drop(tcsetattr(io::stdin(), OptionalActions::Now, was));
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, was);
         }
     }
 }
