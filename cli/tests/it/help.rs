@@ -83,12 +83,15 @@ fn there_is_one_way_to_each_thing() {
 
 fn collect_names(parent: &clap::Command, found: &mut Vec<(String, String, usize)>) {
     for command in parent.get_subcommands() {
-        let (path, name) = (parent.get_bin_name(), command.get_name());
+        let (path, name) = (parent.get_name(), command.get_name());
         if name == "help" {
             continue;
         }
-        let path = path.unwrap_or_default().to_owned();
-        found.push((path, name.to_owned(), command.get_all_aliases().count()));
+        found.push((
+            path.to_owned(),
+            name.to_owned(),
+            command.get_all_aliases().count(),
+        ));
         collect_names(command, found);
     }
 }
