@@ -13,7 +13,7 @@ help:
 	@echo "make soak      the long tests: chaos, time and size (GROUP='…' for some of them; docs/testing.md)"
 	@echo "make build     build every program, those that run as separate processes too"
 	@echo "make check     formatting, lints, sizes"
-	@echo "make bench     figures, with the conditions they were taken under"
+	@echo "make bench     figures, with the conditions they were taken under (AGAINST=REVISION: beside that revision, in turns)"
 	@echo "make gpu-check binding of GPU slices against the devices of this machine; says so where there is none"
 	@echo "make console   build the web console into web/dist, from where it gets into the programs"
 	@echo "make screenshots  pictures of every page of the console, into docs/console"

@@ -1,8 +1,32 @@
 #!/usr/bin/env bash
 # Runs the benchmarks, with the peers they are measured against: wasmtime's own server and workerd.
 # The peers are brought in once into target/peers; without them the rows of fdn are printed alone (PEERS=no leaves them out).
+#
+# AGAINST=REVISION builds fdn of that revision too and runs both in turns instead, BENCHES="gateway cold dns" (or some of them) in ROUNDS (5) rounds;
+# JSON=FILE writes the table as JSON as well.
 set -euo pipefail
 scripts/install.sh run bench
+if [ -n "${AGAINST:-}" ]; then
+  revision=$(git rev-parse --verify --short=12 "$AGAINST^{commit}") || {
+    echo "AGAINST=$AGAINST names no commit of this repository" >&2
+    exit 2
+  }
+  # Of this compiler: else compilers would be compared, and not revisions.
+  other=target/against/$revision-$(rustc -vV | sha256sum | cut -c 1-8)
+  if [ ! -x "$other/fdn" ]; then
+    echo "building fdn of $revision (once)"
+    rm -rf "$other/source"
+    mkdir -p "$other/source"
+    git archive "$revision" | tar -x -C "$other/source"
+    # One build folder for both: dependencies that are the same are compiled once. What is called target/release/fdn is this tree's again afterwards.
+    cargo build --release --locked --quiet --target-dir target --manifest-path "$other/source/Cargo.toml" -p fdn-cli --bin fdn
+    cp target/release/fdn "$other/fdn"
+    rm -rf "$other/source"
+  fi
+  cargo build --release --locked --quiet -p fdn-cli --bin fdn -p fdn-bench --bin fdn-bench
+  read -ra benches <<<"${BENCHES:-}"
+  exec target/release/fdn-bench --against "$other" --rounds "${ROUNDS:-5}" ${JSON:+--json "$JSON"} "${benches[@]}"
+fi
 peers=target/peers
 mkdir -p "$peers"
 args=()

@@ -411,7 +411,7 @@ def sweep():
     """Folders, engines and bridges of test servers whose owner is gone."""
     parent = Path(tempfile.gettempdir())
     # The owner holds a lock on this file as long as it lives (testkit/src/folder.rs).
-    for held in parent.glob("fdn-*/owner.lock"):
+    for held in [*parent.glob("fdn-*/owner.lock"), *Path("/dev/shm").glob("fdn-*/owner.lock")]:
         try:
             with open(held) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -441,17 +441,17 @@ def sweep():
 # --- what is run
 
 
-class Checks:
-    """Format, lints and sizes: on what the tests leave of the processor, and like anybody else once those are over."""
+class Lints:
+    """Lints: on what the tests leave of the processor, and like anybody else once those are over."""
 
     def __init__(self, run):
         self.run = run
-        self.log = run.logs / "checks.log"
+        self.log = run.logs / "lints.log"
         self.beside = None
 
     def begin(self):
         # A command is a session of its own, and where the kernel shares the processor between sessions (sched_autogroup) niceness counts within one only.
-        lowest = 'echo 19 2>/dev/null >/proc/self/autogroup; exec nice -n 19 scripts/check.sh "$0"'
+        lowest = 'echo 19 2>/dev/null >/proc/self/autogroup; exec nice -n 19 scripts/check.sh "$0" lints'
         with open(self.log, "wb") as output:
             self.beside = subprocess.Popen(
                 ["sh", "-c", lowest, self.run.profile],
@@ -472,11 +472,11 @@ class Checks:
             # crates that are done are not looked at twice.
             stop(self.beside)
             say("    not over yet; the rest at normal priority")
-            code = self.run.execute(["scripts/check.sh", self.run.profile], self.log)
+            code = self.run.execute(["scripts/check.sh", self.run.profile, "lints"], self.log)
         if code != 0:
             text = read(self.log)
             say("\n".join(text.rstrip().splitlines()[-SHOWN:]))
-            self.run.failures.append(("checks", f"{ended(code)}: {first_reason(text)}"))
+            self.run.failures.append(("lints", f"{ended(code)}: {first_reason(text)}"))
         return code == 0
 
 
@@ -492,6 +492,9 @@ def stop(child):
 def gate(run):
     if not run.step("preflight", lambda: preflight(run)):
         return
+    # Seconds, before what takes minutes.
+    if not run.step("form", lambda: run.command("form", ["scripts/check.sh", run.profile, "form"])):
+        return
     if not run.step("console", lambda: run.command("console", ["scripts/console.sh", "check"])):
         return
     programs = []
@@ -504,7 +507,7 @@ def gate(run):
     if not run.step("build", build):
         return
     run.step("functions", lambda: functions(run, "all", "test", "verify-quick"))
-    beside = Checks(run)
+    beside = Lints(run)
     if run.step("servers", run.start_servers):
         beside.begin()
         run.step("tests", lambda: run.tests(programs, ["--skip", "soak::"], lanes=2))
@@ -512,7 +515,7 @@ def gate(run):
     run.step("the console in a browser", lambda: browser(run, "story"))
     run.step("deploy/", lambda: deploy(run))
     if beside.beside:
-        run.step("checks (begun beside the tests)", beside.end)
+        run.step("lints (begun beside the tests)", beside.end)
 
 
 def functions(run, *goals):

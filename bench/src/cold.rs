@@ -10,7 +10,7 @@ use crate::network::Network;
 use crate::{Options, median};
 
 /// Name, component, manifest, aim in ms.
-const FUNCTIONS: [(&str, &str, &str, f64); 3] = [
+pub(crate) const FUNCTIONS: [(&str, &str, &str, f64); 3] = [
     ("rust", "hello/hello.wasm", "hello/fdn.toml", 1.0),
     (
         "javascript",
@@ -53,8 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let host = format!("{name}.fn.test");
         let (mut first, mut second, mut later) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..STARTS {
-            network.restart()?;
-            let mut stream = connect(network.gateway)?;
+            let mut stream = start(&mut network)?;
             first.push(call(&mut stream, &host)?);
             second.push(call(&mut stream, &host)?);
             for _ in 0..97 {
@@ -78,6 +77,12 @@ fn p95(mut figures: Vec<f64>) -> f64 {
     figures[(figures.len() - 1) * 95 / 100]
 }
 
+/// Starts the agent again; a connection to its gateway.
+pub(crate) fn start(network: &mut Network) -> Result<TcpStream> {
+    network.restart()?;
+    connect(network.gateway)
+}
+
 fn connect(address: SocketAddr) -> Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -86,7 +91,7 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
 }
 
 /// Milliseconds from the request's first octet to the first of the answer.
-fn call(stream: &mut TcpStream, host: &str) -> Result<f64> {
+pub(crate) fn call(stream: &mut TcpStream, host: &str) -> Result<f64> {
     let begin = Instant::now();
     stream.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;
     let mut text = Vec::new();

@@ -1,5 +1,6 @@
 //! DNS queries per second with a different client subnet in each, by `dnsperf` (Debian's package).
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -14,23 +15,44 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
     let network = Network::start(options)?;
     network.deploy("hello", &options.functions.join("hello/hello.wasm"), "")?;
-    let plain = network.folder().join("plain.txt");
-    std::fs::write(&plain, "hello.fn.test A\n")?;
     println!(
         "{:<28} {:>12} {:>12} {:>9}",
         "queries", "queries/s", "mean ms", "lost"
     );
-    print_row(
-        "without client subnet",
-        &measure(options, &network, &plain.display().to_string(), &[])?,
-    );
-    let subnets = network.folder().join("subnets.bin");
-    std::fs::write(&subnets, (0..SUBNETS).flat_map(query).collect::<Vec<u8>>())?;
-    print_row(
-        "each with its own subnet",
-        &measure(options, &network, &subnets.display().to_string(), &["-B"])?,
-    );
+    for questions in questions(network.folder())? {
+        let seen: Result<Vec<Seen>> = (0..options.rounds)
+            .map(|_| once(options, &network, &questions))
+            .collect();
+        print_row(questions.name, &seen?);
+    }
     Ok(())
+}
+
+/// A file of questions for `dnsperf`.
+pub(crate) struct Questions {
+    pub(crate) name: &'static str,
+    file: String,
+    /// Whether it holds messages instead of names and types.
+    binary: bool,
+}
+
+/// Writes both kinds of questions for the app `hello` into a folder.
+pub(crate) fn questions(folder: &Path) -> Result<[Questions; 2]> {
+    let (plain, subnets) = (folder.join("plain.txt"), folder.join("subnets.bin"));
+    std::fs::write(&plain, "hello.fn.test A\n")?;
+    std::fs::write(&subnets, (0..SUBNETS).flat_map(query).collect::<Vec<u8>>())?;
+    Ok([
+        Questions {
+            name: "without client subnet",
+            file: plain.display().to_string(),
+            binary: false,
+        },
+        Questions {
+            name: "each with its own subnet",
+            file: subnets.display().to_string(),
+            binary: true,
+        },
+    ])
 }
 
 /// How many different client subnets are asked from, over and over.
@@ -54,19 +76,14 @@ fn query(n: u32) -> Vec<u8> {
     length.into_iter().chain(message).collect()
 }
 
-struct Seen {
-    per_second: f64,
-    mean_ms: f64,
+pub(crate) struct Seen {
+    pub(crate) per_second: f64,
+    pub(crate) mean_ms: f64,
     lost: f64,
 }
 
-fn measure(options: &Options, network: &Network, file: &str, more: &[&str]) -> Result<Vec<Seen>> {
-    (0..options.rounds)
-        .map(|_| once(options, network, file, more))
-        .collect()
-}
-
-fn once(options: &Options, network: &Network, file: &str, more: &[&str]) -> Result<Seen> {
+/// One run of `dnsperf`.
+pub(crate) fn once(options: &Options, network: &Network, questions: &Questions) -> Result<Seen> {
     let output = Command::new("taskset")
         .args([
             "-c",
@@ -79,7 +96,7 @@ fn once(options: &Options, network: &Network, file: &str, more: &[&str]) -> Resu
         ])
         .args([
             "-d",
-            file,
+            &questions.file,
             "-l",
             &options.seconds.to_string(),
             "-c",
@@ -87,7 +104,7 @@ fn once(options: &Options, network: &Network, file: &str, more: &[&str]) -> Resu
             "-q",
             "200",
         ])
-        .args(more)
+        .args(questions.binary.then_some("-B"))
         .output()
         .context("dnsperf must be installed")?;
     let text = String::from_utf8_lossy(&output.stdout);

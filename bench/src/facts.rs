@@ -21,27 +21,43 @@ fn output(program: &str, args: &[&str]) -> String {
         .unwrap_or_else(|_| "absent".to_owned())
 }
 
-/// Prints processor, memory, kernel, compiler and load.
-pub(crate) fn print() {
+/// Processor and memory, system and compiler, revision, load: name and value.
+pub(crate) fn all() -> [(&'static str, String); 4] {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    println!(
-        "machine   {cores} x {}, {} memory",
-        first_line("/proc/cpuinfo", "model name"),
-        first_line("/proc/meminfo", "MemTotal")
-    );
-    println!(
-        "system    {} {}",
-        output("uname", &["-sr"]),
-        output("rustc", &["--version"])
-    );
-    println!(
-        "revision  {}",
-        output("git", &["describe", "--always", "--dirty"])
-    );
-    println!(
-        "load      {}",
-        std::fs::read_to_string("/proc/loadavg")
-            .unwrap_or_default()
-            .trim()
-    );
+    [
+        (
+            "machine",
+            format!(
+                "{cores} x {}, {} memory",
+                first_line("/proc/cpuinfo", "model name"),
+                first_line("/proc/meminfo", "MemTotal")
+            ),
+        ),
+        (
+            "system",
+            format!(
+                "{} {}",
+                output("uname", &["-sr"]),
+                output("rustc", &["--version"])
+            ),
+        ),
+        (
+            "revision",
+            output("git", &["describe", "--always", "--dirty"]),
+        ),
+        (
+            "load",
+            std::fs::read_to_string("/proc/loadavg")
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
+        ),
+    ]
+}
+
+/// Prints them.
+pub(crate) fn print() {
+    for (name, value) in all() {
+        println!("{name:<9} {value}");
+    }
 }

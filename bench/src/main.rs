@@ -12,6 +12,7 @@
 mod billing;
 mod calls;
 mod cold;
+mod compare;
 mod containers;
 mod dns;
 mod facts;
@@ -73,6 +74,12 @@ struct Options {
     /// The folder of fdn's binaries.
     #[arg(long, default_value = "target/release")]
     binaries: PathBuf,
+    /// Another folder of fdn's binaries, which gateway, cold and dns are compared with.
+    #[arg(long)]
+    against: Option<PathBuf>,
+    /// Where the comparison is written as JSON.
+    #[arg(long, requires = "against")]
+    json: Option<PathBuf>,
     /// The program `wasmtime`; left out if absent.
     #[arg(long)]
     wasmtime: Option<PathBuf>,
@@ -93,6 +100,9 @@ fn main() -> Result<()> {
     }
     let options = Options::parse();
     facts::print();
+    if let Some(other) = &options.against {
+        return compare::run(&options, other);
+    }
     let all = [
         Bench::Instances,
         Bench::Cold,

@@ -26,8 +26,13 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Starts it pinned to core 0.
+    /// Starts the network of the options' binaries, pinned to core 0.
     pub(crate) fn start(options: &Options) -> Result<Self> {
+        Self::of(&options.binaries)
+    }
+
+    /// Starts the network of a folder of binaries, pinned to core 0.
+    pub(crate) fn of(binaries: &Path) -> Result<Self> {
         let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let (gateway, admin) = (
             ports::free(&[GATEWAY, local]),
@@ -47,7 +52,7 @@ impl Network {
         ];
         let dns = SocketAddr::new(local, ports::free(&[local]));
         let mut network = Self {
-            fdn: options.binaries.join("fdn").into_os_string(),
+            fdn: binaries.join("fdn").into_os_string(),
             args: args.into_iter().chain([format!("--dns={dns}")]).collect(),
             process: None,
             gateway: SocketAddr::new(GATEWAY, gateway),

@@ -125,6 +125,8 @@ pub struct ArtifactMetrics {
     pub collected: IntCounter,
     /// Rounds and removals that failed.
     pub failures: IntCounter,
+    /// Components whose machine code could not be kept.
+    pub compiled_failures: IntCounter,
 }
 
 impl ArtifactMetrics {
@@ -143,6 +145,10 @@ impl ArtifactMetrics {
             failures: make.counter(
                 "fdn_controller_artifact_collect_failures_total",
                 "Rounds of the collector and removals that failed",
+            )?,
+            compiled_failures: make.counter(
+                "fdn_controller_compiled_failures_total",
+                "Components whose machine code could not be kept for the nodes",
             )?,
         })
     }

@@ -150,6 +150,7 @@
 //! | `GET /v1/billing/alerts?cursor=CURSOR&limit=N` | | [`BudgetAlert`](crate::billing::BudgetAlert)s |
 //! | `GET /agent/v1/apps` | | [`AppsSnapshot`] |
 //! | `GET /agent/v1/artifacts/{digest}` | | octets, with `Range` |
+//! | `GET /agent/v1/compiled/{digest}/{engine}` | | machine code behind its [head](crate::compiled::CompiledHead) |
 //! | `POST /agent/v1/usage/sums` | [`UsageSums`](crate::usage::UsageSums) | [`UsageReceipt`](crate::usage::UsageReceipt) |
 //! | `POST /agent/v1/usage` | [`UsageBatch`](crate::usage::UsageBatch), from nodes of before | the same |
 //! | `GET /dns/v1/snapshot` | | [`DnsSnapshot`] |

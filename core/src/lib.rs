@@ -10,6 +10,7 @@ pub mod api;
 pub mod app;
 pub mod applied;
 pub mod billing;
+pub mod compiled;
 pub mod device;
 pub mod digest;
 pub mod domain;

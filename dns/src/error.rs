@@ -42,19 +42,6 @@ pub enum Error {
         #[source]
         source: maxminddb::MaxMindDbError,
     },
-    /// The certificate of the encrypted transports cannot be used.
-    #[error(
-        "the certificate {certificate} with the key {key} cannot be used: {reason}; encrypted.certificate_file and encrypted.key_file take \
-         files in PEM form that belong together"
-    )]
-    Certificate {
-        /// The file of the certificate.
-        certificate: PathBuf,
-        /// The file of its key.
-        key: PathBuf,
-        /// Why.
-        reason: String,
-    },
     /// A socket could not be handed to the runtime.
     #[error("a bound socket cannot be used")]
     Socket(#[source] std::io::Error),
@@ -72,9 +59,7 @@ pub enum Error {
 impl Coded for Error {
     fn code(&self) -> ErrorCode {
         match self {
-            Self::Setting { .. } | Self::GeoDatabase { .. } | Self::Certificate { .. } => {
-                ErrorCode::ConfigInvalid
-            }
+            Self::Setting { .. } | Self::GeoDatabase { .. } => ErrorCode::ConfigInvalid,
             Self::DataDirectory { .. } => ErrorCode::DataDirectory,
             Self::Socket(_) => ErrorCode::Internal,
             Self::Keys(cause) => cause.code(),

@@ -6,7 +6,6 @@
 //! | [`dnssec`] | keys, signatures and proofs that something does not exist |
 //! | [`handler`] | octets → question → octets; the loops of UDP, TCP, TLS and HTTPS |
 //! | [`published`] | the state of the moment, behind two pointers that are swapped |
-//! | [`certificate`] | the certificate of the encrypted transports, and its files |
 //! | [`sync`] | state from broker, controller and disk; demand to the controller |
 //! | [`admin`] | the routes that explain an answer and show the zone's keys |
 //! | [`notify`] | tells secondaries of a new version of the zone's fixed part |
@@ -19,7 +18,6 @@
 //! controller and broker away, and after a restart without them, answers go on.
 
 pub mod admin;
-pub mod certificate;
 pub mod dnssec;
 mod error;
 mod geo;

@@ -1,5 +1,6 @@
 //! The agent as a whole: started from settings and a broker, stopped without losing a call.
 
+mod apps;
 mod containers;
 
 use std::net::SocketAddr;
@@ -17,8 +18,6 @@ use fdn_devices::Devices;
 use fdn_instances::Runtime;
 use fdn_service::admin::{AdminServer, Load};
 use fdn_service::health::Readiness;
-use fdn_service::reach::Reach;
-use fdn_service::seal::NetworkKey;
 use fdn_service::secret::Secret;
 use fdn_service::{BoxedFuture, CancellationToken, http_client, listen, secret};
 use fdn_spool::{Shipper, Spool, SpoolMetrics};
@@ -27,12 +26,13 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use crate::apps::{Apps, AppsParts, CONDITION_APPS, CONDITION_STATE};
-use crate::artifacts::{ArtifactCache, CacheParts, Fetcher, Machine};
+use crate::apps::{Apps, CONDITION_APPS, CONDITION_STATE};
+use crate::artifacts::Machine;
 use crate::error::Error;
 use crate::fleet::{Fleet, Work, restore_devices};
 use crate::gateway::GatewayServer;
 use crate::gateway::routes::Routes;
+use crate::gateway::secure::Secure;
 use crate::gateway::service::Gateway;
 use crate::invocations::instances::Instances;
 use crate::invocations::{Admission, Ledger};
@@ -129,12 +129,11 @@ impl Agent {
     ) -> Result<Self, Error> {
         settings.check()?;
         let gateway_listener = listen::tcp(settings.gateway.listen, "gateway.listen")?;
+        let secure = Secure::open(&settings.gateway.tls)?;
         let admin_listener = listen::tcp(settings.admin.listen, "admin.listen")?;
-        let stage_listener = settings
-            .workflows
-            .enabled
-            .then_some(settings.workflows.listen);
-        let stage_listener = stage_listener.map(|at| listen::tcp(at, "workflows.listen"));
+        let stages = &settings.workflows;
+        let listens = stages.enabled.then_some(stages.listen);
+        let stage_listener = listens.map(|at| listen::tcp(at, "workflows.listen"));
         let stage_listener = stage_listener.transpose()?;
         let shared = Shared::new(settings, broker, machine)?;
         if let Some(warning) = shared.machine.engine.warning() {
@@ -158,6 +157,7 @@ impl Agent {
         let (stage_calls, stage_server) = shared.take_stage_calls(&calls, stage_listener)?.unzip();
         let gateway = GatewayServer::start(
             gateway_listener,
+            secure,
             calls,
             Arc::clone(&shared.rtt),
             &shared.settings.gateway,
@@ -244,6 +244,12 @@ impl Agent {
     #[must_use]
     pub const fn gateway_address(&self) -> SocketAddr {
         self.gateway.address()
+    }
+
+    /// Where clients are served with TLS, if they are.
+    #[must_use]
+    pub fn secure_address(&self) -> Option<SocketAddr> {
+        self.gateway.secure_address()
     }
 
     /// Where gateways of other clusters call stages, if this node takes such calls.
@@ -355,46 +361,6 @@ impl Shared {
             readiness,
             stop,
         })
-    }
-
-    fn start_apps(&self, instances: Option<Instances>) -> Result<(Apps, JoinHandle<()>), Error> {
-        let settings = &self.settings;
-        let cache = ArtifactCache::open(CacheParts {
-            folder: settings.data.join("cache"),
-            limit: settings.cache.size,
-            artifact_limit: settings.cache.artifact_limit,
-            fetcher: Fetcher {
-                client: self.client.clone(),
-                url: settings.controller.url.clone(),
-                token: self.token.clone(),
-                attempts: settings.cache.fetch_attempts,
-            },
-            compiler: settings.compile.compiler(),
-            compile_parallel: settings.compile.parallel,
-            machine: self.machine.clone(),
-            metrics: self.metrics.clone(),
-        })?;
-        let parts = AppsParts {
-            settings: settings.apps.clone(),
-            logs: settings.logs.clone(),
-            body_limit: settings.gateway.body_limit,
-            node: settings.node.clone(),
-            cluster: settings.cluster.clone(),
-            folder: settings.data.join("state"),
-            key: NetworkKey::from_secret(&secret::read(&settings.network.key_file)?)?,
-            cache,
-            engine: self.machine.engine.clone(),
-            ledger: Arc::clone(&self.ledger),
-            instances,
-            hub: Arc::clone(&self.hub),
-            metrics: self.metrics.clone(),
-            routes: Arc::clone(&self.routes),
-            phase_changed: Arc::clone(&self.changed),
-            readiness: self.readiness.clone(),
-            policy: settings.policy.clone(),
-            reach: Reach::new(settings.runtime.private_networks.clone()),
-        };
-        Apps::start(parts, self.stop.clone())
     }
 
     fn gateway(&self, apps: Apps, instances: Option<Instances>) -> Result<Arc<Gateway>, Error> {

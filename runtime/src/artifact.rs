@@ -1,7 +1,7 @@
 //! Compiled files on disk: what they are called, how they are written and how they are checked.
 //!
-//! Loading compiled code is as dangerous as running a native program, so only files that this node compiled itself are
-//! loaded. Each compiled file `X` has a checksum file `X.sha256` beside it, two lines: `sha256 HEX` and `engine KEY`. Both
+//! Loading compiled code is as dangerous as running a native program, so only files are loaded that this node compiled itself, or whose digest
+//! the network's authority has signed ([`crate::Incoming`]). Each compiled file `X` has a checksum file `X.sha256` beside it, two lines: `sha256 HEX` and `engine KEY`. Both
 //! are written under temporary names and renamed, the checksum first: whatever is interrupted, a file whose checksum does
 //! not fit is never loaded, only compiled again.
 //!
@@ -51,7 +51,7 @@ pub(crate) fn checksum_text(digest: &Digest, compatibility_key: &str) -> String 
     format!("sha256 {}\nengine {compatibility_key}\n", digest.hex())
 }
 
-/// A file whose content is proven to be what a compiler of this node wrote. Only [`Checked::check`] makes one.
+/// A file whose content is proven to be what a compiler that this node trusts wrote. Only [`Checked::check`] makes one.
 pub(crate) struct TrustedFile {
     file: File,
 }

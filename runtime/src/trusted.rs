@@ -18,7 +18,8 @@ pub(crate) fn map(engine: &wasmtime::Engine, trusted: &TrustedFile) -> wasmtime:
     // SAFETY: `deserialize_file` demands that the content was written by `Component::serialize` or
     // `Engine::precompile_component`, and that it does not change while it is mapped.
     // - A `TrustedFile` exists only if the content's SHA-256 is the one that a compiler of this node recorded for this very
-    //   engine (version, settings, CPU features); wasmtime checks the engine's part once more.
+    //   engine (version, settings, CPU features), or one of the controller, as the network's authority has signed; wasmtime checks the engine's part
+    //   once more.
     // - Compiled files are written under a temporary name and renamed; nothing in this project opens one for writing after
     //   that. Deleting or replacing the name leaves the mapped inode as it is. The cache folder belongs to the node's own
     //   user; whoever can write there can as well replace the node's binary.

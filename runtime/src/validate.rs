@@ -9,7 +9,7 @@ use fdn_core::{ByteSize, Coded, Digest, ErrorCode, Millis};
 
 use crate::artifact::{LEFTOVER_PREFIX, checksum_file, compiled_file_name};
 use crate::call::CallContext;
-use crate::compile::{CompileError, Compiler};
+use crate::compile::{CompileError, CompileReport, Compiler};
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::function::Function;
@@ -37,6 +37,8 @@ pub struct Validated {
     pub inspection: Inspection,
     /// Its compiled file.
     pub compiled: PathBuf,
+    /// What the compiler said of that file.
+    pub report: CompileReport,
     /// How it answered.
     pub probe: ProbeReport,
     /// The function, loaded.
@@ -151,6 +153,7 @@ pub async fn validate(
         digest,
         inspection,
         compiled: kept,
+        report,
         probe,
         function,
     })

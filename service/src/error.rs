@@ -49,6 +49,21 @@ pub enum ServiceError {
     /// A certificate or key could not be made or read.
     #[error("certificates: {0}")]
     Certificate(String),
+    /// The files of a certificate cannot be used.
+    #[error(
+        "the certificate {certificate} with the key {key} cannot be used: {reason}; {setting}.certificate_file and {setting}.key_file take files \
+         in PEM form that belong together"
+    )]
+    CertificateFiles {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of its key.
+        key: PathBuf,
+        /// The section of the settings that names them.
+        setting: &'static str,
+        /// Why.
+        reason: String,
+    },
     /// The HTTP client could not be made.
     #[error("the HTTP client could not be made")]
     HttpClient(#[source] reqwest::Error),
@@ -60,7 +75,7 @@ pub enum ServiceError {
 impl Coded for ServiceError {
     fn code(&self) -> ErrorCode {
         match self {
-            Self::Config(_) => ErrorCode::ConfigInvalid,
+            Self::Config(_) | Self::CertificateFiles { .. } => ErrorCode::ConfigInvalid,
             Self::AddressTaken { .. } | Self::Listen { .. } => ErrorCode::AddressTaken,
             Self::File { .. } => ErrorCode::DataDirectory,
             Self::Sealed

@@ -3,11 +3,12 @@
 //! Nothing here knows what a controller, a DNS server or an agent does. Each part is used on its own:
 //! [`config`] reads settings, [`logs`] writes structured logs, [`health`] and [`admin`] answer `/healthz`, `/readyz` and
 //! `/metrics`, [`secret`] keeps tokens and keys in files of mode 0600, [`seal`] encrypts what travels through the broker, [`pki`] makes
-//! and reads nodes' certificates,
+//! and reads nodes' certificates, [`certificate`] keeps those that listeners show,
 //! [`master`] wraps data keys, [`listen`] binds addresses and says in words why it could not, [`http_client`] makes the HTTP client, [`reach`] one for
 //! addresses that tenants name, [`signal`] waits for SIGTERM or Ctrl-C.
 
 pub mod admin;
+pub mod certificate;
 pub mod config;
 mod error;
 pub mod health;

@@ -8,10 +8,15 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 
+use rustix::fs::statvfs;
 use tempfile::TempDir;
 
 /// The file that the owner of a folder has locked.
 const LOCK: &str = "owner.lock";
+/// Where files lie in memory.
+const MEMORY: &str = "/dev/shm";
+/// Bytes that must be free there, and of memory, to use it.
+const SPARE: u64 = 10 << 30;
 
 /// A folder that is removed when this is dropped, or by whoever comes next.
 #[derive(Debug)]
@@ -29,6 +34,21 @@ impl OwnedFolder {
     /// When no folder can be made there.
     pub fn new(prefix: &str) -> io::Result<Self> {
         Self::in_folder(&std::env::temp_dir(), prefix)
+    }
+
+    /// The same in memory, where the machine has enough of it to spare: for what is written much and worth nothing afterwards. A disk takes minutes to
+    /// forget some thousand files of gigabytes.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn in_memory(prefix: &str) -> io::Result<Self> {
+        let memory = Path::new(MEMORY);
+        // First: what was left there may be what it has no room for.
+        sweep(memory, prefix);
+        if !has_room(memory) {
+            return Self::new(prefix);
+        }
+        Self::in_folder(memory, prefix).or_else(|_| Self::new(prefix))
     }
 
     fn in_folder(parent: &Path, prefix: &str) -> io::Result<Self> {
@@ -55,6 +75,17 @@ impl OwnedFolder {
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
+}
+
+/// Whether the folder in memory, and the memory itself, have room to spare.
+fn has_room(folder: &Path) -> bool {
+    let free = statvfs(folder).map_or(0, |of| of.f_bavail.saturating_mul(of.f_frsize));
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = text.lines().find_map(|line| {
+        let kib = line.strip_prefix("MemAvailable:")?.trim();
+        kib.strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    free.min(available.unwrap_or(0) << 10) >= SPARE
 }
 
 /// Removes folders that nobody holds. What cannot be removed stays: the next one tries again.

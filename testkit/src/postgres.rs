@@ -68,7 +68,7 @@ impl PostgresServer {
     /// # Errors
     /// When PostgreSQL is not installed or does not start; the message holds its log.
     pub async fn start() -> Result<Self> {
-        let folder = OwnedFolder::new("fdn-postgres-")?;
+        let folder = OwnedFolder::in_memory("fdn-postgres-")?;
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
         let data = folder.path().join("data");
         std::fs::create_dir(&data)?;

@@ -165,6 +165,28 @@ pub async fn tell(
     outbox_push(connection, revision, Message::FleetDesired(fleet), now).await
 }
 
+/// The authority that signs at `now`.
+fn signing<'a>(
+    state: &State,
+    rows: &'a [AuthorityRow],
+    now: Timestamp,
+) -> Result<(&'a AuthorityRow, Authority), Error> {
+    let row = signer(rows, &state.settings.enrolment, now)
+        .ok_or_else(|| Error::Internal("there is no certificate authority".to_owned()))?;
+    let sealed = state.key.open(&context(&row.id), &row.sealed_key)?;
+    let authority = Authority::load(&row.certificate, &Secret::new(sealed))?;
+    Ok((row, authority))
+}
+
+/// The authority's signature of a text, which nodes check by the authorities that they know.
+///
+/// # Errors
+/// When there is no authority or the store fails.
+pub async fn sign(state: &State, text: &str, now: Timestamp) -> Result<String, Error> {
+    let rows = authority_list(&mut *state.store.read().await?).await?;
+    Ok(signing(state, &rows, now)?.1.sign(text)?)
+}
+
 fn bundle(rows: &[AuthorityRow], now: Timestamp) -> Vec<String> {
     rows.iter()
         .filter(|row| now < row.expires_at)
@@ -186,10 +208,7 @@ pub async fn issue(
 ) -> Result<IssuedCertificate, Error> {
     let settings = &state.settings.enrolment;
     let rows = authority_list(connection).await?;
-    let row = signer(&rows, settings, now)
-        .ok_or_else(|| Error::Internal("there is no certificate authority".to_owned()))?;
-    let sealed = state.key.open(&context(&row.id), &row.sealed_key)?;
-    let authority = Authority::load(&row.certificate, &Secret::new(sealed))?;
+    let (row, authority) = signing(state, &rows, now)?;
     // Certificates hold whole seconds.
     let whole = |at: Timestamp| Timestamp(at.get() / 1000 * 1000);
     let (issued_at, expires_at) = (

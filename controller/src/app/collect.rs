@@ -13,7 +13,7 @@ use crate::error::chain;
 use crate::singleton::Work;
 use crate::state::State;
 use crate::store::artifact::{
-    artifact_count, artifact_list_unused, artifact_mark, trash_delete, trash_list,
+    artifact_count, artifact_find, artifact_list_unused, artifact_mark, trash_delete, trash_list,
 };
 use crate::store::in_transaction;
 
@@ -97,7 +97,7 @@ pub async fn sweep(state: &State) -> Result<u64, Error> {
             break;
         };
         for object in &found {
-            match state.artifacts.delete(object).await {
+            match delete(state, object).await {
                 Ok(()) => {
                     trash_delete(&mut *state.store.read().await?, object).await?;
                     state.metrics.artifacts.collected.inc();
@@ -113,4 +113,14 @@ pub async fn sweep(state: &State) -> Result<u64, Error> {
         after = Some(last);
     }
     Ok(removed)
+}
+
+/// Removes an object, and the machine code of its component unless that has been uploaded again.
+async fn delete(state: &State, object: &Object) -> Result<(), Error> {
+    let live = artifact_find(&mut *state.store.read().await?, &object.digest).await?;
+    if live.name.is_empty() || live == *object {
+        // Before the object, whose row leads here again if this fails.
+        state.artifacts.compiled_delete(object.digest).await?;
+    }
+    Ok(state.artifacts.delete(object).await?)
 }

@@ -25,7 +25,7 @@ use tracing::{info, warn};
 use super::actor::Actor;
 use super::precondition::Precondition;
 use super::rollout::deployed;
-use super::{label, repository, secrets, signing};
+use super::{compiled, label, repository, secrets, signing};
 
 use crate::Error;
 use crate::artifacts::Object;
@@ -44,8 +44,8 @@ use crate::store::label::label_set;
 use crate::store::plan::plan_upsert;
 use crate::store::revision::revision_next;
 use crate::store::version::{VersionRow, function_version_next, version_get, version_insert};
-use crate::upload::Component;
 use crate::upload::signature::{Signature, Signer};
+use crate::upload::{Compiled, Component};
 
 /// How often an artifact is claimed and written that was collected in between, which takes an upload longer than the grace time.
 const CLAIMS: u32 = 3;
@@ -83,6 +83,8 @@ struct Candidate {
     manifest: Manifest,
     secrets: BTreeMap<SecretName, Secret>,
     component: Component,
+    /// The machine code that the component was judged by, if nodes are to have it.
+    compiled: Option<Compiled>,
     labels: Option<Labels>,
     signer: Option<Signer>,
 }
@@ -154,6 +156,7 @@ async fn deploy_inner(
         fresh,
         labels: upload.labels,
         signer: None,
+        compiled: None,
         tenant,
         app,
         host,
@@ -196,8 +199,10 @@ async fn judge(
     drop(connection);
     let (signer, first) = signing::judge(state, *tenant, manifest, component, signature).await?;
     let mut steps = vec![first];
-    steps.extend(state.uploads.judge(component, manifest, secrets).await?);
+    let judged = state.uploads.judge(component, manifest, secrets).await?;
+    steps.extend(judged.steps);
     candidate.signer = signer;
+    candidate.compiled = judged.compiled;
     Ok(steps)
 }
 
@@ -249,7 +254,7 @@ async fn unchanged(
     else {
         return Ok(None);
     };
-    claim_and_put(state, &candidate.component).await?;
+    claim_and_put(state, candidate).await?;
     if let Some(labels) = &candidate.labels {
         let (which, version) = (
             (candidate.tenant, &candidate.app),
@@ -286,13 +291,17 @@ fn response(
 }
 
 /// Says that the artifact is about to be used, and writes it.
-async fn claim_and_put(state: &State, component: &Component) -> Result<Object, Error> {
+async fn claim_and_put(state: &State, candidate: &Candidate) -> Result<Object, Error> {
+    let component = &candidate.component;
     let fresh = uuid::Uuid::now_v7().simple().to_string();
     let (digest, size) = (component.digest(), component.size());
     let object: Object = in_transaction!(state.store, tx => {
         Ok::<_, Error>(artifact_claim(&mut tx, &digest, size, &fresh, fdn_service::now()).await?)
     })?;
     state.artifacts.put(&object, component.path()).await?;
+    if let Some(code) = &candidate.compiled {
+        compiled::keep(state, digest, code).await;
+    }
     Ok(object)
 }
 
@@ -304,7 +313,7 @@ async fn store(
     steps: Vec<ValidationStep>,
 ) -> Result<DeployResponse, Error> {
     for _ in 0..CLAIMS {
-        let object = claim_and_put(state, &candidate.component).await?;
+        let object = claim_and_put(state, candidate).await?;
         let Some(row) = write(state, actor, candidate, &object, &steps).await? else {
             warn!(digest = %object.digest, "an artifact was collected while it was uploaded; it is written again");
             continue;

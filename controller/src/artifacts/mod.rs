@@ -4,6 +4,7 @@
 //! service completes a multipart upload. Writing the same artifact again replaces equal octets by equal octets, which also heals a
 //! damaged object.
 
+mod compiled;
 mod connect;
 mod objects;
 
@@ -17,7 +18,7 @@ use futures::stream::BoxStream;
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutPayload};
 use tokio::fs::File;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::settings::ArtifactSettings;
 pub use objects::{JobObject, ObjectError};
@@ -146,23 +147,38 @@ impl Artifacts {
             path: file.to_owned(),
             source,
         };
-        let failed = |source| ArtifactError::Failed {
-            action: "write",
-            digest: object.digest,
+        let input = File::open(file).await.map_err(read)?;
+        self.put_at(&self.key(object), object.digest, file, input)
+            .await
+    }
+
+    /// Writes what is read from `input`, which comes from `file`, in parts.
+    async fn put_at(
+        &self,
+        key: &Key,
+        digest: Digest,
+        file: &Path,
+        mut input: impl AsyncRead + Unpin,
+    ) -> Result<(), ArtifactError> {
+        let read = |source| ArtifactError::Read {
+            path: file.to_owned(),
             source,
         };
-        let mut input = File::open(file).await.map_err(read)?;
+        let failed = |source| ArtifactError::Failed {
+            action: "write",
+            digest,
+            source,
+        };
         let first = read_part(&mut input).await.map_err(read)?;
         let second = read_part(&mut input).await.map_err(read)?;
-        let key = self.key(object);
         if second.is_empty() {
             self.store
-                .put(&key, PutPayload::from_bytes(first))
+                .put(key, PutPayload::from_bytes(first))
                 .await
                 .map_err(failed)?;
             return Ok(());
         }
-        let mut upload = self.store.put_multipart(&key).await.map_err(failed)?;
+        let mut upload = self.store.put_multipart(key).await.map_err(failed)?;
         let sent = async {
             upload
                 .put_part(PutPayload::from_bytes(first))
@@ -196,7 +212,15 @@ impl Artifacts {
         object: &Object,
         span: Option<Span>,
     ) -> Result<Artifact, ArtifactError> {
-        let digest = object.digest;
+        self.get_at(&self.key(object), object.digest, span).await
+    }
+
+    async fn get_at(
+        &self,
+        key: &Key,
+        digest: Digest,
+        span: Option<Span>,
+    ) -> Result<Artifact, ArtifactError> {
         let failed = |source| match source {
             object_store::Error::NotFound { .. } => ArtifactError::Missing(digest),
             source => ArtifactError::Failed {
@@ -205,8 +229,7 @@ impl Artifacts {
                 source,
             },
         };
-        let key = self.key(object);
-        let size = self.store.head(&key).await.map_err(failed)?.size;
+        let size = self.store.head(key).await.map_err(failed)?.size;
         let (start, end) = match span {
             None => (0, size),
             Some(Span::From(start)) => (start, size),
@@ -220,7 +243,7 @@ impl Artifacts {
             range: Some(GetRange::Bounded(start..end)),
             ..GetOptions::default()
         };
-        let found = self.store.get_opts(&key, options).await.map_err(failed)?;
+        let found = self.store.get_opts(key, options).await.map_err(failed)?;
         let octets = found.into_stream().map(move |piece| {
             piece.map_err(|source| ArtifactError::Failed {
                 action: "read",
@@ -268,12 +291,12 @@ impl Artifacts {
     }
 }
 
-/// The next part of a file; empty at its end.
-async fn read_part(file: &mut File) -> std::io::Result<Bytes> {
+/// The next part of what is read; empty at its end.
+async fn read_part(input: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Bytes> {
     let mut part = BytesMut::new();
     while part.len() < PART {
         part.reserve((PART - part.len()).min(256 << 10));
-        if file.read_buf(&mut part).await? == 0 {
+        if input.read_buf(&mut part).await? == 0 {
             break;
         }
     }

@@ -113,7 +113,7 @@ pub(crate) struct CallParams {
     #[param(value_type = Option<UsageOutcome>, inline)]
     outcome: Option<UsageOutcome>,
     /// Of this version.
-    #[param(value_type = Option<u32>, minimum = 1)]
+    #[param(value_type = Option<u64>, minimum = 1, maximum = 4_294_967_295u64)]
     version: Option<VersionNumber>,
     /// With this request id.
     #[param(max_length = 128)]

@@ -211,6 +211,7 @@ operations! {
     machines::head_lease => Some(Right::Serve),
     network::agent_apps => Some(Right::Serve),
     network::agent_artifact => Some(Right::Serve),
+    network::agent_compiled => Some(Right::Serve),
     network::agent_usage_sums => Some(Right::Serve),
     network::agent_usage => Some(Right::Serve),
     network::dns_snapshot => Some(Right::Resolve),

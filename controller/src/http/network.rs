@@ -3,6 +3,7 @@
 use actix_web::http::header::{self, ByteRangeSpec, Header, Range};
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use fdn_core::api::AppsSnapshot;
+use fdn_core::compiled::EngineKey;
 use fdn_core::usage::UsageReceipt;
 use fdn_core::{ByteSize, Digest, Problem};
 use futures::StreamExt;
@@ -13,7 +14,7 @@ use super::error::ApiError;
 use crate::Error;
 use crate::app::precondition::tag;
 use crate::app::{snapshot, usage};
-use crate::artifacts::Span;
+use crate::artifacts::{ArtifactError, Span};
 use crate::state::State;
 use crate::store::artifact::artifact_find;
 
@@ -83,6 +84,40 @@ pub(crate) async fn agent_artifact(
             artifact.end - artifact.start,
             artifact.octets,
         )))
+}
+
+/// Machine code of a component for an engine, behind a line that says what it is, signed by the network's authority. 404 if there is none: compile the
+/// component.
+#[utoipa::path(
+    tag = "agents",
+    security(("network" = [])),
+    params(
+        ("digest" = String, Path, description = "The component: `sha256:` and 64 hexadecimal digits"),
+        ("engine" = String, Path, description = "The engine: 1 to 64 lower-case hexadecimal digits"),
+    ),
+    responses(
+        (status = 200, description = "A line of JSON, then the machine code", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+#[get("/agent/v1/compiled/{digest}/{engine}")]
+pub(crate) async fn agent_compiled(
+    call: Authorized<Serve, web::Path<(Digest, EngineKey)>>,
+    state: Shared,
+) -> Result<HttpResponse, ApiError> {
+    let (component, engine) = call.input.into_inner();
+    let found = state.artifacts.compiled_get(component, &engine).await;
+    let code = found.map_err(|error| match error {
+        ArtifactError::Missing(_) => Error::NotFound {
+            what: format!("machine code of {component} for engine {engine}"),
+            hint: "compile the component",
+        },
+        other => other.into(),
+    })?;
+    Ok(HttpResponse::Ok()
+        .content_type("application/octet-stream")
+        .insert_header((header::CONTENT_ENCODING, "identity"))
+        .body(actix_web::body::SizedStream::new(code.size, code.octets)))
 }
 
 /// The one range that a request asks for.

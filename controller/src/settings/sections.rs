@@ -107,6 +107,8 @@ pub struct ArtifactSettings {
     pub grace: DurationMs,
     /// How often it is looked for such artifacts.
     pub collect_interval: DurationMs,
+    /// Whether the machine code of components is kept beside them, for nodes with an engine like this controller's. It is two to five times as large.
+    pub compiled: bool,
 }
 
 impl ArtifactSettings {
@@ -128,6 +130,7 @@ impl Default for ArtifactSettings {
             s3: None,
             grace: DurationMs::from_secs(24 * 3600),
             collect_interval: DurationMs::from_secs(600),
+            compiled: true,
         }
     }
 }

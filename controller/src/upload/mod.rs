@@ -1,7 +1,7 @@
 //! From the wire to a judged component: a temporary file, digested while it is written, then every check of `fdn_runtime::validate`; of an
 //! image those of [`image`].
 //!
-//! Nothing here is stored: the file and its compiled form vanish with the values that hold them, whatever happens.
+//! Nothing here is stored: the file and its machine code vanish with the values that hold them, whatever happens.
 
 pub mod image;
 pub mod signature;
@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_core::api::ValidationStep;
+use fdn_core::compiled::EngineKey;
 use fdn_core::digest::DigestBuilder;
 use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::{ByteSize, Coded, Digest, ErrorCode, SecretName};
 use fdn_runtime::validate::{ValidateOptions, validate};
 use fdn_runtime::{CallContext, CompileWorker, Compiler, Engine, EngineOptions, NoLog};
 use fdn_service::secret::Secret;
-use tempfile::TempPath;
+use tempfile::{TempDir, TempPath};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -29,6 +30,8 @@ pub(crate) use step::refused_at;
 
 /// Instances that probes may hold at the same time.
 const INSTANCES: u32 = 32;
+/// Threads of one compilation, at most: each reserves address space, of which the process has a bound.
+const COMPILE_THREADS: usize = 16;
 
 /// An upload that did not arrive as it should.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +74,50 @@ impl Coded for UploadError {
     }
 }
 
+/// An upload that passed every check.
+pub struct Judged {
+    /// What each check found.
+    pub steps: Vec<ValidationStep>,
+    /// Its machine code, if it is to be kept.
+    pub compiled: Option<Compiled>,
+}
+
+/// Machine code that was just compiled. Its file vanishes with it.
+#[derive(Debug)]
+pub struct Compiled {
+    path: PathBuf,
+    engine: EngineKey,
+    digest: Digest,
+    size: u64,
+    _folder: TempDir,
+}
+
+impl Compiled {
+    /// Its file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The engine that it is for.
+    #[must_use]
+    pub const fn engine(&self) -> &EngineKey {
+        &self.engine
+    }
+
+    /// Its digest.
+    #[must_use]
+    pub const fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+}
+
 /// Judges uploads, a bounded number at a time.
 pub struct Uploads {
     engine: Engine,
@@ -79,6 +126,7 @@ pub struct Uploads {
     limit: ByteSize,
     image_limit: ByteSize,
     image_unfolded: ByteSize,
+    keeps_compiled: bool,
     room: Arc<Semaphore>,
 }
 
@@ -110,6 +158,7 @@ impl Uploads {
             limit: uploads.limit,
             image_limit: uploads.image_limit,
             image_unfolded: uploads.image_unfolded,
+            keeps_compiled: settings.artifacts.compiled,
             room: Arc::new(Semaphore::new(uploads.parallel)),
         })
     }
@@ -120,6 +169,10 @@ impl Uploads {
         Compiler::Worker(CompileWorker {
             memory_limit: settings.uploads.compile_memory,
             time_limit: settings.uploads.compile_time.as_duration(),
+            // Somebody waits for it; what else runs here goes first, by its priority.
+            threads: std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .min(COMPILE_THREADS),
             ..CompileWorker::default()
         })
     }
@@ -164,7 +217,7 @@ impl Uploads {
         })
     }
 
-    /// Runs every check. The compiled form is thrown away: nodes compile for themselves.
+    /// Runs every check. The machine code is handed on, for the nodes.
     ///
     /// # Errors
     /// The first check that fails.
@@ -173,13 +226,16 @@ impl Uploads {
         component: &Component,
         manifest: &Manifest,
         secrets: impl IntoIterator<Item = (&SecretName, &Secret)>,
-    ) -> Result<Vec<ValidationStep>, Error> {
+    ) -> Result<Judged, Error> {
         if manifest.runtime == RuntimeKind::Docker {
             let path = component.path().to_owned();
             let most = self.image_unfolded;
             let judged = tokio::task::spawn_blocking(move || image::judge(&path, most)).await;
             let judged = judged.map_err(|e| Error::Internal(format!("judging broke: {e}")))?;
-            return Ok(judged?);
+            return Ok(Judged {
+                steps: judged?,
+                compiled: None,
+            });
         }
         let disk = |source| UploadError::Disk {
             folder: self.folder.clone(),
@@ -198,7 +254,20 @@ impl Uploads {
             probe: CallContext::from_manifest(manifest, secrets, Arc::new(NoLog)),
         };
         let judged = validate(&self.engine, &self.compiler, component.path(), &options).await?;
-        Ok(judged.steps)
+        // A controller whose engine had no proper name would keep nothing, and its nodes compile for themselves.
+        let engine = self.engine.compatibility_key().parse().ok();
+        Ok(Judged {
+            compiled: engine
+                .filter(|_| self.keeps_compiled)
+                .map(|engine| Compiled {
+                    path: judged.compiled,
+                    engine,
+                    digest: judged.report.compiled_digest,
+                    size: judged.report.compiled_size,
+                    _folder: compiled,
+                }),
+            steps: judged.steps,
+        })
     }
 }
 

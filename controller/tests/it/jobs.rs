@@ -328,20 +328,13 @@ async fn large_inputs_and_answers_lie_in_the_object_store_and_go_with_the_job(ba
     let result = rig.request(Method::GET, &format!("/v1/jobs/{}/result", receipt.id));
     let result = result.send().await.expect("an answer").bytes().await;
     assert_eq!(result.expect("octets"), input);
-    let objects = |rig: &Rig| {
-        let files = rig.artifacts();
-        files
-            .into_iter()
-            .filter(|f| f == "input" || f.starts_with("result"))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(objects(&rig), ["input", "result-1"]);
+    assert_eq!(rig.objects_of_jobs(), ["input", "result-1"]);
     let later = fdn_service::now().get() + rig.settings.jobs.keep.as_millis() + 1;
     let round = fdn_controller::jobs::sweep::round;
     round(rig.controller.state(), fdn_core::Timestamp(later))
         .await
         .expect("swept");
-    assert!(objects(&rig).is_empty());
+    assert_eq!(rig.objects_of_jobs(), [""; 0]);
     let gone = rig.request(Method::GET, &format!("/v1/jobs/{}", receipt.id));
     assert_eq!(rig.refused(gone).await.1.code, ErrorCode::NotFound);
 }

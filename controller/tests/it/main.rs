@@ -9,6 +9,7 @@ mod billing_api;
 mod broker;
 mod calls;
 mod collect;
+mod compiled;
 mod conventions;
 mod domains;
 mod events;

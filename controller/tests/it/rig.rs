@@ -347,9 +347,19 @@ impl Rig {
         .await;
     }
 
-    /// Files of the artifact store.
+    /// Components in the artifact store.
     pub(crate) fn artifacts(&self) -> Vec<String> {
-        files(&self.settings.artifacts.local)
+        files(&self.settings.artifacts.local.join("sha256"))
+    }
+
+    /// Machine code in the artifact store, by engine.
+    pub(crate) fn compiled(&self) -> Vec<String> {
+        files(&self.settings.artifacts.local.join("compiled"))
+    }
+
+    /// What jobs keep in the artifact store.
+    pub(crate) fn objects_of_jobs(&self) -> Vec<String> {
+        files(&self.settings.artifacts.local.join("jobs"))
     }
 
     /// What a request left in the temporary folder.

@@ -24,6 +24,7 @@ async fn nothing_is_stored(rig: &Rig, what: &str) {
     let apps: Vec<AppSummary> = rig.get("/v1/apps").await;
     assert_eq!(apps, [], "{what}");
     assert_eq!(rig.artifacts(), [""; 0], "{what}");
+    assert_eq!(rig.compiled(), [""; 0], "{what}");
     assert_eq!(rig.leftovers(), [""; 0], "{what}");
     let mut connection = rig
         .controller

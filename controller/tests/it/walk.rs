@@ -72,6 +72,7 @@ impl Operation {
             .replace("{tenant}", "default")
             .replace("{user}", "viewer")
             .replace("{digest}", &format!("sha256:{zeros}{zeros}"))
+            .replace("{engine}", "0123456789abcdef")
             .replace("{cluster}", "eu-west")
             .replace("{node}", "eu-west-1")
             .replace("{token}", &format!("jtk_{zeros}"))

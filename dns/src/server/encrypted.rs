@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use fdn_service::certificate::Certificates;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::certificate::Certificate;
 use crate::error::Error;
 use crate::handler::tls::Handshakes;
 use crate::handler::{Responder, https, tls};
@@ -17,7 +17,7 @@ use crate::settings::Settings;
 
 /// Bound sockets with their certificate.
 pub(super) struct Encrypted {
-    certificate: Certificate,
+    certificates: Certificates,
     tls: (Arc<ServerConfig>, Vec<TcpListener>),
     https: (Arc<ServerConfig>, Vec<TcpListener>),
 }
@@ -28,18 +28,25 @@ impl Encrypted {
         settings: &Settings,
         (for_tls, for_https): (Vec<std::net::TcpListener>, Vec<std::net::TcpListener>),
     ) -> Result<Option<Self>, Error> {
-        let Some(source) = settings.encrypted.source()? else {
+        let Some(files) = settings.encrypted.source()? else {
             return Ok(None);
         };
-        let certificate = Certificate::open(source)?;
+        let every = settings.encrypted.check_interval.as_duration();
+        let certificates = Certificates::open(vec![files], "encrypted", every)?;
         let ready = |listeners: Vec<std::net::TcpListener>| {
             let listeners = listeners.into_iter().map(TcpListener::from_std);
             listeners.collect::<Result<_, _>>().map_err(Error::Socket)
         };
         Ok(Some(Self {
-            tls: (certificate.config(tls::ALPN)?, ready(for_tls)?),
-            https: (certificate.config(https::ALPN)?, ready(for_https)?),
-            certificate,
+            tls: (
+                Arc::new(certificates.config(&[tls::ALPN])?),
+                ready(for_tls)?,
+            ),
+            https: (
+                Arc::new(certificates.config(&[https::ALPN])?),
+                ready(for_https)?,
+            ),
+            certificates,
         }))
     }
 
@@ -84,6 +91,6 @@ impl Encrypted {
             ));
         }
         let unread = metrics.unread.clone();
-        tasks.spawn(self.certificate.run(unread, shutdown.clone()));
+        tasks.spawn(self.certificates.run(unread, shutdown.clone()));
     }
 }

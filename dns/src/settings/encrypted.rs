@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use fdn_core::DurationMs;
+use fdn_service::certificate::CertificateFiles;
 use serde::{Deserialize, Serialize};
 
 use super::Settings;
-use crate::certificate::Source;
 use crate::error::Error;
 use crate::handler::streams::Limits;
 
@@ -66,7 +66,7 @@ impl EncryptedSettings {
     ///
     /// # Errors
     /// When an address is listened on and no file is named.
-    pub fn source(&self) -> Result<Option<Source>, Error> {
+    pub fn source(&self) -> Result<Option<CertificateFiles>, Error> {
         if self.tls.is_empty() && self.https.is_empty() {
             return Ok(None);
         }
@@ -76,10 +76,9 @@ impl EncryptedSettings {
                 reason: "is needed for encrypted.tls and encrypted.https".to_owned(),
             })
         };
-        Ok(Some(Source {
-            certificate: needed("encrypted.certificate_file", &self.certificate_file)?,
-            key: needed("encrypted.key_file", &self.key_file)?,
-            every: self.check_interval.as_duration(),
+        Ok(Some(CertificateFiles {
+            certificate_file: needed("encrypted.certificate_file", &self.certificate_file)?,
+            key_file: needed("encrypted.key_file", &self.key_file)?,
         }))
     }
 }

@@ -1,10 +1,12 @@
 //! The log shared by the threads of a process, and the thread that syncs it.
 //!
 //! A record is written by the thread that has it, under a lock that is held for one `write`; one thread syncs for all: whoever writes
-//! while it works shares the next sync (group commit). Every call has its room before it runs, so a record never finds the spool full.
+//! while it works shares the next sync (group commit), and it is woken only when it sleeps. Every call has its room before it runs, so a record never
+//! finds the spool full; that room is counted without the lock.
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -40,8 +42,7 @@ struct Last(Arc<Shared>);
 
 impl Drop for Last {
     fn drop(&mut self) {
-        self.0.lock().closed = true;
-        self.0.work.notify_all();
+        self.0.close();
     }
 }
 
@@ -49,12 +50,46 @@ struct Shared {
     disk: Arc<Folder>,
     settings: SpoolSettings,
     metrics: SpoolMetrics,
+    room: Room,
     state: Mutex<State>,
     /// Rung when there is something to sync.
     work: Condvar,
     /// Rung when there is something to hand over.
     sealed: Notify,
     syncer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Room for records, as far as it can be told without the lock.
+#[derive(Default)]
+struct Room {
+    /// Calls that have room.
+    places: AtomicU64,
+    /// Octets on disk. Changed under the lock.
+    used: AtomicU64,
+    /// Whether the spool is closed or its disk has failed. Changed under the lock.
+    is_shut: AtomicBool,
+}
+
+impl Room {
+    /// What a call may write: two records at most, of which each may begin a segment of its own.
+    const PLACE: u64 = 2 * (frame::MAX + frame::HEADER.len()) as u64;
+
+    /// Takes room for a call, if there is some below `limit` octets.
+    fn take(&self, limit: u64) -> bool {
+        // Counted before it is looked at, so that two calls cannot both have the last room.
+        let places = self.places.fetch_add(1, Ordering::AcqRel) + 1;
+        let used = self.used.load(Ordering::Acquire);
+        let fits = used.saturating_add(places.saturating_mul(Self::PLACE)) <= limit;
+        let taken = fits && !self.is_shut.load(Ordering::Acquire);
+        if !taken {
+            self.give_back();
+        }
+        taken
+    }
+
+    fn give_back(&self) {
+        self.places.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 struct State {
@@ -65,8 +100,8 @@ struct State {
     synced: u64,
     /// Who waits until a record of this number is synced, in order.
     waiting: VecDeque<(u64, oneshot::Sender<Result<(), String>>)>,
-    /// Calls that have room.
-    places: u64,
+    /// Whether the thread that syncs sleeps until it is woken.
+    idle: bool,
     /// When the segment that is being written got its first record.
     begun: Option<Instant>,
     /// Why the disk takes nothing now.
@@ -109,12 +144,13 @@ impl Spool {
             disk,
             settings,
             metrics,
+            room: Room::default(),
             state: Mutex::new(State {
                 log,
                 written: 0,
                 synced: 0,
                 waiting: VecDeque::new(),
-                places: 0,
+                idle: false,
                 begun: None,
                 failed: None,
                 closed: false,
@@ -141,12 +177,10 @@ impl Spool {
     /// # Errors
     /// When there is none, or the disk has failed: the call must not run.
     pub fn reserve(&self) -> Result<Place, SpoolError> {
-        let mut state = self.shared.lock();
-        if let Err(refused) = self.shared.room(&state) {
+        if !self.shared.room.take(self.shared.settings.size.as_bytes()) {
             self.shared.metrics.refused.inc();
-            return Err(refused);
+            return Err(self.shared.why_refused());
         }
-        state.places += 1;
         Ok(Place {
             shared: Arc::clone(&self.shared),
         })
@@ -236,8 +270,7 @@ impl Spool {
 
     /// Syncs and seals everything and ends the thread; later records are refused. Blocks.
     pub fn close(&self) {
-        self.shared.lock().closed = true;
-        self.shared.work.notify_all();
+        self.shared.close();
         let syncer = &self.shared.syncer;
         let thread = syncer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
@@ -255,6 +288,7 @@ impl Shared {
 
     fn show(&self, state: &State) {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        self.room.used.store(state.log.used(), Ordering::Release);
         self.metrics.log_bytes.set(number(state.log.kept()));
         self.metrics.bytes.set(number(state.log.used()));
         self.metrics.waiting.set(number(state.log.sealed() as u64));
@@ -270,29 +304,43 @@ impl Shared {
         }
     }
 
-    fn room(&self, state: &State) -> Result<(), SpoolError> {
+    fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        // Under the lock: a disk that works again must not open it after this.
+        self.room.is_shut.store(true, Ordering::Release);
+        drop(state);
+        self.work.notify_all();
+    }
+
+    /// Why a call has no room.
+    fn why_refused(&self) -> SpoolError {
+        let state = self.lock();
         if state.closed {
-            return Err(SpoolError::Closed);
+            return SpoolError::Closed;
         }
         if let Some(reason) = &state.failed {
-            return Err(SpoolError::Disk(reason.clone()));
+            return SpoolError::Disk(reason.clone());
         }
-        // A call has two records at most, of which each may begin a segment of its own.
-        let place = 2 * (frame::MAX + frame::HEADER.len()) as u64;
-        let used = state.log.used() + state.places.saturating_mul(place);
-        if used + place > self.settings.size.as_bytes() {
-            return Err(SpoolError::Full {
-                used: ByteSize::from_bytes(used),
-                limit: self.settings.size,
-            });
+        let places = self.room.places.load(Ordering::Acquire);
+        let used = state.log.used() + places.saturating_mul(Room::PLACE);
+        if used.saturating_add(Room::PLACE) <= self.settings.size.as_bytes() {
+            return SpoolError::Disk("it had failed a moment ago".to_owned());
         }
-        Ok(())
+        SpoolError::Full {
+            used: ByteSize::from_bytes(used),
+            limit: self.settings.size,
+        }
     }
 
     fn write(&self, record: &CallRecord) -> Result<Receipt, SpoolError> {
         let payload = serde_json::to_vec(record).map_err(|e| SpoolError::Disk(e.to_string()))?;
         let frame = frame::encode(&payload).ok_or(SpoolError::TooLarge(payload.len()))?;
         let mut state = self.lock();
+        if state.closed {
+            // Nobody would sync it any more.
+            return Err(SpoolError::Closed);
+        }
         if let Err(failure) = state.log.append(&frame, Uuid::now_v7) {
             self.disk_failed(&mut state, "write", &failure);
             drop(state);
@@ -300,6 +348,10 @@ impl Shared {
             return Err(SpoolError::Disk(failure.to_string()));
         }
         self.metrics.records.inc();
+        // The header of a new segment is added by the next sync.
+        self.room
+            .used
+            .fetch_add(frame.len() as u64, Ordering::AcqRel);
         state.written += 1;
         state.begun.get_or_insert_with(Instant::now);
         let receipt = match self.settings.answer_after {
@@ -311,13 +363,17 @@ impl Shared {
                 Receipt(Some(receiver))
             }
         };
+        let wakes = std::mem::take(&mut state.idle);
         drop(state);
-        self.work.notify_one();
+        if wakes {
+            self.work.notify_one();
+        }
         Ok(receipt)
     }
 
     fn disk_failed(&self, state: &mut State, what: &str, failure: &std::io::Error) {
         self.metrics.failures.with_label_values(&[what]).inc();
+        self.room.is_shut.store(true, Ordering::Release);
         if state.failed.replace(failure.to_string()).is_none() {
             error!(what, %failure, "the disk of the usage spool fails; no new calls are taken until it does not");
         }
@@ -387,8 +443,11 @@ impl Shared {
                 thread::sleep(self.settings.batch_window.as_duration());
                 return self.lock();
             }
+            if left == Some(Duration::ZERO) {
+                return state;
+            }
+            state.idle = true;
             state = match left {
-                Some(Duration::ZERO) => return state,
                 Some(left) => {
                     let waited = self.work.wait_timeout(state, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
@@ -398,6 +457,7 @@ impl Shared {
                     .wait(state)
                     .unwrap_or_else(PoisonError::into_inner),
             };
+            state.idle = false;
         }
     }
 
@@ -413,6 +473,7 @@ impl Shared {
         let told = match result {
             Ok(()) => {
                 if state.failed.take().is_some() {
+                    self.room.is_shut.store(state.closed, Ordering::Release);
                     info!("the disk of the usage spool writes again");
                 }
                 Ok(())
@@ -457,8 +518,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        state.places = state.places.saturating_sub(1);
+        self.shared.room.give_back();
     }
 }
 

@@ -1,11 +1,12 @@
 //! The artifact cache of a node: each component fetched once, checked, compiled once, kept within a bound.
 //!
-//! `components/{digest}.wasm` holds what was uploaded, `compiled/{digest}-{engine}.cwasm` what this node made of it, with a checksum
-//! beside it. A file appears under its name only when it is whole. Nothing that was read from disk is trusted before its digest was
+//! `components/{digest}.wasm` holds what was uploaded, `compiled/{digest}-{engine}.cwasm` its machine code, from the controller or made here, with a
+//! checksum beside it. A file appears under its name only when it is whole. Nothing that was read from disk is trusted before its digest was
 //! checked again in this process; what does not match is deleted and made anew.
 //!
 //! [`ArtifactCache::prepare`] is single-flight for each digest: whoever comes second waits and finds the file.
 
+mod compiled;
 mod fetch;
 mod index;
 mod share;
@@ -21,6 +22,7 @@ use fdn_runtime::{Compiler, LoadError, compiled_file_name, is_leftover};
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
+pub use compiled::{CompiledSource, NotTaken};
 pub use fetch::{Fetcher, without_url};
 pub use index::{Full, Index, Key, Kind};
 pub use share::Machine;
@@ -39,6 +41,8 @@ pub struct CacheParts {
     pub artifact_limit: ByteSize,
     /// Where artifacts come from.
     pub fetcher: Fetcher,
+    /// Where machine code comes from, if it is not always made here.
+    pub compiled: Option<CompiledSource>,
     /// What compiles them.
     pub compiler: Compiler,
     /// How many are compiled at the same time.
@@ -63,6 +67,8 @@ struct Inner {
 
 struct State {
     index: Index,
+    /// Components whose machine code could not be loaded: it is made here. As many as there are versions that were deployed here.
+    distrusted: BTreeSet<Digest>,
     turns: BTreeMap<Digest, Weak<tokio::sync::Mutex<()>>>,
 }
 
@@ -118,6 +124,7 @@ impl ArtifactCache {
             compile_slots: Semaphore::new(parts.compile_parallel),
             state: Mutex::new(State {
                 index,
+                distrusted: BTreeSet::new(),
                 turns: BTreeMap::new(),
             }),
             parts,
@@ -172,6 +179,7 @@ impl ArtifactCache {
 
     /// Deletes the compiled file, because it could not be loaded.
     pub fn distrust(&self, digest: Digest) {
+        self.0.state().distrusted.insert(digest);
         self.0.delete(Key {
             digest,
             kind: Kind::Compiled,
@@ -304,7 +312,47 @@ impl Inner {
         Ok(path)
     }
 
-    /// Compiles the component, unless another agent of this process has.
+    /// Takes the machine code that the controller has, if it can be trusted; `false` if the component must be compiled here.
+    async fn take_compiled(&self, digest: Digest, path: &Path) -> Result<bool, PrepareError> {
+        let Some(source) = &self.parts.compiled else {
+            return Ok(false);
+        };
+        if self.state().distrusted.contains(&digest) {
+            return Ok(false);
+        }
+        let engine = self.parts.machine.engine.compatibility_key();
+        let label = match source.take(digest, engine, path).await {
+            Ok(size) => match self.verify(path).await? {
+                Ok(()) => {
+                    info!(%digest, size, "machine code came from the controller");
+                    "taken"
+                }
+                Err(error) => {
+                    warn!(%digest, %error, "machine code of the controller cannot be used; it is made here");
+                    "distrusted"
+                }
+            },
+            Err(NotTaken::Absent) => "absent",
+            Err(reason @ NotTaken::TooLarge(_)) => {
+                info!(%digest, %reason, "machine code of the controller is not taken; it is made here");
+                "too_large"
+            }
+            Err(reason @ NotTaken::Distrusted(_)) => {
+                warn!(%digest, %reason, "machine code of the controller is not trusted; it is made here");
+                "distrusted"
+            }
+            Err(reason) => {
+                let reason = with_causes(&reason);
+                info!(%digest, reason, "machine code of the controller did not come; it is made here");
+                "failed"
+            }
+        };
+        let taken = &self.parts.metrics.compiled_taken;
+        taken.with_label_values(&[label]).inc();
+        Ok(label == "taken")
+    }
+
+    /// Compiles the component, unless another agent of this process has, or the controller.
     async fn compile(&self, digest: Digest, component: &Path) -> Result<PathBuf, PrepareError> {
         let key = Key {
             digest,
@@ -316,7 +364,7 @@ impl Inner {
         let (machine, to) = (self.parts.machine.clone(), path.clone());
         let adopted = blocking(move || machine.adopt(digest, &to)).await?
             && self.verify(&path).await?.is_ok();
-        if !adopted {
+        if !adopted && !self.take_compiled(digest, &path).await? {
             let slot = self.compile_slots.acquire().await;
             let slot = slot.map_err(|_| PrepareError::Internal("compiling was stopped".into()))?;
             let result = self.parts.compiler.compile(component, &path).await;
@@ -343,6 +391,12 @@ impl Inner {
         self.parts.machine.announce(digest, &path);
         Ok(path)
     }
+}
+
+/// An error with what caused it.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Runs `work` where it may block.

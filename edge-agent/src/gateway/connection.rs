@@ -21,14 +21,19 @@ pub struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// Notes a connection that was just accepted, and measures its round trip from the handshake.
+    /// Notes a connection that was just accepted, over TLS if it is `secure`, and measures its round trip from the handshake.
     #[must_use]
-    pub fn accepted(stream: &TcpStream, trusted: &[ClientPrefix], rtt: &RttTable) -> Self {
+    pub fn accepted(
+        stream: &TcpStream,
+        secure: bool,
+        trusted: &[ClientPrefix],
+        rtt: &RttTable,
+    ) -> Self {
         let address = stream.peer_addr().ok();
         let ip = address.map(|address| address.ip());
         let is_trusted = ip.is_some_and(|ip| trusted.iter().any(|prefix| prefix.contains(ip)));
         let connection = Self {
-            peer: Peer::new(ip, is_trusted),
+            peer: Peer::new(ip, is_trusted).over_tls(secure),
             address,
             socket: stream.as_raw_fd(),
             sampled: Cell::new(Instant::now()),

@@ -76,6 +76,8 @@ pub struct Peer {
     pub ip: Option<IpAddr>,
     /// Whether it is a proxy whose word on host and protocol is taken.
     pub trusted: bool,
+    /// Whether it came over TLS.
+    pub secure: bool,
 }
 
 impl Peer {
@@ -86,6 +88,7 @@ impl Peer {
             ip: text.and_then(|text| text.parse().ok()),
             address,
             trusted: true,
+            secure: false,
         }
     }
 
@@ -97,7 +100,15 @@ impl Peer {
             address: Bytes::from(text),
             ip: address,
             trusted,
+            secure: false,
         }
+    }
+
+    /// The same, by a connection with or without TLS.
+    #[must_use]
+    pub fn over_tls(mut self, secure: bool) -> Self {
+        self.secure = secure;
+        self
     }
 }
 
@@ -245,13 +256,14 @@ fn headers_to_guest(head: &RequestHead, host: &str, ids: &Ids, peer: &Peer, out:
         out.insert(FORWARDED_HOST, value);
     }
     if !out.contains_key(FORWARDED_PROTO) {
-        out.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+        let scheme = if peer.secure { "https" } else { "http" };
+        out.insert(FORWARDED_PROTO, HeaderValue::from_static(scheme));
     }
 }
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+pub(crate) const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const IDENTITY: HeaderName = HeaderName::from_static(header::IDENTITY);
 const REQUEST_ID: HeaderName = HeaderName::from_static(header::REQUEST_ID);
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -371,6 +383,24 @@ mod tests {
         let trusted = guest(&headers, true);
         assert_eq!(get(&trusted, "x-forwarded-proto"), Some("https"));
         assert_eq!(get(&trusted, "x-forwarded-host"), Some("public.example"));
+    }
+
+    #[test]
+    fn the_guest_learns_whether_the_client_came_over_tls() {
+        let request = TestRequest::default().finish();
+        let ids = Ids::of(request.headers());
+        for (secure, scheme) in [(true, "https"), (false, "http")] {
+            let peer = Peer::new(None, false).over_tls(secure);
+            let told = to_guest(
+                request.head(),
+                "hello.fn.test",
+                &ids,
+                &peer,
+                Identity::default(),
+            );
+            let told = told.expect("a request");
+            assert_eq!(get(&told, "x-forwarded-proto"), Some(scheme));
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The gateway: HTTP/1.1 and HTTP/2 without TLS, from client to function and back.
+//! The gateway: HTTP/1.1 and HTTP/2, without TLS and with it, from client to function and back.
 //!
 //! actix-web's server runs one thread for each core and hands every request to [`service::Gateway`] as a plain service: there are no
 //! paths to match, only a host, so its router would be paid for and not used. [`head`] and [`body`] translate between actix and the
@@ -13,6 +13,7 @@ mod instance;
 mod job;
 pub mod problem;
 pub mod routes;
+pub(crate) mod secure;
 pub mod service;
 pub mod split;
 pub(crate) mod stage;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use actix_http::{Request, Response};
 use actix_service::{fn_factory_with_config, fn_service};
+use actix_tls::accept::rustls_0_23::TlsStream;
 use actix_web::HttpServer;
 use actix_web::dev::{AppConfig, ServerHandle};
 use actix_web::rt::net::TcpStream;
@@ -32,6 +34,7 @@ use tracing::error;
 
 use self::body::GatewayBody;
 use self::connection::ClientConnection;
+use self::secure::{Kept, Secure};
 use self::service::Gateway;
 use crate::error::Error;
 use crate::rtt::RttTable;
@@ -45,15 +48,17 @@ const DISCONNECT: Duration = Duration::from_secs(2);
 pub struct GatewayServer {
     address: SocketAddr,
     handle: ServerHandle,
+    secure: Option<Kept>,
 }
 
 impl GatewayServer {
-    /// Serves `gateway` on `listener`.
+    /// Serves `gateway` on `listener`, and with TLS on `secure`.
     ///
     /// # Errors
     /// When the listener cannot be used.
     pub fn start(
         listener: TcpListener,
+        secure: Option<Secure>,
         gateway: Arc<Gateway>,
         rtt: Arc<RttTable>,
         settings: &GatewaySettings,
@@ -71,6 +76,7 @@ impl GatewayServer {
             cores()
         };
         let connections = gateway.metrics.connections.clone();
+        let unread = gateway.metrics.certificate_errors.clone();
         let trusted = settings.trusted_proxies.clone();
         let (at_accept, interval) = (Arc::clone(&rtt), reports.rtt_interval.as_duration());
         let factory = move || {
@@ -86,7 +92,7 @@ impl GatewayServer {
                 async move { Ok::<_, ()>(service) }
             })
         };
-        let server = HttpServer::<_, _, _, GatewayBody>::new(factory)
+        let mut server = HttpServer::<_, _, _, GatewayBody>::new(factory)
             .workers(workers)
             .max_connections(settings.max_connections.div_ceil(workers))
             .tcp_nodelay(true)
@@ -98,27 +104,54 @@ impl GatewayServer {
             .shutdown_timeout(stop.grace.as_millis().div_ceil(1000))
             .disable_signals()
             .on_connect(move |stream, extensions| {
-                if let Some(stream) = stream.downcast_ref::<TcpStream>() {
+                let plain = stream.downcast_ref::<TcpStream>();
+                let encrypted = stream.downcast_ref::<TlsStream<TcpStream>>();
+                let inner = encrypted.map(|stream| stream.get_ref().0);
+                if let Some(stream) = plain.or(inner) {
                     connections.inc();
-                    extensions.insert(ClientConnection::accepted(stream, &trusted, &at_accept));
+                    let secure = encrypted.is_some();
+                    let client = ClientConnection::accepted(stream, secure, &trusted, &at_accept);
+                    extensions.insert(client);
                 }
             })
+            .tls_handshake_timeout(settings.tls.handshake.as_duration())
+            // Handshakes at once (of the whole process). At fewer than there may be connections, clients that say nothing would keep a worker from
+            // accepting, on the listener without TLS as well.
+            .max_connection_rate(settings.max_connections.div_ceil(workers))
             .listen_auto_h2c(listener)
-            .map_err(failed)?
-            .run();
+            .map_err(failed)?;
+        let mut kept = None;
+        if let Some(secure) = secure {
+            let (listener, config, looked_after) = secure.split(unread).map_err(failed)?;
+            server = server
+                .listen_rustls_0_23(listener, config)
+                .map_err(failed)?;
+            kept = Some(looked_after);
+        }
+        let server = server.run();
         let handle = server.handle();
         tokio::spawn(async move {
             if let Err(failure) = server.await {
                 error!(%failure, "the gateway has ended");
             }
         });
-        Ok(Self { address, handle })
+        Ok(Self {
+            address,
+            handle,
+            secure: kept,
+        })
     }
 
     /// Where it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it listens with TLS, if it does.
+    #[must_use]
+    pub fn secure_address(&self) -> Option<SocketAddr> {
+        self.secure.as_ref().map(|kept| kept.address)
     }
 
     /// Stops accepting, lets running calls end within the grace time, and ends.

@@ -61,6 +61,8 @@ pub struct Metrics {
     pub policy: PolicyMetrics,
     /// Client connections accepted.
     pub connections: IntCounter,
+    /// Looks at the files of certificates that failed.
+    pub certificate_errors: IntCounter,
     /// First calls of a loaded version: how long loading took.
     pub cold_start: Histogram,
     /// Octets in the artifact cache.
@@ -75,6 +77,8 @@ pub struct Metrics {
     pub fetches: IntCounterVec,
     /// Components compiled, by result.
     pub compiles: IntCounterVec,
+    /// Machine code asked of the controller, by result: `taken`, `absent`, `distrusted`, `failed`.
+    pub compiled_taken: IntCounterVec,
     /// Apps by phase.
     pub apps: IntGaugeVec,
     /// Log lines that followers lost.
@@ -226,6 +230,10 @@ impl Metrics {
             )?,
             policy: PolicyMetrics::new(&make.registry, node)?,
             connections: make.counter("connections_total", "Client connections accepted.")?,
+            certificate_errors: make.counter(
+                "certificate_errors_total",
+                "Looks at the files of the gateway's certificates that failed.",
+            )?,
             cold_start: make.histogram(
                 "cold_start_seconds",
                 "Loading a function for its first call.",
@@ -240,6 +248,11 @@ impl Metrics {
             )?,
             fetches: make.counters("fetches_total", "Artifacts fetched.", &["result"])?,
             compiles: make.counters("compiles_total", "Components compiled.", &["result"])?,
+            compiled_taken: make.counters(
+                "compiled_taken_total",
+                "Machine code asked of the controller.",
+                &["result"],
+            )?,
             apps: make.gauges("apps", "Apps by phase.", &["phase"])?,
             log_lines: make.counter("log_lines_total", "Lines that functions wrote.")?,
             log_lines_dropped: make

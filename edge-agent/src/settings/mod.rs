@@ -25,7 +25,7 @@ pub use invocations::{InstanceSettings, KeepAliveName, OrderName, QueueSettings,
 pub use kubernetes::KubernetesSettings;
 pub use network::{
     AdminSettings, AdmissionSettings, BrokerSettings, ControllerSettings, GatewaySettings,
-    NetworkSettings,
+    GatewayTlsSettings, NetworkSettings,
 };
 pub use peers::PeerSettings;
 pub use policy::PolicySettings;
@@ -163,6 +163,15 @@ impl Settings {
                 self.admission.slots > 0,
                 "admission.slots must be at least 1",
             ),
+            (
+                self.gateway.tls.listen.is_none() || !self.gateway.tls.certificates.is_empty(),
+                "gateway.tls.listen needs a certificate in gateway.tls.certificates",
+            ),
+            (
+                self.gateway.tls.check_interval.as_millis() > 0
+                    && self.gateway.tls.handshake.as_millis() > 0,
+                "gateway.tls.check_interval and gateway.tls.handshake must be longer than 0s",
+            ),
             (self.apps.parallel > 0, "apps.parallel must be at least 1"),
             (
                 self.apps
@@ -298,6 +307,9 @@ mod tests {
             "workflows.advertise",
             "peers.cluster.advertise",
             "peers.cluster.tls",
+            "gateway.tls.listen",
+            "gateway.tls.certificates.certificate_file",
+            "gateway.tls.certificates.key_file",
         ] {
             all.push(extra.to_owned());
         }
@@ -354,7 +366,10 @@ mod tests {
     #[test]
     fn what_cannot_work_is_named() {
         type Change = fn(&mut Settings);
-        let cases: [(&str, Change); 11] = [
+        let cases: [(&str, Change); 12] = [
+            ("gateway.tls.certificates", |s| {
+                s.gateway.tls.listen = Some(([127, 0, 0, 1], 0).into());
+            }),
             ("docker.scope", |s| s.docker.scope = Some("a b".to_owned())),
             ("docker.enabled and kubernetes.enabled", |s| {
                 s.docker.enabled = true;

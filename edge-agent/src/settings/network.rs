@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use fdn_core::device::Percent;
 use fdn_core::{ByteSize, ClientPrefix, DurationMs, GatewayWeight};
+use fdn_service::certificate::CertificateFiles;
 use serde::{Deserialize, Serialize};
 
 /// The listener for clients.
@@ -32,6 +33,34 @@ pub struct GatewaySettings {
     pub inline_body: ByteSize,
     /// Peers whose `x-forwarded-host` and `x-forwarded-proto` are believed.
     pub trusted_proxies: Vec<ClientPrefix>,
+    /// The same with TLS.
+    pub tls: GatewayTlsSettings,
+}
+
+/// The listener for clients with TLS 1.2 and 1.3, beside the one without.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GatewayTlsSettings {
+    /// Where it listens; nowhere if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// What it shows: to each client the one that names the host it asks for, else the first.
+    pub certificates: Vec<CertificateFiles>,
+    /// The pause between two looks at their files.
+    pub check_interval: DurationMs,
+    /// How long a handshake may take.
+    pub handshake: DurationMs,
+}
+
+impl Default for GatewayTlsSettings {
+    fn default() -> Self {
+        Self {
+            listen: None,
+            certificates: Vec::new(),
+            check_interval: DurationMs::from_secs(10),
+            handshake: DurationMs::from_secs(5),
+        }
+    }
 }
 
 impl Default for GatewaySettings {
@@ -47,6 +76,7 @@ impl Default for GatewaySettings {
             body_limit: ByteSize::from_mib(512),
             inline_body: ByteSize::from_bytes(64 << 10),
             trusted_proxies: Vec::new(),
+            tls: GatewayTlsSettings::default(),
         }
     }
 }

@@ -73,6 +73,8 @@ pub struct CompileSettings {
     pub threads: usize,
     /// Components compiled at the same time.
     pub parallel: usize,
+    /// Whether machine code that the controller has is taken instead, if an authority of the network has signed it.
+    pub from_controller: bool,
 }
 
 impl Default for CompileSettings {
@@ -83,6 +85,7 @@ impl Default for CompileSettings {
             timeout: DurationMs::from_secs(120),
             threads: 0,
             parallel: 1,
+            from_controller: true,
         }
     }
 }

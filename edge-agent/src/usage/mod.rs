@@ -16,8 +16,8 @@ use fdn_core::{AppName, FunctionName, InvocationId, MebiBytes, Timestamp, Versio
 use fdn_runtime::CallStats;
 use fdn_service::secret::Secret;
 use fdn_spool::{Batch, DeliverError, Place, Receipt, Sink, Spool, SpoolError};
+use rand::RngExt;
 use tracing::error;
-use uuid::Uuid;
 
 use crate::artifacts::without_url;
 use crate::metrics::Outcome;
@@ -100,12 +100,13 @@ impl Meter {
     pub fn start(spool: &Spool, billed: &Arc<Billed>, known: Known) -> Result<Self, SpoolError> {
         let place = spool.reserve()?;
         let since = u64::try_from(known.arrived.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = fdn_service::now().get();
         Ok(Self {
             place,
             billed: Arc::clone(billed),
             known,
-            invocation: InvocationId::from_uuid(Uuid::now_v7()),
-            started_at: Timestamp(fdn_service::now().get().saturating_sub(since)),
+            invocation: invocation(now),
+            started_at: Timestamp(now.saturating_sub(since)),
             noted: None,
         })
     }
@@ -144,6 +145,12 @@ impl Meter {
         self.noted = noted;
         Ok(receipt)
     }
+}
+
+/// An id of version 7 (RFC 9562, section 5.7) from the thread's own generator: asking the kernel for random octets would be a system call for each call.
+fn invocation(now: u64) -> InvocationId {
+    let id = uuid::Builder::from_unix_timestamp_millis(now, &rand::rng().random());
+    InvocationId::from_uuid(id.into_uuid())
 }
 
 impl Known {

@@ -344,7 +344,7 @@ impl Lead<'_> {
         let caller = self.caller;
         let is_entry = stage == self.staged.entry;
         let mut headers = if is_entry {
-            of_client(caller.head.headers(), caller.peer.trusted)
+            of_client(caller.head.headers(), caller.peer)
         } else {
             HeaderMap::new()
         };
@@ -515,7 +515,7 @@ const fn kind(kind: FailureKind) -> &'static str {
 }
 
 /// The caller's fields for the entry, without those that belong to its connection.
-fn of_client(headers: &ActixHeaders, trusted: bool) -> HeaderMap {
+fn of_client(headers: &ActixHeaders, peer: &Peer) -> HeaderMap {
     let bound = head::connection_options(headers);
     let mut out = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
@@ -537,7 +537,7 @@ fn of_client(headers: &ActixHeaders, trusted: bool) -> HeaderMap {
             | header::IDENTITY
             | header::JOB
             | header::REQUEST_ID => false,
-            "x-forwarded-host" | "x-forwarded-proto" => trusted,
+            "x-forwarded-host" | "x-forwarded-proto" => peer.trusted,
             _ => {
                 !text.starts_with("fdn-call-")
                     && !bound.iter().any(|option| option.eq_ignore_ascii_case(text))
@@ -551,6 +551,10 @@ fn of_client(headers: &ActixHeaders, trusted: bool) -> HeaderMap {
         {
             out.append(name, value);
         }
+    }
+    if peer.secure {
+        out.entry(head::FORWARDED_PROTO)
+            .or_insert(HeaderValue::from_static("https"));
     }
     out
 }

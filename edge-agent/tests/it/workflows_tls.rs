@@ -61,7 +61,8 @@ async fn stages_are_called_across_clusters_until_a_certificate_is_revoked() {
     until_ran(&network, &eu, "us-east").await;
 
     // Without a certificate there is no answer at all.
-    let client = reqwest::Client::builder().http2_prior_knowledge().build();
+    let client = fdn_service::http_client::builder().expect("a client");
+    let client = client.http2_prior_knowledge().build();
     let plain = client.expect("a client").get(format!("http://{address}/"));
     assert!(plain.send().await.is_err());
 

@@ -260,6 +260,45 @@ fn keep(
     })
 }
 
+/// A compiled file that comes from elsewhere, while it arrives. Without [`Incoming::keep`] nothing is left of it.
+#[derive(Debug)]
+pub struct Incoming {
+    temporary: tempfile::NamedTempFile,
+    output: PathBuf,
+    started: Instant,
+}
+
+impl Incoming {
+    /// A file beside `output` (see [`crate::compiled_file_name`]). Blocks.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create(output: &Path) -> Result<Self, CompileError> {
+        Ok(Self {
+            temporary: temporary_beside(output)?,
+            output: output.to_owned(),
+            started: Instant::now(),
+        })
+    }
+
+    /// The file, to be written from its beginning.
+    ///
+    /// # Errors
+    /// When it cannot be opened again.
+    pub fn file(&self) -> Result<std::fs::File, CompileError> {
+        self.temporary.reopen().map_err(io_error(&self.output))
+    }
+
+    /// Gives what was written its checksum and its name. `digest` must be its digest, and somebody whom this node trusts like itself must have said that
+    /// it is what the compiler of the engine `key` wrote: it will be run as a native program. Blocks.
+    ///
+    /// # Errors
+    /// When a file fails.
+    pub fn keep(self, digest: &Digest, key: &str) -> Result<CompileReport, CompileError> {
+        keep(self.temporary, &self.output, digest, key, self.started)
+    }
+}
+
 /// Where compiling happens.
 #[derive(Clone, Debug)]
 pub enum Compiler {

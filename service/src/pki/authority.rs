@@ -2,11 +2,13 @@
 
 use std::net::IpAddr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use fdn_core::enrol::NodeIdentity;
 use fdn_core::{HostName, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, SanType, SerialNumber,
+    Issuer, KeyPair, KeyUsagePurpose, SanType, SerialNumber, SigningKey as _,
 };
 
 use super::{BACKDATED_MS, PublicKey, date, failed, serial};
@@ -92,6 +94,17 @@ impl Authority {
     #[must_use]
     pub const fn key(&self) -> &Secret {
         &self.key
+    }
+
+    /// A signature of `text`, base64, which [`PublicKey::of_authority`] checks.
+    ///
+    /// # Errors
+    /// When signing fails.
+    pub fn sign(&self, text: &str) -> Result<String, ServiceError> {
+        let key = KeyPair::from_pem(self.key.expose())
+            .map_err(|_| failed("the authority's key is no key"))?;
+        let signature = key.sign(text.as_bytes()).map_err(failed)?;
+        Ok(STANDARD.encode(signature))
     }
 
     /// Makes a certificate for `subject`'s key that counts from `now` until `expires_at`.

@@ -4,12 +4,14 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use fdn_core::NodeId;
+use fdn_core::{NodeId, Timestamp};
 use rcgen::{
     CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, KeyPair,
     PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm, SigningKey as _,
 };
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use x509_parser::pem::parse_x509_pem;
+use x509_parser::time::ASN1Time;
 
 use super::failed;
 use crate::error::ServiceError;
@@ -101,6 +103,21 @@ impl PublicKey {
             return Err(failed("the key is not an ECDSA key on P-256"));
         }
         Self::from_point(request.public_key.der_bytes())
+    }
+
+    /// The key of an authority, by its certificate (PEM), if that counts at `now`.
+    ///
+    /// # Errors
+    /// When it is no certificate, of another kind of key, or has ended.
+    pub fn of_authority(pem: &str, now: Timestamp) -> Result<Self, ServiceError> {
+        let (_, pem) = parse_x509_pem(pem.as_bytes()).map_err(failed)?;
+        let certificate = pem.parse_x509().map_err(failed)?;
+        let seconds = i64::try_from(now.get() / 1000).map_err(failed)?;
+        let now = ASN1Time::from_timestamp(seconds).map_err(failed)?;
+        if !certificate.validity().is_valid_at(now) {
+            return Err(failed("the authority's certificate does not count now"));
+        }
+        Self::from_point(&certificate.public_key().subject_public_key.data)
     }
 
     /// The key in its stored form.

@@ -107,6 +107,7 @@ async fn places_are_given_back() {
         address: bytes::Bytes::from_static(b"unknown"),
         ip: None,
         trusted: false,
+        secure: false,
     };
     let Judged::Pass(first) = judge().await else {
         panic!("refused");

@@ -24,6 +24,8 @@ use futures::{StreamExt, stream};
 #[derive(Default)]
 struct State {
     artifacts: Mutex<BTreeMap<String, Bytes>>,
+    /// Machine code behind its head, by component and engine.
+    compiled: Mutex<BTreeMap<(String, String), Bytes>>,
     apps: Mutex<BTreeMap<AppName, AppDesired>>,
     revision: Mutex<Revision>,
     fleet: Mutex<Option<FleetDesired>>,
@@ -75,6 +77,10 @@ impl FakeController {
                 .app_data(web::Data::from(Arc::clone(&shared)))
                 .route("/agent/v1/apps", web::get().to(apps))
                 .route("/agent/v1/artifacts/{digest}", web::get().to(artifact))
+                .route(
+                    "/agent/v1/compiled/{digest}/{engine}",
+                    web::get().to(compiled),
+                )
                 .app_data(web::JsonConfig::default().limit(4 << 20))
                 .route("/agent/v1/usage/sums", web::post().to(usage))
                 .route(
@@ -112,6 +118,13 @@ impl FakeController {
             Digest::of(component).to_string(),
             Bytes::copy_from_slice(component),
         );
+    }
+
+    /// Answers whoever asks for the machine code of a component.
+    pub(crate) fn offer_compiled(&self, component: &[u8], engine: &str, octets: Vec<u8>) {
+        let of = (Digest::of(component).to_string(), engine.to_owned());
+        let mut compiled = self.state.compiled.lock().expect("lock");
+        compiled.insert(of, octets.into());
     }
 
     /// Desired state as the snapshot tells it from now on.
@@ -323,6 +336,21 @@ async fn artifact(
             .streaming(stream::iter([Ok(half)]).chain(stream::once(broken)));
     }
     response.body(bytes)
+}
+
+async fn compiled(
+    request: HttpRequest,
+    of: web::Path<(String, String)>,
+    state: web::Data<State>,
+) -> HttpResponse {
+    if !state.allows(&request) {
+        return HttpResponse::Unauthorized().finish();
+    }
+    let found = state.compiled.lock().expect("lock").get(&*of).cloned();
+    found.map_or_else(
+        || HttpResponse::NotFound().finish(),
+        |octets| HttpResponse::Ok().body(octets),
+    )
 }
 
 async fn usage(

@@ -1,0 +1,131 @@
+//! Machine code of a component that was compiled once in the centre: what it says of itself, and what its signature covers.
+//!
+//! ```text
+//! compiled = head "\n" code      head: CompiledHead as JSON on one line of at most 4096 bytes
+//! ```
+//!
+//! Loading machine code is as dangerous as running a native program, so a node takes none whose head was not signed by an authority of its network.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::digest::Digest;
+
+/// The longest head in bytes, its line break included.
+pub const HEAD_MAX: usize = 4096;
+/// The longest name of an engine.
+const ENGINE_MAX: usize = 64;
+
+/// What machine code is of, and who vouches for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompiledHead {
+    /// The component that was compiled.
+    pub component: Digest,
+    /// The engine it was compiled for: version, settings, features of the processor.
+    pub engine: EngineKey,
+    /// The digest of the machine code.
+    pub code: Digest,
+    /// Bytes of the machine code.
+    pub size: u64,
+    /// The authority's signature of [`CompiledHead::signed_text`]: ECDSA on P-256 with SHA-256 (ASN.1), base64.
+    pub signature: String,
+}
+
+impl CompiledHead {
+    /// What is signed.
+    #[must_use]
+    pub fn signed_text(component: &Digest, engine: &EngineKey, code: &Digest, size: u64) -> String {
+        format!(
+            "fdn compiled v1\ncomponent {component}\nengine {engine}\ncode {code}\nsize {size}\n"
+        )
+    }
+
+    /// What this head's signature must be of.
+    #[must_use]
+    pub fn text(&self) -> String {
+        Self::signed_text(&self.component, &self.engine, &self.code, self.size)
+    }
+}
+
+/// The name of an engine: what machine code depends on besides the component.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct EngineKey(String);
+
+/// A text that names no engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the name of an engine has 1 to {ENGINE_MAX} lower-case hexadecimal digits")]
+pub struct NoEngineKey;
+
+impl EngineKey {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for EngineKey {
+    type Error = NoEngineKey;
+
+    fn try_from(text: String) -> Result<Self, NoEngineKey> {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if (1..=ENGINE_MAX).contains(&text.len()) && text.bytes().all(is_digit) {
+            Ok(Self(text))
+        } else {
+            Err(NoEngineKey)
+        }
+    }
+}
+
+impl std::str::FromStr for EngineKey {
+    type Err = NoEngineKey;
+
+    fn from_str(text: &str) -> Result<Self, NoEngineKey> {
+        text.to_owned().try_into()
+    }
+}
+
+impl From<EngineKey> for String {
+    fn from(key: EngineKey) -> Self {
+        key.0
+    }
+}
+
+impl std::fmt::Display for EngineKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_named_by_hexadecimal_digits() {
+        assert!("0123456789abcdef".parse::<EngineKey>().is_ok());
+        for bad in ["", "..", "a/b", "ABC", "0 ", &"a".repeat(65)] {
+            assert!(bad.parse::<EngineKey>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn everything_but_the_signature_is_signed() {
+        let engine = |text: &str| text.parse::<EngineKey>().expect("an engine");
+        let base = (Digest::of(b"a"), engine("01"), Digest::of(b"b"), 7);
+        let text = |of: &(Digest, EngineKey, Digest, u64)| {
+            CompiledHead::signed_text(&of.0, &of.1, &of.2, of.3)
+        };
+        let others = [
+            (Digest::of(b"x"), base.1.clone(), base.2, base.3),
+            (base.0, engine("02"), base.2, base.3),
+            (base.0, base.1.clone(), Digest::of(b"x"), base.3),
+            (base.0, base.1.clone(), base.2, 8),
+        ];
+        for other in &others {
+            assert_ne!(text(other), text(&base));
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Machine code that the controller compiled when the component was uploaded: taken instead of compiling again, if an authority that this node trusts has
+//! signed it.
+//!
+//! `GET /agent/v1/compiled/{digest}/{engine}` answers with a head on one line and the code behind it ([`fdn_core::compiled`]). Nothing is loaded whose head
+//! is not signed, is of another component or engine, or whose digest is not the one that was signed. Whatever goes wrong, the component is
+//! compiled here.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fdn_core::compiled::{CompiledHead, HEAD_MAX};
+use fdn_core::digest::DigestBuilder;
+use fdn_core::{ByteSize, Digest};
+use fdn_runtime::Incoming;
+use fdn_service::pki::PublicKey;
+use fdn_service::secret::Secret;
+use reqwest::{Response, StatusCode};
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
+
+use super::fetch::without_url;
+use crate::fleet::Fleet;
+
+/// Where machine code comes from.
+#[derive(Clone, Debug)]
+pub struct CompiledSource {
+    /// The HTTP client.
+    pub client: reqwest::Client,
+    /// The controller's address.
+    pub url: String,
+    /// The network token.
+    pub token: Secret,
+    /// The authorities that this node trusts.
+    pub fleet: Arc<Fleet>,
+    /// The most bytes of machine code that are taken.
+    pub limit: ByteSize,
+    /// The longest that it may take: compiling would take that long, too.
+    pub timeout: Duration,
+}
+
+/// Why there is no machine code from the controller.
+#[derive(Debug, thiserror::Error)]
+pub enum NotTaken {
+    /// There is none for this engine.
+    #[error("the controller has none for this engine")]
+    Absent,
+    /// It did not come.
+    #[error("{0}")]
+    Fetch(String),
+    /// It is not what it should be, or nobody whom this node trusts says so.
+    #[error("{0}")]
+    Distrusted(&'static str),
+    /// It is larger than the node takes.
+    #[error("it has {0} bytes, more than cache.artifact_limit")]
+    TooLarge(u64),
+    /// A file cannot be made.
+    #[error(transparent)]
+    File(#[from] fdn_runtime::CompileError),
+    /// It cannot be written.
+    #[error("it cannot be written")]
+    Disk(#[source] std::io::Error),
+}
+
+impl CompiledSource {
+    /// Brings the machine code of a component for `engine` to `to`, checked. Its size in bytes.
+    ///
+    /// # Errors
+    /// Whatever kept it from coming; nothing is left then.
+    pub async fn take(&self, component: Digest, engine: &str, to: &Path) -> Result<u64, NotTaken> {
+        let taking = self.take_now(component, engine, to);
+        let late = |_| NotTaken::Fetch(format!("it took longer than {:?}", self.timeout));
+        tokio::time::timeout(self.timeout, taking)
+            .await
+            .map_err(late)?
+    }
+
+    async fn take_now(&self, component: Digest, engine: &str, to: &Path) -> Result<u64, NotTaken> {
+        let broken = |error| NotTaken::Fetch(without_url(error));
+        let url = format!(
+            "{}/agent/v1/compiled/{component}/{engine}",
+            self.url.trim_end_matches('/')
+        );
+        let request = self.client.get(url).bearer_auth(self.token.expose());
+        let mut response = request.send().await.map_err(broken)?;
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND => return Err(NotTaken::Absent),
+            status => return Err(NotTaken::Fetch(format!("it answered status {status}"))),
+        }
+        let (head, first) = read_head(&mut response).await?;
+        self.check(&head, component, engine)?;
+        let output = to.to_owned();
+        let incoming = blocking(move || Incoming::create(&output)).await??;
+        let mut code = Code::new(&incoming, head.size)?;
+        code.write(&first).await?;
+        while let Some(piece) = response.chunk().await.map_err(broken)? {
+            code.write(&piece).await?;
+        }
+        code.finish(&head.code).await?;
+        let (digest, engine) = (head.code, engine.to_owned());
+        blocking(move || incoming.keep(&digest, &engine)).await??;
+        Ok(head.size)
+    }
+
+    fn check(&self, head: &CompiledHead, component: Digest, engine: &str) -> Result<(), NotTaken> {
+        if head.component != component || head.engine.as_str() != engine {
+            return Err(NotTaken::Distrusted(
+                "it is of another component or engine than was asked for",
+            ));
+        }
+        if head.size > self.limit.as_bytes() {
+            return Err(NotTaken::TooLarge(head.size));
+        }
+        let (text, now) = (head.text(), fdn_service::now());
+        let view = self.fleet.view();
+        let mut known = view
+            .authorities()
+            .iter()
+            .filter_map(|pem| PublicKey::of_authority(pem, now).ok());
+        if known.any(|key| key.verifies(&text, &head.signature)) {
+            Ok(())
+        } else {
+            Err(NotTaken::Distrusted(
+                "no authority that this node trusts has signed it",
+            ))
+        }
+    }
+}
+
+/// The head that an answer begins with, and what came after it in the same piece.
+async fn read_head(response: &mut Response) -> Result<(CompiledHead, Vec<u8>), NotTaken> {
+    let no_head = || NotTaken::Distrusted("it does not say what it is");
+    let mut read = Vec::new();
+    loop {
+        if let Some(end) = read.iter().take(HEAD_MAX).position(|byte| *byte == b'\n') {
+            let head = serde_json::from_slice(&read[..end]).map_err(|_| no_head())?;
+            return Ok((head, read.split_off(end + 1)));
+        }
+        if read.len() >= HEAD_MAX {
+            return Err(no_head());
+        }
+        let piece = response.chunk().await;
+        match piece.map_err(|error| NotTaken::Fetch(without_url(error)))? {
+            Some(piece) => read.extend_from_slice(&piece),
+            None => return Err(no_head()),
+        }
+    }
+}
+
+/// Machine code on its way to a file.
+struct Code {
+    file: File,
+    left: u64,
+    hash: DigestBuilder,
+}
+
+impl Code {
+    fn new(incoming: &Incoming, size: u64) -> Result<Self, NotTaken> {
+        Ok(Self {
+            file: File::from_std(incoming.file()?),
+            left: size,
+            hash: DigestBuilder::default(),
+        })
+    }
+
+    async fn write(&mut self, piece: &[u8]) -> Result<(), NotTaken> {
+        let more = NotTaken::Distrusted("it is longer than it says");
+        self.left = self.left.checked_sub(piece.len() as u64).ok_or(more)?;
+        self.hash.update(piece);
+        self.file.write_all(piece).await.map_err(NotTaken::Disk)
+    }
+
+    async fn finish(mut self, digest: &Digest) -> Result<(), NotTaken> {
+        if self.left > 0 || self.hash.finish() != *digest {
+            return Err(NotTaken::Distrusted(
+                "its bytes are not those that were signed",
+            ));
+        }
+        self.file.flush().await.map_err(NotTaken::Disk)
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, NotTaken> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| NotTaken::Fetch(error.to_string()))
+}

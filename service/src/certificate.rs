@@ -1,0 +1,370 @@
+//! Certificates that a listener shows: read at the start, and again whenever their files have changed.
+//!
+//! Of several, a client gets the one that names the host it asks for (RFC 6066, section 3), by its name before by a wildcard (RFC 9525, section 6.3), else the
+//! first. Connections that are open keep the one that they began with; new ones get the new one. What cannot be read changes nothing: the
+//! certificate that is held goes on, and the log and a metric say so. Files are rarely replaced both at once, so a certificate beside another's
+//! key is looked at again the next time.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use fdn_core::Coded;
+use prometheus::IntCounter;
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::{Ticketer, default_provider};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use serde::{Deserialize, Serialize};
+use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::error::ServiceError;
+use crate::secret::{self, Secret};
+
+/// The files of one certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateFiles {
+    /// The certificate and those that lead to an authority (PEM).
+    pub certificate_file: PathBuf,
+    /// Its key (PEM).
+    pub key_file: PathBuf,
+}
+
+/// The texts of both files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Texts {
+    certificate: String,
+    key: Secret,
+}
+
+/// The files of one certificate, and which section of the settings names them.
+#[derive(Clone, Debug)]
+struct Source {
+    files: CertificateFiles,
+    setting: &'static str,
+}
+
+impl Source {
+    fn read(&self) -> Result<Texts, ServiceError> {
+        let certificate = std::fs::read_to_string(&self.files.certificate_file)
+            .map_err(|cause| self.failed(cause))?;
+        let key = secret::read(&self.files.key_file).map_err(|cause| self.failed(cause))?;
+        Ok(Texts { certificate, key })
+    }
+
+    fn parse(
+        &self,
+        texts: &Texts,
+        provider: &CryptoProvider,
+    ) -> Result<CertifiedKey, ServiceError> {
+        let chain: Vec<CertificateDer<'static>> =
+            CertificateDer::pem_slice_iter(texts.certificate.as_bytes())
+                .collect::<Result<_, _>>()
+                .map_err(|cause| self.failed(cause))?;
+        if chain.is_empty() {
+            return Err(self.failed("there is no certificate in it"));
+        }
+        let key = PrivateKeyDer::from_pem_slice(texts.key.expose().as_bytes())
+            .map_err(|cause| self.failed(cause))?;
+        CertifiedKey::from_der(chain, key, provider).map_err(|cause| self.failed(cause))
+    }
+
+    fn failed(&self, reason: impl std::fmt::Display) -> ServiceError {
+        ServiceError::CertificateFiles {
+            certificate: self.files.certificate_file.clone(),
+            key: self.files.key_file.clone(),
+            setting: self.setting,
+            reason: reason.to_string(),
+        }
+    }
+}
+
+/// The host names that a certificate is for, in lower case, wildcards with their asterisk.
+fn names(certificate: &[u8]) -> Vec<String> {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
+        return Vec::new();
+    };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else {
+        return Vec::new();
+    };
+    let names = names.value.general_names.iter();
+    names
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The certificates of the moment.
+#[derive(Debug)]
+struct Set {
+    first: Arc<CertifiedKey>,
+    by_name: BTreeMap<String, Arc<CertifiedKey>>,
+}
+
+impl Set {
+    /// Of at least one certificate. Of two for one name the first counts.
+    fn new(keys: &[Arc<CertifiedKey>]) -> Option<Self> {
+        let mut by_name = BTreeMap::new();
+        for key in keys {
+            for name in key.cert.first().map(|leaf| names(leaf)).unwrap_or_default() {
+                by_name.entry(name).or_insert_with(|| Arc::clone(key));
+            }
+        }
+        Some(Self {
+            first: Arc::clone(keys.first()?),
+            by_name,
+        })
+    }
+
+    fn of(&self, name: Option<&str>) -> Arc<CertifiedKey> {
+        let found = name.and_then(|name| {
+            let name = name.trim_end_matches('.').to_ascii_lowercase();
+            let wildcard = || {
+                let (_, rest) = name.split_once('.')?;
+                self.by_name.get(&format!("*.{rest}"))
+            };
+            self.by_name.get(&name).or_else(wildcard)
+        });
+        Arc::clone(found.unwrap_or(&self.first))
+    }
+}
+
+/// The certificates of the moment, for handshakes that begin in it.
+#[derive(Debug)]
+struct Shown(ArcSwap<Set>);
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load().of(hello.server_name()))
+    }
+}
+
+/// A certificate that is looked after.
+#[derive(Clone)]
+struct Held {
+    source: Source,
+    texts: Texts,
+    key: Arc<CertifiedKey>,
+}
+
+/// Certificates that are looked after.
+pub struct Certificates {
+    held: Vec<Held>,
+    every: Duration,
+    shown: Arc<Shown>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Certificates {
+    /// Reads the certificates, of which there must be at least one; `setting` is the section of the settings that names them. [`Certificates::run`] looks
+    /// at their files again after `every`.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or two do not belong together.
+    pub fn open(
+        files: Vec<CertificateFiles>,
+        setting: &'static str,
+        every: Duration,
+    ) -> Result<Self, ServiceError> {
+        let provider = Arc::new(default_provider());
+        let mut held = Vec::with_capacity(files.len());
+        for files in files {
+            let source = Source { files, setting };
+            let texts = source.read()?;
+            let key = Arc::new(source.parse(&texts, &provider)?);
+            held.push(Held { source, texts, key });
+        }
+        let set = set_of(&held).ok_or_else(|| {
+            ServiceError::Config(format!(
+                "a listener with TLS needs a certificate in {setting}"
+            ))
+        })?;
+        Ok(Self {
+            held,
+            every,
+            shown: Arc::new(Shown(ArcSwap::from_pointee(set))),
+            provider,
+        })
+    }
+
+    /// What connections are accepted with that speak one of `protocols` (RFC 7301). It always shows the certificates of the moment, and takes sessions
+    /// up again by tickets (RFC 8446, section 4.6.1).
+    ///
+    /// # Errors
+    /// When the operating system gives no randomness.
+    pub fn config(&self, protocols: &[&[u8]]) -> Result<ServerConfig, ServiceError> {
+        let failed = |cause: rustls::Error| ServiceError::Certificate(cause.to_string());
+        let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_safe_default_protocol_versions()
+            .map_err(failed)?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&self.shown) as _);
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        config.ticketer = Ticketer::new().map_err(failed)?;
+        Ok(config)
+    }
+
+    /// Looks at the files until `shutdown`; `unread` counts the looks that fail.
+    pub async fn run(mut self, unread: IntCounter, shutdown: CancellationToken) {
+        let mut ticks = interval(self.every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Whether the last look failed, so that it is said once.
+        let mut failed = false;
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = shutdown.cancelled() => return,
+            }
+            let (mut held, provider) = (self.held.clone(), Arc::clone(&self.provider));
+            let looked = spawn_blocking(move || {
+                let told = held.iter_mut().map(|one| look(one, &provider));
+                let told: Vec<_> = told.collect();
+                (held, told)
+            });
+            // The runtime ends.
+            let Ok((held, told)) = looked.await else {
+                return;
+            };
+            self.held = held;
+            if told.iter().any(|one| matches!(one, Ok(true)))
+                && let Some(set) = set_of(&self.held)
+            {
+                self.shown.0.store(Arc::new(set));
+                info!("a new certificate is shown");
+            }
+            let causes: Vec<_> = told.iter().filter_map(|one| one.as_ref().err()).collect();
+            if let Some(cause) = causes.first() {
+                unread.inc();
+                if !failed {
+                    error!(code = %cause.code(), %cause, "a certificate cannot be read; going on with the one held");
+                }
+            }
+            failed = !causes.is_empty();
+        }
+    }
+}
+
+fn set_of(held: &[Held]) -> Option<Set> {
+    let keys: Vec<_> = held.iter().map(|one| Arc::clone(&one.key)).collect();
+    Set::new(&keys)
+}
+
+/// Looks at a certificate's files; whether there is a new one.
+fn look(held: &mut Held, provider: &CryptoProvider) -> Result<bool, ServiceError> {
+    let texts = held.source.read()?;
+    if texts == held.texts {
+        return Ok(false);
+    }
+    held.key = Arc::new(held.source.parse(&texts, provider)?);
+    held.texts = texts;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    fn issue(folder: &Path, file: &str, names: &[&str]) -> CertificateFiles {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let key = KeyPair::generate().expect("a key");
+        let certificate = CertificateParams::new(names)
+            .and_then(|params| params.self_signed(&key))
+            .expect("a certificate");
+        let files = CertificateFiles {
+            certificate_file: folder.join(format!("{file}.crt")),
+            key_file: folder.join(format!("{file}.key")),
+        };
+        std::fs::write(&files.certificate_file, certificate.pem()).expect("written");
+        drop(std::fs::remove_file(&files.key_file));
+        secret::write_new(&files.key_file, &Secret::new(key.serialize_pem())).expect("written");
+        files
+    }
+
+    fn shown(certificates: &Certificates, name: Option<&str>) -> Vec<String> {
+        let key = certificates.shown.0.load().of(name);
+        names(&key.cert[0])
+    }
+
+    #[test]
+    fn a_host_gets_the_certificate_that_names_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = [
+            issue(folder.path(), "zone", &["*.fn.test"]),
+            issue(folder.path(), "own", &["Own.fn.test", "www.example.org"]),
+        ];
+        let certificates =
+            Certificates::open(files.to_vec(), "tls", Duration::from_secs(1)).expect("opened");
+        let first = |name| shown(&certificates, name).remove(0);
+        assert_eq!(first(None), "*.fn.test");
+        assert_eq!(first(Some("a.fn.test")), "*.fn.test");
+        assert_eq!(first(Some("own.FN.test.")), "own.fn.test");
+        assert_eq!(first(Some("www.example.org")), "own.fn.test");
+        assert_eq!(
+            first(Some("a.b.fn.test")),
+            "*.fn.test",
+            "the first, as of none"
+        );
+        assert_eq!(first(Some("unknown.test")), "*.fn.test");
+    }
+
+    #[test]
+    fn no_certificate_and_one_with_another_key_are_refused() {
+        let none = Certificates::open(Vec::new(), "tls", Duration::from_secs(1));
+        assert!(matches!(none, Err(ServiceError::Config(_))));
+        let folder = tempfile::tempdir().expect("a folder");
+        let (one, other) = (
+            issue(folder.path(), "one", &["one.test"]),
+            issue(folder.path(), "other", &["other.test"]),
+        );
+        let mixed = CertificateFiles {
+            certificate_file: one.certificate_file,
+            key_file: other.key_file,
+        };
+        let refused = Certificates::open(vec![mixed], "tls", Duration::from_secs(1));
+        let text = refused.err().expect("refused").to_string();
+        assert!(
+            text.contains("one.crt") && text.contains("other.key"),
+            "{text}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_changed_certificate_is_shown_and_a_broken_one_is_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = issue(folder.path(), "one", &["one.test"]);
+        let certificates = Certificates::open(vec![files.clone()], "tls", Duration::from_millis(1))
+            .expect("opened");
+        let now = Arc::clone(&certificates.shown);
+        let unread = IntCounter::new("unread", "unread").expect("a counter");
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(certificates.run(unread.clone(), stop.clone()));
+        std::fs::write(&files.certificate_file, "broken").expect("written");
+        while unread.get() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(names(&now.0.load().of(None).cert[0]), ["one.test"]);
+        issue(folder.path(), "one", &["two.test"]);
+        while names(&now.0.load().of(None).cert[0]) != ["two.test"] {
+            tokio::task::yield_now().await;
+        }
+        stop.cancel();
+        running.await.expect("ended");
+    }
+}
