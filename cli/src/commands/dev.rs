@@ -14,10 +14,11 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use indicatif::ProgressBar;
-use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use reqwest::multipart::Form;
+use tokio::signal::unix::{SignalKind, signal as listen};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::deploy::{self, Deployed};
 use super::logs::{Heard, Lines, format_line};
@@ -27,9 +28,10 @@ use crate::artifact::Artifact;
 use crate::client::{Client, LOG_IDLE};
 use crate::config::ConfigStore;
 use crate::console::Console;
-use crate::dev::build::{self, Built};
+use crate::dev::build::{Build, Built};
 use crate::dev::sources::{self, Sources};
-use crate::dev::{Action, Event, Machine};
+use crate::dev::watch::Watch;
+use crate::dev::{Action, Event, FED_MAX, Machine};
 use crate::environment::Environment;
 use crate::error::{CliError, render};
 use crate::function::{FunctionFolder, MANIFEST};
@@ -39,6 +41,10 @@ use crate::target::Target;
 const DEPLOY: DurationMs = DurationMs::from_secs(120);
 /// Pieces of the log stream that wait to be printed.
 const PIECES: usize = 64;
+/// How long is waited for a build to end; its processes are killed before.
+const END: Duration = Duration::from_secs(5);
+/// How many files are named.
+const NAMED: usize = 3;
 
 /// Runs the command until a signal ends it.
 ///
@@ -110,7 +116,10 @@ struct Function {
 enum Done {
     Read(std::io::Result<Sources>),
     Built(Result<Built, CliError>),
-    Deployed(Result<DeployResponse, CliError>, Duration),
+    /// The controller has the version, or refused it.
+    Sent(Result<DeployResponse, CliError>),
+    /// All nodes serve what was sent, or not.
+    Ready(Result<(), CliError>),
 }
 
 impl Function {
@@ -120,27 +129,26 @@ impl Function {
         Done::Read(read.unwrap_or_else(|error| Err(std::io::Error::other(error))))
     }
 
-    async fn build(self: Arc<Self>) -> Done {
+    async fn build(self: Arc<Self>, stop: CancellationToken, notes: mpsc::Sender<String>) -> Done {
         let command = match &self.build {
             Some(command) => Ok(command.clone()),
             // Asked each time: how it is built may be what has changed.
             None => FunctionFolder::open(&self.path).and_then(|folder| folder.build()),
         };
         Done::Built(match command {
-            Ok(command) => build::run(&command, &self.path, self.colors)
+            Ok(command) => Build::new(&command, &self.path, self.colors)
+                .run(&stop, |text| drop(notes.try_send(text)))
                 .await
                 .map_err(|error| self.failed(&error.to_string())),
             Err(error) => Err(error),
         })
     }
 
-    async fn deploy(self: Arc<Self>, notes: mpsc::Sender<String>) -> Done {
-        let began = Instant::now();
-        let answer = self.deployed(&notes).await;
-        Done::Deployed(answer, began.elapsed())
+    async fn send(self: Arc<Self>) -> Done {
+        Done::Sent(self.sent().await)
     }
 
-    async fn deployed(&self, notes: &mpsc::Sender<String>) -> Result<DeployResponse, CliError> {
+    async fn sent(&self) -> Result<DeployResponse, CliError> {
         let folder = FunctionFolder::open(&self.path)?;
         let component = match &self.component {
             Some(file) => file.clone(),
@@ -151,12 +159,15 @@ impl Function {
         let manifest = deploy::manifest(manifest.as_deref(), &artifact)?;
         let bar = ProgressBar::hidden();
         let form = deploy::form(Form::new(), manifest, self.secrets.clone(), artifact, &bar)?;
-        let answer = self.client.deploy(&self.app, None, form).await?;
+        self.client.deploy(&self.app, None, form).await
+    }
+
+    async fn ready(self: Arc<Self>, sent: DeployResponse, notes: mpsc::Sender<String>) -> Done {
         // A note that finds no room is one of many that say the same.
         let told = |text: String| drop(notes.try_send(text));
-        let (app, revision) = (&answer.app, answer.revision);
-        wait::follow(&self.client, app, revision, DEPLOY, told, |_, _| {}).await?;
-        Ok(answer)
+        let (app, revision) = (&sent.app, sent.revision);
+        let ready = wait::follow(&self.client, app, revision, DEPLOY, told, |_, _| {});
+        Done::Ready(ready.await.map(drop))
     }
 
     fn failed(&self, reason: &str) -> CliError {
@@ -176,9 +187,20 @@ struct Dev {
     began: Instant,
     wake: Option<Duration>,
     work: FuturesUnordered<BoxFuture<'static, Done>>,
-    watcher: RecommendedWatcher,
-    watched: Vec<PathBuf>,
+    watch: Watch,
     touched: mpsc::Receiver<()>,
+    /// The last reading, and the one that was built last.
+    sources: Option<Sources>,
+    built: Option<Sources>,
+    /// What is wrong with the folder, so that it is told once.
+    trouble: String,
+    /// Ends the build that runs, if one does.
+    ending: CancellationToken,
+    building: bool,
+    /// The answer of the controller is waited for.
+    sending: bool,
+    /// When the last deploy began.
+    deploying: Instant,
     notes: (mpsc::Sender<String>, mpsc::Receiver<String>),
     lines: (mpsc::Sender<Heard>, mpsc::Receiver<Heard>),
     /// The task that reads the log stream, once something is deployed.
@@ -190,15 +212,8 @@ struct Dev {
 
 impl Dev {
     fn new(function: Arc<Function>, target: Target) -> Result<Self, CliError> {
-        // One message says as much as many: the folder is read whole.
-        let (tell, touched) = mpsc::channel(1);
-        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // Reading a file is an event as well, and reading is what a change leads to.
-            if !matches!(&event, Ok(event) if matches!(event.kind, EventKind::Access(_))) {
-                let _ = tell.try_send(());
-            }
-        })
-        .map_err(|error| function.failed(&format!("it cannot be watched: {error}")))?;
+        let (watch, touched) =
+            Watch::new().map_err(|error| function.failed(&format!("it cannot be watched: {error}")))?;
         Ok(Self {
             function,
             target,
@@ -206,21 +221,29 @@ impl Dev {
             began: Instant::now(),
             wake: None,
             work: FuturesUnordered::new(),
-            watcher,
-            watched: Vec::new(),
+            watch,
             touched,
+            sources: None,
+            built: None,
+            trouble: String::new(),
+            ending: CancellationToken::new(),
+            building: false,
+            sending: false,
+            deploying: Instant::now(),
             notes: mpsc::channel(PIECES),
             lines: mpsc::channel(PIECES),
             follower: None,
             deployed: None,
-            stop: Box::pin(signal::stop()),
+            stop: Box::pin(stop()),
         })
     }
 
     async fn run(&mut self, console: &mut Console) -> Result<(), CliError> {
         let folder = self.function.path.clone();
         // Before the first reading, so that no change is missed.
-        self.watch(std::slice::from_ref(&folder))?;
+        self.watch
+            .set(std::slice::from_ref(&folder))
+            .map_err(|failed| self.function.failed(&unwatched(&failed)))?;
         console.note(&format!(
             "{} becomes {} at {}; Ctrl-C ends this",
             folder.display(),
@@ -237,15 +260,36 @@ impl Dev {
             }
             event = self.next(console).await?;
         }
+        self.end().await;
         let app = &self.function.app;
-        match &self.deployed {
-            Some(deployed) => console.note(&format!(
+        console.note(&match &self.deployed {
+            _ if self.sending => {
+                format!("ended while a version was sent: fdn describe {app} tells whether it arrived")
+            }
+            Some(deployed) => format!(
                 "ended; {app} {} stays deployed (fdn delete {app})",
                 deployed.version
-            )),
-            None => console.note("ended; nothing was deployed"),
-        }
+            ),
+            None => "ended; nothing was deployed".to_owned(),
+        });
         Ok(())
+    }
+
+    /// Ends what runs: a build with what it started.
+    async fn end(&mut self) {
+        if let Some(follower) = self.follower.take() {
+            follower.abort();
+        }
+        self.ending.cancel();
+        let ended = async {
+            while self.building
+                && let Some(done) = self.work.next().await
+            {
+                self.building = !matches!(done, Done::Built(_));
+            }
+        };
+        drop(tokio::time::timeout(END, ended).await);
+        self.work.clear();
     }
 
     /// Does what the machine says. Returns whether that is the end.
@@ -256,22 +300,53 @@ impl Dev {
             Action::Read => self.work.push(Box::pin(function.read())),
             Action::Build => {
                 console.note("building");
-                self.work.push(Box::pin(function.build()));
+                self.trouble.clear();
+                self.building = true;
+                self.built.clone_from(&self.sources);
+                let (ending, notes) = (self.ending.clone(), self.notes.0.clone());
+                self.work.push(Box::pin(function.build(ending, notes)));
+            }
+            Action::Hold => {
+                let files = self.changed();
+                let text = format!(
+                    "not built: {files} changed during each of {FED_MAX} builds in a row. If the build writes it, name it in .gitignore; if not, save it again"
+                );
+                self.warn(text, console);
             }
             Action::Deploy => {
-                let notes = self.notes.0.clone();
-                self.work.push(Box::pin(function.deploy(notes)));
+                self.sending = true;
+                self.deploying = Instant::now();
+                self.work.push(Box::pin(function.send()));
             }
-            Action::End => {
-                // A build that runs is ended with what it started.
-                self.work.clear();
-                if let Some(follower) = self.follower.take() {
-                    follower.abort();
-                }
-                return true;
-            }
+            Action::End => return true,
         }
         false
+    }
+
+    /// The files that are not what was built.
+    fn changed(&self) -> String {
+        let (Some(now), Some(built)) = (&self.sources, &self.built) else {
+            return "something".to_owned();
+        };
+        let files = now.unlike(built);
+        let named: Vec<String> = files
+            .iter()
+            .take(NAMED)
+            .map(|path| path.display().to_string())
+            .collect();
+        let more = match files.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("{}{more}", named.join(", "))
+    }
+
+    /// Tells what is wrong, unless that was told last.
+    fn warn(&mut self, text: String, console: &mut Console) {
+        if self.trouble != text {
+            console.note(&console.paint("31", &text));
+            self.trouble = text;
+        }
     }
 
     /// Waits for the next event, and prints what comes meanwhile.
@@ -288,7 +363,7 @@ impl Dev {
                 stopped?;
                 Ok(Some(Event::Stopped))
             }
-            Some(done) = self.work.next(), if !self.work.is_empty() => self.ended(done, console),
+            Some(done) = self.work.next(), if !self.work.is_empty() => Ok(self.ended(done, console)),
             Some(()) = self.touched.recv() => Ok(Some(Event::Touched(self.began.elapsed()))),
             () = quiet => {
                 self.wake = None;
@@ -305,20 +380,54 @@ impl Dev {
         }
     }
 
-    fn ended(&mut self, done: Done, console: &mut Console) -> Result<Option<Event>, CliError> {
-        Ok(match done {
-            Done::Read(Ok(sources)) => {
-                self.watch(&sources.folders)?;
-                Some(Event::Read(sources.digest))
+    fn ended(&mut self, done: Done, console: &mut Console) -> Option<Event> {
+        match done {
+            Done::Read(Ok(sources)) => Some(self.read(sources, console)),
+            Done::Read(Err(error)) => {
+                // It may be there again, and mended, before long.
+                let text = self.function.failed(&error.to_string());
+                self.warn(render(&text).trim_end().to_owned(), console);
+                Some(Event::Unread(self.began.elapsed()))
             }
-            Done::Read(Err(error)) => return Err(self.function.failed(&error.to_string())),
-            Done::Built(built) => Some(Event::Built(self.built(built, console))),
-            Done::Deployed(answer, took) => {
-                let ok = answer.is_ok();
-                self.told(answer, took, console);
-                Some(Event::Deployed(ok))
+            Done::Built(built) => {
+                self.building = false;
+                let ok = self.built(built, console);
+                Some(Event::Built(ok, self.began.elapsed()))
             }
-        })
+            Done::Sent(Ok(answer)) => {
+                self.sending = false;
+                self.follow(&answer.app);
+                self.deployed = Some(answer.clone());
+                let (function, notes) = (Arc::clone(&self.function), self.notes.0.clone());
+                self.work.push(Box::pin(function.ready(answer, notes)));
+                None
+            }
+            Done::Sent(Err(error)) => {
+                self.sending = false;
+                console.note(render(&error).trim_end());
+                Some(Event::Deployed(false))
+            }
+            Done::Ready(Ok(())) => {
+                self.told(console);
+                Some(Event::Deployed(true))
+            }
+            Done::Ready(Err(error)) => {
+                console.note(render(&error).trim_end());
+                Some(Event::Deployed(false))
+            }
+        }
+    }
+
+    fn read(&mut self, sources: Sources, console: &mut Console) -> Event {
+        match self.watch.set(&sources.folders) {
+            // What was saved between the reading and the watch nobody told.
+            Ok(true) => self.work.push(Box::pin(Arc::clone(&self.function).read())),
+            Ok(false) => {}
+            Err(failed) => self.warn(unwatched(&failed), console),
+        }
+        let digest = sources.digest;
+        self.sources = Some(sources);
+        Event::Read(digest)
     }
 
     /// Tells how a build ended: its words, as they were written, if it failed.
@@ -346,32 +455,22 @@ impl Dev {
         false
     }
 
-    fn told(
-        &mut self,
-        answer: Result<DeployResponse, CliError>,
-        took: Duration,
-        console: &mut Console,
-    ) {
-        match answer {
-            Ok(answer) => {
-                let port = self.target.context.as_ref().and_then(|c| c.gateway_port);
-                let what = if answer.unchanged {
-                    "unchanged"
-                } else {
-                    "deployed"
-                };
-                console.note(&format!(
-                    "{what} {} {} in {}: {}",
-                    answer.app,
-                    answer.version,
-                    seconds(took),
-                    Deployed::new(&answer, port).url()
-                ));
-                self.follow(&answer.app);
-                self.deployed = Some(answer);
-            }
-            Err(error) => console.note(render(&error).trim_end()),
-        }
+    /// Tells what is deployed, and where it is called.
+    fn told(&self, console: &mut Console) {
+        let Some(answer) = &self.deployed else { return };
+        let port = self.target.context.as_ref().and_then(|c| c.gateway_port);
+        let what = if answer.unchanged {
+            "unchanged"
+        } else {
+            "deployed"
+        };
+        console.note(&format!(
+            "{what} {} {} in {}: {}",
+            answer.app,
+            answer.version,
+            seconds(self.deploying.elapsed()),
+            Deployed::new(answer, port).url()
+        ));
     }
 
     /// Reads the log stream from now on, unless that is done already.
@@ -416,26 +515,18 @@ impl Dev {
             Heard::Ended => Ok(()),
         }
     }
+}
 
-    /// Watches exactly these folders.
-    fn watch(&mut self, folders: &[PathBuf]) -> Result<(), CliError> {
-        for gone in self.watched.iter().filter(|path| !folders.contains(path)) {
-            // It may be gone from the disk as well.
-            drop(self.watcher.unwatch(gone));
-        }
-        for new in folders.iter().filter(|path| !self.watched.contains(path)) {
-            match self.watcher.watch(new, RecursiveMode::NonRecursive) {
-                Ok(()) => {}
-                // It went meanwhile, which its parent tells.
-                Err(_) if !new.exists() => {}
-                Err(error) => {
-                    let reason = format!("{} cannot be watched: {error}", new.display());
-                    return Err(self.function.failed(&reason));
-                }
-            }
-        }
-        self.watched = folders.to_vec();
-        Ok(())
+fn unwatched((folder, error): &(PathBuf, notify::Error)) -> String {
+    format!("{} cannot be watched: {error}", folder.display())
+}
+
+/// The signals of those who stop it, and of a terminal that goes away.
+async fn stop() -> std::io::Result<&'static str> {
+    let mut hangup = listen(SignalKind::hangup())?;
+    tokio::select! {
+        stopped = signal::stop() => stopped,
+        _ = hangup.recv() => Ok("SIGHUP"),
     }
 }
 

@@ -1,7 +1,8 @@
-//! What is in a function's folder: a digest of its sources, and the folders in which they lie.
+//! What is in a function's folder: digests of its sources, and the folders in which they lie.
 //!
 //! Left out is what a build makes or fetches: what `.gitignore` names, hidden files and folders, `target`, `node_modules`, `__pycache__`, and components.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -23,8 +24,25 @@ const OUTPUTS: [&str; 3] = ["target", "node_modules", "__pycache__"];
 pub struct Sources {
     /// What is in them, all together.
     pub digest: Digest,
+    /// What is in each, by its path in the function's folder.
+    pub files: BTreeMap<PathBuf, Digest>,
     /// The folders in which they lie, the function's own first.
     pub folders: Vec<PathBuf>,
+}
+
+impl Sources {
+    /// The files that are not the same in both.
+    #[must_use]
+    pub fn unlike(&self, other: &Self) -> Vec<&Path> {
+        let mine = self.files.iter();
+        let mine = mine.filter(|(path, digest)| other.files.get(*path) != Some(digest));
+        let gone = other.files.keys();
+        let gone = gone.filter(|path| !self.files.contains_key(*path));
+        mine.map(|(path, _)| path)
+            .chain(gone)
+            .map(PathBuf::as_path)
+            .collect()
+    }
 }
 
 /// Reads a folder. Blocks.
@@ -32,7 +50,7 @@ pub struct Sources {
 /// # Errors
 /// When it cannot be read or holds too much.
 pub fn read(folder: &Path) -> io::Result<Sources> {
-    let mut digest = DigestBuilder::default();
+    let mut files = BTreeMap::new();
     let mut folders = Vec::new();
     let walk = WalkBuilder::new(folder)
         .parents(false)
@@ -50,52 +68,65 @@ pub fn read(folder: &Path) -> io::Result<Sources> {
             )));
         }
         match entry {
-            Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_dir()) => {
-                folders.push(entry.into_path());
+            // The function's folder may be a link to one.
+            Ok(entry) if entry.depth() == 0 || is_folder(&entry) => folders.push(entry.into_path()),
+            Ok(entry) => {
+                let path = entry.path();
+                if let Some(digest) = digest_of(path) {
+                    let name = path.strip_prefix(folder).unwrap_or(path);
+                    files.insert(name.to_owned(), digest);
+                }
             }
-            Ok(entry) => add(&mut digest, folder, entry.path()),
             // A file that went while the folder was read: its end is the next change.
             Err(error) if folders.is_empty() => return Err(io::Error::other(error)),
             Err(_) => {}
         }
     }
+    let mut digest = DigestBuilder::default();
+    for (name, content) in &files {
+        part(&mut digest, name.as_os_str().as_bytes());
+        part(&mut digest, content.to_string().as_bytes());
+    }
     Ok(Sources {
         digest: digest.finish(),
+        files,
         folders,
     })
 }
 
+/// Adds octets that are not taken for a part of what comes before or after them.
+fn part(digest: &mut DigestBuilder, octets: &[u8]) {
+    digest.update(&(octets.len() as u64).to_le_bytes());
+    digest.update(octets);
+}
+
+fn is_folder(entry: &DirEntry) -> bool {
+    entry.file_type().is_some_and(|kind| kind.is_dir())
+}
+
 fn is_output(entry: &DirEntry) -> bool {
     let name = entry.file_name();
-    let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
-    if is_folder {
+    if is_folder(entry) {
         OUTPUTS.iter().any(|output| name == *output)
     } else {
         entry.path().extension().is_some_and(|end| end == "wasm")
     }
 }
 
-/// Adds one file. What cannot be read counts as what is not there.
-fn add(digest: &mut DigestBuilder, folder: &Path, path: &Path) {
-    let Ok(metadata) = path.metadata() else {
-        return;
-    };
-    let name = path.strip_prefix(folder).unwrap_or(path).as_os_str();
-    let mut part = |octets: &[u8]| {
-        digest.update(&(octets.len() as u64).to_le_bytes());
-        digest.update(octets);
-    };
-    part(name.as_bytes());
+/// What is in a file. What cannot be read counts as what is not there.
+fn digest_of(path: &Path) -> Option<Digest> {
+    let metadata = path.metadata().ok()?;
     if metadata.is_file() && metadata.len() <= READ_MAX {
-        part(&std::fs::read(path).unwrap_or_default());
-    } else {
-        let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        let since = modified
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        part(&metadata.len().to_le_bytes());
-        part(&since.as_nanos().to_le_bytes());
+        return Some(Digest::of(&std::fs::read(path).unwrap_or_default()));
     }
+    let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+    let since = modified
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let mut digest = DigestBuilder::default();
+    part(&mut digest, &metadata.len().to_le_bytes());
+    part(&mut digest, &since.as_nanos().to_le_bytes());
+    Some(digest.finish())
 }
 
 #[cfg(test)]
@@ -146,6 +177,33 @@ mod tests {
             !seen.contains(&read(&folder).expect("read").digest),
             "a name counts"
         );
+    }
+
+    #[test]
+    fn a_link_to_a_folder_is_read_as_the_folder() {
+        let parent = tempfile::tempdir().expect("folder");
+        let (folder, link) = (parent.path().join("function"), parent.path().join("link"));
+        write(&folder, "src/lib.rs", "fn main() {}");
+        std::os::unix::fs::symlink(&folder, &link).expect("linked");
+        let sources = read(&link).expect("read");
+        assert_eq!(sources.folders, [link.clone(), link.join("src")]);
+        assert_eq!(sources.digest, read(&folder).expect("read").digest);
+    }
+
+    #[test]
+    fn files_that_are_not_the_same_are_named() {
+        let folder = tempfile::tempdir().expect("folder");
+        for name in ["same", "changed", "gone"] {
+            write(folder.path(), name, "before");
+        }
+        let before = read(folder.path()).expect("read");
+        assert_eq!(before.unlike(&before), Vec::<&Path>::new());
+        write(folder.path(), "changed", "after");
+        write(folder.path(), "deep/new", "after");
+        std::fs::remove_file(folder.path().join("gone")).expect("removed");
+        let after = read(folder.path()).expect("read");
+        let names = ["changed", "deep/new", "gone"].map(Path::new);
+        assert_eq!(after.unlike(&before), names);
     }
 
     #[test]

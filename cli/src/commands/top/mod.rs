@@ -3,14 +3,16 @@
 mod screen;
 pub mod view;
 
+use std::time::Duration;
+
 use clap::ValueEnum as _;
 use fdn_core::figures::FiguresBy;
 use fdn_core::{DurationMs, ErrorCode};
 use fdn_service::signal;
-use futures::future::try_join_all;
+use futures::future::{BoxFuture, try_join_all};
 use tokio::time::MissedTickBehavior;
 
-use super::client;
+use super::target;
 use crate::args::{SortBy, TopArgs};
 use crate::client::Client;
 use crate::console::Console;
@@ -22,13 +24,16 @@ use view::{Asked, Top};
 
 /// The shortest time between two looks: what nodes tell is a second old or more.
 const INTERVAL_MIN: DurationMs = DurationMs::from_millis(500);
+/// The longest silence of the controller: what it answers here it knows by heart.
+const IDLE: Duration = Duration::from_secs(10);
 
 /// Runs the command.
 ///
 /// # Errors
 /// When the controller cannot be asked at the beginning, or the terminal is gone.
 pub async fn run(args: &TopArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
-    let client = client(&args.connect, env)?;
+    let target = target(&args.connect, env)?;
+    let client = Client::with_idle(&target.controller, target.token.clone(), IDLE)?;
     let asked = ask(&client).await?;
     let once = args.once || args.output.output != Format::Table || !console.out_is_terminal();
     if once {
@@ -45,14 +50,17 @@ async fn watch(client: &Client, mut asked: Asked, args: &TopArgs) -> Result<(), 
     let mut stop = Box::pin(signal::stop());
     let mut sort = args.sort;
     let mut trouble = String::new();
+    // Keys and signals are heard while the controller is asked.
+    let mut asking: Option<BoxFuture<'_, Result<Asked, CliError>>> = None;
     let mut tick = tokio::time::interval(args.interval.max(INTERVAL_MIN).as_duration());
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first tick comes at once, and what it would ask for is there.
     tick.tick().await;
     loop {
         let top = Top::new(&asked, fdn_service::now(), sort);
-        let foot = format!("sorted by {}; s: another column, q: end", name(sort));
-        screen.show(&format!("{}\n{trouble}{foot}\n", top.text(false)))?;
+        let head = format!("sorted by {}; s: another column, q: end\n{trouble}", name(sort));
+        let room = screen.height().saturating_sub(head.lines().count());
+        screen.show(&format!("{head}{}", top.fitted(room)))?;
         tokio::select! {
             stopped = &mut stop => {
                 stopped?;
@@ -63,15 +71,29 @@ async fn watch(client: &Client, mut asked: Asked, args: &TopArgs) -> Result<(), 
                 Some('s') => sort = next(sort),
                 Some(_) => {}
             },
-            _ = tick.tick() => match ask(client).await {
-                Ok(answer) => {
-                    asked = answer;
-                    trouble.clear();
+            _ = tick.tick(), if asking.is_none() => asking = Some(Box::pin(ask(client))),
+            answer = answered(&mut asking) => {
+                asking = None;
+                match answer {
+                    Ok(answer) => {
+                        asked = answer;
+                        trouble.clear();
+                    }
+                    // A controller that starts anew is no reason to end.
+                    Err(error) => trouble = render(&error),
                 }
-                // A controller that starts anew is no reason to end.
-                Err(error) => trouble = render(&error),
-            },
+            }
         }
+    }
+}
+
+/// What was asked for last, once it is there.
+async fn answered(
+    asking: &mut Option<BoxFuture<'_, Result<Asked, CliError>>>,
+) -> Result<Asked, CliError> {
+    match asking {
+        Some(asking) => asking.await,
+        None => std::future::pending().await,
     }
 }
 

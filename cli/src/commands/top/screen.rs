@@ -1,6 +1,8 @@
 //! A screen of one's own on a terminal, given back whatever happens.
 
-use std::io::{self, Write as _};
+use std::fs::OpenOptions;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use console::{Key, Term};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
@@ -20,8 +22,8 @@ const KEYS: usize = 16;
 #[derive(Debug)]
 pub(super) struct Screen {
     term: Term,
-    /// How the terminal was: a key that is waited for leaves it in another state.
-    was: Option<Termios>,
+    /// The terminal that keys come from, and how it was: a key that is waited for leaves it in another state.
+    was: Option<(OwnedFd, Termios)>,
 }
 
 impl Screen {
@@ -31,10 +33,18 @@ impl Screen {
     /// When the terminal is gone.
     pub(super) fn enter() -> io::Result<Self> {
         let mut term = Term::stdout();
-        let was = tcgetattr(io::stdin()).ok();
+        let was = keyboard().and_then(|keyboard| {
+            let was = tcgetattr(&keyboard).ok()?;
+            Some((keyboard, was))
+        });
         term.write_all(ENTER.as_bytes())?;
         term.flush()?;
         Ok(Self { term, was })
+    }
+
+    /// How many lines it has.
+    pub(super) fn height(&self) -> usize {
+        self.term.size().0.into()
     }
 
     /// Shows a text in place of the one before, as much of it as there is room for.
@@ -67,10 +77,20 @@ impl Drop for Screen {
     fn drop(&mut self) {
         drop(self.term.write_all(LEAVE.as_bytes()));
         drop(self.term.flush());
-        if let Some(was) = &self.was {
-            let _ = tcsetattr(io::stdin(), OptionalActions::Now, was);
+        if let Some((keyboard, was)) = &self.was {
+            let _ = tcsetattr(keyboard, OptionalActions::Now, was);
         }
     }
+}
+
+/// Where [`Term::read_key`] reads: standard input, unless that is no terminal.
+fn keyboard() -> Option<OwnedFd> {
+    let input = io::stdin();
+    if input.is_terminal() {
+        return input.as_fd().try_clone_to_owned().ok();
+    }
+    let terminal = OpenOptions::new().read(true).write(true).open("/dev/tty");
+    terminal.ok().map(OwnedFd::from)
 }
 
 /// The keys that are pressed, from a thread that ends with the program, or when nobody listens.

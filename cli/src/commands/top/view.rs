@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::args::SortBy;
 use crate::output::{Report, table, time};
 
-/// How many steps count as "now": one quiet step must not read as standstill.
+/// How many whole steps count as "now": one quiet step must not read as standstill, and one that goes on is not known yet.
 const STEPS: u64 = 3;
 
 /// The network as it is now.
@@ -29,7 +29,7 @@ pub struct Top {
     pub apps: Vec<AppRow>,
 }
 
-/// What callers saw in the last half minute.
+/// What callers saw in the last half minute that is known whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Seen {
     /// Calls a second.
@@ -220,11 +220,14 @@ fn recent(figures: Option<&Figures>) -> BTreeMap<String, Seen> {
     let Some(figures) = figures else {
         return BTreeMap::new();
     };
-    let span_ms = STEPS * figures.step_ms;
-    let since = Timestamp(figures.to.0.saturating_sub(span_ms));
+    let step_ms = figures.step_ms.max(1);
+    let span_ms = step_ms.saturating_mul(STEPS);
+    let end = Timestamp(figures.to.0 - figures.to.0 % step_ms);
+    let since = Timestamp(end.0.saturating_sub(span_ms));
     let seconds = span_ms as f64 / 1e3;
     let series = figures.series.iter().map(|series| {
-        let points: Vec<&FigurePoint> = series.points.iter().filter(|p| p.at >= since).collect();
+        let points = series.points.iter();
+        let points: Vec<&FigurePoint> = points.filter(|p| since <= p.at && p.at < end).collect();
         let sum = |of: fn(&FigurePoint) -> u64| points.iter().map(|p| of(p)).sum::<u64>() as f64;
         let busiest = points.iter().max_by_key(|point| point.calls);
         let p99 = points.iter().filter_map(|point| Some(point.p99_ms?.get()));
@@ -342,15 +345,16 @@ fn row(first: Vec<String>, cells: &[&[String]]) -> Vec<String> {
         .collect()
 }
 
-impl Report for Top {
-    fn text(&self, _: bool) -> String {
+impl Top {
+    /// What there is to show, each a table with its head.
+    fn tables(&self) -> Vec<String> {
         const SEEN: [&str; 4] = ["CALLS/S", "ERRORS", "P50 MS", "P99 MS"];
         const LOAD: [&str; 5] = ["BUSY", "QUEUE", "INSTANCES", "CPU", "MEMORY"];
-        let mut text = format!("{}\n", time(self.at));
+        let mut tables = Vec::new();
         let mut add = |first: &[&'static str], rest: &[&[&'static str]], rows: Vec<Vec<String>>| {
             if !rows.is_empty() {
                 let columns = [first, &rest.concat()].concat();
-                text.push_str(&format!("\n{}", table(&columns, rows)));
+                tables.push(table(&columns, rows));
             }
         };
         let clusters = self.clusters.iter().map(|c| {
@@ -381,10 +385,147 @@ impl Report for Top {
             &[&SEEN, &["INSTANCES"]],
             apps.collect(),
         );
+        tables
+    }
+
+    /// The tables in so many lines: each has its share, and what one does not need is for the others.
+    #[must_use]
+    pub fn fitted(&self, lines: usize) -> String {
+        let tables = self.tables();
+        let needs: Vec<usize> = tables.iter().map(|table| table.lines().count()).collect();
+        // The time, and a line before each table.
+        let room = lines.saturating_sub(1 + tables.len());
+        let mut text = format!("{}\n", time(self.at));
+        for ((table, need), share) in tables.iter().zip(&needs).zip(shares(&needs, room)) {
+            text.push('\n');
+            if *need <= share {
+                text.push_str(table);
+                continue;
+            }
+            let shown = share.saturating_sub(1);
+            for line in table.lines().take(shown) {
+                text.push_str(&format!("{line}\n"));
+            }
+            if share > 0 {
+                // Of the lines, one is the head.
+                text.push_str(&format!("… {} more\n", need - shown.max(1)));
+            }
+        }
+        text
+    }
+}
+
+/// So many lines, shared: as much for each, at most what it needs.
+fn shares(needs: &[usize], lines: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..needs.len()).collect();
+    order.sort_by_key(|place| needs[*place]);
+    let (mut left, mut shares) = (lines, vec![0; needs.len()]);
+    for (done, place) in order.iter().enumerate() {
+        let share = (left / (needs.len() - done)).min(needs[*place]);
+        shares[*place] = share;
+        left -= share;
+    }
+    shares
+}
+
+impl Report for Top {
+    fn text(&self, _: bool) -> String {
+        let mut text = format!("{}\n", time(self.at));
+        for table in self.tables() {
+            text.push_str(&format!("\n{table}"));
+        }
         text
     }
 
     fn names(&self) -> Vec<String> {
         self.apps.iter().map(|app| app.app.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::Millis;
+    use fdn_core::figures::{FigureSeries, Window};
+
+    use super::*;
+
+    fn app(name: &str) -> AppRow {
+        AppRow {
+            app: name.into(),
+            version: "v1".into(),
+            nodes_ready: 1,
+            nodes_total: 1,
+            instances: None,
+            seen: Seen::default(),
+        }
+    }
+
+    fn node(name: &str) -> NodeRow {
+        NodeRow {
+            node: name.into(),
+            cluster: "eu".into(),
+            state: "alive".into(),
+            load: Load::default(),
+        }
+    }
+
+    #[test]
+    fn only_whole_steps_count() {
+        let point = |at: u64, calls: u64| FigurePoint {
+            at: Timestamp(at),
+            calls,
+            errors: 0,
+            cold_starts: 0,
+            p50_ms: Some(Millis::new(1.0)),
+            p99_ms: Some(Millis::new(calls as f64)),
+        };
+        let points = vec![
+            point(60_000, 9_000),
+            point(70_000, 30),
+            point(80_000, 30),
+            point(90_000, 30),
+            point(100_000, 500),
+        ];
+        let mut figures = Figures {
+            window: Window::Quarter,
+            step_ms: 10_000,
+            from: Timestamp(0),
+            to: Timestamp(104_000),
+            series: vec![FigureSeries {
+                key: "hello".into(),
+                sum: points[0].clone(),
+                points,
+            }],
+            more: false,
+        };
+        let seen = recent(Some(&figures))["hello"];
+        assert_eq!((seen.calls_per_s, seen.p99_ms), (3.0, Some(30.0)));
+        figures.step_ms = 0;
+        assert_eq!(recent(Some(&figures))["hello"], Seen::default());
+    }
+
+    #[test]
+    fn tables_share_a_screen() {
+        assert_eq!(shares(&[10, 2, 10], 12), [5, 2, 5]);
+        assert_eq!(shares(&[3, 3], 100), [3, 3]);
+        assert_eq!(shares(&[5, 5], 3), [1, 2]);
+        assert_eq!(shares(&[], 3), [0; 0]);
+        let names: Vec<String> = (0..50).map(|n| format!("n{n}")).collect();
+        let top = Top {
+            at: Timestamp(0),
+            clusters: Vec::new(),
+            nodes: names.iter().map(|name| node(name)).collect(),
+            apps: vec![app("hello"), app("quiet")],
+        };
+        for lines in 3..80 {
+            let text = top.fitted(lines);
+            assert!(text.lines().count() <= lines, "{lines}: {text}");
+        }
+        let text = top.fitted(12);
+        assert!(text.contains("quiet"), "the last table is there: {text}");
+        let shown = text.lines().filter(|line| line.starts_with('n')).count();
+        assert_eq!(shown, 4, "{text}");
+        assert!(text.contains("… 46 more\n"), "{text}");
+        assert_eq!(top.fitted(80), top.text(false));
     }
 }

@@ -244,7 +244,7 @@ pub(crate) fn cluster_detail() -> ClusterDetail {
     }
 }
 
-/// What `fdn top` gets: figures of before the last half minute, which do not count, and of it.
+/// What `fdn top` gets: figures of the last half minute, and of before and after it, which do not count.
 pub(crate) fn asked() -> Asked {
     let point = |before_s: u64, calls, errors, p50, p99| FigurePoint {
         at: ago(before_s),
@@ -263,7 +263,7 @@ pub(crate) fn asked() -> Asked {
         window: Window::Quarter,
         step_ms: 10_000,
         from: ago(900),
-        to: NOW,
+        to: Timestamp(NOW.0 + 4_000),
         series,
         more: false,
     };
@@ -271,6 +271,7 @@ pub(crate) fn asked() -> Asked {
         point(40, 9_000, 9_000, 900.0, 9_000.0),
         point(30, 300, 0, 1.25, 8.0),
         point(10, 600, 9, 1.5, 12.5),
+        point(0, 7_000, 7_000, 700.0, 7_000.0),
     ];
     Asked {
         clusters: vec![cluster_detail()],
