@@ -99,7 +99,7 @@ export function targetOf(from, href) {
  * All pages.
  *
  * @param texts Markdown by path in the repository.
- * @param kindOf "file", "folder" or undefined for another path of the repository.
+ * @param kindOf "file", "folder" or undefined for another path of the repository; undefined also for what must not be shown.
  * @returns pages by address, files to be shown as they are, what is searched, and what is wrong: one line for each link that leads nowhere.
  */
 export function site(texts, kindOf) {

@@ -1,8 +1,12 @@
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import MiniSearch from "minisearch";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { found } from "../src/docs/found";
-import { documents, kindIn } from "./files.js";
+import { documents, kindIn, placeOf } from "./files.js";
 import { SEARCH } from "./search.js";
 import { addressOf, index, rendered, site, slugs } from "./site.js";
 
@@ -52,6 +56,53 @@ test("pages, what they show of the repository, and what leads nowhere", () => {
   expect(start).not.toMatch(/ style=| onclick=|<script(?! type="module" src="\/assets)/);
   expect(all.get("files/src/x.rs.html")).toContain("fn &lt;x&gt;() {}");
   expect(addressOf("CHANGELOG.md")).toBe("CHANGELOG.html");
+});
+
+/** A repository in a folder of its own, with a secret beside it, a file that is ignored and a link. */
+function repositoryOf(history) {
+  const folder = mkdtempSync(join(tmpdir(), "docs-"));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const root = join(folder, "repository");
+  const write = (path, text) => {
+    mkdirSync(dirname(join(root, path)), { recursive: true });
+    writeFileSync(join(root, path), text);
+  };
+  write("README.md", "# Start\n");
+  write("cli/main.rs", "fn main() {}");
+  write("cli/target/x", "made");
+  write(".env", "PASSWORD=x");
+  write(".gitignore", "target\n.env\n");
+  write("../secret", "secret");
+  symlinkSync("../../secret", join(root, "cli/link"));
+  const git = (...words) => execFileSync("git", ["-C", root, ...words], { stdio: "ignore" });
+  if (history) {
+    git("init");
+    git("add", ".");
+  }
+  return root;
+}
+
+test.each([true, false])("a page shows nothing that is no part of the project (with git: %s)", (history) => {
+  const root = repositoryOf(history);
+  const kindOf = kindIn(root);
+  expect(["cli/main.rs", "cli", "README.md"].map(kindOf)).toEqual(["file", "folder", "file"]);
+  for (const path of ["../secret", "cli/../../secret", "cli/target/x", "cli/target", ".env", "cli/link", "cli/none", "cli/main.rs/x", "", "/etc/passwd", ".git/config"]) {
+    expect(kindOf(path), path).toBeUndefined();
+  }
+  const made = site(new Map([["README.md", "# Start\n\n[code](cli/main.rs) [secret](../secret) [ignored](cli/target/x) [hidden](.env) [link](cli/link)"]]), kindOf);
+  expect(made.files).toEqual(["cli/main.rs"]);
+  expect(made.wrong.map((line) => line.split(": ")[1])).toEqual(["../secret", "cli/target/x", ".env", "cli/link"]);
+});
+
+test("what git does not know yet is not shown", () => {
+  const root = repositoryOf(true);
+  writeFileSync(join(root, "cli/notes.txt"), "mine");
+  expect(kindIn(root)("cli/notes.txt")).toBeUndefined();
+});
+
+test("a page is written below the folder of pages alone", () => {
+  expect(placeOf("/out/docs", "adr/a.html")).toBe("/out/docs/adr/a.html");
+  for (const address of ["../index.html", "files/../../x", "/etc/x", "", "../docs2/x"]) expect(() => placeOf("/out/docs", address), address).toThrow("leads out");
 });
 
 test("a search finds sections of the real documentation", () => {

@@ -2,7 +2,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { documents, kindIn } from "../docs/files.js";
+import { documents, kindIn, placeOf } from "../docs/files.js";
 import { rendered, site } from "../docs/site.js";
 
 const repository = fileURLToPath(new URL("../..", import.meta.url));
@@ -16,7 +16,7 @@ if (made.wrong.length > 0) process.exit(1);
 
 const assets = { js: `/${entry.file}`, css: (entry.css ?? []).map((file) => `/${file}`) };
 for (const [address, content] of rendered(made, (path) => readFileSync(join(repository, path)), assets)) {
-  const file = join(out, "docs", address);
+  const file = placeOf(join(out, "docs"), address);
   mkdirSync(dirname(file), { recursive: true });
   writeFileSync(file, content);
 }

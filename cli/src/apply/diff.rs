@@ -3,6 +3,8 @@
 use serde::Serialize;
 use similar::{ChangeTag, TextDiff};
 
+use crate::cases::DIFF;
+
 /// What goes and what comes between two values; all of the second one, if there is no first.
 #[must_use]
 pub fn lines<B: Serialize, A: Serialize>(before: Option<&B>, after: Option<&A>) -> Vec<String> {
@@ -18,7 +20,9 @@ fn yaml<T: Serialize>(value: &T) -> String {
 
 /// The lines that are not in both, in order.
 fn changed(old: &[&str], new: &[&str]) -> Vec<String> {
-    TextDiff::from_slices(old, new)
+    TextDiff::configure()
+        .timeout(DIFF)
+        .diff_slices(old, new)
         .iter_all_changes()
         .filter_map(|change| match change.tag() {
             ChangeTag::Delete => Some(format!("- {}", change.value())),

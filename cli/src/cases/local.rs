@@ -8,6 +8,7 @@ use bytes::Bytes;
 use fdn_core::api::{LogStream, header};
 use fdn_core::manifest::Manifest;
 use fdn_core::{ByteSize, Coded as _, Digest, ErrorCode, Problem};
+use fdn_runtime::probe::probe;
 use fdn_runtime::validate::{ValidateOptions, validate};
 use fdn_runtime::{
     CallContext, CallError, CompileWorker, Compiler, Engine, EngineOptions, Function, MemoryLog,
@@ -15,9 +16,8 @@ use fdn_runtime::{
 };
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Request};
-use http_body_util::BodyExt as _;
 
-use super::{Answer, Case};
+use super::{Answer, BODY_MAX, Case, whole};
 use crate::environment::Environment;
 use crate::error::{CliError, with_causes};
 
@@ -37,7 +37,7 @@ pub struct Local {
 pub type Called = (Result<Answer, String>, Vec<(LogStream, String)>);
 
 impl Local {
-    /// Checks and compiles a component as the controller does. What it compiled is kept in the user's cache.
+    /// Checks and compiles a component as the controller does, but for its size. What it compiled is kept in the user's cache.
     ///
     /// # Errors
     /// When it is not a function, does not answer the probe, or a file fails.
@@ -68,7 +68,13 @@ impl Local {
             engine.compatibility_key(),
         ));
         let function = match engine.load(&known) {
-            Ok(function) => function,
+            Ok(function) => {
+                // What is in it was checked before; how it answers depends on its manifest.
+                probe(&function, context.clone())
+                    .await
+                    .map_err(|error| failed(with_causes(&error), error.code()))?;
+                function
+            }
             // Not there, cut, or of another version of this program: made anew.
             Err(_) => {
                 let options = ValidateOptions {
@@ -103,14 +109,11 @@ impl Local {
         let answer = match response.await {
             Ok(response) => {
                 let (parts, body) = response.into_parts();
-                match body.collect().await {
-                    Ok(body) => Ok(Answer {
-                        status: parts.status.as_u16(),
-                        headers: parts.headers,
-                        body: body.to_bytes(),
-                    }),
-                    Err(error) => Err(format!("the answer broke off: {error}")),
-                }
+                whole(body, BODY_MAX).await.map(|body| Answer {
+                    status: parts.status.as_u16(),
+                    headers: parts.headers,
+                    body,
+                })
             }
             Err(error) => Ok(refusal(&error)),
         };

@@ -7,7 +7,10 @@ mod image;
 pub mod local;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,11 +18,12 @@ use bytes::Bytes;
 use fdn_core::ErrorCode;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use serde::{Deserialize, Serialize};
+use http_body_util::{BodyExt as _, Limited};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
-use crate::error::CliError;
+use crate::error::{CliError, with_causes};
 use crate::input;
 use crate::output::printable;
 pub use image::Image;
@@ -30,6 +34,8 @@ pub const FILE: &str = "cases.json";
 const FILE_MAX: u64 = 8 << 20;
 /// The largest body that is sent or read, in octets.
 pub const BODY_MAX: usize = 64 << 20;
+/// How long is looked for the smallest difference of two texts.
+pub(crate) const DIFF: Duration = Duration::from_secs(1);
 /// How many lines of a difference are shown.
 const DIFF_LINES: usize = 24;
 /// How many characters of a line are shown.
@@ -67,7 +73,7 @@ pub struct Expect {
     #[serde(default)]
     pub body: Option<String>,
     /// The whole body as JSON.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "given")]
     pub json: Option<Value>,
     /// Parts of the body.
     #[serde(default)]
@@ -75,6 +81,11 @@ pub struct Expect {
     /// A picture's format and size.
     #[serde(default)]
     pub image: Option<Image>,
+}
+
+/// What is given, though it be `null`.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -245,16 +256,10 @@ fn body(
         (None, None, None) => Ok(None),
         (Some(text), None, None) => Ok(Some(text.into())),
         (None, Some(file), None) => {
-            let path = folder.join(&file);
-            let failed = |error: std::io::Error| format!("body_file {}: {error}", path.display());
-            let length = path.metadata().map_err(failed)?.len();
-            if length > BODY_MAX as u64 {
-                return Err(format!(
-                    "body_file {}: it may have {BODY_MAX} octets at most",
-                    path.display()
-                ));
-            }
-            Ok(Some(std::fs::read(&path).map_err(failed)?.into()))
+            let octets = file_inside(folder, &file);
+            octets
+                .map(|octets| Some(octets.into()))
+                .map_err(|reason| format!("body_file {}: {reason}", file.display()))
         }
         (None, None, Some(text)) => STANDARD
             .decode(text)
@@ -262,6 +267,45 @@ fn body(
             .map_err(|error| format!("body_base64: {error}")),
         _ => Err("only one of body, body_file and body_base64 can be given".to_owned()),
     }
+}
+
+/// What is in a file of the function's folder. Cases may come from somebody else: no other file of this machine goes out with them.
+fn file_inside(folder: &Path, file: &Path) -> Result<Vec<u8>, String> {
+    let goes_down = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+    if !file.components().all(goes_down) {
+        return Err("it must be a path in the function's folder, without ..".to_owned());
+    }
+    let failed = |error: std::io::Error| error.to_string();
+    let path = folder.join(file).canonicalize().map_err(failed)?;
+    if !path.starts_with(folder.canonicalize().map_err(failed)?) {
+        return Err("it leads out of the function's folder".to_owned());
+    }
+    // Asked before it is opened: a pipe would make us wait.
+    if !path.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    let mut octets = Vec::new();
+    let file = File::open(&path).map_err(failed)?;
+    let mut first = file.take(BODY_MAX as u64 + 1);
+    first.read_to_end(&mut octets).map_err(failed)?;
+    if octets.len() > BODY_MAX {
+        return Err(format!("it may have {BODY_MAX} octets at most"));
+    }
+    Ok(octets)
+}
+
+/// The whole body of an answer, of at most so many octets.
+///
+/// # Errors
+/// When it is longer or breaks off, in words.
+pub(crate) async fn whole<B>(body: B, max: usize) -> Result<Bytes, String>
+where
+    B: hyper::body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let body = Limited::new(body, max).collect().await;
+    body.map(|body| body.to_bytes())
+        .map_err(|error| format!("the answer broke off: {}", with_causes(error.as_ref())))
 }
 
 /// What of an answer is not as expected; nothing if all is.
@@ -334,7 +378,9 @@ pub fn judge(expect: &Expect, answer: &Answer) -> Vec<Difference> {
 
 /// The lines in which two texts differ, with some around them, cut to what can be read at once.
 fn diff(expected: &str, got: &str) -> Vec<String> {
-    let diff = TextDiff::from_lines(expected, got);
+    let diff = TextDiff::configure()
+        .timeout(DIFF)
+        .diff_lines(expected, got);
     let mut lines = Vec::new();
     for (place, group) in diff.grouped_ops(CONTEXT).iter().enumerate() {
         if place > 0 {

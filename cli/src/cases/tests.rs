@@ -94,6 +94,80 @@ fn a_case_becomes_a_request() {
 }
 
 #[test]
+fn a_body_is_read_from_the_functions_folder_alone() {
+    let parent = tempfile::tempdir().expect("folder");
+    let folder = parent.path().join("function");
+    std::fs::create_dir_all(folder.join("cases")).expect("made");
+    std::fs::write(parent.path().join("secret"), "secret").expect("written");
+    std::fs::write(folder.join("cases/body"), "body").expect("written");
+    let link = |to: &str, name: &str| {
+        std::os::unix::fs::symlink(to, folder.join(name)).expect("linked");
+    };
+    link("cases/body", "inside");
+    link("../secret", "outside");
+    link("/dev/zero", "endless");
+    let made = std::process::Command::new("mkfifo")
+        .arg(folder.join("pipe"))
+        .status();
+    assert!(made.expect("mkfifo runs").success());
+    let large = File::create(folder.join("large")).expect("made");
+    large.set_len(BODY_MAX as u64 + 1).expect("a hole");
+    for good in ["cases/body", "./cases/body", "inside"] {
+        let octets = file_inside(&folder, Path::new(good));
+        assert_eq!(octets.as_deref(), Ok(&b"body"[..]), "{good}");
+    }
+    let secret = parent.path().join("secret").display().to_string();
+    for (bad, says) in [
+        (secret.as_str(), "a path in the function's folder"),
+        ("../secret", "without .."),
+        ("cases/../../secret", "without .."),
+        ("outside", "leads out of"),
+        ("endless", "leads out of"),
+        ("pipe", "no regular file"),
+        ("cases", "no regular file"),
+        ("large", "octets at most"),
+        ("none", "No such file"),
+    ] {
+        let error = file_inside(&folder, Path::new(bad)).expect_err(bad);
+        assert!(error.contains(says), "{bad}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_is_not_kept() {
+    let body = || http_body_util::Full::new(Bytes::from_static(b"12345"));
+    assert_eq!(whole(body(), 5).await.as_deref(), Ok(&b"12345"[..]));
+    let error = whole(body(), 4).await.expect_err("too long");
+    assert!(error.contains("length limit exceeded"), "{error}");
+}
+
+#[test]
+fn long_texts_with_nothing_in_common_are_compared_all_the_same() {
+    let text = |name: &str| {
+        let lines = (0..100_000).map(|n| format!("{name}{n}\n"));
+        lines.collect::<String>()
+    };
+    let found = judge(
+        &expect(json!({ "status": 200, "body": text("a") })),
+        &answer(200, text("b").as_bytes()),
+    );
+    let [Difference::Body { lines }] = found.as_slice() else {
+        panic!("{} differences", found.len())
+    };
+    assert_eq!(lines.len(), DIFF_LINES + 1);
+}
+
+#[test]
+fn null_can_be_expected() {
+    let null = expect(json!({ "status": 200, "json": null }));
+    assert_eq!(judge(&null, &answer(200, b"null")), []);
+    let found = judge(&null, &answer(200, b"{}"));
+    assert!(matches!(found.as_slice(), [Difference::Body { .. }]), "{found:?}");
+    let any = expect(json!({ "status": 200 }));
+    assert_eq!(judge(&any, &answer(200, b"{}")), []);
+}
+
+#[test]
 fn an_answer_as_expected_has_no_difference() {
     let all = expect(json!({
         "status": 200, "headers": { "Content-Type": "text/plain" }, "body": "{\"a\": 1}\n", "json": { "a": 1 }, "contains": ["a", "1"],

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use fdn_core::api::LogStream;
 use http::header::{CONTENT_LENGTH, HOST};
 use http::{HeaderValue, Request};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Full};
 use serde::Serialize;
 
 use super::invoke::call;
@@ -17,7 +17,7 @@ use crate::cases::local::{Called, Local};
 use crate::cases::{self, Answer, BODY_MAX, Case, Difference};
 use crate::console::Console;
 use crate::environment::Environment;
-use crate::error::{CliError, with_causes};
+use crate::error::CliError;
 use crate::function::FunctionFolder;
 use crate::output::{Report, printable};
 use crate::progress;
@@ -140,17 +140,10 @@ async fn through(
     let (_, connection) = network.connect(None, console).await?;
     let (response, _) = call::send(connection, request(network, case)?).await?;
     let (parts, body) = response.into_parts();
-    let body = Limited::new(body, BODY_MAX).collect().await;
-    let body = body.map_err(|error| {
-        CliError::Cut(format!(
-            "the answer broke off: {}",
-            with_causes(error.as_ref())
-        ))
-    })?;
     Ok(Answer {
         status: parts.status.as_u16(),
         headers: parts.headers,
-        body: body.to_bytes(),
+        body: cases::whole(body, BODY_MAX).await.map_err(CliError::Cut)?,
     })
 }
 

@@ -109,21 +109,26 @@ impl Site {
         })
     }
 
-    /// The first page of the console or of a folder of the documentation.
+    /// The first page of the console or of a folder of the documentation; or a page of it, named without its ending as problems name it.
     fn first_of(&self, path: &str) -> Option<&File> {
-        let path = path.trim_matches('/');
-        match path {
-            "" => self.files.get(PAGE),
-            folder => self.files.get(&format!("{folder}/{PAGE}")),
+        let own = path.trim_matches('/');
+        if own.is_empty() {
+            return self.files.get(PAGE);
         }
+        let first = self.files.get(&format!("{own}/{PAGE}"));
+        let is_page = is_below(DOCS, path) && !path.ends_with('/');
+        first.or_else(|| self.files.get(&format!("{own}.html")).filter(|_| is_page))
     }
 }
 
 fn is_reserved(path: &str) -> bool {
-    NO_PAGES.iter().any(|prefix| {
-        path.strip_prefix(prefix)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    })
+    NO_PAGES.iter().any(|prefix| is_below(prefix, path))
+}
+
+/// Whether a path is this one or one below it.
+fn is_below(prefix: &str, path: &str) -> bool {
+    path.strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl File {
