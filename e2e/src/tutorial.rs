@@ -202,6 +202,25 @@ mod tests {
     }
 
     #[test]
+    fn nothing_in_the_tutorial_is_waited_for_without_end() {
+        let page = include_str!("../../docs/tutorial.md");
+        let all = steps(page);
+        let typed = all
+            .iter()
+            .flat_map(|(_, steps)| steps)
+            .filter_map(|step| match step {
+                Step::Typed(command, _) => Some(command),
+                _ => None,
+            });
+        let (waiting, others): (Vec<&String>, Vec<&String>) =
+            typed.partition(|command| command.contains("until "));
+        assert!(waiting.len() > 4 && others.len() > 20, "{waiting:?}");
+        for command in waiting {
+            assert!(command.starts_with("timeout "), "{command}");
+        }
+    }
+
+    #[test]
     fn an_answer_has_its_lines_in_their_order() {
         let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
         let answer = lines("NAME  AGE\na     4s\nb     5m\nend");

@@ -162,7 +162,10 @@ fn null_can_be_expected() {
     let null = expect(json!({ "status": 200, "json": null }));
     assert_eq!(judge(&null, &answer(200, b"null")), []);
     let found = judge(&null, &answer(200, b"{}"));
-    assert!(matches!(found.as_slice(), [Difference::Body { .. }]), "{found:?}");
+    assert!(
+        matches!(found.as_slice(), [Difference::Body { .. }]),
+        "{found:?}"
+    );
     let any = expect(json!({ "status": 200 }));
     assert_eq!(judge(&any, &answer(200, b"{}")), []);
 }

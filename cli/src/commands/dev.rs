@@ -212,8 +212,8 @@ struct Dev {
 
 impl Dev {
     fn new(function: Arc<Function>, target: Target) -> Result<Self, CliError> {
-        let (watch, touched) =
-            Watch::new().map_err(|error| function.failed(&format!("it cannot be watched: {error}")))?;
+        let (watch, touched) = Watch::new()
+            .map_err(|error| function.failed(&format!("it cannot be watched: {error}")))?;
         Ok(Self {
             function,
             target,
@@ -264,7 +264,9 @@ impl Dev {
         let app = &self.function.app;
         console.note(&match &self.deployed {
             _ if self.sending => {
-                format!("ended while a version was sent: fdn describe {app} tells whether it arrived")
+                format!(
+                    "ended while a version was sent: fdn describe {app} tells whether it arrived"
+                )
             }
             Some(deployed) => format!(
                 "ended; {app} {} stays deployed (fdn delete {app})",

@@ -145,7 +145,9 @@ impl Output {
     fn add(&self, piece: &[u8]) {
         let mut written = self.lock();
         let room = OUTPUT_MAX.saturating_sub(written.first.len());
-        written.first.extend_from_slice(&piece[..piece.len().min(room)]);
+        written
+            .first
+            .extend_from_slice(&piece[..piece.len().min(room)]);
         written.last.extend_from_slice(piece);
         let old = written.last.len().saturating_sub(TAIL);
         if old > TAIL {
@@ -210,7 +212,8 @@ impl Group {
     }
 
     fn lives(&self) -> bool {
-        self.0.is_some_and(|pid| test_kill_process_group(pid).is_ok())
+        self.0
+            .is_some_and(|pid| test_kill_process_group(pid).is_ok())
     }
 
     fn signal(&self, signal: Signal) {
@@ -286,7 +289,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_build_that_does_not_want_to_end_is_killed_with_what_it_started() {
-        let deaf = "trap '' TERM; (while :; do sleep 0.02; done) & echo $! >pid.new; mv pid.new pid; wait";
+        let deaf =
+            "trap '' TERM; (while :; do sleep 0.02; done) & echo $! >pid.new; mv pid.new pid; wait";
         let (pid, built) = ended(deaf, Duration::from_millis(100)).await;
         assert!(built.failed.is_some_and(|why| why.contains("signal: 9")));
         gone(&pid).await;
@@ -328,10 +332,7 @@ mod tests {
             output.add(format!("line {n}\n").as_bytes());
         }
         assert!(output.lock().last.len() <= 3 * TAIL);
-        assert_eq!(
-            output.last_lines(),
-            ":\nline 9997\nline 9998\nline 9999"
-        );
+        assert_eq!(output.last_lines(), ":\nline 9997\nline 9998\nline 9999");
         assert_eq!(Output::default().last_lines(), "");
     }
 

@@ -119,8 +119,8 @@ impl Machine {
             Event::Read(sources) => self.read(sources),
             Event::Unread(now) => Some(Action::Wake(now + RETRY)),
             Event::Built(ok, now) => {
-                // The last change is told a moment later.
-                self.build_until = Some(now + PAUSE);
+                // Its last change is told a moment later.
+                self.build_until = Some(now + PAUSE / 2);
                 if !ok {
                     return self.rest();
                 }

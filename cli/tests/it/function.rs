@@ -53,6 +53,24 @@ fn cases_are_called_in_this_process_and_what_differs_is_told() {
 }
 
 #[test]
+fn a_component_that_is_compiled_already_must_answer_the_probe_too() {
+    let home = Home::new();
+    home.file("f/slow.wasm", components::sleeping(300));
+    home.file("f/fdn.toml", "timeout = \"20s\"\n");
+    home.file(
+        "f/cases.json",
+        r#"[{ "name": "sleeps", "request": { "method": "GET", "path": "/" }, "expect": { "status": 200 } }]"#,
+    );
+    let folder = home.folder.path().join("f").display().to_string();
+    let (code, out, err) = run(&home, &["test", &folder]);
+    assert_eq!(code, 0, "{out}{err}");
+    home.file("f/fdn.toml", "timeout = \"50ms\"\n");
+    let (code, out, err) = run(&home, &["test", &folder]);
+    assert_eq!((code, out.as_str()), (2, ""), "{err}");
+    assert!(err.contains("FDN-1009"), "{err}");
+}
+
+#[test]
 fn a_trap_is_answered_as_by_a_gateway_with_what_the_function_wrote() {
     let home = Home::new();
     let component = home.file("f/x.wasm", components::logging("to stdout", "to stderr"));

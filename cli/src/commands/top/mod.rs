@@ -58,7 +58,10 @@ async fn watch(client: &Client, mut asked: Asked, args: &TopArgs) -> Result<(), 
     tick.tick().await;
     loop {
         let top = Top::new(&asked, fdn_service::now(), sort);
-        let head = format!("sorted by {}; s: another column, q: end\n{trouble}", name(sort));
+        let head = format!(
+            "sorted by {}; s: another column, q: end\n{trouble}",
+            name(sort)
+        );
         let room = screen.height().saturating_sub(head.lines().count());
         screen.show(&format!("{head}{}", top.fitted(room)))?;
         tokio::select! {

@@ -4,12 +4,12 @@ use super::*;
 
 /// A build that copies what the source names, and fails as a compiler does for a source that is broken.
 const BUILD: &str = "#!/bin/sh
-if grep -q broken source; then
+if grep -q broken src/source; then
     echo 'error[E0425]: cannot find value `broken` in this scope' >&2
     echo ' --> src/lib.rs:7:5' >&2
     exit 101
 fi
-cp \"$(cat source)\" dev-app.wasm
+cp \"$(cat src/source)\" dev-app.wasm
 ";
 
 struct Folder<'a> {
@@ -18,7 +18,7 @@ struct Folder<'a> {
 
 impl Folder<'_> {
     fn source(&self, text: &str) {
-        self.home.file("f/source", text);
+        self.home.file("f/src/source", text);
     }
 }
 
@@ -56,7 +56,10 @@ async fn a_folder_that_changes_is_built_and_deployed_and_a_failing_build_keeps_w
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(script, mode).expect("mode");
     folder.source(&first);
-    let path = home.folder.path().join("f").display().to_string();
+    // A link to the folder is as good as the folder.
+    let link = home.folder.path().join("link");
+    std::os::unix::fs::symlink(home.folder.path().join("f"), &link).expect("linked");
+    let path = link.display().to_string();
     let mut dev = start(&network, &path);
     says(&dev, "deployed dev-app v1 in ").await;
     assert_eq!(network.ok(&["invoke", "dev-app"]), "first");
@@ -74,7 +77,9 @@ async fn a_folder_that_changes_is_built_and_deployed_and_a_failing_build_keeps_w
     })
     .await;
 
+    // A folder that is removed and made again, as git does, is another one; what changes in it later is seen all the same.
     let third = home.file("third.wasm", components::misbehaving());
+    std::fs::remove_dir_all(home.folder.path().join("f/src")).expect("removed");
     folder.source(&third);
     says(&dev, "deployed dev-app v3 in ").await;
     network.fdn(&["invoke", "dev-app", "/trap"]);
