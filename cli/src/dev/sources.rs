@@ -33,7 +33,7 @@ pub struct Sources {
 impl Sources {
     /// The files that are not the same in both.
     #[must_use]
-    pub fn unlike(&self, other: &Self) -> Vec<&Path> {
+    pub fn unlike<'a>(&'a self, other: &'a Self) -> Vec<&'a Path> {
         let mine = self.files.iter();
         let mine = mine.filter(|(path, digest)| other.files.get(*path) != Some(digest));
         let gone = other.files.keys();

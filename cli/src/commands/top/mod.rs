@@ -18,7 +18,7 @@ use crate::client::Client;
 use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::{CliError, render};
-use crate::output::{Format, Report as _};
+use crate::output::Format;
 use screen::Screen;
 use view::{Asked, Top};
 
