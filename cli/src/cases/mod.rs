@@ -215,16 +215,16 @@ fn checked(case: WrittenCase, folder: &Path) -> Result<Case, String> {
         .method
         .parse()
         .map_err(|_| format!("{:?} is not a method", request.method))?;
-    let path: PathAndQuery = request
-        .path
-        .parse()
-        .map_err(|error| format!("path {:?}: {error}", request.path))?;
     if !request.path.starts_with('/') {
         return Err(format!(
             "path {:?}: it must begin with a slash",
             request.path
         ));
     }
+    let path: PathAndQuery = request
+        .path
+        .parse()
+        .map_err(|error| format!("path {:?}: {error}", request.path))?;
     let mut headers = HeaderMap::new();
     for (name, value) in &request.headers {
         let header = |reason: String| format!("header {name:?}: {reason}");
