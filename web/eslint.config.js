@@ -23,7 +23,7 @@ export default tseslint.config(
     },
   },
   {
-    files: ["*.{js,ts}", "scripts/**/*.js", "e2e/**/*.js"],
+    files: ["*.{js,ts}", "scripts/**/*.js", "docs/**/*.js", "e2e/**/*.js"],
     languageOptions: { globals: { console: "readonly", process: "readonly", URL: "readonly", Buffer: "readonly", fetch: "readonly", setTimeout: "readonly", clearTimeout: "readonly", document: "readonly", window: "readonly", getComputedStyle: "readonly", performance: "readonly", atob: "readonly", DataTransfer: "readonly", DragEvent: "readonly", File: "readonly" } },
   },
   { files: ["*.ts"], extends: [...tseslint.configs.strict] },

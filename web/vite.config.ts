@@ -32,5 +32,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
     manifest: true,
+    // The console, and the search of the documentation, which is no part of it.
+    rolldownOptions: { input: ["index.html", "src/docs/main.ts"] },
   },
 });

@@ -3,5 +3,5 @@ import { defineConfig } from "vitest/config";
 
 export default defineConfig({
   resolve: { alias: { "@": fileURLToPath(new URL("src", import.meta.url)) } },
-  test: { include: ["src/**/*.test.ts", "src/**/*.test.tsx", "e2e/*.test.js"], environment: "node" },
+  test: { include: ["src/**/*.test.ts", "src/**/*.test.tsx", "e2e/*.test.js", "docs/*.test.js"], environment: "node" },
 });

@@ -99,6 +99,12 @@ impl Console {
         self.err_is_terminal
     }
 
+    /// Whether colours are used.
+    #[must_use]
+    pub const fn colors(&self) -> bool {
+        self.colors
+    }
+
     /// Text in a colour (an SGR parameter such as `31`), if colours are used.
     #[must_use]
     pub fn paint(&self, color: &str, text: &str) -> String {

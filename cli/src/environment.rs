@@ -47,6 +47,12 @@ impl Environment {
         self.folder("XDG_DATA_HOME", ".local/share")
     }
 
+    /// `$XDG_CACHE_HOME/fdn`, else `~/.cache/fdn`; `None` without a home.
+    #[must_use]
+    pub fn cache_folder(&self) -> Option<PathBuf> {
+        self.folder("XDG_CACHE_HOME", ".cache")
+    }
+
     fn folder(&self, variable: &str, under_home: &str) -> Option<PathBuf> {
         // The specification: a relative path in these variables is invalid and to be ignored.
         let own = self
@@ -70,6 +76,7 @@ mod tests {
         let env = Environment::of([("HOME", "/home/u".to_owned())]);
         assert_eq!(env.config_folder(), Some("/home/u/.config/fdn".into()));
         assert_eq!(env.data_folder(), Some("/home/u/.local/share/fdn".into()));
+        assert_eq!(env.cache_folder(), Some("/home/u/.cache/fdn".into()));
         let env = Environment::of([
             ("HOME", "/home/u".to_owned()),
             ("XDG_CONFIG_HOME", "/c".to_owned()),

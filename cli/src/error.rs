@@ -101,7 +101,7 @@ pub enum CliError {
         /// How.
         state: JobState,
     },
-    /// A check of `fdn doctor` failed; the table was printed.
+    /// Checks failed, of `fdn doctor` or `fdn test`; the table was printed.
     #[error("{0}")]
     Unhealthy(String),
     /// The user said no.
@@ -335,7 +335,7 @@ fn shows_code(error: &CliError) -> bool {
 }
 
 /// An error's text with those of its causes behind it.
-fn with_causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -5,6 +5,7 @@
 //!
 //! - [`args`] is the command line; [`target`], [`config`] and [`environment`] decide which network is meant; [`client`] speaks to its controller.
 //! - [`resolver`] asks the network's own DNS, as `fdn invoke` needs it.
+//! - [`function`] is a function's folder, [`cases`] are the requests beside it and what must be answered, [`dev`] says what a change of it leads to.
 //! - [`output`] and [`console`] print; [`exit`] and [`error`] say how it ended and what to do next.
 //! - [`up`] runs a whole network in one process; [`commands`] holds all other commands.
 
@@ -12,13 +13,16 @@ pub mod apply;
 pub mod args;
 pub mod artifact;
 mod billing;
+pub mod cases;
 pub mod client;
 pub mod commands;
 pub mod config;
 pub mod console;
+pub mod dev;
 pub mod environment;
 pub mod error;
 pub mod exit;
+pub mod function;
 pub mod input;
 pub mod output;
 mod progress;
@@ -81,7 +85,11 @@ pub async fn run(
         Command::Token(args) => commands::token::run(&args.command, env, console).await,
         Command::Audit(args) => commands::audit::run(args, env, console).await,
         Command::Events(args) => commands::events::run(args, env, console).await,
+        Command::Top(args) => commands::top::run(args, env, console).await,
         Command::New(args) => commands::new::run(args, console),
+        Command::Dev(args) => commands::dev::run(args, env, console).await,
+        Command::Test(args) => commands::test::run(args, env, console).await,
+        Command::Open(args) => commands::open::run(args, env, console).await,
         Command::Doctor(args) => commands::doctor::run(args, env, console).await,
         Command::Sim(args) => commands::sim::run(args, console),
         Command::Version(args) => commands::version::run(args, env, console).await,

@@ -176,6 +176,19 @@ pub fn millis(ms: fdn_core::Millis) -> String {
     }
 }
 
+/// A function's text must not steer the terminal: control characters are shown, not sent.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c.is_control() && c != '\t' {
+                c.escape_default().to_string()
+            } else {
+                c.to_string()
+            }
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,5 +228,10 @@ mod tests {
             "2026-11-18T11:06:40.123Z"
         );
         assert_eq!(time(Timestamp(u64::MAX)), "9999-12-31T23:59:59.999Z");
+    }
+
+    #[test]
+    fn a_function_cannot_steer_the_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\tc\r"), "a\\u{1b}[2Jb\tc\\r");
     }
 }

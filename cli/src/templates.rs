@@ -34,6 +34,12 @@ const WIT: TemplateFile = TemplateFile {
     content: include_bytes!("../templates/wit/function.wit"),
 };
 
+/// What the functions of all templates answer, for `fdn test`.
+const CASES: TemplateFile = TemplateFile {
+    path: "cases.json",
+    content: include_bytes!("../templates/cases.json"),
+};
+
 const RUST: &[TemplateFile] = &[
     file!("rust", ".gitignore"),
     file!("rust", "Cargo.toml"),
@@ -41,6 +47,7 @@ const RUST: &[TemplateFile] = &[
     file!("rust", "build.sh"),
     file!("rust", "fdn.toml"),
     file!("rust", "src/lib.rs"),
+    CASES,
 ];
 const JS: &[TemplateFile] = &[
     file!("js", ".gitignore"),
@@ -49,6 +56,7 @@ const JS: &[TemplateFile] = &[
     file!("js", "fdn.toml"),
     file!("js", "package.json"),
     file!("js", "src/function.js"),
+    CASES,
     WIT,
 ];
 const PYTHON: &[TemplateFile] = &[
@@ -58,6 +66,7 @@ const PYTHON: &[TemplateFile] = &[
     file!("python", "build.sh"),
     file!("python", "fdn.toml"),
     file!("python", "requirements.txt"),
+    CASES,
     WIT,
 ];
 const C: &[TemplateFile] = &[
@@ -69,6 +78,7 @@ const C: &[TemplateFile] = &[
     file!("c", "bindings/function_component_type.o"),
     file!("c", "fdn.toml"),
     file!("c", "src/function.c"),
+    CASES,
     WIT,
 ];
 
@@ -165,7 +175,7 @@ mod tests {
             let base = Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join("templates")
                 .join(folder);
-            let mut there = BTreeSet::new();
+            let mut there = BTreeSet::from([CASES.path.to_owned()]);
             walk(&base, &base, &mut there);
             if language != Language::Rust {
                 there.insert(WIT.path.to_owned());

@@ -15,6 +15,7 @@ pub mod embedded;
 pub mod held;
 pub mod load;
 pub mod network;
+pub mod tutorial;
 
 pub use cli::Cli;
 pub use deadlines::Deadlines;

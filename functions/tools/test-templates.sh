@@ -17,6 +17,7 @@ new() {
         return
     fi
     cp -R "$templates/$1" "$2"
+    cp "$templates/cases.json" "$2/cases.json"
     [ "$1" = rust ] || cp -R "$templates/wit" "$2/wit"
     find "$2" -type f ! -name '*.o' -exec sed -i "s/{{name}}/$2/g" {} +
 }

@@ -53,9 +53,9 @@ job=$("$fdn" job submit hello --data work --output json | grep -om1 'job_[0-9a-f
 "$fdn" node token --cluster eu-west
 "$fdn" tenant create home
 echo "a long enough password" | "$fdn" user create ann
-"$fdn" member add default ann viewer
+"$fdn" member set default ann viewer
 echo "$FDN_TESTER_PASSWORD" | "$fdn" user create tester --network-role admin
-"$fdn" member add default tester owner
+"$fdn" member set default tester owner
 run=$(python3 "$root/scripts/schemathesis/run_of.py" flow)
 
 sed -e "s/JOB/$job/" -e "s/RUN/$run/" -e "s/KEY_ID/$key/" "$root/scripts/schemathesis/schemathesis.toml" >"$settings"

@@ -1,9 +1,9 @@
 //! Two values side by side, line by line of their YAML.
 
 use serde::Serialize;
+use similar::{ChangeTag, TextDiff};
 
-/// Lines beyond which a difference is shown as all that goes and all that comes: a policy has some dozens.
-const LINES_MAX: usize = 500;
+use crate::cases::DIFF;
 
 /// What goes and what comes between two values; all of the second one, if there is no first.
 #[must_use]
@@ -18,37 +18,18 @@ fn yaml<T: Serialize>(value: &T) -> String {
     serde_norway::to_string(value).unwrap_or_default()
 }
 
-/// The lines that are not in both, in order, by the longest common subsequence.
+/// The lines that are not in both, in order.
 fn changed(old: &[&str], new: &[&str]) -> Vec<String> {
-    let minus = |line: &&str| format!("- {line}");
-    let plus = |line: &&str| format!("+ {line}");
-    if old.len().max(new.len()) > LINES_MAX {
-        return old.iter().map(minus).chain(new.iter().map(plus)).collect();
-    }
-    // common[i][j]: how many lines the rests from i and j have in common.
-    let mut common = vec![vec![0usize; new.len() + 1]; old.len() + 1];
-    for i in (0..old.len()).rev() {
-        for j in (0..new.len()).rev() {
-            common[i][j] = if old[i] == new[j] {
-                common[i + 1][j + 1] + 1
-            } else {
-                common[i + 1][j].max(common[i][j + 1])
-            };
-        }
-    }
-    let (mut i, mut j, mut lines) = (0, 0, Vec::new());
-    while i < old.len() || j < new.len() {
-        if i < old.len() && j < new.len() && old[i] == new[j] {
-            (i, j) = (i + 1, j + 1);
-        } else if j == new.len() || i < old.len() && common[i + 1][j] >= common[i][j + 1] {
-            lines.push(minus(&old[i]));
-            i += 1;
-        } else {
-            lines.push(plus(&new[j]));
-            j += 1;
-        }
-    }
-    lines
+    TextDiff::configure()
+        .timeout(DIFF)
+        .diff_slices(old, new)
+        .iter_all_changes()
+        .filter_map(|change| match change.tag() {
+            ChangeTag::Delete => Some(format!("- {}", change.value())),
+            ChangeTag::Insert => Some(format!("+ {}", change.value())),
+            ChangeTag::Equal => None,
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use crate::artifact::Artifact;
 use crate::client::Client;
 use crate::commands::deploy;
 use crate::error::CliError;
+use crate::function::unbounded;
 
 /// Whose things they are, and under which name they are remembered.
 #[derive(Clone, Debug)]
@@ -135,7 +136,7 @@ fn function(
     };
     let wanted = Version {
         digest: digest(artifact).map_err(|e| unusable(e.to_string()))?,
-        manifest: Manifest::from_toml(text.as_deref().unwrap_or_default(), &deploy::unbounded())
+        manifest: Manifest::from_toml(text.as_deref().unwrap_or_default(), &unbounded())
             .map_err(|error| unusable(error.to_string()))?,
     };
     let current = detail.and_then(|detail| {

@@ -40,7 +40,6 @@ pub enum TenantCommand {
     /// Make a tenant
     Create(CreateTenantArgs),
     /// List the tenants
-    #[command(visible_alias = "ls")]
     List(ShowArgs),
     /// Show a tenant and its members
     Describe(OneTenantArgs),
@@ -112,18 +111,15 @@ pub struct MemberArgs {
 /// What to do with members.
 #[derive(Debug, Subcommand)]
 pub enum MemberCommand {
-    /// Add a user to a tenant
-    Add(PutMemberArgs),
+    /// Add a user to a tenant, or change a member's role
+    Set(PutMemberArgs),
     /// List a tenant's members
-    #[command(visible_alias = "ls")]
     List(OneTenantArgs),
-    /// Change a member's role
-    Role(PutMemberArgs),
     /// Remove a member from a tenant
     Remove(RemoveMemberArgs),
 }
 
-/// Arguments of `fdn member add` and `fdn member role`.
+/// Arguments of `fdn member set`.
 #[derive(Debug, Args)]
 pub struct PutMemberArgs {
     /// The tenant: its name or id
@@ -167,7 +163,6 @@ pub enum UserCommand {
     /// Make a user; the password is asked for, or read from standard input
     Create(CreateUserArgs),
     /// List the users
-    #[command(visible_alias = "ls")]
     List(ShowArgs),
     /// Give or take a role in the network
     Role(UserRoleArgs),
@@ -284,7 +279,6 @@ pub enum ApiTokenCommand {
     /// Make an API token for a tool; it is shown once
     Create(CreateApiTokenArgs),
     /// List one's own API tokens
-    #[command(visible_alias = "ls")]
     List(ShowArgs),
     /// Take API tokens back
     Revoke(RevokeApiTokenArgs),

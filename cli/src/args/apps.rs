@@ -23,7 +23,6 @@ pub enum SecretCommand {
     /// Set a secret from a file or standard input; running functions get it without a deploy
     Set(SetSecretArgs),
     /// List the secrets of an app, without their values
-    #[command(visible_alias = "ls")]
     List(OneAppArgs),
     /// Remove a secret that no version names
     Remove(OneSecretArgs),

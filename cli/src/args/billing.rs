@@ -53,7 +53,6 @@ pub struct PriceArgs {
 #[derive(Debug, Subcommand)]
 pub enum PriceCommand {
     /// List the price lists, the earliest first
-    #[command(visible_alias = "ls")]
     List(ShowArgs),
     /// Add a price list, or replace one that has not begun
     Apply(ApplyPriceArgs),
@@ -101,7 +100,6 @@ pub enum BudgetCommand {
     /// Set what a month may cost, and at which shares of it to give an alert
     Set(SetBudgetArgs),
     /// List the budgets
-    #[command(visible_alias = "ls")]
     List(ShowArgs),
     /// Remove budgets; the alerts they gave stay
     Remove(RemoveBudgetArgs),

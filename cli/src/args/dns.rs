@@ -80,10 +80,8 @@ pub enum TxtCommand {
     /// Add a value to the text records of a name
     Add(AddTxtArgs),
     /// Take a value away, or all of a name
-    #[command(visible_alias = "rm")]
     Remove(RemoveTxtArgs),
     /// List the text records that are set
-    #[command(visible_alias = "ls")]
     List(ListTxtArgs),
 }
 

@@ -22,7 +22,6 @@ pub enum ClusterCommand {
     /// Make a cluster, into which machines can be let
     Create(CreateClusterArgs),
     /// List the clusters
-    #[command(visible_alias = "ls")]
     List(ShowArgs),
     /// Show everything about a cluster: capacity, devices, stages, queue, versions, nodes
     Describe(DescribeClusterArgs),
@@ -82,7 +81,6 @@ pub enum NodeCommand {
     /// Make, list or take back tokens by which machines join a cluster
     Token(Box<TokenArgs>),
     /// List the nodes
-    #[command(visible_alias = "ls")]
     List(ShowArgs),
     /// Show everything about a node: certificate, capacity, devices, apps
     Describe(OneNodeArgs),

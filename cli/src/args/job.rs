@@ -32,8 +32,6 @@ pub enum JobCommand {
     Logs(JobLogsArgs),
     /// List jobs, newest first
     List(ListJobArgs),
-    /// List dead letters: jobs whose every attempt failed
-    Dead(SomeAppArgs),
     /// Run a job that ended without success again, or all dead letters of an app
     Redrive(RedriveArgs),
 }
@@ -138,7 +136,7 @@ pub struct JobLogsArgs {
 pub struct ListJobArgs {
     /// Only those of this app
     pub app: Option<AppName>,
-    /// Only those in this state
+    /// Only those in this state; dead letters, whose every attempt failed, are `dead`
     #[arg(long, value_name = "STATE")]
     pub state: Option<JobState>,
     /// The most jobs to show

@@ -8,12 +8,15 @@ mod calls;
 mod dns;
 mod events;
 mod fleet;
+mod function;
 mod job;
 mod plan;
 mod policy;
 mod repository;
 mod rollout;
 mod shared;
+mod tools;
+mod top;
 mod traffic;
 mod workflow;
 
@@ -55,6 +58,7 @@ pub use fleet::{
     ClusterArgs, ClusterCommand, CreateClusterArgs, DescribeClusterArgs, DrainArgs, NodeArgs,
     NodeCommand, OneNodeArgs, RemoveNodeArgs, RestoreArgs, TokenArgs,
 };
+pub use function::{DevArgs, Language, NewArgs, OpenArgs, TestArgs};
 pub use job::{
     JobArgs, JobCommand, JobLogsArgs, JobResultArgs, JobStatusArgs, ListJobArgs, OneJobArgs,
     RedriveArgs, RemoveScheduleArgs, ScheduleArgs, ScheduleCommand, SetScheduleArgs, SomeAppArgs,
@@ -75,6 +79,8 @@ pub use rollout::{
     SetObjectiveArgs,
 };
 pub use shared::{ConnectArgs, OutputArgs, WaitArgs};
+pub use tools::{CompletionsArgs, DoctorArgs, Shell, SimArgs, VersionArgs};
+pub use top::{SortBy, TopArgs};
 pub use traffic::{SetTrafficArgs, StickyBy, TrafficArgs, TrafficCommand};
 pub use workflow::{
     WorkflowArgs, WorkflowCommand, WorkflowDeployArgs, WorkflowFileArgs, WorkflowShowArgs,
@@ -137,7 +143,6 @@ pub enum Command {
     /// Make a tenant what files say: apps, policies, traffic, budgets, members
     Apply(ApplyArgs),
     /// List the apps
-    #[command(visible_alias = "ls")]
     List(ListArgs),
     /// Show everything about an app: versions, nodes, where clients are sent
     Describe(DescribeArgs),
@@ -204,10 +209,17 @@ pub enum Command {
     /// Show who changed what
     Audit(AuditArgs),
     /// Show what happens: deploys, plans, policies, nodes that come and go
-    #[command(visible_alias = "watch")]
     Events(EventsArgs),
+    /// Watch clusters, nodes and apps: calls, times, errors, what is taken
+    Top(TopArgs),
     /// Make the folder of a new function
     New(NewArgs),
+    /// Build and deploy a function whenever its folder changes, and show what it writes
+    Dev(DevArgs),
+    /// Call a function with the cases beside it, on this machine or where it is deployed
+    Test(TestArgs),
+    /// Open an app or the console in a browser
+    Open(OpenArgs),
     /// Check this installation and the network it uses
     Doctor(DoctorArgs),
     /// Simulate the schedulers on files of your own, or repeat every experiment
@@ -216,15 +228,6 @@ pub enum Command {
     Version(VersionArgs),
     /// Print a shell's completion script
     Completions(CompletionsArgs),
-}
-
-/// Arguments of `fdn sim`.
-#[derive(Debug, Args)]
-#[command(subcommand_required = true, arg_required_else_help = true)]
-pub struct SimArgs {
-    /// What to simulate.
-    #[command(subcommand)]
-    pub command: fdn_sim::command::Command,
 }
 
 /// Arguments of `fdn login`.
@@ -469,81 +472,6 @@ pub struct ExplainArgs {
     /// Which network.
     #[command(flatten)]
     pub connect: ConnectArgs,
-}
-
-/// A language with a template.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub enum Language {
-    /// Rust.
-    Rust,
-    /// JavaScript.
-    Js,
-    /// Python.
-    Python,
-    /// C.
-    C,
-}
-
-/// Arguments of `fdn new`.
-#[derive(Debug, Args)]
-pub struct NewArgs {
-    /// The function's name
-    pub name: fdn_core::FunctionName,
-    /// The language
-    #[arg(long, short, value_enum)]
-    pub lang: Language,
-    /// The folder to make; without it, NAME here
-    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
-    pub dir: Option<PathBuf>,
-}
-
-/// Arguments of `fdn doctor`.
-#[derive(Debug, Args)]
-pub struct DoctorArgs {
-    /// How to print the result.
-    #[command(flatten)]
-    pub output: OutputArgs,
-    /// Which network.
-    #[command(flatten)]
-    pub connect: ConnectArgs,
-}
-
-/// Arguments of `fdn version`.
-#[derive(Debug, Args)]
-pub struct VersionArgs {
-    /// Do not ask the controller
-    #[arg(long)]
-    pub client: bool,
-    /// How to print the result.
-    #[command(flatten)]
-    pub output: OutputArgs,
-    /// Which network.
-    #[command(flatten)]
-    pub connect: ConnectArgs,
-}
-
-/// A shell with a completion script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Shell {
-    /// GNU Bash.
-    Bash,
-    /// Zsh.
-    Zsh,
-    /// fish.
-    Fish,
-}
-
-/// Arguments of `fdn completions`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  fdn completions bash > ~/.local/share/bash-completion/completions/fdn
-  fdn completions zsh > \"${fpath[1]}/_fdn\"
-  fdn completions fish > ~/.config/fish/completions/fdn.fish")]
-pub struct CompletionsArgs {
-    /// The shell
-    #[arg(value_enum)]
-    pub shell: Shell,
 }
 
 #[cfg(test)]

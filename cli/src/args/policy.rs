@@ -21,7 +21,7 @@ pub struct PolicyArgs {
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
     /// Show the policy of an app
-    Get(OneAppArgs),
+    Show(OneAppArgs),
     /// Set the policy of an app, whole, from a file
     Set(SetPolicyArgs),
     /// Take the policy of an app away: everybody may call it
@@ -72,7 +72,6 @@ pub enum KeyCommand {
     /// Make a key for a caller of an app and print it, once
     Create(CreateKeyArgs),
     /// List the keys of an app
-    #[command(visible_alias = "ls")]
     List(OneAppArgs),
     /// Take a key back: calls with it are refused from now on
     Revoke(RevokeKeyArgs),

@@ -68,7 +68,6 @@ pub enum SigningKeyCommand {
     /// Add a public key, or replace the one of its name
     Add(AddSigningKeyArgs),
     /// List the keys of a tenant
-    #[command(visible_alias = "ls")]
     List(OneTenantArgs),
     /// Remove a key: new uploads that it signed are refused
     Remove(RemoveSigningKeyArgs),
@@ -153,7 +152,6 @@ pub struct CatalogueArgs {
 #[derive(Debug, Subcommand)]
 pub enum CatalogueCommand {
     /// List the ready functions
-    #[command(visible_alias = "ls")]
     List(ShowArgs),
     /// Deploy a ready function as an app
     Deploy(DeployCatalogueArgs),

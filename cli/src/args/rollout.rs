@@ -82,7 +82,6 @@ pub enum DomainCommand {
     /// Look for the proof of a domain now
     Verify(OneDomainArgs),
     /// List the domains of an app
-    #[command(visible_alias = "ls")]
     List(OneAppArgs),
     /// Let a domain go: the app does not answer to it any more
     Remove(RemoveDomainArgs),

@@ -7,6 +7,7 @@ mod account;
 mod apply;
 pub(crate) mod dns;
 mod events;
+mod figures;
 
 use std::time::Duration;
 

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fdn_core::api::DeployResponse;
-use fdn_core::device::GpuBounds;
 use fdn_core::label::Labels;
-use fdn_core::manifest::{Manifest, ManifestBounds, ManifestError, RuntimeKind};
-use fdn_core::{ByteSize, DurationMs, ErrorCode, SecretName};
+use fdn_core::manifest::{Manifest, ManifestError, RuntimeKind};
+use fdn_core::{ErrorCode, SecretName};
 use indicatif::ProgressBar;
 use reqwest::multipart::{Form, Part};
 use serde::Serialize;
@@ -19,13 +18,9 @@ use crate::client::Client;
 use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::CliError;
+use crate::function::{MANIFEST, MANIFEST_MAX, unbounded};
 use crate::output::{Format, Report, indented, size, table};
 use crate::{input, progress};
-
-/// The manifest's name.
-pub const MANIFEST: &str = "fdn.toml";
-/// The largest manifest that is read.
-const MANIFEST_MAX: u64 = 1 << 20;
 
 /// Runs the command.
 ///
@@ -150,25 +145,8 @@ pub(crate) fn manifest(
     Ok(Some(text))
 }
 
-/// Bounds that refuse nothing.
-pub(crate) const fn unbounded() -> ManifestBounds {
-    ManifestBounds {
-        memory: ByteSize::from_bytes(u64::MAX),
-        timeout: DurationMs::from_millis(u64::MAX),
-        body: ByteSize::from_bytes(u64::MAX),
-        reuse: u32::MAX,
-        concurrency: u32::MAX,
-        env_entries: usize::MAX,
-        env_size: ByteSize::from_bytes(u64::MAX),
-        allowed_hosts: usize::MAX,
-        gpu: GpuBounds {
-            memory: ByteSize::from_bytes(u64::MAX),
-            count: u32::MAX,
-        },
-    }
-}
-
-fn secrets(args: &[SecretArg]) -> Result<BTreeMap<SecretName, String>, CliError> {
+/// The values of secrets, by name.
+pub(crate) fn secrets(args: &[SecretArg]) -> Result<BTreeMap<SecretName, String>, CliError> {
     let mut values = BTreeMap::new();
     for arg in args {
         if values
@@ -226,7 +204,9 @@ impl<'a> Deployed<'a> {
         Self { answer, port }
     }
 
-    fn url(&self) -> String {
+    /// Where users call it.
+    #[must_use]
+    pub fn url(&self) -> String {
         match self.port {
             None | Some(80) => format!("http://{}/", self.answer.host),
             Some(port) => format!("http://{}:{port}/", self.answer.host),

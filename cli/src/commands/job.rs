@@ -39,7 +39,6 @@ pub async fn run(
         JobCommand::Cancel(args) => cancel(args, env, console).await,
         JobCommand::Logs(args) => logs(args, env, console).await,
         JobCommand::List(args) => list(args, env, console).await,
-        JobCommand::Dead(args) => dead(args, env, console).await,
         JobCommand::Redrive(args) => redrive(args, env, console).await,
     }
 }
@@ -226,18 +225,6 @@ async fn list(
         .await?;
     let nothing = "no jobs; submit one with: fdn job submit APP";
     rows(args.output.output, &jobs, nothing, console)
-}
-
-async fn dead(
-    args: &SomeAppArgs,
-    env: &Environment,
-    console: &mut Console,
-) -> Result<(), CliError> {
-    let client = client(&args.connect, env)?;
-    let jobs = client
-        .jobs(args.app.as_ref(), Some(JobState::Dead), 100)
-        .await?;
-    rows(args.output.output, &jobs, "no dead letters", console)
 }
 
 async fn redrive(

@@ -17,7 +17,7 @@ use crate::client::{self, Client, LOG_IDLE};
 use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::CliError;
-use crate::output::time;
+use crate::output::{printable, time};
 
 /// How many lines are asked for after a loss: as many as nodes keep.
 const CATCH_UP: u32 = 10_000;
@@ -37,24 +37,138 @@ pub async fn run(
 ) -> Result<(), CliError> {
     let target = target(&args.connect, env)?;
     let client = Client::with_idle(&target.controller, target.token.clone(), LOG_IDLE)?;
-    let mut seen = Seen::default();
-    let mut response = client.logs(&args.name, args.follow, args.tail).await?;
+    let mut lines = Lines::open(client, &args.name, args.follow, args.tail).await?;
     loop {
-        let end = print_all(response, &mut seen, args.output, console).await;
-        if !args.follow {
-            return end;
-        }
-        match end {
-            Ok(()) | Err(CliError::Timeout(_)) => {}
-            Err(CliError::Unreachable { reason, .. }) => {
-                console.note(&format!(
-                    "fdn: the stream broke off ({reason}); connecting again"
-                ));
+        match lines.next().await? {
+            Heard::Lines(lines) => {
+                let text: String = lines
+                    .iter()
+                    .map(|line| match args.output {
+                        LogOutput::Text => format_line(&line.line, console),
+                        LogOutput::Json => format!("{}\n", line.text),
+                    })
+                    .collect();
+                if !text.is_empty() {
+                    console.print(&text)?;
+                }
             }
-            Err(error) => return Err(error),
+            Heard::Broke(reason) => console.note(&format!(
+                "fdn: the stream broke off ({reason}); connecting again"
+            )),
+            Heard::Ended => return Ok(()),
         }
-        seen.reconnected();
-        response = reconnect(&client, &args.name).await?;
+    }
+}
+
+/// What a stream of lines brings.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// Lines that were not heard before.
+    Lines(Vec<Line>),
+    /// It broke off and will be taken up again.
+    Broke(String),
+    /// There are no more lines, where only those of the past were asked for.
+    Ended,
+}
+
+/// A line.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// What it says.
+    pub(super) line: LogLine,
+    /// As it came.
+    pub(super) text: String,
+}
+
+/// The lines of an app.
+#[derive(Debug)]
+pub(super) struct Lines {
+    client: Client,
+    app: AppName,
+    follow: bool,
+    seen: Seen,
+    response: Option<Response>,
+    /// The beginning of a line whose end has not come yet.
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    /// Begins with the last `tail` lines of the past; with `follow` there is no end.
+    ///
+    /// # Errors
+    /// When there is no such app, the controller refuses, or it cannot be reached.
+    pub(super) async fn open(
+        client: Client,
+        app: &AppName,
+        follow: bool,
+        tail: u32,
+    ) -> Result<Self, CliError> {
+        let response = client.logs(app, follow, tail).await?;
+        Ok(Self {
+            client,
+            app: app.clone(),
+            follow,
+            seen: Seen::default(),
+            response: Some(response),
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Waits for what comes next.
+    ///
+    /// # Errors
+    /// When trying again cannot help: the app is gone, the token has expired, the stream makes no sense.
+    pub(super) async fn next(&mut self) -> Result<Heard, CliError> {
+        let mut response = match self.response.take() {
+            Some(response) => response,
+            None => {
+                self.seen.reconnected();
+                self.buffer.clear();
+                reconnect(&self.client, &self.app).await?
+            }
+        };
+        match response.chunk().await.map_err(|e| client::lost(&e)) {
+            Ok(Some(chunk)) => {
+                let lines = self.take(&chunk, response.url().path())?;
+                self.response = Some(response);
+                Ok(Heard::Lines(lines))
+            }
+            Ok(None) if !self.follow => Ok(Heard::Ended),
+            Err(error) if !self.follow => Err(error),
+            Ok(None) | Err(CliError::Timeout(_)) => Ok(Heard::Lines(Vec::new())),
+            Err(CliError::Unreachable { reason, .. }) => Ok(Heard::Broke(reason)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The new lines that end in a piece of the stream.
+    fn take(&mut self, chunk: &[u8], url: &str) -> Result<Vec<Line>, CliError> {
+        self.buffer.extend_from_slice(chunk);
+        let (mut lines, mut rest) = (Vec::new(), 0);
+        while let Some(end) = self.buffer[rest..].iter().position(|b| *b == b'\n') {
+            let text = &self.buffer[rest..rest + end];
+            rest += end + 1;
+            // An empty line keeps the connection alive.
+            if text.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let line: LogLine = serde_json::from_slice(text).map_err(|e| CliError::Answer {
+                url: "the log stream".to_owned(),
+                reason: e.to_string(),
+            })?;
+            if self.seen.is_new(&line) {
+                let text = String::from_utf8_lossy(text).into_owned();
+                lines.push(Line { line, text });
+            }
+        }
+        self.buffer.drain(..rest);
+        if self.buffer.len() > LINE_MAX {
+            return Err(CliError::Answer {
+                url: url.to_owned(),
+                reason: format!("a line is longer than {LINE_MAX} octets"),
+            });
+        }
+        Ok(lines)
     }
 }
 
@@ -76,64 +190,6 @@ async fn reconnect(client: &Client, app: &AppName) -> Result<Response, CliError>
     }
 }
 
-async fn print_all(
-    mut response: Response,
-    seen: &mut Seen,
-    output: LogOutput,
-    console: &mut Console,
-) -> Result<(), CliError> {
-    let mut buffer: Vec<u8> = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|e| client::lost(&e))? {
-        buffer.extend_from_slice(&chunk);
-        let mut text = String::new();
-        let mut rest = 0;
-        while let Some(end) = buffer[rest..].iter().position(|b| *b == b'\n') {
-            show(&buffer[rest..rest + end], seen, output, console, &mut text)?;
-            rest += end + 1;
-        }
-        buffer.drain(..rest);
-        if buffer.len() > LINE_MAX {
-            let url = response.url().path().to_owned();
-            return Err(CliError::Answer {
-                url,
-                reason: format!("a line is longer than {LINE_MAX} octets"),
-            });
-        }
-        if !text.is_empty() {
-            console.print(&text)?;
-        }
-    }
-    Ok(())
-}
-
-/// Adds one line to what is printed, if it is new.
-fn show(
-    line: &[u8],
-    seen: &mut Seen,
-    output: LogOutput,
-    console: &Console,
-    text: &mut String,
-) -> Result<(), CliError> {
-    // An empty line keeps the connection alive.
-    if line.iter().all(u8::is_ascii_whitespace) {
-        return Ok(());
-    }
-    let parsed: LogLine = serde_json::from_slice(line).map_err(|e| CliError::Answer {
-        url: "the log stream".to_owned(),
-        reason: e.to_string(),
-    })?;
-    if seen.is_new(&parsed) {
-        match output {
-            LogOutput::Text => text.push_str(&format_line(&parsed, console)),
-            LogOutput::Json => {
-                text.push_str(&String::from_utf8_lossy(line));
-                text.push('\n');
-            }
-        }
-    }
-    Ok(())
-}
-
 /// A line for people: `12:00:00.000 eu-west-1 v2 hello`, errors in red, what the node says in yellow.
 #[must_use]
 pub fn format_line(line: &LogLine, console: &Console) -> String {
@@ -149,19 +205,6 @@ pub fn format_line(line: &LogLine, console: &Console) -> String {
         console.paint("2", &time(line.at)),
         line.version
     )
-}
-
-/// A function's text must not steer the terminal: control characters are shown, not sent.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            if c.is_control() && c != '\t' {
-                c.escape_default().to_string()
-            } else {
-                c.to_string()
-            }
-        })
-        .collect()
 }
 
 /// One of six colours, always the same one for a node.
@@ -303,10 +346,5 @@ mod tests {
             shown(&mut seen, &[line("a", 5, "1"), line("b", 4, "2")]),
             ["a:1", "b:2"]
         );
-    }
-
-    #[test]
-    fn a_function_cannot_steer_the_terminal() {
-        assert_eq!(printable("a\u{1b}[2Jb\tc\r"), "a\\u{1b}[2Jb\tc\\r");
     }
 }

@@ -25,13 +25,13 @@ pub async fn run(
     console: &mut Console,
 ) -> Result<(), CliError> {
     match command {
-        PolicyCommand::Get(args) => get(args, env, console).await,
+        PolicyCommand::Show(args) => show(args, env, console).await,
         PolicyCommand::Set(args) => set(args, env, console).await,
         PolicyCommand::Clear(args) => clear(args, env, console).await,
     }
 }
 
-async fn get(args: &OneAppArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+async fn show(args: &OneAppArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
     let info = client(&args.connect, env)?.policy(&args.app).await?;
     console.report(args.output.output, &Shown { info: &info })
 }

@@ -205,7 +205,7 @@ impl Report for DescribedTenant {
         );
         let members = Listing {
             rows: &self.members,
-            nothing: "none; add one: fdn member add TENANT USER ROLE",
+            nothing: "none; add one: fdn member set TENANT USER ROLE",
             now: self.now,
         };
         text.push_str(&format!("\nmembers\n{}", indented(&members.text(wide), 2)));
@@ -271,7 +271,7 @@ pub async fn members(
     console: &mut Console,
 ) -> Result<(), CliError> {
     match command {
-        MemberCommand::Add(args) | MemberCommand::Role(args) => put(args, env, console).await,
+        MemberCommand::Set(args) => put(args, env, console).await,
         MemberCommand::List(args) => {
             let rows = client(&args.connect, env)?.members(&args.tenant).await?;
             list(args.output, &rows, "there is no member", console)

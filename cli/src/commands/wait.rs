@@ -28,14 +28,32 @@ pub(super) async fn until_ready(
     within: DurationMs,
     console: &mut Console,
 ) -> Result<AppDetail, CliError> {
-    let deadline = Instant::now() + within.as_duration();
     let spinner = progress::spinner(console, "waiting for the nodes");
-    let mut told: BTreeMap<NodeId, String> = BTreeMap::new();
-    let result = loop {
-        let detail = match client.app(app).await {
-            Ok(detail) => detail,
-            Err(error) => break Err(error),
-        };
+    let told = |text: String| spinner.suspend(|| console.note(&text));
+    let ready = |ready: usize, all: usize| {
+        spinner.set_message(format!("{ready} of {all} nodes ready"));
+    };
+    let result = follow(client, app, revision, within, told, ready).await;
+    spinner.finish_and_clear();
+    result
+}
+
+/// The same, telling elsewhere: `told` what went wrong on a node, once for each reason, `ready` how many nodes of how many are ready.
+///
+/// # Errors
+/// As [`until_ready`].
+pub(super) async fn follow(
+    client: &Client,
+    app: &AppName,
+    revision: Revision,
+    within: DurationMs,
+    mut told: impl FnMut(String),
+    mut ready: impl FnMut(usize, usize),
+) -> Result<AppDetail, CliError> {
+    let deadline = Instant::now() + within.as_duration();
+    let mut reasons: BTreeMap<NodeId, String> = BTreeMap::new();
+    loop {
+        let detail = client.app(app).await?;
         let summary = &detail.summary;
         let waiting: Vec<&NodeProgress> = detail
             .nodes
@@ -43,26 +61,23 @@ pub(super) async fn until_ready(
             .filter(|n| !is_ready(n, revision))
             .collect();
         if waiting.is_empty() && !detail.nodes.is_empty() && summary.revision >= revision {
-            break Ok(detail);
+            return Ok(detail);
         }
         for node in &waiting {
             if let Some(reason) = failure(node, revision)
-                && told.get(&node.node) != Some(&reason)
+                && reasons.get(&node.node) != Some(&reason)
             {
-                spinner
-                    .suspend(|| console.note(&format!("{}: {reason}; it tries again", node.node)));
-                told.insert(node.node.clone(), reason);
+                told(format!("{}: {reason}; it tries again", node.node));
+                reasons.insert(node.node.clone(), reason);
             }
         }
         let all = detail.nodes.len();
-        spinner.set_message(format!("{} of {all} nodes ready", all - waiting.len()));
+        ready(all - waiting.len(), all);
         if Instant::now() + INTERVAL > deadline {
-            break Err(late(app, within, &waiting, all));
+            return Err(late(app, within, &waiting, all));
         }
         tokio::time::sleep(INTERVAL).await;
-    };
-    spinner.finish_and_clear();
-    result
+    }
 }
 
 fn is_ready(node: &NodeProgress, revision: Revision) -> bool {

@@ -194,7 +194,7 @@ async fn what_is_typed_is_what_is_sent() {
         ),
         (vec!["tenant", "suspend", "shop"], "may only look"),
         (
-            vec!["member", "role", "shop", "bob", "viewer"],
+            vec!["member", "set", "shop", "bob", "viewer"],
             "bob is viewer in shop",
         ),
         (

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::{Fake, Home, Reply, sample};
 
-fn fdn(home: &Home, args: &[&str]) -> Command {
+pub(crate) fn fdn(home: &Home, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fdn"));
     command
         .args(args)
@@ -16,7 +16,7 @@ fn fdn(home: &Home, args: &[&str]) -> Command {
     command
 }
 
-fn run(home: &Home, args: &[&str]) -> (i32, String, String) {
+pub(crate) fn run(home: &Home, args: &[&str]) -> (i32, String, String) {
     let Output {
         status,
         stdout,

@@ -117,7 +117,7 @@ async fn lists_and_pages_come_from_the_controller() {
             "_acme-challenge.hello.fn.test\nfn.test\n",
         ),
         (vec!["list", "-o", "name"], "hello\nthumbnails\n"),
-        (vec!["ls", "-o", "name"], "hello\nthumbnails\n"),
+        (vec!["list", "-o", "name"], "hello\nthumbnails\n"),
         (vec!["cluster", "list", "-o", "name"], "eu-west\nus-east\n"),
         (vec!["node", "list", "-o", "name"], "eu-west-1\neu-west-2\n"),
         (vec!["describe", "hello", "-o", "name"], "hello\n"),

@@ -1,5 +1,6 @@
 //! What each command prints in each format, as golden files.
 
+use fdn_cli::args::SortBy;
 use fdn_cli::commands::bill::{Bill, Usage};
 use fdn_cli::commands::cluster::DescribedCluster;
 use fdn_cli::commands::deploy::Deployed;
@@ -8,6 +9,7 @@ use fdn_cli::commands::dns::{LookedUp, ServerSays};
 use fdn_cli::commands::explain::Explained;
 use fdn_cli::commands::node::DescribedNode;
 use fdn_cli::commands::plan::Previewed;
+use fdn_cli::commands::top::view::Top;
 use fdn_cli::commands::txt::Records;
 use fdn_cli::output::{Format, Listing, Report, render};
 use serde::Serialize;
@@ -99,6 +101,18 @@ fn pages_are_printed_as_reviewed() {
         "deploy",
         &Deployed::new(&sample::deployed("hello"), Some(8080)),
     );
+}
+
+#[test]
+fn the_network_at_work_is_printed_as_reviewed() {
+    let asked = sample::asked();
+    check("top", &Top::new(&asked, sample::NOW, SortBy::Calls));
+    let first = |sort: SortBy| Top::new(&asked, sample::NOW, sort).apps[0].app.clone();
+    assert_eq!(first(SortBy::Calls), "thumbnails");
+    assert_eq!(first(SortBy::P99), "hello", "the slower one");
+    assert_eq!(first(SortBy::Errors), "thumbnails");
+    assert_eq!(first(SortBy::Name), "hello");
+    assert_eq!(first(SortBy::Cpu), "hello", "apps tell none: by name");
 }
 
 #[test]

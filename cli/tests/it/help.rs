@@ -55,6 +55,48 @@ fn every_command_of_the_documentation_exists_and_the_other_way_round() {
 }
 
 #[test]
+fn there_is_one_way_to_each_thing() {
+    // A verb means the same everywhere, and no two mean the same.
+    const DOUBLES: [(&str, &str); 7] = [
+        ("ls", "list"),
+        ("get", "show"),
+        ("rm", "remove"),
+        ("update", "set"),
+        ("new", "create"),
+        ("watch", "events"),
+        ("start", "up"),
+    ];
+    let mut found = Vec::new();
+    let mut root = Cli::command();
+    root.build();
+    collect_names(&root, &mut found);
+    for (path, name, aliases) in found {
+        assert_eq!(aliases, 0, "{path} {name} has a second name");
+        // `fdn new` makes a folder on this machine; what the network makes is created.
+        if path == "fdn" && name == "new" {
+            continue;
+        }
+        let double = DOUBLES.iter().find(|(double, _)| *double == name);
+        assert_eq!(double, None, "{path} {name}");
+    }
+}
+
+fn collect_names(parent: &clap::Command, found: &mut Vec<(String, String, usize)>) {
+    for command in parent.get_subcommands() {
+        let (path, name) = (parent.get_name(), command.get_name());
+        if name == "help" {
+            continue;
+        }
+        found.push((
+            path.to_owned(),
+            name.to_owned(),
+            command.get_all_aliases().count(),
+        ));
+        collect_names(command, found);
+    }
+}
+
+#[test]
 fn flags_of_every_command_stand_in_the_documentation() {
     let mut missing = Vec::new();
     collect_undocumented(&Cli::command(), &mut missing);

@@ -114,7 +114,7 @@ async fn the_attempts_of_a_job_stand_below_it() {
 async fn lists_are_of_one_app_or_of_all() {
     for (list, path) in [
         (vec!["job", "list"], "/v1/jobs"),
-        (vec!["job", "dead", "hello"], "/v1/apps/hello/jobs"),
+        (vec!["job", "list", "hello"], "/v1/apps/hello/jobs"),
         (vec!["schedule", "list"], "/v1/schedules"),
         (
             vec!["schedule", "list", "hello"],

@@ -1,4 +1,4 @@
-//! The console: files of `web/dist`, embedded when the controller was built, and the rules by which browsers are to treat them.
+//! The console and the documentation: files of `web/dist`, embedded when the controller was built, and the rules by which browsers are to treat them.
 //!
 //! Every view of the console has a path of its own, which the console itself makes sense of: a browser that asks for one gets the page.
 
@@ -20,8 +20,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
                       font-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
-/// What is said where the console should be.
-const NOT_BUILT: &str = "This controller was built without its console. To build it with the console, run in its source folder:\n\n\
+/// What is said where the console and the documentation should be.
+const NOT_BUILT: &str = "This controller was built without its console and documentation. To build it with the console, run in its source folder:\n\n\
                          \x20   cd web && npm ci && npm run build\n\nand build the controller again (make up does all of that). \
                          The API is there: /api/openapi.json tells of it.\n";
 
@@ -56,7 +56,7 @@ fn answer(site: &Site, request: &HttpRequest) -> Option<HttpResponse> {
     };
     let found = match site.find(asked) {
         Some(found) => found,
-        None if asked.path == "/" && asked.only_reads() => {
+        None if matches!(asked.path, "/" | site::DOCS) && asked.only_reads() => {
             return Some(
                 framed(HttpResponse::Ok())
                     .content_type("text/plain; charset=utf-8")

@@ -79,6 +79,7 @@ function SideNav() {
       </nav>
       <div className="sidebar-foot">
         {network.data !== undefined && <>Controller {network.data.version}<br /></>}
+        <a href="/docs" target="_blank" rel="noreferrer">Documentation</a><br />
         <a href="/api/openapi.json" target="_blank" rel="noreferrer">API reference</a>
       </div>
     </>

@@ -18,11 +18,11 @@ const CONNECT: Duration = Duration::from_secs(3);
 
 /// A connection to a gateway.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(in crate::commands) struct Connection {
     /// The gateway.
-    pub(super) address: SocketAddr,
+    pub(in crate::commands) address: SocketAddr,
     /// How long connecting took, addresses that failed included.
-    pub(super) took: Duration,
+    pub(in crate::commands) took: Duration,
     stream: TcpStream,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Connection {
 ///
 /// # Errors
 /// When none does.
-pub(super) async fn connect(
+pub(in crate::commands) async fn connect(
     addresses: &[SocketAddr],
 ) -> Result<(Connection, Vec<(SocketAddr, String)>), CliError> {
     let began = Instant::now();
@@ -76,7 +76,7 @@ pub(super) async fn connect(
 ///
 /// # Errors
 /// When the connection breaks off before the head has come.
-pub(super) async fn send(
+pub(in crate::commands) async fn send(
     connection: Connection,
     request: Request<Body>,
 ) -> Result<(Response<Incoming>, Duration), CliError> {

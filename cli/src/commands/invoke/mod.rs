@@ -4,8 +4,8 @@
 //! the connection itself instead of using the shared HTTP client, because only so can connecting be timed and one address after
 //! another be tried.
 
-mod call;
-mod request;
+pub(super) mod call;
+pub(super) mod request;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fdn_core::api::{NetworkInfo, header};
-use fdn_core::{ErrorCode, HostName, Problem};
+use fdn_core::{AppName, ClientPrefix, ErrorCode, HostName, Problem};
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -32,10 +32,20 @@ const PROBLEM_MAX: usize = 64 << 10;
 
 /// Where and how an app is called.
 #[derive(Clone, Debug)]
-struct Network {
-    host: HostName,
+pub(super) struct Network {
+    /// The app's host name.
+    pub(super) host: HostName,
+    /// The gateways' port.
+    pub(super) port: u16,
     resolver: Resolver,
-    port: u16,
+}
+
+/// What a command line says of the network instead of the context.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Given {
+    zone: Option<HostName>,
+    port: Option<u16>,
+    dns: Option<SocketAddr>,
 }
 
 /// Runs the command.
@@ -59,23 +69,14 @@ async fn invoke(
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    let network = network(args, env).await?;
+    let given = Given {
+        zone: args.zone.clone(),
+        port: args.gateway_port,
+        dns: args.dns,
+    };
+    let network = network(&args.app, given, &target(&args.connect, env)?).await?;
     let prepared = request::prepare(args, &network.host, network.port)?;
-    let resolved = network
-        .resolver
-        .lookup(&network.host, args.client_subnet)
-        .await?;
-    let addresses: Vec<SocketAddr> = resolved
-        .addresses
-        .iter()
-        .map(|a| SocketAddr::new(*a, network.port))
-        .collect();
-    let (connection, skipped) = call::connect(&addresses).await?;
-    for (address, reason) in &skipped {
-        console.note(&format!(
-            "fdn: {address} does not answer ({reason}); trying the next address"
-        ));
-    }
+    let (resolved, connection) = network.connect(args.client_subnet, console).await?;
     let (address, connected) = (connection.address, connection.took);
     let (response, first_byte) = call::send(connection, prepared).await?;
     let (status, headers) = (response.status(), response.headers().clone());
@@ -96,19 +97,17 @@ async fn invoke(
 }
 
 /// The network's facts: flags, then the context, then the controller.
-async fn network(args: &InvokeArgs, env: &Environment) -> Result<Network, CliError> {
-    let target = target(&args.connect, env)?;
+pub(super) async fn network(
+    app: &AppName,
+    given: Given,
+    target: &Target,
+) -> Result<Network, CliError> {
     let saved = target.context.as_ref();
-    let mut zone = args
-        .zone
-        .clone()
-        .or_else(|| saved.and_then(|c| c.zone.clone()));
-    let mut port = args
-        .gateway_port
-        .or_else(|| saved.and_then(|c| c.gateway_port));
-    let mut dns = args.dns.or_else(|| saved.and_then(|c| c.dns));
+    let mut zone = given.zone.or_else(|| saved.and_then(|c| c.zone.clone()));
+    let mut port = given.port.or_else(|| saved.and_then(|c| c.gateway_port));
+    let mut dns = given.dns.or_else(|| saved.and_then(|c| c.dns));
     if zone.is_none() || port.is_none() {
-        let known = ask(&target).await?;
+        let known = ask(target).await?;
         zone.get_or_insert(known.zone);
         port.get_or_insert(known.gateway_port);
         dns = dns.or(known.dns);
@@ -123,10 +122,33 @@ async fn network(args: &InvokeArgs, env: &Environment) -> Result<Network, CliErr
         None => system_server(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())?,
     };
     Ok(Network {
-        host: HostName::of_app(&args.app, &zone)?,
+        host: HostName::of_app(app, &zone)?,
         resolver: Resolver::new(server),
         port,
     })
+}
+
+impl Network {
+    /// Resolves the name as a client of a network would, and connects to the first gateway that answers.
+    pub(super) async fn connect(
+        &self,
+        subnet: Option<ClientPrefix>,
+        console: &mut Console,
+    ) -> Result<(Resolved, call::Connection), CliError> {
+        let resolved = self.resolver.lookup(&self.host, subnet).await?;
+        let addresses: Vec<SocketAddr> = resolved
+            .addresses
+            .iter()
+            .map(|a| SocketAddr::new(*a, self.port))
+            .collect();
+        let (connection, skipped) = call::connect(&addresses).await?;
+        for (address, reason) in &skipped {
+            console.note(&format!(
+                "fdn: {address} does not answer ({reason}); trying the next address"
+            ));
+        }
+        Ok((resolved, connection))
+    }
 }
 
 async fn ask(target: &Target) -> Result<NetworkInfo, CliError> {

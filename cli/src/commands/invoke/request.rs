@@ -17,7 +17,7 @@ use crate::commands::version::VERSION;
 use crate::error::CliError;
 
 /// A request's body.
-pub(super) type Body = BoxBody<Bytes, io::Error>;
+pub(in crate::commands) type Body = BoxBody<Bytes, io::Error>;
 
 /// Makes the request.
 ///
@@ -46,11 +46,7 @@ pub(super) fn prepare(
         .uri(&path)
         .body(body)
         .map_err(|e| CliError::Usage(format!("path {path:?}: {e}")))?;
-    let authority = if port == 80 {
-        host.to_string()
-    } else {
-        format!("{host}:{port}")
-    };
+    let authority = authority(host, port);
     let headers = request.headers_mut();
     let value =
         |text: String| HeaderValue::from_str(&text).map_err(|e| CliError::Usage(e.to_string()));
@@ -78,6 +74,15 @@ pub(super) fn prepare(
         }
     }
     Ok(request)
+}
+
+/// The host name that a gateway is asked for.
+pub(in crate::commands) fn authority(host: &HostName, port: u16) -> String {
+    if port == 80 {
+        host.to_string()
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), CliError> {

@@ -41,6 +41,8 @@ pub(crate) enum Reply {
     Full(u16, Vec<(&'static str, String)>, Vec<u8>),
     /// Lines, after which the connection stays open for ever, ends well, or breaks off.
     Lines(Vec<String>, End),
+    /// Nothing, for ever.
+    Silence,
 }
 
 /// How a stream ends.
@@ -181,6 +183,7 @@ async fn answer(
             let cut = cut.take(usize::from(end == End::Cut));
             Response::new(BoxBody::new(StreamBody::new(frames.chain(cut))))
         }
+        Reply::Silence => std::future::pending().await,
     })
 }
 

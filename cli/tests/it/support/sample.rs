@@ -1,8 +1,10 @@
 //! Values of the API.
 
+use fdn_cli::commands::top::view::Asked;
 use fdn_core::api::*;
 use fdn_core::billing::{Currency, Money};
 use fdn_core::device::{DeviceKind, DeviceState, DeviceStatus, SliceStatus};
+use fdn_core::figures::{FigurePoint, FigureSeries, Figures, Window};
 use fdn_core::fleet::*;
 use fdn_core::label::Labels;
 use fdn_core::latency::{LatencyEstimate, LatencySource};
@@ -245,6 +247,46 @@ pub(crate) fn cluster_detail() -> ClusterDetail {
                 source: LatencySource::Located,
             },
         ],
+    }
+}
+
+/// What `fdn top` gets: figures of the last half minute, and of before and after it, which do not count.
+pub(crate) fn asked() -> Asked {
+    let point = |before_s: u64, calls, errors, p50, p99| FigurePoint {
+        at: ago(before_s),
+        calls,
+        errors,
+        cold_starts: 0,
+        p50_ms: Some(Millis::new(p50)),
+        p99_ms: Some(Millis::new(p99)),
+    };
+    let series = |key: &str, points: Vec<FigurePoint>| FigureSeries {
+        key: key.to_owned(),
+        sum: points[0].clone(),
+        points,
+    };
+    let figures = |series: Vec<FigureSeries>| Figures {
+        window: Window::Quarter,
+        step_ms: 10_000,
+        from: ago(900),
+        to: Timestamp(NOW.0 + 4_000),
+        series,
+        more: false,
+    };
+    let busy = vec![
+        point(40, 9_000, 9_000, 900.0, 9_000.0),
+        point(30, 300, 0, 1.25, 8.0),
+        point(10, 600, 9, 1.5, 12.5),
+        point(0, 7_000, 7_000, 700.0, 7_000.0),
+    ];
+    Asked {
+        clusters: vec![cluster_detail()],
+        by_cluster: Some(figures(vec![series("eu-west", busy.clone())])),
+        apps: vec![summary("hello"), summary("thumbnails"), summary("quiet")],
+        by_app: Some(figures(vec![
+            series("thumbnails", busy),
+            series("hello", vec![point(20, 3, 0, 20.0, 81.4)]),
+        ])),
     }
 }
 

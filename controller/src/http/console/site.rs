@@ -12,10 +12,12 @@ use rust_embed::{Embed, EmbeddedFile};
 const PAGE: &str = "index.html";
 /// Files whose names tell their contents: they never change.
 const HASHED: &str = "assets/";
+/// Where the documentation is: pages of its own, each of which is a file.
+pub(super) const DOCS: &str = "/docs";
 /// Smaller ones fit in a packet as they are.
 const WORTH_ZIPPING: usize = 1_000;
 /// Paths of the API and of those who watch the controller. What is not there is not there, also for a browser.
-const NO_PAGES: [&str; 9] = [
+const NO_PAGES: [&str; 10] = [
     "/v1",
     "/api",
     "/agent",
@@ -25,6 +27,7 @@ const NO_PAGES: [&str; 9] = [
     "/healthz",
     "/readyz",
     "/assets",
+    DOCS,
 ];
 
 /// A file as it is sent.
@@ -95,7 +98,7 @@ impl Site {
             return None;
         }
         let own = asked.path.trim_start_matches('/');
-        let file = match self.files.get(if own.is_empty() { PAGE } else { own }) {
+        let file = match self.files.get(own).or_else(|| self.first_of(asked.path)) {
             Some(file) => file,
             None if asked.wants_page && !is_reserved(asked.path) => self.files.get(PAGE)?,
             None => return None,
@@ -105,13 +108,27 @@ impl Site {
             zipped: asked.takes_gzip && file.zipped.is_some(),
         })
     }
+
+    /// The first page of the console or of a folder of the documentation; or a page of it, named without its ending as problems name it.
+    fn first_of(&self, path: &str) -> Option<&File> {
+        let own = path.trim_matches('/');
+        if own.is_empty() {
+            return self.files.get(PAGE);
+        }
+        let first = self.files.get(&format!("{own}/{PAGE}"));
+        let is_page = is_below(DOCS, path) && !path.ends_with('/');
+        first.or_else(|| self.files.get(&format!("{own}.html")).filter(|_| is_page))
+    }
 }
 
 fn is_reserved(path: &str) -> bool {
-    NO_PAGES.iter().any(|prefix| {
-        path.strip_prefix(prefix)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    })
+    NO_PAGES.iter().any(|prefix| is_below(prefix, path))
+}
+
+/// Whether a path is this one or one below it.
+fn is_below(prefix: &str, path: &str) -> bool {
+    path.strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl File {

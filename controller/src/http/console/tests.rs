@@ -3,10 +3,11 @@ use std::io::Read as _;
 use actix_web::body::to_bytes;
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
+use fdn_core::{ErrorCode, Problem};
 
 use super::*;
 
-/// A console of two files.
+/// A console of two files, and three pages of the documentation.
 #[derive(Embed)]
 #[folder = "src/http/console/fixture"]
 struct Fixture;
@@ -78,6 +79,11 @@ async fn the_page_is_sent_for_every_view_and_for_nothing_else() {
         "/internal/v1/x",
         "/metrics/x",
         "/assets/gone.js",
+        "/docs/gone.html",
+        "/docs/gone",
+        "/docs/operations",
+        "/docs/errors/",
+        "/docs/.html",
     ] {
         assert!(get(&site, path, &browser).is_none(), "{path}");
     }
@@ -91,6 +97,43 @@ async fn the_page_is_sent_for_every_view_and_for_nothing_else() {
     );
     assert!(ask(&site, Method::HEAD, "/", &browser).is_some());
     assert!(get(&site, "/../Cargo.toml", &[]).is_none());
+}
+
+#[actix_web::test]
+async fn the_documentation_is_served_to_everybody() {
+    let site = Site::of::<Fixture>();
+    for (path, title) in [
+        ("/docs", "The documentation"),
+        ("/docs/", "The documentation"),
+        ("/docs/index.html", "The documentation"),
+        ("/docs/operations/dns.html", "DNS"),
+        ("/docs/operations/dns", "DNS"),
+    ] {
+        let page = get(&site, path, &[]).unwrap_or_else(|| panic!("{path} is a page"));
+        assert_eq!(page.status(), 200, "{path}");
+        assert_eq!(value(&page, "content-type"), "text/html; charset=utf-8");
+        assert_eq!(value(&page, "cache-control"), "no-cache");
+        let text = String::from_utf8(body(page).await).expect("text");
+        assert!(
+            text.contains(&format!("<title>{title}</title>")),
+            "{path}: {text}"
+        );
+    }
+}
+
+#[actix_web::test]
+async fn the_type_of_a_problem_leads_to_its_page() {
+    let site = Site::of::<Fixture>();
+    let kind = Problem::new(ErrorCode::BadRequest, "why").kind;
+    let (path, _) = kind.split_once('#').expect("a heading of a page");
+    let page = get(&site, path, &[]).unwrap_or_else(|| panic!("{path} is a page"));
+    assert_eq!(page.status(), 200);
+    let text = String::from_utf8(body(page).await).expect("text");
+    assert!(text.contains("<title>Error codes</title>"), "{text}");
+    assert!(
+        get(&site, "/index", &[]).is_none(),
+        "only pages of the documentation have two names"
+    );
 }
 
 #[actix_web::test]

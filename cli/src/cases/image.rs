@@ -1,0 +1,61 @@
+//! Format and size of a picture, as its own header tells them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A picture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Image {
+    /// `png` or `jpeg`.
+    pub format: String,
+    /// Pixels in a line.
+    pub width: u32,
+    /// Lines.
+    pub height: u32,
+}
+
+impl fmt::Display for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}x{}", self.format, self.width, self.height)
+    }
+}
+
+impl Image {
+    /// What the octets are a picture of; nothing if they are no PNG or JPEG.
+    #[must_use]
+    pub fn of(octets: &[u8]) -> Option<Self> {
+        let image = |format: &str, width, height| {
+            Some(Self {
+                format: format.to_owned(),
+                width,
+                height,
+            })
+        };
+        if octets.starts_with(b"\x89PNG\r\n\x1a\n") {
+            // The first chunk is IHDR (PNG, section 11.2.1): width and height as big-endian 32 bits.
+            let number = |at: usize| {
+                let octets = octets.get(at..at + 4)?.try_into().ok()?;
+                Some(u32::from_be_bytes(octets))
+            };
+            return image("png", number(16)?, number(20)?);
+        }
+        if !octets.starts_with(&[0xff, 0xd8]) {
+            return None;
+        }
+        // JPEG (ITU T.81, annex B): segments of marker and length; a start of frame holds height and width.
+        let mut at = 2;
+        loop {
+            let marker = *octets.get(at + 1)?;
+            let number = |at: usize| {
+                let octets = octets.get(at..at + 2)?.try_into().ok()?;
+                Some(u16::from_be_bytes(octets))
+            };
+            if (0xc0..=0xcf).contains(&marker) && ![0xc4, 0xc8, 0xcc].contains(&marker) {
+                return image("jpeg", number(at + 7)?.into(), number(at + 5)?.into());
+            }
+            at += 2 + usize::from(number(at + 2)?);
+        }
+    }
+}

@@ -1,0 +1,587 @@
+//! `fdn dev`: builds and deploys a function whenever its folder changes, and shows what it writes.
+//!
+//! What leads to what is decided in [`crate::dev`]; here are the watcher, the clock, the build, the deploy and the log stream around it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fdn_core::api::DeployResponse;
+use fdn_core::{AppName, DurationMs, ErrorCode, SecretName};
+use fdn_service::signal;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use indicatif::ProgressBar;
+use reqwest::multipart::Form;
+use tokio::signal::unix::{SignalKind, signal as listen};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::deploy::{self, Deployed};
+use super::logs::{Heard, Lines, format_line};
+use super::{target, wait};
+use crate::args::{ConnectArgs, DevArgs};
+use crate::artifact::Artifact;
+use crate::client::{Client, LOG_IDLE};
+use crate::config::ConfigStore;
+use crate::console::Console;
+use crate::dev::build::{Build, Built};
+use crate::dev::sources::{self, Sources};
+use crate::dev::watch::Watch;
+use crate::dev::{Action, Event, FED_MAX, Machine};
+use crate::environment::Environment;
+use crate::error::{CliError, render};
+use crate::function::{FunctionFolder, MANIFEST};
+use crate::target::Target;
+
+/// How long a deploy may take until every node is ready.
+const DEPLOY: DurationMs = DurationMs::from_secs(120);
+/// Pieces of the log stream that wait to be printed.
+const PIECES: usize = 64;
+/// How long is waited for a build to end; its processes are killed before.
+const END: Duration = Duration::from_secs(5);
+/// How many files are named.
+const NAMED: usize = 3;
+
+/// Runs the command until a signal ends it.
+///
+/// # Errors
+/// When the folder is not a function's, nothing says how it is built, no network is there, or the folder cannot be watched.
+pub async fn run(args: &DevArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+    let folder = FunctionFolder::open(&args.dir)?;
+    let app = match &args.app {
+        Some(app) => app.clone(),
+        None => folder.name()?.parse()?,
+    };
+    if args.build.is_none() {
+        folder.build()?;
+    }
+    let target = target(&network(&args.connect, env)?, env)?;
+    let function = Arc::new(Function {
+        path: args.dir.clone(),
+        build: args.build.clone(),
+        component: args.component.clone(),
+        secrets: deploy::secrets(&args.secrets)?,
+        client: Client::new(&target)?,
+        colors: console.colors(),
+        app,
+    });
+    let mut dev = Dev::new(function, target)?;
+    dev.run(console).await
+}
+
+/// The network on this machine, unless another one is named: what is half done must not reach users by accident.
+fn network(connect: &ConnectArgs, env: &Environment) -> Result<ConnectArgs, CliError> {
+    let named = connect.controller.is_some()
+        || connect.context.is_some()
+        || env.get("FDN_CONTROLLER").is_some()
+        || env.get("FDN_CONTEXT").is_some();
+    if named {
+        return Ok(connect.clone());
+    }
+    let config = ConfigStore::open(env)?.load()?;
+    let local = |name: &&String| {
+        let context = config.contexts.get(*name);
+        context.is_some_and(|context| context.data_dir.is_some())
+    };
+    let current = config.current.as_ref().filter(local);
+    let found = current.or_else(|| config.contexts.keys().find(local));
+    match found {
+        Some(name) => Ok(ConnectArgs {
+            context: Some(name.clone()),
+            controller: None,
+        }),
+        None => Err(CliError::Config(
+            "there is no network on this machine: start one with fdn up, or name another with --context"
+                .to_owned(),
+        )),
+    }
+}
+
+/// What is built and where it goes.
+struct Function {
+    path: PathBuf,
+    build: Option<String>,
+    component: Option<PathBuf>,
+    secrets: BTreeMap<SecretName, String>,
+    client: Client,
+    colors: bool,
+    app: AppName,
+}
+
+/// How something that takes time ended.
+enum Done {
+    Read(std::io::Result<Sources>),
+    Built(Result<Built, CliError>),
+    /// The controller has the version, or refused it.
+    Sent(Result<DeployResponse, CliError>),
+    /// All nodes serve what was sent, or not.
+    Ready(Result<(), CliError>),
+}
+
+impl Function {
+    async fn read(self: Arc<Self>) -> Done {
+        let path = self.path.clone();
+        let read = tokio::task::spawn_blocking(move || sources::read(&path)).await;
+        Done::Read(read.unwrap_or_else(|error| Err(std::io::Error::other(error))))
+    }
+
+    async fn build(self: Arc<Self>, stop: CancellationToken, notes: mpsc::Sender<String>) -> Done {
+        let command = match &self.build {
+            Some(command) => Ok(command.clone()),
+            // Asked each time: how it is built may be what has changed.
+            None => FunctionFolder::open(&self.path).and_then(|folder| folder.build()),
+        };
+        Done::Built(match command {
+            Ok(command) => Build::new(&command, &self.path, self.colors)
+                .run(&stop, |text| drop(notes.try_send(text)))
+                .await
+                .map_err(|error| self.failed(&error.to_string())),
+            Err(error) => Err(error),
+        })
+    }
+
+    async fn send(self: Arc<Self>) -> Done {
+        Done::Sent(self.sent().await)
+    }
+
+    async fn sent(&self) -> Result<DeployResponse, CliError> {
+        let folder = FunctionFolder::open(&self.path)?;
+        let component = match &self.component {
+            Some(file) => file.clone(),
+            None => folder.component()?,
+        };
+        let artifact = Artifact::of(&component)?;
+        let manifest = Some(self.path.join(MANIFEST)).filter(|path| path.is_file());
+        let manifest = deploy::manifest(manifest.as_deref(), &artifact)?;
+        let bar = ProgressBar::hidden();
+        let form = deploy::form(Form::new(), manifest, self.secrets.clone(), artifact, &bar)?;
+        self.client.deploy(&self.app, None, form).await
+    }
+
+    async fn ready(self: Arc<Self>, sent: DeployResponse, notes: mpsc::Sender<String>) -> Done {
+        // A note that finds no room is one of many that say the same.
+        let told = |text: String| drop(notes.try_send(text));
+        let (app, revision) = (&sent.app, sent.revision);
+        let ready = wait::follow(&self.client, app, revision, DEPLOY, told, |_, _| {});
+        Done::Ready(ready.await.map(drop))
+    }
+
+    fn failed(&self, reason: &str) -> CliError {
+        CliError::File {
+            path: self.path.clone(),
+            reason: reason.to_owned(),
+            code: ErrorCode::BadRequest,
+        }
+    }
+}
+
+/// The command at work.
+struct Dev {
+    function: Arc<Function>,
+    target: Target,
+    machine: Machine,
+    began: Instant,
+    wake: Option<Duration>,
+    work: FuturesUnordered<BoxFuture<'static, Done>>,
+    watch: Watch,
+    touched: mpsc::Receiver<()>,
+    /// The last reading, and the one that was built last.
+    sources: Option<Sources>,
+    built: Option<Sources>,
+    /// What is wrong with the folder, so that it is told once.
+    trouble: String,
+    /// Ends the build that runs, if one does.
+    ending: CancellationToken,
+    building: bool,
+    /// The answer of the controller is waited for.
+    sending: bool,
+    /// When the last deploy began.
+    deploying: Instant,
+    notes: (mpsc::Sender<String>, mpsc::Receiver<String>),
+    lines: (mpsc::Sender<Heard>, mpsc::Receiver<Heard>),
+    /// The task that reads the log stream, once something is deployed.
+    follower: Option<JoinHandle<()>>,
+    deployed: Option<DeployResponse>,
+    /// One for the whole time: a signal between two of them would be lost.
+    stop: BoxFuture<'static, std::io::Result<&'static str>>,
+}
+
+impl Dev {
+    fn new(function: Arc<Function>, target: Target) -> Result<Self, CliError> {
+        let (watch, touched) = Watch::new()
+            .map_err(|error| function.failed(&format!("it cannot be watched: {error}")))?;
+        Ok(Self {
+            function,
+            target,
+            machine: Machine::default(),
+            began: Instant::now(),
+            wake: None,
+            work: FuturesUnordered::new(),
+            watch,
+            touched,
+            sources: None,
+            built: None,
+            trouble: String::new(),
+            ending: CancellationToken::new(),
+            building: false,
+            sending: false,
+            deploying: Instant::now(),
+            notes: mpsc::channel(PIECES),
+            lines: mpsc::channel(PIECES),
+            follower: None,
+            deployed: None,
+            stop: Box::pin(stop()),
+        })
+    }
+
+    async fn run(&mut self, console: &mut Console) -> Result<(), CliError> {
+        let folder = self.function.path.clone();
+        // Before the first reading, so that no change is missed.
+        self.watch
+            .set(std::slice::from_ref(&folder))
+            .map_err(|failed| self.function.failed(&unwatched(&failed)))?;
+        console.note(&format!(
+            "{} becomes {} at {}; Ctrl-C ends this",
+            folder.display(),
+            self.function.app,
+            self.function.client.place()
+        ));
+        let mut event = Some(Event::Started);
+        loop {
+            if let Some(happened) = event.take()
+                && let Some(action) = self.machine.apply(happened)
+                && self.act(action, console)
+            {
+                break;
+            }
+            event = self.next(console).await?;
+        }
+        self.end().await;
+        let app = &self.function.app;
+        console.note(&match &self.deployed {
+            _ if self.sending => {
+                format!(
+                    "ended while a version was sent: fdn describe {app} tells whether it arrived"
+                )
+            }
+            Some(deployed) => format!(
+                "ended; {app} {} stays deployed (fdn delete {app})",
+                deployed.version
+            ),
+            None => "ended; nothing was deployed".to_owned(),
+        });
+        Ok(())
+    }
+
+    /// Ends what runs: a build with what it started.
+    async fn end(&mut self) {
+        if let Some(follower) = self.follower.take() {
+            follower.abort();
+        }
+        self.ending.cancel();
+        let ended = async {
+            while self.building
+                && let Some(done) = self.work.next().await
+            {
+                self.building = !matches!(done, Done::Built(_));
+            }
+        };
+        drop(tokio::time::timeout(END, ended).await);
+        self.work.clear();
+    }
+
+    /// Does what the machine says. Returns whether that is the end.
+    fn act(&mut self, action: Action, console: &mut Console) -> bool {
+        let function = Arc::clone(&self.function);
+        match action {
+            Action::Wake(at) => self.wake = Some(at),
+            Action::Read => self.work.push(Box::pin(function.read())),
+            Action::Build => {
+                console.note("building");
+                self.trouble.clear();
+                self.building = true;
+                self.built.clone_from(&self.sources);
+                let (ending, notes) = (self.ending.clone(), self.notes.0.clone());
+                self.work.push(Box::pin(function.build(ending, notes)));
+            }
+            Action::Hold => {
+                let files = self.changed();
+                let text = format!(
+                    "not built: {files} changed during each of {FED_MAX} builds in a row. If the build writes it, name it in .gitignore; if not, save it again"
+                );
+                self.warn(text, console);
+            }
+            Action::Deploy => {
+                self.sending = true;
+                self.deploying = Instant::now();
+                self.work.push(Box::pin(function.send()));
+            }
+            Action::End => return true,
+        }
+        false
+    }
+
+    /// The files that are not what was built.
+    fn changed(&self) -> String {
+        let (Some(now), Some(built)) = (&self.sources, &self.built) else {
+            return "something".to_owned();
+        };
+        let files = now.unlike(built);
+        let named: Vec<String> = files
+            .iter()
+            .take(NAMED)
+            .map(|path| path.display().to_string())
+            .collect();
+        let more = match files.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("{}{more}", named.join(", "))
+    }
+
+    /// Tells what is wrong, unless that was told last.
+    fn warn(&mut self, text: String, console: &mut Console) {
+        if self.trouble != text {
+            console.note(&console.paint("31", &text));
+            self.trouble = text;
+        }
+    }
+
+    /// Waits for the next event, and prints what comes meanwhile.
+    async fn next(&mut self, console: &mut Console) -> Result<Option<Event>, CliError> {
+        let wake = self.wake.map(|at| self.began + at);
+        let quiet = async {
+            match wake {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            stopped = &mut self.stop => {
+                stopped?;
+                Ok(Some(Event::Stopped))
+            }
+            Some(done) = self.work.next(), if !self.work.is_empty() => Ok(self.ended(done, console)),
+            Some(()) = self.touched.recv() => Ok(Some(Event::Touched(self.began.elapsed()))),
+            () = quiet => {
+                self.wake = None;
+                Ok(Some(Event::Quiet))
+            }
+            Some(note) = self.notes.1.recv() => {
+                console.note(&note);
+                Ok(None)
+            }
+            Some(heard) = self.lines.1.recv() => {
+                self.heard(&heard, console)?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn ended(&mut self, done: Done, console: &mut Console) -> Option<Event> {
+        match done {
+            Done::Read(Ok(sources)) => Some(self.read(sources, console)),
+            Done::Read(Err(error)) => {
+                // It may be there again, and mended, before long.
+                let text = self.function.failed(&error.to_string());
+                self.warn(render(&text).trim_end().to_owned(), console);
+                Some(Event::Unread(self.began.elapsed()))
+            }
+            Done::Built(built) => {
+                self.building = false;
+                let ok = self.built(built, console);
+                Some(Event::Built(ok, self.began.elapsed()))
+            }
+            Done::Sent(Ok(answer)) => {
+                self.sending = false;
+                self.follow(&answer.app);
+                self.deployed = Some(answer.clone());
+                let (function, notes) = (Arc::clone(&self.function), self.notes.0.clone());
+                self.work.push(Box::pin(function.ready(answer, notes)));
+                None
+            }
+            Done::Sent(Err(error)) => {
+                self.sending = false;
+                console.note(render(&error).trim_end());
+                Some(Event::Deployed(false))
+            }
+            Done::Ready(Ok(())) => {
+                self.told(console);
+                Some(Event::Deployed(true))
+            }
+            Done::Ready(Err(error)) => {
+                console.note(render(&error).trim_end());
+                Some(Event::Deployed(false))
+            }
+        }
+    }
+
+    fn read(&mut self, sources: Sources, console: &mut Console) -> Event {
+        match self.watch.set(&sources.folders) {
+            // What was saved between the reading and the watch nobody told.
+            Ok(true) => self.work.push(Box::pin(Arc::clone(&self.function).read())),
+            Ok(false) => {}
+            Err(failed) => self.warn(unwatched(&failed), console),
+        }
+        let digest = sources.digest;
+        self.sources = Some(sources);
+        Event::Read(digest)
+    }
+
+    /// Tells how a build ended: its words, as they were written, if it failed.
+    fn built(&self, built: Result<Built, CliError>, console: &mut Console) -> bool {
+        let stays = self.deployed.as_ref().map_or_else(
+            || "nothing is deployed yet".to_owned(),
+            |deployed| format!("{} stays deployed", deployed.version),
+        );
+        match built {
+            Ok(built) => {
+                let took = seconds(built.took);
+                let Some(failed) = built.failed else {
+                    console.note(&format!("built in {took}"));
+                    return true;
+                };
+                console.note(built.output.trim_end());
+                let text = format!("the build failed after {took} ({failed}); {stays}");
+                console.note(&console.paint("31", &text));
+            }
+            Err(error) => {
+                console.note(render(&error).trim_end());
+                console.note(&stays);
+            }
+        }
+        false
+    }
+
+    /// Tells what is deployed, and where it is called.
+    fn told(&self, console: &mut Console) {
+        let Some(answer) = &self.deployed else { return };
+        let port = self.target.context.as_ref().and_then(|c| c.gateway_port);
+        let what = if answer.unchanged {
+            "unchanged"
+        } else {
+            "deployed"
+        };
+        console.note(&format!(
+            "{what} {} {} in {}: {}",
+            answer.app,
+            answer.version,
+            seconds(self.deploying.elapsed()),
+            Deployed::new(answer, port).url()
+        ));
+    }
+
+    /// Reads the log stream from now on, unless that is done already.
+    fn follow(&mut self, app: &AppName) {
+        if self
+            .follower
+            .as_ref()
+            .is_some_and(|task| !task.is_finished())
+        {
+            return;
+        }
+        let (target, app) = (&self.target, app.clone());
+        let (lines, notes) = (self.lines.0.clone(), self.notes.0.clone());
+        let client = Client::with_idle(&target.controller, target.token.clone(), LOG_IDLE);
+        self.follower = Some(tokio::spawn(async move {
+            let ended = match client {
+                Ok(client) => forward(client, &app, &lines).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = ended {
+                // The next deploy begins again.
+                drop(notes.try_send(render(&error)));
+            }
+        }));
+    }
+
+    fn heard(&self, heard: &Heard, console: &mut Console) -> Result<(), CliError> {
+        match heard {
+            Heard::Lines(lines) => {
+                let text: String = lines
+                    .iter()
+                    .map(|line| format_line(&line.line, console))
+                    .collect();
+                console.print(&text)
+            }
+            Heard::Broke(reason) => {
+                console.note(&format!(
+                    "fdn: the stream of lines broke off ({reason}); connecting again"
+                ));
+                Ok(())
+            }
+            Heard::Ended => Ok(()),
+        }
+    }
+}
+
+fn unwatched((folder, error): &(PathBuf, notify::Error)) -> String {
+    format!("{} cannot be watched: {error}", folder.display())
+}
+
+/// The signals of those who stop it, and of a terminal that goes away.
+async fn stop() -> std::io::Result<&'static str> {
+    let mut hangup = listen(SignalKind::hangup())?;
+    tokio::select! {
+        stopped = signal::stop() => stopped,
+        _ = hangup.recv() => Ok("SIGHUP"),
+    }
+}
+
+/// Hands the lines of an app on, until nobody listens any more.
+async fn forward(
+    client: Client,
+    app: &AppName,
+    lines: &mpsc::Sender<Heard>,
+) -> Result<(), CliError> {
+    let mut stream = Lines::open(client, app, true, 0).await?;
+    while lines.send(stream.next().await?).await.is_ok() {}
+    Ok(())
+}
+
+fn seconds(took: Duration) -> String {
+    format!("{:.2} s", took.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> (tempfile::TempDir, Environment) {
+        let home = tempfile::tempdir().expect("folder");
+        let folder = home.path().join("fdn");
+        std::fs::create_dir(&folder).expect("made");
+        std::fs::write(folder.join("config.toml"), text).expect("written");
+        let env = Environment::of([("XDG_CONFIG_HOME", home.path().display().to_string())]);
+        (home, env)
+    }
+
+    const PRODUCTION: &str = "[contexts.production]\ncontroller = \"https://fdn.example.org\"\n";
+    const LOCAL: &str =
+        "[contexts.here]\ncontroller = \"http://127.0.0.1:8600\"\ndata_dir = \"/data\"\n";
+
+    #[test]
+    fn what_is_half_done_goes_to_the_network_of_this_machine() {
+        let chosen = |text: &str, connect: &ConnectArgs| {
+            let (_home, env) = config(text);
+            network(connect, &env).map(|connect| connect.context)
+        };
+        let text = format!("current = \"production\"\n{PRODUCTION}{LOCAL}");
+        let unnamed = ConnectArgs::default();
+        assert_eq!(chosen(&text, &unnamed).expect("here"), Some("here".into()));
+        let named = ConnectArgs {
+            context: Some("production".into()),
+            controller: None,
+        };
+        assert_eq!(
+            chosen(&text, &named).expect("named"),
+            Some("production".into())
+        );
+        let error = chosen(PRODUCTION, &unnamed).expect_err("none here");
+        assert!(error.to_string().contains("fdn up"), "{error}");
+    }
+}

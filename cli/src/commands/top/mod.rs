@@ -1,0 +1,159 @@
+//! `fdn top`: clusters, nodes and apps with what they do now, again and again.
+
+mod screen;
+pub mod view;
+
+use std::time::Duration;
+
+use clap::ValueEnum as _;
+use fdn_core::figures::FiguresBy;
+use fdn_core::{DurationMs, ErrorCode};
+use fdn_service::signal;
+use futures::future::{BoxFuture, try_join_all};
+use tokio::time::MissedTickBehavior;
+
+use super::target;
+use crate::args::{SortBy, TopArgs};
+use crate::client::Client;
+use crate::console::Console;
+use crate::environment::Environment;
+use crate::error::{CliError, render};
+use crate::output::Format;
+use screen::Screen;
+use view::{Asked, Top};
+
+/// The shortest time between two looks: what nodes tell is a second old or more.
+const INTERVAL_MIN: DurationMs = DurationMs::from_millis(500);
+/// The longest silence of the controller: what it answers here it knows by heart.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Runs the command.
+///
+/// # Errors
+/// When the controller cannot be asked at the beginning, or the terminal is gone.
+pub async fn run(args: &TopArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
+    let target = target(&args.connect, env)?;
+    let client = Client::with_idle(&target.controller, target.token.clone(), IDLE)?;
+    let asked = ask(&client).await?;
+    let once = args.once || args.output.output != Format::Table || !console.out_is_terminal();
+    if once {
+        let top = Top::new(&asked, fdn_service::now(), args.sort);
+        return console.report(args.output.output, &top);
+    }
+    watch(&client, asked, args).await
+}
+
+/// Redraws until `q`, Ctrl-C or SIGTERM.
+async fn watch(client: &Client, mut asked: Asked, args: &TopArgs) -> Result<(), CliError> {
+    let mut screen = Screen::enter()?;
+    let mut keys = screen::keys();
+    let mut stop = Box::pin(signal::stop());
+    let mut sort = args.sort;
+    let mut trouble = String::new();
+    // Keys and signals are heard while the controller is asked.
+    let mut asking: Option<BoxFuture<'_, Result<Asked, CliError>>> = None;
+    let mut tick = tokio::time::interval(args.interval.max(INTERVAL_MIN).as_duration());
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick comes at once, and what it would ask for is there.
+    tick.tick().await;
+    loop {
+        let top = Top::new(&asked, fdn_service::now(), sort);
+        let head = format!(
+            "sorted by {}; s: another column, q: end\n{trouble}",
+            name(sort)
+        );
+        let room = screen.height().saturating_sub(head.lines().count());
+        screen.show(&format!("{head}{}", top.fitted(room)))?;
+        tokio::select! {
+            stopped = &mut stop => {
+                stopped?;
+                return Ok(());
+            }
+            key = keys.recv() => match key {
+                Some('q') | None => return Ok(()),
+                Some('s') => sort = next(sort),
+                Some(_) => {}
+            },
+            _ = tick.tick(), if asking.is_none() => asking = Some(Box::pin(ask(client))),
+            answer = answered(&mut asking) => {
+                asking = None;
+                match answer {
+                    Ok(answer) => {
+                        asked = answer;
+                        trouble.clear();
+                    }
+                    // A controller that starts anew is no reason to end.
+                    Err(error) => trouble = render(&error),
+                }
+            }
+        }
+    }
+}
+
+/// What was asked for last, once it is there.
+async fn answered(
+    asking: &mut Option<BoxFuture<'_, Result<Asked, CliError>>>,
+) -> Result<Asked, CliError> {
+    match asking {
+        Some(asking) => asking.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn name(sort: SortBy) -> String {
+    sort.to_possible_value()
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default()
+}
+
+/// The column after this one.
+fn next(sort: SortBy) -> SortBy {
+    let all = SortBy::value_variants();
+    let place = all.iter().position(|one| *one == sort).unwrap_or_default();
+    all[(place + 1) % all.len()]
+}
+
+/// Asks for everything. Who may not look at machines sees the apps alone.
+async fn ask(client: &Client) -> Result<Asked, CliError> {
+    let apps = async { tokio::try_join!(client.apps(None, None), client.figures(FiguresBy::App)) };
+    let machines = async {
+        let clusters = client.clusters().await?;
+        let details = clusters.iter().map(|info| client.cluster(&info.cluster));
+        tokio::try_join!(try_join_all(details), client.figures(FiguresBy::Cluster))
+    };
+    let (apps, machines) = tokio::join!(apps, machines);
+    let (clusters, by_cluster) = permitted(machines)?.unwrap_or_default();
+    let (apps, by_app) = permitted(apps)?.unwrap_or_default();
+    Ok(Asked {
+        clusters,
+        by_cluster,
+        apps,
+        by_app,
+    })
+}
+
+/// Nothing, where it was refused.
+fn permitted<A, B>(answer: Result<(A, B), CliError>) -> Result<Option<(A, Option<B>)>, CliError> {
+    match answer {
+        Ok((list, figures)) => Ok(Some((list, Some(figures)))),
+        Err(CliError::Problem(problem)) if problem.code == ErrorCode::Forbidden => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_leads_through_all_columns() {
+        let mut seen = vec![SortBy::default()];
+        while seen.len() < SortBy::value_variants().len() {
+            let after = next(seen[seen.len() - 1]);
+            assert!(!seen.contains(&after), "{after:?}");
+            seen.push(after);
+        }
+        assert_eq!(next(seen[seen.len() - 1]), SortBy::default());
+        assert_eq!(name(SortBy::P99), "p99");
+    }
+}

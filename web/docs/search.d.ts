@@ -1,0 +1,1 @@
+export declare const SEARCH: { fields: string[]; storeFields: string[]; idField: string };
