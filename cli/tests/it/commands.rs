@@ -7,7 +7,7 @@ use fdn_core::api::{LoginRequest, LoginResponse};
 use fdn_core::{ErrorCode, Timestamp};
 use http::Method;
 
-use crate::support::{Fake, Home, Reply, sample};
+use crate::support::{Fake, Home, Reply, plans, sample};
 
 #[tokio::test]
 async fn a_problem_of_the_controller_is_shown_with_code_request_and_remedy() {
@@ -94,7 +94,7 @@ async fn lists_and_pages_come_from_the_controller() {
         "/v1/clusters" => Reply::json(&sample::clusters()),
         "/v1/nodes" => Reply::json(&sample::nodes()),
         "/v1/apps/hello" => Reply::json(&sample::detail("hello")),
-        "/v1/apps/hello/explain?client=203.0.113.7%2F32" => Reply::json(&sample::explanation()),
+        "/v1/apps/hello/explain?client=203.0.113.7%2F32" => Reply::json(&plans::explanation()),
         "/v1/dns/lookup?name=hello.fn.test&client=2001%3Adb8%3A%3A7%2F128&type=AAAA" => {
             Reply::json(&sample::lookup())
         }

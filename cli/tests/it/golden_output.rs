@@ -15,7 +15,7 @@ use fdn_cli::output::{Format, Listing, Report, render};
 use serde::Serialize;
 
 use crate::golden;
-use crate::support::{bills, sample};
+use crate::support::{bills, plans, sample};
 
 pub(crate) fn check<R: Report + Serialize>(name: &str, report: &R) {
     for (format, suffix) in [
@@ -76,8 +76,8 @@ fn pages_are_printed_as_reviewed() {
     );
     check("bill", &Bill(&bills::statement()));
     check("usage", &Usage(&bills::usage_view()));
-    check("explain", &Explained(&sample::explanation()));
-    check("plan-what-if", &Previewed(&sample::what_if()));
+    check("explain", &Explained(&plans::explanation()));
+    check("plan-what-if", &Previewed(&plans::what_if()));
     check("lookup", &LookedUp(&sample::lookup()));
     check("server-lookup", &ServerSays(&sample::server_says()));
     check("bindings", &listing(&sample::bindings()));
@@ -126,7 +126,7 @@ fn json_is_exactly_what_the_api_answers() {
     let read: fdn_core::api::AppDetail =
         serde_json::from_str(&printed).expect("the API's own type");
     assert_eq!(read, detail);
-    let explanation = sample::explanation();
+    let explanation = plans::explanation();
     let printed = render(Format::Json, &Explained(&explanation)).expect("rendered");
     let read: fdn_core::api::Explanation =
         serde_json::from_str(&printed).expect("the API's own type");

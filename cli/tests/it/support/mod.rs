@@ -1,6 +1,7 @@
 //! A fake controller, captured output, and (in [`sample`]) values to print.
 
 pub(crate) mod bills;
+pub(crate) mod plans;
 pub(crate) mod sample;
 
 use std::convert::Infallible;
