@@ -217,10 +217,7 @@ impl Metrics {
             busy: make.gauge("calls_busy", "Calls that run.")?,
             waiting: make.gauge("calls_waiting", "Calls that wait for a slot.")?,
             held: make.gauge("calls_held", "Calls held for an app that is made ready.")?,
-            takes_work: make.gauge(
-                "takes_work",
-                "1 if it may take new work, 0 while it is drained or was removed.",
-            )?,
+            takes_work: make.gauge("takes_work", "1 unless it is drained or was removed.")?,
             certificate_expires: make.gauge(
                 "certificate_expires_seconds",
                 "When the node's certificate ends, since 1970; 0 without one.",

@@ -206,7 +206,7 @@ fn learning(seed: u64) -> (f64, f64, usize, f64) {
     let (mut places, _) = pass(&world, &world.clusters, None, &[], |_| false, &mut moves);
     let first = felt(&places);
     let (mut gained, mut late) = (vec![None; places.len()], 0);
-    for number in 1..=300 {
+    for number in 1..=300_usize {
         let now = Timestamp(number as u64 * 5_000);
         for (group, place) in places.iter().enumerate() {
             let noise = rng.random_range(0.9..1.1);
