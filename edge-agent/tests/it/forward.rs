@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fdn_core::fleet::FleetDesired;
-use fdn_core::message::{AppPhase, Envelope, Message, NodeStatus};
+use fdn_core::message::{AppPhase, NodeStatus};
 use fdn_core::serving::NodeRuntime;
-use fdn_core::{ByteSize, ClusterId, DurationMs, ErrorCode, MessageId, Revision};
+use fdn_core::{ByteSize, ClusterId, DurationMs, ErrorCode, Revision};
 use fdn_edge_agent::Agent;
 use fdn_instances::fake::FakeProgram;
 use fdn_instances::full_body;
@@ -84,13 +84,7 @@ impl Three {
             stage_calls: BTreeMap::from(calls),
             ..FleetDesired::default()
         };
-        let id = MessageId::from_uuid(uuid::Uuid::now_v7());
-        let envelope = Envelope::new(id, fdn_service::now(), Message::FleetDesired(fleet));
-        self.network
-            .broker
-            .publish(&envelope)
-            .await
-            .expect("published");
+        self.network.tell_fleet(fleet).await;
     }
 
     /// Deploys an image, and waits until the nodes with containers have it and the other one has failed.
@@ -211,9 +205,7 @@ async fn where_nobody_can_serve_the_call_is_refused_and_goes_in_no_circle() {
         stage_calls: BTreeMap::from(calls),
         ..FleetDesired::default()
     };
-    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
-    let envelope = Envelope::new(id, fdn_service::now(), Message::FleetDesired(fleet));
-    network.broker.publish(&envelope).await.expect("published");
+    network.tell_fleet(fleet).await;
     let revision = network.deploy("shop", 1, b"app", container()).await;
     let failed = |phase: &AppPhase| matches!(phase, AppPhase::Failed { .. });
     network.until_phase("shop", revision, failed).await;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use fdn_core::fleet::FleetDesired;
-use fdn_core::message::{AppPhase, Envelope, Message, NodeStatus};
+use fdn_core::message::{AppPhase, NodeStatus};
 use fdn_core::workflow::parts::{Multipart, Part, UNKNOWN};
-use fdn_core::{DurationMs, ErrorCode, MessageId};
+use fdn_core::{DurationMs, ErrorCode};
 use fdn_edge_agent::{Agent, Settings};
 use fdn_instances::fake::FakeProgram;
 use fdn_testkit::{components, wait};
@@ -400,9 +400,7 @@ async fn a_stage_goes_to_the_one_node_of_the_cluster_that_runs_it() {
         stage_calls: BTreeMap::from([("eu-west".parse().expect("cluster"), calls.to_vec())]),
         ..FleetDesired::default()
     };
-    let id = MessageId::from_uuid(uuid::Uuid::now_v7());
-    let envelope = Envelope::new(id, fdn_service::now(), Message::FleetDesired(fleet));
-    network.broker.publish(&envelope).await.expect("published");
+    network.tell_fleet(fleet).await;
     let text = "
 stages:
   - { name: in, function: echo }

@@ -2,6 +2,7 @@
 
 use fdn_core::api::*;
 use fdn_core::billing::{Currency, Money};
+use fdn_core::latency::{LatencyEstimate, LatencySource};
 use fdn_core::predicted::{Compared, StageCompared};
 use fdn_core::preview::{PlanPreview, PlannedGroup, PlannedPrice, WhatIfOutcome};
 use fdn_core::*;
