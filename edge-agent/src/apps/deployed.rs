@@ -2,7 +2,7 @@
 //! image whose instances are started when calls come.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -59,18 +59,18 @@ pub enum Server {
 pub struct Sandboxes {
     compiled: PathBuf,
     engine: Engine,
-    loaded: OnceCell<Arc<Function>>,
+    loaded: Arc<OnceCell<Arc<Function>>>,
     lane: Lane,
 }
 
 impl Sandboxes {
     /// Not loaded yet; each takes this much memory.
     #[must_use]
-    pub const fn new(compiled: PathBuf, engine: Engine, memory: MebiBytes) -> Self {
+    pub fn new(compiled: PathBuf, engine: Engine, memory: MebiBytes) -> Self {
         Self {
             compiled,
             engine,
-            loaded: OnceCell::const_new(),
+            loaded: Arc::default(),
             lane: Lane::new(memory),
         }
     }
@@ -81,7 +81,8 @@ impl Sandboxes {
         &self.lane
     }
 
-    /// The loaded function, loading it if this is the first call.
+    /// The loaded function, loading it if this is the first call. Loading goes on when whoever asked for it no longer waits: the next call
+    /// needs it too.
     ///
     /// # Errors
     /// When the compiled file cannot be loaded: it has to be made anew.
@@ -89,20 +90,29 @@ impl Sandboxes {
         if let Some(function) = self.loaded.get() {
             return Ok(function);
         }
-        self.loaded
-            .get_or_try_init(|| async {
+        let (loaded, took) = (Arc::clone(&self.loaded), metrics.cold_start.clone());
+        let (engine, path) = (self.engine.clone(), self.compiled.clone());
+        let loading = tokio::spawn(async move {
+            let function = loaded.get_or_try_init(|| async {
                 let start = Instant::now();
-                let (engine, path) = (self.engine.clone(), self.compiled.clone());
-                let loaded = tokio::task::spawn_blocking(move || engine.load(&path)).await;
-                metrics.cold_start.observe(start.elapsed().as_secs_f64());
-                loaded.unwrap_or_else(|error| {
-                    Err(LoadError::Untrusted {
-                        path: self.compiled.clone(),
-                        reason: error.to_string(),
-                    })
-                })
-            })
-            .await
+                let from = path.clone();
+                let loaded = tokio::task::spawn_blocking(move || engine.load(&from)).await;
+                took.observe(start.elapsed().as_secs_f64());
+                loaded.unwrap_or_else(|error| Err(untrusted(&path, error.to_string())))
+            });
+            function.await.map(drop)
+        });
+        let ended = loading.await;
+        ended.unwrap_or_else(|error| Err(untrusted(&self.compiled, error.to_string())))?;
+        let found = self.loaded.get();
+        found.ok_or_else(|| untrusted(&self.compiled, "it was not kept".to_owned()))
+    }
+}
+
+fn untrusted(path: &Path, reason: String) -> LoadError {
+    LoadError::Untrusted {
+        path: path.to_owned(),
+        reason,
     }
 }
 
