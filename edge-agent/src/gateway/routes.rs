@@ -176,6 +176,7 @@ mod tests {
         let definition = declared.resolve(|_, _| Found::Version(VersionNumber::FIRST));
         let workflow = definition.expect("a workflow").workflow;
         let spec = |read: bool, charge: bool| AppSpec {
+            holders: fdn_core::message::Holders::EVERYWHERE,
             gateway: Box::default(),
             host: "shop.fn.test".parse().expect("host"),
             functions: [("read", read), ("charge", charge)]
