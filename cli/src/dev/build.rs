@@ -283,7 +283,8 @@ mod tests {
         let command = "trap 'echo tidied; exit 9' TERM; echo $$ >pid.new; mv pid.new pid; while :; do sleep 0.02; done";
         let (pid, built) = ended(command, Duration::from_secs(60)).await;
         assert_eq!(built.failed.as_deref(), Some("exit status: 9"));
-        assert!(built.output.ends_with("tidied\n"), "{}", built.output);
+        // The shell may tell what became of what it ran, too.
+        assert!(built.output.contains("tidied\n"), "{}", built.output);
         gone(&pid).await;
     }
 
