@@ -81,6 +81,8 @@
 //! | `GET /v1/join-tokens` | | [`JoinTokenInfo`]s |
 //! | `DELETE /v1/join-tokens/{token}` | | 204 |
 //! | `POST /v1/nodes/enrol` | [`EnrolRequest`] | [`EnrolResponse`] |
+//! | `GET /v1/dns-servers?cursor=CURSOR&limit=N` | | [`DnsServerInfo`](crate::fleet::DnsServerInfo)s |
+//! | `DELETE /v1/dns-servers/{server}` | | 204 |
 //! | `POST /v1/nodes/renew` | [`RenewRequest`] | [`RenewResponse`] |
 //! | `GET /v1/apps` | | [`AppSummary`]s |
 //! | `POST /v1/apps/{app}/versions` | multipart: `manifest` (TOML), `secrets` and `labels` (JSON objects), `signature` (base64), `signature_payload`, all optional, and `component` | [`DeployResponse`] |

@@ -18,7 +18,6 @@
 //! is expected by at most a factor of `exp(weight * clip)`; other predictions change nothing of what is expected, within the bounds.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use fdn_core::{Millis, Timestamp};
 
@@ -49,7 +48,7 @@ impl Default for Terms {
 /// Below it a time that is known bounds no step: what took next to nothing may well take a millisecond.
 const LEAST: f64 = 1.0;
 /// A place that was seen within so long gives way to no other.
-const LIVELY: Duration = Duration::from_secs(60);
+const LIVELY: Millis = Millis::new(60_000.0);
 
 /// One step of a robust moving mean of times in milliseconds: an outlier counts as no more than twice what is known (a millisecond more where
 /// that is less), and one call weighs a tenth.
@@ -202,7 +201,9 @@ impl<K: Ord + Clone> Residuals<K> {
         }
         // All of a pass are seen at the same time: who is seen in every pass must stay, or all would be learnt anew again and again.
         let seen = self.known.values().map(|one| one.seen);
-        let mut seen: Vec<Timestamp> = seen.filter(|seen| now.since(*seen) >= LIVELY).collect();
+        let mut seen: Vec<Timestamp> = seen
+            .filter(|seen| Millis::from(now.since(*seen)) >= LIVELY)
+            .collect();
         if seen.is_empty() {
             self.full_at = Some(now);
             return false;

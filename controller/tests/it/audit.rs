@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use fdn_controller::store::StoreError;
 use fdn_core::Coded as _;
 use fdn_core::account::{AuditRecord, CreatedApiToken, SessionInfo};
-use fdn_core::enrol::EnrolResponse;
+use fdn_core::enrol::{EnrolResponse, Role};
 use fdn_core::fleet::NodeDetail;
 use fdn_testkit::dns::DnsServer;
 use reqwest::{Method, RequestBuilder};
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use self::holds::States;
 use crate::accounts::{PASSWORD, member, people, tenant, user};
+use crate::edge_member::Member;
 use crate::fleet::out_of_service;
 use crate::machines::{Machine, until};
 use crate::rig::{Backend, Rig, node_at, on_both};
@@ -270,6 +271,14 @@ async fn machines(walk: &mut Walk<'_>) {
         .json(&renewal);
     walk.wrote("POST /v1/nodes/renew", renew, "node.renew")
         .await;
+    Member::join(rig, Role::Dns, "eu-1", "ns1").await;
+    walk.admin(
+        "DELETE /v1/dns-servers/{server}",
+        "/v1/dns-servers/ns1",
+        json!({}),
+        "dns.remove",
+    )
+    .await;
     let path = format!(
         "/v1/join-tokens/{}",
         made["info"]["id"].as_str().expect("an id")

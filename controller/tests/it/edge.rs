@@ -195,7 +195,7 @@ async fn the_thief_of_a_nodes_key_gets_no_further(backend: Backend) {
     // What is its own is taken, and an app that is not is left out.
     let mut status = thief.status();
     status.apps = vec![serde_json::from_value(json!({
-        "app": "vault", "revision": 1, "phase": "ready", "invocations": 1, "errors": 0, "execution_mean": 1.0
+        "app": "vault", "revision": 1, "phase": { "phase": "ready" }, "invocations": 1, "errors": 0, "execution_mean": 1.0
     }))
     .expect("a state")];
     assert_eq!(

@@ -45,7 +45,7 @@ async fn a_cluster_that_joins_a_small_network_is_told_of_no_app() {
     let artifact = format!("/edge/v1/artifacts/{}", deployed.digest);
     assert_eq!(wire.get(&artifact, None).await.0, 403);
     // Nor does it become one by saying that it is there; and it never served what it would bill.
-    let far = node_at("m-4", "rack-4", -54.8, -68.3);
+    let far = member.status();
     let said = wire.report(Message::NodeStatus(Box::new(far)));
     assert_eq!(said.await, 204);
     let sums = usage::sums_of("hello", 1, "m-4");

@@ -374,23 +374,21 @@ async fn a_cluster_that_cannot_serve_it_says_why(backend: Backend) {
 async fn what_calls_took_stands_beside_what_is_predicted(backend: Backend) {
     let rig = network(backend).await;
     // Calls take 10 ms in ap-south as everywhere, but 24 in eu-west, at twice the speed.
-    rig.node(told(ap(0.0), AppPhase::Ready, 1000, 10.0)).await;
-    rig.node(told(us(), AppPhase::Ready, 1000, 2.5)).await;
-    let slow = |calls| told(eu("eu-1"), AppPhase::Ready, calls, 24.0);
-    rig.node(slow(1000)).await;
-    let mut calls = 1000;
+    let mut calls = 0;
     let found = wait::until("the prediction to be corrected", async || {
         calls += 1000;
-        let mut status = slow(calls);
-        status.sequence = calls;
-        rig.node(status).await;
+        for (node, took) in [(ap(0.0), 10.0), (us(), 2.5), (eu("eu-1"), 24.0)] {
+            rig.node(told(node, AppPhase::Ready, calls, took)).await;
+        }
         let found = explanation(&rig).await;
         let mut rows = found.candidates.iter();
         let row = rows.find(|row| row.cluster.as_str() == "eu-west");
         let work = row.map_or(0.0, |row| row.work.get());
+        let errors = found.actual.iter().map(|stage| stage.execution.error());
+        let close = |error: Option<f64>| error.is_some_and(|error| error.abs() < 0.15);
         match (
             found.chosen.as_ref().map(|c| c.as_str()),
-            (work - 24.0).abs() < 1.0,
+            (work - 24.0).abs() < 1.0 && errors.into_iter().all(close),
         ) {
             (Some("ap-south"), true) => Ok(found),
             _ => Err(format!("{found:#?}")),
@@ -400,11 +398,10 @@ async fn what_calls_took_stands_beside_what_is_predicted(backend: Backend) {
     let [stage] = &found.actual[..] else {
         panic!("{found:#?}");
     };
-    assert_eq!((stage.cluster.as_str(), stage.calls), ("ap-south", 1000));
+    assert_eq!(stage.cluster.as_str(), "ap-south");
+    assert!(stage.calls >= 1000, "{stage:?}");
     assert_eq!(stage.queue.actual, Some(Millis::new(0.5)));
     assert_eq!(stage.execution.actual, Some(Millis::new(10.0)));
-    let error = stage.execution.error().expect("measured");
-    assert!(error.abs() < 0.15, "{stage:?}");
     let way = stage.way.expect("it is the entry");
     assert_eq!(
         (way.predicted, way.actual),

@@ -42,6 +42,10 @@ fn every_path_of_the_shared_table_is_there() {
             let call = call.trim().trim_matches('`');
             let (method, path) = call.split_once(' ').expect("method and path");
             let path = path.split('?').next().expect("a path");
+            // Machines' own listener is no part of the API.
+            if path.starts_with("/edge/") {
+                continue;
+            }
             assert!(
                 document["paths"][path][method.to_lowercase()].is_object(),
                 "{method} {path}"

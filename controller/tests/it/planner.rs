@@ -189,9 +189,9 @@ async fn a_message_of_a_newer_schema_goes_to_the_dead_letters() {
     use fdn_bus::Broker as _;
     use fdn_core::message::{Envelope, SCHEMA};
     let rig = Rig::start().await;
-    let [eu, _] = two_regions();
     let id = fdn_core::MessageId::from_uuid(uuid::Uuid::now_v7());
-    let mut envelope = Envelope::new(id, fdn_service::now(), Message::NodeStatus(Box::new(eu)));
+    let fleet = Message::FleetDesired(fdn_core::fleet::FleetDesired::default());
+    let mut envelope = Envelope::new(id, fdn_service::now(), fleet);
     envelope.schema = SCHEMA + 1;
     rig.broker.publish(&envelope).await.expect("published");
     wait::until("a dead letter", async || {

@@ -74,6 +74,7 @@ impl Operation {
             .replace("{digest}", &format!("sha256:{zeros}{zeros}"))
             .replace("{cluster}", "eu-west")
             .replace("{node}", "eu-west-1")
+            .replace("{server}", "ns1")
             .replace("{token}", &format!("jtk_{zeros}"))
             .replace("{api_token}", &format!("fdn_{zeros}"))
             .replace("{session}", &format!("ses_{zeros}"))
