@@ -33,10 +33,8 @@ pub enum DnsCommand {
     /// Make, list or take back tokens by which machines join as DNS servers
     Token(TokenArgs),
     /// List the DNS servers that were let in
-    #[command(visible_alias = "ls")]
     Servers(DnsServersArgs),
     /// Remove a DNS server: its certificate no longer counts, its name is free
-    #[command(visible_alias = "rm")]
     Remove(DnsRemoveArgs),
     /// Set text records, such as those by which a certificate authority sees who a name belongs to
     Txt(TxtArgs),

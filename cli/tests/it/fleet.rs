@@ -56,7 +56,7 @@ async fn a_token_stands_alone_on_standard_output() {
     let sent: Value = serde_json::from_slice(&fake.requests()[0].body).expect("JSON");
     assert_eq!(
         sent,
-        json!({ "cluster": "eu-west", "ttl": "30m", "uses": 3 })
+        json!({ "cluster": "eu-west", "role": "node", "ttl": "30m", "uses": 3 })
     );
     let ran = home.fdn(&["node", "token", "--list", "-o", "name"]).await;
     assert_eq!(

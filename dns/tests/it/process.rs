@@ -139,6 +139,7 @@ async fn the_questions_that_are_asked_for_are_logged_without_addresses() {
     dns.stop().await;
     let (listen, admin) = (ports::local(), ports::local());
     let file = dir.path().join("dns.toml");
+    crate::common::join(dir.path());
     let text = format!(
         "{}[query_log]\none_in = 1\n",
         config(dir.path(), listen, admin)
