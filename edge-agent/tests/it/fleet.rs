@@ -77,10 +77,11 @@ async fn a_cordoned_node_says_so_serves_on_and_remembers() {
     agent.stop().await;
 
     // Alone, it still knows.
-    network.controller.kill().await;
+    network.controller.away(true);
     let agent = network.agent(network.settings("n-1")).await;
     network.until_text(&agent, "hello", "hi").await;
     ready(&network, &agent, 503).await;
+    network.controller.away(false);
     network.until_status(|status| status.draining).await;
     tell(&network, cordoned(network.next_revision(), &["n-2"])).await;
     ready(&network, &agent, 200).await;

@@ -11,7 +11,7 @@ use crate::support::Network;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_desired_state_is_alive_but_not_ready() {
     let network = Network::start().await;
-    network.controller.kill().await;
+    network.controller.away(true);
     let agent = network.agent(network.settings("eu-west-1")).await;
     let get = |path: &str| {
         network
@@ -23,9 +23,15 @@ async fn a_node_without_desired_state_is_alive_but_not_ready() {
     let answer = get("/readyz").await.expect("an answer");
     assert_eq!(answer.status(), 503);
     assert!(answer.text().await.expect("text").contains("desired_state"));
-    network
-        .deploy("hello", 1, &components::hello("x"), Manifest::default())
-        .await;
+    network.controller.away(false);
+    wait::until("the node to be ready", async || {
+        let answer = get("/readyz").await.map_err(|e| e.to_string())?;
+        match answer.status().as_u16() {
+            200 => Ok(()),
+            status => Err(status.to_string()),
+        }
+    })
+    .await;
     agent.stop().await;
 }
 
