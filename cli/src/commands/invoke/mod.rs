@@ -10,7 +10,7 @@ pub(super) mod request;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fdn_core::api::{NetworkInfo, header};
 use fdn_core::{AppName, ClientPrefix, ErrorCode, HostName, Problem};
@@ -24,11 +24,14 @@ use crate::client::{Client, root_cause};
 use crate::console::Console;
 use crate::environment::Environment;
 use crate::error::CliError;
-use crate::resolver::{Resolved, Resolver, system_server};
+use crate::resolver::{ResolveError, Resolved, Resolver, system_server};
 use crate::target::Target;
 
 /// How much of a gateway's error is read.
 const PROBLEM_MAX: usize = 64 << 10;
+/// For how long a name may come to be that does not exist yet, and the pause before it is asked for again.
+const COMING: Duration = Duration::from_secs(3);
+const AGAIN: Duration = Duration::from_millis(300);
 
 /// Where and how an app is called.
 #[derive(Clone, Debug)]
@@ -135,7 +138,7 @@ impl Network {
         subnet: Option<ClientPrefix>,
         console: &mut Console,
     ) -> Result<(Resolved, call::Connection), CliError> {
-        let resolved = self.resolver.lookup(&self.host, subnet).await?;
+        let resolved = self.resolved(subnet).await?;
         let addresses: Vec<SocketAddr> = resolved
             .addresses
             .iter()
@@ -148,6 +151,19 @@ impl Network {
             ));
         }
         Ok((resolved, connection))
+    }
+
+    /// What DNS answers. DNS servers may hear of an app a moment after its nodes do: of a name that does not exist they are asked again for a while.
+    async fn resolved(&self, subnet: Option<ClientPrefix>) -> Result<Resolved, ResolveError> {
+        let begun = Instant::now();
+        loop {
+            match self.resolver.lookup(&self.host, subnet).await {
+                Err(ResolveError::NoSuchName { .. }) if begun.elapsed() < COMING => {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                found => return found,
+            }
+        }
     }
 }
 
