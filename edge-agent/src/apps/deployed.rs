@@ -326,3 +326,35 @@ impl LogSink for CallLog {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fdn_runtime::{EngineOptions, compile_in_process};
+    use fdn_testkit::{components, wait};
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn loading_goes_on_when_nobody_waits_for_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (wasm, native) = (folder.path().join("a.wasm"), folder.path().join("a.cwasm"));
+        std::fs::write(&wasm, components::hello("hi")).expect("written");
+        compile_in_process(&wasm, &native).expect("compiled");
+        let engine = Engine::new(EngineOptions {
+            max_instances: 1,
+            ..EngineOptions::default()
+        });
+        let sandboxes = Sandboxes::new(native, engine.expect("an engine"), MebiBytes(1));
+        let metrics = Metrics::new(&"n-1".parse().expect("a node")).expect("metrics");
+        // Whoever asked gives up at once.
+        assert!(sandboxes.load(&metrics).now_or_never().is_none());
+        wait::until("the function to be loaded", async || {
+            match sandboxes.loaded.initialized() {
+                true => Ok(()),
+                false => Err("not yet"),
+            }
+        })
+        .await;
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fdn_core::manifest::Manifest;
 use fdn_core::message::AppPhase;
-use fdn_core::{ByteSize, DurationMs, ErrorCode};
+use fdn_core::{ByteSize, ErrorCode};
 use fdn_testkit::{components, wait};
 
 use crate::support::{Network, problem};
@@ -103,27 +103,6 @@ async fn calls_are_held_until_the_app_is_ready() {
     let answer = call.await.expect("task").expect("an answer");
     assert_eq!(answer.status(), 200);
     assert_eq!(answer.text().await.expect("text"), "late");
-    agent.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_function_is_loaded_even_if_no_call_waits_for_it() {
-    let network = Network::start().await;
-    let mut settings = network.settings("eu-west-1");
-    settings.admission.hold = DurationMs::from_millis(0);
-    let agent = network.agent(settings).await;
-    let hello = components::hello("here");
-    let revision = network
-        .deploy_where("hello", 1, &hello, Manifest::default(), false)
-        .await;
-    network
-        .until_phase("hello", revision, |phase| *phase == AppPhase::Ready)
-        .await;
-    // Each call gives up at once; the first of them began what a later one finds.
-    let first = network.get(&agent, "hello", "/").send().await;
-    let first = first.expect("an answer");
-    assert_eq!(problem(first).await.code, ErrorCode::NotReady);
-    network.until_text(&agent, "hello", "here").await;
     agent.stop().await;
 }
 

@@ -12,7 +12,7 @@ use fdn_testkit::{components, wait};
 
 use crate::bursts::{container, engine, runtime};
 use crate::support::workflows::{Function, deploy, desired, settings, tell_addresses};
-use crate::support::{Network, problem};
+use crate::support::{Network, http2_client, problem};
 
 struct Two {
     network: Network,
@@ -360,8 +360,7 @@ async fn a_cluster_that_is_not_reached_is_left_for_another() {
 async fn who_shows_no_token_calls_no_stage() {
     let two = Two::start().await;
     two.deploy("photo", FIVE, &five(), &[]).await;
-    let client = reqwest::Client::builder().http2_prior_knowledge().build();
-    let client = client.expect("a client");
+    let client = http2_client(&two.us, &[]);
     let address = two.us.stage_address().expect("it takes stage calls");
     let url = format!("http://{address}/fdn.stage.v1/photo/in");
     let call = |token: &str| {
