@@ -72,7 +72,7 @@ pub async fn create(
     wish: &CreateCluster,
     now: Timestamp,
 ) -> Result<ClusterInfo, Error> {
-    in_transaction!(state.store, tx => {
+    let place = in_transaction!(state.store, tx => {
         let known = region_get(&mut tx, &wish.region).await?;
         let location = wish.location.or(known).ok_or_else(|| Error::BadRequest(format!(
             "region {} is new: say where it is, with --location LAT,LON", wish.region
@@ -98,8 +98,10 @@ pub async fn create(
             before: None,
             after: Some(serde_json::json!({ "region": row.region, "location": row.location }).to_string()),
         };
-        Ok::<_, Error>(audit_insert(&mut tx, &entry).await?)
+        audit_insert(&mut tx, &entry).await?;
+        Ok::<_, Error>((row.region, row.location))
     })?;
+    lock(&state.live).made(wish.cluster.clone(), place);
     info!(cluster = %wish.cluster, region = %wish.region, %actor, "a cluster was made");
     Ok(cluster_detail(state, &wish.cluster, now).await?.info)
 }

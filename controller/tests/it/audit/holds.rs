@@ -20,7 +20,7 @@ enum Holds {
 use Holds::{Changed, Gone, Made, Secret};
 
 /// For each time that the walk writes.
-const TABLE: [(&str, &[Holds]); 62] = [
+const TABLE: [(&str, &[Holds]); 63] = [
     ("POST /v1/apps/{app}/versions", &[Made, Changed]),
     ("PUT /v1/apps/{app}/secrets/{secret}", &[Made]),
     ("DELETE /v1/apps/{app}/secrets/{secret}", &[Gone]),
@@ -82,6 +82,7 @@ const TABLE: [(&str, &[Holds]); 62] = [
     ("POST /v1/nodes/{node}/uncordon", &[Changed]),
     ("POST /v1/nodes/{node}/restore-device", &[Changed]),
     ("DELETE /v1/nodes/{node}", &[Gone]),
+    ("DELETE /v1/dns-servers/{server}", &[Gone]),
     ("POST /v1/billing/prices", &[Made]),
     ("DELETE /v1/billing/prices/{name}", &[Gone]),
     ("PUT /v1/billing/budgets/{name}", &[Made]),
