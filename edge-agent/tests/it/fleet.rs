@@ -81,9 +81,10 @@ async fn a_cordoned_node_says_so_serves_on_and_remembers() {
     let agent = network.agent(network.settings("n-1")).await;
     network.until_text(&agent, "hello", "hi").await;
     ready(&network, &agent, 503).await;
+    // What was said meanwhile comes with the snapshot.
+    let meanwhile = cordoned(network.next_revision(), &["n-2"]);
+    network.controller.set_fleet(meanwhile);
     network.controller.away(false);
-    network.until_status(|status| status.draining).await;
-    tell(&network, cordoned(network.next_revision(), &["n-2"])).await;
     ready(&network, &agent, 200).await;
     network.until_status(|status| !status.draining).await;
     agent.stop().await;

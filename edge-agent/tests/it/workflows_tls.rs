@@ -1,6 +1,7 @@
 //! Stage calls by the certificates of enrolment: nodes of other clusters are let in, others and revoked ones are not.
 
 use fdn_core::Timestamp;
+use fdn_core::feed::Frame;
 use fdn_core::fleet::{FleetDesired, Revoked};
 use fdn_edge_agent::{Agent, Settings};
 use fdn_service::pki::Facts;
@@ -65,7 +66,7 @@ async fn stages_are_called_across_clusters_until_a_certificate_is_revoked() {
     let plain = client.expect("a client").get(format!("http://{address}/"));
     assert!(plain.send().await.is_err());
 
-    // The caller's certificate is revoked: us-east takes no more of its calls.
+    // The caller's certificate is revoked, of which it has not heard: us-east takes no more of its calls.
     let fleet = FleetDesired {
         revision: network.next_revision(),
         revoked: vec![Revoked {
@@ -77,7 +78,7 @@ async fn stages_are_called_across_clusters_until_a_certificate_is_revoked() {
         stage_calls: [("us-east".parse().expect("cluster"), vec![address])].into(),
         ..FleetDesired::default()
     };
-    network.tell_fleet(fleet).await;
+    network.controller.tell_to("n-2", &Frame::Fleet(fleet));
     until_ran(&network, &eu, "eu-west").await;
     eu.stop().await;
     us.stop().await;

@@ -53,7 +53,7 @@ export const ROLE_RIGHTS: Readonly<Record<TenantRole, readonly Right[]>> = {
 /** Whether somebody has a right: in the tenant of that id or name, or, without one, in any. */
 export function may(who: WhoAmI, right: Right, tenant?: string): boolean {
   if (right === "own-account" || right === "look-network") return true;
-  if (who.network_role === "admin") return right !== "serve" && right !== "resolve";
+  if (who.network_role === "admin") return true;
   if (right === "manage-records" && who.network_role === "operator") return true;
   if (right === "look-machines" || right === "operate-machines") return who.network_role === "operator";
   return who.tenants.some(

@@ -79,7 +79,7 @@ struct State {
     /// Values of secrets by name; `secret of NAME` if nothing was set.
     secrets: Mutex<BTreeMap<String, String>>,
     /// What the open feeds are still to be told.
-    feeds: Mutex<Vec<mpsc::UnboundedSender<Frame>>>,
+    feeds: Mutex<Vec<(NodeId, mpsc::UnboundedSender<Frame>)>>,
     /// What was reported and nobody has looked at.
     reports: Mutex<VecDeque<Message>>,
     reported: Notify,
@@ -193,7 +193,15 @@ impl FakeController {
     /// Tells every open feed something; who comes later hears what is set.
     pub(crate) fn tell(&self, frame: &Frame) {
         let mut feeds = self.state.feeds.lock().expect("lock");
-        feeds.retain(|feed| feed.send(frame.clone()).is_ok());
+        feeds.retain(|(_, feed)| feed.send(frame.clone()).is_ok());
+    }
+
+    /// Tells one node alone.
+    pub(crate) fn tell_to(&self, node: &str, frame: &Frame) {
+        let feeds = self.state.feeds.lock().expect("lock");
+        for (_, feed) in feeds.iter().filter(|(name, _)| name.as_str() == node) {
+            feed.send(frame.clone()).expect("an open feed");
+        }
     }
 
     /// Tells every open feed what an app should be.
@@ -429,7 +437,7 @@ async fn answer(state: Arc<State>, machine: Machine, request: Request<Incoming>)
     }
     let read = async move { body.collect().await.expect("a body").to_bytes() };
     match (parts.method, path.as_str()) {
-        (Method::GET, "/edge/v1/feed") => feed(&state),
+        (Method::GET, "/edge/v1/feed") => feed(&state, machine.name.clone()),
         (Method::POST, "/edge/v1/report") => {
             let report: Report = serde_json::from_slice(&read.await).expect("a report");
             let mut reports = state.reports.lock().expect("lock");
@@ -456,7 +464,7 @@ async fn answer(state: Arc<State>, machine: Machine, request: Request<Incoming>)
     }
 }
 
-fn feed(state: &State) -> Response<Body> {
+fn feed(state: &State, node: NodeId) -> Response<Body> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let revision = *state.revision.lock().expect("lock");
     let heartbeat = DurationMs::from_millis(u64::try_from(HEARTBEAT.as_millis()).expect("short"));
@@ -469,7 +477,7 @@ fn feed(state: &State) -> Response<Body> {
     drop(apps);
     first.push(Frame::Used(state.used.lock().expect("lock").clone()));
     first.push(Frame::At(revision));
-    feeds.push(sender);
+    feeds.push((node, sender));
     drop(feeds);
     state.snapshots.fetch_add(1, Ordering::SeqCst);
     let told = stream::unfold(receiver, move |mut receiver| async move {
