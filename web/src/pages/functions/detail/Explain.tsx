@@ -75,8 +75,10 @@ function Result({ data }: { data: Explanation }) {
       )}
       {(data.actual?.length ?? 0) > 0 && (
         <Card title="Predicted and actual" flush foot="What the plan counts with where this client is sent, and what calls took there lately.">
+          <div className="scroll-x" tabIndex={0} role="region" aria-label="Predicted and actual">
           <table className="plain-table"><thead><tr><th>Stage</th><th>Cluster</th><th>Phase</th><th>Predicted</th><th>Actual</th></tr></thead>
             <tbody>{(data.actual ?? []).flatMap((stage) => phases(stage).map(([phase, term]) => <tr key={`${stage.stage} ${phase}`}><td className="strong">{stage.stage}</td><td>{stage.cluster}</td><td>{phase}</td><td>{duration(term.predicted)}</td><td>{duration(term.actual)}</td></tr>))}</tbody></table>
+          </div>
         </Card>
       )}
       {data.plan !== null && data.plan !== undefined && (
