@@ -51,7 +51,7 @@ pub enum Error {
     #[error(transparent)]
     Service(#[from] ServiceError),
     /// The connection to controllers cannot be kept.
-    #[error("the connection to controllers")]
+    #[error(transparent)]
     Link(#[from] fdn_link::LinkError),
     /// The machine is no DNS server of a network.
     #[error(transparent)]

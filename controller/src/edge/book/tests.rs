@@ -47,6 +47,7 @@ fn no_app(app: &str, revision: u64) -> Change {
     let gone = view::app_gone(&name(app), Revision(revision)).expect("an entry");
     Change::App(Arc::new(AppEntry {
         frame: format!("no {app} {revision}").into(),
+        gone: format!("no {app} {revision}").into(),
         ..gone
     }))
 }

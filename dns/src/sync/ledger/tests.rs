@@ -29,13 +29,13 @@ fn entry(app: &str, revision: u64, exists: bool) -> BindingsDesired {
 
 /// As a feed tells it.
 fn snapshot(revision: u64, apps: Vec<BindingsDesired>) -> Snapshot {
-    telling(revision, apps, None)
+    telling(revision, apps, vec![])
 }
 
-fn telling(revision: u64, apps: Vec<BindingsDesired>, txt: Option<Vec<TxtDesired>>) -> Snapshot {
+fn telling(revision: u64, apps: Vec<BindingsDesired>, txt: Vec<TxtDesired>) -> Snapshot {
     let mut frames = vec![Frame::Network(network(1))];
     frames.extend(apps.into_iter().map(Frame::Bindings));
-    frames.extend(txt.into_iter().flatten().map(Frame::Txt));
+    frames.extend(txt.into_iter().map(Frame::Txt));
     Snapshot::of(Revision(revision), frames)
 }
 
@@ -205,18 +205,15 @@ fn text_records_are_merged_by_their_revisions() {
     assert!(ledger.text(text("b", 7, true)).is_empty());
     assert_eq!(ledger.revision(), Revision(8));
     assert_eq!(texts(&ledger, 0), [("a.fn.test.".to_owned(), 1)]);
-    // A snapshot of a controller that knows nothing of them changes nothing.
-    assert!(!ledger.snapshot(snapshot(9, vec![]), Timestamp(1)).texts);
-    assert_eq!(texts(&ledger, 0).len(), 1);
-    // One that does brings what was missed, and takes what it lacks, but not what is newer.
+    // A snapshot brings what was missed, and takes what it lacks, but not what is newer.
     ledger.text(text("newer", 20, true));
     let told = vec![text("c", 7, true)];
-    let changes = ledger.snapshot(telling(10, vec![], Some(told.clone())), Timestamp(1));
+    let changes = ledger.snapshot(telling(10, vec![], told.clone()), Timestamp(1));
     assert!(changes.texts);
     let expected = ["c.fn.test.", "newer.fn.test."].map(|name| (name.to_owned(), 1));
     assert_eq!(texts(&ledger, 0), expected);
     assert_eq!(ledger.texts.len(), 2, "no removal is remembered");
-    let again = ledger.snapshot(telling(11, vec![], Some(told)), Timestamp(1));
+    let again = ledger.snapshot(telling(11, vec![], told), Timestamp(1));
     assert!(!again.texts);
 }
 
