@@ -1,6 +1,6 @@
 //! The server as a machine of a network: how it joins, by what it is known, and its connection to the centre.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -113,7 +113,7 @@ fn addresses(
     })?;
     let towards = match args.address {
         Some(address) => address,
-        None => towards(controller)?,
+        None => controller.own_address()?,
     };
     let reached = |at: SocketAddr| match at.ip().is_unspecified() {
         true => SocketAddr::new(towards, at.port()),
@@ -130,34 +130,6 @@ fn addresses(
         reason: e.to_string(),
     })?;
     Ok(addresses)
-}
-
-/// The address that packets to the controller leave from. Nothing is sent: connecting a datagram socket only looks the way up.
-fn towards(controller: &Controller) -> Result<IpAddr, JoinError> {
-    let (host, port) = controller.host_and_port();
-    let unreachable = |reason: String| JoinError::Unreachable {
-        url: controller.url(),
-        reason,
-    };
-    let found = (host.as_str(), port).to_socket_addrs();
-    let found = found.map_err(|e| unreachable(e.to_string()))?;
-    let mut last = "its name has no address".to_owned();
-    for address in found {
-        let any: SocketAddr = if address.is_ipv4() {
-            ([0, 0, 0, 0], 0).into()
-        } else {
-            ([0_u16; 8], 0).into()
-        };
-        let way = UdpSocket::bind(any).and_then(|socket| {
-            socket.connect(address)?;
-            socket.local_addr()
-        });
-        match way {
-            Ok(local) => return Ok(local.ip()),
-            Err(error) => last = error.to_string(),
-        }
-    }
-    Err(unreachable(last))
 }
 
 /// What the server needs of its membership.

@@ -1,6 +1,6 @@
 //! Where this machine is to others.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::net::SocketAddr;
 
 use fdn_core::NodeId;
 use fdn_core::enrol::NodeAddresses;
@@ -29,7 +29,7 @@ fn node_name(host: &str) -> Result<NodeId, JoinError> {
 pub(super) fn addresses(args: &JoinArgs, controller: &Controller) -> Result<NodeAddresses, Error> {
     let ip = match args.address {
         Some(ip) => ip,
-        None => towards(controller)?,
+        None => controller.own_address()?,
     };
     let at = |port| SocketAddr::new(ip, port);
     let addresses = NodeAddresses {
@@ -42,35 +42,6 @@ pub(super) fn addresses(args: &JoinArgs, controller: &Controller) -> Result<Node
         .check()
         .map_err(|error| Error::Settings(error.to_string()))?;
     Ok(addresses)
-}
-
-/// The address that packets to the controller leave from. Nothing is sent: connecting a datagram socket only looks the way up.
-fn towards(controller: &Controller) -> Result<IpAddr, JoinError> {
-    let (host, port) = controller.host_and_port();
-    let unreachable = |reason: String| JoinError::Unreachable {
-        url: controller.url(),
-        reason,
-    };
-    let found = (host.as_str(), port)
-        .to_socket_addrs()
-        .map_err(|e| unreachable(e.to_string()))?;
-    let mut last = "its name has no address".to_owned();
-    for address in found {
-        let any: SocketAddr = if address.is_ipv4() {
-            ([0, 0, 0, 0], 0).into()
-        } else {
-            ([0u16; 8], 0).into()
-        };
-        let way = UdpSocket::bind(any).and_then(|socket| {
-            socket.connect(address)?;
-            socket.local_addr()
-        });
-        match way {
-            Ok(local) => return Ok(local.ip()),
-            Err(error) => last = error.to_string(),
-        }
-    }
-    Err(unreachable(last))
 }
 
 #[cfg(test)]
@@ -88,14 +59,5 @@ mod tests {
             let found = node_name(host).ok().map(|node| node.to_string());
             assert_eq!(found.as_deref(), node, "{host}");
         }
-    }
-
-    #[test]
-    fn the_way_to_the_controller_says_who_we_are() {
-        let controller = Controller::new("http://127.0.0.1:9").expect("an address");
-        assert_eq!(
-            towards(&controller).expect("loopback"),
-            IpAddr::from([127, 0, 0, 1])
-        );
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::call::failure_of;
 use super::forward::{self, GRACE, HOPS, LENGTH, Received};
-use super::serve::{self, StageBody, unanswered};
+use super::serve::{self, StageBody, answered};
 use crate::gateway::body::GatewayBody;
 use crate::gateway::head::{Ids, Peer};
 use crate::gateway::routes::{Route, Target};
@@ -20,21 +20,8 @@ use crate::gateway::stage::StageRequest;
 
 /// Answers a call that was handed on.
 pub(super) async fn answer(gateway: &Gateway, request: Request<Incoming>) -> Response<StageBody> {
-    let served = &gateway.workflows.forwarding.served;
-    match run(gateway, request).await {
-        Ok(response) => {
-            served.with_label_values(&["answered"]).inc();
-            response
-        }
-        Err(failure) => {
-            let label = match failure.kind {
-                FailureKind::NotStarted => "not_started",
-                FailureKind::Lost | FailureKind::Answered | FailureKind::Refused => "failed",
-            };
-            served.with_label_values(&[label]).inc();
-            unanswered(&failure)
-        }
-    }
+    let ran = run(gateway, request).await;
+    answered(ran, &gateway.workflows.forwarding.served)
 }
 
 async fn run(

@@ -17,6 +17,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyStream;
 use hyper::body::Incoming;
+use prometheus::IntCounterVec;
 use tokio::time::timeout;
 
 use super::call::failure_of;
@@ -86,8 +87,16 @@ pub(super) async fn answer(gateway: &Gateway, request: Request<Incoming>) -> Res
     if forward::is_one(request.uri()) {
         return forwarded::answer(gateway, request).await;
     }
-    let served = &gateway.workflows.metrics.served;
-    match run(gateway, request).await {
+    let ran = run(gateway, request).await;
+    answered(ran, &gateway.workflows.metrics.served)
+}
+
+/// The answer to a gateway, counted by how it ended.
+pub(super) fn answered(
+    ran: Result<Response<StageBody>, Failure>,
+    served: &IntCounterVec,
+) -> Response<StageBody> {
+    match ran {
         Ok(response) => {
             served.with_label_values(&["answered"]).inc();
             response

@@ -1,6 +1,6 @@
 //! The two calls by which a machine gets and renews its certificate at the controllers' API.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::time::Duration;
 
 use fdn_core::Problem;
@@ -24,6 +24,37 @@ pub struct Controller {
 }
 
 impl Controller {
+    /// This machine's address that packets to the controller leave from. Nothing is sent: connecting a datagram socket only looks the way up.
+    ///
+    /// # Errors
+    /// When there is no way.
+    pub fn own_address(&self) -> Result<IpAddr, JoinError> {
+        let (host, port) = self.host_and_port();
+        let unreachable = |reason: String| JoinError::Unreachable {
+            url: self.url(),
+            reason,
+        };
+        let found = (host.as_str(), port).to_socket_addrs();
+        let found = found.map_err(|e| unreachable(e.to_string()))?;
+        let mut last = "its name has no address".to_owned();
+        for address in found {
+            let any: SocketAddr = if address.is_ipv4() {
+                ([0, 0, 0, 0], 0).into()
+            } else {
+                ([0_u16; 8], 0).into()
+            };
+            let way = UdpSocket::bind(any).and_then(|socket| {
+                socket.connect(address)?;
+                socket.local_addr()
+            });
+            match way {
+                Ok(local) => return Ok(local.ip()),
+                Err(error) => last = error.to_string(),
+            }
+        }
+        Err(unreachable(last))
+    }
+
     /// The controller at `url`.
     ///
     /// # Errors
@@ -131,5 +162,17 @@ impl Controller {
             url: self.url(),
             reason: reason.to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_the_controller_says_who_we_are() {
+        let controller = Controller::new("http://127.0.0.1:9").expect("an address");
+        let own = controller.own_address().expect("loopback");
+        assert_eq!(own, IpAddr::from([127, 0, 0, 1]));
     }
 }
