@@ -10,15 +10,8 @@ fdn=${FDN:-$root/target/release/fdn}
 
 [ -x "$fdn" ] || cargo build --release -p fdn-cli --bin fdn
 
-# Installed once for each set of versions, and anew when it does not start: its Python may have gone since.
 venv=$place/venv
-if ! cmp -s "$tools/requirements.txt" "$venv/requirements.txt" || ! "$venv/bin/schemathesis" --version >/dev/null 2>&1; then
-  rm -rf "$venv"
-  mkdir -p "$place"
-  python3 -m venv "$venv"
-  "$root/scripts/retry.sh" "$venv/bin/pip" install --quiet --disable-pip-version-check --require-virtualenv --requirement "$tools/requirements.txt"
-  cp "$tools/requirements.txt" "$venv/requirements.txt"
-fi
+"$root/scripts/venv.sh" "$venv" "$tools/requirements.txt" schemathesis --version
 
 work=$(mktemp -d)
 pid=

@@ -96,6 +96,20 @@ fn the_role_is_bound_to_the_account_of_the_agents() {
         .find(|variable| variable["name"] == "FDN_KUBERNETES__NODE");
     let node = node.expect("the agent is told its node");
     assert_eq!(node["valueFrom"]["fieldRef"]["fieldPath"], "spec.nodeName");
+    // Its name in the network is the same, also when it joins.
+    let named = variables
+        .iter()
+        .find(|variable| variable["name"] == "NODE_NAME");
+    assert_eq!(
+        named.expect("its name")["valueFrom"]["fieldRef"]["fieldPath"],
+        "spec.nodeName"
+    );
+    let before = pod["initContainers"].as_array().expect("what joins");
+    let join = before.iter().find(|container| container["name"] == "join");
+    for container in [join.expect("what joins"), &pod["containers"][0]] {
+        let command = container["command"].as_array().expect("a command");
+        assert!(command.contains(&json!("--node=$(NODE_NAME)")));
+    }
 }
 
 #[test]
