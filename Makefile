@@ -5,13 +5,14 @@ SHELL := /bin/bash
 CARGO_BIN := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 FLAGS ?=
 
-.PHONY: help up build console screenshots functions install-run install-test check test soak bench gpu-check golden clean
+.PHONY: help up build dist console screenshots functions install-run install-dist install-test check test soak bench gpu-check golden clean
 
 help:
 	@echo "make up        install what is missing, build, run the whole network (FLAGS='…' are handed to fdn up)"
 	@echo "make test      install what is missing, then every quick test, on real PostgreSQL, RabbitMQ, Docker, DNS clients and a browser"
 	@echo "make soak      the long tests: chaos, time and size (GROUP='…' for some of them; docs/testing.md)"
 	@echo "make build     build every program, those that run as separate processes too"
+	@echo "make dist      a release of this tree, into dist/: programs, packages, images, bills of materials, a bundle (TARGETS='…', docs/operations/release.md)"
 	@echo "make check     formatting, lints, sizes"
 	@echo "make bench     figures, with the conditions they were taken under (AGAINST=REVISION: beside that revision, in turns)"
 	@echo "make gpu-check binding of GPU slices against the devices of this machine; says so where there is none"
@@ -30,6 +31,9 @@ build: console
 	@echo "building all programs (the first time takes some minutes)"
 	@cargo build --release --locked --workspace --bins
 
+dist: install-dist console
+	@scripts/dist.py $(FLAGS)
+
 console:
 	@scripts/console.sh
 
@@ -41,6 +45,9 @@ functions:
 
 install-run:
 	@scripts/install.sh run
+
+install-dist:
+	@scripts/install.sh run dist
 
 install-test:
 	@scripts/install.sh run test
@@ -61,6 +68,7 @@ gpu-check:
 	@cargo run --release -p fdn-devices --example gpu-check
 
 golden:
+	@scripts/deploy/helm.py write
 	@UPDATE_GOLDEN=1 cargo test --release --workspace -- golden openapi help
 
 clean:

@@ -6,6 +6,7 @@ here=$(dirname "$(realpath "$0")")
 declare -A packages=(
   [run]="build-essential bind9-dnsutils"
   [test]="postgresql rabbitmq-server util-linux curl docker.io python3-venv chromium knot-dnsutils unbound dnsviz nsd prometheus python3-yaml systemd docker-compose"
+  [dist]="dpkg-dev binutils ca-certificates python3"
   [bench]="wrk dnsperf gdnsd knot knot-module-geoip nsd bind9-dnsutils python3 procps util-linux docker.io"
 )
 

@@ -536,6 +536,8 @@ def deploy(run):
         "rules": ["scripts/deploy/monitoring.py", "rules"],
         "monitoring": ["scripts/deploy/monitoring.py", "network", programs],
         "units": ["scripts/deploy/units.py", programs],
+        "dist": ["scripts/deploy/dist.py", programs],
+        "helm": ["scripts/deploy/helm.py", "check", programs, TARGET / "helm"],
     }
     # A list: each is to be run.
     return all([run.command(name, argv, quiet=False) for name, argv in commands.items()])
@@ -573,6 +575,9 @@ def soak(run, groups):
         return
     if not run.step("servers", run.start_servers):
         return
+    # The tutorial and the templates build functions in every language.
+    if {"long", "functions"} & set(groups) and not run.step("tools", lambda: run.command("tools", ["functions/install-tools.sh", "rust", "python", "js", "c"])):
+        return
     for group in groups:
         run.step(group, lambda group=group: SOAK[group](run, programs))
 
@@ -591,13 +596,32 @@ def properties(run, programs):
         run.environment["PROPTEST_RNG_SEED"] = SEED
 
 
+def deployed(run):
+    """deploy/ and a release, on machines and engines."""
+    programs = run.program.parent
+    commands = {
+        "compose": ["scripts/deploy/compose.py", programs],
+        "services": ["scripts/deploy/services.py", programs],
+        "machines": ["scripts/deploy/dist.py", programs, "machines"],
+    }
+    return all([run.command(name, argv, quiet=False) for name, argv in commands.items()])
+
+
+def release(run):
+    """Two builds from the same sources, at two paths, are the same octets."""
+    # Elsewhere than `make dist` puts it: what lies there is somebody's.
+    argv = ["scripts/dist.py", "--again", "--out", TARGET / "release-again"]
+    return run.command("release", argv, quiet=False, limit_s=10_800)
+
+
 SOAK = {
     "long": long_tests,
     "properties": properties,
     "functions": lambda run, _: functions(run, "all", "test", "verify", "test-templates"),
     "docs": lambda run, _: run.command("docs", ["scripts/check.sh", run.profile, "docs"]),
     "browser": lambda run, _: browser(run),
-    "deploy": lambda run, _: all([run.command(name, [f"scripts/deploy/{name}.py", run.program.parent], quiet=False) for name in ("compose", "services")]),
+    "deploy": lambda run, _: deployed(run),
+    "release": lambda run, _: release(run),
 }
 
 

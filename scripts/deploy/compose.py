@@ -209,16 +209,14 @@ def story(network):
 
 def restored(network):
     """The backup of docs/operations/backup.md brings everything back onto empty volumes."""
-    folder = network.deploy
-    dump, files = folder / "fdn.sql", folder / "controller.tar"
-    network.save(dump, "exec", "-T", "postgres", "pg_dump", "-U", "fdn", "fdn")
-    network.save(files, "exec", "-T", "controller", "tar", "-C", "/var/lib/fdn", "-cf", "-", ".")
+    archive = network.deploy / "fdn.backup"
+    program = ("fdn-controller", "--config", "/etc/fdn/controller.toml")
+    network.save(archive, "exec", "-T", "controller", *program, "backup", "--with-keys", "-")
     network.compose("down", "-v")
     network.compose("up", "-d", "--no-build", "postgres")
     # Over TCP, where the server that makes the database does not listen.
     until("the database", lambda: network.compose("exec", "-T", "postgres", "pg_isready", "-h", "postgres"))
-    network.load(dump, "exec", "-T", "postgres", "psql", "-q", "-v", "ON_ERROR_STOP=1", "-U", "fdn", "fdn")
-    network.load(files, "run", "--rm", "-T", "--no-deps", "controller", "tar", "-C", "/var/lib/fdn", "-xf", "-")
+    network.load(archive, "run", "--rm", "-T", "--no-deps", "controller", *program, "restore", "-")
     network.compose("up", "-d", "--no-build")
     network.works("hello")
     network.works("again")

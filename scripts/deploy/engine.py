@@ -100,38 +100,60 @@ class Engine:
         """An image of these packages and what they need, as this machine has them. `files`: (path in the image, text, mode)."""
         root = self.folder / "root"
         shutil.rmtree(root, ignore_errors=True)
-        for name in ("bin", "sbin", "lib", "lib64"):
-            (root / "usr" / name).mkdir(parents=True)
-            (root / name).symlink_to(f"usr/{name}")
-        for name in ("etc", "tmp", "run", "proc", "sys", "dev", "var/lib", "root"):
-            (root / name).mkdir(parents=True, exist_ok=True)
-        (root / "tmp").chmod(0o1777)
-        names = closure(f"{BASE} {packages}".split())
-        listed = subprocess.run(["dpkg", "-L", *names], capture_output=True, text=True, check=True).stdout
-        # Not what only people read, and the links that packages' own scripts made.
-        paths = {line for line in listed.splitlines() if line.startswith("/") and not re.match(r"/usr/share/(doc|man|locale|info)/|/\.$", line)}
-        paths |= {"/etc/alternatives", "/etc/ssl/certs", "/etc/ld.so.cache", "/etc/passwd", "/etc/group", "/etc/shadow", "/etc/nsswitch.conf"}
-        paths |= {str(path) for folder in ("/etc/alternatives", "/etc/ssl/certs") for path in Path(folder).iterdir()}
-        paths |= {str(path) for path in (Path("/bin") / "sh", Path("/usr/bin/awk")) if path.exists()}
-        chosen = self.folder / "paths"
-        chosen.write_text("\n".join(path.lstrip("/") for path in sorted(paths) if os.path.lexists(path) and path not in ("/bin", "/sbin", "/lib", "/lib64")))
-        pack = subprocess.Popen(["tar", "-C", "/", "--no-recursion", "-T", chosen, "-cf", "-"], stdout=subprocess.PIPE)
-        subprocess.run(["tar", "-C", root, "--keep-directory-symlink", "-xpf", "-"], stdin=pack.stdout, check=True)
-        if pack.wait():
-            raise Failed("tar cannot read this machine's packages")
-        # The base files' own users and no others: those of this machine are nobody's affair.
-        for name in ("passwd", "group"):
-            shutil.copy(f"/usr/share/base-passwd/{name}.master", root / "etc" / name)
-        (root / "etc/shadow").write_text("")
-        for path, text, mode in files:
-            (root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
-            (root / path.lstrip("/")).write_text(text)
-            (root / path.lstrip("/")).chmod(mode)
+        debian(root, packages, files)
         pack = subprocess.Popen(["tar", "-C", root, "-cf", "-", "."], stdout=subprocess.PIPE)
         flags = [word for change in changes for word in ("--change", change)]
         self.docker("import", *flags, "-", tag, stdin=pack.stdout)
         pack.wait()
         shutil.rmtree(root)
+
+
+def debian(root, packages, files=()):
+    """A Debian in the folder `root`: these packages and what they need, as this machine has them, and known to its dpkg. `files`: (path in it, text, mode)."""
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (root / "usr" / name).mkdir(parents=True)
+        (root / name).symlink_to(f"usr/{name}")
+    for name in ("etc", "tmp", "run", "proc", "sys", "dev", "var/lib", "root"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    (root / "tmp").chmod(0o1777)
+    names = closure(f"{BASE} {packages}".split())
+    listed = subprocess.run(["dpkg", "-L", *names], capture_output=True, text=True, check=True).stdout
+    # Not what only people read, and the links that packages' own scripts made.
+    paths = {line for line in listed.splitlines() if line.startswith("/") and not re.match(r"/usr/share/(doc|man|locale|info)/|/\.$", line)}
+    paths |= {"/etc/alternatives", "/etc/ssl/certs", "/etc/ld.so.cache", "/etc/passwd", "/etc/group", "/etc/shadow", "/etc/nsswitch.conf"}
+    paths |= {str(path) for folder in ("/etc/alternatives", "/etc/ssl/certs") for path in Path(folder).iterdir()}
+    paths |= {str(path) for path in (Path("/bin") / "sh", Path("/usr/bin/awk")) if path.exists()}
+    chosen = "\n".join(path.lstrip("/") for path in sorted(paths) if os.path.lexists(path) and path not in ("/bin", "/sbin", "/lib", "/lib64"))
+    with tempfile.NamedTemporaryFile("w") as list_of_them:
+        list_of_them.write(chosen)
+        list_of_them.flush()
+        pack = subprocess.Popen(["tar", "-C", "/", "--no-recursion", "-T", list_of_them.name, "-cf", "-"], stdout=subprocess.PIPE)
+        subprocess.run(["tar", "-C", root, "--keep-directory-symlink", "-xpf", "-"], stdin=pack.stdout, check=True)
+        if pack.wait():
+            raise Failed("tar cannot read this machine's packages")
+    # The base files' own users and no others: those of this machine are nobody's affair.
+    for name in ("passwd", "group"):
+        shutil.copy(f"/usr/share/base-passwd/{name}.master", root / "etc" / name)
+    (root / "etc/shadow").write_text("")
+    known(root, names)
+    for path, text, mode in files:
+        (root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        (root / path.lstrip("/")).write_text(text)
+        (root / path.lstrip("/")).chmod(mode)
+
+
+def known(root, names):
+    """Tells the dpkg of `root` what is installed there. Without the packages' triggers: nothing of theirs is to run."""
+    place = root / "var/lib/dpkg"
+    for name in ("info", "updates", "triggers"):
+        (place / name).mkdir(parents=True, exist_ok=True)
+    about = subprocess.run(["dpkg-query", "--status", *names], capture_output=True, text=True, check=True).stdout
+    (place / "status").write_text(about)
+    (place / "available").write_text("")
+    for name in names:
+        for found in [*Path("/var/lib/dpkg/info").glob(f"{name}.list"), *Path("/var/lib/dpkg/info").glob(f"{name}:*.list")]:
+            shutil.copy(found, place / "info")
+    (place / "info/format").write_text("1\n")
 
 
 def closure(names):

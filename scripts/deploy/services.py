@@ -97,13 +97,12 @@ def head(unit, only):
     return "\n".join(found)
 
 
-def image(engine, programs):
-    engine.image("debian-systemd", "systemd")
+def image(engine, packages, fill, copies):
+    """The image of all machines: Debian with systemd and these packages, and what `fill` puts into a folder, copied as the lines `copies` say."""
+    engine.image("debian-systemd", f"systemd {packages}")
     context = engine.folder / "machine"
-    (context / "bin").mkdir(parents=True)
-    for name in ("fdn", "fdn-controller", "fdn-dns", "fdn-edge-agent"):
-        shutil.copy(programs / name, context / "bin" / name)
-    shutil.copytree(UNITS, context / "units")
+    context.mkdir()
+    fill(context)
     shutil.copy(ROOT / "functions/hello/hello.wasm", context)
     # Of systemd's own services none: they would set up a machine that is none.
     (context / "Dockerfile").write_text(
@@ -111,10 +110,22 @@ def image(engine, programs):
         # A journal, to say why something failed.
         "RUN rm -rf /usr/lib/systemd/system/*.wants /etc/systemd/system/*.wants && ln -sf /usr/lib/systemd/system/basic.target /etc/systemd/system/default.target \\\n"
         " && mkdir -p /etc/systemd/system/sysinit.target.wants && ln -s /usr/lib/systemd/system/systemd-journald.service /etc/systemd/system/sysinit.target.wants\n"
-        "COPY bin /usr/local/bin\nCOPY units /etc/systemd/system\nCOPY hello.wasm /root/\nENV HOME=/root\n"
+        f"{copies}COPY hello.wasm /root/\nENV HOME=/root\n"
     )
     engine.docker("build", "--network", "none", "-t", "machine", context)
     shutil.rmtree(context)
+
+
+def by_hand(programs):
+    """Programs and units where their heads say."""
+
+    def fill(context):
+        (context / "bin").mkdir()
+        for name in ("fdn", "fdn-controller", "fdn-dns", "fdn-edge-agent"):
+            shutil.copy(programs / name, context / "bin" / name)
+        shutil.copytree(UNITS, context / "units")
+
+    return "", fill, "COPY bin /usr/local/bin\nCOPY units /etc/systemd/system\n"
 
 
 def story(engine, machines):
@@ -172,7 +183,7 @@ def main():
     machines = []
     try:
         with Engine() as engine:
-            image(engine, Path(sys.argv[1]).resolve())
+            image(engine, *by_hand(Path(sys.argv[1]).resolve()))
             say("the image is made")
             try:
                 story(engine, machines)

@@ -1,5 +1,8 @@
 //! `fdn version`.
 
+use std::sync::LazyLock;
+
+use fdn_service::version::Build;
 use serde::Serialize;
 
 use super::target;
@@ -13,11 +16,20 @@ use crate::output::{Report, table};
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// What `fdn --version` says after the program's name.
+pub static LONG: LazyLock<String> = LazyLock::new(|| build().text());
+
+fn build() -> Build {
+    Build::of(fdn_controller::built_in())
+}
+
 /// What is known of the two versions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Versions {
     /// This program's.
     pub client: &'static str,
+    /// How this program was built.
+    pub build: Build,
     /// The controller's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
@@ -40,6 +52,7 @@ pub async fn run(
 ) -> Result<(), CliError> {
     let mut versions = Versions {
         client: VERSION,
+        build: build(),
         controller: None,
         server: None,
         server_error: None,
@@ -71,6 +84,8 @@ pub(super) fn minor(version: &str) -> &str {
 impl Report for Versions {
     fn text(&self, _: bool) -> String {
         let mut rows = vec![vec!["client".to_owned(), self.client.to_owned()]];
+        let built = self.build.rows();
+        rows.extend(built.map(|(name, value)| vec![format!("  {name}"), value]));
         if let Some(controller) = &self.controller {
             let server = self
                 .server

@@ -50,11 +50,14 @@ fn usage_errors_end_with_2_and_help_with_0() {
     let (code, out, _) = run(&home, &["--help"]);
     assert_eq!(code, 0);
     assert!(out.contains(fdn_cli::exit::TABLE), "{out}");
+    let named = format!("fdn {}\n", env!("CARGO_PKG_VERSION"));
+    let (code, out, _) = run(&home, &["-V"]);
+    assert_eq!((code, &out), (0, &named));
     let (code, out, _) = run(&home, &["--version"]);
-    assert_eq!(
-        (code, out),
-        (0, format!("fdn {}\n", env!("CARGO_PKG_VERSION")))
-    );
+    assert!(code == 0 && out.starts_with(&named), "{out}");
+    for word in ["revision", "target", "profile", "features"] {
+        assert!(out.contains(&format!("\n{word}")), "{word}: {out}");
+    }
 }
 
 #[test]

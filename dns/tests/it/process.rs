@@ -201,6 +201,32 @@ fn config(dir: &Path, listen: u16, admin: u16) -> String {
     )
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_health_check_asks_the_process_that_runs() {
+    let dir = tempfile::tempdir().expect("folder");
+    let (listen, admin) = (ports::local(), ports::local());
+    let file = dir.path().join("dns.toml");
+    crate::common::join(dir.path());
+    std::fs::write(&file, config(dir.path(), listen, admin)).expect("written");
+    let path = file.display().to_string();
+    let check = || run(&["--config", &path, "--check-health"]);
+    let alone = check();
+    let said = String::from_utf8_lossy(&alone.stderr).into_owned();
+    assert_eq!(alone.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("127.0.0.1:{admin}")), "{said}");
+    let program = Program::new(EXE, ["--config".into(), file.into_os_string()]);
+    let mut process = program.start(&dir.path().join("log")).expect("started");
+    wait::until("the program to be healthy", async || {
+        let asked = check();
+        match asked.status.success() {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&asked.stderr).into_owned()),
+        }
+    })
+    .await;
+    process.stop(Duration::from_secs(30)).expect("stopped");
+}
+
 /// The lines of a status file (proc_pid_status(5)) about what its thread may do; none of a thread that has ended.
 fn rights(status: &Path) -> Option<Vec<(String, u64)>> {
     let text = std::fs::read_to_string(status).ok()?;

@@ -1,0 +1,1 @@
+"""What `make dist` makes; scripts/dist.py is its entry."""
