@@ -37,6 +37,9 @@ pub struct Context {
     /// The port of its gateways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway_port: Option<u16>,
+    /// The file with the authorities that its certificate is checked against, if they are not the web's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
     /// The data directory of the `fdn up` that wrote this context. Only such a context is overwritten by `fdn up`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_dir: Option<PathBuf>,

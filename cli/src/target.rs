@@ -1,7 +1,7 @@
 //! Which network a command works on: a flag wins over a variable, a variable over the configuration file, the file over the built-in
 //! default. A token is only ever sent to the controller it was given by.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fdn_service::secret::{self, Secret};
 use url::Url;
@@ -52,6 +52,17 @@ pub struct Choice {
     pub controller: Option<String>,
     /// `--context`.
     pub context: Option<String>,
+    /// `--ca-file`.
+    pub ca_file: Option<PathBuf>,
+}
+
+impl Choice {
+    /// The file of authorities that flag or variable name.
+    #[must_use]
+    pub fn ca_file(&self, env: &Environment) -> Option<PathBuf> {
+        let variable = || env.get("FDN_CA_FILE").map(PathBuf::from);
+        self.ca_file.clone().or_else(variable)
+    }
 }
 
 /// The network that a command works on.
@@ -61,6 +72,8 @@ pub struct Target {
     pub controller: Url,
     /// The token to send, if there is one for this controller.
     pub token: Option<Secret>,
+    /// The file with the authorities that its certificate is checked against; without one, those of the web.
+    pub ca_file: Option<PathBuf>,
     /// The context it was taken from, if any.
     pub name: Option<String>,
     /// What is saved about that context.
@@ -68,7 +81,19 @@ pub struct Target {
 }
 
 impl Target {
-    /// Decides by flags, variables (`FDN_CONTROLLER`, `FDN_CONTEXT`, `FDN_TOKEN_FILE`), file and default, in this order.
+    /// A controller that no context names.
+    #[must_use]
+    pub const fn of(controller: Url, token: Option<Secret>, ca_file: Option<PathBuf>) -> Self {
+        Self {
+            controller,
+            token,
+            ca_file,
+            name: None,
+            context: None,
+        }
+    }
+
+    /// Decides by flags, variables (`FDN_CONTROLLER`, `FDN_CONTEXT`, `FDN_TOKEN_FILE`, `FDN_CA_FILE`), file and default, in this order.
     ///
     /// # Errors
     /// When a source cannot be read, a URL is not valid or a named context does not exist.
@@ -120,6 +145,9 @@ impl Target {
         Ok(Self {
             controller,
             token,
+            ca_file: choice
+                .ca_file(env)
+                .or_else(|| matching.and_then(|(_, context)| context.ca_file.clone())),
             name: matching.map(|(name, _)| name.to_owned()),
             context: matching.map(|(_, context)| context.clone()),
         })
@@ -170,6 +198,7 @@ mod tests {
             zone: Some("fn.test".parse().expect("zone")),
             dns: Some(SocketAddr::from(([127, 0, 0, 1], 5300))),
             gateway_port: Some(8080),
+            ca_file: url.starts_with("https").then(|| "/etc/b.pem".into()),
             data_dir: None,
         };
         let contexts = [
@@ -200,6 +229,7 @@ mod tests {
         let choice = Choice {
             controller: choice.0.map(Into::into),
             context: choice.1.map(Into::into),
+            ca_file: None,
         };
         Target::decide(&choice, &env, &f.store)
     }
@@ -255,6 +285,28 @@ mod tests {
             (known.name.as_deref(), token(&known)),
             (Some("b"), Some("token-b"))
         );
+    }
+
+    #[test]
+    fn authorities_are_a_flags_before_a_variables_before_the_contexts() {
+        let f = fixture();
+        let file = |target: &Target| target.ca_file.clone().map(|f| f.display().to_string());
+        let none = decide(&f, (None, None), &[]).expect("current");
+        assert_eq!(file(&none), None);
+        let own = decide(&f, (None, Some("b")), &[]).expect("its own");
+        assert_eq!(file(&own).as_deref(), Some("/etc/b.pem"));
+        let known = decide(&f, (Some("https://b.test"), None), &[]).expect("known");
+        assert_eq!(file(&known).as_deref(), Some("/etc/b.pem"));
+        let named = [("FDN_CA_FILE", "/etc/c.pem")];
+        let variable = decide(&f, (None, Some("b")), &named).expect("variable");
+        assert_eq!(file(&variable).as_deref(), Some("/etc/c.pem"));
+        let choice = Choice {
+            ca_file: Some("d.pem".into()),
+            ..Choice::default()
+        };
+        let env = Environment::of(named.map(|(key, value)| (key, value.to_owned())));
+        let flag = Target::decide(&choice, &env, &f.store).expect("flag");
+        assert_eq!(file(&flag).as_deref(), Some("d.pem"));
     }
 
     #[test]

@@ -4,30 +4,40 @@ mod commands;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{Parser, Subcommand};
 use fdn_core::{Coded, ErrorCode};
 use fdn_dns::member::{JoinArgs, join};
 use fdn_dns::{Dns, Error, Listeners, Settings, privileges};
-use fdn_service::{config, logs, signal};
+use fdn_service::version::Build;
+use fdn_service::{config, logs, probe, signal};
 use tracing::{error, info};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+static VERSION: LazyLock<String> = LazyLock::new(|| Build::of(Vec::new()).text());
+
 /// Authoritative Smart DNS of the function delivery network.
 #[derive(Parser)]
-#[command(name = "fdn-dns", version)]
+#[command(name = "fdn-dns", version, long_version = VERSION.as_str())]
 struct Arguments {
     /// The configuration file; without it the defaults count.
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
+    /// The server's name, instead of the configuration's: for servers that share one.
+    #[arg(long, value_name = "NAME", global = true)]
+    server: Option<String>,
     /// Check the configuration and end.
     #[arg(long)]
     check_config: bool,
     /// Print the configuration as it counts, and end.
     #[arg(long)]
     print_config: bool,
+    /// Ask the process that runs with this configuration whether it is healthy, and end.
+    #[arg(long)]
+    check_health: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -53,7 +63,7 @@ fn main() -> ExitCode {
         Ok(settings) => settings,
         Err(cause) => return report(&cause),
     };
-    if arguments.print_config || arguments.check_config {
+    if arguments.print_config || arguments.check_config || arguments.check_health {
         return finish(&arguments, &settings);
     }
     let done = match &arguments.command {
@@ -109,7 +119,9 @@ fn join_network(args: &JoinArgs, settings: &Settings) -> Result<(), Error> {
 }
 
 fn read(arguments: &Arguments) -> Result<Settings, Error> {
-    let settings: Settings = config::load(arguments.config.as_deref(), &[])?;
+    let server = arguments.server.as_ref();
+    let server = server.map(|server| ("server", server.clone()));
+    let settings: Settings = config::load(arguments.config.as_deref(), server.as_slice())?;
     settings.validate()?;
     Ok(settings)
 }
@@ -119,11 +131,14 @@ fn read(arguments: &Arguments) -> Result<Settings, Error> {
     reason = "what was asked for on the command line goes to standard output"
 )]
 fn finish(arguments: &Arguments, settings: &Settings) -> ExitCode {
-    if !arguments.print_config {
-        println!("the configuration is valid");
-        return ExitCode::SUCCESS;
-    }
-    match config::print(settings) {
+    let said = if arguments.print_config {
+        config::print(settings)
+    } else if arguments.check_config {
+        Ok("the configuration is valid\n".to_owned())
+    } else {
+        probe::healthy(settings.admin, false).map(|()| "healthy\n".to_owned())
+    };
+    match said {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS
@@ -156,4 +171,26 @@ async fn run(settings: Settings, listeners: Listeners) -> Result<(), Error> {
     info!(signal, "stopping");
     dns.stop().await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_share_a_configuration_are_named_by_a_flag() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("dns.toml");
+        std::fs::write(&file, "server = \"shared\"\n").expect("written");
+        let path = file.display().to_string();
+        let join = ["join", "https://c.example.org", "--token-file", "-"];
+        for (more, expected) in [(&[][..], "shared"), (&["--server", "dns-1"], "dns-1")] {
+            for command in [&[][..], &join] {
+                let words = ["fdn-dns", "--config", &path];
+                let words = words.iter().chain(command).chain(more);
+                let arguments = Arguments::try_parse_from(words).expect("known flags");
+                assert_eq!(read(&arguments).expect("valid").server, expected);
+            }
+        }
+    }
 }

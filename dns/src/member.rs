@@ -32,6 +32,9 @@ pub struct JoinArgs {
     /// File holding the join token that `fdn dns token` printed; - for standard input.
     #[arg(long, value_name = "FILE")]
     pub token_file: PathBuf,
+    /// File with the certificates of the authorities (PEM) that the controller's https certificate is checked against, in place of the web's; a copy is kept.
+    #[arg(long, env = "FDN_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
     /// The cluster that this machine is meant for; a token for another one is refused.
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<ClusterId>,
@@ -60,7 +63,7 @@ pub async fn join(
         key: "server",
         reason: "must be a name of letters, digits and hyphens, as nodes have".to_owned(),
     })?;
-    let controller = Controller::new(&args.url)?;
+    let controller = Controller::new(&args.url, args.ca_file.as_deref())?;
     let identity = Identity::below(&settings.data_dir);
     if let Some(facts) = identity.facts()? {
         let machine = &facts.identity;
@@ -95,6 +98,7 @@ pub async fn join(
     let joined = Joined {
         controllers: controllers(&answer, &controller.host_and_port().0),
         controller: controller.url(),
+        ca_file: identity.keep_api_ca(args.ca_file.as_deref())?,
         addresses,
     };
     joined.write(&identity)?;
@@ -171,6 +175,7 @@ impl Member {
         if centre.controllers.is_empty() {
             centre.controllers.clone_from(&joined.controllers);
         }
+        let api = Controller::new(&joined.controller, joined.ca_file.as_deref())?;
         let files = identity.files();
         let metrics =
             LinkMetrics::new(registry, "fdn_dns").map_err(fdn_service::ServiceError::from)?;
@@ -188,7 +193,7 @@ impl Member {
         let renewer = Renewer::new(RenewParts {
             centre: connection.centre.clone(),
             answer_timeout: centre.answer_timeout.as_duration(),
-            controller: Some(Controller::new(&joined.controller)?),
+            controller: Some(api),
             files,
             retry: RENEW_RETRY.0,
             retry_max: RENEW_RETRY.1,

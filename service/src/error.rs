@@ -64,6 +64,22 @@ pub enum ServiceError {
         /// Why.
         reason: String,
     },
+    /// A file of authorities cannot be used.
+    #[error("{path} must hold the certificates of authorities in PEM form: {reason}")]
+    Authorities {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A process does not answer that should.
+    #[error("the process that should listen on {address} is not healthy")]
+    Unhealthy {
+        /// Where it was asked.
+        address: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// The HTTP client could not be made.
     #[error("the HTTP client could not be made")]
     HttpClient(#[source] reqwest::Error),
@@ -75,12 +91,15 @@ pub enum ServiceError {
 impl Coded for ServiceError {
     fn code(&self) -> ErrorCode {
         match self {
-            Self::Config(_) | Self::CertificateFiles { .. } => ErrorCode::ConfigInvalid,
+            Self::Config(_) | Self::CertificateFiles { .. } | Self::Authorities { .. } => {
+                ErrorCode::ConfigInvalid
+            }
             Self::AddressTaken { .. } | Self::Listen { .. } => ErrorCode::AddressTaken,
             Self::File { .. } => ErrorCode::DataDirectory,
             Self::Sealed
             | Self::Random
             | Self::Certificate(_)
+            | Self::Unhealthy { .. }
             | Self::HttpClient(_)
             | Self::Metrics(_) => ErrorCode::Internal,
         }

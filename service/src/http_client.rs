@@ -1,8 +1,11 @@
 //! The HTTP client between processes of the network.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::ServiceError;
@@ -13,7 +16,18 @@ use crate::error::ServiceError;
 /// # Errors
 /// When the TLS settings are refused.
 pub fn build(idle: Duration) -> Result<reqwest::Client, ServiceError> {
-    builder()?
+    build_trusting(idle, None)
+}
+
+/// The same, but with a `ca_file` it trusts the authorities in that and no others.
+///
+/// # Errors
+/// As [`builder_trusting`].
+pub fn build_trusting(
+    idle: Duration,
+    ca_file: Option<&Path>,
+) -> Result<reqwest::Client, ServiceError> {
+    builder_trusting(ca_file)?
         .read_timeout(idle)
         .build()
         .map_err(ServiceError::HttpClient)
@@ -49,8 +63,19 @@ pub fn without_url(error: reqwest::Error) -> String {
 /// # Errors
 /// When the TLS settings are refused.
 pub fn builder() -> Result<reqwest::ClientBuilder, ServiceError> {
-    let roots = RootCertStore {
-        roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
+    builder_trusting(None)
+}
+
+/// The same, but with a `ca_file` it trusts the authorities in that and no others.
+///
+/// # Errors
+/// When the file holds no certificates of authorities in PEM form, or the TLS settings are refused.
+pub fn builder_trusting(ca_file: Option<&Path>) -> Result<reqwest::ClientBuilder, ServiceError> {
+    let roots = match ca_file {
+        Some(file) => authorities(file)?,
+        None => RootCertStore {
+            roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
+        },
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = ClientConfig::builder_with_provider(provider)
@@ -65,4 +90,55 @@ pub fn builder() -> Result<reqwest::ClientBuilder, ServiceError> {
         .no_proxy()
         .user_agent(concat!("fdn/", env!("CARGO_PKG_VERSION")));
     Ok(builder)
+}
+
+/// The authorities whose certificates are in a file.
+fn authorities(file: &Path) -> Result<RootCertStore, ServiceError> {
+    let failed = |reason: &dyn std::fmt::Display| ServiceError::Authorities {
+        path: file.to_owned(),
+        reason: reason.to_string(),
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(file).map_err(|cause| failed(&cause))? {
+        let certificate = certificate.map_err(|cause| failed(&cause))?;
+        roots.add(certificate).map_err(|cause| failed(&cause))?;
+    }
+    if roots.is_empty() {
+        return Err(failed(&"there is no certificate in it"));
+    }
+    Ok(roots)
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::{Coded as _, ErrorCode};
+
+    use super::*;
+
+    #[test]
+    fn a_file_without_authorities_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("ca.pem");
+        let refused = || {
+            let refused = build_trusting(Duration::from_secs(1), Some(&file));
+            refused.expect_err("no authority")
+        };
+        for text in [
+            None,
+            Some("nothing of the kind"),
+            Some("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+        ] {
+            if let Some(text) = text {
+                std::fs::write(&file, text).expect("written");
+            }
+            let error = refused();
+            assert!(error.to_string().contains("ca.pem"), "{text:?}: {error}");
+            assert_eq!(error.code(), ErrorCode::ConfigInvalid);
+        }
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let params = rcgen::CertificateParams::new(vec!["own.test".to_owned()]);
+        let certificate = params.and_then(|params| params.self_signed(&key));
+        std::fs::write(&file, certificate.expect("a certificate").pem()).expect("written");
+        build_trusting(Duration::from_secs(1), Some(&file)).expect("an authority");
+    }
 }

@@ -1,5 +1,7 @@
 //! Arguments that several commands have: which network, which format, whether to wait.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueHint};
 use fdn_core::DurationMs;
 
@@ -16,6 +18,9 @@ pub struct ConnectArgs {
     /// The context to use instead of the current one [env: FDN_CONTEXT]
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
+    /// Check an https controller against the authorities in this file (PEM), in place of the web's [env: FDN_CA_FILE]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub ca_file: Option<PathBuf>,
 }
 
 impl From<&ConnectArgs> for Choice {
@@ -23,6 +28,7 @@ impl From<&ConnectArgs> for Choice {
         Self {
             controller: args.controller.clone(),
             context: args.context.clone(),
+            ca_file: args.ca_file.clone(),
         }
     }
 }

@@ -38,6 +38,7 @@ mod apps;
 mod job;
 mod policy;
 mod repository;
+mod trace;
 
 /// The longest silence of the controller before a call counts as failed. Compiling a large component may take a minute.
 const IDLE: Duration = Duration::from_secs(180);
@@ -58,24 +59,21 @@ impl Client {
     /// A client of the target's controller.
     ///
     /// # Errors
-    /// When TLS cannot be set up.
+    /// When its file of authorities cannot be used.
     pub fn new(target: &Target) -> Result<Self, CliError> {
-        Self::with_idle(&target.controller, target.token.clone(), IDLE)
+        Self::with_idle(target, IDLE)
     }
 
     /// A client that takes `idle` of silence for a loss.
     ///
     /// # Errors
-    /// When TLS cannot be set up.
-    pub fn with_idle(
-        controller: &Url,
-        token: Option<Secret>,
-        idle: Duration,
-    ) -> Result<Self, CliError> {
+    /// As [`Self::new`].
+    pub fn with_idle(target: &Target, idle: Duration) -> Result<Self, CliError> {
+        let ca_file = target.ca_file.as_deref();
         Ok(Self {
-            http: fdn_service::http_client::build(idle)?,
-            controller: controller.clone(),
-            token,
+            http: fdn_service::http_client::build_trusting(idle, ca_file)?,
+            controller: target.controller.clone(),
+            token: target.token.clone(),
         })
     }
 
@@ -536,10 +534,14 @@ pub fn lost(error: &reqwest::Error) -> CliError {
     if error.is_timeout() && !error.is_connect() {
         return CliError::Timeout(format!("the controller at {place} was silent for too long"));
     }
+    let mut reason = root_cause(error);
+    if reason.contains("UnknownIssuer") {
+        reason.push_str("; if its authority is a private one, --ca-file names its certificate");
+    }
     CliError::Unreachable {
         what: "the controller",
         place,
-        reason: root_cause(error),
+        reason,
     }
 }
 
@@ -581,7 +583,7 @@ mod tests {
     #[test]
     fn paths_are_appended_to_the_controllers_own() {
         let url: Url = "https://x.test/fdn/".parse().expect("url");
-        let client = Client::with_idle(&url, None, IDLE).expect("client");
+        let client = Client::new(&Target::of(url, None, None)).expect("client");
         let request = client
             .open(Method::GET, &["v1", "apps", "a"])
             .build()

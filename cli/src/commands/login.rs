@@ -1,5 +1,7 @@
 //! `fdn login`: a token for a controller, saved with what a client must know of its network.
 
+use std::path::PathBuf;
+
 use fdn_core::api::LoginRequest;
 use fdn_service::secret::Secret;
 use url::Url;
@@ -25,12 +27,8 @@ pub async fn run(
 ) -> Result<(), CliError> {
     let store = ConfigStore::open(env)?;
     let (name, controller) = whom(args, env, &store)?;
-    let client = Client::new(&Target {
-        controller: controller.clone(),
-        token: None,
-        name: None,
-        context: None,
-    })?;
+    let ca_file = ca_file(args, env, &store, &controller)?;
+    let client = Client::new(&Target::of(controller.clone(), None, ca_file.clone()))?;
     let password = input::password(args.password_file.as_deref(), &args.user, &client.place())?;
     let request = LoginRequest {
         user: args.user.clone(),
@@ -38,12 +36,7 @@ pub async fn run(
     };
     let session = client.login(&request).await?;
     let token = Secret::new(session.token);
-    let target = Target {
-        controller: controller.clone(),
-        token: Some(token.clone()),
-        name: None,
-        context: None,
-    };
+    let target = Target::of(controller.clone(), Some(token.clone()), ca_file.clone());
     let network = Client::new(&target)?.network().await?;
     let mut config = store.load()?;
     let data_dir = config
@@ -57,6 +50,7 @@ pub async fn run(
         zone: Some(network.zone),
         dns: network.dns,
         gateway_port: Some(network.gateway_port),
+        ca_file,
         data_dir,
     };
     config.contexts.insert(name.clone(), context);
@@ -98,6 +92,29 @@ fn whom(
         .unwrap_or_else(|| name_of(&controller));
     check_name(&name)?;
     Ok((name, controller))
+}
+
+/// The file with the controller's authorities: what flag or variable name, in a form that holds from everywhere, else what was saved with this controller.
+fn ca_file(
+    args: &LoginArgs,
+    env: &Environment,
+    store: &ConfigStore,
+    controller: &Url,
+) -> Result<Option<PathBuf>, CliError> {
+    let named = Choice {
+        ca_file: args.ca_file.clone(),
+        ..Choice::default()
+    };
+    if let Some(file) = named.ca_file(env) {
+        let whole = std::path::absolute(&file);
+        let whole = whole.map_err(|e| CliError::Config(format!("{}: {e}", file.display())))?;
+        return Ok(Some(whole));
+    }
+    let mut contexts = store.load()?.contexts.into_iter();
+    let known = contexts.find(|(name, context)| {
+        context.controller == *controller && args.context.as_ref().is_none_or(|one| one == name)
+    });
+    Ok(known.and_then(|(_, context)| context.ca_file))
 }
 
 /// A name for a controller that has none: its host, and its port if that is not the scheme's own.

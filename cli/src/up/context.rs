@@ -61,12 +61,7 @@ pub async fn token(
     user: &str,
     password_file: &Path,
 ) -> Result<Secret, CliError> {
-    let target = |token| Target {
-        controller: controller.clone(),
-        token,
-        name: None,
-        context: None,
-    };
+    let target = |token| Target::of(controller.clone(), token, None);
     if let Some(saved) = saved
         && Client::new(&target(Some(saved.clone())))?
             .network()
@@ -116,6 +111,7 @@ pub fn write(
         zone: Some(plan.zone.clone()),
         dns: Some(plan.dns),
         gateway_port: Some(plan.gateway_port),
+        ca_file: None,
         data_dir: Some(data_dir.to_owned()),
     };
     config.contexts.insert(name.to_owned(), context);
@@ -192,6 +188,7 @@ mod tests {
             zone: None,
             dns: None,
             gateway_port: None,
+            ca_file: None,
             data_dir: None,
         };
         let contexts = [("local".to_owned(), own.clone()), ("prod".to_owned(), own)];

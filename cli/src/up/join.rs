@@ -55,6 +55,7 @@ pub(super) async fn machines(
         let args = fdn_dns::member::JoinArgs {
             url: url.to_string(),
             token_file: layout.join_token(),
+            ca_file: None,
             cluster: None,
             address: Some(plan.listen.ip()).filter(|ip| !ip.is_unspecified()),
             again: true,
@@ -156,6 +157,7 @@ fn arguments(node: &NodePlan, layout: &Layout, url: &Url) -> JoinArgs {
     JoinArgs {
         url: url.to_string(),
         token_file: layout.join_token(),
+        ca_file: None,
         node: Some(node.node.clone()),
         cluster: Some(node.cluster.clone()),
         region: None,

@@ -25,12 +25,7 @@ pub async fn wait(
     controller: &Url,
     token: Option<&Secret>,
 ) -> Result<Vec<String>, CliError> {
-    let target = Target {
-        controller: controller.clone(),
-        token: token.cloned(),
-        name: None,
-        context: None,
-    };
+    let target = Target::of(controller.clone(), token.cloned(), None);
     let client = Client::new(&target)?;
     let deadline = Instant::now() + PATIENCE;
     let mut missing = Vec::new();

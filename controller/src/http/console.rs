@@ -33,6 +33,14 @@ struct Files;
 
 static SITE: LazyLock<Site> = LazyLock::new(Site::of::<Files>);
 
+/// Which of console and documentation were built into this controller.
+#[must_use]
+pub fn built_in() -> Vec<&'static str> {
+    let pages = [("console", "index.html"), ("docs", "docs/index.html")];
+    let there = pages.iter().filter(|(_, page)| Files::get(page).is_some());
+    there.map(|(part, _)| *part).collect()
+}
+
 /// Serves the console at every path that is nothing else.
 pub(crate) fn routes(config: &mut ServiceConfig) {
     config.default_service(web::to(anything));

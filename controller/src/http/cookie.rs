@@ -1,7 +1,8 @@
 //! The cookie of a session in a browser.
 //!
 //! `HttpOnly`: no script reads it. `SameSite=Strict`: other sites' pages do not send it. `Secure`, and a name with `__Host-` that only this
-//! host can have set, unless the browser reached the controller on its own machine by plain HTTP, where browsers refuse such cookies.
+//! host can have set, unless the browser reached the controller on its own machine by plain HTTP, where browsers refuse such cookies: over TLS, behind a
+//! proxy and from elsewhere they always are.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -85,7 +86,8 @@ fn secure(request: &HttpRequest) -> bool {
     let forwarded = request.headers().contains_key("x-forwarded-for")
         || request.headers().contains_key("x-forwarded-proto")
         || request.headers().contains_key(header::FORWARDED);
-    forwarded || !plain_loopback(peer, host.unwrap_or_default())
+    let encrypted = request.app_config().secure();
+    encrypted || forwarded || !plain_loopback(peer, host.unwrap_or_default())
 }
 
 /// Whether peer and the name that the browser used are both this machine. Behind a proxy on this machine the name is the public one.

@@ -5,8 +5,11 @@ use fdn_core::figures::{Figures, FiguresBy, Window};
 use fdn_core::observe::{
     AddressKind, BindingDetail, DnsLookup, LatencyRow, TrafficMap, TryAnswer, TryRequest,
 };
+use fdn_core::trace::CallTrace;
 use fdn_core::usage::{CallList, CallQuery, StatusFilter, UsageOutcome};
-use fdn_core::{AppName, ByteSize, HostName, Problem, Right, Timestamp, VersionNumber};
+use fdn_core::{
+    AppName, ByteSize, ClientPrefix, HostName, Problem, Right, Timestamp, VersionNumber,
+};
 use futures::StreamExt as _;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -16,7 +19,7 @@ use super::error::ApiError;
 use super::page::PageParams;
 use super::tenants::moment;
 use crate::Error;
-use crate::app::{calls, explain, look, try_call};
+use crate::app::{calls, explain, look, trace, try_call};
 use crate::state::State;
 use crate::store::look::Sight;
 
@@ -28,6 +31,8 @@ type App = web::Path<AppName>;
 const AROUND: u64 = 64 << 10;
 /// Series at most in one answer.
 const SERIES_MAX: usize = 200;
+/// Octets of a request or trace id.
+const REQUEST_MAX: usize = 128;
 
 /// Which figures are wanted.
 #[derive(Deserialize, IntoParams)]
@@ -138,11 +143,12 @@ impl CallParams {
             let text = format!("limit: from 1 to {most}, not {}", self.limit);
             return Err(Error::BadRequest(text));
         }
-        let is_long = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > 128);
+        let is_long =
+            |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > REQUEST_MAX);
         if is_long(&self.request) || is_long(&self.trace) {
-            return Err(Error::BadRequest(
-                "request, trace: at most 128 octets".to_owned(),
-            ));
+            return Err(Error::BadRequest(format!(
+                "request, trace: at most {REQUEST_MAX} octets"
+            )));
         }
         let hour_ago = || Timestamp(fdn_service::now().get().saturating_sub(3_600_000));
         Ok(CallQuery {
@@ -174,6 +180,47 @@ pub(crate) async fn app_calls(
     let (app, params) = call.input;
     let query = params.into_inner().query()?;
     Ok(web::Json(calls::calls(&state, tenant, &app, query).await?))
+}
+
+/// Which call is wanted.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct TraceParams {
+    /// The call's request id: what its answer has in `x-request-id`.
+    #[param(min_length = 1, max_length = 128)]
+    request: String,
+    /// For whom it is explained: an address or prefix; for the caller, as the gateway knows it, if absent.
+    #[param(example = "203.0.113.7")]
+    client: Option<String>,
+}
+
+/// One call as a whole: what nodes keep of it and of its stages, where plan and DNS send its client and why, and the revisions of all of them.
+#[utoipa::path(
+    tag = "apps",
+    security(("session" = [])),
+    params(("app" = String, Path, description = "The app's name"), TraceParams),
+    responses((status = 200, body = CallTrace), (status = "default", body = Problem, content_type = "application/problem+json"))
+)]
+#[get("/v1/apps/{app}/calls/trace")]
+pub(crate) async fn call_trace(
+    call: Authorized<Look, (App, web::Query<TraceParams>)>,
+    state: Shared,
+) -> Answer<CallTrace> {
+    let tenant = call.tenant()?;
+    let (app, params) = &call.input;
+    if !(1..=REQUEST_MAX).contains(&params.request.len()) {
+        let text = format!("request: from 1 to {REQUEST_MAX} octets");
+        return Err(Error::BadRequest(text).into());
+    }
+    let client = params
+        .client
+        .as_deref()
+        .map(str::parse::<ClientPrefix>)
+        .transpose();
+    let client = client.map_err(Error::from)?;
+    let traced = trace::trace(&state, (tenant, app), &params.request, client).await?;
+    Ok(web::Json(traced))
 }
 
 /// Which traffic is wanted.

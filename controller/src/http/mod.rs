@@ -7,12 +7,14 @@ mod accounts;
 mod applied;
 mod auth;
 mod billing;
+mod bound;
 mod conditional;
 mod console;
 mod cookie;
 mod dns;
 mod document;
 mod domains;
+mod door;
 mod env;
 mod error;
 mod events;
@@ -40,7 +42,6 @@ mod txt;
 mod users;
 mod workflow;
 
-use std::net::TcpListener;
 use std::sync::Arc;
 
 use actix_web::dev::ServerHandle;
@@ -48,13 +49,16 @@ use actix_web::web::{self, ServiceConfig};
 use actix_web::{App, HttpServer, get, middleware};
 use fdn_core::Right;
 use fdn_service::ServiceError;
+use fdn_service::secure::Kept;
 use utoipa::OpenApi;
 use utoipa::openapi::extensions::Extensions;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 
 use crate::Error;
 use crate::state::State;
+pub use console::built_in;
 use document::Common;
+pub(crate) use door::Door;
 pub(crate) use error::problem;
 
 /// Lists every operation once, with the right that it needs: the one of the handler's first argument (a test calls every operation with
@@ -128,6 +132,7 @@ operations! {
     people::app_explain => Some(Right::Look),
     people::app_logs => Some(Right::Look),
     look::app_calls => Some(Right::Look),
+    look::call_trace => Some(Right::Look),
     look::figures_get => Some(Right::Look),
     look::traffic_map => Some(Right::Look),
     look::latency_list => Some(Right::LookMachines),
@@ -282,21 +287,40 @@ async fn serve_document() -> Result<actix_web::HttpResponse, error::ApiError> {
         .body(openapi_json()?))
 }
 
-/// Starts serving on `listener`.
+/// The running server. Certificates are looked after as long as this lives.
+pub(crate) struct Serving {
+    handle: ServerHandle,
+    _shown: Option<Kept>,
+}
+
+impl Serving {
+    /// Stops accepting, and lets running requests end.
+    pub(crate) async fn stop(&self) {
+        self.handle.stop(true).await;
+    }
+}
+
+/// Starts serving at `door`.
 ///
 /// # Errors
 /// When the server cannot start.
-pub(crate) fn start(listener: TcpListener, state: Arc<State>) -> Result<ServerHandle, Error> {
+pub(crate) fn start(door: Door, state: Arc<State>) -> Result<Serving, Error> {
     let address = state.settings.listen;
     let workers = state.settings.workers;
+    let connections = state.settings.api.max_connections.div_ceil(workers);
+    let handshake = state.settings.api.tls.handshake.as_duration();
+    let unread = state.metrics.certificate_errors.clone();
+    let requests = bound::Requests::new(state.settings.api.max_connections);
     let server = HttpServer::new(move || {
         App::new()
+            .wrap(middleware::from_fn(bound::bound))
             .wrap(middleware::from_fn(observe::observe))
             // Around everything else: what is compressed is the body as it leaves, request id included.
             .wrap(middleware::Compress::default())
             .app_data(web::Data::from(Arc::clone(&state)))
             .app_data(web::Data::new(state.metrics.registry.clone()))
             .app_data(web::Data::new(state.readiness.clone()))
+            .app_data(web::Data::new(requests.clone()))
             .configure(|config| error::configure(config, state.settings.uploads.body_limit))
             .configure(fdn_service::admin::routes)
             .configure(operations)
@@ -304,16 +328,30 @@ pub(crate) fn start(listener: TcpListener, state: Arc<State>) -> Result<ServerHa
             .configure(console::routes)
     })
     .workers(workers)
+    .max_connections(connections)
     .disable_signals()
-    .shutdown_timeout(5)
-    .listen(listener)
-    .map_err(|source| ServiceError::Listen {
+    .shutdown_timeout(5);
+    let (server, shown) = match door {
+        Door::Plain(listener) => (server.listen(listener), None),
+        Door::Secure(secure) => {
+            let (listener, config, shown) = secure.split(unread);
+            // Handshakes at once: at fewer than there may be connections, clients that say nothing would keep a worker from accepting.
+            let server = server
+                .tls_handshake_timeout(handshake)
+                .max_connection_rate(connections);
+            (server.listen_rustls_0_23(listener, config), Some(shown))
+        }
+    };
+    let failed = |source| ServiceError::Listen {
         address,
-        setting: "listen".to_owned(),
+        setting: door::SETTING.to_owned(),
         source,
-    })?
-    .run();
+    };
+    let server = server.map_err(failed)?.run();
     let handle = server.handle();
     tokio::spawn(server);
-    Ok(handle)
+    Ok(Serving {
+        handle,
+        _shown: shown,
+    })
 }

@@ -30,6 +30,8 @@ pub struct EdgeSettings {
     pub bodies_size: ByteSize,
     /// How long a body may take to come.
     pub body_timeout: DurationMs,
+    /// How long a machine may take for 256 KiB of an artifact that it asked for; then its connection is cut.
+    pub stall: DurationMs,
     /// How long showing certificates may take.
     pub handshake: DurationMs,
     /// How long a feed is silent at most. A machine that hears nothing for twice as long goes to another controller.
@@ -59,6 +61,7 @@ impl Default for EdgeSettings {
             bodies: 4,
             bodies_size: ByteSize::from_mib(256),
             body_timeout: DurationMs::from_secs(30),
+            stall: DurationMs::from_secs(60),
             handshake: DurationMs::from_secs(10),
             heartbeat: DurationMs::from_secs(2),
             history: 10_000,
@@ -91,10 +94,11 @@ impl EdgeSettings {
             self.refresh,
             self.quotas,
             self.body_timeout,
+            self.stall,
         ];
         if times.iter().any(|time| time.as_millis() < 10) {
             return Some(
-                "edge.handshake, heartbeat, refresh, quotas and body_timeout must be at least 10ms",
+                "edge.handshake, heartbeat, refresh, quotas, body_timeout and stall must be at least 10ms",
             );
         }
         if self.history_size.as_bytes() == 0 || self.report_limit.as_bytes() == 0 {

@@ -2,6 +2,7 @@
 //!
 //! Every queue, cache, body and retry of the controller has its bound here. Secrets are named by the files that hold them.
 
+mod api;
 mod apps;
 mod console;
 mod edge;
@@ -20,6 +21,7 @@ use fdn_service::logs::LogSettings;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+pub use api::{ApiSettings, ApiTlsSettings};
 pub use apps::{DomainSettings, RecordSettings, RolloutSettings, SecretSettings};
 pub use console::ConsoleSettings;
 pub use edge::EdgeSettings;
@@ -29,9 +31,9 @@ pub use oidc::{GroupRole, OidcSettings};
 pub use planner::PlannerSettings;
 pub use repository::RepositorySettings;
 pub use sections::{
-    AccountSettings, ApiSettings, ArtifactSettings, BillingSettings, BrokerSettings,
-    ClientLocation, DatabaseSettings, DispatchSettings, EnrolmentSettings, FunctionLogSettings,
-    GeoSettings, NetworkSettings, S3Settings, SingletonSettings, UploadSettings, UsageSettings,
+    AccountSettings, ArtifactSettings, BillingSettings, BrokerSettings, ClientLocation,
+    DatabaseSettings, DispatchSettings, EnrolmentSettings, FunctionLogSettings, GeoSettings,
+    NetworkSettings, S3Settings, SingletonSettings, UploadSettings, UsageSettings,
 };
 
 /// Everything that can be set.
@@ -190,6 +192,7 @@ impl Settings {
             "uploads.limit and uploads.image_limit must be positive",
         )?;
         self.check_accounts()?;
+        self.api.check()?;
         self.repository.check()?;
         self.oidc.iter().try_for_each(OidcSettings::check)?;
         self.artifacts.check()?;
@@ -224,6 +227,11 @@ impl Settings {
         if let Some(nonsense) = self.edge.nonsense() {
             return Err(Error::config(nonsense));
         }
+        // A larger body would be told to come again for ever.
+        rule(
+            self.edge.bodies_size >= self.usage.body_limit,
+            "edge.bodies_size must hold usage of usage.body_limit",
+        )?;
         if let Some(nonsense) = self.console.nonsense() {
             return Err(Error::config(nonsense));
         }
@@ -278,16 +286,7 @@ impl Settings {
         rule(
             (8..=128).contains(&self.accounts.password_min),
             "accounts.password_min must be from 8 to 128",
-        )?;
-        rule(
-            (1..=self.api.page_max).contains(&self.api.page),
-            "api.page must be at least 1 and at most api.page_max",
-        )?;
-        rule(
-            self.api.idempotency_keys > 0 && self.api.idempotency_keep > self.api.idempotency_lease,
-            "api.idempotency_keys must be at least 1, api.idempotency_keep longer than idempotency_lease",
-        )?;
-        Ok(())
+        )
     }
 }
 

@@ -234,37 +234,6 @@ impl Default for AccountSettings {
     }
 }
 
-/// Conventions of the API.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ApiSettings {
-    /// Rows of a list when the caller does not say how many.
-    pub page: u32,
-    /// The most rows of a list at a time.
-    pub page_max: u32,
-    /// For how long a request with an idempotency key is remembered.
-    pub idempotency_keep: DurationMs,
-    /// How long such a request may run before the same one may begin anew.
-    pub idempotency_lease: DurationMs,
-    /// The most such requests of one caller that are remembered; the oldest make room.
-    pub idempotency_keys: u32,
-    /// Proxies whose `X-Forwarded-For` is believed.
-    pub trusted_proxies: Vec<ClientPrefix>,
-}
-
-impl Default for ApiSettings {
-    fn default() -> Self {
-        Self {
-            page: 100,
-            page_max: 1000,
-            idempotency_keep: DurationMs::from_secs(24 * 3600),
-            idempotency_lease: DurationMs::from_secs(60),
-            idempotency_keys: 1000,
-            trusted_proxies: Vec::new(),
-        }
-    }
-}
-
 /// Uploading.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

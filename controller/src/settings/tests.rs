@@ -80,6 +80,56 @@ fn what_makes_no_sense_is_named() {
 }
 
 #[test]
+fn the_api_listens_with_tls_as_the_sample_shows() {
+    let sample = sample();
+    let section = sample
+        .split("\n\n")
+        .find(|section| section.contains("[api.tls]"));
+    let commented = section
+        .expect("the section")
+        .lines()
+        .filter_map(|line| line.strip_prefix("# "))
+        .filter(|line| line.starts_with("[[") || line.contains(" = \""));
+    let text: Vec<&str> = commented.collect();
+    let settings: Settings = toml::from_str(&text.join("\n")).expect("valid");
+    let [one] = settings.api.tls.certificates.as_slice() else {
+        panic!("one certificate: {text:?}");
+    };
+    assert!(one.certificate_file != one.key_file);
+    settings.check().expect("sensible");
+    let mut never = settings;
+    never.api.tls.handshake = fdn_core::DurationMs::from_millis(0);
+    let error = never.check().expect_err("no time").to_string();
+    assert!(error.contains("api.tls.handshake"), "{error}");
+}
+
+#[test]
+fn all_bodies_have_room_for_one_report_and_one_batch_of_usage() {
+    let with = |change: fn(&mut Settings)| {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        settings.check().map_err(|e| e.to_string())
+    };
+    assert_eq!(
+        with(|all| all.edge.bodies_size = all.usage.body_limit),
+        Ok(())
+    );
+    for (change, words) in [
+        (
+            (|all| all.usage.body_limit = fdn_core::ByteSize::from_mib(257)) as fn(&mut Settings),
+            ["edge.bodies_size", "usage.body_limit"],
+        ),
+        (
+            |all| all.edge.report_limit = fdn_core::ByteSize::from_mib(257),
+            ["edge.bodies_size", "edge.report_limit"],
+        ),
+    ] {
+        let error = with(change).expect_err("too small");
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+}
+
+#[test]
 fn an_identity_provider_is_asked_over_tls_only() {
     let with = |text: &str| {
         let base = "issuer = \"https://id.example\"\nclient_id = \"fdn\"\nredirect_url = \"https://fdn.example/v1/oidc/callback\"\n";

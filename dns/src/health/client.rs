@@ -3,15 +3,10 @@
 use std::error::Error as _;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_service::{ServiceError, http_client};
 use reqwest::Response;
-use rustls::crypto::ring::default_provider;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -40,11 +35,13 @@ impl Client {
     /// # Errors
     /// When the file holds no certificates that can be used.
     pub fn new(idle: Duration, scheme: Scheme, ca_file: Option<&Path>) -> Result<Self, Error> {
-        let mut builder = http_client::builder()?.read_timeout(idle);
-        if let Some(file) = ca_file {
-            builder = builder.tls_backend_preconfigured(trusting(file)?);
-        }
-        let http = builder.build().map_err(ServiceError::HttpClient)?;
+        let http = http_client::build_trusting(idle, ca_file).map_err(|cause| match cause {
+            ServiceError::Authorities { .. } => Error::Setting {
+                key: "health.ca_file",
+                reason: format!("cannot be used: {cause}"),
+            },
+            other => other.into(),
+        })?;
         Ok(Self { http, scheme })
     }
 
@@ -57,29 +54,6 @@ impl Client {
         let url = format!("{scheme}://{address}/healthz");
         self.http.get(url).send().await
     }
-}
-
-/// TLS that believes the authorities whose certificates are in a file, and no others.
-fn trusting(file: &Path) -> Result<ClientConfig, Error> {
-    let failed = |reason: &dyn std::fmt::Display| Error::Setting {
-        key: "health.ca_file",
-        reason: format!(
-            "names {}, which must hold certificates of authorities in PEM form: {reason}",
-            file.display()
-        ),
-    };
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(file).map_err(|cause| failed(&cause))? {
-        let certificate = certificate.map_err(|cause| failed(&cause))?;
-        roots.add(certificate).map_err(|cause| failed(&cause))?;
-    }
-    if roots.is_empty() {
-        return Err(failed(&"there is none in it"));
-    }
-    let tls = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|cause| failed(&cause))?;
-    Ok(tls.with_root_certificates(roots).with_no_client_auth())
 }
 
 /// Why a request failed, with what that came of: the outermost error says no more than that it did.

@@ -1,6 +1,6 @@
 //! The configuration file that a node starts with.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fdn_core::enrol::{EnrolResponse, NodeAddresses};
 use fdn_core::{ClusterId, NodeId};
@@ -58,6 +58,8 @@ struct Listener {
 #[derive(Serialize)]
 struct Url {
     url: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ca_file: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -102,7 +104,7 @@ pub(super) fn check(path: &Path, node: &NodeId, cluster: Option<&ClusterId>) -> 
 /// Writes the configuration file, unless there is one for this node.
 pub(super) fn write(
     args: &JoinArgs,
-    controller: &Controller,
+    (controller, api_ca): (&Controller, Option<PathBuf>),
     identity: &Identity,
     addresses: &NodeAddresses,
     answer: &EnrolResponse,
@@ -125,6 +127,7 @@ pub(super) fn write(
         },
         controller: Url {
             url: controller.url(),
+            ca_file: api_ca,
         },
         centre: Centre {
             controllers: controllers(answer, &controller.host_and_port().0),

@@ -30,6 +30,9 @@ pub struct JoinArgs {
     /// File holding the join token that `fdn node token` printed; - for standard input.
     #[arg(long, value_name = "FILE")]
     pub token_file: PathBuf,
+    /// File with the certificates of the authorities (PEM) that the controller's https certificate is checked against, in place of the web's; a copy is kept.
+    #[arg(long, env = "FDN_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
     /// The node's name, unique in the network; the machine's host name without it.
     #[arg(long, value_name = "NAME")]
     pub node: Option<NodeId>,
@@ -97,7 +100,7 @@ pub struct Summary {
 /// # Errors
 /// When the controller refuses, cannot be reached or trusted, or a file cannot be written.
 pub async fn join(args: &JoinArgs, now: Timestamp) -> Result<Joined, Error> {
-    let controller = Controller::new(&args.url)?;
+    let controller = Controller::new(&args.url, args.ca_file.as_deref())?;
     let node = match &args.node {
         Some(node) => node.clone(),
         None => place::host_name()?,
@@ -124,8 +127,10 @@ pub async fn join(args: &JoinArgs, now: Timestamp) -> Result<Joined, Error> {
         region: args.region.clone(),
     };
     let answer: EnrolResponse = controller.enrol(&request).await?;
+    let api_ca = identity.keep_api_ca(args.ca_file.as_deref())?;
     let facts = identity.write(Role::Node, &answer)?;
-    config::write(args, &controller, &identity, &request.addresses, &answer)?;
+    let asked = (&controller, api_ca);
+    config::write(args, asked, &identity, &request.addresses, &answer)?;
     Ok(Joined::New(Box::new(summary(args, facts))))
 }
 

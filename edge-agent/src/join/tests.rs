@@ -7,8 +7,10 @@ use fdn_core::enrol::{IssuedCertificate, JoinToken, NodeAddresses, RenewRequest,
 use fdn_core::{Coded as _, ErrorCode, JoinTokenId, Problem, Revision};
 use fdn_link::join::{RenewParts, Renewer};
 use fdn_link::{Body, Centre, LinkError};
+use fdn_service::certificate::CertificateFiles;
 use fdn_service::now;
 use fdn_service::pki::{Authority, Bearer, PublicKey, Subject};
+use fdn_service::secure::Secure;
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -27,14 +29,37 @@ struct Door {
 
 impl Door {
     async fn open() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        Self::open_on(listener, None).await
+    }
+
+    /// The same over TLS, with a certificate that `authority` made.
+    async fn open_secure(authority: &Authority, folder: &TempDir) -> Self {
+        let key = NodeKey::fresh().expect("a key");
+        let issued = issue(authority, "n-1", &key.public(), now().get());
+        let files = CertificateFiles {
+            certificate_file: folder.path().join("api.crt"),
+            key_file: folder.path().join("api.key"),
+        };
+        std::fs::write(&files.certificate_file, issued.certificate).expect("written");
+        fdn_service::secret::write(&files.key_file, &key.to_pem()).expect("written");
+        let at = (([127, 0, 0, 1], 0).into(), "listen");
+        let every = std::time::Duration::from_secs(60);
+        let secure = Secure::open(at, (&[files], "certificates"), every).expect("opened");
+        let unread = prometheus::IntCounter::new("unread", "unread").expect("a counter");
+        let (listener, config, _) = secure.split(unread);
+        Self::open_on(listener, Some(config)).await
+    }
+
+    async fn open_on(listener: std::net::TcpListener, tls: Option<rustls::ServerConfig>) -> Self {
         let expires = Timestamp(now().get() + 3650 * DAY);
         let authority = Arc::new(Authority::create(now(), expires).expect("an authority"));
         let asked: Arc<Mutex<Vec<EnrolRequest>>> = Arc::default();
         let refusal: Arc<Mutex<Option<ErrorCode>>> = Arc::default();
         let kept = Arc::clone(&authority);
         let parts = (authority, Arc::clone(&asked), Arc::clone(&refusal));
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = listener.local_addr().expect("address");
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let server = HttpServer::new(move || {
             App::new()
                 .app_data(web::Data::new(parts.clone()))
@@ -42,13 +67,14 @@ impl Door {
                 .route("/v1/nodes/renew", web::post().to(renew))
         })
         .workers(1)
-        .disable_signals()
-        .listen(listener)
-        .expect("listening")
-        .run();
-        tokio::spawn(server);
+        .disable_signals();
+        let server = match tls {
+            Some(config) => server.listen_rustls_0_23(listener, config),
+            None => server.listen(listener),
+        };
+        tokio::spawn(server.expect("listening").run());
         Self {
-            url: format!("http://{address}"),
+            url: format!("{scheme}://{address}"),
             authority: kept,
             asked,
             refusal,
@@ -139,6 +165,7 @@ fn args(door: &Door, folder: &TempDir) -> JoinArgs {
     JoinArgs {
         url: door.url.clone(),
         token_file: token,
+        ca_file: None,
         node: Some("n-1".parse().expect("node")),
         cluster: None,
         region: None,
@@ -158,6 +185,36 @@ fn args(door: &Door, folder: &TempDir) -> JoinArgs {
 
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).expect("there").permissions().mode() & 0o777
+}
+
+#[tokio::test]
+async fn a_machine_joins_a_controller_of_a_private_authority() {
+    let folder = tempfile::tempdir().expect("folder");
+    let end = Timestamp(now().get() + DAY);
+    let private = Authority::create(now(), end).expect("an authority");
+    let door = Door::open_secure(&private, &folder).await;
+    let mut args = args(&door, &folder);
+    let refused = join(&args, now()).await.expect_err("the web's authorities");
+    assert_eq!(refused.code(), ErrorCode::ControllerUnreachable);
+    assert!(refused.to_string().contains("UnknownIssuer"), "{refused}");
+    let file = folder.path().join("private.pem");
+    std::fs::write(&file, "nothing of the kind").expect("written");
+    args.ca_file = Some(file.clone());
+    let refused = join(&args, now()).await.expect_err("no authority");
+    assert!(refused.to_string().contains("private.pem"), "{refused}");
+    assert_eq!(door.asked(), 0);
+
+    std::fs::write(&file, private.certificate()).expect("written");
+    join(&args, now()).await.expect("let in");
+    // What it joined with may go: the copy is what the next certificate is asked for with.
+    std::fs::remove_file(&file).expect("removed");
+    let settings: Settings =
+        fdn_service::config::load(Some(&args.config), &[]).expect("a configuration");
+    let kept = settings.controller.ca_file.expect("kept");
+    assert_eq!(kept, Identity::below(&args.data).api_ca);
+    let text = std::fs::read_to_string(&kept).expect("there");
+    assert_eq!(text, private.certificate());
+    Controller::new(&settings.controller.url, Some(&kept)).expect("a controller");
 }
 
 #[tokio::test]
@@ -374,7 +431,7 @@ async fn a_certificate_is_replaced_when_it_is_time() {
     let mut renewer = Renewer::new(RenewParts {
         centre: Arc::new(Away),
         answer_timeout: std::time::Duration::from_secs(60),
-        controller: Some(Controller::new(&door.url).expect("an address")),
+        controller: Some(Controller::new(&door.url, None).expect("an address")),
         files: settings.tls.files().expect("all are named"),
         retry: settings.tls.renew_retry,
         retry_max: settings.tls.renew_retry_max,

@@ -1,6 +1,7 @@
 //! The two calls by which a machine gets and renews its certificate at the controllers' API.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::path::Path;
 use std::time::Duration;
 
 use fdn_core::Problem;
@@ -55,11 +56,11 @@ impl Controller {
         Err(unreachable(last))
     }
 
-    /// The controller at `url`.
+    /// The controller at `url`, whose certificate is checked against the authorities in `ca_file`, or without one those of the web.
     ///
     /// # Errors
-    /// When that is no address.
-    pub fn new(url: &str) -> Result<Self, JoinError> {
+    /// When that is no address, or the file holds no authorities.
+    pub fn new(url: &str, ca_file: Option<&Path>) -> Result<Self, JoinError> {
         let parsed = reqwest::Url::parse(url).ok();
         let usable = parsed.filter(|parsed| {
             matches!(parsed.scheme(), "http" | "https")
@@ -72,7 +73,7 @@ impl Controller {
         })?;
         Ok(Self {
             url,
-            client: fdn_service::http_client::build(IDLE)?,
+            client: fdn_service::http_client::build_trusting(IDLE, ca_file)?,
         })
     }
 
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_way_to_the_controller_says_who_we_are() {
-        let controller = Controller::new("http://127.0.0.1:9").expect("an address");
+        let controller = Controller::new("http://127.0.0.1:9", None).expect("an address");
         let own = controller.own_address().expect("loopback");
         assert_eq!(own, IpAddr::from([127, 0, 0, 1]));
     }

@@ -20,6 +20,8 @@ pub struct Identity {
     pub certificate: PathBuf,
     /// The certificates that others are checked against.
     pub ca: PathBuf,
+    /// The certificates that the controllers' API is checked against, if it was joined with a file of them.
+    pub api_ca: PathBuf,
     /// The machine's own token.
     pub token: PathBuf,
     /// How it joined ([`Joined`]).
@@ -35,6 +37,7 @@ impl Identity {
             key: folder.join("node.key"),
             certificate: folder.join("node.pem"),
             ca: folder.join("ca.pem"),
+            api_ca: folder.join("api-ca.pem"),
             token: folder.join("node.token"),
             joined: folder.join("joined.json"),
             folder,
@@ -57,6 +60,22 @@ impl Identity {
     /// When it cannot be made.
     pub fn prepare(&self) -> Result<(), JoinError> {
         Ok(disk::folder(&self.folder)?)
+    }
+
+    /// Keeps the authorities of the controllers' API beside the rest, for the next certificate if this one ends while the machine is away; where.
+    ///
+    /// # Errors
+    /// When a file cannot be read or written.
+    pub fn keep_api_ca(&self, ca_file: Option<&Path>) -> Result<Option<PathBuf>, JoinError> {
+        let Some(file) = ca_file else {
+            return Ok(None);
+        };
+        let octets = std::fs::read(file).map_err(|e| ServiceError::File {
+            path: file.to_owned(),
+            reason: e.to_string(),
+        })?;
+        disk::replace_public(&self.api_ca, &octets)?;
+        Ok(Some(self.api_ca.clone()))
     }
 
     /// What the certificate says; nothing if there is none that fits the key.
@@ -112,6 +131,9 @@ pub struct Joined {
     pub controllers: Vec<String>,
     /// The API that it joined at.
     pub controller: String,
+    /// The certificates that the API is checked against, if they are not the web's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
     /// Where others reach it.
     pub addresses: NodeAddresses,
 }

@@ -1,0 +1,73 @@
+//! Requests at once: no more than there may be connections. Over HTTP/1 that is so by itself; over HTTP/2 one connection has as many requests as it
+//! likes, each of which may be a body that never comes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::body::{BoxBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::middleware::Next;
+use actix_web::web;
+use tokio::sync::Semaphore;
+
+use super::error::ApiError;
+use crate::Error;
+
+/// How long whoever found no room should wait.
+const LATER: Duration = Duration::from_secs(1);
+
+/// The places for requests.
+#[derive(Clone)]
+pub(super) struct Requests(Arc<Semaphore>);
+
+impl Requests {
+    /// So many at once.
+    pub(super) fn new(most: usize) -> Self {
+        Self(Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))))
+    }
+}
+
+/// The middleware: a request has its place until its answer begins.
+pub(super) async fn bound(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
+    let requests = request.app_data::<web::Data<Requests>>().cloned();
+    let place = requests.map(|requests| Arc::clone(&requests.0).try_acquire_owned());
+    let _place = match place.transpose() {
+        Ok(place) => place,
+        Err(_) => {
+            let error = ApiError(Error::TooMany {
+                what: "too many requests at once (api.max_connections)",
+                after: LATER,
+            });
+            return Ok(request.error_response(error).map_into_boxed_body());
+        }
+    };
+    Ok(next.call(request).await?.map_into_boxed_body())
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::{App, HttpResponse, middleware, test};
+
+    use super::*;
+
+    #[actix_web::test]
+    async fn beyond_its_places_a_request_is_told_to_come_later() {
+        let requests = Requests::new(1);
+        let app = App::new()
+            .app_data(web::Data::new(requests.clone()))
+            .wrap(middleware::from_fn(bound))
+            .route("/", web::get().to(HttpResponse::Ok));
+        let app = test::init_service(app).await;
+        let ask = || test::TestRequest::get().uri("/").to_request();
+        let other = requests.0.try_acquire().expect("free");
+        let refused = test::call_service(&app, ask()).await;
+        assert_eq!(refused.status(), 429);
+        assert_eq!(refused.headers().get("retry-after").expect("told"), "1");
+        drop(other);
+        assert_eq!(test::call_service(&app, ask()).await.status(), 200);
+        assert_eq!(test::call_service(&app, ask()).await.status(), 200);
+    }
+}
