@@ -107,6 +107,8 @@ pub struct Counters {
     /// Queues given up because they did not answer although the broker did. Whoever consumes may have missed messages, as with a
     /// queue that was full, and gets over it in the same way: through a snapshot.
     pub replaced: u64,
+    /// Times a queue was set up and bound. What was published before, while it was not, went past it.
+    pub bound: u64,
     /// Times the connection was lost.
     pub reconnects: u64,
 }

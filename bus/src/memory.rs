@@ -244,6 +244,7 @@ impl Broker for MemoryBroker {
             redelivered: read(&self.shared.redelivered),
             dead: read(&self.shared.dead),
             replaced: 0,
+            bound: 0,
             reconnects: 0,
         }
     }

@@ -2,8 +2,10 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::error::ServiceError;
 
@@ -41,6 +43,17 @@ pub fn tcp(address: SocketAddr, setting: &str) -> Result<TcpListener, ServiceErr
         Ok(socket.into())
     };
     bind().map_err(|source| explain(address, setting, source))
+}
+
+/// Has the kernel end a connection whose other end acknowledged nothing for `gone` (tcp(7): `TCP_USER_TIMEOUT`), and ask one that is silent.
+///
+/// # Errors
+/// When the socket refuses.
+pub fn watched(stream: &impl AsFd, gone: Duration) -> std::io::Result<()> {
+    let socket = SockRef::from(stream);
+    let ask = TcpKeepalive::new().with_time(gone).with_interval(gone / 2);
+    socket.set_tcp_keepalive(&ask)?;
+    socket.set_tcp_user_timeout(Some(gone))
 }
 
 /// Binds a UDP socket (non-blocking).

@@ -163,6 +163,7 @@ async fn set_up(
         .names
         .bind(&channel, subscription.channel, &subscription.consumer)
         .await?;
+    shared.counters.bound.fetch_add(1, Ordering::Relaxed);
     Ok((channel, consumer))
 }
 

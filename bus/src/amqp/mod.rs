@@ -70,6 +70,7 @@ struct AtomicCounters {
     redelivered: AtomicU64,
     dead: AtomicU64,
     replaced: AtomicU64,
+    bound: AtomicU64,
 }
 
 impl AmqpBroker {
@@ -253,6 +254,7 @@ impl Broker for AmqpBroker {
             redelivered: read(&counters.redelivered),
             dead: read(&counters.dead),
             replaced: read(&counters.replaced),
+            bound: read(&counters.bound),
             reconnects: self.shared.link.reconnects(),
         }
     }

@@ -26,21 +26,22 @@ use crate::store::cluster::{
 use crate::store::device::device_restore_forget;
 use crate::store::enrolment::{
     CertificateRow, EnrolmentRow, certificate_newest, certificate_revoke, cordon_delete,
-    cordon_insert, cordon_list, enrolment_get, enrolment_list, enrolment_remove,
+    cordon_insert, cordon_list, enrolment_get, enrolment_list, enrolment_list_after,
+    enrolment_remove,
 };
 use crate::store::lease::{lease_end, lease_get};
 use crate::store::node::node_delete;
 use crate::store::revision::{revision_current, revision_lock, revision_next};
 use crate::store::{StoreError, in_transaction};
 
-/// What operators said of nodes.
+/// What operators said of nodes; of enrolments those that were written after the one of stamp `after`.
 ///
 /// # Errors
 /// When the store fails.
-pub async fn standing(connection: &mut AnyConnection) -> Result<Standing, StoreError> {
+pub async fn standing(connection: &mut AnyConnection, after: u64) -> Result<Standing, StoreError> {
     // First: what is read after it may be newer than it says, and never older.
     let revision = revision_current(connection).await?;
-    let rows = enrolment_list(connection).await?;
+    let (rows, stamp) = enrolment_list_after(connection, after).await?;
     let (removed, enrolled): (Vec<EnrolmentRow>, Vec<EnrolmentRow>) = rows
         .into_iter()
         .filter(|row| row.role == Role::Node)
@@ -53,6 +54,8 @@ pub async fn standing(connection: &mut AnyConnection) -> Result<Standing, StoreE
     let made = made.filter(|row| row.created_by.is_some());
     Ok(Standing {
         revision,
+        after,
+        stamp,
         enrolled: enrolled.into_iter().map(hosts).collect(),
         places: made
             .map(|row| (row.id, (row.region, row.location)))
@@ -297,6 +300,7 @@ pub async fn cordon(
     } else {
         "node.uncordon"
     };
+    let after = lock(&state.live).standing().stamp;
     let standing: Option<Standing> = in_transaction!(state.store, tx => {
         revision_lock(&mut tx).await?;
         let changed = if cordoned {
@@ -311,7 +315,7 @@ pub async fn cordon(
         tell(&mut tx, revision, now).await?;
         let state_of = |cordoned: bool| Some(serde_json::json!({ "cordoned": cordoned }));
         audit(&mut tx, actor, action, node, (state_of(!cordoned), state_of(cordoned)), now).await?;
-        Ok::<_, Error>(Some(standing(&mut tx).await?))
+        Ok::<_, Error>(Some(standing(&mut tx, after).await?))
     })?;
     if let Some(standing) = standing {
         lock(&state.live).set_standing(standing);
@@ -342,6 +346,7 @@ pub async fn remove(
             return Err(EnrolError::AtWork { node, state }.into());
         }
     }
+    let after = lock(&state.live).standing().stamp;
     let standing: Standing = in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
         enrolment_remove(&mut tx, node, now).await?;
@@ -353,7 +358,7 @@ pub async fn remove(
         tell(&mut tx, revision, now).await?;
         let before = serde_json::json!({ "cluster": detail.info.cluster, "state": detail.info.state });
         audit(&mut tx, actor, "node.remove", node, (Some(before), None), now).await?;
-        Ok::<_, Error>(standing(&mut tx).await?)
+        Ok::<_, Error>(standing(&mut tx, after).await?)
     })?;
     {
         let mut live = lock(&state.live);

@@ -9,7 +9,7 @@
 
 mod held;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -51,11 +51,13 @@ enum What {
     Used(Parts),
 }
 
-/// Everything that the database holds for machines, at one revision.
+/// What the database holds for machines, at one revision: all, or of apps what is newer than it was when it was read before.
 #[derive(Debug, Default)]
 pub struct Loaded {
     /// The revision.
     pub revision: Revision,
+    /// The names of all apps that exist.
+    pub there: BTreeSet<AppName>,
     /// The apps that exist.
     pub apps: Vec<AppEntry>,
     /// Machines.

@@ -1,7 +1,7 @@
 //! Keeps the book current: from the messages that controllers send each other, and from the database for what no message told.
 //!
-//! The database has the last word. It is read at the start, when its revision has moved and no message said so within `edge.refresh` (the broker is
-//! away, or a message was lost or could not be taken), and when the broker's connection was lost. What no message showed to be missing, such as half of a
+//! The database has the last word. It is read whole at the start. What is newer than it was then is read when its revision has moved and no message said
+//! so within `edge.refresh` (the broker is away, or a message was lost or could not be taken), and when the broker's connection was lost. What no message showed to be missing, such as half of a
 //! revision that a full queue dropped, is found with the next reading.
 
 use std::sync::Arc;
@@ -130,7 +130,7 @@ struct Seen {
     last: u64,
     /// Whether reading it fails.
     failing: bool,
-    /// The broker's losses and replaced queues when it was read last.
+    /// The broker's losses, replaced and bound queues when it was read last.
     losses: u64,
     /// When quotas were told last.
     told_used: Option<Instant>,
@@ -167,7 +167,8 @@ async fn look(state: &Arc<State>, seen: &mut Seen) -> Result<(), Error> {
     let sure = lock(&state.edge.book).sure();
     let (present, waits) = load::present(state, sure).await?;
     let counters = state.broker.counters();
-    let losses = counters.reconnects + counters.replaced;
+    // A queue that has just been bound may have missed a part of a revision.
+    let losses = counters.reconnects + counters.replaced + counters.bound;
     let (held, loaded, doubtful) = {
         let mut book = lock(&state.edge.book);
         let quiet = std::mem::replace(&mut seen.last, book.last()) == book.last();
@@ -186,11 +187,15 @@ async fn look(state: &Arc<State>, seen: &mut Seen) -> Result<(), Error> {
     }
     let rested = seen.rested.is_none_or(|at| Instant::now() >= at);
     if !loaded || (rested && (missing || lost || doubtful)) {
-        let doubts = lock(&state.edge.book).doubts();
+        let (doubts, read) = {
+            let book = lock(&state.edge.book);
+            (book.doubts(), book.read())
+        };
         let began = Instant::now();
-        let everything = load::everything(state).await?;
+        // Nothing of before that can have been missed: what is not newer than what is held changes nothing.
+        let newer = load::newer(state, read).await?;
         seen.rested = Some(Instant::now() + rest_after(began.elapsed()));
-        let new = lock(&state.edge.book).load(everything, doubts);
+        let new = lock(&state.edge.book).load(newer, doubts);
         if loaded && new {
             state.metrics.edge.refreshed.inc();
         }

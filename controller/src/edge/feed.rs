@@ -13,7 +13,6 @@ use fdn_core::feed::{Frame, Hello};
 use fdn_service::CancellationToken;
 use futures::Stream;
 use tokio::sync::watch;
-use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::book::{Next, Piece, Start};
 use super::change::encode;
@@ -37,7 +36,7 @@ struct Feed {
     due: bool,
     pending: VecDeque<Piece>,
     changed: watch::Receiver<u64>,
-    heartbeat: Interval,
+    beat: watch::Receiver<()>,
     end: CancellationToken,
     _counted: Counted,
 }
@@ -53,20 +52,20 @@ pub(super) fn body(
     end: CancellationToken,
 ) -> Result<impl Stream<Item = Result<Bytes, Error>> + Send + 'static, Error> {
     let every = state.settings.edge.heartbeat;
-    let mut heartbeat = interval(every.as_duration());
-    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let hello = Frame::Hello(Hello { heartbeat: every });
     let hello = Bytes::from(hello.encode().map_err(cannot_write)?);
     let changed = state.edge.changed.of(machine.role).subscribe();
+    let beat = state.edge.pulse.join();
     let counted = Counted::feed(&state.metrics, machine.role);
     let mut feed = Feed {
         machine,
         told: 0,
         ahead: None,
-        due: false,
+        // Who goes on hears at once up to where.
+        due: true,
         pending: VecDeque::from([Piece::Frame(hello)]),
         changed,
-        heartbeat,
+        beat,
         end,
         state,
         _counted: counted,
@@ -175,10 +174,10 @@ impl Feed {
     /// Waits for a change, the next heartbeat, or the end.
     async fn wait(&mut self) {
         tokio::select! {
-            // The sender lives as long as the state.
+            // The senders live as long as the state.
             _ = self.changed.changed() => {}
             // It says that all was told up to there: only once there is nothing else to tell.
-            _ = self.heartbeat.tick() => self.due = true,
+            _ = self.beat.changed() => self.due = true,
             () = self.end.cancelled() => {}
         }
     }

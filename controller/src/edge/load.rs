@@ -16,20 +16,21 @@ use crate::app::secrets;
 use crate::app::snapshot;
 use crate::state::State;
 use crate::store::StoreError;
-use crate::store::app::app_told_list;
+use crate::store::app::{app_names, app_told_list};
 use crate::store::outbox::outbox_waits;
 use crate::store::policy::quota_used;
 use crate::store::revision::revision_current;
 
-/// Reads everything.
+/// Reads what there is; of apps and what DNS answers for them those that are newer than `after`, and the names of all.
 ///
 /// # Errors
 /// When the store fails, or a master key is not there.
-pub(super) async fn everything(state: &Arc<State>) -> Result<Loaded, Error> {
+pub(super) async fn newer(state: &Arc<State>, after: Revision) -> Result<Loaded, Error> {
     let mut tx = state.store.snapshot().await?;
-    let nodes = snapshot::apps(state, &mut tx).await?;
-    let dns = snapshot::dns(state, &mut tx).await?;
-    let told = app_told_list(&mut tx).await?;
+    let nodes = snapshot::apps(state, &mut tx, after).await?;
+    let dns = snapshot::dns(state, &mut tx, after).await?;
+    let told = app_told_list(&mut tx, after).await?;
+    let there = app_names(&mut tx).await?;
     tx.commit().await.map_err(StoreError::from)?;
     let (all, answers, opener) = (nodes.apps, dns.apps, Arc::clone(state));
     // Opening and encoding takes long where there is much of it.
@@ -44,6 +45,7 @@ pub(super) async fn everything(state: &Arc<State>) -> Result<Loaded, Error> {
         .map_err(|e| Error::Internal(format!("what machines are told: {e}")))??;
     Ok(Loaded {
         revision: nodes.revision,
+        there,
         apps,
         fleet: nodes.fleet.unwrap_or_default(),
         bindings,

@@ -6,9 +6,9 @@
 //! | `machines` | who is connected; which certificates no longer count |
 //! | `requests` | what machines ask, and how it is answered |
 //! | [`judge`] | what a machine may say and take |
-//! | `bodies` | what they send, within bounds |
+//! | `bodies`, `pace` | what they send, within bounds; how slowly they may read |
 //! | [`book`], [`change`], [`used`], `view` | what machines are to be told, by revision |
-//! | `feed` | one machine's feed |
+//! | `feed`, `pulse` | one machine's feed; the heartbeat of all |
 //! | `load`, `changes` | how the book is read from the database, and kept current |
 //! | `reports` | what machines report, taken in |
 //!
@@ -22,6 +22,8 @@ mod feed;
 pub mod judge;
 mod load;
 mod machines;
+mod pace;
+mod pulse;
 pub mod reports;
 mod requests;
 mod server;
@@ -48,6 +50,7 @@ use crate::state::State;
 use bodies::Bodies;
 use book::{Book, Limits};
 pub use machines::Machines;
+use pulse::Pulse;
 
 /// The number of the book's last change for machines of each role: what changes for DNS servers every second wakes no node.
 #[derive(Default)]
@@ -82,6 +85,8 @@ pub struct Edge {
     pub book: Mutex<Book>,
     /// Wakes their feeds.
     pub changed: Changed,
+    /// Their heartbeat.
+    pulse: Pulse,
     /// Who is connected.
     pub machines: Arc<Machines>,
     /// What they send, as it comes.
@@ -101,6 +106,7 @@ impl Edge {
         Self {
             book: Mutex::new(Book::new(limits)),
             changed: Changed::default(),
+            pulse: Pulse::default(),
             machines: Arc::default(),
             bodies: Bodies::new(settings),
             port: AtomicU16::new(settings.listen.port()),
@@ -140,12 +146,22 @@ pub(crate) async fn start(
         name.clone(),
         shutdown.clone(),
     ));
+    tasks.spawn(beat(Arc::clone(state), shutdown.clone()));
     tasks.spawn(changes::refresh(Arc::clone(state), shutdown.clone()));
     tasks.spawn(changes::revocations(Arc::clone(state), shutdown.clone()));
     tasks.spawn(changes::certify(Arc::clone(&shared), name.clone()));
     tasks.spawn(server::run(shared, listener));
     info!(%address, %name, "machines at the edge are listened for");
     Ok(address)
+}
+
+/// Keeps the heartbeat until shutdown.
+async fn beat(state: Arc<State>, shutdown: CancellationToken) {
+    let every = state.settings.edge.heartbeat.as_duration();
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        () = state.edge.pulse.run(every) => {}
+    }
 }
 
 /// What this controller shows to machines, and whom it lets in.

@@ -11,7 +11,7 @@ use fdn_core::message::Message;
 use fdn_core::usage::{UsageBatch, UsageSums};
 use fdn_core::{ByteSize, Coded as _, Digest, Fault, Problem, Revision};
 use fdn_service::{CancellationToken, now};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -24,6 +24,7 @@ use tracing::{debug, error, warn};
 use super::bodies::Taken;
 use super::book::Fetch;
 use super::judge::{self, Refusal};
+use super::pace::paced;
 use super::server::Peer;
 use super::{feed, reports};
 use crate::Error;
@@ -128,8 +129,8 @@ async fn handle(
             let wish: RenewRequest = parse(&read(state, peer, request, SMALL).await?.octets)?;
             renew(state, machine, &wish).await
         }
-        "artifact" => artifact(state, machine, &request).await,
-        "compiled" => compiled(state, machine, request.uri().path()).await,
+        "artifact" => artifact(state, peer, &request).await,
+        "compiled" => compiled(state, peer, request.uri().path()).await,
         _ => Err(Error::NotFound {
             what: format!("{} {}", request.method(), request.uri().path()),
             hint: "people and their tools call the API, on the address of `listen`",
@@ -251,16 +252,15 @@ fn may_fetch(
     }
 }
 
-async fn artifact(state: &State, machine: &Machine, request: &Request<Incoming>) -> Answer {
+async fn artifact(state: &State, peer: &Peer, request: &Request<Incoming>) -> Answer {
     let path = request.uri().path();
     let digest: Digest = path.strip_prefix(ARTIFACTS).unwrap_or_default().parse()?;
-    may_fetch(state, machine, "artifact", &digest)?;
+    may_fetch(state, &peer.machine, "artifact", &digest)?;
     let span = span(request.headers())?;
     let object = artifact_find(&mut *state.store.read().await?, &digest).await?;
     let artifact = state.artifacts.get(&object, span).await?;
     let length = artifact.end - artifact.start;
-    let octets = artifact.octets.map_ok(BodyFrame::data).map_err(boxed);
-    let mut response = Response::new(UnsyncBoxBody::new(StreamBody::new(octets.boxed())));
+    let mut response = Response::new(stream(state, peer, artifact.octets));
     if span.is_some() {
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         let (start, last) = (artifact.start, artifact.end.saturating_sub(1));
@@ -275,11 +275,11 @@ async fn artifact(state: &State, machine: &Machine, request: &Request<Incoming>)
 }
 
 /// Machine code of a component for an engine, behind its head: for whoever may fetch the component.
-async fn compiled(state: &State, machine: &Machine, path: &str) -> Answer {
+async fn compiled(state: &State, peer: &Peer, path: &str) -> Answer {
     let of = path.strip_prefix(COMPILED).unwrap_or_default();
     let (component, engine) = of.split_once('/').unwrap_or((of, ""));
     let component: Digest = component.parse()?;
-    may_fetch(state, machine, "compiled", &component)?;
+    may_fetch(state, &peer.machine, "compiled", &component)?;
     let engine: EngineKey = engine
         .parse()
         .map_err(|error: NoEngineKey| Error::BadRequest(format!("`{engine}`: {error}")))?;
@@ -291,12 +291,23 @@ async fn compiled(state: &State, machine: &Machine, path: &str) -> Answer {
         },
         other => other.into(),
     })?;
-    let octets = code.octets.map_ok(BodyFrame::data).map_err(boxed);
-    let mut response = Response::new(UnsyncBoxBody::new(StreamBody::new(octets.boxed())));
+    let mut response = Response::new(stream(state, peer, code.octets));
     let (kind, headers) = ("application/octet-stream", response.headers_mut());
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(code.size));
     Ok(response)
+}
+
+/// A body that comes from the artifact store, which the machine must go on reading.
+fn stream<S, E>(state: &State, peer: &Peer, octets: S) -> Body
+where
+    S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let limit = state.settings.edge.stall.as_duration();
+    let octets = paced(octets.boxed(), limit, peer.stalled.clone());
+    let octets = octets.map_ok(BodyFrame::data).map_err(boxed);
+    UnsyncBoxBody::new(StreamBody::new(octets))
 }
 
 fn insert(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {

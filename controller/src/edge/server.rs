@@ -5,8 +5,8 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use fdn_core::enrol::Machine;
-use fdn_service::CancellationToken;
 use fdn_service::pki::Facts;
+use fdn_service::{CancellationToken, listen};
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
@@ -24,6 +24,7 @@ use tracing::{debug, info, warn};
 
 use super::machines::Guard;
 use super::requests;
+use crate::settings::EdgeSettings;
 use crate::state::State;
 
 /// What may be on its way before it is read: of one request, and of one connection.
@@ -34,6 +35,9 @@ const HEADERS_MAX: u32 = 16 << 10;
 const GRACE: Duration = Duration::from_secs(5);
 /// How long a connection that was refused may take to close.
 const LINGER: Duration = Duration::from_secs(1);
+/// How long a machine that says nothing is not asked whether it is there. One that is gone, or whose network is, is found by the kernel, from
+/// heartbeats that nobody acknowledges; this is for what stands between, such as a proxy that keeps a connection whose other side is dead.
+const ASK: Duration = Duration::from_secs(30);
 /// The pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -65,6 +69,8 @@ pub(super) struct Peer {
     pub(super) serial: String,
     /// The machine's turns to send bodies.
     pub(super) turns: Arc<Semaphore>,
+    /// Cancelled when it does not take what it asked for.
+    pub(super) stalled: CancellationToken,
 }
 
 /// Accepts until shutdown, and waits for what runs then.
@@ -113,6 +119,10 @@ async fn connection(
     let from = stream.peer_addr().ok();
     // Small frames must not wait for each other.
     drop(stream.set_nodelay(true));
+    let gone = alive(&shared.state.settings.edge) * 2;
+    if let Err(error) = listen::watched(&stream, gone) {
+        debug!(%error, "a dead machine's connection is found late");
+    }
     let limit = shared.state.settings.edge.handshake.as_duration();
     let shown = TlsAcceptor::from(shared.tls())
         .accept(stream)
@@ -153,10 +163,17 @@ async fn connection(
         machine: facts.identity,
         serial: facts.serial,
         turns: Arc::clone(&guard.turns),
+        stalled: CancellationToken::new(),
     });
     debug!(machine = %peer.machine, ?from, "a machine is connected");
     converse(&shared, stream, peer, guard, left).await;
     drop(place);
+}
+
+/// How long what is sent may stay without an answer.
+fn alive(settings: &EdgeSettings) -> Duration {
+    let heartbeat = settings.heartbeat.as_duration();
+    heartbeat.max(Duration::from_secs(5))
 }
 
 /// Closes a connection so that the other end still reads why: what it sent meanwhile would reset it.
@@ -185,15 +202,14 @@ async fn converse(
             async move { Ok::<_, Infallible>(requests::answer(state, peer, end, request).await) }
         })
     };
-    let alive = settings.heartbeat.as_duration().max(Duration::from_secs(5));
     let connection = Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOWS.0)
         .initial_connection_window_size(WINDOWS.1)
         .max_concurrent_streams(settings.requests)
         .max_header_list_size(HEADERS_MAX)
-        .keep_alive_interval(alive)
-        .keep_alive_timeout(alive)
+        .keep_alive_interval(ASK)
+        .keep_alive_timeout(alive(settings))
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
@@ -201,6 +217,11 @@ async fn converse(
         () = guard.cut.cancelled() => {
             shared.state.metrics.edge.cut.inc();
             info!(machine = %peer.machine, "the connection of a machine was cut: its certificate no longer counts");
+            return;
+        }
+        () = peer.stalled.cancelled() => {
+            shared.state.metrics.edge.stalled.inc();
+            warn!(machine = %peer.machine, "the connection of a machine was cut: it asked for an artifact and took nothing of it for edge.stall");
             return;
         }
         () = tokio::time::sleep(left) => {

@@ -27,6 +27,9 @@ use crate::store::node::StatusRow;
 /// Boots of a node that were replaced and are remembered.
 const BOOTS: usize = 4;
 
+/// How often all enrolments are read.
+const WHOLE: Duration = Duration::from_secs(60);
+
 /// What was concluded from a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
@@ -84,6 +87,10 @@ impl Hosts {
 pub struct Standing {
     /// As of which revision this is.
     pub revision: Revision,
+    /// The stamp of the last enrolment that is not in this; 0 if this is the whole.
+    pub after: u64,
+    /// The stamp of the last that is.
+    pub stamp: u64,
     /// Let in with a join token: remembered however long they are silent.
     pub enrolled: BTreeMap<NodeId, Hosts>,
     /// Region and position of the clusters that somebody made: what nodes say of these does not count.
@@ -108,7 +115,10 @@ impl Standing {
 /// All nodes as they were last heard.
 #[derive(Debug)]
 pub struct Live {
+    /// What all that was said comes to.
     standing: Standing,
+    /// When all enrolments were read last.
+    whole_at: Timestamp,
     nodes: BTreeMap<NodeId, Seen>,
     nodes_max: usize,
     last_heard: Timestamp,
@@ -186,6 +196,7 @@ impl Live {
     pub fn new(stored: Vec<StatusRow>, nodes_max: usize, now: Timestamp) -> Self {
         let mut live = Self {
             standing: Standing::default(),
+            whole_at: now,
             nodes: BTreeMap::new(),
             nodes_max,
             last_heard: now,
@@ -301,27 +312,47 @@ impl Live {
         self.standing.places.insert(cluster, place);
     }
 
+    /// Up to which stamp enrolments were read.
+    #[must_use]
+    pub fn stamp(&self) -> u64 {
+        self.standing.stamp
+    }
+
+    /// After which stamp enrolments are to be read: now and then all, for who was removed long ago is forgotten without a stamp.
+    pub fn enrolments_after(&mut self, now: Timestamp) -> u64 {
+        if now.since(self.whole_at) < WHOLE {
+            return self.standing.stamp;
+        }
+        self.whole_at = now;
+        0
+    }
+
     /// Takes in what operators said; `true` if that changes what DNS servers should be told.
-    pub fn set_standing(&mut self, mut standing: Standing) -> bool {
+    pub fn set_standing(&mut self, said: Standing) -> bool {
+        let known = &mut self.standing;
         // A pass that began before a removal must not let the node in again.
-        if standing.revision < self.standing.revision {
+        if said.revision < known.revision {
             return false;
         }
-        // What was read just before a node was let in does not know it. Whoever leaves is among those that were removed, for as long as that matters.
-        for (node, hosts) in std::mem::take(&mut self.standing.enrolled) {
-            if !standing.removed.contains(&node) {
-                standing.enrolled.entry(node).or_insert(hosts);
-            }
+        if said.after == 0 {
+            known.removed.clear();
         }
-        // So with clusters, of which none ever goes.
-        for (cluster, place) in std::mem::take(&mut self.standing.places) {
-            standing.places.entry(cluster).or_insert(place);
+        let mut changed = said.cordoned != known.cordoned;
+        for node in said.removed {
+            known.enrolled.remove(&node);
+            changed |= self.nodes.remove(&node).is_some();
+            known.removed.insert(node);
         }
-        let before = self.nodes.len();
-        self.nodes
-            .retain(|node, _| !standing.removed.contains(node));
-        let changed = before != self.nodes.len() || standing.cordoned != self.standing.cordoned;
-        self.standing = standing;
+        for node in said.enrolled.keys() {
+            known.removed.remove(node);
+        }
+        // What was read just before a node was let in, or a cluster was made, does not know it, and takes nothing back: whoever leaves is among those
+        // that were removed, for as long as that matters, and no cluster that somebody made ever goes.
+        known.enrolled.extend(said.enrolled);
+        known.places.extend(said.places);
+        known.cordoned = said.cordoned;
+        known.revision = said.revision;
+        known.stamp = known.stamp.max(said.stamp);
         changed
     }
 

@@ -212,7 +212,8 @@ impl Planner {
         let now = fdn_service::now();
         self.store_observed(now).await?;
         self.hear_others(now).await?;
-        let inputs = load(&self.state).await?;
+        let after = lock(&self.state.live).enrolments_after(now);
+        let inputs = load(&self.state, after).await?;
         let (world, settled, clusters) = {
             let mut live = lock(&self.state.live);
             live.set_standing(inputs.standing.clone());
@@ -501,8 +502,8 @@ fn show(state: &State, world: &World, passed: &Passed<'_>) {
     }
 }
 
-/// Reads everything in one snapshot.
-async fn load(state: &State) -> Result<Inputs, Error> {
+/// Reads everything in one snapshot, of enrolments those after a stamp.
+async fn load(state: &State, after: u64) -> Result<Inputs, Error> {
     let mut tx = state.store.snapshot().await?;
     let mut versions = version_list_current(&mut tx).await?;
     versions.extend(version_list_staged(&mut tx).await?);
@@ -514,7 +515,7 @@ async fn load(state: &State) -> Result<Inputs, Error> {
         demand: demand_list(&mut tx).await?,
         network: network_get(&mut tx).await?,
         statuses: node_status_list(&mut tx).await?,
-        standing: standing(&mut tx).await?,
+        standing: standing(&mut tx, after).await?,
         clusters: cluster_list(&mut tx).await?,
     };
     tx.commit().await.map_err(StoreError::from)?;

@@ -35,9 +35,10 @@ impl Planner {
         let now = fdn_service::now();
         self.store_observed(now).await?;
         self.hear_others(now).await?;
+        let after = lock(&self.state.live).enrolments_after(now);
         let mut connection = self.state.store.read().await?;
         let statuses = node_status_list(&mut connection).await?;
-        let standing = standing(&mut connection).await?;
+        let standing = standing(&mut connection, after).await?;
         let known = demand_list(&mut connection).await?;
         let asked = asked_get(&mut connection).await?;
         drop(connection);

@@ -74,7 +74,8 @@ pub struct Changed {
 /// # Errors
 /// When the store fails, or a length of time is none.
 pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<Preview, Error> {
-    let inputs = load(state).await?;
+    let known = lock(&state.live).stamp();
+    let inputs = load(state, known).await?;
     let real = state.world(now);
     // What is known of running things stays known when nodes are thought away.
     let world = state.world_if(wish.what_if, now)?.knowing(&real);

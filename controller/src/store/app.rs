@@ -111,6 +111,33 @@ pub async fn app_list(connection: &mut AnyConnection) -> Result<Vec<AppRow>, Sto
     rows.iter().map(app_row).collect()
 }
 
+/// The apps of which nodes or DNS servers are told something newer than `after`, by name.
+///
+/// # Errors
+/// When the database fails.
+pub async fn app_list_after(
+    connection: &mut AnyConnection,
+    after: Revision,
+) -> Result<Vec<AppRow>, StoreError> {
+    let text = format!("{APPS} WHERE a.revision > $1 OR a.bindings_revision > $1 ORDER BY a.name");
+    let rows = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(stored(after.get()))
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(app_row).collect()
+}
+
+/// The names of all apps.
+///
+/// # Errors
+/// When the database fails.
+pub async fn app_names(connection: &mut AnyConnection) -> Result<BTreeSet<AppName>, StoreError> {
+    let rows = sqlx::query("SELECT name FROM apps")
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(|row| parsed(row, "name")).collect()
+}
+
 /// The apps of a tenant, by name.
 ///
 /// # Errors
@@ -265,16 +292,21 @@ impl Told {
     }
 }
 
-/// Which clusters were ever told of which apps.
+/// Which clusters were ever told of which apps; without the apps of which nothing is newer than `after`.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn app_told_list(
     connection: &mut AnyConnection,
+    after: Revision,
 ) -> Result<BTreeMap<AppName, Told>, StoreError> {
-    let rows = sqlx::query("SELECT app, cluster FROM app_clusters")
-        .fetch_all(connection)
-        .await?;
+    let rows = sqlx::query(
+        "SELECT c.app, c.cluster FROM app_clusters c \
+         WHERE NOT EXISTS (SELECT 1 FROM apps a WHERE a.name = c.app AND a.revision <= $1)",
+    )
+    .bind(stored(after.get()))
+    .fetch_all(connection)
+    .await?;
     let mut all: BTreeMap<AppName, Told> = BTreeMap::new();
     for row in &rows {
         let told = all.entry(parsed(row, "app")?).or_default();

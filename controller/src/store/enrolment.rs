@@ -150,6 +150,57 @@ pub async fn enrolment_list(
     rows.iter().map(enrolment).collect()
 }
 
+/// The last enrolments of nodes that were written after the one of stamp `after`, also of nodes that were removed, and the last stamp. Stamps are
+/// committed in their order.
+///
+/// # Errors
+/// When the database fails.
+pub async fn enrolment_list_after(
+    connection: &mut AnyConnection,
+    after: u64,
+) -> Result<(Vec<EnrolmentRow>, u64), StoreError> {
+    let rows = sqlx::query(
+        "SELECT node, id, role, cluster, token, addresses, enrolled_at, removed_at, stamp FROM enrolments WHERE stamp > $1 ORDER BY stamp",
+    )
+    .bind(stored(after))
+    .fetch_all(connection)
+    .await?;
+    let last = rows.last().map_or(Ok(after), |row| number(row, "stamp"))?;
+    let all = rows.iter().map(enrolment).collect::<Result<_, _>>()?;
+    Ok((all, last))
+}
+
+/// Nodes of a cluster but one, by name, at most `limit`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn enrolment_list_beside(
+    connection: &mut AnyConnection,
+    cluster: &ClusterId,
+    but: &NodeId,
+    limit: u32,
+) -> Result<Vec<EnrolmentRow>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT node, id, role, cluster, token, addresses, enrolled_at, removed_at FROM enrolments \
+         WHERE cluster = $1 AND node <> $2 AND role = 'node' AND removed_at IS NULL ORDER BY node LIMIT $3",
+    )
+    .bind(cluster.as_str())
+    .bind(but.as_str())
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
+    rows.iter().map(enrolment).collect()
+}
+
+/// The stamp of what is written of a machine next. Its row stays locked until the transaction ends.
+async fn stamp_next(connection: &mut AnyConnection) -> Result<i64, StoreError> {
+    // Rows from before there were stamps have the first one.
+    let query = "INSERT INTO counters (name, value) VALUES ('enrolments', 2) \
+         ON CONFLICT (name) DO UPDATE SET value = counters.value + 1 RETURNING value";
+    let row = sqlx::query(query).fetch_one(connection).await?;
+    number(&row, "value").map(stored)
+}
+
 /// Writes an enrolment over an earlier one of the same node.
 ///
 /// # Errors
@@ -158,11 +209,13 @@ pub async fn enrolment_upsert(
     connection: &mut AnyConnection,
     row: &EnrolmentRow,
 ) -> Result<(), StoreError> {
+    let stamp = stamp_next(connection).await?;
     sqlx::query(
-        "INSERT INTO enrolments (node, id, cluster, token, addresses, enrolled_at, removed_at, role) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
+        "INSERT INTO enrolments (node, id, cluster, token, addresses, enrolled_at, removed_at, role, stamp) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
          ON CONFLICT (node) DO UPDATE SET id = excluded.id, cluster = excluded.cluster, token = excluded.token, \
          addresses = excluded.addresses, enrolled_at = excluded.enrolled_at, removed_at = excluded.removed_at, \
-         role = excluded.role",
+         role = excluded.role, stamp = excluded.stamp",
     )
     .bind(row.node.as_str())
     .bind(row.id.to_string())
@@ -172,6 +225,7 @@ pub async fn enrolment_upsert(
     .bind(stored(row.enrolled_at.get()))
     .bind(row.removed_at.map(|at| stored(at.get())))
     .bind(row.role.as_str())
+    .bind(stamp)
     .execute(connection)
     .await?;
     Ok(())
@@ -186,12 +240,15 @@ pub async fn enrolment_remove(
     node: &NodeId,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let done =
-        sqlx::query("UPDATE enrolments SET removed_at = $2 WHERE node = $1 AND removed_at IS NULL")
-            .bind(node.as_str())
-            .bind(stored(now.get()))
-            .execute(connection)
-            .await?;
+    let stamp = stamp_next(connection).await?;
+    let done = sqlx::query(
+        "UPDATE enrolments SET removed_at = $2, stamp = $3 WHERE node = $1 AND removed_at IS NULL",
+    )
+    .bind(node.as_str())
+    .bind(stored(now.get()))
+    .bind(stamp)
+    .execute(connection)
+    .await?;
     Ok(done.rows_affected() == 1)
 }
 

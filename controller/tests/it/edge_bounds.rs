@@ -1,10 +1,13 @@
 //! Bounds on what machines are told and may take from a controller.
 
+use bytes::Bytes;
+use fdn_controller::Settings;
 use fdn_controller::app::lease;
 use fdn_controller::store::outbox::outbox_waits;
 use fdn_core::enrol::{LeaseRequest, Role};
 use fdn_core::message::Message;
-use fdn_core::{ByteSize, Revision};
+use fdn_core::{ByteSize, DurationMs, Revision};
+use fdn_link::read_body;
 use fdn_testkit::components;
 use reqwest::Method;
 use tokio::net::TcpStream;
@@ -16,7 +19,15 @@ use crate::usage;
 
 /// Three clusters with a node each, and an app that was deployed there.
 async fn small_network() -> (Rig, fdn_core::api::DeployResponse) {
-    let rig = Rig::start().await;
+    network_of(components::hello("x"), |_| {}).await
+}
+
+/// The same with this component and settings.
+async fn network_of(
+    component: Vec<u8>,
+    change: impl FnOnce(&mut Settings),
+) -> (Rig, fdn_core::api::DeployResponse) {
+    let rig = Rig::start_with(Backend::Sqlite, change).await;
     rig.node(node_at("ap-1", "ap-south", -33.9, 151.2)).await;
     for status in two_regions() {
         rig.node(status).await;
@@ -26,8 +37,79 @@ async fn small_network() -> (Rig, fdn_core::api::DeployResponse) {
         clusters.len() == 3 && clusters.iter().all(|one| one["nodes_alive"] == 1)
     })
     .await;
-    let deployed = rig.deploy("hello", components::hello("x")).await;
+    let deployed = rig.deploy("hello", component).await;
     (rig, deployed)
+}
+
+/// Octets that no connection has room for at once.
+const LARGE: usize = 4 << 20;
+
+/// A component with so much in it that says nothing.
+fn large() -> Vec<u8> {
+    let mut component = components::hello("x");
+    // A custom section (WebAssembly, binary format, 5.5.3): 0, its length in LEB128, its name, and what it likes.
+    let name = [3, b'p', b'a', b'd'];
+    let mut left = LARGE + name.len();
+    let seven = |of: usize| u8::try_from(of % 0x80).expect("seven bits");
+    component.push(0);
+    while left >= 0x80 {
+        component.push(seven(left) | 0x80);
+        left /= 0x80;
+    }
+    component.push(seven(left));
+    component.extend(name);
+    component.extend(std::iter::repeat_n(b' ', LARGE));
+    component
+}
+
+/// The answer to who asks for an artifact and does not read it yet.
+async fn begin(wire: &Wire, path: &str) -> http::Response<fdn_link::Body> {
+    let request = http::Request::get(path).body(Bytes::new());
+    let answer = wire.connection.centre.ask(request.expect("a request"));
+    let answer = answer.await.expect("an answer");
+    assert_eq!(answer.status(), 200);
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_an_artifact_and_does_not_read_it_is_cut() {
+    let stall = |settings: &mut Settings| settings.edge.stall = DurationMs::from_secs(1);
+    let (rig, deployed) = network_of(large(), stall).await;
+    let node = Member::join(&rig, Role::Node, "ap-south", "m-1").await;
+    let mut wire = node.connect(&[&rig]);
+    wire.until(deployed.revision).await;
+    let path = format!("/edge/v1/artifacts/{}", deployed.digest);
+    let (status, _, octets) = wire.get(&path, None).await;
+    assert_eq!((status, octets), (200, large().into()));
+    let metrics = &rig.controller.state().metrics.edge;
+    assert_eq!(metrics.stalled.get(), 0);
+    let answer = begin(&wire, &path).await;
+    until("the slow reader to be cut", async || {
+        metrics.stalled.get() > 0
+    })
+    .await;
+    assert!(read_body(answer.into_body(), 2 * LARGE).await.is_err());
+    // It comes again, and is told what is new.
+    wire.up().await;
+    let next = rig.deploy("other", components::hello("y")).await;
+    wire.until(next.revision).await;
+    assert_eq!(metrics.cut.get(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_removed_reads_no_artifact_to_its_end() {
+    let (rig, deployed) = network_of(large(), |_| {}).await;
+    let node = Member::join(&rig, Role::Node, "ap-south", "m-1").await;
+    let mut wire = node.connect(&[&rig]);
+    wire.until(deployed.revision).await;
+    let path = format!("/edge/v1/artifacts/{}", deployed.digest);
+    let answer = begin(&wire, &path).await;
+    let removed = rig.request(Method::DELETE, "/v1/nodes/m-1").send().await;
+    assert_eq!(removed.expect("an answer").status(), 204);
+    let metrics = &rig.controller.state().metrics.edge;
+    until("the connection to be cut", async || metrics.cut.get() > 0).await;
+    assert!(read_body(answer.into_body(), 2 * LARGE).await.is_err());
+    assert_eq!(metrics.stalled.get(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,6 +225,7 @@ async fn bodies_take_bounded_memory_and_dns_servers_hand_over_no_usage() {
     let rig = Rig::start_with(Backend::Sqlite, |settings| {
         settings.edge.report_limit = ByteSize::from_bytes(32 << 10);
         settings.edge.bodies_size = ByteSize::from_bytes(64 << 10);
+        settings.usage.body_limit = ByteSize::from_bytes(64 << 10);
     })
     .await;
     rig.cluster("eu-west").await;
@@ -151,7 +234,7 @@ async fn bodies_take_bounded_memory_and_dns_servers_hand_over_no_usage() {
     wire.up().await;
     let path = "/edge/v1/usage/sums";
     let post = async |wire: &Wire, size: usize| wire.post_octets(path, vec![b' '; size]).await.0;
-    assert_eq!(post(&wire, 100 << 10).await, 429);
+    assert_eq!(post(&wire, 100 << 10).await, 413);
     // Room enough, and nothing that can be read.
     assert_eq!(post(&wire, 60 << 10).await, 400);
     assert_eq!(post(&wire, 60 << 10).await, 400);

@@ -11,7 +11,8 @@ use fdn_controller::store::cluster::{
 use fdn_controller::store::enrolment::{
     CertificateRow, EnrolmentRow, certificate_get, certificate_insert, certificate_list_revoked,
     certificate_newest, certificate_revoke, cordon_delete, cordon_insert, cordon_list,
-    enrolment_get, enrolment_list, enrolment_remove, enrolment_trim, enrolment_upsert,
+    enrolment_get, enrolment_list, enrolment_list_after, enrolment_list_beside, enrolment_remove,
+    enrolment_trim, enrolment_upsert,
 };
 use fdn_controller::store::join_token::{
     JoinTokenRow, join_token_count, join_token_get, join_token_insert, join_token_list,
@@ -35,6 +36,7 @@ on_both!(
     what_nodes_told_before_becomes_regions,
     a_token_lets_in_as_many_as_it_may_whoever_asks_at_once,
     what_a_removed_node_says_is_not_written,
+    enrolments_are_read_as_far_as_they_are_new,
     certificates_count_until_they_are_revoked,
     one_node_is_head_however_many_ask,
     an_epoch_grows_with_every_beginning,
@@ -264,6 +266,39 @@ fn enrolment(name: &str) -> EnrolmentRow {
         enrolled_at: Timestamp(5),
         removed_at: None,
     }
+}
+
+async fn enrolments_are_read_as_far_as_they_are_new(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let c = &mut *store.read().await.expect("connected");
+    made(c, "eu-1").await;
+    for name in ["a", "bb", "ccc"] {
+        enrolment_upsert(c, &enrolment(name))
+            .await
+            .expect("written");
+    }
+    let names = |rows: &[EnrolmentRow]| -> Vec<String> {
+        rows.iter().map(|row| row.node.to_string()).collect()
+    };
+    let (all, first) = enrolment_list_after(c, 0).await.expect("read");
+    assert_eq!(names(&all), ["a", "bb", "ccc"]);
+    let (none, same) = enrolment_list_after(c, first).await.expect("read");
+    assert_eq!((none, same), (Vec::new(), first));
+    // Written again, and removed.
+    enrolment_upsert(c, &enrolment("bb"))
+        .await
+        .expect("written");
+    assert!(
+        enrolment_remove(c, &node("a"), Timestamp(9))
+            .await
+            .expect("removed")
+    );
+    let (new, last) = enrolment_list_after(c, first).await.expect("read");
+    assert_eq!(names(&new), ["bb", "a"]);
+    assert!(new[1].removed_at.is_some() && last > first);
+    let cluster: ClusterId = "eu-1".parse().expect("cluster");
+    let beside = enrolment_list_beside(c, &cluster, &node("bb"), 9).await;
+    assert_eq!(names(&beside.expect("read")), ["ccc"]);
 }
 
 async fn what_a_removed_node_says_is_not_written(backend: Backend) {

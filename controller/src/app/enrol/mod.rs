@@ -29,7 +29,7 @@ use crate::store::audit::{AuditEntry, audit_insert};
 use crate::store::cluster::{ClusterRow, cluster_get};
 use crate::store::enrolment::{
     CertificateRow, EnrolmentRow, certificate_count, certificate_get, certificate_newest,
-    certificate_revoke, cordon_delete, enrolment_get, enrolment_list, enrolment_upsert,
+    certificate_revoke, cordon_delete, enrolment_get, enrolment_list_beside, enrolment_upsert,
 };
 use crate::store::in_transaction;
 use crate::store::join_token::{JoinTokenRow, join_token_get, join_token_use};
@@ -38,7 +38,7 @@ use crate::store::revision::{revision_lock, revision_next};
 use rules::{Holder, Verdict};
 
 /// The most other nodes that one is told of.
-const SEEDS: usize = 64;
+const SEEDS: u32 = 64;
 
 /// What a transaction that let a node in leaves behind.
 struct Admitted {
@@ -350,17 +350,12 @@ async fn seeds(
     cluster: &ClusterId,
     but: &NodeId,
 ) -> Result<Vec<Seed>, Error> {
-    let rows = enrolment_list(connection).await?;
-    let others = rows
-        .into_iter()
-        .filter(|row| row.is_node() && row.cluster == *cluster && row.node != *but);
-    Ok(others
-        .take(SEEDS)
-        .map(|row| Seed {
-            node: row.node,
-            addresses: row.addresses,
-        })
-        .collect())
+    let others = enrolment_list_beside(connection, cluster, but, SEEDS).await?;
+    let seed = |row: EnrolmentRow| Seed {
+        node: row.node,
+        addresses: row.addresses,
+    };
+    Ok(others.into_iter().map(seed).collect())
 }
 
 /// Notes what was done to a node.

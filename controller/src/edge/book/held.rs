@@ -91,17 +91,16 @@ impl Held {
     /// What is held and the database, read at `at`, does not know any more.
     pub(super) fn gone(&self, loaded: &Loaded, at: Revision) -> Vec<Change> {
         let mut gone = Vec::new();
-        let there: BTreeSet<&AppName> = loaded.apps.iter().map(|app| &app.app).collect();
+        let is_gone = |app: &AppName, revision| revision <= at && !loaded.there.contains(app);
         for held in self.apps.values() {
-            if held.exists && held.revision <= at && !there.contains(&held.app) {
+            if held.exists && is_gone(&held.app, held.revision) {
                 // It can be written: it was.
                 let entry = view::app_gone(&held.app, at).ok();
                 gone.extend(entry.map(Arc::new).map(Change::App));
             }
         }
-        let there: BTreeSet<&AppName> = loaded.bindings.iter().map(|one| &one.app).collect();
         for held in self.bindings.values() {
-            if held.state.is_some() && held.revision <= at && !there.contains(&held.app) {
+            if held.state.is_some() && is_gone(&held.app, held.revision) {
                 gone.push(Change::Bindings(Arc::new(BindingsEntry {
                     app: held.app.clone(),
                     revision: at,

@@ -1,5 +1,4 @@
 use fdn_core::NodeId;
-use std::collections::BTreeSet;
 
 use fdn_core::message::{AppBindings, BindingsChanged, BindingsDesired, Holders};
 use fdn_core::policy::quota::Used;
@@ -55,6 +54,7 @@ fn no_app(app: &str, revision: u64) -> Change {
 fn loaded(revision: u64, apps: Vec<AppEntry>) -> Loaded {
     Loaded {
         revision: Revision(revision),
+        there: apps.iter().map(|app| app.app.clone()).collect(),
         apps,
         ..Loaded::default()
     }
@@ -255,12 +255,34 @@ fn changes_of_bindings_are_kept_whole_and_without_what_they_change_the_database_
     assert!(book.is_doubtful());
     let doubts = book.doubts();
     let found = Loaded {
+        there: [name("hello")].into(),
         bindings: vec![bindings(6, "east")],
         ..loaded(6, vec![])
     };
     assert!(book.load(found, doubts));
     assert!(!book.is_doubtful());
     assert_eq!(snapshot(&book, &dns), ["fleet", "bindings 6"]);
+}
+
+#[test]
+fn what_is_read_again_is_what_is_newer_and_what_is_gone_is_seen_by_its_name() {
+    let mut book = book(WIDE);
+    let all = vec![entry("a", 2, &["west"]), entry("b", 3, &["west"])];
+    book.load(loaded(3, all), 0);
+    let newer = |revision, apps, there: &[&str]| Loaded {
+        there: there.iter().map(|one| name(one)).collect(),
+        ..loaded(revision, apps)
+    };
+    book.load(
+        newer(5, vec![entry("c", 5, &["west"])], &["a", "b", "c"]),
+        0,
+    );
+    let west = node("west");
+    let told = ["fleet", "a 2", "b 3", "c 5", "used 0"];
+    assert_eq!(snapshot(&book, &west), told);
+    assert!(book.load(newer(6, vec![], &["a", "c"]), 0));
+    assert_eq!(snapshot(&book, &west), ["fleet", "a 2", "c 5", "used 0"]);
+    assert_eq!((book.revision(), book.sure()), (Revision(6), Revision(6)));
 }
 
 #[test]

@@ -165,6 +165,42 @@ fn a_pass_that_began_before_a_node_was_let_in_does_not_forget_where_it_is() {
 }
 
 #[test]
+fn what_is_new_of_enrolments_is_added_and_now_and_then_all_is_read() {
+    let mut live = live();
+    let hosts = |status: &NodeStatus| Hosts::of(status.gateway, status.admin);
+    let (first, second) = (status("a", 1, 1), status("b", 1, 1));
+    let said = |after, stamp, enrolled: &[&NodeStatus], removed: &[&NodeStatus]| Standing {
+        after,
+        stamp,
+        enrolled: enrolled
+            .iter()
+            .map(|one| (one.node.clone(), hosts(one)))
+            .collect(),
+        removed: removed.iter().map(|one| one.node.clone()).collect(),
+        ..Standing::default()
+    };
+    live.set_standing(said(0, 5, &[&first], &[]));
+    assert_eq!(live.enrolments_after(Timestamp(1)), 5);
+    live.set_standing(said(5, 6, &[&second], &[]));
+    assert_eq!(live.standing().enrolled.len(), 2);
+    live.observe(first.clone(), Timestamp(1));
+    assert!(live.set_standing(said(6, 7, &[], &[&first])));
+    live.set_standing(said(7, 7, &[], &[]));
+    assert_eq!(
+        live.observe(status("a", 1, 2), Timestamp(2)),
+        Observation::Removed
+    );
+    // It joins again, and later what was removed before is forgotten.
+    live.set_standing(said(7, 8, &[&first], &[&second]));
+    assert_eq!(live.standing().enrolled.len(), 1);
+    assert!(live.standing().removed.contains(&second.node));
+    assert_eq!(live.enrolments_after(Timestamp(60_001)), 0);
+    assert_eq!(live.enrolments_after(Timestamp(60_002)), 8);
+    live.set_standing(said(0, 8, &[&first], &[]));
+    assert!(live.standing().removed.is_empty());
+}
+
+#[test]
 fn a_pass_that_began_before_a_removal_does_not_let_the_node_in_again() {
     let mut live = live();
     live.observe(status("a", 1, 1), Timestamp(0));

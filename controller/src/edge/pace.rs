@@ -1,0 +1,152 @@
+//! Answers that their reader must take at a pace. Whoever asks for an artifact and does not read on holds a file or a connection to the object store open.
+//!
+//! What HTTP/2 is handed goes out as its reader makes room for it, and only then is more asked for: so the time from handing a part on until the next one
+//! is asked for is the reader's. Nothing but the end of the connection gives such an answer up.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fdn_service::CancellationToken;
+use futures::Stream;
+use tokio::time::{Instant, sleep};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::state::lock;
+
+/// Octets for which a reader has so long.
+const PART: usize = 256 << 10;
+
+/// What a reader took of the present part.
+#[derive(Debug, Default)]
+struct Turn {
+    octets: usize,
+    /// The time that it had for them.
+    spent: Duration,
+    /// Since when it is the reader's turn; nothing while it is ours.
+    since: Option<Instant>,
+}
+
+impl Turn {
+    fn spent(&self, now: Instant) -> Duration {
+        let present = self.since.map(|since| now.duration_since(since));
+        self.spent + present.unwrap_or_default()
+    }
+
+    /// The reader asks for more.
+    fn asked(&mut self, now: Instant) {
+        self.spent = self.spent(now);
+        self.since = None;
+        if self.octets >= PART {
+            *self = Self::default();
+        }
+    }
+
+    /// The reader was handed something.
+    fn handed(&mut self, octets: usize, now: Instant) {
+        self.octets += octets;
+        self.since = Some(now);
+    }
+}
+
+/// An answer's octets, watched.
+pub(super) struct Paced<S> {
+    octets: S,
+    turn: Arc<Mutex<Turn>>,
+    _watch: AbortOnDropHandle<()>,
+}
+
+/// Watches an answer: `stalled` is cancelled if its reader takes longer than `limit` for a part of it.
+pub(super) fn paced<S>(octets: S, limit: Duration, stalled: CancellationToken) -> Paced<S> {
+    let turn = Arc::<Mutex<Turn>>::default();
+    let watched = Arc::clone(&turn);
+    let watch = tokio::spawn(async move {
+        loop {
+            let left = limit.saturating_sub(lock(&watched).spent(Instant::now()));
+            if left.is_zero() {
+                return stalled.cancel();
+            }
+            sleep(left).await;
+        }
+    });
+    Paced {
+        octets,
+        turn,
+        _watch: AbortOnDropHandle::new(watch),
+    }
+}
+
+impl<S, E> Stream for Paced<S>
+where
+    S: Stream<Item = Result<Bytes, E>> + Unpin,
+{
+    type Item = S::Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        lock(&self.turn).asked(Instant::now());
+        let part = ready!(Pin::new(&mut self.octets).poll_next(context));
+        if let Some(Ok(octets)) = &part {
+            lock(&self.turn).handed(octets.len(), Instant::now());
+        }
+        Poll::Ready(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use futures::{FutureExt as _, StreamExt as _};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// The time that a reader had for the present part, after it took so many octets at each of these times.
+    fn spent(octets: usize, seconds: &[u64]) -> Duration {
+        let begin = Instant::now();
+        let at = |second: u64| begin + Duration::from_secs(second);
+        let mut turn = Turn::default();
+        turn.handed(octets, begin);
+        for &second in seconds {
+            turn.asked(at(second));
+            turn.handed(octets, at(second));
+        }
+        turn.spent(at(seconds.last().copied().unwrap_or(0) + 10))
+    }
+
+    #[test]
+    fn each_part_has_its_time_however_small_the_pieces_are() {
+        let seconds = Duration::from_secs;
+        assert_eq!(spent(PART, &[]), seconds(10));
+        assert_eq!(spent(PART, &[29, 58]), seconds(10));
+        assert_eq!(spent(PART / 2, &[8, 16]), seconds(10));
+        assert_eq!(spent(PART / 8, &[8, 16]), seconds(26));
+    }
+
+    #[test]
+    fn waiting_for_what_is_to_come_is_no_readers_fault() {
+        let mut turn = Turn::default();
+        let begin = Instant::now();
+        turn.asked(begin);
+        assert_eq!(turn.spent(begin + LIMIT), Duration::ZERO);
+        turn.handed(1, begin + LIMIT);
+        turn.asked(begin + LIMIT * 2);
+        assert_eq!(turn.spent(begin + LIMIT * 9), LIMIT);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_takes_no_more_is_given_up_and_one_that_left_is_not() {
+        let stalled = CancellationToken::new();
+        let endless = || stream::repeat(Ok::<_, ()>(Bytes::from("x")));
+        let mut left = paced(endless(), Duration::from_millis(1), stalled.clone());
+        assert!(left.next().now_or_never().is_some());
+        drop(left);
+        tokio::task::yield_now().await;
+        assert!(!stalled.is_cancelled());
+        let mut octets = paced(endless(), Duration::from_millis(1), stalled.clone());
+        assert!(octets.next().await.is_some());
+        stalled.cancelled().await;
+    }
+}
