@@ -2,21 +2,27 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use clap::{Parser, Subcommand};
 use fdn_bus::{AmqpBroker, AmqpOptions, Limits};
+use fdn_controller::backup::{self, KeysWanted, Manifest, Place};
 use fdn_controller::keys::Keys;
+use fdn_controller::store::Store;
 use fdn_controller::{Controller, Error, Settings};
 use fdn_core::{Coded, ErrorCode};
 use fdn_service::master::MasterKeyId;
+use fdn_service::probe;
+use fdn_service::version::Build;
 
 /// Exit code for a configuration that is not valid.
 const BAD_CONFIG: u8 = 2;
 
+static VERSION: LazyLock<String> = LazyLock::new(|| Build::of(fdn_controller::built_in()).text());
+
 /// The controller of a function delivery network.
 #[derive(Parser)]
-#[command(name = "fdn-controller", version)]
+#[command(name = "fdn-controller", version, long_version = VERSION.as_str())]
 struct Arguments {
     /// The settings file; see deploy/config/controller.toml.
     #[arg(long, value_name = "FILE")]
@@ -27,6 +33,9 @@ struct Arguments {
     /// Print the settings that would be used and exit. They name files with secrets, they hold none.
     #[arg(long)]
     print_config: bool,
+    /// Ask the process that runs with these settings whether it is healthy, and exit.
+    #[arg(long)]
+    check_health: bool,
     /// What to do instead of serving.
     #[command(subcommand)]
     command: Option<Command>,
@@ -40,6 +49,30 @@ enum Command {
         /// What to do.
         #[command(subcommand)]
         command: KeysCommand,
+    },
+    /// Write everything that cannot be made anew into one archive; controllers may go on
+    Backup {
+        /// The archive, `-` for standard output
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Take the network's key and token and the master keys in as well: then the archive opens what it holds
+        #[arg(long)]
+        with_keys: bool,
+    },
+    /// Write an archive into an empty database and an empty artifact store
+    Restore {
+        /// The archive, `-` for standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Go on without keys that are not there: secrets of functions are forgotten, and all machines have to join again
+        #[arg(long)]
+        keys_lost: bool,
+    },
+    /// Bring the database to this release's schema, as a start does
+    Migrate {
+        /// Say what would be applied, try it in a transaction, and take it back
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 
@@ -107,15 +140,96 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         print("the configuration is valid\n");
         return Ok(());
     }
+    if arguments.check_health {
+        probe::healthy(settings.listen, !settings.api.tls.certificates.is_empty())?;
+        print("healthy\n");
+        return Ok(());
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|e| Error::Internal(format!("the runtime cannot be started: {e}")))?;
-    if let Some(Command::Keys { command }) = &arguments.command {
-        return runtime.block_on(keys(&settings, command));
+    let Some(command) = &arguments.command else {
+        fdn_service::logs::init(&settings.log);
+        return runtime.block_on(serve(settings));
+    };
+    runtime.block_on(async {
+        match command {
+            Command::Keys { command } => keys(&settings, command).await,
+            Command::Backup { file, with_keys } => {
+                let wanted = if *with_keys {
+                    KeysWanted::With
+                } else {
+                    KeysWanted::Needed
+                };
+                let made = backup::backup(&settings, &Place::from(file.clone()), wanted).await?;
+                summary("backed up", &made);
+                Ok(())
+            }
+            Command::Restore { file, keys_lost } => {
+                let wanted = if *keys_lost {
+                    KeysWanted::Lost
+                } else {
+                    KeysWanted::Needed
+                };
+                let place = Place::from(file.clone());
+                let restored = backup::restore(&settings, &place, wanted).await?;
+                summary("restored", &restored);
+                Ok(())
+            }
+            Command::Migrate { dry_run } => migrate(&settings, *dry_run).await,
+        }
+    })
+}
+
+/// Says what was done, on standard error: standard output may be the archive.
+#[allow(
+    clippy::print_stderr,
+    reason = "what was asked for on the command line"
+)]
+fn summary(done: &str, manifest: &Manifest) {
+    let rows: u64 = manifest.tables.iter().map(|table| table.rows).sum();
+    eprintln!(
+        "{done}: {rows} rows of {} tables, {} objects of {} octets; schema {}, release {}",
+        manifest.tables.len(),
+        manifest.objects.count,
+        manifest.objects.octets,
+        manifest.schema,
+        manifest.product
+    );
+    for key in &manifest.keys {
+        eprintln!("in the archive: {}", key.name);
     }
-    fdn_service::logs::init(&settings.log);
-    runtime.block_on(serve(settings))
+    for key in &manifest.keys_apart {
+        eprintln!(
+            "not in the archive, keep it apart: {} ({})",
+            key.name, key.place
+        );
+    }
+}
+
+async fn migrate(settings: &Settings, dry_run: bool) -> Result<(), Error> {
+    let store = Store::connect(&settings.database).await?;
+    let pending = store.pending().await?;
+    if dry_run {
+        store.rehearse().await?;
+    } else {
+        store.migrate().await?;
+    }
+    let done = if dry_run {
+        "would be applied"
+    } else {
+        "applied"
+    };
+    for migration in &pending {
+        print(&format!(
+            "{}  {}\n",
+            migration.version, migration.description
+        ));
+    }
+    print(&format!("{} migrations {done}\n", pending.len()));
+    store.close().await;
+    Ok(())
 }
 
 async fn keys(settings: &Settings, command: &KeysCommand) -> Result<(), Error> {

@@ -47,6 +47,9 @@ pub enum ArtifactError {
         #[source]
         source: object_store::Error,
     },
+    /// The store could not say what it holds.
+    #[error("the artifact store failed to list what it holds")]
+    List(#[source] object_store::Error),
     /// The local copy of an upload cannot be read.
     #[error("the upload {path} cannot be read")]
     Read {
@@ -66,7 +69,7 @@ impl Coded for ArtifactError {
         match self {
             Self::Missing(_) => ErrorCode::NotFound,
             Self::Range(_) => ErrorCode::BadRequest,
-            Self::Failed { .. } => ErrorCode::ArtifactStoreFailed,
+            Self::Failed { .. } | Self::List(_) => ErrorCode::ArtifactStoreFailed,
             Self::Read { .. } => ErrorCode::Internal,
             Self::Settings(_) => ErrorCode::ConfigInvalid,
         }
@@ -272,6 +275,19 @@ impl Artifacts {
                 digest: object.digest,
                 source,
             }),
+        }
+    }
+
+    /// Whether nothing at all is in the store.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn is_empty(&self) -> Result<bool, ArtifactError> {
+        let prefix = Key::from(self.prefix.as_str());
+        let prefix = (!self.prefix.is_empty()).then_some(&prefix);
+        match self.store.list(prefix).next().await.transpose() {
+            Ok(found) => Ok(found.is_none()),
+            Err(source) => Err(ArtifactError::List(source)),
         }
     }
 

@@ -32,6 +32,17 @@ pub enum StoreError {
     /// The schema could not be brought up to date.
     #[error("the schema of the metadata store could not be brought up to date")]
     Migration(#[source] sqlx::migrate::MigrateError),
+    /// A newer release brought the schema to what this one does not know.
+    #[error(
+        "a newer release has brought this metadata store to schema {found}, and this one knows up to {known}: there is no way back within a database. \
+         Start the newer release, or restore a backup of before the upgrade into an empty database"
+    )]
+    Newer {
+        /// The migration that is not known here.
+        found: i64,
+        /// The last one that is.
+        known: i64,
+    },
     /// The address of the database is not valid.
     #[error("database.url is not valid: {0}")]
     Address(String),
@@ -58,7 +69,8 @@ impl Coded for StoreError {
     fn code(&self) -> ErrorCode {
         match self {
             Self::Away(_) | Self::Contended(_) | Self::Migration(_) => ErrorCode::DatabaseFailed,
-            Self::Refused {
+            Self::Newer { .. }
+            | Self::Refused {
                 constraint: Constraint::Unique,
                 ..
             } => ErrorCode::Conflict,

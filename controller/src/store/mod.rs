@@ -17,6 +17,7 @@ pub mod authority;
 pub mod billing;
 pub mod binding;
 pub mod cluster;
+pub mod copy;
 pub mod demand;
 pub mod device;
 pub mod dialect;
@@ -38,6 +39,7 @@ pub mod oidc;
 pub mod outbox;
 pub mod plan;
 pub mod policy;
+pub mod rehearsal;
 pub mod revision;
 pub mod rollout;
 mod row;
@@ -69,7 +71,7 @@ use tracing::info;
 use crate::settings::DatabaseSettings;
 use dialect::Dialect;
 pub use error::{Constraint, StoreError};
-pub use schema::MIGRATOR;
+pub use schema::{MIGRATOR, newest};
 
 /// The tenant that is there from the beginning.
 pub const DEFAULT_TENANT: TenantId = TenantId::from_uuid(uuid::Uuid::from_u128(1));
@@ -129,17 +131,21 @@ impl Store {
         let mut connection = self.pool.acquire().await?;
         match self.dialect {
             // The migrator takes an advisory lock of its own.
-            Dialect::Postgres => MIGRATOR
-                .run_direct(target, &mut *connection, false)
-                .await
-                .map_err(StoreError::Migration)?,
+            Dialect::Postgres => {
+                let done = MIGRATOR.run_direct(target, &mut *connection, false).await;
+                if let Err(error) = done {
+                    // It keeps the lock for as long as the connection lives. Whether it ends in order does not matter beside what went wrong.
+                    drop(connection.close().await);
+                    return Err(schema::refusal(error));
+                }
+            }
             // It has none for SQLite: an exclusive transaction around all of it does the same.
             Dialect::Sqlite => {
                 let mut transaction = connection.begin_with("BEGIN EXCLUSIVE").await?;
                 MIGRATOR
                     .run_direct(target, &mut *transaction, false)
                     .await
-                    .map_err(StoreError::Migration)?;
+                    .map_err(schema::refusal)?;
                 transaction.commit().await?;
             }
         }

@@ -5,8 +5,10 @@
 use std::sync::LazyLock;
 
 use rust_embed::Embed;
-use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, SqlSafeStr};
+
+use super::StoreError;
 
 const SUFFIX: &str = ".sql";
 
@@ -23,6 +25,23 @@ pub static MIGRATOR: LazyLock<Migrator> = LazyLock::new(|| {
     });
     Migrator::with_migrations(migrations.collect())
 });
+
+/// The last migration of this build.
+#[must_use]
+pub fn newest() -> i64 {
+    MIGRATOR.iter().map(|each| each.version).max().unwrap_or(0)
+}
+
+/// What a failure of the migrator means. A migration that was applied and is later than all of ours was brought by a newer release.
+pub(super) fn refusal(error: MigrateError) -> StoreError {
+    match error {
+        MigrateError::VersionMissing(found) if found > newest() => StoreError::Newer {
+            found,
+            known: newest(),
+        },
+        error => StoreError::Migration(error),
+    }
+}
 
 /// A migration, as sqlx takes it from a file of this name: databases hold its description and the checksum of its text.
 fn migration(name: &str, text: String) -> Option<Migration> {

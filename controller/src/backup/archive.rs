@@ -1,0 +1,366 @@
+//! Archives, part by part, in and out. Whatever goes through here is counted and digested on its way.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use fdn_core::digest::DigestBuilder;
+use fdn_core::{Digest, Timestamp};
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+
+use super::error::BackupError;
+use super::keys::KEY_MAX;
+use super::manifest::{
+    Item, KeyPart, MANIFEST, MANIFEST_MAX, Manifest, OBJECTS, Part, SUM, TablePart, object_name,
+};
+use crate::Error;
+
+/// A reader that counts and digests what it reads.
+struct Counted<R> {
+    inner: R,
+    digest: DigestBuilder,
+    size: u64,
+}
+
+impl<R: Read> Counted<R> {
+    fn new(inner: R) -> Self {
+        Self {
+            inner,
+            digest: DigestBuilder::default(),
+            size: 0,
+        }
+    }
+
+    /// What was read, unless it was what `part` says.
+    fn differs(self, part: &Part) -> Option<String> {
+        if self.size != part.size {
+            return Some(format!("{} octets instead of {}", self.size, part.size));
+        }
+        let found = self.digest.finish();
+        (found != part.sha256).then(|| format!("{found} instead of {}", part.sha256))
+    }
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.digest.update(&buffer[..read]);
+        self.size += read as u64;
+        Ok(read)
+    }
+}
+
+/// A file of the spool that is being written.
+pub(super) struct Spooled {
+    file: BufWriter<File>,
+    digest: DigestBuilder,
+    size: u64,
+}
+
+impl Spooled {
+    pub(super) fn create(path: &Path) -> Result<Self, BackupError> {
+        let file = File::create_new(path)
+            .map_err(BackupError::file(path.display().to_string(), "written"))?;
+        Ok(Self {
+            file: BufWriter::new(file),
+            digest: DigestBuilder::default(),
+            size: 0,
+        })
+    }
+
+    /// Writes a value as a line of JSON.
+    pub(super) fn line(&mut self, value: &impl serde::Serialize) -> Result<(), BackupError> {
+        serde_json::to_writer(&mut *self, value)
+            .map_err(io::Error::from)
+            .and_then(|()| self.write_all(b"\n"))
+            .map_err(BackupError::file("the spool", "written"))
+    }
+
+    pub(super) fn finish(mut self) -> Result<Part, BackupError> {
+        self.file
+            .flush()
+            .map_err(BackupError::file("the spool", "written"))?;
+        Ok(Part {
+            size: self.size,
+            sha256: self.digest.finish(),
+        })
+    }
+}
+
+impl Write for Spooled {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(octets)?;
+        self.digest.update(&octets[..written]);
+        self.size += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// An archive that is being written.
+pub(super) struct Packer<W: Write> {
+    tar: tar::Builder<GzEncoder<W>>,
+    made_at: Timestamp,
+}
+
+impl<W: Write> Packer<W> {
+    /// Begins with the manifest.
+    pub(super) fn begin(out: W, manifest: &Manifest) -> Result<Self, BackupError> {
+        let mut packer = Self {
+            tar: tar::Builder::new(GzEncoder::new(out, Compression::fast())),
+            made_at: manifest.made_at,
+        };
+        let text = serde_json::to_vec_pretty(manifest)
+            .map_err(|e| BackupError::file("the manifest", "written")(e.into()))?;
+        let digest = Digest::of(&text);
+        packer.whole(MANIFEST, &text)?;
+        packer.whole(SUM, digest.hex().as_bytes())?;
+        Ok(packer)
+    }
+
+    /// Adds a part that is in memory.
+    pub(super) fn whole(&mut self, name: &str, octets: &[u8]) -> Result<(), BackupError> {
+        let part = Part {
+            size: octets.len() as u64,
+            sha256: Digest::of(octets),
+        };
+        self.add(name, &part, octets)
+    }
+
+    /// Adds a part; an error if `source` is not what `part` says.
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        part: &Part,
+        source: impl Read,
+    ) -> Result<(), BackupError> {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_size(part.size);
+        header.set_mode(0o600);
+        header.set_mtime(self.made_at.get() / 1000);
+        let mut source = Counted::new(source);
+        self.tar
+            .append_data(&mut header, name, &mut source)
+            .map_err(BackupError::file(name, "written to the archive"))?;
+        match source.differs(part) {
+            None => Ok(()),
+            Some(problem) => Err(BackupError::Spoilt {
+                what: name.to_owned(),
+                problem,
+            }),
+        }
+    }
+
+    /// Ends the archive.
+    pub(super) fn finish(self) -> Result<W, BackupError> {
+        let failed = |source| BackupError::File {
+            what: "the archive".to_owned(),
+            action: "written",
+            source,
+        };
+        let mut out = self
+            .tar
+            .into_inner()
+            .and_then(GzEncoder::finish)
+            .map_err(failed)?;
+        out.flush().map_err(failed)?;
+        Ok(out)
+    }
+}
+
+/// The list of objects of an archive, in a file without a name.
+pub(super) struct Items(File);
+
+impl Items {
+    /// The same list once more; both must not be read at the same time.
+    pub(super) fn again(&self) -> Result<Self, BackupError> {
+        self.0
+            .try_clone()
+            .map(Self)
+            .map_err(BackupError::file(OBJECTS, "read"))
+    }
+
+    /// Reads it from the beginning.
+    pub(super) fn read(
+        &self,
+    ) -> Result<impl Iterator<Item = Result<Item, BackupError>> + use<>, BackupError> {
+        let Self(mut file) = self.again()?;
+        file.seek(SeekFrom::Start(0))
+            .map_err(BackupError::file(OBJECTS, "read"))?;
+        Ok(BufReader::new(file).lines().map(|line| {
+            let line = line.map_err(BackupError::damaged(OBJECTS))?;
+            serde_json::from_str(&line).map_err(|e| BackupError::Damaged(format!("{OBJECTS}: {e}")))
+        }))
+    }
+}
+
+/// A part on its way out of an archive.
+pub(super) enum Piece<'a> {
+    /// A key file.
+    Key(&'a KeyPart),
+    /// The rows of a table.
+    Table(&'a TablePart),
+    /// An object.
+    Object(&'a Item),
+}
+
+/// Who takes the parts of an archive.
+pub(super) trait Taker {
+    /// The manifest, before anything else.
+    fn begin(&mut self, manifest: &Manifest) -> Result<(), Error>;
+    /// The list of objects, before the first of them.
+    fn objects(&mut self, items: &Items) -> Result<(), Error>;
+    /// A part. It is known to be whole only when the next call comes.
+    fn take(&mut self, piece: &Piece<'_>, source: &mut dyn Read) -> Result<(), Error>;
+}
+
+/// Reads an archive to its end: every part that the manifest names, in order, with the digest that it names, and nothing else.
+pub(super) fn walk(file: &File, taker: &mut dyn Taker) -> Result<Manifest, Error> {
+    let mut start = file;
+    start
+        .seek(SeekFrom::Start(0))
+        .map_err(BackupError::file("the archive", "read"))?;
+    let mut archive = tar::Archive::new(GzDecoder::new(file));
+    let manifest = {
+        let mut entries = archive
+            .entries()
+            .map_err(BackupError::damaged("the beginning"))?;
+        parts(&mut entries, taker)?
+    };
+    // The sum of the compressed stream stands at its very end.
+    io::copy(&mut archive.into_inner(), &mut io::sink())
+        .map_err(BackupError::damaged("the end"))?;
+    Ok(manifest)
+}
+
+fn parts<R: Read>(
+    entries: &mut tar::Entries<'_, R>,
+    taker: &mut dyn Taker,
+) -> Result<Manifest, Error> {
+    let manifest = read_manifest(entries)?;
+    taker.begin(&manifest)?;
+    for key in &manifest.keys {
+        if key.part.size > KEY_MAX {
+            return Err(BackupError::Damaged(format!("{} is too large", key.name)).into());
+        }
+        let name = format!("keys/{}", key.name);
+        part(entries, &name, &key.part, |source| {
+            taker.take(&Piece::Key(key), source)
+        })?;
+    }
+    for table in &manifest.tables {
+        let name = format!("tables/{}.jsonl", table.table.name);
+        part(entries, &name, &table.part, |source| {
+            taker.take(&Piece::Table(table), source)
+        })?;
+    }
+    let list = tempfile::tempfile().map_err(BackupError::file("a temporary file", "made"))?;
+    part(entries, OBJECTS, &manifest.objects.part, |source| {
+        io::copy(source, &mut &list)
+            .map(drop)
+            .map_err(|e| BackupError::damaged(OBJECTS)(e).into())
+    })?;
+    let items = Items(list);
+    taker.objects(&items)?;
+    let mut count = 0;
+    for item in items.read()? {
+        let item = item?;
+        count += 1;
+        part(entries, &object_name(count), &item.part, |source| {
+            taker.take(&Piece::Object(&item), source)
+        })?;
+    }
+    if count != manifest.objects.count {
+        return Err(BackupError::Damaged(format!("{OBJECTS} has {count} lines")).into());
+    }
+    ended(entries)?;
+    Ok(manifest)
+}
+
+fn read_manifest<R: Read>(entries: &mut tar::Entries<'_, R>) -> Result<Manifest, BackupError> {
+    let text = small(entries, MANIFEST, MANIFEST_MAX)?;
+    let sum = small(entries, SUM, 64)?;
+    if Digest::of(&text).hex().as_bytes() != sum {
+        return Err(BackupError::Damaged(format!(
+            "{MANIFEST} is not what was written"
+        )));
+    }
+    serde_json::from_slice(&text).map_err(|e| BackupError::Damaged(format!("{MANIFEST}: {e}")))
+}
+
+/// The next part, which must be called `name`.
+fn next<'a, R: Read>(
+    entries: &mut tar::Entries<'a, R>,
+    name: &str,
+) -> Result<tar::Entry<'a, R>, BackupError> {
+    let entry = entries
+        .next()
+        .ok_or_else(|| BackupError::Damaged(format!("{name} is missing")))?
+        .map_err(BackupError::damaged(name))?;
+    if *entry.path_bytes() == *name.as_bytes() {
+        Ok(entry)
+    } else {
+        let found = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        Err(BackupError::Damaged(format!(
+            "{found} stands where {name} should"
+        )))
+    }
+}
+
+fn small<R: Read>(
+    entries: &mut tar::Entries<'_, R>,
+    name: &str,
+    most: u64,
+) -> Result<Vec<u8>, BackupError> {
+    let entry = next(entries, name)?;
+    if entry.size() > most {
+        return Err(BackupError::Damaged(format!("{name} is too large")));
+    }
+    let mut octets = Vec::new();
+    entry
+        .take(most)
+        .read_to_end(&mut octets)
+        .map_err(BackupError::damaged(name))?;
+    Ok(octets)
+}
+
+/// Hands the next part on and looks whether it is what was written.
+fn part<R: Read>(
+    entries: &mut tar::Entries<'_, R>,
+    name: &str,
+    part: &Part,
+    take: impl FnOnce(&mut dyn Read) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let entry = next(entries, name)?;
+    if entry.size() != part.size {
+        return Err(BackupError::Damaged(format!(
+            "{name} has {} octets instead of {}",
+            entry.size(),
+            part.size
+        ))
+        .into());
+    }
+    let mut source = Counted::new(entry);
+    take(&mut source)?;
+    io::copy(&mut source, &mut io::sink()).map_err(BackupError::damaged(name))?;
+    match source.differs(part) {
+        None => Ok(()),
+        Some(problem) => Err(BackupError::Damaged(format!("{name} has {problem}")).into()),
+    }
+}
+
+fn ended<R: Read>(entries: &mut tar::Entries<'_, R>) -> Result<(), BackupError> {
+    match entries.next() {
+        None => Ok(()),
+        Some(Ok(_)) => Err(BackupError::Damaged(
+            "it holds more than its manifest says".to_owned(),
+        )),
+        Some(Err(error)) => Err(BackupError::damaged("the end")(error)),
+    }
+}

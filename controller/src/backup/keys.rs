@@ -1,0 +1,186 @@
+//! The key files of an installation: in a backup if they are asked for, and never replaced by one.
+
+use std::path::{Path, PathBuf};
+
+use fdn_core::Digest;
+use fdn_service::master::MasterKeyId;
+use fdn_service::secret::{self, Secret};
+
+use super::KeysWanted;
+use super::error::BackupError;
+use super::manifest::{KeyApart, KeyPart, Manifest, Part};
+use crate::Error;
+use crate::settings::Settings;
+use crate::vault::Source;
+
+/// The key that seals the authority's keys.
+const NETWORK_KEY: &str = "network.key";
+const NETWORK_TOKEN: &str = "network.token";
+const MASTER_KEY: &str = "master.key";
+/// The first user's password: nothing is sealed with it, and scripts of an installation may read it.
+const PASSWORD: &str = "admin.password";
+
+/// Most octets of a key file.
+pub(super) const KEY_MAX: u64 = 64 << 10;
+
+/// A key of an installation.
+struct Key {
+    name: &'static str,
+    /// `None`: it comes from a variable of the environment.
+    path: Option<PathBuf>,
+    place: String,
+}
+
+fn all(settings: &Settings) -> Vec<Key> {
+    let file = |name, path: &Path| Key {
+        name,
+        path: Some(path.to_owned()),
+        place: path.display().to_string(),
+    };
+    let mut keys = vec![
+        file(NETWORK_KEY, &settings.network.key_file),
+        file(NETWORK_TOKEN, &settings.network.token_file),
+        match Source::of(settings) {
+            Source::File(path) => file(MASTER_KEY, &path),
+            Source::Variable(name) => Key {
+                name: MASTER_KEY,
+                path: None,
+                place: format!("the variable {name}"),
+            },
+        },
+    ];
+    let password = settings.accounts.initial_password_file.as_deref();
+    keys.extend(password.map(|path| file(PASSWORD, path)));
+    keys
+}
+
+/// What tells the key that seals from another one. Tokens have none: an operator may have thought of a short one, which could be guessed from it.
+fn id(name: &str, text: &Secret) -> Option<String> {
+    (name == NETWORK_KEY).then(|| MasterKeyId::of(text).to_string())
+}
+
+/// The keys of a backup: those in it, with their text, and those that are not.
+pub(super) struct Gathered {
+    pub(super) inside: Vec<(KeyPart, Secret)>,
+    pub(super) apart: Vec<KeyApart>,
+}
+
+/// Reads the keys.
+pub(super) fn gather(settings: &Settings, wanted: KeysWanted) -> Result<Gathered, Error> {
+    let mut gathered = Gathered {
+        inside: Vec::new(),
+        apart: Vec::new(),
+    };
+    for key in all(settings) {
+        let text = match &key.path {
+            Some(path) if path.exists() => Some(secret::read(path)?),
+            _ => None,
+        };
+        match text {
+            Some(text) if wanted == KeysWanted::With => {
+                let octets = text.expose().as_bytes();
+                let part = Part {
+                    size: octets.len() as u64,
+                    sha256: Digest::of(octets),
+                };
+                let name = key.name.to_owned();
+                gathered.inside.push((KeyPart { name, part }, text));
+            }
+            _ if key.name == PASSWORD => {}
+            text => gathered.apart.push(KeyApart {
+                name: key.name.to_owned(),
+                place: key.place,
+                id: text.as_ref().and_then(|text| id(key.name, text)),
+            }),
+        }
+    }
+    Ok(gathered)
+}
+
+/// Looks whether the keys that an archive needs are where the settings say, apart from those in it.
+pub(super) fn check(
+    settings: &Settings,
+    manifest: &Manifest,
+    wanted: KeysWanted,
+) -> Result<(), Error> {
+    if wanted == KeysWanted::Lost {
+        return Ok(());
+    }
+    for apart in &manifest.keys_apart {
+        let Some(key) = all(settings).into_iter().find(|key| key.name == apart.name) else {
+            continue;
+        };
+        let there = match &key.path {
+            Some(path) => path.exists(),
+            // Whether the variable is set shows when it is read.
+            None => true,
+        };
+        if !there {
+            return Err(BackupError::Keys(format!(
+                "{} is not in the archive, and {} does not exist: put the file there that was {} (--keys-lost restores without it: secrets of functions are forgotten, and all machines have to join again)",
+                key.name, key.place, apart.place
+            ))
+            .into());
+        }
+        if let (Some(expected), Some(path)) = (&apart.id, &key.path)
+            && id(key.name, &secret::read(path)?).as_ref() != Some(expected)
+        {
+            return Err(another(key.name, path).into());
+        }
+    }
+    Ok(())
+}
+
+fn another(name: &str, path: &Path) -> BackupError {
+    BackupError::Keys(format!(
+        "{} holds another {name} than the network of the archive: move it away, or put the right one there",
+        path.display()
+    ))
+}
+
+/// Writes a key of an archive to where the settings say; the file if it was not there. One that is there must be the same, a password aside.
+pub(super) fn place(
+    settings: &Settings,
+    name: &str,
+    text: &Secret,
+) -> Result<Option<PathBuf>, Error> {
+    let Some(key) = all(settings).into_iter().find(|key| key.name == name) else {
+        if name == PASSWORD {
+            return Ok(None);
+        }
+        return Err(BackupError::Damaged(format!("nobody knows a key {name}")).into());
+    };
+    let Some(path) = key.path else {
+        return Err(BackupError::Keys(format!(
+            "the archive holds {name}, and the settings read it from {}: set secrets.master_key_file for the restore",
+            key.place
+        ))
+        .into());
+    };
+    if secret::write_new(&path, text)? {
+        return Ok(Some(path));
+    }
+    if name == PASSWORD || secret::read(&path)?.matches(text.expose()) {
+        Ok(None)
+    } else {
+        Err(another(name, &path).into())
+    }
+}
+
+/// Looks whether the master keys are there that data keys of the archive are wrapped under.
+pub(super) fn ring(settings: &Settings, used: &[(MasterKeyId, u64)]) -> Result<(), Error> {
+    if used.is_empty() {
+        return Ok(());
+    }
+    let known = Source::of(settings).keys()?;
+    for (master, _) in used {
+        if !known.ids().any(|id| id == master) {
+            return Err(BackupError::Keys(format!(
+                "secrets of the archive are sealed under master key {master}, which is not in the ring of these settings: add its line to the file \
+                 (--keys-lost restores without it: secrets of functions are forgotten, and all machines have to join again)"
+            ))
+            .into());
+        }
+    }
+    Ok(())
+}

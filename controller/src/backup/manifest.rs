@@ -1,0 +1,251 @@
+//! What an archive says of itself.
+
+use fdn_core::{Digest, JobId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::error::BackupError;
+use crate::artifacts::{JobObject, Object};
+use crate::store::copy::Table;
+
+/// The format that this release writes and reads.
+pub(super) const FORMAT: u32 = 1;
+
+/// The manifest's name in the archive.
+pub(super) const MANIFEST: &str = "manifest.json";
+/// The name of its sum.
+pub(super) const SUM: &str = "manifest.sha256";
+/// The name of the list of objects.
+pub(super) const OBJECTS: &str = "objects.jsonl";
+
+/// The largest manifest that is read.
+pub(super) const MANIFEST_MAX: u64 = 4 << 20;
+
+/// The first part of an archive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// How the archive is built.
+    pub format: u32,
+    /// The release that made it.
+    pub product: String,
+    /// The last migration of its metadata.
+    pub schema: i64,
+    /// The moment of its metadata.
+    pub made_at: Timestamp,
+    /// The database that it was made from.
+    pub database: String,
+    /// The key files in it.
+    pub keys: Vec<KeyPart>,
+    /// The keys that are not in it, and without which it is worth little.
+    pub keys_apart: Vec<KeyApart>,
+    /// Its tables, those that others refer to first.
+    pub tables: Vec<TablePart>,
+    /// Its objects.
+    pub objects: ObjectsPart,
+}
+
+/// Size and digest of a part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Octets.
+    pub size: u64,
+    /// Their digest.
+    pub sha256: Digest,
+}
+
+/// A key file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyPart {
+    /// Which: `network.key`, `network.token`, `master.key` or `admin.password`.
+    pub name: String,
+    /// Size and digest.
+    #[serde(flatten)]
+    pub part: Part,
+}
+
+/// A key that is not in the archive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyApart {
+    /// Which.
+    pub name: String,
+    /// Where it was when the backup was made.
+    pub place: String,
+    /// What tells it from another one, and tells nothing of it.
+    pub id: Option<String>,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TablePart {
+    /// Its name and columns.
+    #[serde(flatten)]
+    pub table: Table,
+    /// How many rows.
+    pub rows: u64,
+    /// Size and digest.
+    #[serde(flatten)]
+    pub part: Part,
+}
+
+/// The list of objects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectsPart {
+    /// How many there are.
+    pub count: u64,
+    /// Their octets together.
+    pub octets: u64,
+    /// Size and digest of the list.
+    #[serde(flatten)]
+    pub part: Part,
+}
+
+/// An object: a line of the list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Item {
+    /// What it is.
+    #[serde(flatten)]
+    pub(super) what: What,
+    /// Size and digest.
+    #[serde(flatten)]
+    pub(super) part: Part,
+}
+
+/// What an object is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(super) enum What {
+    /// An artifact, under the name of its incarnation.
+    Artifact {
+        /// Which.
+        digest: Digest,
+        /// Its name in the store.
+        object: String,
+    },
+    /// What a job was submitted with.
+    JobInput {
+        /// Whose.
+        job: JobId,
+    },
+    /// What an attempt of a job was answered.
+    JobResult {
+        /// Whose.
+        job: JobId,
+        /// Which attempt.
+        attempt: u32,
+    },
+}
+
+impl What {
+    pub(super) fn artifact(object: &Object) -> Self {
+        Self::Artifact {
+            digest: object.digest,
+            object: object.name.clone(),
+        }
+    }
+
+    pub(super) const fn of_job(job: JobId, object: JobObject) -> Self {
+        match object {
+            JobObject::Input => Self::JobInput { job },
+            JobObject::Result(attempt) => Self::JobResult { job, attempt },
+        }
+    }
+}
+
+/// The name of the n-th object in an archive.
+pub(super) fn object_name(number: u64) -> String {
+    format!("objects/{number:08}")
+}
+
+impl Manifest {
+    /// Whether this release can restore it.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    pub fn check(&self, known: &[i64]) -> Result<(), BackupError> {
+        if self.format != FORMAT {
+            return Err(BackupError::Format {
+                found: self.format,
+                known: FORMAT,
+                product: self.product.clone(),
+            });
+        }
+        let newest = known.iter().copied().max().unwrap_or(0);
+        if self.schema > newest {
+            return Err(BackupError::Newer {
+                found: self.schema,
+                known: newest,
+                product: self.product.clone(),
+            });
+        }
+        if !known.contains(&self.schema) {
+            return Err(BackupError::Damaged(format!(
+                "no release has schema {}",
+                self.schema
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(format: u32, schema: i64) -> Manifest {
+        let part = Part {
+            size: 0,
+            sha256: Digest::of(b""),
+        };
+        Manifest {
+            format,
+            product: "0.9.0".to_owned(),
+            schema,
+            made_at: Timestamp(1),
+            database: "SQLite".to_owned(),
+            keys: Vec::new(),
+            keys_apart: Vec::new(),
+            tables: Vec::new(),
+            objects: ObjectsPart {
+                count: 0,
+                octets: 0,
+                part,
+            },
+        }
+    }
+
+    #[test]
+    fn a_release_restores_what_it_knows_and_says_why_not() {
+        let known = [10, 20, 30];
+        for schema in known {
+            manifest(FORMAT, schema).check(&known).expect("known");
+        }
+        for (manifest, word) in [
+            (manifest(FORMAT, 31), "newer release (0.9.0, schema 31)"),
+            (manifest(FORMAT, 15), "no release has schema 15"),
+            (manifest(FORMAT + 1, 30), "with the release that made it"),
+        ] {
+            let error = manifest.check(&known).expect_err("refused").to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_line_says_what_an_object_is() {
+        let digest = Digest::of(b"abc");
+        let item = Item {
+            what: What::Artifact {
+                digest,
+                object: "x1".to_owned(),
+            },
+            part: Part {
+                size: 3,
+                sha256: digest,
+            },
+        };
+        let line = serde_json::to_string(&item).expect("JSON");
+        assert!(
+            line.starts_with(r#"{"kind":"artifact","digest":"sha256:ba78"#),
+            "{line}"
+        );
+        assert_eq!(serde_json::from_str::<Item>(&line).expect("read"), item);
+    }
+}

@@ -1,0 +1,395 @@
+//! Restores a backup into an empty place.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::PathBuf;
+
+use fdn_service::secret::Secret;
+use sqlx::{Any, Transaction};
+use tokio::runtime::Handle;
+
+use super::archive::{Items, Piece, Taker, walk};
+use super::error::BackupError;
+use super::manifest::{Item, Manifest, TablePart, What};
+use super::{KeysWanted, Place, apart, keys};
+use crate::Error;
+use crate::app::actor::Actor;
+use crate::artifacts::{Artifacts, JobObject, Object};
+use crate::settings::Settings;
+use crate::store::audit::{AuditEntry, audit_insert};
+use crate::store::copy::{
+    Table, clear, forget_sealed, occupied, row_insert, schema_version, settle, table_list,
+    unhurried,
+};
+use crate::store::secret::data_key_counts;
+use crate::store::{MIGRATOR, Store, StoreError, in_transaction};
+
+/// Octets of rows that are written at a time.
+const BATCH_OCTETS: usize = 1 << 20;
+
+/// Restores an archive into an empty database and an empty artifact store, and brings it up to this release's schema. Nothing is written before all of
+/// the archive was read and found whole; what breaks off later takes back what it wrote.
+///
+/// # Errors
+/// When the place is not empty, the archive cannot be read, is damaged or of a newer release, keys are missing, or something cannot be written.
+pub async fn restore(
+    settings: &Settings,
+    place: &Place,
+    wanted: KeysWanted,
+) -> Result<Manifest, Error> {
+    let (settings, place) = (settings.clone(), place.clone());
+    let handle = Handle::current();
+    apart(move || {
+        let file = open(&place)?;
+        walk(
+            &file,
+            &mut Judge {
+                settings: &settings,
+                wanted,
+            },
+        )?;
+        let store = handle.block_on(Store::connect(&settings.database))?;
+        let restored = run(&settings, (&file, wanted), &store, &handle);
+        handle.block_on(store.close());
+        restored
+    })
+    .await
+}
+
+/// The archive as a file that can be read twice.
+fn open(place: &Place) -> Result<File, BackupError> {
+    match place {
+        Place::File(path) => {
+            File::open(path).map_err(BackupError::file(path.display().to_string(), "read"))
+        }
+        Place::Stream => {
+            let failed = |source| BackupError::File {
+                what: "standard input".to_owned(),
+                action: "kept in a temporary file",
+                source,
+            };
+            let mut file = tempfile::tempfile().map_err(failed)?;
+            io::copy(&mut io::stdin().lock(), &mut file).map_err(failed)?;
+            Ok(file)
+        }
+    }
+}
+
+/// Reads everything and writes nothing.
+struct Judge<'a> {
+    settings: &'a Settings,
+    wanted: KeysWanted,
+}
+
+impl Taker for Judge<'_> {
+    fn begin(&mut self, manifest: &Manifest) -> Result<(), Error> {
+        let known: Vec<i64> = MIGRATOR.iter().map(|each| each.version).collect();
+        manifest.check(&known)?;
+        keys::check(self.settings, manifest, self.wanted)
+    }
+
+    fn objects(&mut self, _items: &Items) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn take(&mut self, _piece: &Piece<'_>, _source: &mut dyn Read) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+fn run(
+    settings: &Settings,
+    (file, wanted): (&File, KeysWanted),
+    store: &Store,
+    handle: &Handle,
+) -> Result<Manifest, Error> {
+    let artifacts = Artifacts::open(&settings.artifacts)?;
+    handle.block_on(empty(settings, store, &artifacts))?;
+    let mut loading = Loading {
+        settings,
+        wanted,
+        store,
+        handle,
+        artifacts: &artifacts,
+        tables: Vec::new(),
+        tx: None,
+        items: None,
+        objects: 0,
+        keys: Vec::new(),
+        committing: false,
+    };
+    let done = walk(file, &mut loading).and_then(|manifest| {
+        loading.commit()?;
+        Ok(manifest)
+    });
+    let manifest = match done {
+        Ok(manifest) => manifest,
+        Err(error) => {
+            loading.undo();
+            return Err(error);
+        }
+    };
+    let ended: Result<(), Error> = handle.block_on(async {
+        store.migrate().await?;
+        note(store, &manifest).await
+    });
+    ended.map_err(|error| BackupError::Unfinished(Box::new(error)))?;
+    Ok(manifest)
+}
+
+/// Refuses a place that holds anything.
+async fn empty(settings: &Settings, store: &Store, artifacts: &Artifacts) -> Result<(), Error> {
+    let mut connection = store.read().await?;
+    let tables = table_list(&mut connection).await?;
+    let found = occupied(&mut connection, &tables).await?;
+    drop(connection);
+    if let Some(table) = found {
+        return Err(not_empty(&table).into());
+    }
+    if !artifacts.is_empty().await? {
+        let place = settings.artifacts.s3.as_ref().map_or_else(
+            || settings.artifacts.local.display().to_string(),
+            |s3| format!("bucket {} {}", s3.bucket, s3.prefix),
+        );
+        return Err(BackupError::NotEmpty(format!(
+            "the artifact store ({place}) holds objects already: restore needs an empty one. Move them away, or name another place in [artifacts]"
+        ))
+        .into());
+    }
+    Ok(())
+}
+
+fn not_empty(table: &str) -> BackupError {
+    BackupError::NotEmpty(format!(
+        "the metadata store holds rows already (table {table}): restore needs an empty one. Stop all controllers, make a new database (or move the \
+         file of SQLite away), and name it in database.url"
+    ))
+}
+
+/// Notes in the audit log that what stands before was restored.
+async fn note(store: &Store, manifest: &Manifest) -> Result<(), Error> {
+    let entry = AuditEntry {
+        at: fdn_service::now(),
+        actor: Actor::network(),
+        tenant: None,
+        action: "network.restore",
+        subject: "network".to_owned(),
+        before: None,
+        after: Some(
+            serde_json::json!({ "made_at": manifest.made_at, "product": manifest.product, "schema": manifest.schema })
+                .to_string(),
+        ),
+    };
+    let noted: Result<(), Error> =
+        in_transaction!(store, tx => Ok(audit_insert(&mut tx, &entry).await?));
+    noted
+}
+
+/// Writes what an archive holds.
+struct Loading<'a> {
+    settings: &'a Settings,
+    wanted: KeysWanted,
+    store: &'a Store,
+    handle: &'a Handle,
+    artifacts: &'a Artifacts,
+    tables: Vec<Table>,
+    tx: Option<Transaction<'static, Any>>,
+    /// The objects of the archive, and how many of them were begun.
+    items: Option<Items>,
+    objects: usize,
+    /// Key files that were made.
+    keys: Vec<PathBuf>,
+    /// Whether the database was asked to commit: it may have, whatever it answered.
+    committing: bool,
+}
+
+impl Taker for Loading<'_> {
+    /// Makes the schema of the archive and begins the transaction.
+    fn begin(&mut self, manifest: &Manifest) -> Result<(), Error> {
+        let (handle, store) = (self.handle, self.store);
+        let (tables, tx) = handle.block_on(async {
+            let found = schema_version(&mut *store.read().await?).await?;
+            if found.is_some_and(|found| found > manifest.schema) {
+                return Err(Error::from(BackupError::NotEmpty(
+                    "the metadata store is empty and has a newer schema than the archive: make a new database, without tables".to_owned(),
+                )));
+            }
+            store.migrate_to(Some(manifest.schema)).await?;
+            let mut tx = store.begin().await?;
+            unhurried(&mut tx).await?;
+            let tables = table_list(&mut tx).await?;
+            if let Some(table) = occupied(&mut tx, &tables).await? {
+                return Err(not_empty(&table).into());
+            }
+            clear(&mut tx, &tables).await?;
+            Ok((tables, tx))
+        })?;
+        self.tables = tables;
+        self.tx = Some(tx);
+        Ok(())
+    }
+
+    fn objects(&mut self, items: &Items) -> Result<(), Error> {
+        self.items = Some(items.again()?);
+        Ok(())
+    }
+
+    fn take(&mut self, piece: &Piece<'_>, source: &mut dyn Read) -> Result<(), Error> {
+        match piece {
+            Piece::Key(key) => {
+                let mut text = String::new();
+                source
+                    .read_to_string(&mut text)
+                    .map_err(BackupError::damaged(&key.name))?;
+                let made = keys::place(self.settings, &key.name, &Secret::new(text))?;
+                self.keys.extend(made);
+                Ok(())
+            }
+            Piece::Table(part) => self.table(part, source),
+            Piece::Object(item) => {
+                self.objects += 1;
+                self.object(item, source)
+            }
+        }
+    }
+}
+
+impl Loading<'_> {
+    fn table(&mut self, part: &TablePart, source: &mut dyn Read) -> Result<(), Error> {
+        let name = &part.table.name;
+        let wrong = |problem: &str| BackupError::Damaged(format!("{name}: {problem}"));
+        // Names of tables and columns are those of the schema, whatever the archive says.
+        let table = self
+            .tables
+            .iter()
+            .find(|table| table.name == *name)
+            .filter(|table| same_columns(table, &part.table))
+            .ok_or_else(|| wrong("its columns are not those of its schema"))?;
+        let table = Table {
+            name: table.name.clone(),
+            columns: part.table.columns.clone(),
+        };
+        let tx = self
+            .tx
+            .as_mut()
+            .ok_or_else(|| wrong("it comes too early"))?;
+        let (mut rows, mut octets, mut count) = (Vec::new(), 0, 0);
+        for line in BufReader::new(source).lines() {
+            let line = line.map_err(BackupError::damaged(name))?;
+            let row: Vec<serde_json::Value> =
+                serde_json::from_str(&line).map_err(|e| wrong(&e.to_string()))?;
+            if row.len() != table.columns.len() {
+                return Err(wrong("a row has too few or too many values").into());
+            }
+            rows.push(row);
+            octets += line.len();
+            count += 1;
+            if rows.len() >= table.rows_max() || octets >= BATCH_OCTETS {
+                self.handle.block_on(row_insert(tx, &table, &rows))?;
+                rows.clear();
+                octets = 0;
+            }
+        }
+        self.handle.block_on(row_insert(tx, &table, &rows))?;
+        if count == part.rows {
+            Ok(())
+        } else {
+            Err(wrong(&format!("{count} rows instead of {}", part.rows)).into())
+        }
+    }
+
+    fn object(&self, item: &Item, source: &mut dyn Read) -> Result<(), Error> {
+        let failed = |source| BackupError::File {
+            what: "a temporary file".to_owned(),
+            action: "written",
+            source,
+        };
+        let job = match &item.what {
+            What::Artifact { digest, object } => {
+                let mut file = tempfile::NamedTempFile::new().map_err(failed)?;
+                io::copy(source, &mut file).map_err(failed)?;
+                let object = Object {
+                    digest: *digest,
+                    name: object.clone(),
+                };
+                let put = self.artifacts.put(&object, file.path());
+                return Ok(self.handle.block_on(put)?);
+            }
+            What::JobInput { job } => (*job, JobObject::Input),
+            What::JobResult { job, attempt } => (*job, JobObject::Result(*attempt)),
+        };
+        let mut octets = Vec::new();
+        source
+            .read_to_end(&mut octets)
+            .map_err(BackupError::damaged("an object of a job"))?;
+        let put = self.artifacts.object_put(job.0, job.1, octets.into());
+        Ok(self.handle.block_on(put)?)
+    }
+
+    /// Makes it so.
+    fn commit(&mut self) -> Result<(), Error> {
+        let Some(mut tx) = self.tx.take() else {
+            return Err(Error::Internal("a restore without rows".to_owned()));
+        };
+        let (settings, wanted, tables) = (self.settings, self.wanted, &self.tables);
+        self.handle.block_on(async {
+            settle(&mut tx, tables).await?;
+            if wanted == KeysWanted::Lost {
+                forget_sealed(&mut tx, tables).await?;
+            } else if tables.iter().any(|table| table.name == "data_keys") {
+                keys::ring(settings, &data_key_counts(&mut tx).await?)?;
+            }
+            Ok::<_, Error>(())
+        })?;
+        self.committing = true;
+        let committed = self.handle.block_on(tx.commit());
+        Ok(committed.map_err(StoreError::from)?)
+    }
+
+    /// Whether the database certainly holds nothing.
+    async fn is_still_empty(&self) -> bool {
+        let Ok(mut connection) = self.store.read().await else {
+            return false;
+        };
+        matches!(occupied(&mut connection, &self.tables).await, Ok(None))
+    }
+
+    /// Takes back what was written; rows by ending their transaction. What cannot be taken back is left: the first error is the one to tell.
+    fn undo(&mut self) {
+        // Rows that may be there must not lose their artifacts.
+        if self.committing && !self.handle.block_on(self.is_still_empty()) {
+            return;
+        }
+        if let Some(tx) = self.tx.take() {
+            drop(self.handle.block_on(tx.rollback()));
+        }
+        for path in self.keys.drain(..) {
+            drop(std::fs::remove_file(path));
+        }
+        let items = self.items.take();
+        let Some(Ok(items)) = items.as_ref().map(Items::read) else {
+            return;
+        };
+        for item in items.take(self.objects).flatten() {
+            match item.what {
+                What::Artifact { digest, object } => {
+                    let name = object;
+                    let object = Object { digest, name };
+                    drop(self.handle.block_on(self.artifacts.delete(&object)));
+                }
+                What::JobInput { job } | What::JobResult { job, .. } => {
+                    drop(self.handle.block_on(self.artifacts.objects_delete(job)));
+                }
+            }
+        }
+    }
+}
+
+/// Whether both have the same columns, in whatever order.
+fn same_columns(one: &Table, other: &Table) -> bool {
+    one.columns.len() == other.columns.len()
+        && one
+            .columns
+            .iter()
+            .all(|column| other.columns.contains(column))
+}
