@@ -24,6 +24,7 @@ mod machines;
 mod network;
 mod peers;
 mod plan;
+mod response;
 mod rig;
 mod wrk;
 
@@ -58,6 +59,10 @@ enum Bench {
     Plan,
     /// Sums of calls into PostgreSQL, bills of them, and the API over it.
     Billing,
+    /// What users wait for, on processes with emulated distances, beside other ways to choose a cluster (half an hour; only if named).
+    Response,
+    /// How long it takes until clients of a cluster that fails or is slow are elsewhere (a quarter of an hour; only if named).
+    Reaction,
 }
 
 /// What to run, and where the peers are.
@@ -83,8 +88,8 @@ struct Options {
     /// Another folder of fdn's binaries, which gateway, cold and dns are compared with.
     #[arg(long)]
     against: Option<PathBuf>,
-    /// Where the comparison is written as JSON.
-    #[arg(long, requires = "against")]
+    /// Where the comparison, `response` or `reaction` is written as JSON.
+    #[arg(long)]
     json: Option<PathBuf>,
     /// The program `wasmtime`; left out if absent.
     #[arg(long)]
@@ -95,6 +100,8 @@ struct Options {
     /// The folder of the ready-made functions.
     #[arg(long, default_value = "functions")]
     functions: PathBuf,
+    #[command(flatten)]
+    response: response::ResponseOptions,
 }
 
 fn main() -> Result<()> {
@@ -148,6 +155,8 @@ fn main() -> Result<()> {
             Bench::Machines => machines::run(&options)?,
             Bench::Plan => plan::run(&options)?,
             Bench::Billing => billing::run(&options)?,
+            Bench::Response => response::run(&options)?,
+            Bench::Reaction => response::reaction::run(&options)?,
         }
     }
     Ok(())

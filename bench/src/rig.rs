@@ -162,6 +162,7 @@ fn desired(image: &[u8], manifest: Manifest) -> Result<Frame> {
             secrets: std::collections::BTreeMap::new(),
         }],
         primary: std::collections::BTreeSet::new(),
+        leaving: std::collections::BTreeSet::new(),
         run: None,
         gateway: Box::default(),
     };

@@ -225,6 +225,27 @@ pub fn sleeping(milliseconds: u32) -> Vec<u8> {
     )
 }
 
+/// Waits as many milliseconds as the digits of the request's path say, `/250` a quarter of a second, then answers `awake`.
+#[must_use]
+pub fn waiting() -> Vec<u8> {
+    handler(
+        "(call $request-path (local.get $request) (i32.const 64))
+        (local.set $a (i32.load (i32.const 68)))
+        (local.set $b (i32.add (local.get $a) (i32.load (i32.const 72))))
+        (block $end
+            (loop $more
+                (br_if $end (i32.ge_u (local.get $a) (local.get $b)))
+                (if (i32.lt_u (i32.sub (i32.load8_u (local.get $a)) (i32.const 48)) (i32.const 10))
+                    (then (local.set $c (i32.add (i32.mul (local.get $c) (i32.const 10))
+                        (i32.sub (i32.load8_u (local.get $a)) (i32.const 48))))))
+                (local.set $a (i32.add (local.get $a) (i32.const 1)))
+                (br $more)))
+        (call $sleep (i64.mul (i64.extend_i32_u (local.get $c)) (i64.const 1000000)))
+        (call $answer (local.get $out) (i32.const 200) (i32.const 1024) (i32.const 5))",
+        b"awake",
+    )
+}
+
 /// Answers, then waits this long, then prints `after` to its standard output.
 #[must_use]
 pub fn lingering(milliseconds: u32) -> Vec<u8> {
@@ -399,6 +420,7 @@ mod tests {
             no_response(),
             answers_error(),
             sleeping(1),
+            waiting(),
             lingering(1),
             logging("a", "b"),
             chatty(2),

@@ -1,14 +1,20 @@
 //! A DNS server on loopback whose TXT records a test sets: over UDP, authoritative for every name, so that what is not set does not exist.
+//! And a client, for questions by the thousand, which `dig` is too slow for.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use hickory_proto::op::{Message, MessageType, ResponseCode};
+use anyhow::{Context, Result, ensure};
+use fdn_core::ClientPrefix;
+use hickory_proto::op::{Edns, Message, MessageType, Query, ResponseCode};
 use hickory_proto::rr::rdata::TXT;
-use hickory_proto::rr::{RData, Record, RecordType};
+use hickory_proto::rr::rdata::opt::{ClientSubnet, EdnsOption};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// The largest query.
 const DATAGRAM: usize = 4096;
@@ -114,4 +120,71 @@ fn reply(query: &[u8], zone: &Zone) -> Option<Vec<u8>> {
     }
     reply.add_query(question);
     reply.to_vec().ok()
+}
+
+/// The IPv4 addresses that `server` answers clients of a prefix with, in the order of the answer.
+///
+/// # Errors
+/// When it does not answer in time, or answers something else.
+pub async fn addresses(
+    server: SocketAddr,
+    name: &str,
+    client: ClientPrefix,
+    patience: Duration,
+) -> Result<Vec<Ipv4Addr>> {
+    let mut question = Message::query();
+    question.add_query(Query::query(
+        Name::from_ascii(format!("{name}."))?,
+        RecordType::A,
+    ));
+    let mut edns = Edns::new();
+    edns.set_max_payload(1232).set_version(0);
+    let subnet = ClientSubnet::new(client.addr(), client.len(), 0);
+    edns.options_mut().insert(EdnsOption::Subnet(subnet));
+    question.set_edns(edns);
+    let answer = timeout(patience, exchange(server, &question))
+        .await
+        .with_context(|| format!("no answer to {name} within {patience:?}"))??;
+    let code = answer.metadata.response_code;
+    ensure!(code == ResponseCode::NoError, "{name}: {code}");
+    let address = |record: &Record| match record.data {
+        RData::A(address) => Some(address.0),
+        _ => None,
+    };
+    Ok(answer.answers.iter().filter_map(address).collect())
+}
+
+async fn exchange(server: SocketAddr, question: &Message) -> Result<Message> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    socket.connect(server).await?;
+    socket.send(&question.to_vec()?).await?;
+    let mut buffer = vec![0; DATAGRAM];
+    loop {
+        let length = socket.recv(&mut buffer).await?;
+        let answer = Message::from_vec(&buffer[..length])?;
+        if answer.metadata.id == question.metadata.id {
+            return Ok(answer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_name_without_addresses_and_one_that_does_not_exist_are_told_apart() {
+        let server = DnsServer::start().await;
+        server.set("there.test", &["text"]);
+        let client = "198.18.0.0/24".parse().expect("a prefix");
+        let ask = async |name: &str| {
+            addresses(server.address(), name, client, Duration::from_secs(60)).await
+        };
+        assert_eq!(
+            ask("there.test").await.expect("an answer"),
+            [] as [Ipv4Addr; 0]
+        );
+        let error = ask("nowhere.test").await.expect_err("no such name");
+        assert!(error.to_string().starts_with("nowhere.test: "), "{error}");
+    }
 }

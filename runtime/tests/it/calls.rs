@@ -124,6 +124,17 @@ async fn a_guest_that_waits_stays_on_its_task() {
 }
 
 #[tokio::test]
+async fn a_guest_waits_for_as_long_as_its_path_says() {
+    let mut asked = get();
+    *asked.uri_mut() = "/30".parse().expect("a path");
+    let call = load(&components::waiting()).call(context(), asked);
+    let stats = call.stats();
+    assert_eq!(finish(call).await, Ok((200, Bytes::from_static(b"awake"))));
+    let stats = super::finished(&stats).await;
+    assert!(stats.exec.as_millis() >= 30, "{stats:?}");
+}
+
+#[tokio::test]
 async fn a_guest_may_go_on_after_its_answer() {
     let (context, log) = super::context_with(super::generous());
     let call = load(&components::lingering(20)).call(context, get());
