@@ -55,6 +55,7 @@ pub async fn run(
         Command::Describe(args) => commands::describe::run(args, env, console).await,
         Command::Invoke(args) => commands::invoke::run(args, env, console).await,
         Command::Calls(args) => commands::calls::run(args, env, console).await,
+        Command::Trace(args) => commands::trace::run(args, env, console).await,
         Command::Logs(args) => commands::logs::run(args, env, console).await,
         Command::Rollback(args) => commands::rollback::run(args, env, console).await,
         Command::Delete(args) => commands::delete::run(args, env, console).await,

@@ -28,6 +28,9 @@ pub enum Error {
     /// The artifact store, with an object of a job.
     #[error(transparent)]
     Object(#[from] crate::artifacts::ObjectError),
+    /// A backup cannot be made or restored.
+    #[error(transparent)]
+    Backup(#[from] crate::backup::BackupError),
     /// A job or schedule cannot be had as it is asked for.
     #[error(transparent)]
     Job(#[from] crate::app::job::JobError),
@@ -253,6 +256,7 @@ impl Coded for Error {
             Self::Store(error) => error.code(),
             Self::Artifacts(error) => error.code(),
             Self::Object(error) => error.code(),
+            Self::Backup(error) => error.code(),
             Self::Job(error) => error.code(),
             Self::Try(error) => error.code(),
             Self::Service(error) => error.code(),

@@ -12,6 +12,7 @@
 //! | [`edge`] | machines at the edge: their listener, their feeds, who may say what |
 //! | [`jobs`] | who runs jobs: dispatchers, sweeps, schedules, webhooks |
 //! | [`vault`], [`keys`] | secrets at rest, and the master keys that open them |
+//! | [`backup`] | everything that cannot be made anew, as one file, and back |
 //! | [`proofs`] | proofs of host names in the DNS |
 //! | [`geo`] | where clients are, and the round trips that were measured |
 //! | [`figures`] | what callers saw, as series in memory |
@@ -22,6 +23,7 @@
 
 pub mod app;
 pub mod artifacts;
+pub mod backup;
 pub mod dispatch;
 pub mod edge;
 mod error;
@@ -44,7 +46,7 @@ pub mod upload;
 pub mod vault;
 
 pub use error::Error;
-pub use http::openapi_json;
+pub use http::{built_in, openapi_json};
 pub use metrics::Metrics;
 pub use run::Controller;
 pub use settings::Settings;

@@ -40,6 +40,8 @@ pub struct Metrics {
     pub apps: AppMetrics,
     /// Of the collector of artifacts.
     pub artifacts: ArtifactMetrics,
+    /// Looks at the certificates of API and console that failed.
+    pub certificate_errors: IntCounter,
     /// Machines that asked to be let in, by result: `ok`, `refused`, `failed`.
     pub enrolments: IntCounterVec,
     /// Certificates renewed, by result: `ok`, `refused`, `failed`.
@@ -446,6 +448,10 @@ impl Metrics {
             edge: EdgeMetrics::new(&make)?,
             apps: AppMetrics::new(&make)?,
             artifacts: ArtifactMetrics::new(&make)?,
+            certificate_errors: make.counter(
+                "fdn_controller_certificate_errors_total",
+                "Looks at the certificates of API and console that failed",
+            )?,
             enrolments: make.counters(
                 "fdn_controller_enrolments_total",
                 "Machines that asked to be let in, by result",

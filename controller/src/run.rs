@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::dev::ServerHandle;
 use fdn_bus::SharedBroker;
 use fdn_core::message::Channel;
 use fdn_runtime::Compiler;
 use fdn_service::health::Readiness;
 use fdn_service::secret::Secret;
-use fdn_service::{BoxedFuture, CancellationToken, listen};
+use fdn_service::{BoxedFuture, CancellationToken};
 use tokio::task::JoinSet;
 use tracing::info;
 
@@ -18,7 +17,7 @@ use crate::Error;
 use crate::app::{authority, login};
 use crate::dispatch::publisher;
 use crate::edge;
-use crate::http;
+use crate::http::{self, Door, Serving};
 use crate::reconcile::Planner;
 use crate::settings::Settings;
 use crate::singleton;
@@ -36,7 +35,7 @@ pub struct Controller {
     address: SocketAddr,
     edge: SocketAddr,
     password: Option<Secret>,
-    server: ServerHandle,
+    server: Serving,
     leaving: CancellationToken,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
@@ -70,16 +69,16 @@ impl Controller {
         broker: SharedBroker,
         compiler: Compiler,
     ) -> Result<Self, Error> {
-        let listener = listen::tcp(settings.listen, "listen")?;
-        let address = listener
-            .local_addr()
+        let door = Door::open(&settings)?;
+        let address = door
+            .address()
             .map_err(|e| Error::Internal(format!("the listener has no address: {e}")))?;
         let state = Arc::new(State::open(settings, broker, compiler).await?);
         authority::ensure(&state, fdn_service::now()).await?;
         let password = login::first_user(&state).await?;
         state.readiness.set("store", true, "");
         state.readiness.set("running", true, "");
-        let server = http::start(listener, Arc::clone(&state))?;
+        let server = http::start(door, Arc::clone(&state))?;
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let leaving = CancellationToken::new();
@@ -186,7 +185,7 @@ impl Controller {
         self.leaving.cancel();
         tokio::time::sleep(linger).await;
         self.state.events.close();
-        self.server.stop(true).await;
+        self.server.stop().await;
         self.shutdown.cancel();
         let ended = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(PATIENCE, ended).await.is_err() {

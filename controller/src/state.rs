@@ -142,7 +142,7 @@ impl State {
         let mut connection = store.read().await?;
         vault.check(&mut connection).await?;
         let statuses = node_status_list(&mut connection).await?;
-        let standing = standing(&mut connection).await?;
+        let standing = standing(&mut connection, 0).await?;
         let mut rtt = ClientTable::of_clients(&settings.geo);
         rtt.merge(rtt_list(&mut connection, Timestamp(0)).await?);
         let mut links = LinkTable::of_links(&settings.geo);

@@ -127,6 +127,7 @@
 //! | `PUT /v1/dns/txt/{name}`, `POST /v1/dns/txt/{name}` | [`SetTxt`](crate::txt::SetTxt), [`AddTxt`](crate::txt::AddTxt) | [`TxtInfo`](crate::txt::TxtInfo) |
 //! | `DELETE /v1/dns/txt/{name}?value=VALUE` | | 204 |
 //! | `GET /v1/apps/{app}/calls?since=MS&until=MS&status=S&limit=N&…` | | [`CallList`](crate::usage::CallList) |
+//! | `GET /v1/apps/{app}/calls/trace?request=ID&client=ADDR` | | [`CallTrace`](crate::trace::CallTrace) |
 //! | `GET /v1/apps/{app}/logs?follow=BOOL&tail=N` | | [`LogLine`]s, one JSON object a line (`application/x-ndjson`) |
 //! | `POST /v1/apps/{app}/jobs?priority=P&max_age=T&deadline=T&webhook=URL&target=PATH` | any octets | 202, [`JobReceipt`](crate::job::JobReceipt) |
 //! | `GET /v1/jobs?state=STATE&cursor=ID&limit=N`, `GET /v1/apps/{app}/jobs?…` | | a page of [`JobInfo`](crate::job::JobInfo)s, newest first |

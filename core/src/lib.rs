@@ -40,6 +40,7 @@ pub mod rights;
 pub mod rollout;
 pub mod runs;
 pub mod serving;
+pub mod trace;
 pub mod txt;
 pub mod unit;
 pub mod usage;

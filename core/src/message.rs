@@ -212,6 +212,9 @@ pub struct AppSpec {
     /// The clusters that a plan uses: they load the app ahead of its first call. The other [`AppSpec::holders`] fetch it too, so that calls
     /// can move to them with the controller away, and load it on the first call.
     pub primary: BTreeSet<ClusterId>,
+    /// Those of them that no plan uses any more: they keep the app loaded until older DNS answers have run out.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub leaving: BTreeSet<ClusterId>,
     /// The clusters that are told of the app; no other sees it, its artifacts or its secrets.
     #[serde(default, skip_serializing_if = "Holders::is_everywhere")]
     pub holders: Holders,
@@ -525,74 +528,4 @@ pub struct JobTicket {
 pub const STATUS_LIFETIME: DurationMs = DurationMs::from_secs(10);
 
 #[cfg(test)]
-mod tests {
-    use uuid::Uuid;
-
-    use super::*;
-
-    #[test]
-    fn an_envelope_survives_json_and_knows_its_channel() {
-        let message = Message::AppDesired(AppDesired {
-            app: "hello".parse().expect("app"),
-            revision: Revision(7),
-            spec: Some(AppSpec {
-                holders: Holders::EVERYWHERE,
-                host: "hello.fn.test".parse().expect("host"),
-                workflow: Workflow::single(
-                    "hello".parse().expect("function"),
-                    VersionNumber::FIRST,
-                ),
-                functions: vec![FunctionSpec {
-                    function: "hello".parse().expect("function"),
-                    version: VersionNumber::FIRST,
-                    digest: Digest::of(b"x"),
-                    size: 1,
-                    manifest: Manifest::default(),
-                    secrets: BTreeMap::new(),
-                }],
-                primary: BTreeSet::new(),
-                run: None,
-                gateway: Box::default(),
-            }),
-        });
-        assert_eq!(message.channel(), Some(Channel::Changes));
-        let envelope = Envelope::new(
-            MessageId::from_uuid(Uuid::from_u128(1)),
-            Timestamp(5),
-            message,
-        );
-        let json = serde_json::to_string(&envelope).expect("json");
-        assert_eq!(
-            serde_json::from_str::<Envelope>(&json).expect("own json"),
-            envelope
-        );
-    }
-
-    #[test]
-    fn text_records_travel_to_dns_servers() {
-        let message = Message::TxtDesired(TxtDesired {
-            name: "_acme-challenge.hello.fn.test".parse().expect("name"),
-            revision: Revision(7),
-            state: Some(TxtRecords {
-                ttl_s: 60,
-                values: vec!["one".to_owned(), "two".to_owned()],
-                expires_at: None,
-            }),
-        });
-        assert_eq!(
-            (message.channel(), message.kind()),
-            (Some(Channel::Changes), "txt_desired")
-        );
-        let json = serde_json::to_string(&message).expect("json");
-        assert!(!json.contains("expires_at"), "{json}");
-        assert_eq!(
-            serde_json::from_str::<Message>(&json).expect("own json"),
-            message
-        );
-    }
-
-    #[test]
-    fn sealed_values_do_not_show() {
-        assert_eq!(format!("{:?}", Sealed("c2VjcmV0".into())), "Sealed(…)");
-    }
-}
+mod tests;

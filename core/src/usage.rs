@@ -17,7 +17,9 @@ use crate::error::ParseError;
 use crate::id::{AppName, BatchId, FunctionName, InvocationId, NodeId, VersionNumber};
 use crate::unit::{MebiBytes, Timestamp};
 
-pub use call::{CallFacts, CallLine, CallList, CallQuery, CallRecord, Noted, StatusFilter};
+pub use call::{
+    CallFacts, CallLine, CallList, CallQuery, CallRecord, Noted, PlanUse, Routed, StatusFilter,
+};
 pub use sums::{UsageSum, UsageSums, roll_up};
 
 /// How a call ended, as far as it is billed.

@@ -33,7 +33,6 @@ use crate::error::Error;
 use crate::fleet::{Fleet, restore_devices};
 use crate::gateway::GatewayServer;
 use crate::gateway::routes::Routes;
-use crate::gateway::secure::Secure;
 use crate::gateway::service::Gateway;
 use crate::invocations::instances::Instances;
 use crate::invocations::{Admission, Ledger};
@@ -133,7 +132,7 @@ impl Agent {
     ) -> Result<Self, Error> {
         settings.check()?;
         let gateway_listener = listen::tcp(settings.gateway.listen, "gateway.listen")?;
-        let secure = Secure::open(&settings.gateway.tls)?;
+        let secure = settings.gateway.tls.open()?;
         let admin_listener = listen::tcp(settings.admin.listen, "admin.listen")?;
         let stages = &settings.workflows;
         let listens = stages.enabled.then_some(stages.listen);

@@ -4,22 +4,27 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand};
-use fdn_core::{Coded, ErrorCode};
+use fdn_core::{Coded, ErrorCode, NodeId};
 use fdn_edge_agent::join::{JoinArgs, Joined, join};
 use fdn_edge_agent::{Agent, Error, Settings};
-use fdn_service::{config, logs, signal};
+use fdn_service::version::Build;
+use fdn_service::{config, logs, probe, signal};
 use tracing::info;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+static VERSION: LazyLock<String> = LazyLock::new(|| Build::of(Vec::new()).text());
 
 /// One node of the function delivery network: gateway and function instances.
 #[derive(Debug, Parser)]
 #[command(
     name = "fdn-edge-agent",
     version,
+    long_version = VERSION.as_str(),
     args_conflicts_with_subcommands = true
 )]
 struct Arguments {
@@ -43,12 +48,18 @@ struct RunArguments {
     /// The configuration file (TOML); `FDN_SECTION__KEY` variables override it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// The node's name, instead of the configuration's: for nodes that share one.
+    #[arg(long, value_name = "NAME")]
+    node: Option<NodeId>,
     /// Checks the configuration and ends.
     #[arg(long)]
     check_config: bool,
     /// Prints the configuration as it takes effect and ends.
     #[arg(long)]
     print_config: bool,
+    /// Asks the node that runs with this configuration whether it is healthy and ends.
+    #[arg(long)]
+    check_health: bool,
 }
 
 fn main() -> ExitCode {
@@ -92,11 +103,10 @@ fn complain(error: &Error) {
 
 #[allow(
     clippy::print_stdout,
-    reason = "what was asked for with --check-config and --print-config"
+    reason = "what was asked for with --check-config, --print-config and --check-health"
 )]
 fn run(arguments: &RunArguments) -> Result<(), Error> {
-    let settings: Settings = config::load(arguments.config.as_deref(), &[])?;
-    settings.check()?;
+    let settings = settings(arguments)?;
     if arguments.print_config {
         print!("{}", config::print(&settings)?);
         return Ok(());
@@ -105,8 +115,24 @@ fn run(arguments: &RunArguments) -> Result<(), Error> {
         println!("the configuration is valid");
         return Ok(());
     }
+    if arguments.check_health {
+        probe::healthy(settings.admin.listen, false)?;
+        println!("healthy");
+        return Ok(());
+    }
     logs::init(&settings.log);
     runtime()?.block_on(serve(settings))
+}
+
+/// Configuration, environment and flags.
+fn settings(arguments: &RunArguments) -> Result<Settings, Error> {
+    let node = arguments
+        .node
+        .as_ref()
+        .map(|node| ("node", node.to_string()));
+    let settings: Settings = config::load(arguments.config.as_deref(), node.as_slice())?;
+    settings.check()?;
+    Ok(settings)
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Error> {
@@ -147,4 +173,27 @@ async fn serve(settings: Settings) -> Result<(), Error> {
     info!(signal = name, "stopping");
     agent.stop().await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_share_a_configuration_are_named_by_a_flag() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("edge-agent.toml");
+        std::fs::write(&file, "node = \"shared\"\n").expect("written");
+        let path = file.display().to_string();
+        for (more, expected) in [(&[][..], "shared"), (&["--node", "n-1"], "n-1")] {
+            let words = ["fdn-edge-agent", "run", "--config", &path];
+            let arguments = Arguments::try_parse_from(words.iter().chain(more));
+            let Some(Command::Run(run)) = arguments.expect("known flags").command else {
+                panic!("it is to run");
+            };
+            assert_eq!(settings(&run).expect("valid").node.as_str(), expected);
+        }
+        let wrong = ["fdn-edge-agent", "run", "--node", "n.1"];
+        assert!(Arguments::try_parse_from(wrong).is_err());
+    }
 }

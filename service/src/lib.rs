@@ -3,9 +3,10 @@
 //! Nothing here knows what a controller, a DNS server or an agent does. Each part is used on its own:
 //! [`config`] reads settings, [`logs`] writes structured logs, [`health`] and [`admin`] answer `/healthz`, `/readyz` and
 //! `/metrics`, [`secret`] keeps tokens and keys in files of mode 0600, [`seal`] encrypts what travels through the broker, [`pki`] makes
-//! and reads nodes' certificates, [`certificate`] keeps those that listeners show,
+//! and reads nodes' certificates, [`certificate`] keeps those that listeners show, [`secure`] binds these listeners,
 //! [`master`] wraps data keys, [`listen`] binds addresses and says in words why it could not, [`http_client`] makes the HTTP client, [`reach`] one for
-//! addresses that tenants name, [`signal`] waits for SIGTERM or Ctrl-C.
+//! addresses that tenants name, [`signal`] waits for SIGTERM or Ctrl-C, [`version`] says how a program was built, [`probe`]
+//! asks one whether it is healthy.
 
 pub mod admin;
 pub mod certificate;
@@ -17,10 +18,13 @@ pub mod listen;
 pub mod logs;
 pub mod master;
 pub mod pki;
+pub mod probe;
 pub mod reach;
 pub mod seal;
 pub mod secret;
+pub mod secure;
 pub mod signal;
+pub mod version;
 
 pub use error::ServiceError;
 pub use tokio_util::sync::CancellationToken;

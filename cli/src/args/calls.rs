@@ -1,8 +1,8 @@
-//! Arguments of `fdn calls`.
+//! Arguments of `fdn calls` and `fdn trace`.
 
 use clap::Args;
 use fdn_core::usage::{StatusFilter, UsageOutcome};
-use fdn_core::{AppName, DurationMs, VersionNumber};
+use fdn_core::{AppName, ClientPrefix, DurationMs, VersionNumber};
 
 use super::parse_version;
 use super::shared::{ConnectArgs, OutputArgs};
@@ -36,6 +36,26 @@ pub struct CallsArgs {
     /// How many at most
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: u32,
+    /// How to print the result.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Which network.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// Arguments of `fdn trace`.
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// The call's request id: what its answer has in x-request-id
+    #[arg(value_name = "REQUEST-ID")]
+    pub request: String,
+    /// The app that was called; without it all apps are asked, one after the other
+    #[arg(long, value_name = "APP")]
+    pub app: Option<AppName>,
+    /// Explain it for this client (address or prefix) instead of the caller
+    #[arg(long, value_name = "ADDR")]
+    pub client: Option<ClientPrefix>,
     /// How to print the result.
     #[command(flatten)]
     pub output: OutputArgs,

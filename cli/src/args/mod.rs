@@ -47,7 +47,7 @@ pub use billing::{
     ApplyPriceArgs, BillArgs, BillOutput, BudgetArgs, BudgetCommand, PriceArgs, PriceCommand,
     RemoveBudgetArgs, RemovePriceArgs, SetBudgetArgs,
 };
-pub use calls::CallsArgs;
+pub use calls::{CallsArgs, TraceArgs};
 pub use dns::{
     AddTxtArgs, DnsArgs, DnsCommand, DnsDsArgs, DnsDumpArgs, DnsLookupArgs, DnsRemoveArgs,
     DnsServersArgs, DnsTtlArgs, KindArg, ListTxtArgs, RemoveTxtArgs, SetTxtArgs, TtlArg, TxtArgs,
@@ -99,6 +99,7 @@ Configuration:
   FDN_CONTROLLER   URL of the controller, instead of the current context's
   FDN_CONTEXT      name of the context, instead of the current one
   FDN_TOKEN_FILE   file holding the token, instead of the context's
+  FDN_CA_FILE      file with the authorities of https controllers, instead of the context's
   NO_COLOR         no colours
 ";
 
@@ -107,6 +108,7 @@ Configuration:
 #[command(
     name = "fdn",
     version,
+    long_version = crate::commands::version::LONG.as_str(),
     styles = STYLES,
     max_term_width = 110,
     after_help = format!("{AFTER_HELP}\n{EXIT_CODES}"),
@@ -150,6 +152,8 @@ pub enum Command {
     Invoke(Box<InvokeArgs>),
     /// Look for single calls of an app, on the nodes that they came to
     Calls(CallsArgs),
+    /// Show one call as a whole: where it ran, by which plan and revision, and why there
+    Trace(TraceArgs),
     /// Show what an app's functions wrote, on all nodes
     Logs(LogsArgs),
     /// Make an earlier version of an app current
@@ -245,6 +249,9 @@ pub struct LoginArgs {
     /// The name to save this network under; made from the URL if not given
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
+    /// Check an https controller against the authorities in this file (PEM), in place of the web's, and save that [env: FDN_CA_FILE]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub ca_file: Option<PathBuf>,
 }
 
 /// Arguments of `fdn deploy`.

@@ -93,6 +93,7 @@ fn network(connect: &ConnectArgs, env: &Environment) -> Result<ConnectArgs, CliE
         Some(name) => Ok(ConnectArgs {
             context: Some(name.clone()),
             controller: None,
+            ca_file: connect.ca_file.clone(),
         }),
         None => Err(CliError::Config(
             "there is no network on this machine: start one with fdn up, or name another with --context"
@@ -486,7 +487,7 @@ impl Dev {
         }
         let (target, app) = (&self.target, app.clone());
         let (lines, notes) = (self.lines.0.clone(), self.notes.0.clone());
-        let client = Client::with_idle(&target.controller, target.token.clone(), LOG_IDLE);
+        let client = Client::with_idle(target, LOG_IDLE);
         self.follower = Some(tokio::spawn(async move {
             let ended = match client {
                 Ok(client) => forward(client, &app, &lines).await,
@@ -575,7 +576,7 @@ mod tests {
         assert_eq!(chosen(&text, &unnamed).expect("here"), Some("here".into()));
         let named = ConnectArgs {
             context: Some("production".into()),
-            controller: None,
+            ..ConnectArgs::default()
         };
         assert_eq!(
             chosen(&text, &named).expect("named"),

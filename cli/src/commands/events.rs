@@ -29,7 +29,7 @@ pub async fn run(
     console: &mut Console,
 ) -> Result<(), CliError> {
     let target = target(&args.connect, env)?;
-    let client = Client::with_idle(&target.controller, target.token.clone(), LOG_IDLE)?;
+    let client = Client::with_idle(&target, LOG_IDLE)?;
     let query = query(args);
     let mut reader = Reader {
         last: args.after,

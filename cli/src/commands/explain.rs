@@ -150,10 +150,11 @@ fn compared(stage: &StageCompared) -> Vec<Vec<String>> {
     .collect()
 }
 
-const PLANNED: [&str; 6] = ["CLUSTER", "D", "AVAIL", "WORK", "TOTAL", "VERDICT"];
+/// What is shown of clusters as they were when it was planned.
+pub(super) const PLANNED: [&str; 6] = ["CLUSTER", "D", "AVAIL", "WORK", "TOTAL", "VERDICT"];
 
 /// A cluster as it was.
-fn planned(candidate: &Candidate) -> Vec<String> {
+pub(super) fn planned(candidate: &Candidate) -> Vec<String> {
     vec![
         candidate.cluster.to_string(),
         millis(candidate.distance),

@@ -36,7 +36,7 @@ pub async fn run(
     console: &mut Console,
 ) -> Result<(), CliError> {
     let target = target(&args.connect, env)?;
-    let client = Client::with_idle(&target.controller, target.token.clone(), LOG_IDLE)?;
+    let client = Client::with_idle(&target, LOG_IDLE)?;
     let mut lines = Lines::open(client, &args.name, args.follow, args.tail).await?;
     loop {
         match lines.next().await? {

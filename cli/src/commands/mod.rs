@@ -43,6 +43,7 @@ pub mod tenant;
 pub mod test;
 pub mod token;
 pub mod top;
+pub mod trace;
 pub mod traffic;
 pub mod txt;
 pub mod user;

@@ -9,9 +9,9 @@ use fdn_core::fleet::{CreateJoinToken, JoinTokenInfo, NodeDetail, NodeState};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::client;
 use super::describe::phase;
 use super::page::{device, free, left, rows, stages};
+use super::{client, target};
 use crate::args::{DrainArgs, NodeCommand, OneNodeArgs, RemoveNodeArgs, RestoreArgs, TokenArgs};
 use crate::client::Client;
 use crate::console::Console;
@@ -63,7 +63,8 @@ pub(super) async fn token(
     env: &Environment,
     console: &mut Console,
 ) -> Result<(), CliError> {
-    let client = client(&args.connect, env)?;
+    let target = target(&args.connect, env)?;
+    let client = Client::new(&target)?;
     if let Some(id) = args.revoke {
         client.revoke_join_token(id).await?;
         return console.line(&format!("took back {id}"));
@@ -104,9 +105,10 @@ pub(super) async fn token(
         Role::Node => ("fdn-edge-agent", "nodes"),
         Role::Dns => ("fdn-dns", "DNS servers"),
     };
+    let trusting = target.ca_file.map_or("", |_| " --ca-file FILE");
     console.note(&format!(
         "lets {machines} into cluster {cluster} as {kind} for {}; it is not shown again\n\
-         join with: {program} join {} --token-file FILE",
+         join with: {program} join {} --token-file FILE{trusting}",
         args.ttl,
         client.place()
     ));

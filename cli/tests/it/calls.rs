@@ -4,7 +4,7 @@ use clap::Parser;
 use fdn_cli::args::Cli;
 use fdn_cli::commands::calls::Calls;
 use fdn_cli::exit::Exit;
-use fdn_core::usage::{CallLine, CallList, UsageOutcome};
+use fdn_core::usage::{CallLine, CallList, Routed, UsageOutcome};
 use fdn_core::{InvocationId, MebiBytes};
 use uuid::Uuid;
 
@@ -34,6 +34,7 @@ fn calls() -> CallList {
         memory_mib: MebiBytes(64),
         gpu_memory_mib: MebiBytes(0),
         egress_bytes: 3_000,
+        routed: Routed::default(),
     };
     let left = CallLine {
         invocation: InvocationId::from_uuid(Uuid::from_u128(1)),

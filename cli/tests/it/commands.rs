@@ -387,7 +387,13 @@ async fn version_tells_both_sides_and_does_not_need_a_controller() {
     let alone = Home::new()
         .fdn(&["version", "--client", "-o", "json"])
         .await;
-    assert_eq!(alone.out, format!("{{\n  \"client\": \"{own}\"\n}}\n"));
+    let told: serde_json::Value = serde_json::from_str(&alone.out).expect("JSON");
+    assert_eq!(told["client"], own);
+    assert!(told.get("controller").is_none(), "{told}");
+    for word in ["revision", "target", "profile"] {
+        assert!(told["build"][word].is_string(), "{word}: {told}");
+    }
+    assert!(told["build"]["features"].is_array(), "{told}");
 }
 
 #[tokio::test]

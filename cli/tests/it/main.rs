@@ -20,4 +20,6 @@ mod jobs;
 mod logs;
 mod resolver;
 mod support;
+mod tls;
 mod top;
+mod trace;

@@ -10,9 +10,9 @@ use futures::StreamExt;
 use tracing::debug;
 
 use super::access::token_for;
+use super::policy::existing;
 use crate::Error;
 use crate::state::{State, lock};
-use crate::store::app::app_get;
 use crate::store::billing::owner::owner_list;
 
 /// Nodes that are asked at the same time.
@@ -31,10 +31,7 @@ pub async fn calls(
     query: CallQuery,
 ) -> Result<CallList, Error> {
     let mut connection = state.store.read().await?;
-    app_get(&mut connection, app)
-        .await?
-        .filter(|row| row.tenant == tenant)
-        .ok_or_else(|| Error::no_app(app))?;
+    existing(&mut connection, tenant, app).await?;
     // Calls of an app of the same name that was another tenant's are that one's.
     let owned = owner_list(&mut connection, [app]).await?.since(app);
     drop(connection);

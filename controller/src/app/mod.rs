@@ -45,6 +45,7 @@ pub mod signing;
 pub mod snapshot;
 pub mod steer;
 pub mod tenant;
+pub mod trace;
 pub mod traffic;
 pub mod try_call;
 pub mod txt;

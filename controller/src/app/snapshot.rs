@@ -1,35 +1,48 @@
 //! Snapshots of desired state, for machines that may have missed something. What is read in one transaction is complete up to its revision.
 
-use fdn_core::AppName;
 use fdn_core::api::{AppsSnapshot, DnsSnapshot};
+use fdn_core::{AppName, Revision};
 use sqlx::AnyConnection;
 
 use super::authority::fleet_desired;
 use super::secrets;
 use crate::Error;
-use crate::reconcile::desired::{app_desired, bindings_desired, placement_of, versions_served};
+use crate::reconcile::desired::{app_desired, bindings_desired, planned_of, versions_served};
 use crate::reconcile::network;
 use crate::state::State;
-use crate::store::app::app_list;
-use crate::store::binding::{BindingRow, binding_list_all};
+use crate::store::app::app_list_after;
+use crate::store::binding::{BindingRow, binding_list, binding_list_all};
 use crate::store::network::network_get;
-use crate::store::policy::{gateway_list, quota_used};
+use crate::store::policy::{gateway_get, gateway_list, quota_used};
 use crate::store::revision::revision_current;
 use crate::store::txt::{TxtRow, txt_list_all};
 
-/// Everything that nodes are told, in the transaction of `tx`.
+/// Everything that nodes are told, in the transaction of `tx`; of apps those that are newer than `after`.
 ///
 /// # Errors
 /// When the store fails.
-pub async fn apps(state: &State, tx: &mut AnyConnection) -> Result<AppsSnapshot, Error> {
+pub async fn apps(
+    state: &State,
+    tx: &mut AnyConnection,
+    after: Revision,
+) -> Result<AppsSnapshot, Error> {
     let revision = revision_current(tx).await?;
     let mut apps = Vec::new();
-    let mut gateways = gateway_list(tx).await?;
-    for app in app_list(tx).await? {
-        let gateway = gateways.remove(&app.name).unwrap_or_default();
+    let mut gateways = match after {
+        Revision::NONE => Some(gateway_list(tx).await?),
+        _ => None,
+    };
+    for app in app_list_after(tx, after).await? {
+        if app.revision <= after {
+            continue;
+        }
+        let gateway = match &mut gateways {
+            Some(all) => all.remove(&app.name).unwrap_or_default(),
+            None => gateway_get(tx, &app.name).await?,
+        };
         let versions = versions_served(tx, &app, &gateway.traffic).await?;
-        let placement = placement_of(tx, &app).await?;
-        let mut desired = app_desired(&app, &versions, placement, gateway);
+        let planned = planned_of(tx, &app).await?;
+        let mut desired = app_desired(&app, &versions, planned, gateway);
         secrets::fill(state, tx, &mut desired).await?;
         apps.push(desired);
     }
@@ -43,23 +56,34 @@ pub async fn apps(state: &State, tx: &mut AnyConnection) -> Result<AppsSnapshot,
     })
 }
 
-/// Everything that DNS servers are told, in the transaction of `tx`.
+/// Everything that DNS servers are told, in the transaction of `tx`; of apps those whose answers are newer than `after`.
 ///
 /// # Errors
 /// When the store fails.
-pub async fn dns(state: &State, tx: &mut AnyConnection) -> Result<DnsSnapshot, Error> {
+pub async fn dns(
+    state: &State,
+    tx: &mut AnyConnection,
+    after: Revision,
+) -> Result<DnsSnapshot, Error> {
     let revision = revision_current(tx).await?;
     let network = network_get(tx)
         .await?
         .unwrap_or_else(|| network::unknown(state.geo.locations()));
-    let apps = app_list(tx).await?;
-    let bindings = binding_list_all(tx).await?;
+    let mut newer = app_list_after(tx, after).await?;
+    newer.retain(|app| app.bindings_revision > after);
     let txt = txt_list_all(tx, fdn_service::now()).await?;
     let ttl = state.ttl_s();
-    let apps = apps
-        .iter()
-        .map(|app| bindings_desired(app, of(&bindings, &app.name), ttl))
-        .collect();
+    let mut apps = Vec::new();
+    if after == Revision::NONE {
+        let bindings = binding_list_all(tx).await?;
+        let all = newer.iter();
+        apps.extend(all.map(|app| bindings_desired(app, of(&bindings, &app.name), ttl)));
+    } else {
+        for app in &newer {
+            let bindings = binding_list(tx, &app.name).await?;
+            apps.push(bindings_desired(app, &bindings, ttl));
+        }
+    }
     Ok(DnsSnapshot {
         revision,
         network,

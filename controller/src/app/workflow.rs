@@ -20,7 +20,7 @@ use super::change::app_tag;
 use super::deploy::{audit, first_holders, first_write};
 use super::precondition::Precondition;
 use crate::Error;
-use crate::reconcile::desired::{placement_of, tell_nodes, versions_of_workflow};
+use crate::reconcile::desired::{planned_of, tell_nodes, versions_of_workflow};
 use crate::reconcile::expected;
 use crate::reconcile::place::{Before, Placed, place};
 use crate::state::State;
@@ -272,7 +272,7 @@ pub async fn get(
         .filter(|row| row.tenant == tenant)
         .ok_or_else(|| Error::no_app(app))?;
     let tag = tag_of_app(&row);
-    let placement = placement_of(&mut tx, &row).await?;
+    let placement = planned_of(&mut tx, &row).await?.stages;
     tx.commit().await.map_err(StoreError::from)?;
     let definition = row.definition.ok_or_else(|| Error::NotFound {
         what: format!("a workflow of app {app}"),

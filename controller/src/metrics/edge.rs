@@ -13,6 +13,8 @@ pub struct EdgeMetrics {
     pub accepted: IntCounterVec,
     /// Connections that were cut because the machine was removed or its certificate ended.
     pub cut: IntCounter,
+    /// Connections that were cut because the machine did not take an artifact that it asked for.
+    pub stalled: IntCounter,
     /// Requests by what they are and result: `ok`, `refused`, `failed`.
     pub requests: IntCounterVec,
     /// What machines tried that is not theirs to do, by what it was.
@@ -50,6 +52,10 @@ impl EdgeMetrics {
             cut: make.counter(
                 "fdn_controller_edge_cut_total",
                 "Connections that were cut because the machine was removed or its certificate ended",
+            )?,
+            stalled: make.counter(
+                "fdn_controller_edge_stalled_total",
+                "Connections that were cut because the machine did not take an artifact that it asked for",
             )?,
             requests: make.counters(
                 "fdn_controller_edge_requests_total",

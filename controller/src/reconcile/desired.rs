@@ -1,6 +1,6 @@
 //! What nodes and DNS servers are told of an app, made from its rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::message::{
     AppBindings, AppDesired, AppSpec, BindingsChanged, BindingsDesired, FunctionSpec, Message,
@@ -25,7 +25,7 @@ use crate::store::version::{VersionRow, version_get};
 pub fn app_desired(
     app: &AppRow,
     versions: &[VersionRow],
-    placement: StageMaps,
+    planned: Planned,
     gateway: GatewaySpec,
 ) -> AppDesired {
     let functions = versions
@@ -47,12 +47,13 @@ pub fn app_desired(
             workflow: app.workflow.clone(),
             functions,
             primary: app.primaries.clone(),
+            leaving: planned.leaving,
             holders: app.holders.clone(),
             run: app.definition.as_ref().map(|definition| {
                 Box::new(RunSpec {
                     timeout: definition.timeout,
                     rules: definition.rules.clone(),
-                    placement,
+                    placement: planned.stages,
                 })
             }),
             gateway: Box::new(gateway),
@@ -123,23 +124,55 @@ pub async fn versions_of_workflow(
 /// For each cluster that clients are sent to, where the stages run that do not run in that cluster itself.
 pub type StageMaps = BTreeMap<ClusterId, BTreeMap<StageName, ClusterId>>;
 
-/// Where an app's stages run, for nodes. Of several plans with one entry cluster the one counts that most bindings were made for: a gateway
-/// knows its cluster and not its client's group. What runs in the entry's own cluster is left out, so that the message stays small.
+/// What nodes are told of an app's plans.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Planned {
+    /// Where the stages of a workflow run; nothing of a plain function.
+    pub stages: StageMaps,
+    /// The clusters that have the app loaded and that no plan uses any more.
+    pub leaving: BTreeSet<ClusterId>,
+}
+
+/// Reads what nodes are told of an app's plans.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn placement_of(
+pub async fn planned_of(
     connection: &mut AnyConnection,
     app: &AppRow,
-) -> Result<StageMaps, StoreError> {
-    if app.definition.is_none() {
-        return Ok(StageMaps::new());
+) -> Result<Planned, StoreError> {
+    // A single cluster that has it loaded is the one that the plans use.
+    if app.definition.is_none() && app.primaries.len() < 2 {
+        return Ok(Planned::default());
     }
     let plans = plan_list_of(connection, &app.name).await?;
-    let bindings = binding_list(connection, &app.name).await?;
-    Ok(stage_maps(&app.workflow, &plans, &bindings))
+    let used: BTreeSet<ClusterId> = plans
+        .iter()
+        .flat_map(|plan| plan.stages.values().cloned())
+        .collect();
+    Ok(Planned {
+        stages: match app.definition {
+            Some(_) => {
+                let bindings = binding_list(connection, &app.name).await?;
+                stage_maps(&app.workflow, &plans, &bindings)
+            }
+            None => StageMaps::new(),
+        },
+        leaving: left(&app.primaries, &used),
+    })
 }
 
+/// The clusters that have an app loaded and that its plans do not use. Without a plan there is nothing to leave for.
+#[must_use]
+pub fn left(primaries: &BTreeSet<ClusterId>, used: &BTreeSet<ClusterId>) -> BTreeSet<ClusterId> {
+    if used.is_empty() {
+        return BTreeSet::new();
+    }
+    primaries.difference(used).cloned().collect()
+}
+
+/// Where an app's stages run, for nodes. Of several plans with one entry cluster the one counts that most bindings were made for: a gateway
+/// knows its cluster and not its client's group. What runs in the entry's own cluster is left out, so that the message stays small.
 fn stage_maps(workflow: &Workflow, plans: &[PlanRow], bindings: &[BindingRow]) -> StageMaps {
     let entry = &workflow.entry().name;
     let weight = |plan: &PlanRow| bindings.iter().filter(|b| b.group == plan.group).count();
@@ -203,11 +236,11 @@ pub async fn tell_nodes(
 ) -> Result<(), StoreError> {
     let gateway = gateway_get(connection, &app.name).await?;
     let versions = versions_served(connection, app, &gateway.traffic).await?;
-    let placement = placement_of(connection, app).await?;
+    let planned = planned_of(connection, app).await?;
     outbox_push(
         connection,
         app.revision,
-        Message::AppDesired(app_desired(app, &versions, placement, gateway)),
+        Message::AppDesired(app_desired(app, &versions, planned, gateway)),
         now,
     )
     .await
@@ -375,6 +408,17 @@ mod tests {
         ]
         .map(|(prefix, cluster)| (prefix.to_owned(), cluster.map(str::to_owned)));
         assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_cluster_is_left_once_no_plan_uses_it() {
+        let set = |names: &[&str]| -> BTreeSet<ClusterId> {
+            let name = |name: &&str| name.parse().expect("cluster");
+            names.iter().map(name).collect()
+        };
+        assert_eq!(left(&set(&["eu", "us"]), &set(&["us"])), set(&["eu"]));
+        assert_eq!(left(&set(&["us"]), &set(&["us", "ap"])), set(&[]));
+        assert_eq!(left(&set(&["us"]), &set(&[])), set(&[]), "there is no plan");
     }
 
     #[test]

@@ -116,6 +116,15 @@ impl<'a> Before<'a> {
         Some((binding, self.plans.get(binding.group.as_str())?))
     }
 
+    /// The clusters that any plan used.
+    #[must_use]
+    pub fn primaries(&self) -> BTreeSet<ClusterId> {
+        let plans = self.plans.values();
+        plans
+            .flat_map(|plan| plan.stages.values().cloned())
+            .collect()
+    }
+
     /// Where the stages of a prefix's clients ran, if that is known for each.
     #[must_use]
     pub fn stages(&self, workflow: &Workflow, prefix: ClientPrefix) -> Option<Vec<ClusterId>> {

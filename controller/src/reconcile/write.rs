@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fdn_core::{AppName, ClusterId, Revision, Timestamp};
 use sqlx::AnyConnection;
 
-use super::desired::{tell_dns_changes, tell_nodes};
+use super::desired::{left, tell_dns_changes, tell_nodes};
 use super::difference::{Difference, binding_rows};
 use super::holders::Held;
 use super::place::{Before, Placed};
@@ -54,8 +54,13 @@ pub async fn change_write(
     // Nodes run the stages of a workflow where the plans say.
     let stages_differ = app.definition.is_some() && change.difference.plans;
     let held = &change.held;
-    let nodes_differ =
-        change.primaries != app.primaries || stages_differ || held.holders != app.holders;
+    // Gateways tell clients of older answers by the clusters that the plans have left.
+    let left_differs = left(&app.primaries, &change.before.primaries())
+        != left(&change.primaries, &change.placed.primaries());
+    let nodes_differ = change.primaries != app.primaries
+        || left_differs
+        || stages_differ
+        || held.holders != app.holders;
     let dns_differs = change.difference.bindings > 0 || held.answering != app.answering;
     app.holders.clone_from(&held.holders);
     app.answering.clone_from(&held.answering);

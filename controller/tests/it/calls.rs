@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use fdn_core::message::NodeStatus;
+use fdn_core::trace::CallTrace;
 use fdn_core::usage::{
-    CallLine, CallList, CallQuery, CallRecord, StatusFilter, UsageOutcome, UsageRecord,
+    CallLine, CallList, CallQuery, CallRecord, Routed, StatusFilter, UsageOutcome, UsageRecord,
 };
-use fdn_core::{InvocationId, MebiBytes, Timestamp, VersionNumber};
+use fdn_core::{ErrorCode, InvocationId, MebiBytes, Revision, Timestamp, VersionNumber};
 use fdn_testkit::{components, wait};
 use reqwest::Method;
 
@@ -17,6 +18,7 @@ use crate::rig::{Backend, Rig, node_at, on_both};
 on_both!(
     the_newest_calls_of_all_nodes_are_told_and_who_is_silent,
     calls_of_the_owner_before_are_not_told,
+    a_call_is_traced_with_its_plan_and_an_unknown_one_says_where_it_was_looked_for,
 );
 
 /// A node's admin listener that answers `/calls/{app}`.
@@ -160,6 +162,95 @@ async fn the_newest_calls_of_all_nodes_are_told_and_who_is_silent(backend: Backe
     assert_eq!(rig.code(by(&people.outsider)).await, "FDN-2003");
     let none = rig.request(Method::GET, "/v1/apps/none/calls");
     assert_eq!(rig.code(none).await, "FDN-2003");
+}
+
+/// A call with a request id, served by this revision for a client in 192.0.2.0/24.
+fn routed(node: &str, at: Timestamp, revision: Revision) -> CallLine {
+    CallLine {
+        request: "r-1".to_owned(),
+        trace: "t-1".to_owned(),
+        routed: Routed {
+            revision: Some(revision),
+            client: Some("192.0.2.0/24".parse().expect("prefix")),
+            ..Routed::default()
+        },
+        ..call(node, "hello", at)
+    }
+}
+
+async fn a_call_is_traced_with_its_plan_and_an_unknown_one_says_where_it_was_looked_for(
+    backend: Backend,
+) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    let deployed = rig.deploy("hello", components::hello("x")).await;
+    let path = "/v1/apps/hello/calls/trace?request=r-1";
+    let lost = rig.refused(rig.request(Method::GET, path)).await.1;
+    assert_eq!(lost.code, ErrorCode::NotFound);
+    assert!(
+        lost.detail.contains("that no nodes keep"),
+        "{}",
+        lost.detail
+    );
+    let at = Timestamp(fdn_service::now().get() + 1000);
+    let of_a = vec![routed("a", at, deployed.revision)];
+    let a = FakeNode::start(&rig, "a", of_a).await;
+    let mut dead = node_at("dead", "eu-west", 53.35, -6.26);
+    dead.admin = ([127, 0, 0, 1], fdn_testkit::ports::local()).into();
+    rig.node(dead).await;
+    known(&rig, 2).await;
+    let traced = wait::until("the plan of the call's client", async || {
+        let traced: CallTrace = rig.get(path).await;
+        let why = traced.explained.as_ref().expect("the client is known");
+        if why.plan.is_some() {
+            Ok(traced)
+        } else {
+            Err(format!("{traced:#?}"))
+        }
+    })
+    .await;
+    let asked = a.asked.lock().expect("not poisoned").last().cloned();
+    assert_eq!(asked.expect("asked").request.as_deref(), Some("r-1"));
+    assert_eq!(
+        (traced.request.as_str(), traced.trace.as_str()),
+        ("r-1", "t-1")
+    );
+    assert_eq!(traced.silent, ["dead".parse().expect("node")]);
+    let gateway = &traced.gateway;
+    let cluster = gateway.cluster.as_ref().map(ToString::to_string);
+    assert_eq!(
+        (gateway.node.as_str(), cluster.as_deref()),
+        ("a", Some("eu-west"))
+    );
+    let why = traced.explained.expect("explained");
+    let (bound, plan) = (why.bound.expect("bound"), why.plan.expect("a plan"));
+    assert_eq!(bound.cluster.as_str(), "eu-west");
+    assert!(!plan.candidates.is_empty() && !plan.reason.is_empty());
+    assert!(traced.told.nodes >= deployed.revision && traced.told.dns >= bound.revision);
+    let served = traced.calls[0].call.routed.revision;
+    assert_eq!(served, Some(deployed.revision));
+    let is_older = traced
+        .differs
+        .iter()
+        .any(|text| text.contains("nodes are told"));
+    assert_eq!(is_older, traced.told.nodes > deployed.revision);
+
+    // For another client than the caller.
+    let other: CallTrace = rig.get(&format!("{path}&client=198.51.100.7")).await;
+    let client = other.explained.expect("explained").client;
+    assert_eq!(client.to_string(), "198.51.100.7/32");
+    for (bad, code) in [
+        ("/v1/apps/hello/calls/trace", "FDN-2005"),
+        ("/v1/apps/hello/calls/trace?request=", "FDN-2005"),
+        ("/v1/apps/none/calls/trace?request=r-1", "FDN-2003"),
+    ] {
+        let got = rig.code(rig.request(Method::GET, bad)).await;
+        assert_eq!(got, code, "{bad}");
+    }
+    let people = people(&rig).await;
+    let by = |token: &str| rig.anonymous(Method::GET, path).bearer_auth(token);
+    let viewer = by(&people.viewer).send().await.expect("an answer");
+    assert_eq!(viewer.status(), 200);
+    assert_eq!(rig.code(by(&people.outsider)).await, "FDN-2003");
 }
 
 async fn calls_of_the_owner_before_are_not_told(backend: Backend) {

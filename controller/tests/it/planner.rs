@@ -2,7 +2,7 @@
 
 use fdn_controller::store::node::node_status_list;
 use fdn_controller::store::revision::revision_current;
-use fdn_core::api::{AppDetail, ClusterInfo, DnsSnapshot};
+use fdn_core::api::{AppDetail, AppsSnapshot, ClusterInfo, DnsSnapshot};
 use fdn_core::message::{Channel, DemandReport, Message, NodeStatus};
 use fdn_core::{DurationMs, Revision};
 use fdn_testkit::{components, wait};
@@ -88,13 +88,33 @@ async fn a_silent_cluster_is_left_and_taken_again(backend: Backend) {
     rig.two_regions().await;
     rig.deploy("hello", components::hello("x")).await;
     bound(&rig, "192.0.2.0/24", "eu-west").await;
+    let (before, leaving) = told(&rig).await;
+    assert_eq!(leaving, [""; 0]);
     rig.silence("eu-1");
     bound(&rig, "192.0.2.0/24", "us-east").await;
+    // Nodes are told that clients leave, by the revision of the plan that has them go.
+    let (after, leaving) = told(&rig).await;
+    assert_eq!(leaving, ["eu-west"]);
+    let detail: AppDetail = rig.get("/v1/apps/hello").await;
+    let moved = detail.bindings.iter().map(|b| b.revision).max();
+    assert!(after > before && moved == Some(after), "{after} {moved:?}");
     let clusters: Vec<ClusterInfo> = rig.get("/v1/clusters").await;
     assert_eq!((clusters[0].nodes_alive, clusters[0].nodes_total), (0, 1));
     let [eu, _] = two_regions();
     rig.node(eu).await;
     bound(&rig, "192.0.2.0/24", "eu-west").await;
+    assert_eq!(told(&rig).await.1, [""; 0]);
+}
+
+/// The revision that nodes are told of the app, and the clusters that clients leave.
+async fn told(rig: &Rig) -> (Revision, Vec<String>) {
+    let snapshot: AppsSnapshot = rig.apps_snapshot().await;
+    let app = snapshot.apps.into_iter().next().expect("one app");
+    let leaving = app.spec.expect("there").leaving;
+    (
+        app.revision,
+        leaving.iter().map(ToString::to_string).collect(),
+    )
 }
 
 async fn nothing_new_writes_nothing(backend: Backend) {

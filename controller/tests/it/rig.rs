@@ -16,6 +16,7 @@ use fdn_core::api::{AppsSnapshot, DeployResponse, DnsSnapshot, LoginResponse};
 use fdn_core::message::{Message, NodeStatus};
 use fdn_core::{
     DurationMs, GeoPoint, MebiBytes, MessageId, MilliCpu, Millis, NodeId, Problem, Resources,
+    Revision,
 };
 use fdn_runtime::Compiler;
 use fdn_service::secret::Secret;
@@ -189,7 +190,10 @@ impl Rig {
         let controller = Box::pin(starting).await.expect("started");
         let password =
             std::fs::read_to_string(folder.path().join("password")).expect("the initial password");
-        let http = fdn_service::http_client::build(Duration::from_secs(60)).expect("client");
+        let ca = folder.path().join("api-ca.pem");
+        let ca = ca.exists().then_some(ca.as_path());
+        let http = fdn_service::http_client::build_trusting(Duration::from_secs(60), ca);
+        let http = http.expect("client");
         let speaking = Speaking::default();
         let speaker = tokio::spawn(speak(Arc::clone(controller.state()), Arc::clone(&speaking)));
         let mut rig = Self {
@@ -231,7 +235,11 @@ impl Rig {
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.controller.address())
+        let scheme = match self.settings.api.tls.certificates.is_empty() {
+            true => "http",
+            false => "https",
+        };
+        format!("{scheme}://{}{path}", self.controller.address())
     }
 
     pub(crate) fn anonymous(&self, method: Method, path: &str) -> RequestBuilder {
@@ -252,7 +260,9 @@ impl Rig {
     pub(crate) async fn apps_snapshot(&self) -> AppsSnapshot {
         let state = self.controller.state();
         let mut tx = state.store.snapshot().await.expect("begun");
-        let all = snapshot::apps(state, &mut tx).await.expect("read");
+        let all = snapshot::apps(state, &mut tx, Revision::NONE)
+            .await
+            .expect("read");
         tx.rollback().await.expect("ended");
         all
     }
@@ -261,7 +271,9 @@ impl Rig {
     pub(crate) async fn dns_snapshot(&self) -> DnsSnapshot {
         let state = self.controller.state();
         let mut tx = state.store.snapshot().await.expect("begun");
-        let all = snapshot::dns(state, &mut tx).await.expect("read");
+        let all = snapshot::dns(state, &mut tx, Revision::NONE)
+            .await
+            .expect("read");
         tx.rollback().await.expect("ended");
         all
     }

@@ -10,6 +10,12 @@ pub const NODE: &str = "x-fdn-node";
 pub const SERVED_BY: &str = "x-fdn-served-by";
 /// The function version that served the call.
 pub const VERSION: &str = "x-fdn-version";
+/// `1` asks a gateway to say by which revision it serves the call: [`REVISION`] and [`PLAN`] in its answer.
+pub const EXPLAIN: &str = "x-fdn-explain";
+/// The revision of the app's desired state by which the gateway served the call; on request.
+pub const REVISION: &str = "x-fdn-revision";
+/// How the plans that the gateway knew stood to its cluster: `used`, `leaving` or `unused`; on request.
+pub const PLAN: &str = "x-fdn-plan";
 /// The error code, on answers the gateway made itself.
 pub const ERROR: &str = "x-fdn-error";
 /// The stage of a workflow: on calls of functions that run as one, and on answers of gateways to stage calls.

@@ -1,5 +1,6 @@
 //! Single calls: what a node writes of each, keeps for a time, and tells who looks for some of them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -8,8 +9,9 @@ use utoipa::ToSchema;
 
 use super::{UsageOutcome, UsageRecord};
 use crate::error::ParseError;
-use crate::id::{AppName, FunctionName, InvocationId, NodeId, VersionNumber};
-use crate::unit::{MebiBytes, Timestamp};
+use crate::id::{AppName, ClusterId, FunctionName, InvocationId, NodeId, StageName, VersionNumber};
+use crate::prefix::ClientPrefix;
+use crate::unit::{MebiBytes, Revision, Timestamp};
 
 /// What a node writes of a call: what is billed, and what somebody who looks for the call wants to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +86,76 @@ pub struct CallFacts {
     /// From the request's arrival until this was written.
     #[serde(default)]
     pub total_us: u64,
+    /// How it was routed. A record of an older agent has nothing of that.
+    #[serde(flatten)]
+    pub routed: Routed,
+}
+
+/// How a call came to the node that served it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Routed {
+    /// The revision of the app's desired state by which the gateway served it; absent of an older agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<Revision>,
+    /// Whether plans that the gateway knew sent clients to its cluster.
+    #[serde(default, skip_serializing_if = "PlanUse::is_used")]
+    pub plan_use: PlanUse,
+    /// The prefix of the client, as demand is counted by; absent if its address is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientPrefix>,
+    /// The node that the client's call came to and that handed it on; absent if it came here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<NodeId>,
+    /// The stage that it was a call of; absent of a plain function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<StageName>,
+}
+
+/// How the plans that a gateway knew stood to its cluster when a client's call came there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanUse {
+    /// A plan used it. So it is too before there is any plan, and of calls that no client's DNS answer brought: stages, jobs, calls that were handed on.
+    #[default]
+    Used,
+    /// No plan did any more, and the app was still kept loaded for clients with older answers.
+    Leaving,
+    /// No plan did.
+    Unused,
+}
+
+impl PlanUse {
+    /// Whether there is nothing to say.
+    #[must_use]
+    pub const fn is_used(&self) -> bool {
+        matches!(self, Self::Used)
+    }
+
+    /// Of a cluster: `primary` have the app loaded, of which clients are `leaving` some.
+    #[must_use]
+    pub fn of(
+        cluster: &ClusterId,
+        primary: &BTreeSet<ClusterId>,
+        leaving: &BTreeSet<ClusterId>,
+    ) -> Self {
+        if leaving.contains(cluster) {
+            Self::Leaving
+        } else if primary.is_empty() || primary.contains(cluster) {
+            Self::Used
+        } else {
+            Self::Unused
+        }
+    }
+
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Used => "used",
+            Self::Leaving => "leaving",
+            Self::Unused => "unused",
+        }
+    }
 }
 
 /// A call, as its node keeps it.
@@ -130,6 +202,9 @@ pub struct CallLine {
     pub gpu_memory_mib: MebiBytes,
     /// Octets of the answer's body that were sent.
     pub egress_bytes: u64,
+    /// How it was routed.
+    #[serde(flatten)]
+    pub routed: Routed,
 }
 
 impl CallLine {
@@ -159,6 +234,7 @@ impl CallLine {
             memory_mib: used.memory_mib,
             gpu_memory_mib: used.gpu_memory_mib,
             egress_bytes: used.egress_bytes,
+            routed: facts.routed,
         }
     }
 }
@@ -336,6 +412,47 @@ mod tests {
         assert_eq!((read.used, read.call, read.noted), (before, None, None));
         let own: CallRecord = serde_json::from_str(&json).expect("own json");
         assert_eq!(own, record());
+    }
+
+    #[test]
+    fn how_a_call_was_routed_is_kept_and_need_not_be_known() {
+        let mut routed = record();
+        let facts = routed.call.as_mut().expect("facts");
+        facts.routed = Routed {
+            revision: Some(Revision(7)),
+            plan_use: PlanUse::Leaving,
+            client: Some("192.0.2.0/24".parse().expect("prefix")),
+            via: Some("eu-1".parse().expect("node")),
+            stage: Some("resize".parse().expect("stage")),
+        };
+        let json = serde_json::to_string(&routed).expect("json");
+        assert!(
+            json.contains(r#""revision":7,"plan_use":"leaving""#),
+            "{json}"
+        );
+        let read: CallRecord = serde_json::from_str(&json).expect("own json");
+        assert_eq!(read, routed);
+        let line = CallLine::new("eu-2".parse().expect("node"), routed);
+        let json = serde_json::to_string(&line).expect("json");
+        assert_eq!(serde_json::from_str::<CallLine>(&json).expect("line"), line);
+        let plain = serde_json::to_string(&record()).expect("json");
+        assert!(!plain.contains("plan_use") && !plain.contains("revision"));
+    }
+
+    #[test]
+    fn a_cluster_is_used_until_its_clients_leave() {
+        let set = |names: &[&str]| -> BTreeSet<ClusterId> {
+            let name = |name: &&str| name.parse().expect("cluster");
+            names.iter().map(name).collect()
+        };
+        let of = |primary: &[&str], leaving: &[&str]| {
+            let eu: ClusterId = "eu".parse().expect("cluster");
+            PlanUse::of(&eu, &set(primary), &set(leaving))
+        };
+        assert_eq!(of(&["eu", "us"], &[]), PlanUse::Used);
+        assert_eq!(of(&["eu", "us"], &["eu"]), PlanUse::Leaving);
+        assert_eq!(of(&["us"], &[]), PlanUse::Unused);
+        assert_eq!(of(&[], &[]), PlanUse::Used, "there is no plan");
     }
 
     #[test]

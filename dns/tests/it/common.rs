@@ -148,6 +148,7 @@ pub(crate) fn join(dir: &Path) {
     let joined = Joined {
         controllers: vec!["127.0.0.1:1".to_owned()],
         controller: "http://127.0.0.1:1".to_owned(),
+        ca_file: None,
         addresses: NodeAddresses {
             gateway: here,
             admin: here,

@@ -39,6 +39,7 @@ fn record() -> CallRecord {
             start_us: 20,
             head_us: 1100,
             total_us: 1300,
+            ..CallFacts::default()
         }),
         noted: None,
     }

@@ -12,7 +12,7 @@ pub const HEADER: [u8; 8] = *b"FDNUSE\x01\x00";
 /// Octets before a payload.
 const PREFIX: usize = 8;
 /// The largest frame. A record is a few names of 63 letters and a few numbers.
-pub const MAX: usize = 1024;
+pub const MAX: usize = 1280;
 
 /// A payload as a frame.
 #[must_use]
@@ -93,6 +93,56 @@ mod tests {
         assert_eq!(scan(b"FDNUSE\x02\x00").end, 0, "another version");
         assert_eq!(encode(&[0; MAX]), None);
         assert_eq!(encode(b""), None);
+    }
+
+    #[test]
+    fn the_longest_record_fits() {
+        use fdn_core::usage::{CallFacts, CallRecord, Noted, PlanUse, Routed};
+        use fdn_core::usage::{UsageOutcome, UsageRecord};
+        use fdn_core::{InvocationId, MebiBytes, Revision, Timestamp, VersionNumber};
+
+        let (name, long) = ("a".repeat(63), u64::MAX);
+        let used = UsageRecord {
+            invocation: InvocationId::from_uuid(uuid::Uuid::from_u128(1)),
+            app: name.parse().expect("app"),
+            function: name.parse().expect("function"),
+            version: VersionNumber::try_from(u32::MAX).expect("version"),
+            started_at: Timestamp(10_000_000_000_000),
+            duration_us: long,
+            cpu_us: long,
+            memory_mib: MebiBytes(u32::MAX.into()),
+            gpu_memory_mib: MebiBytes(u32::MAX.into()),
+            egress_bytes: long,
+            outcome: UsageOutcome::FunctionEnded,
+        };
+        let facts = CallFacts {
+            request: "r".repeat(128),
+            trace: "t".repeat(32),
+            method: "M".repeat(16),
+            status: Some(503),
+            wait_us: long,
+            start_us: long,
+            head_us: long,
+            total_us: long,
+            routed: Routed {
+                revision: Some(Revision(long)),
+                plan_use: PlanUse::Leaving,
+                client: Some("2001:db8:1234:5678::/56".parse().expect("prefix")),
+                via: Some(name.parse().expect("node")),
+                stage: Some(name.parse().expect("stage")),
+            },
+        };
+        let record = CallRecord {
+            noted: Some(Noted {
+                duration_us: long,
+                cpu_us: long,
+                egress_bytes: long,
+            }),
+            used,
+            call: Some(facts),
+        };
+        let json = serde_json::to_vec(&record).expect("JSON");
+        assert!(encode(&json).is_some(), "{} octets", json.len());
     }
 
     proptest! {

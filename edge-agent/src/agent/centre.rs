@@ -19,7 +19,7 @@ use crate::status::Identity;
 impl Shared {
     /// Keeps the node's certificate valid, if it has one.
     pub(super) fn renewer(&self, identity: &Identity) -> Result<Option<Renewer>, Error> {
-        let tls = &self.settings.tls;
+        let (tls, api) = (&self.settings.tls, &self.settings.controller);
         let Some(files) = tls.files() else {
             return Ok(None);
         };
@@ -27,7 +27,7 @@ impl Shared {
         Ok(Some(Renewer::new(RenewParts {
             centre: Arc::clone(&self.centre),
             answer_timeout: self.settings.centre.answer_timeout.as_duration(),
-            controller: Some(Controller::new(&self.settings.controller.url)?),
+            controller: Some(Controller::new(&api.url, api.ca_file.as_deref())?),
             files,
             retry: tls.renew_retry,
             retry_max: tls.renew_retry_max,

@@ -391,6 +391,7 @@ mod tests {
             }],
             workflow: Workflow::new(stages, edges).expect("workflow"),
             primary: std::collections::BTreeSet::new(),
+            leaving: std::collections::BTreeSet::new(),
             run: None,
             gateway: Box::default(),
         }

@@ -304,7 +304,9 @@ impl Shell {
                 let wanted = self.state.wanted(&view.app);
                 let spec = wanted.map(|wanted| &*wanted.gateway);
                 let guard = spec.and_then(|spec| self.guards.guard(&view.app, spec));
-                let terms = wanted.map(CallTerms::of).unwrap_or_default();
+                let cluster = &self.parts.cluster;
+                let terms = wanted.map(|spec| CallTerms::of(spec, cluster));
+                let terms = terms.unwrap_or_default();
                 let route = route(&self.serving, entry, guard, terms);
                 let own = std::iter::once(view.host.clone());
                 let hosts = own.chain(spec.into_iter().flat_map(|spec| spec.hosts.clone()));

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_http::{Payload, Response};
+use fdn_core::NodeId;
+use fdn_core::usage::PlanUse;
 use http::Method;
 use tokio::time::timeout;
 
@@ -110,7 +112,7 @@ impl Gateway {
         }
     }
 
-    /// Serves a call that another gateway handed on, of whose time so much is left; it is never handed on again.
+    /// Serves a call that another gateway (`via`) handed on, of whose time so much is left; it is never handed on again.
     ///
     /// # Errors
     /// When nothing has run.
@@ -119,7 +121,7 @@ impl Gateway {
         route: &Arc<Route>,
         deployed: Arc<Deployed>,
         request: StageRequest,
-        left: Duration,
+        (left, via): (Duration, Option<NodeId>),
     ) -> Result<Response<GatewayBody>, Answer> {
         if deployed.load(&self.metrics).await.is_err() {
             self.apps
@@ -138,6 +140,10 @@ impl Gateway {
             host: &request.host,
             pass: None,
             stage_identity: identity.as_ref(),
+            revision: route.revision,
+            plan_use: PlanUse::Used,
+            client: request.peer.ip,
+            via,
         };
         let here = self.serve_here(&incoming, request.payload, route, deployed, Duration::ZERO);
         here.await.map_err(|refusal| refusal.answer)

@@ -14,7 +14,6 @@ pub(crate) mod instance;
 mod job;
 pub mod problem;
 pub mod routes;
-pub(crate) mod secure;
 pub mod service;
 pub mod split;
 pub(crate) mod stage;
@@ -31,11 +30,11 @@ use actix_tls::accept::rustls_0_23::TlsStream;
 use actix_web::HttpServer;
 use actix_web::dev::{AppConfig, ServerHandle};
 use actix_web::rt::net::TcpStream;
+use fdn_service::secure::{Kept, Secure};
 use tracing::error;
 
 use self::body::GatewayBody;
 use self::connection::ClientConnection;
-use self::secure::{Kept, Secure};
 use self::service::Gateway;
 use crate::error::Error;
 use crate::rtt::RttTable;
@@ -123,7 +122,7 @@ impl GatewayServer {
             .map_err(failed)?;
         let mut kept = None;
         if let Some(secure) = secure {
-            let (listener, config, looked_after) = secure.split(unread).map_err(failed)?;
+            let (listener, config, looked_after) = secure.split(unread);
             server = server
                 .listen_rustls_0_23(listener, config)
                 .map_err(failed)?;
@@ -152,7 +151,7 @@ impl GatewayServer {
     /// Where it listens with TLS, if it does.
     #[must_use]
     pub fn secure_address(&self) -> Option<SocketAddr> {
-        self.secure.as_ref().map(|kept| kept.address)
+        self.secure.as_ref().map(Kept::address)
     }
 
     /// Stops accepting, lets running calls end within the grace time, and ends.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fdn_core::message::{AppSpec, FunctionSpec};
+use fdn_core::usage::PlanUse;
 use fdn_core::workflow::Stage;
 use fdn_core::{AppName, ClusterId, HostName, Revision};
 use http::Method;
@@ -49,12 +50,14 @@ pub struct CallTerms {
     pub rest_idempotent: bool,
     /// The clusters that plans of the app use.
     pub planned: Vec<ClusterId>,
+    /// Whether this node's is one of them.
+    pub plan_use: PlanUse,
 }
 
 impl CallTerms {
-    /// Of an app as it should be.
+    /// Of an app as it should be, on a node of this cluster.
     #[must_use]
-    pub fn of(spec: &AppSpec) -> Self {
+    pub fn of(spec: &AppSpec, cluster: &ClusterId) -> Self {
         let entry = spec.workflow.entry();
         let manifest_of = |stage: &Stage| {
             let mut functions = spec.functions.iter();
@@ -74,6 +77,7 @@ impl CallTerms {
                 stage.name == entry.name || manifest_of(stage).is_some_and(|m| m.idempotent)
             }),
             planned: spec.primary.iter().cloned().collect(),
+            plan_use: PlanUse::of(cluster, &spec.primary, &spec.leaving),
         }
     }
 }
@@ -194,9 +198,12 @@ mod tests {
                 .into(),
             workflow: workflow.clone(),
             primary: std::collections::BTreeSet::new(),
+            leaving: std::collections::BTreeSet::new(),
             run: None,
         };
-        let may = |read, charge, method| CallTerms::of(&spec(read, charge)).may_repeat(&method);
+        let eu: ClusterId = "eu-west".parse().expect("cluster");
+        let may =
+            |read, charge, method| CallTerms::of(&spec(read, charge), &eu).may_repeat(&method);
         assert!(may(false, true, Method::GET) && may(true, true, Method::POST));
         assert!(!may(false, true, Method::POST));
         assert!(!may(true, false, Method::GET), "it would charge twice");

@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -13,7 +14,8 @@ use std::time::{Duration, Instant};
 use actix_http::header::{HeaderName, HeaderValue, SET_COOKIE};
 use actix_http::{HttpMessage, Method, Payload, Request, RequestHead, Response, StatusCode};
 use fdn_core::api::header;
-use fdn_core::{ByteSize, Coded, ErrorCode};
+use fdn_core::usage::{PlanUse, Routed};
+use fdn_core::{ByteSize, ClientPrefix, Coded, ErrorCode, NodeId, Revision};
 use fdn_runtime::{Call, CallError, ResponseBody};
 use fdn_service::secret::Secret;
 use fdn_spool::Spool;
@@ -34,7 +36,7 @@ use crate::apps::{Apps, Deployed, Sandboxes, Server};
 use crate::invocations::{Admission, Instances, Refused};
 use crate::metrics::{AppMetrics, Metrics, Outcome};
 use crate::policy::Pass;
-use crate::policy::guard::{Headers, Judged, Permit};
+use crate::policy::guard::{Headers, Judged, Permit, client_address};
 use crate::usage::{Known, Meter};
 use crate::workflows::{Caller, Workflows};
 
@@ -91,6 +93,14 @@ pub(super) struct Incoming<'a> {
     pub(super) pass: Option<Box<Pass>>,
     /// Of a stage's call: who called the workflow. Of a job's call: the job.
     pub(super) stage_identity: Option<&'a http::HeaderValue>,
+    /// The revision by which it is served.
+    pub(super) revision: Revision,
+    /// How the app's plans stand to this cluster, of a client's call that came here.
+    pub(super) plan_use: PlanUse,
+    /// The client's address.
+    pub(super) client: Option<IpAddr>,
+    /// The node that handed it on.
+    pub(super) via: Option<NodeId>,
 }
 
 impl Incoming<'_> {
@@ -113,6 +123,15 @@ impl Incoming<'_> {
                 if let Some(pass) = pass {
                     pass.decorate(response.headers_mut());
                 }
+                // A function does not speak for the network.
+                let headers = response.headers_mut();
+                headers.remove(REVISION);
+                headers.remove(PLAN);
+                if self.is_asked() {
+                    let revision = HeaderValue::from(self.revision.get());
+                    response.headers_mut().insert(REVISION, revision);
+                    response.headers_mut().insert(PLAN, self.plan());
+                }
                 Ok(response)
             }
             Err(answer) => Err(Refusal {
@@ -120,6 +139,30 @@ impl Incoming<'_> {
                 metrics: Some(Arc::clone(&route.metrics)),
                 headers: pass.map_or_else(Headers::new, |pass| pass.headers()),
             }),
+        }
+    }
+
+    /// Whether the client asks by which revision it is served.
+    fn is_asked(&self) -> bool {
+        let asked = self.head.headers().get(header::EXPLAIN);
+        asked.is_some_and(|value| value.as_bytes() == b"1")
+    }
+
+    /// How the app's plans stand to this cluster, for the client.
+    fn plan(&self) -> HeaderValue {
+        HeaderValue::from_static(self.plan_use.as_str())
+    }
+
+    /// How it came here, for its record.
+    fn routed(&self, deployed: &Deployed) -> Routed {
+        Routed {
+            revision: Some(self.revision),
+            plan_use: self.plan_use,
+            client: self
+                .client
+                .map(|address| ClientPrefix::host(address).to_demand()),
+            via: self.via.clone(),
+            stage: deployed.stage.clone(),
         }
     }
 
@@ -252,7 +295,7 @@ impl Gateway {
                 }
             }
         }
-        let incoming = Incoming {
+        let mut incoming = Incoming {
             head,
             peer,
             ids,
@@ -260,16 +303,29 @@ impl Gateway {
             host,
             pass,
             stage_identity: job.as_ref(),
+            revision: route.revision,
+            // A job is sent by what the controller sees, not by a plan.
+            plan_use: job.as_ref().map_or(route.terms.plan_use, |_| PlanUse::Used),
+            client: client_address(head, peer),
+            via: None,
         };
-        let (route, deployed, held, payload) = match self.ready(&incoming, payload, route).await? {
+        let found = self.ready(&incoming, payload, route).await?;
+        self.metrics.routed(incoming.plan_use);
+        let (route, deployed, held, payload) = match found {
             Found::Here(route, deployed, held, payload) => (route, deployed, held, payload),
             Found::Elsewhere(mut response) => {
                 if let Some(pass) = &incoming.pass {
                     pass.decorate(response.headers_mut());
                 }
+                // The revision is that of the node that served it.
+                if incoming.is_asked() {
+                    response.headers_mut().insert(PLAN, incoming.plan());
+                }
                 return Ok(*response);
             }
         };
+        // It may have waited for a newer one.
+        incoming.revision = route.revision;
         self.serve_here(&incoming, payload, &route, deployed, held)
             .await
     }
@@ -336,6 +392,7 @@ impl Gateway {
             trace: incoming.ids.trace.id(),
             method: incoming.head.method.clone(),
             arrived: incoming.arrived,
+            routed: incoming.routed(deployed),
         };
         Meter::start(&self.usage, &deployed.billed, known).map_err(|failure| {
             debug!(%failure, "a call is refused");
@@ -497,4 +554,6 @@ async fn run(
 
 const CLUSTER: HeaderName = HeaderName::from_static(header::CLUSTER);
 const NODE: HeaderName = HeaderName::from_static(header::NODE);
+const PLAN: HeaderName = HeaderName::from_static(header::PLAN);
+const REVISION: HeaderName = HeaderName::from_static(header::REVISION);
 const REQUEST_ID: HeaderName = HeaderName::from_static(header::REQUEST_ID);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use actix_http::{Payload, RequestHead, Response};
 use fdn_core::Revision;
+use fdn_core::usage::PlanUse;
 use tracing::warn;
 
 use super::body::GatewayBody;
@@ -58,6 +59,10 @@ impl Gateway {
             pass: None,
             // Of a workflow's own gateway, or of one with a certificate for stage calls; a client's was taken off when it came.
             stage_identity: identity.as_ref(),
+            revision,
+            plan_use: PlanUse::Used,
+            client: request.peer.ip,
+            via: None,
         };
         let held = Duration::ZERO;
         let answered = match &deployed.server {

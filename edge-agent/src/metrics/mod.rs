@@ -13,6 +13,7 @@ mod workflows;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use fdn_core::usage::PlanUse;
 use fdn_core::{AppName, NodeId, StageName};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
@@ -59,6 +60,8 @@ pub struct Metrics {
     pub workflows: WorkflowMetrics,
     /// Calls handed on between gateways.
     pub forward: ForwardMetrics,
+    /// Clients' calls that came by an older plan's answer or by none, by how the plans stood to this cluster.
+    off_plan: IntCounterVec,
     /// Calls refused because the node or their function has too many, by reason.
     pub refused: IntCounterVec,
     /// Policies of apps.
@@ -182,6 +185,14 @@ impl Maker {
     }
 }
 
+fn off_plan(make: &Maker) -> Result<IntCounterVec, prometheus::Error> {
+    make.counters(
+        "calls_off_plan_total",
+        "Clients' calls that were taken in although no plan sends anybody to this cluster: leaving (any more), unused.",
+        &["plan"],
+    )
+}
+
 impl Metrics {
     /// Registers all metrics of `node` in a registry of their own.
     ///
@@ -225,6 +236,7 @@ impl Metrics {
             instances: InstanceMetrics::new(&make)?,
             workflows: WorkflowMetrics::new(&make)?,
             forward: ForwardMetrics::new(&make)?,
+            off_plan: off_plan(&make)?,
             refused: make.counters(
                 "calls_refused_total",
                 "Calls not let in: queue full, function_full, app_full, late, too_large.",
@@ -286,6 +298,13 @@ impl Metrics {
             duration,
             start,
         })
+    }
+
+    /// Counts a client's call that is taken in here although no plan sends clients here now.
+    pub fn routed(&self, plan: PlanUse) {
+        if !plan.is_used() {
+            self.off_plan.with_label_values(&[plan.as_str()]).inc();
+        }
     }
 
     /// The handles of one app.

@@ -364,7 +364,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The client's address: the connection's, or behind a trusted proxy the one that the proxy added last to `x-forwarded-for`. What stands
 /// before that is the client's own claim.
-fn client_address(head: &RequestHead, peer: &Peer) -> Option<IpAddr> {
+pub(crate) fn client_address(head: &RequestHead, peer: &Peer) -> Option<IpAddr> {
     if !peer.trusted {
         return peer.ip;
     }

@@ -306,6 +306,7 @@ mod tests {
             "workflows.advertise",
             "peers.cluster.advertise",
             "peers.cluster.tls",
+            "controller.ca_file",
             "gateway.tls.listen",
             "gateway.tls.certificates.certificate_file",
             "gateway.tls.certificates.key_file",
@@ -337,8 +338,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("edge-agent.toml");
         std::fs::write(&file, text.join("\n")).expect("a file");
+        // What the pod's variables say of its node.
+        let here = ("gateway.advertise", "192.0.2.7:8080".to_owned());
         let settings: Settings =
-            fdn_service::config::load(Some(&file), &[]).expect("the settings are valid");
+            fdn_service::config::load(Some(&file), &[here]).expect("the settings are valid");
         settings.check().expect("the settings can work");
         assert!(settings.kubernetes.enabled && settings.kubernetes.network_policies);
         // All nodes are one cluster, by what joining wrote on each.

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use fdn_core::device::Percent;
 use fdn_core::{ByteSize, ClientPrefix, DurationMs, GatewayWeight};
+use fdn_service::ServiceError;
 use fdn_service::certificate::CertificateFiles;
+use fdn_service::secure::Secure;
 use serde::{Deserialize, Serialize};
 
 /// The listener for clients.
@@ -60,6 +62,23 @@ impl Default for GatewayTlsSettings {
             check_interval: DurationMs::from_secs(10),
             handshake: DurationMs::from_secs(5),
         }
+    }
+}
+
+impl GatewayTlsSettings {
+    /// Binds the listener, if there is to be one.
+    ///
+    /// # Errors
+    /// When the address is taken or a certificate cannot be used.
+    pub fn open(&self) -> Result<Option<Secure>, ServiceError> {
+        let bind = |address| {
+            Secure::open(
+                (address, "gateway.tls.listen"),
+                (&self.certificates, "gateway.tls.certificates"),
+                self.check_interval.as_duration(),
+            )
+        };
+        self.listen.map(bind).transpose()
     }
 }
 
@@ -141,12 +160,16 @@ impl Default for AdmissionSettings {
 pub struct ControllerSettings {
     /// The address of the API: a node whose certificate ended while it was away gets the next one there.
     pub url: String,
+    /// The certificates of the authorities that it is checked against, in place of the web's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
 }
 
 impl Default for ControllerSettings {
     fn default() -> Self {
         Self {
             url: "http://127.0.0.1:8600".to_owned(),
+            ca_file: None,
         }
     }
 }

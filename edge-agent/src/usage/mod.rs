@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use fdn_core::manifest::Manifest;
-use fdn_core::usage::{CallFacts, CallRecord, Noted, UsageOutcome, UsageReceipt, UsageRecord};
+use fdn_core::usage::{
+    CallFacts, CallRecord, Noted, Routed, UsageOutcome, UsageReceipt, UsageRecord,
+};
 use fdn_core::{AppName, BatchId, FunctionName, InvocationId, MebiBytes, Timestamp, VersionNumber};
 use fdn_link::{LinkError, SharedCentre, ask_json};
 use fdn_runtime::CallStats;
@@ -67,6 +69,8 @@ pub struct Known {
     pub method: actix_http::Method,
     /// When the request arrived.
     pub arrived: Instant,
+    /// How it came here.
+    pub routed: Routed,
 }
 
 /// How far a call has come.
@@ -164,6 +168,7 @@ impl Known {
             start_us: micros(stats.instantiate),
             head_us: micros(stats.first_byte.saturating_sub(stats.instantiate)),
             total_us: micros(progress.total),
+            routed: self.routed.clone(),
         }
     }
 }

@@ -14,7 +14,7 @@ use actix_http::header::{HeaderName as ActixName, HeaderValue as ActixValue};
 use actix_http::{Response, StatusCode};
 use bytes::Bytes;
 use fdn_core::api::header;
-use fdn_core::{AppName, ClusterId, ErrorCode};
+use fdn_core::{AppName, ClusterId, ErrorCode, NodeId};
 use fdn_scheduling::run::FailureKind;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::{BodyExt, Full};
@@ -49,6 +49,8 @@ const HOST: HeaderName = HeaderName::from_static("fdn-call-host");
 const CLIENT: HeaderName = HeaderName::from_static("fdn-call-client");
 const HOPPED: HeaderName = HeaderName::from_static("fdn-call-hops");
 const DEADLINE: HeaderName = HeaderName::from_static("fdn-call-left");
+/// The node that hands it on. An older one does not say so.
+const VIA: HeaderName = HeaderName::from_static("fdn-call-via");
 /// The length that an answer without a body tells.
 pub(super) const LENGTH: HeaderName = HeaderName::from_static("fdn-call-length");
 
@@ -142,7 +144,7 @@ impl Gateway {
                 count("late");
                 return Handing::Ended(LATE);
             }
-            let Some(request) = request(&call, left) else {
+            let Some(request) = request(&call, left, &workflows.node) else {
                 return nobody;
             };
             let answered =
@@ -222,7 +224,7 @@ impl Gateway {
 }
 
 /// The request that carries a call; nothing if it cannot be expressed.
-fn request(call: &Handed<'_>, left: Duration) -> Option<Request<Full<Bytes>>> {
+fn request(call: &Handed<'_>, left: Duration, node: &NodeId) -> Option<Request<Full<Bytes>>> {
     let mut headers = of_client(call.head.headers(), call.peer);
     call.identity.tell(&mut headers);
     let target = call.head.uri.path_and_query();
@@ -233,6 +235,7 @@ fn request(call: &Handed<'_>, left: Duration) -> Option<Request<Full<Bytes>>> {
         (HOST, wire::field(call.host)),
         (HOPPED, HeaderValue::from(HOPS)),
         (DEADLINE, wire::field(&left.as_millis().to_string())),
+        (VIA, wire::field(node.as_str())),
     ];
     headers.extend(told);
     let octets = [
@@ -269,6 +272,7 @@ pub(super) struct Received {
     pub(super) client: Bytes,
     pub(super) hops: u32,
     pub(super) left: Duration,
+    pub(super) via: Option<NodeId>,
 }
 
 /// Takes the call's own fields out of a request; nothing if it is none.
@@ -286,6 +290,7 @@ pub(super) fn receive(method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Op
         client: Bytes::copy_from_slice(headers.get(CLIENT)?.as_bytes()),
         hops: text(&HOPPED)?.parse().ok()?,
         left: Duration::from_millis(text(&DEADLINE)?.parse().ok()?),
+        via: text(&VIA).and_then(|node| node.parse().ok()),
     };
     wire::strip(headers);
     Some(received)
@@ -367,13 +372,18 @@ mod tests {
             idempotent: false,
             planned: &[],
         };
-        request(&call, Duration::from_millis(1500)).expect("a request")
+        let node = "n-1".parse().expect("node");
+        request(&call, Duration::from_millis(1500), &node).expect("a request")
     }
 
     #[test]
     fn a_call_arrives_as_it_came() {
         let sent = sent(
-            &[("x-custom", "1"), ("fdn-call-hops", "0")],
+            &[
+                ("x-custom", "1"),
+                ("fdn-call-hops", "0"),
+                ("fdn-call-via", "n-9"),
+            ],
             Identity::default(),
         );
         assert!(is_one(sent.uri()));
@@ -384,6 +394,7 @@ mod tests {
         assert_eq!(got.host, "HELLO.fn.test:8080");
         assert_eq!(got.client.as_ref(), b"192.0.2.7");
         assert_eq!((got.hops, got.left), (HOPS, Duration::from_millis(1500)));
+        assert_eq!(got.via.expect("who handed it on").as_str(), "n-1");
         assert_eq!(parts.headers["x-custom"], "1");
         assert_eq!(parts.headers["x-forwarded-proto"], "https");
         let own = |name: &&HeaderName| name.as_str().starts_with("fdn-call-");

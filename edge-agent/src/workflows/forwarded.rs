@@ -54,7 +54,8 @@ async fn run(
         peer: Peer::told(received.client),
         payload: serve::payload(body),
     };
-    let calling = gateway.handed(&route, deployed, call, received.left);
+    let how = (received.left, received.via);
+    let calling = gateway.handed(&route, deployed, call, how);
     let answered = timeout(received.left + GRACE, calling).await.map_err(|_| {
         let told = format!("no answer within {:?}", received.left);
         Failure::new(FailureKind::Lost, told)

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use fdn_core::manifest::Manifest;
-use fdn_core::{DurationMs, ErrorCode};
+use fdn_core::{ClusterId, DurationMs, ErrorCode};
 use fdn_testkit::{components, wait};
 use reqwest::Version;
 
@@ -139,6 +139,72 @@ async fn http2_without_tls() {
     assert_eq!(answer.bytes().await.expect("body"), large);
     let answer = get("nobody.fn.test").send().await.expect("an answer");
     assert_eq!(problem(answer).await.code, ErrorCode::UnknownHost);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_is_told_the_revision_and_calls_off_the_plan_are_counted() {
+    let network = Network::start().await;
+    let agent = network.agent(network.settings("eu-west-1")).await;
+    let first = network
+        .deploy("hello", 1, &components::hello("hi"), Manifest::default())
+        .await;
+    network.until_text(&agent, "hello", "hi").await;
+    let text = |answer: &reqwest::Response, name: &str| {
+        let value = answer.headers().get(name);
+        value.map(|value| value.to_str().expect("text").to_owned())
+    };
+    let ask = async || {
+        let asking = network.get(&agent, "hello", "/");
+        let asking = asking.header("x-fdn-explain", "1").send();
+        let answer = asking.await.expect("an answer");
+        assert_eq!(answer.status(), 200);
+        (
+            text(&answer, "x-fdn-revision"),
+            text(&answer, "x-fdn-plan"),
+            answer,
+        )
+    };
+    let (revision, plan, answer) = ask().await;
+    assert_eq!(revision, Some(first.to_string()));
+    assert_eq!(plan.as_deref(), Some("used"));
+    assert_eq!(answer.headers()["x-fdn-cluster"], "eu-west");
+    assert_eq!(answer.headers()["x-fdn-version"], "v1");
+    let unasked = network.get(&agent, "hello", "/").send().await;
+    let unasked = unasked.expect("an answer");
+    assert_eq!(text(&unasked, "x-fdn-revision"), None);
+    let counted = async |plan: &str| {
+        let line = format!("fdn_agent_calls_off_plan_total{{node=\"eu-west-1\",plan=\"{plan}\"}}");
+        network.metric(&agent, &line).await.unwrap_or_default()
+    };
+    assert_eq!(counted("leaving").await, 0.0);
+
+    // Plans leave the cluster, and later no cluster with the app loaded is this one.
+    let cluster = |name: &str| -> ClusterId { name.parse().expect("cluster") };
+    let (here, there) = (cluster("eu-west"), cluster("us-east"));
+    let mut desired = network.controller.desired("hello").expect("deployed");
+    for (word, leaves) in [("leaving", true), ("unused", false)] {
+        desired.revision = network.next_revision();
+        let spec = desired.spec.as_mut().expect("there");
+        spec.primary = [there.clone()].into();
+        spec.leaving.clear();
+        if leaves {
+            spec.primary.insert(here.clone());
+            spec.leaving.insert(here.clone());
+        }
+        network.demand(desired.clone()).await;
+        wait::until("the gateway to know the plan", async || {
+            let (revision, plan, _) = ask().await;
+            let as_told = revision == Some(desired.revision.to_string());
+            if as_told && plan.as_deref() == Some(word) {
+                Ok(())
+            } else {
+                Err(format!("{revision:?} {plan:?}"))
+            }
+        })
+        .await;
+        assert!(counted(word).await >= 1.0, "{word}");
+    }
     agent.stop().await;
 }
 

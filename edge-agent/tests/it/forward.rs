@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fdn_core::fleet::FleetDesired;
 use fdn_core::message::{AppPhase, NodeStatus};
 use fdn_core::serving::NodeRuntime;
+use fdn_core::usage::CallList;
 use fdn_core::{ByteSize, ClusterId, DurationMs, ErrorCode, Revision};
 use fdn_edge_agent::Agent;
 use fdn_instances::fake::FakeProgram;
@@ -114,6 +115,16 @@ impl Three {
         self.network.metric(&self.none, &line).await
     }
 
+    /// What the node beside keeps of a call.
+    async fn recorded(&self, app: &str, request: &str) -> CallList {
+        let admin = self.near.admin_address();
+        let url = format!("http://{admin}/calls/{app}?limit=10&request={request}");
+        let token = self.network.log_token(&self.near);
+        let asking = self.network.client.get(url).bearer_auth(token.expose());
+        let answer = asking.send().await.expect("an answer");
+        answer.json().await.expect("a list")
+    }
+
     async fn stop(self) {
         self.none.stop().await;
         self.near.stop().await;
@@ -131,10 +142,12 @@ fn header(answer: &reqwest::Response, name: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_cannot_serve_hands_on_to_its_cluster_and_then_to_the_next() {
     let three = Three::start(program("n-2"), program("n-3")).await;
-    three.deploy("shop").await;
+    let revision = three.deploy("shop").await;
     let network = &three.network;
     let answer = network
         .post(&three.none, "shop", "/a?b=c")
+        .header("x-fdn-explain", "1")
+        .header("x-request-id", "handed-on")
         .body("hello")
         .send()
         .await;
@@ -143,7 +156,17 @@ async fn who_cannot_serve_hands_on_to_its_cluster_and_then_to_the_next() {
     assert_eq!(header(&answer, "x-answered-by"), "n-2");
     assert_eq!(header(&answer, "x-fdn-served-by"), "eu-west/n-2");
     assert_eq!(header(&answer, "x-fdn-node"), "n-1");
+    assert_eq!(header(&answer, "x-fdn-revision"), revision.to_string());
+    assert_eq!(header(&answer, "x-fdn-plan"), "used");
     assert_eq!(answer.text().await.expect("text"), "hello");
+    let recorded = three.recorded("shop", "handed-on").await;
+    let [recorded] = recorded.calls.as_slice() else {
+        panic!("{recorded:?}")
+    };
+    assert_eq!(recorded.node.as_str(), "n-2");
+    assert_eq!(recorded.routed.revision, Some(revision));
+    let via = recorded.routed.via.as_ref();
+    assert_eq!(via.map(|node| node.as_str()), Some("n-1"));
     assert_eq!(three.sent("node", "answered").await, Some(1.0));
     let served = "fdn_agent_forwarded_calls_served_total{node=\"n-2\",outcome=\"answered\"}";
     assert_eq!(network.metric(&three.near, served).await, Some(1.0));

@@ -523,6 +523,11 @@ async fn a_controller_finds_single_calls_on_the_node() {
     let answered = find("hello", "limit=1&status=200").await;
     assert_eq!(answered.calls.len(), 1);
     assert_eq!(answered.calls[0].egress_bytes, 2);
+    let routed = &answered.calls[0].routed;
+    let client = routed.client.map(|client| client.to_string());
+    assert_eq!(client.as_deref(), Some("127.0.0.0/24"));
+    assert!(routed.revision.is_some() && routed.plan_use.is_used());
+    assert_eq!((&routed.via, &routed.stage), (&None, &None));
     // Nobody else learns anything.
     for (request, status) in [
         (url("trap", "limit=10"), 401),

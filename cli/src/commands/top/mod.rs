@@ -33,7 +33,7 @@ const IDLE: Duration = Duration::from_secs(10);
 /// When the controller cannot be asked at the beginning, or the terminal is gone.
 pub async fn run(args: &TopArgs, env: &Environment, console: &mut Console) -> Result<(), CliError> {
     let target = target(&args.connect, env)?;
-    let client = Client::with_idle(&target.controller, target.token.clone(), IDLE)?;
+    let client = Client::with_idle(&target, IDLE)?;
     let asked = ask(&client).await?;
     let once = args.once || args.output.output != Format::Table || !console.out_is_terminal();
     if once {

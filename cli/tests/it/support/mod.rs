@@ -242,6 +242,11 @@ impl Home {
         home
     }
 
+    /// Sets a variable for the commands to come.
+    pub(crate) fn set(&mut self, name: &'static str, value: &str) {
+        self.vars.push((name, value.to_owned()));
+    }
+
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.folder.path().join(name);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("folder");

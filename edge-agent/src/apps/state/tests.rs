@@ -26,6 +26,7 @@ fn spec(n: u8, content: u8) -> AppSpec {
             secrets: BTreeMap::new(),
         }],
         primary: BTreeSet::new(),
+        leaving: BTreeSet::new(),
         run: None,
         gateway: Box::default(),
     }

@@ -233,6 +233,7 @@ impl Network {
                     manifest,
                 }],
                 primary,
+                leaving: BTreeSet::new(),
                 run: None,
                 gateway: Box::default(),
             }),

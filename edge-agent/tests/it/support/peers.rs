@@ -161,7 +161,7 @@ pub(crate) async fn cluster(
     for (number, room) in (1..).zip(rooms) {
         let seed = members.first().map(|first| address(&first.agent));
         let settings = settings(network, &format!("n-{number}"), *room, seed);
-        members.push(Member::start(network, settings, image, meeting).await);
+        members.push(Box::pin(Member::start(network, settings, image, meeting)).await);
     }
     for member in &members {
         until_status(&member.agent, |status| is_whole(status, rooms.len())).await;

@@ -62,6 +62,7 @@ pub(crate) fn desired(
         functions: functions.collect(),
         workflow: definition.workflow,
         primary: BTreeSet::from([eu.clone(), "us-east".parse().expect("cluster")]),
+        leaving: BTreeSet::new(),
         run: Some(Box::new(RunSpec {
             timeout: definition.timeout,
             rules: definition.rules,

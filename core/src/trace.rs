@@ -1,0 +1,293 @@
+//! One call as a whole: what nodes keep of it, and what plan and DNS say of its client now. The body of `GET /v1/apps/{app}/calls/trace`.
+//!
+//! All revisions are of one counter, so they can be compared: a plan, the binding that it brought, the desired state by which a gateway served.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::api::Explanation;
+use crate::id::{AppName, ClusterId, NodeId};
+use crate::predicted::Compared;
+use crate::prefix::ClientPrefix;
+use crate::runs::RunInfo;
+use crate::unit::{Millis, Revision, Timestamp};
+use crate::usage::{CallLine, PlanUse};
+
+/// A call, joined from all who know of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CallTrace {
+    /// The app.
+    pub app: AppName,
+    /// The request id.
+    pub request: String,
+    /// The trace id (W3C Trace Context).
+    pub trace: String,
+    /// The clients that the caller is one of; absent if its address is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientPrefix>,
+    /// The gateway that the call came to.
+    pub gateway: CallPlace,
+    /// What is told of the app now.
+    pub told: Told,
+    /// What ran, in the order in which it arrived: of a workflow each stage's call.
+    pub calls: Vec<TracedCall>,
+    /// The run that the call began, if the app is a workflow and the run is still known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunInfo>,
+    /// Where DNS sends the client, by which plan, and why; absent if its address is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explained: Option<Explanation>,
+    /// In what the call differs from what holds now; nothing if it would go the same way again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differs: Vec<String>,
+    /// Calls with the same request id in other traces: clients may use an id twice. The newest trace is shown.
+    #[serde(default)]
+    pub others: u32,
+    /// Living nodes that did not answer in time: what ran there is missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<NodeId>,
+}
+
+impl CallTrace {
+    /// When the call arrived.
+    #[must_use]
+    pub fn started_at(&self) -> Timestamp {
+        let calls = self.calls.iter().map(|call| call.call.started_at);
+        let run = self.run.iter().map(|run| run.started_at);
+        run.chain(calls).min().unwrap_or_default()
+    }
+}
+
+/// A node and its cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CallPlace {
+    /// The node.
+    pub node: NodeId,
+    /// Its cluster; absent if the node is not alive any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterId>,
+}
+
+/// The revisions at which an app is told of now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Told {
+    /// Nodes are told this.
+    pub nodes: Revision,
+    /// DNS servers are told this.
+    pub dns: Revision,
+}
+
+/// What ran on one node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TracedCall {
+    /// What the node keeps of it.
+    #[serde(flatten)]
+    pub call: CallLine,
+    /// The node's cluster; absent if the node is not alive any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterId>,
+    /// What the plan counts with now where this ran, beside what this call took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted: Option<CallPredicted>,
+}
+
+/// Terms of the plan beside one call.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CallPredicted {
+    /// Until it was let in.
+    pub queue: Compared,
+    /// Until it had an instance, and from then until the answer's head.
+    pub execution: Compared,
+}
+
+impl CallLine {
+    /// What was left once the head of the answer was there: sending it, and the function's end.
+    #[must_use]
+    pub const fn rest_us(&self) -> u64 {
+        let before = self
+            .wait_us
+            .saturating_add(self.start_us)
+            .saturating_add(self.head_us);
+        self.total_us.saturating_sub(before)
+    }
+}
+
+/// A run that began so long before or after a call is one of an earlier use of its request id.
+const RUN_NEAR_MS: u64 = 60_000;
+
+/// The calls of one trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// They, in the order in which they arrived; never empty.
+    calls: Vec<CallLine>,
+    /// How many others have the same request id.
+    others: u32,
+}
+
+impl Chosen {
+    /// Of all calls with one request id those of the trace that has the newest; nothing if there is no call.
+    #[must_use]
+    pub fn newest(mut calls: Vec<CallLine>) -> Option<Self> {
+        calls.sort_by_key(|call| (call.started_at, call.invocation));
+        let trace = calls.last()?.trace.clone();
+        let all = calls.len();
+        calls.retain(|call| call.trace == trace);
+        let others = u32::try_from(all - calls.len()).unwrap_or(u32::MAX);
+        Some(Self { calls, others })
+    }
+
+    /// The call that came first.
+    fn first(&self) -> &CallLine {
+        &self.calls[0]
+    }
+
+    /// The clients that the caller is one of.
+    #[must_use]
+    pub fn client(&self) -> Option<ClientPrefix> {
+        self.calls.iter().find_map(|call| call.routed.client)
+    }
+
+    /// The run that the call began: of those of its request id the one that began nearest to it, and not at another time.
+    #[must_use]
+    pub fn run(&self, runs: Vec<RunInfo>) -> Option<RunInfo> {
+        let at = self.first().started_at.get();
+        let far = |run: &RunInfo| run.started_at.get().abs_diff(at);
+        let near = runs.into_iter().filter(|run| far(run) <= RUN_NEAR_MS);
+        near.min_by_key(far)
+    }
+}
+
+/// What a call is joined with.
+#[derive(Clone, Debug)]
+pub struct Beside<F> {
+    /// The app.
+    pub app: AppName,
+    /// The cluster of a living node.
+    pub cluster_of: F,
+    /// What is told of the app now.
+    pub told: Told,
+    /// The run that the call began.
+    pub run: Option<RunInfo>,
+    /// Why its client's calls go where they go now.
+    pub explained: Option<Explanation>,
+    /// Living nodes that did not answer.
+    pub silent: Vec<NodeId>,
+}
+
+/// Joins a call with what is known beside it.
+#[must_use]
+pub fn join<F: Fn(&NodeId) -> Option<ClusterId>>(chosen: Chosen, beside: Beside<F>) -> CallTrace {
+    let first = chosen.first();
+    let gateway = match &beside.run {
+        Some(run) => CallPlace {
+            node: run.node.clone(),
+            cluster: Some(run.cluster.clone()),
+        },
+        None => {
+            let node = first.routed.via.as_ref().unwrap_or(&first.node);
+            CallPlace {
+                cluster: (beside.cluster_of)(node),
+                node: node.clone(),
+            }
+        }
+    };
+    let client = chosen.client();
+    let (request, trace) = (first.request.clone(), first.trace.clone());
+    let differs = differs(&chosen.calls, &gateway, &beside);
+    let calls = chosen.calls.into_iter().map(|call| {
+        let cluster = (beside.cluster_of)(&call.node);
+        let explained = beside.explained.as_ref();
+        TracedCall {
+            predicted: explained.and_then(|why| predicted(&call, cluster.as_ref()?, why)),
+            cluster,
+            call,
+        }
+    });
+    CallTrace {
+        calls: calls.collect(),
+        app: beside.app,
+        request,
+        trace,
+        client,
+        gateway,
+        told: beside.told,
+        run: beside.run,
+        explained: beside.explained,
+        differs,
+        others: chosen.others,
+        silent: beside.silent,
+    }
+}
+
+/// The terms of the plan for what ran in this cluster. A plain function has one stage, whatever its name.
+fn predicted(call: &CallLine, cluster: &ClusterId, why: &Explanation) -> Option<CallPredicted> {
+    let mut stages = why.actual.iter();
+    let place = stages.find(|place| {
+        let stage = call.routed.stage.as_ref();
+        place.cluster == *cluster && stage.is_none_or(|stage| *stage == place.stage)
+    })?;
+    let term = |of: &Compared, took_us: u64| Compared {
+        predicted: of.predicted,
+        actual: Some(Millis::from(std::time::Duration::from_micros(took_us))),
+    };
+    Some(CallPredicted {
+        queue: term(&place.queue, call.wait_us),
+        execution: term(&place.execution, call.start_us.saturating_add(call.head_us)),
+    })
+}
+
+fn differs<F>(calls: &[CallLine], gateway: &CallPlace, beside: &Beside<F>) -> Vec<String> {
+    let mut all = Vec::new();
+    let first = &calls[0];
+    let now = beside.told.nodes;
+    let led = beside.run.iter().map(|run| run.revision);
+    let served = calls.iter().filter_map(|call| call.routed.revision);
+    let revisions: BTreeSet<Revision> = led.chain(served).collect();
+    let named: Vec<String> = revisions.iter().map(ToString::to_string).collect();
+    if revisions.len() > 1 {
+        let list = named.join(", ");
+        all.push(format!("it was served by different revisions: {list}"));
+    }
+    if revisions.iter().any(|revision| *revision < now) {
+        let oldest = &named[0];
+        all.push(format!(
+            "it was served by revision {oldest}, and nodes are told {now} now"
+        ));
+    }
+    if calls.iter().any(|call| call.routed.revision.is_none()) {
+        all.push("a node of an earlier release served it and kept no revision".to_owned());
+    }
+    match first.routed.plan_use {
+        PlanUse::Used => {}
+        PlanUse::Leaving => all.push(
+            "no plan sent anybody to its cluster any more: it came by an older DNS answer"
+                .to_owned(),
+        ),
+        PlanUse::Unused => all.push(
+            "no plan sent anybody to its cluster: it came by an old DNS answer, by one for clients without a plan, or past DNS".to_owned(),
+        ),
+    }
+    let Some(why) = &beside.explained else {
+        return all;
+    };
+    if let (Some(bound), Some(cluster)) = (&why.bound, &gateway.cluster)
+        && bound.cluster != *cluster
+    {
+        all.push(format!(
+            "it came to {cluster}, and clients in {} are sent to {} since revision {}",
+            bound.prefix, bound.cluster, bound.revision
+        ));
+    }
+    if let Some(plan) = &why.plan
+        && plan.planned_at > first.started_at
+    {
+        let revision = plan.revision;
+        all.push(format!("the plan of revision {revision} was made after it"));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;
