@@ -186,11 +186,7 @@ async fn a_call_is_traced_with_its_plan_and_an_unknown_one_says_where_it_was_loo
     let path = "/v1/apps/hello/calls/trace?request=r-1";
     let lost = rig.refused(rig.request(Method::GET, path)).await.1;
     assert_eq!(lost.code, ErrorCode::NotFound);
-    assert!(
-        lost.detail.contains("that no nodes keep"),
-        "{}",
-        lost.detail
-    );
+    assert!(lost.detail.contains("kept by no nodes"), "{}", lost.detail);
     let at = Timestamp(fdn_service::now().get() + 1000);
     let of_a = vec![routed("a", at, deployed.revision)];
     let a = FakeNode::start(&rig, "a", of_a).await;
