@@ -418,6 +418,7 @@ fn statuses(numbers: &mut Numbers, apps: &[AppObserved]) -> Result<Vec<NodeStatu
                 apps,
                 devices: Vec::new(),
                 stage_calls: None,
+                controller_port: None,
                 runtimes: Some([NodeRuntime::Wasm, NodeRuntime::Docker].into()),
             });
         }

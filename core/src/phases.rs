@@ -14,4 +14,8 @@ pub struct PhaseTimes {
     pub start: Millis,
     /// Inside the function.
     pub execution: Millis,
+    /// The mean of start and execution together as a multiple of what is typical, outliers in full: load is counted with means. Absent of an
+    /// older agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_ratio: Option<f64>,
 }

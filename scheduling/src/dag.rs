@@ -67,6 +67,17 @@ pub struct Task {
     pub demand: Resources,
     /// Who occupies that. Placing one job does not depend on it; what many calls need does.
     pub holding: Holding,
+    /// By what its mean run time differs from `work`, which is what a job typically takes. Placing one job does not depend on it; what many
+    /// calls ask of a cluster does.
+    pub mean_ratio: f64,
+}
+
+impl Task {
+    /// The mean run time at speed 1.
+    #[must_use]
+    pub fn mean(&self) -> Millis {
+        self.work * self.mean_ratio
+    }
 }
 
 /// What passes along an edge: `omega(a,b)` when the two tasks sit on different clusters. Nothing is paid within a cluster.
@@ -154,6 +165,7 @@ impl DagBuilder {
             work,
             demand,
             holding: Holding::Calls,
+            mean_ratio: 1.0,
         });
         TaskIndex::new(self.tasks.len() - 1)
     }
@@ -162,6 +174,16 @@ impl DagBuilder {
     pub fn holding(&mut self, task: TaskIndex, holding: Holding) -> &mut Self {
         if let Some(task) = self.tasks.get_mut(task.get()) {
             task.holding = holding;
+        }
+        self
+    }
+
+    /// Says by what the mean run time of a task differs from its work; by nothing, unless this is said. What is no positive finite number says
+    /// nothing; a task that does not exist is passed over.
+    pub fn mean_ratio(&mut self, task: TaskIndex, ratio: f64) -> &mut Self {
+        let task = self.tasks.get_mut(task.get());
+        if let Some(task) = task.filter(|_| ratio.is_finite() && ratio > 0.0) {
+            task.mean_ratio = ratio;
         }
         self
     }

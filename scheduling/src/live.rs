@@ -104,6 +104,7 @@ mod tests {
             apps: Vec::new(),
             devices: Vec::new(),
             stage_calls: None,
+            controller_port: None,
             runtimes: None,
             weight: fdn_core::GatewayWeight::default(),
         }

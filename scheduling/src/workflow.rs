@@ -19,6 +19,8 @@ pub struct Profile {
     pub demand: Resources,
     /// Who occupies that.
     pub holding: Holding,
+    /// By what the mean run time differs from `work`, which is what a call typically takes.
+    pub mean_ratio: f64,
 }
 
 /// The DAG of a workflow, with what `profile` says about each stage.
@@ -36,9 +38,10 @@ pub fn dag(
             work,
             demand,
             holding,
+            mean_ratio,
         } = profile(stage);
         let task = builder.task(stage.name.as_str(), work, demand);
-        builder.holding(task, holding);
+        builder.holding(task, holding).mean_ratio(task, mean_ratio);
         index.insert(&stage.name, task);
     }
     for edge in workflow.edges() {
@@ -85,8 +88,10 @@ mod tests {
             }),
             demand: Resources::new(MilliCpu(100), MebiBytes(64)),
             holding: Holding::Instances(NonZeroU32::MIN),
+            mean_ratio: 2.0,
         })
         .expect("a DAG");
+        assert_eq!(dag.task(TaskIndex::new(2)).mean(), Millis::new(14.0));
         assert_eq!(dag.entry(), TaskIndex::new(1));
         assert_eq!(dag.task(TaskIndex::new(2)).work, Millis::new(7.0));
         assert_eq!(dag.task(TaskIndex::new(2)).name, "left");
@@ -108,6 +113,7 @@ mod tests {
             work: Millis::new(2.0),
             demand: Resources::default(),
             holding: Holding::Calls,
+            mean_ratio: 1.0,
         })
         .expect("a DAG");
         assert_eq!((dag.len(), dag.exits()), (1, [dag.entry()].as_slice()));

@@ -75,6 +75,7 @@ impl Told {
                 queue: mean(|times| times.queue),
                 start: mean(|times| times.start),
                 execution: mean(|times| times.execution),
+                mean_ratio: None,
             },
         })
     }
@@ -84,9 +85,9 @@ impl Told {
 /// one that counts wrong must not outweigh all others.
 const TELLING: u64 = 100;
 
-/// What new calls took, node by node, as one time: their mean, in which a node counts by its calls, and by no more than the factor e of their
-/// median either way, so that a node that is broken says little; and how many there were. Nothing without any.
-fn typical(mut fresh: Vec<(f64, u64)>) -> Option<(Millis, u64)> {
+/// What nodes tell of their calls, each one number and how many calls it is of, as one: their mean, in which a node counts by its calls, and by no
+/// more than the factor e of their median either way, so that a node that is broken says little; and how many calls there were. Nothing without any.
+pub(super) fn robust_mean(mut fresh: Vec<(f64, u64)>) -> Option<(f64, u64)> {
     fresh.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let calls = fresh
         .iter()
@@ -101,7 +102,7 @@ fn typical(mut fresh: Vec<(f64, u64)>) -> Option<(Millis, u64)> {
     let (median, e) = (median?.0, std::f64::consts::E);
     let part =
         |one: &(f64, u64)| one.0.clamp(median / e, median * e) * (weight(one) as f64 / all as f64);
-    (all > 0).then(|| (Millis::new(fresh.iter().map(part).sum()), calls))
+    (all > 0).then(|| (fresh.iter().map(part).sum(), calls))
 }
 
 /// What was seen of an app: of itself, and of its stages.
@@ -237,13 +238,13 @@ impl Learner {
                     stage: stage.name.clone(),
                     cluster: cluster.id.clone(),
                 };
-                let Some((actual, calls)) = typical(self.fresh(&place, told)) else {
+                let Some((actual, calls)) = robust_mean(self.fresh(&place, told)) else {
                     continue;
                 };
                 let work = profiles.get(&stage.name).map(|profile| profile.work);
                 let sample = Sample {
                     predicted: cluster.speed.time(work.unwrap_or(Millis::ZERO)),
-                    actual,
+                    actual: Millis::new(actual),
                     calls,
                 };
                 let factor = self.residuals.factor(&place, sample.predicted, now);

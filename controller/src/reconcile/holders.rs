@@ -4,7 +4,7 @@
 //! how many there are at least. Which ones beside the plans' stays as it is for as long as it can, and else follows from the names alone, so that
 //! apps spread over all clusters.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::message::Holders;
 use fdn_core::{AppName, ClusterId, Digest};
@@ -39,24 +39,32 @@ pub fn choose(
         return Holders::EVERYWHERE;
     }
     let mut chosen = needed.clone();
-    let mut others: Vec<(bool, [u8; 32], &ClusterId)> = clusters
-        .iter()
-        .filter(|cluster| !chosen.contains(*cluster))
-        .map(|cluster| {
-            let held = before.named().is_some_and(|held| held.contains(cluster));
-            (!held, weight(app, cluster), cluster)
-        })
-        .collect();
-    others.sort_unstable();
-    let there = chosen.intersection(clusters).count();
-    let lacking = spread.saturating_sub(there);
-    chosen.extend(
-        others
-            .into_iter()
-            .take(lacking)
-            .map(|(.., one)| one.clone()),
-    );
+    let is_held = |cluster: &ClusterId| before.named().is_some_and(|held| held.contains(cluster));
+    // Those that have no part in the choice are not weighed: that takes a digest for each.
+    for held in [true, false] {
+        let there = chosen.intersection(clusters).count();
+        let lacking = spread.saturating_sub(there);
+        if lacking == 0 {
+            break;
+        }
+        let others = clusters.difference(&chosen);
+        let others = others.filter(|cluster| is_held(cluster) == held);
+        let mut others: Vec<([u8; 32], ClusterId)> = others
+            .map(|cluster| (weight(app, cluster), cluster.clone()))
+            .collect();
+        others.sort_unstable();
+        chosen.extend(others.into_iter().take(lacking).map(|(_, one)| one));
+    }
     Holders::only(chosen)
+}
+
+/// What one pass knows of all clusters.
+#[derive(Clone, Debug, Default)]
+pub struct Clusters {
+    /// Those that apps are shared among ([`known`]).
+    pub all: BTreeSet<ClusterId>,
+    /// Those whose nodes know each app.
+    pub knowing: BTreeMap<AppName, BTreeSet<ClusterId>>,
 }
 
 /// Who holds an app, and who of them clients may be sent to.

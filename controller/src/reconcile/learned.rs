@@ -3,66 +3,132 @@
 use std::collections::BTreeMap;
 
 use fdn_core::message::NodeStatus;
+use fdn_core::phases::PhaseTimes;
+use fdn_core::workflow::{Stage, Workflow};
 use fdn_core::{AppName, ByteSize, Millis, StageName};
+use fdn_scheduling::place::Speed;
+use fdn_scheduling::workflow::Profile;
 
-/// What was measured of a stage.
-#[derive(Clone, Copy, Debug, PartialEq)]
+use super::actual::robust_mean;
+
+/// By what mean run times differ from typical ones, within what is believed.
+const RATIOS: std::ops::RangeInclusive<f64> = 0.5..=100.0;
+
+/// What was measured of functions and stages.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Learned {
+    apps: BTreeMap<AppName, OfFunction>,
+    stages: BTreeMap<(AppName, StageName), OfFunction>,
+}
+
+/// What was measured of one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct OfFunction {
     /// Run time at speed 1.
-    pub(super) work: Millis,
+    work: Millis,
+    /// By what the mean differs from the typical one.
+    mean_ratio: Option<f64>,
     /// The size of what comes out.
-    pub(super) output: ByteSize,
+    output: ByteSize,
 }
 
-/// The time inside each app's function at speed 1: the mean over all nodes, weighted by their calls.
-pub(super) fn execution_means(alive: &[&NodeStatus]) -> BTreeMap<AppName, Millis> {
-    let mut sums: BTreeMap<&AppName, (f64, f64)> = BTreeMap::new();
-    for node in alive {
-        let speed = fdn_scheduling::place::Speed::new(node.speed).get();
-        for app in node
-            .apps
-            .iter()
-            .filter(|app| app.invocations > 0 && app.execution_mean.is_finite())
-        {
-            let weight = app.invocations as f64;
-            let sum = sums.entry(&app.app).or_default();
-            sum.0 += app.execution_mean.max(Millis::ZERO).get() * speed * weight;
-            sum.1 += weight;
+/// Sums over nodes, weighted by their calls.
+#[derive(Debug, Default)]
+struct Sums {
+    work: f64,
+    output: f64,
+    calls: f64,
+    ratios: Vec<(f64, u64)>,
+}
+
+impl Sums {
+    fn add(
+        &mut self,
+        (calls, speed): (u64, f64),
+        execution: Millis,
+        output: ByteSize,
+        phases: Option<&PhaseTimes>,
+    ) {
+        let weight = calls as f64;
+        self.work += execution.max(Millis::ZERO).get() * speed * weight;
+        self.output += output.as_bytes() as f64 * weight;
+        self.calls += weight;
+        let ratio = phases.and_then(|phases| phases.mean_ratio);
+        if let Some(ratio) = ratio.filter(|ratio| RATIOS.contains(ratio)) {
+            self.ratios.push((ratio, calls));
         }
     }
-    sums.into_iter()
-        .map(|(app, (time, weight))| (app.clone(), Millis::new(time / weight)))
-        .collect()
+
+    fn mean(self) -> OfFunction {
+        OfFunction {
+            work: Millis::new(self.work / self.calls),
+            mean_ratio: robust_mean(self.ratios).map(|(ratio, _)| ratio),
+            output: ByteSize::from_bytes((self.output / self.calls) as u64),
+        }
+    }
 }
 
-/// What was measured of workflows' stages: means over all nodes, weighted by their runs.
-pub(super) fn learned(alive: &[&NodeStatus]) -> BTreeMap<(AppName, StageName), Learned> {
-    let mut sums: BTreeMap<(AppName, StageName), [f64; 3]> = BTreeMap::new();
-    for node in alive {
-        let speed = fdn_scheduling::place::Speed::new(node.speed).get();
-        let stages = node
-            .apps
-            .iter()
-            .flat_map(|app| app.stages.iter().map(move |s| (app, s)));
-        for (app, stage) in stages {
-            if stage.runs == 0 || !stage.execution_mean.is_finite() {
-                continue;
+impl Learned {
+    /// From what living nodes say.
+    pub(super) fn new(alive: &[&NodeStatus]) -> Self {
+        let mut apps: BTreeMap<&AppName, Sums> = BTreeMap::new();
+        let mut stages: BTreeMap<(&AppName, &StageName), Sums> = BTreeMap::new();
+        for node in alive {
+            let speed = Speed::new(node.speed).get();
+            for app in &node.apps {
+                if app.invocations > 0 && app.execution_mean.is_finite() {
+                    let (calls, none) = ((app.invocations, speed), ByteSize::default());
+                    let sums = apps.entry(&app.app).or_default();
+                    sums.add(calls, app.execution_mean, none, app.phases.as_ref());
+                }
+                for stage in &app.stages {
+                    if stage.runs > 0 && stage.execution_mean.is_finite() {
+                        let (calls, output) = ((stage.runs, speed), stage.output_mean);
+                        let sums = stages.entry((&app.app, &stage.stage)).or_default();
+                        sums.add(calls, stage.execution_mean, output, stage.phases.as_ref());
+                    }
+                }
             }
-            let weight = stage.runs as f64;
-            let sum = sums
-                .entry((app.app.clone(), stage.stage.clone()))
-                .or_default();
-            sum[0] += stage.execution_mean.max(Millis::ZERO).get() * speed * weight;
-            sum[1] += stage.output_mean.as_bytes() as f64 * weight;
-            sum[2] += weight;
+        }
+        let apps = apps.into_iter();
+        let stages = stages.into_iter();
+        Self {
+            apps: apps.map(|(app, sums)| (app.clone(), sums.mean())).collect(),
+            stages: stages
+                .map(|((app, stage), sums)| ((app.clone(), stage.clone()), sums.mean()))
+                .collect(),
         }
     }
-    let mean = |(key, [work, output, weight]): (_, [f64; 3])| {
-        let work = Millis::new(work / weight);
-        let output = ByteSize::from_bytes((output / weight) as u64);
-        (key, Learned { work, output })
-    };
-    sums.into_iter().map(mean).collect()
+
+    fn stage(&self, app: &AppName, stage: &StageName) -> Option<&OfFunction> {
+        self.stages.get(&(app.clone(), stage.clone()))
+    }
+
+    /// The size of what comes out of a stage, if it has run.
+    pub(super) fn output(&self, app: &AppName, stage: &StageName) -> Option<ByteSize> {
+        self.stage(app, stage).map(|of| of.output)
+    }
+
+    /// What is known of running a stage: measured if calls have been measured, as `expected` otherwise.
+    pub(super) fn profile(
+        &self,
+        app: &AppName,
+        workflow: &Workflow,
+        stage: &Stage,
+        expected: Profile,
+    ) -> Profile {
+        // Calls are measured for an app as a whole, which tells about a stage only if there is just one.
+        let is_single = workflow.stages().len() == 1;
+        let whole = || self.apps.get(app).filter(|_| is_single);
+        let Some(measured) = self.stage(app, &stage.name).or_else(whole) else {
+            return expected;
+        };
+        Profile {
+            work: measured.work,
+            mean_ratio: measured.mean_ratio.unwrap_or(expected.mean_ratio),
+            ..expected
+        }
+    }
 }
 
 #[cfg(test)]
@@ -73,9 +139,8 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    #[test]
-    fn execution_times_are_weighted_by_calls_and_brought_to_speed_one() {
-        let observed = |invocations, mean| AppObserved {
+    fn observed(invocations: u64, mean: f64) -> AppObserved {
+        AppObserved {
             app: "hello".parse().expect("app"),
             revision: Revision(1),
             phase: AppPhase::Ready,
@@ -89,7 +154,11 @@ mod tests {
             figures: None,
             serves: None,
             phases: None,
-        };
+        }
+    }
+
+    #[test]
+    fn execution_times_are_weighted_by_calls_and_brought_to_speed_one() {
         let node = |name: &str, speed, app| NodeStatus {
             speed,
             apps: vec![app],
@@ -101,10 +170,56 @@ mod tests {
         );
         let idle = node("c", 1.0, observed(0, 900.0));
         // (30 * 4 * 1 + 10 * 4 * 2) / 40
-        let means = execution_means(&[&a, &b, &idle]);
+        let learned = Learned::new(&[&a, &b, &idle]);
+        let of: Vec<_> = learned.apps.values().collect();
+        assert_eq!((of.len(), of[0].work), (1, Millis::new(5.0)));
         assert_eq!(
-            means.into_iter().collect::<Vec<_>>(),
-            [("hello".parse().expect("app"), Millis::new(5.0))]
+            of[0].mean_ratio, None,
+            "older agents know nothing of the mean"
         );
+    }
+
+    #[test]
+    fn means_beside_typical_times_are_believed_within_bounds() {
+        let node = |name: &str, calls, ratio| {
+            let phases = PhaseTimes {
+                mean_ratio: Some(ratio),
+                ..PhaseTimes::default()
+            };
+            let app = AppObserved {
+                phases: Some(phases),
+                ..observed(calls, 4.0)
+            };
+            NodeStatus {
+                apps: vec![app],
+                ..fixture::status(name, "eu-west")
+            }
+        };
+        let ratio = |nodes: &[NodeStatus]| {
+            let alive: Vec<&NodeStatus> = nodes.iter().collect();
+            Learned::new(&alive)
+                .apps
+                .values()
+                .next()
+                .and_then(|of| of.mean_ratio)
+        };
+        assert_eq!(
+            ratio(&[node("a", 50, 2.0), node("b", 50, 4.0)]),
+            Some(3.0),
+            "by calls"
+        );
+        // What is no ratio is passed over, and one node that counts wrong says little beside many.
+        for wrong in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e9] {
+            assert_eq!(
+                ratio(&[node("a", 50, 2.0), node("b", 1_000_000, wrong)]),
+                Some(2.0)
+            );
+        }
+        let many = [
+            node("a", 100, 2.0),
+            node("b", 100, 2.0),
+            node("c", 9_999, 100.0),
+        ];
+        assert!(ratio(&many).expect("known") < 2.0 * std::f64::consts::E);
     }
 }

@@ -191,6 +191,38 @@ impl Live {
         self.alive(now).map(|seen| seen.rates.of(app)).sum()
     }
 
+    /// The same of all apps.
+    #[must_use]
+    pub fn rates(&self, now: Timestamp) -> BTreeMap<AppName, f64> {
+        let mut rates = BTreeMap::<AppName, f64>::new();
+        for (app, rate) in self.alive(now).flat_map(|seen| seen.rates.all()) {
+            // Names are looked for before one is copied: there are as many as nodes times apps.
+            match rates.get_mut(app) {
+                Some(sum) => *sum += rate,
+                None => _ = rates.insert(app.clone(), rate),
+            }
+        }
+        rates
+    }
+
+    /// The clusters whose living nodes know each app.
+    #[must_use]
+    pub fn knowing(&self, now: Timestamp) -> BTreeMap<AppName, BTreeSet<ClusterId>> {
+        let mut knowing = BTreeMap::<AppName, BTreeSet<ClusterId>>::new();
+        for status in self.alive(now).map(|seen| &seen.status) {
+            for app in &status.apps {
+                match knowing.get_mut(&app.app) {
+                    Some(clusters) if clusters.contains(&status.cluster) => {}
+                    Some(clusters) => _ = clusters.insert(status.cluster.clone()),
+                    None => {
+                        knowing.insert(app.app.clone(), BTreeSet::from([status.cluster.clone()]));
+                    }
+                }
+            }
+        }
+        knowing
+    }
+
     /// The view after a start: nodes as they were stored, unsettled until they had the time to speak.
     #[must_use]
     pub fn new(stored: Vec<StatusRow>, nodes_max: usize, now: Timestamp) -> Self {

@@ -68,7 +68,7 @@ use crate::store::version::{VersionRow, version_list_current};
 use crate::store::workflow::version_list_staged;
 use crate::store::{StoreError, in_transaction};
 use dwell::Dwell;
-use holders::Held;
+use holders::{Clusters, Held};
 use leaving::Leaving;
 use live::Standing;
 use pass::{Course, Decided, Passed, Past, Rows, pass};
@@ -292,11 +292,15 @@ impl Planner {
         self.moves
             .fill(Millis::from(network::since(self.filled_at, now)));
         self.filled_at = Some(now);
-        let rates: BTreeMap<&AppName, f64> = {
+        let (rates, clusters) = {
             let live = lock(&state.live);
-            let rate = |app: &AppRow| live.rate(&app.name, now);
-            let apps = inputs.apps.iter();
-            apps.map(|app| (&app.name, rate(app))).collect()
+            let there = live.clusters().into_keys().collect();
+            let made = inputs.clusters.iter().map(|row| row.id.clone());
+            let clusters = Clusters {
+                all: holders::known(there, made, planner.spread),
+                knowing: live.knowing(now),
+            };
+            (live.rates(now), clusters)
         };
         let course = Course {
             limit: planner.bindings_per_app as usize,
@@ -320,7 +324,7 @@ impl Planner {
         lock(&state.asked).clone_from(&passed.asked);
         self.store_asked(&passed.asked, now).await?;
         for decided in &passed.apps {
-            self.write_app(decided, &inputs.clusters, now).await?;
+            self.write_app(decided, &clusters, now).await?;
             // A pass over many apps lets others have the thread.
             tokio::task::yield_now().await;
         }
@@ -337,7 +341,7 @@ impl Planner {
     async fn write_app(
         &mut self,
         decided: &Decided<'_>,
-        made: &[ClusterRow],
+        clusters: &Clusters,
         now: Timestamp,
     ) -> Result<(), Error> {
         let Decided {
@@ -360,7 +364,7 @@ impl Planner {
         let primaries =
             self.leaving
                 .primaries(&app.name, &app.primaries, placed.primaries(), now, span);
-        let held = self.holders(app, &primaries, made, now, span);
+        let held = self.holders(app, &primaries, clusters, now, span);
         if !held.can_serve(&placed.primaries()) {
             // Clients go there once its nodes know the app: they say so, which wakes the planner.
             return self.write_holders(app, &held, now).await;
@@ -398,30 +402,19 @@ impl Planner {
         &mut self,
         app: &AppRow,
         needed: &BTreeSet<ClusterId>,
-        made: &[ClusterRow],
+        clusters: &Clusters,
         now: Timestamp,
         span: DurationMs,
     ) -> Held {
         let spread = self.state.settings.planner.spread;
-        let (clusters, knowing) = {
-            let live = lock(&self.state.live);
-            let clusters: BTreeSet<ClusterId> = live.clusters().into_keys().collect();
-            let made = made.iter().map(|row| row.id.clone());
-            let clusters = holders::known(clusters, made, spread);
-            let knowing = live.alive(now).filter(|seen| {
-                let apps = &seen.status.apps;
-                apps.iter().any(|known| known.app == app.name)
-            });
-            let knowing: BTreeSet<ClusterId> =
-                knowing.map(|seen| seen.status.cluster.clone()).collect();
-            (clusters, knowing)
-        };
-        let wanted = holders::choose(&app.name, &app.answering, needed, &clusters, spread);
+        let none = BTreeSet::new();
+        let knowing = clusters.knowing.get(&app.name).unwrap_or(&none);
+        let wanted = holders::choose(&app.name, &app.answering, needed, &clusters.all, spread);
         let stays = |present: &BTreeSet<ClusterId>, wanted: BTreeSet<ClusterId>| {
             self.giving_up
                 .primaries(&app.name, present, wanted, now, span)
         };
-        holders::next(app, wanted, &clusters, &knowing, stays)
+        holders::next(app, wanted, &clusters.all, knowing, stays)
     }
 
     /// Tells who holds an app, and leaves its plan as it is.
@@ -560,6 +553,7 @@ pub fn profile(manifest: &fdn_core::manifest::Manifest) -> Profile {
                 Holding::Instances(NonZeroU32::new(manifest.concurrency).unwrap_or(NonZeroU32::MIN))
             }
         },
+        mean_ratio: 1.0,
     }
 }
 

@@ -292,11 +292,7 @@ fn place_beside<'a>(
         &lock(&state.learner),
         now,
     );
-    let rates: BTreeMap<&AppName, f64> = {
-        let live = lock(&state.live);
-        let rate = |app: &&AppRow| live.rate(&app.name, now);
-        others.iter().map(|app| (&app.name, rate(app))).collect()
-    };
+    let rates = lock(&state.live).rates(now);
     let mut plannings: Vec<Planning<'_>> = others
         .iter()
         .enumerate()

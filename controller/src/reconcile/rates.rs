@@ -46,6 +46,11 @@ impl Rates {
         self.rates = rates;
     }
 
+    /// Calls per second of all apps.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&AppName, f64)> {
+        self.rates.iter().map(|(app, rate)| (app, *rate))
+    }
+
     /// Calls per second of an app.
     #[must_use]
     pub(super) fn of(&self, app: &AppName) -> f64 {

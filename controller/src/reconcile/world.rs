@@ -23,7 +23,7 @@ use fdn_scheduling::steer::{Margin, Steered, replan};
 use fdn_scheduling::workflow::{Profile, dag};
 
 use super::actual::{Actuals, Factors};
-use super::learned::{Learned, execution_means, learned};
+use super::learned::Learned;
 pub use super::links::Measured;
 use super::links::links;
 use super::live::Live;
@@ -50,8 +50,7 @@ pub struct World {
     terms: compete::Terms,
     asked: Vec<Asked>,
     called: Called,
-    execution: BTreeMap<AppName, Millis>,
-    stages: BTreeMap<(AppName, StageName), Learned>,
+    learned: Learned,
     phases: Phases,
     actuals: Actuals,
     shifts: Shifts,
@@ -131,13 +130,11 @@ impl World {
         measured: Measured,
         terms: Terms,
     ) -> Self {
-        let nodes_of = |id: &ClusterId| {
-            alive
-                .iter()
-                .copied()
-                .filter(|node| node.cluster == *id)
-                .collect::<Vec<_>>()
-        };
+        let mut nodes = BTreeMap::<&ClusterId, Vec<&NodeStatus>>::new();
+        for node in alive {
+            nodes.entry(&node.cluster).or_default().push(node);
+        }
+        let nodes_of = |id: &ClusterId| nodes.get(id).into_iter().flatten().copied();
         let clusters: Vec<Cluster> = places
             .keys()
             .map(|id| live::cluster(id.clone(), nodes_of(id)))
@@ -171,8 +168,7 @@ impl World {
                 options: OPTIONS,
                 horizon: terms.horizon,
             },
-            execution: execution_means(alive),
-            stages: learned(alive),
+            learned: Learned::new(alive),
             phases,
             actuals,
             shifts: Shifts::new(),
@@ -204,8 +200,7 @@ impl World {
     /// The same with what was measured of functions and stages in another one.
     #[must_use]
     pub fn knowing(mut self, other: &Self) -> Self {
-        self.execution.clone_from(&other.execution);
-        self.stages.clone_from(&other.stages);
+        self.learned.clone_from(&other.learned);
         self
     }
 
@@ -339,6 +334,7 @@ impl World {
             work: Millis::ZERO,
             demand: Resources::default(),
             holding: Holding::Calls,
+            mean_ratio: 1.0,
         };
         Ok(dag(workflow, |stage| {
             profiles.get(&stage.name).copied().unwrap_or(idle)
@@ -366,10 +362,7 @@ impl World {
     /// The workflow with the sizes of outputs that were measured.
     #[must_use]
     pub fn learned(&self, app: &AppName, workflow: &Workflow) -> Workflow {
-        let output = |stage: &StageName| {
-            let found = self.stages.get(&(app.clone(), stage.clone()));
-            found.map(|found| found.output)
-        };
+        let output = |stage: &StageName| self.learned.output(app, stage);
         workflow.clone().with_sizes(output)
     }
 
@@ -381,28 +374,12 @@ impl World {
         workflow: &Workflow,
         expected: impl Fn(&Stage) -> Profile,
     ) -> Profiles {
-        // Calls are measured for an app as a whole, which tells about a stage only if there is just one.
-        let measured = if workflow.stages().len() == 1 {
-            self.execution.get(app).copied()
-        } else {
-            None
-        };
-        workflow
-            .stages()
-            .iter()
-            .map(|stage| {
-                let profile = expected(stage);
-                let own = self.stages.get(&(app.clone(), stage.name.clone()));
-                let measured = own.map(|own| own.work).or(measured);
-                (
-                    stage.name.clone(),
-                    Profile {
-                        work: measured.unwrap_or(profile.work),
-                        ..profile
-                    },
-                )
-            })
-            .collect()
+        let stages = workflow.stages().iter();
+        let known = stages.map(|stage| {
+            let profile = self.learned.profile(app, workflow, stage, expected(stage));
+            (stage.name.clone(), profile)
+        });
+        known.collect()
     }
 
     /// Where the stages of an app can run. Without a name, or for one that is not there yet, it is ready nowhere.

@@ -292,6 +292,7 @@ pub(crate) fn told(status: NodeStatus, phase: AppPhase, calls: u64, took: f64) -
             queue: Millis::new(0.5),
             start: Millis::ZERO,
             execution: Millis::new(took),
+            mean_ratio: None,
         }),
     };
     NodeStatus {

@@ -65,6 +65,8 @@ const VERSIONS_MAX: usize = 16;
 
 /// The weight of the newest call in the moving mean of execution times.
 const MEAN_WEIGHT: f64 = 0.1;
+/// By what calls differ from the typical one is a mean of about so many: enough to see what one call in a hundred does.
+const RATIO_CALLS: u64 = 1000;
 
 /// Counters and handles of one app, kept over its versions.
 #[derive(Debug)]
@@ -83,6 +85,8 @@ pub struct AppMetrics {
     start_mean: AtomicU64,
     /// What calls typically take until they are let in, until they have a sandbox, and inside the function: robust means, kept as those above.
     phases: [AtomicU64; 3],
+    /// How long calls took, from then on, in multiples of what was typical when each came: a mean, kept like those.
+    ratio: AtomicU64,
     /// Each version's own. Locked when a version is made ready and for a report, never for a call.
     versions: Mutex<BTreeMap<VersionNumber, Arc<VersionCounts>>>,
     /// What callers saw.
@@ -108,6 +112,7 @@ impl AppMetrics {
             mean: AtomicU64::new(0),
             start_mean: AtomicU64::new(0),
             phases: Default::default(),
+            ratio: AtomicU64::new(1.0_f64.to_bits()),
             versions: Mutex::default(),
             tally: TallyCounts::default(),
             places,
@@ -153,7 +158,8 @@ impl AppMetrics {
 
     /// Notes that a call was let in after `queue`, got its instance after `instantiate`, and ran for `exec` inside the function.
     pub fn ran(&self, queue: Duration, instantiate: Duration, exec: Duration) {
-        self.invocations.fetch_add(1, Ordering::Relaxed);
+        let before = self.invocations.fetch_add(1, Ordering::Relaxed);
+        self.count_ratio(before, (instantiate + exec).as_secs_f64() * 1e3);
         for (phase, took) in self.phases.iter().zip([queue, instantiate, exec]) {
             let known = f64::from_bits(phase.load(Ordering::Relaxed));
             let next = residual::follow(known, took.as_secs_f64() * 1e3);
@@ -162,6 +168,19 @@ impl AppMetrics {
         self.start.observe(instantiate.as_secs_f64());
         follow(&self.mean, exec);
         follow(&self.start_mean, instantiate);
+    }
+
+    /// Counts how much longer or shorter than is typical a call took, in milliseconds, that `before` others had come before. By each call's own
+    /// time, so that a function that changes is soon as long as it is now, and not for a thousand calls a mixture.
+    fn count_ratio(&self, before: u64, took: f64) {
+        let [_, start, execution] = &self.phases;
+        let typical = [start, execution].map(|phase| f64::from_bits(phase.load(Ordering::Relaxed)));
+        let typical: f64 = typical.iter().sum();
+        if typical > 0.0 && took.is_finite() {
+            let known = f64::from_bits(self.ratio.load(Ordering::Relaxed));
+            let next = running_mean(known, before, took / typical);
+            self.ratio.store(next.to_bits(), Ordering::Relaxed);
+        }
     }
 
     /// Notes that a call waited until its code was loaded.
@@ -236,6 +255,7 @@ impl AppMetrics {
             queue,
             start,
             execution,
+            mean_ratio: Some(f64::from_bits(self.ratio.load(Ordering::Relaxed))),
         })
     }
 
@@ -249,6 +269,12 @@ impl AppMetrics {
 fn read(mean: &AtomicU64) -> Option<Millis> {
     let mean = f64::from_bits(mean.load(Ordering::Relaxed));
     (mean > 0.0).then(|| Millis::new(mean))
+}
+
+/// The mean of `before` samples and one more; of many, of about the last [`RATIO_CALLS`].
+fn running_mean(known: f64, before: u64, sample: f64) -> f64 {
+    let weight = 1.0 / (before.min(RATIO_CALLS - 1) + 1) as f64;
+    known + weight * (sample - known)
 }
 
 fn follow(mean: &AtomicU64, took: Duration) {

@@ -407,6 +407,8 @@ mod tests {
         let phases = app.phases().expect("two calls");
         assert_eq!(phases.queue, fdn_core::Millis::new(3.0));
         assert_eq!(phases.execution, fdn_core::Millis::new(11.0));
+        // The first is what is typical, the second takes twice as long.
+        assert_eq!(phases.mean_ratio, Some(1.5));
         let mean = app.execution_mean().expect("measured").get();
         assert!((mean - 11.0).abs() < 1e-9, "{mean}");
         let guard = app.running();

@@ -1,6 +1,6 @@
 //! How much memory of each cluster the plans need.
 //!
-//! **Model.** Calls that come `lambda` times a second and take `S` keep `L = lambda S` of them running on average (Little's law). Who holds memory
+//! **Model.** Calls that come `lambda` times a second and take `S` in the mean keep `L = lambda S` of them running on average (Little's law). Who holds memory
 //! decides how much that makes, in multiples of what one container holds:
 //!
 //! - calls, while they run ([`Holding::Calls`]): `L / 0.95`. Many functions share what a cluster has, so that means add up; beyond [`FULL`] of it
@@ -197,7 +197,7 @@ impl Demand {
     /// Nothing where it would never end, since that could never be taken back.
     pub(super) fn of(offer: &Offer<'_>, task: usize, cluster: &Cluster) -> Option<Self> {
         let task = offer.dag.task(TaskIndex::new(task));
-        let time = cluster.speed.time(task.work);
+        let time = cluster.speed.time(task.mean());
         time.is_finite().then(|| Self {
             erlangs: offer.rate.erlangs(time),
             holding: task.holding,

@@ -11,6 +11,10 @@
 //! where it is now. That is a best response of each group to all others, repeated with every plan: with the margin it comes to rest, since
 //! no group moves unless it gains.
 //!
+//! **Typical and mean.** What a call of one group takes is what calls typically take; what it keeps others from is the mean. Where one call in a
+//! hundred takes long the two are far apart, and a cluster that looks half empty by typical run times is full. So load is counted with means
+//! ([`crate::dag::Task::mean`]), and latency with typical times and the mean wait that the load makes.
+//!
 //! **Memory.** Calls need instances, and these need memory ([`containers`]). What the plans need of a cluster's memory is at most what its nodes
 //! have. Nobody is driven out by somebody who comes: a group that comes to a cluster must fit beside all that are there or were there and have
 //! not had their turn, one that stays only beside those that had theirs. So where calls have grown beyond the memory, the groups with the
@@ -218,9 +222,9 @@ impl<'a> Competition<'a> {
         for (task, cluster) in (0..offer.dag.given()).zip(clusters) {
             let at = cluster.get();
             if let (Some(load), Some(narrow)) = (self.loads.get_mut(at), self.narrow.get_mut(at)) {
-                let work = offer.dag.task(TaskIndex::new(task)).work;
+                let mean = offer.dag.task(TaskIndex::new(task)).mean();
                 let factor = offer.factor(task, at, self.clusters.len());
-                let time = self.clusters[at].speed.time(work) * factor;
+                let time = self.clusters[at].speed.time(mean) * factor;
                 // A cluster that runs nothing is asked for nothing: infinite times would never be taken back.
                 if time.is_finite() {
                     change(load, offer.rate, time);
@@ -360,7 +364,7 @@ impl<'a> Competition<'a> {
         } = self;
         let tasks = offer.dag.given();
         let whole = whole(offer.dag);
-        let work = |task: usize| offer.dag.task(TaskIndex::new(task)).work;
+        let task_of = |task: usize| offer.dag.task(TaskIndex::new(task));
         let count = clusters.len();
         means.clear();
         // Each of its tasks adds its own part; the mean of them, as often as there are, each as long as it takes there.
@@ -368,7 +372,7 @@ impl<'a> Competition<'a> {
             let sum = match offer.factors {
                 None => cluster.speed.time(whole),
                 Some(_) => (0..tasks).fold(Millis::ZERO, |sum, task| {
-                    sum + cluster.speed.time(work(task)) * offer.factor(task, at, count)
+                    sum + cluster.speed.time(task_of(task).mean()) * offer.factor(task, at, count)
                 }),
             };
             Millis::new(sum.get() / tasks as f64)
@@ -379,7 +383,7 @@ impl<'a> Competition<'a> {
             if !mean.get().is_finite() {
                 return Millis::INFINITY;
             }
-            clusters[at].speed.time(work(task)) * offer.factor(task, at, count)
+            clusters[at].speed.time(task_of(task).work) * offer.factor(task, at, count)
                 + loads[at].part(offer.share(task, at), &narrow[at]).wait(
                     calls,
                     mean,
@@ -534,10 +538,10 @@ fn with_back<T>(
     result
 }
 
-/// The work of one call at speed 1.
+/// The mean work of one call at speed 1.
 fn whole(dag: &Dag) -> Millis {
     (0..dag.given()).fold(Millis::ZERO, |sum, task| {
-        sum + dag.task(TaskIndex::new(task)).work
+        sum + dag.task(TaskIndex::new(task)).mean()
     })
 }
 

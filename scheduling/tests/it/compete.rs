@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fdn_core::{Millis, Resources};
 use fdn_scheduling::compete::{Competition, Load, Moves, Offer, Outcome, Rate, Terms, Verdict};
-use fdn_scheduling::dag::{Dag, TaskIndex};
+use fdn_scheduling::dag::{Dag, DagBuilder, TaskIndex};
 use fdn_scheduling::place::{
     Availability, Bars, Cluster, ClusterIndex, Exclusion, HeuOrche, Network, Options, Speed,
 };
@@ -88,7 +88,7 @@ fn run(clusters: &[Cluster], dag: &Dag, groups: &[Group], moves: &mut Moves) -> 
         for cluster in &outcome.clusters {
             let time = clusters[cluster.get()]
                 .speed
-                .time(dag.task(TaskIndex::new(0)).work);
+                .time(dag.task(TaskIndex::new(0)).mean());
             loads[cluster.get()].add(offers[*at].rate, time);
         }
     }
@@ -123,6 +123,30 @@ fn groups_share_what_none_of_them_would_leave_alone() {
     let outcomes = run(&clusters, &dag, &groups, &mut Moves::unlimited());
     assert_eq!(where_to(&outcomes), [0, 0]);
     assert!(outcomes[1].latency < ms(5.0 + 10.0 + 5.0 + 5.0));
+}
+
+#[test]
+fn load_is_counted_with_mean_times_and_latency_with_typical_ones() {
+    // Two groups keep four slots busy each by what calls typically take: both would have the ten near slots, and wait for next to nothing.
+    let clusters = clusters(&[10, 10]);
+    let groups = [
+        Group::new(&[5.0, 20.0], 400.0),
+        Group::new(&[5.0, 20.0], 390.0),
+    ];
+    let decided = |ratio: f64| {
+        let mut builder = DagBuilder::new();
+        let task = builder.task("f", ms(10.0), Resources::default());
+        builder.mean_ratio(task, ratio);
+        let dag = builder.build().expect("one task");
+        run(&clusters, &dag, &groups, &mut Moves::unlimited())
+    };
+    assert_eq!(where_to(&decided(1.0)), [0, 0]);
+    // A few calls that take long make the mean twice that: together they would ask for sixteen slots.
+    let apart = decided(2.0);
+    assert_eq!(where_to(&apart), [0, 1]);
+    // Eight of ten slots are busy, for 20 ms each: a wait of 20 * 0.8^3 / (10 * 0.2); the call itself takes the typical time.
+    let expected = 5.0 + 10.0 + 5.12 + 5.0;
+    assert!((apart[0].latency.get() - expected).abs() < 1e-9);
 }
 
 #[test]

@@ -43,6 +43,7 @@ fn node(cluster: &str, calls: u64, execution: f64) -> NodeStatus {
             queue: Millis::new(1.0),
             start: Millis::new(2.0),
             execution: Millis::new(execution),
+            mean_ratio: None,
         }),
     };
     NodeStatus {
@@ -72,6 +73,7 @@ fn profiles() -> Profiles {
         work: Millis::new(20.0),
         demand: Resources::default(),
         holding: Holding::Calls,
+        mean_ratio: 1.0,
     };
     [(workflow().entry().name.clone(), profile)].into()
 }
