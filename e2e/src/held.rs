@@ -20,6 +20,7 @@ pub struct Held {
     address: SocketAddr,
     open: watch::Sender<bool>,
     waiting: Arc<AtomicUsize>,
+    came: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
@@ -32,12 +33,14 @@ impl Held {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a socket");
         let address = listener.local_addr().expect("an address");
         let (open, passes) = watch::channel(true);
-        let waiting = Arc::<AtomicUsize>::default();
-        let task = tokio::spawn(serve(listener, passes, Arc::clone(&waiting)));
+        let (waiting, came) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let counts = (Arc::clone(&waiting), Arc::clone(&came));
+        let task = tokio::spawn(serve(listener, passes, counts));
         Self {
             address,
             open,
             waiting,
+            came,
             task,
         }
     }
@@ -58,6 +61,12 @@ impl Held {
         self.open.send_replace(true);
     }
 
+    /// How many calls have come, held or not.
+    #[must_use]
+    pub fn came(&self) -> usize {
+        self.came.load(Ordering::SeqCst)
+    }
+
     /// Waits until so many calls wait here.
     pub async fn waiting(&self, count: usize) {
         wait::until("calls to wait", async || {
@@ -75,12 +84,16 @@ impl Drop for Held {
     }
 }
 
-async fn serve(listener: TcpListener, open: watch::Receiver<bool>, waiting: Arc<AtomicUsize>) {
+async fn serve(
+    listener: TcpListener,
+    open: watch::Receiver<bool>,
+    (waiting, came): (Arc<AtomicUsize>, Arc<AtomicUsize>),
+) {
     while let Ok((connection, _)) = listener.accept().await {
-        let (open, waiting) = (open.clone(), Arc::clone(&waiting));
+        let (open, waiting, came) = (open.clone(), Arc::clone(&waiting), Arc::clone(&came));
         tokio::spawn(async move {
             // A caller that gives up is its own matter.
-            drop(answer(connection, open, &waiting).await);
+            drop(answer(connection, open, (&waiting, &came)).await);
         });
     }
 }
@@ -88,7 +101,7 @@ async fn serve(listener: TcpListener, open: watch::Receiver<bool>, waiting: Arc<
 async fn answer(
     mut connection: TcpStream,
     mut open: watch::Receiver<bool>,
-    waiting: &AtomicUsize,
+    (waiting, came): (&AtomicUsize, &AtomicUsize),
 ) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -97,6 +110,7 @@ async fn answer(
             return Ok(());
         }
     }
+    came.fetch_add(1, Ordering::SeqCst);
     let held = !*open.borrow();
     if held {
         waiting.fetch_add(1, Ordering::SeqCst);
