@@ -583,7 +583,104 @@ def soak(run, groups):
 
 
 def long_tests(run, programs):
-    return run.tests(programs, ["soak::"], again=False)
+    # What needs the programs of another revision is a group of its own, and so is an hour.
+    return run.tests(programs, ["soak::", "--skip", "soak::upgrade::", "--skip", "soak::endurance::"], again=False)
+
+
+def endurance(run, programs):
+    """The hour, or FDN_ENDURANCE_MINUTES, in which everything happens; what it reports stands in test-logs, also as JSON."""
+    seed = run.environment.setdefault("FDN_ENDURANCE_SEED", str(secrets.randbelow(1_000_000)))
+    minutes = int(run.environment.setdefault("FDN_ENDURANCE_MINUTES", "60"))
+    say(f"    FDN_ENDURANCE_SEED={seed} FDN_ENDURANCE_MINUTES={minutes}")
+    report = run.logs.parent / "endurance.txt"
+    report.unlink(missing_ok=True)
+    chosen = [program for program in programs if program[:2] == ("e2e", "it")]
+    before = run.limit_s
+    # Beginning, the end of what is under way, and counting.
+    run.limit_s = minutes * 60 + 2_400
+    try:
+        good = run.tests(chosen, ["soak::endurance::"], again=False)
+    finally:
+        run.limit_s = before
+    say(read(report).rstrip())
+    return good
+
+
+def upgrade(run, programs):
+    """A network of the revision before is upgraded under load by the programs of this build."""
+    before = previous(run)
+    if before is None:
+        return False
+    run.environment["FDN_UPGRADE_BINARIES"] = str(before)
+    chosen = [program for program in programs if program[:2] == ("e2e", "it")]
+    return run.tests(chosen, ["soak::upgrade::"], again=False)
+
+
+def previous(run):
+    """The folder with the programs of the revision before: as FDN_UPGRADE_BINARIES says, else built from git in a folder of that revision alone."""
+    given = os.environ.get("FDN_UPGRADE_BINARIES")
+    if given:
+        say(f"    from the programs in {given}")
+        return Path(given).resolve()
+    revision = previous_revision(run)
+    if revision is None:
+        return None
+    say(f"    from revision {revision[:12]} (FDN_UPGRADE_FROM=REVISION for another one)")
+    # Cargo takes packages of two trees in one build folder for the same, and goes by times that are those of commits here.
+    parent = TARGET / "upgrade"
+    place = parent / revision
+    for other in parent.glob("*"):
+        if other != place:
+            shutil.rmtree(other)
+    sources, folder = place / "sources", place / "build"
+    if not sources.exists():
+        archive = place / "sources.tar"
+        place.mkdir(parents=True, exist_ok=True)
+        if not run.command("upgrade sources", ["git", "archive", "--output", archive, revision]):
+            return None
+        unpacked = place / "unpacked"
+        shutil.rmtree(unpacked, ignore_errors=True)
+        unpacked.mkdir()
+        if not run.command("upgrade sources", ["tar", "-xf", archive, "-C", unpacked]):
+            return None
+        archive.unlink()
+        unpacked.rename(sources)
+    profile = ["--release"] if run.profile == "release" else ["--profile", run.profile]
+    wanted = ["fdn", "fdn-controller", "fdn-dns", "fdn-edge-agent"]
+    argv = ["cargo", "build", "--locked", *profile, "--workspace", *[part for name in wanted for part in ("--bin", name)]]
+    env = {"CARGO_TARGET_DIR": str(folder), "FDN_REVISION": revision[:12]}
+    if not run.command("upgrade build", argv, env=env, cwd=sources, limit_s=5_400):
+        return None
+    return folder / ("release" if run.profile == "release" else run.profile)
+
+
+def previous_revision(run):
+    """FDN_UPGRADE_FROM; else the newest release; else the newest revision on the first-parent line whose sources are not those of the work tree."""
+
+    def git(*argv):
+        done = subprocess.run(["git", *argv], cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    def of(name):
+        return git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+
+    asked = os.environ.get("FDN_UPGRADE_FROM")
+    if asked:
+        found = of(asked)
+    else:
+        # Of two tags of one commit any will do; a release is no upgrade of itself.
+        tags = (git("tag", "--list", "v*", "--merged", "HEAD", "--sort=-version:refname") or "").split()
+        lines = (git("rev-list", "--first-parent", "--max-count=100", "HEAD") or "").split()
+        found = next((of(tag) for tag in tags if differs(git, tag)), None) or next((line for line in lines if differs(git, line)), None)
+    if found is None:
+        why = f"there is no revision {asked}" if asked else "no revision before this one is there; fetch more of the history"
+        run.failures.append(("upgrade", f"{why}, or name one by FDN_UPGRADE_FROM, or its programs by FDN_UPGRADE_BINARIES"))
+    return found
+
+
+def differs(git, revision):
+    """Whether the work tree's programs are made of other files than that revision's."""
+    return git("diff", "--quiet", revision, "--", "*.rs", "*.sql", "Cargo.lock", ":(exclude)*/tests/*", ":(exclude)e2e", ":(exclude)testkit") is None
 
 
 def properties(run, programs):
@@ -616,12 +713,14 @@ def release(run):
 
 SOAK = {
     "long": long_tests,
+    "endurance": endurance,
     "properties": properties,
     "functions": lambda run, _: functions(run, "all", "test", "verify", "test-templates"),
     "docs": lambda run, _: run.command("docs", ["scripts/check.sh", run.profile, "docs"]),
     "browser": lambda run, _: browser(run),
     "deploy": lambda run, _: deployed(run),
     "release": lambda run, _: release(run),
+    "upgrade": upgrade,
 }
 
 

@@ -10,6 +10,7 @@ use crate::binary;
 #[derive(Debug)]
 pub struct Cli {
     home: PathBuf,
+    program: PathBuf,
 }
 
 /// What a command printed and how it ended.
@@ -24,18 +25,25 @@ pub struct Typed {
 }
 
 impl Cli {
-    /// A user whose settings lie below `home`.
+    /// A user whose settings lie below `home`, with the command of this build.
     #[must_use]
     pub fn new(home: &Path) -> Self {
+        Self::with(home, binary("fdn"))
+    }
+
+    /// The same with this program as the command.
+    #[must_use]
+    pub fn with(home: &Path, program: PathBuf) -> Self {
         Self {
             home: home.to_owned(),
+            program,
         }
     }
 
     /// The command with this user's environment.
     #[must_use]
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(binary("fdn"));
+        let mut command = Command::new(&self.program);
         command
             .args(args)
             .env("HOME", &self.home)

@@ -31,6 +31,23 @@ pub fn ask(server: SocketAddr, name: &str, subnet: Option<&str>, tcp: bool) -> R
     parse(&dig(server, &arguments)?)
 }
 
+/// The same as a resolver asks that knows several servers: one after the other, each for a moment, until one answers.
+///
+/// # Errors
+/// When `dig` is missing or no server answers.
+pub fn ask_any(servers: &[SocketAddr], name: &str, subnet: Option<&str>) -> Result<Answer> {
+    let mut arguments = vec![name.to_owned(), "A".to_owned()];
+    arguments.extend(subnet.map(|subnet| format!("+subnet={subnet}")));
+    let mut last = None;
+    for server in servers.iter().cycle().take(ROUNDS * servers.len()) {
+        match dig_for(*server, &arguments, (MOMENT_S, 1)) {
+            Ok(text) => return parse(&text),
+            Err(reason) => last = Some(reason),
+        }
+    }
+    Err(last.context("there is no server")?)
+}
+
 /// The values of the text records of `name`, as `server` answers them.
 ///
 /// # Errors
@@ -45,18 +62,27 @@ pub fn texts(server: SocketAddr, name: &str) -> Result<BTreeSet<String>> {
 /// For how long `dig` waits before it asks again.
 const ASK_AGAIN_S: u64 = 5;
 
+/// How long one of several servers is waited for, and how often all of them are asked.
+const MOMENT_S: u64 = 2;
+const ROUNDS: usize = 5;
+
 /// What `dig` prints. It has the patience of [`wait`]: an answer that comes late on a busy machine is an answer.
 fn dig(server: SocketAddr, arguments: &[String]) -> Result<String> {
+    let tries = wait::PATIENCE.as_secs() / ASK_AGAIN_S;
+    dig_for(server, arguments, (ASK_AGAIN_S, tries))
+}
+
+/// The same for so many seconds, so many times.
+fn dig_for(server: SocketAddr, arguments: &[String], (time, tries): (u64, u64)) -> Result<String> {
     let mut command = Command::new("dig");
     command.arg(format!("@{}", server.ip()));
     if server.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST) {
         // `dig` shares ports: from the server's own address it might get the server's port, and hear itself.
         command.args(["-b", "127.0.0.2"]);
     }
-    let tries = wait::PATIENCE.as_secs() / ASK_AGAIN_S;
     let output = command
         .args(["-p", &server.port().to_string()])
-        .args([format!("+time={ASK_AGAIN_S}"), format!("+tries={tries}")])
+        .args([format!("+time={time}"), format!("+tries={tries}")])
         .args(arguments)
         .output()
         .context("dig must be installed (Debian's bind9-dnsutils)")?;

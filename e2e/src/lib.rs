@@ -8,20 +8,26 @@
     reason = "a failing test shows the logs of its processes"
 )]
 
+pub mod balancer;
 pub mod cli;
 pub mod deadlines;
 pub mod dns;
 pub mod embedded;
+pub mod endurance;
+pub mod fleet;
 pub mod held;
 pub mod load;
 pub mod network;
+pub mod programs;
 pub mod tutorial;
 
 pub use cli::Cli;
 pub use deadlines::Deadlines;
 pub use embedded::Embedded;
+pub use fleet::Fleet;
 pub use held::Held;
 pub use network::{Network, Region};
+pub use programs::Programs;
 
 use std::path::PathBuf;
 

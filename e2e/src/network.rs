@@ -71,13 +71,13 @@ pub struct Network {
     pub postgres: PostgresServer,
     /// The broker.
     pub rabbit: RabbitServer,
-    controller: Option<Process>,
-    dns: Option<Process>,
-    second_dns: Option<Process>,
-    agents: Vec<Agent>,
+    pub(crate) controller: Option<Process>,
+    pub(crate) dns: Option<Process>,
+    pub(crate) second_dns: Option<Process>,
+    pub(crate) agents: Vec<Agent>,
     api: SocketAddr,
     /// Where the controller listens for machines.
-    edge: SocketAddr,
+    pub(crate) edge: SocketAddr,
     /// Where DNS answers.
     pub dns_address: SocketAddr,
     /// Where the second DNS server answers, once it is started.
@@ -93,10 +93,10 @@ pub struct Network {
     _turn: MutexGuard<'static, ()>,
 }
 
-struct Agent {
-    name: String,
+pub(crate) struct Agent {
+    pub(crate) name: String,
     gateway: IpAddr,
-    process: Option<Process>,
+    pub(crate) process: Option<Process>,
 }
 
 impl Network {
@@ -180,11 +180,11 @@ impl Network {
         Ok(name)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) -> Result<()> {
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
         std::fs::write(self.path(name), text).with_context(|| format!("writing {name}"))
     }
 
@@ -252,7 +252,13 @@ impl Network {
         self.write(&format!("{name}.toml"), &text)
     }
 
-    fn write_agent(&self, name: &str, region: &Region, ip: IpAddr, more: &str) -> Result<()> {
+    pub(crate) fn write_agent(
+        &self,
+        name: &str,
+        region: &Region,
+        ip: IpAddr,
+        more: &str,
+    ) -> Result<()> {
         let admin_port = self.admin_port;
         let path = self.folder.path().display();
         let (lat, lon) = region.location;
@@ -265,13 +271,18 @@ impl Network {
              key = \"{path}/{name}/identity/node.key\"\n",
             region.name, self.gateway_port, self.api, self.edge
         );
+        // Networks of several tests have nodes at one address; what takes part in workflows says so itself.
+        let listener = match more.contains("[workflows]") {
+            true => String::new(),
+            false => format!("[workflows]\nlisten = \"{ip}:0\"\n"),
+        };
         self.write(
             &format!("{name}.toml"),
-            &(text + self.deadlines.of_agent() + OWN_SERVERS + more),
+            &(text + self.deadlines.of_agent() + OWN_SERVERS + &listener + more),
         )
     }
 
-    fn spawn(&self, program: &str, name: &str) -> Result<Process> {
+    pub(crate) fn spawn(&self, program: &str, name: &str) -> Result<Process> {
         let config = self.path(&format!("{name}.toml"));
         let program = Program::new(binary(program), ["--config".as_ref(), config.as_os_str()]);
         program
@@ -365,6 +376,10 @@ impl Network {
             .args(["--gateway-port", &self.gateway_port.to_string()])
             .args(["--admin-port", &self.admin_port.to_string()])
             .args(["--peer-port", &self.peer_port.to_string()])
+            .args([
+                "--controller-port",
+                &ports::free(&[gateway(region, n)]).to_string(),
+            ])
             .args(more)
             .output()?;
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
@@ -540,7 +555,7 @@ impl Drop for Network {
 }
 
 /// Makes a cluster of its own region, unless there is one of this name.
-fn create_cluster(cli: &Cli, name: &str, (lat, lon): (f64, f64)) -> Result<()> {
+pub(crate) fn create_cluster(cli: &Cli, name: &str, (lat, lon): (f64, f64)) -> Result<()> {
     let location = format!("{lat},{lon}");
     let args = ["cluster", "create", name, "--region", name, "--location"];
     let typed = cli.run(args.iter().copied().chain([location.as_str()]));
@@ -553,12 +568,12 @@ fn create_cluster(cli: &Cli, name: &str, (lat, lon): (f64, f64)) -> Result<()> {
 }
 
 /// 127.0.REGION.NODE: on Linux all of 127/8 is this machine.
-fn gateway(region: usize, node: usize) -> IpAddr {
+pub(crate) fn gateway(region: usize, node: usize) -> IpAddr {
     let octet = |n: usize| u8::try_from(n + 1).expect("few regions and nodes");
     IpAddr::V4(Ipv4Addr::new(127, 0, octet(region), octet(node)))
 }
 
-async fn answering(process: &mut Process, address: SocketAddr) -> Result<()> {
+pub(crate) async fn answering(process: &mut Process, address: SocketAddr) -> Result<()> {
     wait::until("a process to listen", async || {
         if let Some(status) = process.ended() {
             panic!("it ended with {status}: {}", process.log());

@@ -24,6 +24,16 @@ pub struct Database {
     pub url: String,
 }
 
+impl Database {
+    /// Runs statements on it.
+    ///
+    /// # Errors
+    /// What the database says against them.
+    pub fn execute(&self, sql: &str) -> Result<()> {
+        query(&find("psql")?, &self.url, sql)
+    }
+}
+
 /// Between two tries to start it again on the same port.
 const PAUSE: Duration = Duration::from_millis(500);
 

@@ -11,8 +11,11 @@
 pub const HEADER: [u8; 8] = *b"FDNUSE\x01\x00";
 /// Octets before a payload.
 const PREFIX: usize = 8;
-/// The largest frame. A record is a few names of 63 letters and a few numbers.
+/// The largest frame that is written. A record is a few names of 63 letters and a few numbers.
 pub const MAX: usize = 1280;
+/// The largest frame that is read. Records of later releases may be longer, and an agent that is taken back to this one must find what follows
+/// them; what no checksum fits is no frame, whatever its length says.
+const READ_MAX: usize = 64 << 10;
 
 /// A payload as a frame.
 #[must_use]
@@ -61,7 +64,7 @@ fn first(octets: &[u8]) -> Option<&[u8]> {
     let (length, rest) = octets.split_first_chunk::<4>()?;
     let (given, rest) = rest.split_first_chunk::<4>()?;
     let size = usize::try_from(u32::from_le_bytes(*length)).ok()?;
-    if size == 0 || size + PREFIX > MAX {
+    if size == 0 || size + PREFIX > READ_MAX {
         return None;
     }
     let payload = rest.get(..size)?;
@@ -93,6 +96,30 @@ mod tests {
         assert_eq!(scan(b"FDNUSE\x02\x00").end, 0, "another version");
         assert_eq!(encode(&[0; MAX]), None);
         assert_eq!(encode(b""), None);
+    }
+
+    #[test]
+    fn a_longer_frame_of_a_later_release_is_read_with_what_follows_it() {
+        let frame = |payload: &[u8]| {
+            let length = u32::try_from(payload.len()).expect("short").to_le_bytes();
+            let mut frame = length.to_vec();
+            frame.extend(sum(length, payload).to_le_bytes());
+            frame.extend(payload);
+            frame
+        };
+        let longest = vec![b'l'; READ_MAX - PREFIX];
+        for long in [vec![b'l'; MAX], longest] {
+            assert_eq!(encode(&long), None, "this release writes none");
+            let mut octets = segment(&[b"before".to_vec()]);
+            octets.extend(frame(&long));
+            octets.extend(frame(b"after"));
+            let scan = scan(&octets);
+            assert_eq!(scan.payloads, [&b"before"[..], &long[..], &b"after"[..]]);
+            assert_eq!(scan.end, octets.len());
+        }
+        let mut octets = segment(&[]);
+        octets.extend(frame(&vec![b'l'; READ_MAX]));
+        assert_eq!(scan(&octets).payloads, [&b""[..]; 0]);
     }
 
     #[test]
