@@ -16,7 +16,8 @@ use fdn_testkit::{components, dns, ports};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::site::{PLACES, SITES, Site, gateway, nodes, subnet};
+use super::site::{PLACES, SITES, Site, gateway, nodes, one_way, subnet};
+use super::steer::Waiting;
 
 /// The zone of the apps.
 pub(crate) const ZONE: &str = "fn.test";
@@ -42,8 +43,8 @@ pub(crate) struct Fleet {
     admin_port: u16,
     /// The apps that were deployed.
     apps: Vec<String>,
-    /// In which order calls wait.
-    order: &'static str,
+    /// What nodes do with calls that would wait.
+    waiting: Waiting,
     client: reqwest::Client,
 }
 
@@ -62,8 +63,8 @@ fn name_of((site, node): (usize, usize)) -> String {
 }
 
 impl Fleet {
-    /// Starts all of it, with calls that wait in this order.
-    pub(crate) async fn start(binaries: &Path, order: &'static str) -> Result<Self> {
+    /// Starts all of it, with calls that wait like this.
+    pub(crate) async fn start(binaries: &Path, waiting: Waiting) -> Result<Self> {
         let addresses: Vec<IpAddr> = nodes().map(|(s, n)| IpAddr::V4(gateway(s, n))).collect();
         let local = || SocketAddr::from((Ipv4Addr::LOCALHOST, ports::local()));
         let mut fleet = Self {
@@ -79,7 +80,7 @@ impl Fleet {
             gateway_port: ports::free(&addresses),
             admin_port: ports::free(&addresses),
             apps: Vec::new(),
-            order,
+            waiting,
             client: fdn_service::http_client::build(READY)?,
         };
         fleet.begin_centre().await?;
@@ -175,7 +176,7 @@ impl Fleet {
         )
     }
 
-    fn agent_settings(&self, at: (usize, usize)) -> String {
+    fn agent_settings(&self, at: (usize, usize)) -> Result<String> {
         let (path, name, ip) = (self.folder.path(), name_of(at), gateway(at.0, at.1));
         let Site {
             name: cluster,
@@ -187,18 +188,30 @@ impl Fleet {
         let own = path.join(&name);
         let (own, identity) = (own.display(), own.join("identity"));
         let identity = identity.display();
-        format!(
+        let mut text = format!(
             "node = \"{name}\"\ncluster = \"{cluster}\"\nregion = \"{cluster}\"\nlocation = {{ lat = {lat}, lon = {lon} }}\n\
              speed = {speed:.2}\ndata = \"{own}\"\n[gateway]\nlisten = \"{ip}:{}\"\nworkers = 1\nkeep_alive = \"10m\"\nhead_timeout = \"10m\"\n\
-             [admin]\nlisten = \"{ip}:{}\"\n\
+             [admin]\nlisten = \"{ip}:{}\"\n[workflows]\nenabled = true\nlisten = \"{ip}:0\"\n\
              [controller]\nurl = \"http://{}\"\n[centre]\ncontrollers = [\"{}\"]\n[stop]\ndrain = \"1s\"\n\
              [network]\ntoken_file = \"{identity}/node.token\"\n\
              [tls]\nca = \"{identity}/ca.pem\"\ncertificate = \"{identity}/node.pem\"\nkey = \"{identity}/node.key\"\n\
              [admission]\nslots = {slots}\napp_share = 100\nwaiting = 16384\nwait = \"2m\"\n\
-             [queue]\norder = \"{}\"\nper_function = 16384\n\
+             [queue]\norder = \"{}\"\nper_function = 16384\n[forward]\ngain = {}\n\
              [reports]\nrtt_interval = \"24h\"\nlinks = 0\n[devices]\nenabled = false\n[runtime]\nheavy_threads = 1\n",
-            self.gateway_port, self.admin_port, self.api, self.edge, self.order
-        )
+            self.gateway_port,
+            self.admin_port,
+            self.api,
+            self.edge,
+            self.waiting.order,
+            self.waiting.gain
+        );
+        // What gateways hand to each other takes the way between them.
+        text.push_str("[workflows.emulate_delay]\n");
+        for other in SITES.iter().filter(|other| other.name != cluster) {
+            let delay = one_way(&SITES[at.0], other)?;
+            writeln!(text, "{} = \"{delay}ms\"", other.name)?;
+        }
+        Ok(text)
     }
 
     /// Lets a machine in as a node. Its settings are then the benchmark's own.
@@ -223,7 +236,7 @@ impl Fleet {
 
     fn begin_agent(&mut self, index: usize) -> Result<()> {
         let name = name_of(self.agents[index].at);
-        let settings = self.agent_settings(self.agents[index].at);
+        let settings = self.agent_settings(self.agents[index].at)?;
         self.write(&format!("{name}.toml"), &settings)?;
         let process = self.spawn("fdn-edge-agent", &name)?;
         self.agents[index].process = Some(process);
@@ -237,12 +250,12 @@ impl Fleet {
         self.all_ready().await
     }
 
-    /// Calls wait in another order from now on: all agents are started anew, unless it is the same.
-    pub(crate) async fn wait_in_order(&mut self, order: &'static str) -> Result<()> {
-        if order == self.order {
+    /// Calls wait in another way from now on: all agents are started anew, unless it is the same.
+    pub(crate) async fn wait_as(&mut self, waiting: Waiting) -> Result<()> {
+        if waiting == self.waiting {
             return Ok(());
         }
-        self.order = order;
+        self.waiting = waiting;
         let running = self.agents.iter_mut().filter_map(|one| one.process.take());
         let running: Vec<Process> = running.collect();
         for process in &running {

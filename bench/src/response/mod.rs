@@ -90,7 +90,7 @@ impl Stage {
     /// Starts the network, deploys the recorded functions and measures what it can do.
     pub(crate) async fn set(options: &Options) -> Result<Self> {
         let trace = Trace::read()?;
-        let mut fleet = Fleet::start(&options.binaries, Policy::Ours.order()).await?;
+        let mut fleet = Fleet::start(&options.binaries, Policy::Ours.waiting()).await?;
         let mut apps = Vec::new();
         for (name, median) in &trace.apps {
             let app = format!("fn-{name}");
@@ -180,7 +180,7 @@ async fn at_load(stage: &mut Stage, options: &ResponseOptions, load: u32) -> Res
     let mut seen: BTreeMap<Policy, Vec<Call>> = BTreeMap::new();
     for turn in 0..options.turns {
         for policy in &policies {
-            stage.fleet.wait_in_order(policy.order()).await?;
+            stage.fleet.wait_as(policy.waiting()).await?;
             if *policy == Policy::Ours {
                 let steer = Steer::new(Rule::Answer)?;
                 stage.users.play(&before, &steer).await?;

@@ -116,6 +116,11 @@ pub(crate) fn round_trips() -> Result<Vec<Vec<Duration>>> {
     PLACES.iter().map(row).collect()
 }
 
+/// The way from one cluster to another, in whole milliseconds.
+pub(crate) fn one_way(from: &Site, to: &Site) -> Result<u128> {
+    Ok(trip(from.location, to)?.as_millis() / 2)
+}
+
 fn trip((lat, lon): (f64, f64), site: &Site) -> Result<Duration> {
     let place = GeoPoint::new(lat, lon)?;
     let there = GeoPoint::new(site.location.0, site.location.1)?;

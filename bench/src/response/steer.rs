@@ -44,13 +44,24 @@ impl Policy {
         }
     }
 
-    /// In which order calls start that wait on a node (`queue.order`).
-    pub(crate) const fn order(self) -> &'static str {
-        match self {
-            Self::Ours | Self::Nearest | Self::RoundRobin => "queue-or-cold",
-            Self::Fcfs | Self::Priority => "fcfs",
-        }
+    /// What nodes do with calls that would wait.
+    pub(crate) const fn waiting(self) -> Waiting {
+        let (order, gain) = match self {
+            Self::Ours => ("queue-or-cold", 20),
+            Self::Nearest | Self::RoundRobin => ("queue-or-cold", 100),
+            Self::Fcfs | Self::Priority => ("fcfs", 100),
+        };
+        Waiting { order, gain }
     }
+}
+
+/// What nodes do with calls that would wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// In which order they start (`queue.order`).
+    pub(crate) order: &'static str,
+    /// How much sooner they must be over elsewhere to be handed on (`forward.gain`); 100: where a rule has sent them is where they stay.
+    pub(crate) gain: u8,
 }
 
 /// By what a cluster is chosen.

@@ -1,4 +1,5 @@
-//! Calls whose app is not ready here: held for a moment, handed on to a gateway that can serve them, and held on where there is none.
+//! Calls whose app is not ready here: held for a moment, handed on to a gateway that can serve them, and held on where there is none. And calls that
+//! would wait here for a place: handed on to a gateway that is done with them sooner, if there is one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,8 +17,8 @@ use super::routes::{Route, Target};
 use super::service::{Gateway, Incoming, NOT_READY, NOT_UPLOADED, left};
 use super::stage::StageRequest;
 use super::upload::{self, UpTo};
-use crate::apps::Deployed;
-use crate::workflows::{Handed, Handing};
+use crate::apps::{Deployed, Server};
+use crate::workflows::{Asked, Handed, Handing};
 
 /// Who serves a call.
 pub(super) enum Found {
@@ -49,7 +50,11 @@ impl Gateway {
                 return Ok(Found::Here(route, deployed, begun.elapsed(), payload));
             }
             let offering = Instant::now();
-            payload = match self.offered(incoming, payload, &route).await? {
+            let whom = || self.who_may_serve(&route.app, &route.terms.planned);
+            payload = match self
+                .offered(incoming, payload, (&route, "unready"), whom)
+                .await?
+            {
                 Offered::Answered(response) => return Ok(Found::Elsewhere(response)),
                 Offered::Back(payload) => payload,
             };
@@ -65,12 +70,59 @@ impl Gateway {
         self.workflows.client.is_some() && self.workflows.forward.gateways > 0
     }
 
+    /// Whether a call would wait here and may be served elsewhere. A job's is where the controller wants it, and who runs in instances is placed
+    /// in the whole cluster anyway.
+    pub(super) fn overflows(
+        &self,
+        incoming: &Incoming<'_>,
+        route: &Route,
+        deployed: &Deployed,
+    ) -> bool {
+        self.admission.is_full()
+            && self.hands_on()
+            && self.workflows.forward.gain.get() < 100
+            && incoming.stage_identity.is_none()
+            && route.staged.is_none()
+            && matches!(deployed.server, Server::Sandboxes(_))
+    }
+
+    /// Has a call that would wait here served by whoever is done with it sooner, and here if that is nobody.
+    ///
+    /// # Errors
+    /// When its body does not arrive, or nobody knows whether it has run.
+    pub(super) async fn sooner(
+        &self,
+        incoming: &Incoming<'_>,
+        payload: Payload,
+        route: Arc<Route>,
+        deployed: Arc<Deployed>,
+    ) -> Result<Found, Answer> {
+        let here = |payload| {
+            Found::Here(
+                Arc::clone(&route),
+                Arc::clone(&deployed),
+                Duration::ZERO,
+                payload,
+            )
+        };
+        let whom = self.who_is_sooner(&route.app, &deployed);
+        if whom.is_empty() {
+            return Ok(here(payload));
+        }
+        let offering = self.offered(incoming, payload, (&route, "busy"), || whom);
+        Ok(match offering.await? {
+            Offered::Answered(response) => Found::Elsewhere(response),
+            Offered::Back(payload) => here(payload),
+        })
+    }
+
     /// Offers a call to other gateways.
     async fn offered(
         &self,
         incoming: &Incoming<'_>,
         payload: Payload,
-        route: &Route,
+        (route, why): (&Route, &str),
+        whom: impl FnOnce() -> Vec<Asked>,
     ) -> Result<Offered, Answer> {
         let most = incoming.body_limit(self.workflows.forward.body);
         let length = head::content_length(incoming.head.headers());
@@ -80,7 +132,7 @@ impl Gateway {
         // Each keeps its body until somebody has answered.
         let Ok(_one) = self.workflows.handing.try_acquire() else {
             let sent = &self.workflows.forwarding.sent;
-            sent.with_label_values(&["none", "full"]).inc();
+            sent.with_label_values(&["none", "full", why]).inc();
             return Ok(Offered::Back(payload));
         };
         // What was waited here is not the function's time.
@@ -103,9 +155,8 @@ impl Gateway {
             body: body.clone(),
             deadline,
             idempotent: route.terms.may_repeat(&method),
-            planned: &route.terms.planned,
         };
-        match self.hand_on(call).await {
+        match self.hand_on(call, whom()).await {
             Handing::Answered(response) => Ok(Offered::Answered(response)),
             Handing::Ended(answer) => Err(answer),
             Handing::Nobody => Ok(Offered::Back(Payload::from(body))),

@@ -158,6 +158,23 @@ impl Routes {
         self.table.load().find(host).cloned()
     }
 
+    /// Passes all that is ready to run, in no order, the stages of workflows among it; what has several host names as often as it has names.
+    pub fn each_ready(&self, mut each: impl FnMut(&Deployed)) {
+        let table = self.table.load();
+        table
+            .by_host
+            .values()
+            .for_each(|route| match (&route.staged, &route.target) {
+                (Some(staged), _) => {
+                    let stages = staged.stages.iter();
+                    let deployed = stages.filter_map(|stage| stage.deployed.as_deref());
+                    deployed.for_each(&mut each);
+                }
+                (None, Target::Ready(deployed)) => each(deployed),
+                (None, Target::Preparing | Target::Failed) => {}
+            });
+    }
+
     /// Rings after each change from now on.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {

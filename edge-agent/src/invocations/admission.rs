@@ -6,7 +6,7 @@
 //! waits too long, is told to come again later.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -174,6 +174,10 @@ struct Queue {
     line: Mutex<Line>,
     began: Instant,
     waiting: IntGauge,
+    /// What those who wait are expected to take, in microseconds.
+    work: AtomicU64,
+    /// When one of them was let in last, or the first of them came: in microseconds since it began.
+    moved: AtomicU64,
     /// Told when the memory that calls lack changes.
     wants: OnceLock<Arc<tokio::sync::Notify>>,
 }
@@ -194,6 +198,11 @@ impl Queue {
         Millis::from(self.began.elapsed())
     }
 
+    /// Notes that the queue moves.
+    fn moves(&self, now: Millis) {
+        self.moved.store(micros(now), Ordering::Relaxed);
+    }
+
     /// Lets in whoever goes first, while there is room.
     fn dispatch(&self) {
         let mut gone = Vec::new();
@@ -209,6 +218,7 @@ impl Queue {
                 }
                 break;
             };
+            self.moves(now);
             let request = line.gate.start(candidate);
             let waiter = request.and_then(|request| line.waiters.remove(&request.0));
             match waiter {
@@ -241,15 +251,22 @@ impl Queue {
     }
 }
 
+fn micros(time: Millis) -> u64 {
+    (time.get() * 1e3) as u64
+}
+
 /// A call in the queue; gives up when dropped.
 struct Waiting<'a> {
     queue: &'a Queue,
     id: u64,
     ticket: Ticket,
+    /// What it is expected to take, in microseconds.
+    work: u64,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
+        self.queue.work.fetch_sub(self.work, Ordering::Relaxed);
         self.queue.leave(self.id, self.ticket);
     }
 }
@@ -301,6 +318,8 @@ impl Admission {
             }),
             began: Instant::now(),
             waiting: metrics.waiting.clone(),
+            work: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
             wants: OnceLock::new(),
         });
         let bell = Arc::downgrade(&queue);
@@ -409,16 +428,48 @@ impl Admission {
             }
         };
         line.gate.know(function, profile, expected.warm);
-        let id = line.next;
-        let ticket = line
-            .gate
-            .enqueue(self.queue.now(), RequestId(id), function)?;
+        let (id, now) = (line.next, self.queue.now());
+        if line.gate.waiting() == 0 {
+            self.queue.moves(now);
+        }
+        let ticket = line.gate.enqueue(now, RequestId(id), function)?;
         line.next += 1;
         line.waiters.insert(id, let_in);
         self.ledger.close();
         drop(line);
         let queue = &*self.queue;
-        Ok((Waiting { queue, id, ticket }, entered))
+        let work = micros(expected.execution + expected.start);
+        queue.work.fetch_add(work, Ordering::Relaxed);
+        let waiting = Waiting {
+            queue,
+            id,
+            ticket,
+            work,
+        };
+        Ok((waiting, entered))
+    }
+
+    /// Whether a call that comes now waits.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.ledger.is_full()
+    }
+
+    /// How long a call is expected to wait: until all who wait have had their turn, and one of those that run has ended, which take `running` in the
+    /// mean. Calls go by another order than that of their coming, so it is what they wait in the mean. Where nobody has been let in for longer than that, those that run
+    /// take longer than is known of them, and it is that long at least.
+    #[must_use]
+    pub fn expected_wait(&self, running: impl FnOnce() -> Millis) -> Millis {
+        if !self.is_full() {
+            return Millis::ZERO;
+        }
+        let work = Millis::new(self.queue.work.load(Ordering::Relaxed) as f64 / 1e3);
+        let model = (work + running()) * (1.0 / f64::from(self.ledger.places().max(1)));
+        let moved = Millis::new(self.queue.moved.load(Ordering::Relaxed) as f64 / 1e3);
+        match self.queue.waiting.get() {
+            0 => model,
+            _ => model.max(self.queue.now() - moved),
+        }
     }
 
     /// A place among the calls held for an app that is being made ready, if there is one.

@@ -249,6 +249,12 @@ impl Ledger {
         places_of(self.word.load(Ordering::Relaxed)) < self.places
     }
 
+    /// Whether a call that comes now waits for a place, or behind others.
+    pub(super) fn is_full(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        word & CLOSED != 0 || places_of(word) >= self.places
+    }
+
     /// Nobody enters but from the queue, and releases ring the bell.
     pub(super) fn close(&self) {
         self.word.fetch_or(CLOSED, Ordering::AcqRel);

@@ -7,7 +7,7 @@ use super::Maker;
 /// Metrics of calls that are handed on. Their labels take a few words each.
 #[derive(Clone, Debug)]
 pub struct ForwardMetrics {
-    /// Attempts to hand a call on, by where to (node, cluster) and how they ended (answered, not_started, not_reached, lost, late); none and full where too many are under way.
+    /// Attempts to hand a call on, by where to (node, cluster), how they ended (answered, busy, not_started, not_reached, lost, late) and why (unready, busy); none and full where too many are under way.
     pub sent: IntCounterVec,
     /// Calls that other gateways handed on to this one, by outcome: answered, not_started, failed.
     pub served: IntCounterVec,
@@ -19,7 +19,7 @@ impl ForwardMetrics {
             sent: make.counters(
                 "forwarded_calls_total",
                 "Attempts to hand a call on to another node or cluster, by how they ended.",
-                &["to", "outcome"],
+                &["to", "outcome", "why"],
             )?,
             served: make.counters(
                 "forwarded_calls_served_total",

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fdn_core::{ClusterId, Millis};
+use fdn_core::{ClusterId, DurationMs, Millis};
 use futures::future::join_all;
 use prometheus::IntCounterVec;
 use tokio::net::TcpStream;
@@ -20,21 +20,54 @@ use crate::fleet::FleetView;
 
 /// How far other clusters are, as it was measured last: for who has to choose among them.
 #[derive(Debug, Default)]
-pub struct Nearness(Mutex<BTreeMap<ClusterId, Millis>>);
+pub struct Nearness {
+    measured: Mutex<BTreeMap<ClusterId, Millis>>,
+    /// Round trips that are emulated, in place of those.
+    emulated: BTreeMap<ClusterId, Millis>,
+}
 
 impl Nearness {
+    /// Nothing is measured yet, and these one-way delays are emulated.
+    #[must_use]
+    pub fn new(emulated: &BTreeMap<ClusterId, DurationMs>) -> Self {
+        let trip = |delay: &DurationMs| Millis::from(delay.as_duration()) * 2.0;
+        let emulated = emulated.iter();
+        Self {
+            measured: Mutex::default(),
+            emulated: emulated
+                .map(|(to, delay)| (to.clone(), trip(delay)))
+                .collect(),
+        }
+    }
+
     /// Takes in what was measured; clusters that are there no more are forgotten.
     pub fn note(&self, measured: &[(ClusterId, Millis)], fleet: &FleetView) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.lock();
         known.extend(measured.iter().cloned());
         known.retain(|cluster, _| !fleet.stage_calls(cluster).is_empty());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ClusterId, Millis>> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The round trip to a cluster; infinite while it is not known.
     #[must_use]
     pub fn of(&self, cluster: &ClusterId) -> Millis {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(cluster).copied().unwrap_or(Millis::INFINITY)
+        let known = self.emulated.get(cluster).copied();
+        let known = known.or_else(|| self.lock().get(cluster).copied());
+        known.unwrap_or(Millis::INFINITY)
+    }
+
+    /// Clusters that are nearer than that, nearest first, `most` of them.
+    #[must_use]
+    pub fn within(&self, bound: Millis, most: usize) -> Vec<(ClusterId, Millis)> {
+        let mut all = self.lock().clone();
+        all.extend(self.emulated.iter().map(|(to, trip)| (to.clone(), *trip)));
+        let mut near: Vec<_> = all.into_iter().filter(|(_, trip)| *trip < bound).collect();
+        near.sort_by_key(|(_, trip)| *trip);
+        near.truncate(most);
+        near
     }
 }
 

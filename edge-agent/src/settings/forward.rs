@@ -1,9 +1,13 @@
 //! Handing calls on to gateways that can serve them, where this one cannot.
 
+use fdn_core::device::Percent;
 use fdn_core::{ByteSize, DurationMs};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+
+/// What handing a call on must save unless it is set: loads are known roughly.
+const GAIN: u8 = 20;
 
 /// How calls are handed on that this node cannot serve, over the connections of [`super::WorkflowSettings`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +23,8 @@ pub struct ForwardSettings {
     pub gateways: usize,
     /// How long a gateway that did not serve an app is not asked for it again.
     pub avoid: DurationMs,
+    /// How much sooner a call that would wait here must be over elsewhere to be handed on, of what it would take here; 100: it never is.
+    pub gain: Percent,
 }
 
 impl Default for ForwardSettings {
@@ -29,6 +35,7 @@ impl Default for ForwardSettings {
             calls: 512,
             gateways: 6,
             avoid: DurationMs::from_secs(2),
+            gain: Percent::try_from(GAIN).unwrap_or(Percent::WHOLE),
         }
     }
 }

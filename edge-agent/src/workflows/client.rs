@@ -25,7 +25,7 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tracing::debug;
 
@@ -155,6 +155,10 @@ impl StageClient {
             let token = self.token.clone();
             request.headers_mut().insert(wire::TOKEN, token);
         }
+        let delay = self.settings.emulate_delay.get(cluster);
+        if let Some(delay) = delay {
+            sleep(delay.as_duration()).await;
+        }
         let mut last = String::new();
         // A connection may have ended and not been noticed: the next one is new.
         for _ in 0..2 {
@@ -166,7 +170,12 @@ impl StageClient {
                 }
             };
             let mut failed = match sender.try_send_request(request).await {
-                Ok(response) => return Ok(response),
+                Ok(response) => {
+                    if let Some(delay) = delay {
+                        sleep(delay.as_duration()).await;
+                    }
+                    return Ok(response);
+                }
                 Err(failed) => failed,
             };
             let back = failed.take_message();

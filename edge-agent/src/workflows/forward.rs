@@ -1,5 +1,5 @@
 //! Handing a call on to a gateway that can serve it: another node of this cluster first, then the clusters that the app's plans use, the nearest
-//! first, then any other.
+//! first, then any other. Or to one that is done with it sooner than this node, where it would wait ([`super::overflow`]).
 //!
 //! `POST /fdn.forward.v1/APP`, the client's fields as they are, the call's own beside them. A gateway that takes the call answers it as its own;
 //! one that cannot serve it says so before anything has run, and the next one is asked. A call that may have been seen goes to another one only
@@ -14,7 +14,7 @@ use actix_http::header::{HeaderName as ActixName, HeaderValue as ActixValue};
 use actix_http::{Response, StatusCode};
 use bytes::Bytes;
 use fdn_core::api::header;
-use fdn_core::{AppName, ClusterId, ErrorCode, NodeId};
+use fdn_core::{AppName, ClusterId, ErrorCode, Millis, NodeId};
 use fdn_scheduling::run::FailureKind;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::{BodyExt, Full};
@@ -22,9 +22,11 @@ use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
 use tracing::debug;
 
-use super::client::{StageClient, Unanswered};
+use super::client::Unanswered;
 use super::lead::of_client;
+use super::overflow::{self, Asked, BESIDE, Candidate, Here};
 use super::wire;
+use crate::apps::{Deployed, Server};
 use crate::gateway::body::GatewayBody;
 use crate::gateway::head::{self, Identity, Ids, Peer};
 use crate::gateway::instance::InstanceBody;
@@ -40,6 +42,8 @@ const OF_CLUSTER: usize = 3;
 pub(super) const HOPS: u32 = 1;
 /// How much longer than the call's time is waited for the other gateway, which says itself, and better, that the time is over.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
+/// Clusters, the nearest ones, among which is chosen who is sooner.
+const NEAREST: usize = 8;
 /// Refusals that are remembered.
 const REFUSALS: usize = 4096;
 
@@ -51,6 +55,10 @@ const HOPPED: HeaderName = HeaderName::from_static("fdn-call-hops");
 const DEADLINE: HeaderName = HeaderName::from_static("fdn-call-left");
 /// The node that hands it on. An older one does not say so.
 const VIA: HeaderName = HeaderName::from_static("fdn-call-via");
+/// Within how many milliseconds the call is to be over, or is not to begin.
+const WITHIN: HeaderName = HeaderName::from_static("fdn-call-within");
+/// How many milliseconds one more call of the function takes there, the wait included: said to whoever asks for a time.
+pub(super) const FINISH: HeaderName = HeaderName::from_static("fdn-call-finish");
 /// The length that an answer without a body tells.
 pub(super) const LENGTH: HeaderName = HeaderName::from_static("fdn-call-length");
 
@@ -63,7 +71,7 @@ const LOST: Answer = Answer::new(
     "the node that the call was handed on to was lost while it served it",
 );
 
-/// A call that this node cannot serve.
+/// A call that is to be served elsewhere.
 pub(crate) struct Handed<'a> {
     pub(crate) app: &'a AppName,
     pub(crate) head: &'a actix_http::RequestHead,
@@ -77,8 +85,6 @@ pub(crate) struct Handed<'a> {
     pub(crate) deadline: Instant,
     /// Whether doing it twice is the same as doing it once.
     pub(crate) idempotent: bool,
-    /// The clusters that the app's plans use.
-    pub(crate) planned: &'a [ClusterId],
 }
 
 /// What became of a call that was to be handed on.
@@ -122,39 +128,34 @@ pub(super) fn is_one(uri: &Uri) -> bool {
 }
 
 impl Gateway {
-    /// Hands a call on.
-    pub(crate) async fn hand_on(&self, call: Handed<'_>) -> Handing {
+    /// Hands a call on to one of these, in their order.
+    pub(crate) async fn hand_on(&self, call: Handed<'_>, gateways: Vec<Asked>) -> Handing {
         let workflows = &self.workflows;
         let Some(client) = &workflows.client else {
             return Handing::Nobody;
         };
         let mut nobody = Handing::Nobody;
-        for (cluster, address) in self.who_may_serve(client, &call) {
-            let to = if cluster == workflows.cluster {
-                "node"
-            } else {
-                "cluster"
-            };
-            let count = |outcome: &str| {
-                let sent = &workflows.forwarding.sent;
-                sent.with_label_values(&[to, outcome]).inc();
-            };
+        for asked in gateways {
+            let count = |outcome: &str| self.count_handed(&asked, outcome);
+            let Asked {
+                cluster, address, ..
+            } = &asked;
             let left = call.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 count("late");
                 return Handing::Ended(LATE);
             }
-            let Some(request) = request(&call, left, &workflows.node) else {
+            let Some(request) = request(&call, left, asked.within, &workflows.node) else {
                 return nobody;
             };
-            let answered =
-                match timeout(left + GRACE, client.send_to(&cluster, address, request)).await {
-                    Ok(answered) => answered,
-                    Err(_) => {
-                        count("late");
-                        return Handing::Ended(LATE);
-                    }
-                };
+            let sending = client.send_to(cluster, *address, request);
+            let answered = match timeout(left + GRACE, sending).await {
+                Ok(answered) => answered,
+                Err(_) => {
+                    count("late");
+                    return Handing::Ended(LATE);
+                }
+            };
             let response = match answered {
                 Ok(response) => response,
                 Err(Unanswered::NotSent(reason)) => {
@@ -172,16 +173,23 @@ impl Gateway {
                     return nobody;
                 }
             };
+            let (now, finish) = (
+                Instant::now(),
+                asked.within.and_then(|_| finish_of(&response)),
+            );
+            if let Some(finish) = finish {
+                workflows.loads.note(call.app, *address, finish, now);
+            }
             match outcome(&response) {
                 None => {
                     count("answered");
-                    return Handing::Answered(Box::new(answer(&cluster, response, &call)));
+                    return Handing::Answered(Box::new(answer(cluster, response, &call)));
                 }
+                Some(FailureKind::NotStarted) if finish.is_some() => count("busy"),
                 Some(FailureKind::NotStarted) => {
                     count("not_started");
                     let span = workflows.forward.avoid.as_duration();
-                    let refusals = &workflows.refusals;
-                    refusals.note(call.app, address, Instant::now(), span);
+                    workflows.refusals.note(call.app, *address, now, span);
                 }
                 Some(_) => {
                     count("lost");
@@ -195,36 +203,114 @@ impl Gateway {
         nobody
     }
 
-    /// Whom a call is offered to, in this order.
-    fn who_may_serve(
-        &self,
-        client: &StageClient,
-        call: &Handed<'_>,
-    ) -> Vec<(ClusterId, SocketAddr)> {
+    fn count_handed(&self, asked: &Asked, outcome: &str) {
         let workflows = &self.workflows;
+        let is_own = asked.cluster == workflows.cluster;
+        let to = if is_own { "node" } else { "cluster" };
+        let why = if asked.within.is_some() {
+            "busy"
+        } else {
+            "unready"
+        };
+        let sent = &workflows.forwarding.sent;
+        sent.with_label_values(&[to, outcome, why]).inc();
+    }
+
+    /// How long one more call of a function takes here, once it is let in and with the wait before that.
+    pub(super) fn takes(&self, deployed: &Deployed) -> (Millis, Millis) {
+        let run = typical(deployed);
+        let running = || self.running().unwrap_or(run);
+        (run, run + self.admission.expected_wait(running))
+    }
+
+    /// What the calls that run in sandboxes typically take, in the mean.
+    fn running(&self) -> Option<Millis> {
+        let (mut work, mut calls) = (Millis::ZERO, 0.0);
+        self.routes.each_ready(|deployed| {
+            let busy = f64::from(deployed.metrics.busy_now());
+            if busy > 0.0 && matches!(deployed.server, Server::Sandboxes(_)) {
+                work += typical(deployed) * busy;
+                calls += busy;
+            }
+        });
+        (calls > 0.0).then(|| work * (1.0 / calls))
+    }
+
+    /// Who is done sooner with a call that would wait here, the soonest first.
+    pub(crate) fn who_is_sooner(&self, app: &AppName, deployed: &Deployed) -> Vec<Asked> {
+        let workflows = &self.workflows;
+        let Some(client) = &workflows.client else {
+            return Vec::new();
+        };
+        let (run, finish) = self.takes(deployed);
+        let here = Here {
+            run,
+            finish,
+            gain: f64::from(workflows.forward.gain.get()) / 100.0,
+        };
+        let near = workflows.nearness.within(here.bound(), NEAREST);
+        let clusters = std::iter::once((workflows.cluster.clone(), BESIDE)).chain(near);
+        let now = Instant::now();
+        let of = |(cluster, way): (ClusterId, Millis)| {
+            let mut all = client.others(&cluster);
+            all.retain(|address| !workflows.refusals.holds(app, *address, now));
+            let candidate = move |address| Candidate {
+                cluster: cluster.clone(),
+                address,
+                way,
+            };
+            all.into_iter().map(candidate)
+        };
+        let candidates = clusters.flat_map(of);
+        overflow::sooner(app, &here, candidates, &workflows.loads, now)
+    }
+
+    /// Whom a call is offered to that this node cannot serve, in this order; the app's plans use these clusters.
+    pub(crate) fn who_may_serve(&self, app: &AppName, planned: &[ClusterId]) -> Vec<Asked> {
+        let workflows = &self.workflows;
+        let Some(client) = &workflows.client else {
+            return Vec::new();
+        };
         let own = &workflows.cluster;
         let mut clusters = client.clusters();
         clusters.retain(|cluster| cluster != own);
         let far = |cluster: &ClusterId| workflows.nearness.of(cluster);
         clusters.sort_by_cached_key(|cluster| {
-            let is_planned = call.planned.contains(cluster);
+            let is_planned = planned.contains(cluster);
             (!is_planned, far(cluster), cluster.clone())
         });
         let now = Instant::now();
         let of = |cluster: ClusterId| {
             let mut all = client.others(&cluster);
-            all.retain(|address| !workflows.refusals.holds(call.app, *address, now));
+            all.retain(|address| !workflows.refusals.holds(app, *address, now));
             all.truncate(OF_CLUSTER);
-            all.into_iter()
-                .map(move |address| (cluster.clone(), address))
+            let asked = move |address| Asked {
+                cluster: cluster.clone(),
+                address,
+                within: None,
+            };
+            all.into_iter().map(asked)
         };
         let all = std::iter::once(own.clone()).chain(clusters);
         all.flat_map(of).take(workflows.forward.gateways).collect()
     }
 }
 
+/// What a call of a function typically takes once it has been let in: measured, else as its manifest expects.
+fn typical(deployed: &Deployed) -> Millis {
+    match deployed.metrics.phases() {
+        Some(times) => times.start + times.execution,
+        None => deployed.expected().execution,
+    }
+}
+
 /// The request that carries a call; nothing if it cannot be expressed.
-fn request(call: &Handed<'_>, left: Duration, node: &NodeId) -> Option<Request<Full<Bytes>>> {
+fn request(
+    call: &Handed<'_>,
+    left: Duration,
+    within: Option<Millis>,
+    node: &NodeId,
+) -> Option<Request<Full<Bytes>>> {
     let mut headers = of_client(call.head.headers(), call.peer);
     call.identity.tell(&mut headers);
     let target = call.head.uri.path_and_query();
@@ -238,6 +324,9 @@ fn request(call: &Handed<'_>, left: Duration, node: &NodeId) -> Option<Request<F
         (VIA, wire::field(node.as_str())),
     ];
     headers.extend(told);
+    if let Some(within) = within {
+        headers.insert(WITHIN, millis(within));
+    }
     let octets = [
         (CLIENT, &call.peer.address),
         (
@@ -272,6 +361,7 @@ pub(super) struct Received {
     pub(super) client: Bytes,
     pub(super) hops: u32,
     pub(super) left: Duration,
+    pub(super) within: Option<Millis>,
     pub(super) via: Option<NodeId>,
 }
 
@@ -290,10 +380,22 @@ pub(super) fn receive(method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Op
         client: Bytes::copy_from_slice(headers.get(CLIENT)?.as_bytes()),
         hops: text(&HOPPED)?.parse().ok()?,
         left: Duration::from_millis(text(&DEADLINE)?.parse().ok()?),
+        within: text(&WITHIN).and_then(|within| within.parse().ok().map(Millis::new)),
         via: text(&VIA).and_then(|node| node.parse().ok()),
     };
     wire::strip(headers);
     Some(received)
+}
+
+/// A time as a field's value, in whole milliseconds.
+pub(super) fn millis(time: Millis) -> HeaderValue {
+    HeaderValue::from(time.get().max(0.0).ceil() as u64)
+}
+
+/// How long one more call takes at the gateway that answers, if it says so.
+fn finish_of(response: &http::Response<Incoming>) -> Option<Millis> {
+    let told = response.headers().get(FINISH)?.to_str().ok()?;
+    told.parse::<u32>().ok().map(|ms| Millis::new(ms.into()))
 }
 
 /// What is known of a call that was not answered; nothing if it was.
@@ -370,10 +472,10 @@ mod tests {
             body: Bytes::from_static(b"x"),
             deadline: Instant::now(),
             idempotent: false,
-            planned: &[],
         };
         let node = "n-1".parse().expect("node");
-        request(&call, Duration::from_millis(1500), &node).expect("a request")
+        let within = Some(Millis::new(99.5));
+        request(&call, Duration::from_millis(1500), within, &node).expect("a request")
     }
 
     #[test]
@@ -394,6 +496,7 @@ mod tests {
         assert_eq!(got.host, "HELLO.fn.test:8080");
         assert_eq!(got.client.as_ref(), b"192.0.2.7");
         assert_eq!((got.hops, got.left), (HOPS, Duration::from_millis(1500)));
+        assert_eq!(got.within, Some(Millis::new(100.0)));
         assert_eq!(got.via.expect("who handed it on").as_str(), "n-1");
         assert_eq!(parts.headers["x-custom"], "1");
         assert_eq!(parts.headers["x-forwarded-proto"], "https");

@@ -1,17 +1,18 @@
-//! A call that another gateway handed on, because it cannot serve it: served here if it can be at once, and otherwise refused before anything has
-//! run. The app's policy was asked where the call came in.
+//! A call that another gateway handed on, because it cannot serve it or would be done with it later: served here if it can be, and in the time that was
+//! said if there was one, and otherwise refused before anything has run. The app's policy was asked where the call came in.
 
 use std::sync::Arc;
 
 use actix_http::body::{BodySize, MessageBody};
 use fdn_scheduling::run::{Failure, FailureKind};
-use http::{HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use super::call::failure_of;
 use super::forward::{self, GRACE, HOPS, LENGTH, Received};
 use super::serve::{self, StageBody, answered};
+use crate::apps::Deployed;
 use crate::gateway::body::GatewayBody;
 use crate::gateway::head::{Ids, Peer};
 use crate::gateway::routes::{Route, Target};
@@ -20,17 +21,37 @@ use crate::gateway::stage::StageRequest;
 
 /// Answers a call that was handed on.
 pub(super) async fn answer(gateway: &Gateway, request: Request<Incoming>) -> Response<StageBody> {
-    let ran = run(gateway, request).await;
-    answered(ran, &gateway.workflows.forwarding.served)
-}
-
-async fn run(
-    gateway: &Gateway,
-    request: Request<Incoming>,
-) -> Result<Response<StageBody>, Failure> {
     let (mut parts, body) = request.into_parts();
     let received = forward::receive(&parts.method, &parts.uri, &mut parts.headers);
-    let absent = |told: &str| Failure::new(FailureKind::NotStarted, told);
+    let within = received.as_ref().and_then(|received| received.within);
+    let found = ready(gateway, received);
+    let asked = found.as_ref().ok().map(|found| Arc::clone(&found.deployed));
+    let ran = match found {
+        Ok(found) => run(gateway, found, &parts.headers, body).await,
+        Err(failure) => Err(failure),
+    };
+    let mut response = answered(ran, &gateway.workflows.forwarding.served);
+    // Whoever chooses by times is told how long the next one would take.
+    if let (Some(_), Some(deployed)) = (within, asked) {
+        let (_, finish) = gateway.takes(&deployed);
+        let headers = response.headers_mut();
+        headers.insert(forward::FINISH, forward::millis(finish));
+    }
+    response
+}
+
+/// A call that may run here, and what serves it.
+struct Found {
+    received: Received,
+    route: Arc<Route>,
+    deployed: Arc<Deployed>,
+}
+
+fn absent(told: &str) -> Failure {
+    Failure::new(FailureKind::NotStarted, told)
+}
+
+fn ready(gateway: &Gateway, received: Option<Received>) -> Result<Found, Failure> {
     let received = received.ok_or_else(|| absent("this is no call"))?;
     if received.hops > HOPS {
         return Err(absent("it was handed on already"));
@@ -40,7 +61,30 @@ async fn run(
         return Err(absent("the app is not ready there"));
     };
     let deployed = Arc::clone(deployed);
-    let head = serve::plain_head(&received.method, &received.target, &parts.headers);
+    Ok(Found {
+        received,
+        route,
+        deployed,
+    })
+}
+
+async fn run(
+    gateway: &Gateway,
+    found: Found,
+    headers: &HeaderMap,
+    body: Incoming,
+) -> Result<Response<StageBody>, Failure> {
+    let Found {
+        received,
+        route,
+        deployed,
+    } = found;
+    if let Some(within) = received.within
+        && gateway.takes(&deployed).1 > within
+    {
+        return Err(absent("it would not be over there in time"));
+    }
+    let head = serve::plain_head(&received.method, &received.target, headers);
     let mut head = head.ok_or_else(|| absent("the call cannot be expressed"))?;
     // It came over HTTP/2, whatever the client speaks: cookies may be in several fields.
     head.version = actix_http::Version::HTTP_2;

@@ -11,7 +11,7 @@ use fdn_core::message::{AppPhase, NodeStatus};
 use fdn_core::serving::NodeRuntime;
 use fdn_core::usage::CallList;
 use fdn_core::{ByteSize, ClusterId, DurationMs, ErrorCode, Revision};
-use fdn_edge_agent::Agent;
+use fdn_edge_agent::{Agent, Settings};
 use fdn_instances::fake::FakeProgram;
 use fdn_instances::full_body;
 use fdn_testkit::wait;
@@ -20,8 +20,14 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::bursts::{container, engine, runtime};
-use crate::support::workflows::settings;
-use crate::support::{Network, problem};
+use crate::support::{Network, problem, workflows};
+
+/// Settings of a node of `cluster` that hands calls on by its certificate.
+fn settings(network: &Network, node: &str, cluster: &str) -> Settings {
+    let mut settings = workflows::settings(network, node, cluster);
+    settings.workflows.plaintext = false;
+    settings
+}
 
 /// Says which node answers, and hands the body back.
 fn program(node: &'static str) -> FakeProgram {
@@ -110,17 +116,15 @@ impl Three {
 
     async fn sent(&self, to: &str, outcome: &str) -> Option<f64> {
         let line = format!(
-            "fdn_agent_forwarded_calls_total{{node=\"n-1\",outcome=\"{outcome}\",to=\"{to}\"}}"
+            "fdn_agent_forwarded_calls_total{{node=\"n-1\",outcome=\"{outcome}\",to=\"{to}\",why=\"unready\"}}"
         );
         self.network.metric(&self.none, &line).await
     }
 
     /// What the node beside keeps of a call.
     async fn recorded(&self, app: &str, request: &str) -> CallList {
-        let admin = self.near.admin_address();
-        let url = format!("http://{admin}/calls/{app}?limit=10&request={request}");
-        let token = self.network.log_token(&self.near);
-        let asking = self.network.client.get(url).bearer_auth(token.expose());
+        let target = format!("/calls/{app}?limit=10&request={request}");
+        let asking = self.network.ask(&self.near, &target);
         let answer = asking.send().await.expect("an answer");
         answer.json().await.expect("a list")
     }
@@ -234,7 +238,7 @@ async fn where_nobody_can_serve_the_call_is_refused_and_goes_in_no_circle() {
     network.until_phase("shop", revision, failed).await;
     let asked = |agent: &'static str, to: &'static str| {
         format!(
-            "fdn_agent_forwarded_calls_total{{node=\"{agent}\",outcome=\"not_started\",to=\"{to}\"}}"
+            "fdn_agent_forwarded_calls_total{{node=\"{agent}\",outcome=\"not_started\",to=\"{to}\",why=\"unready\"}}"
         )
     };
     wait::until("the other one to be asked", async || {
