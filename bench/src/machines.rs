@@ -451,6 +451,7 @@ fn status(machine: &Joined, sequence: u64) -> Result<NodeStatus> {
         apps: Vec::new(),
         devices: Vec::new(),
         stage_calls: None,
+        controller_port: None,
         runtimes: None,
     })
 }

@@ -28,6 +28,7 @@ pub(crate) fn status(node: &str, cluster: &str) -> NodeStatus {
         apps: Vec::new(),
         devices: Vec::new(),
         stage_calls: None,
+        controller_port: None,
         runtimes: None,
         weight: fdn_core::GatewayWeight::default(),
     }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use fdn_bus::SharedBroker;
 use fdn_core::message::NodeStatus;
@@ -76,7 +75,7 @@ pub struct State {
     pub vault: Vault,
     /// Looks for proofs of host names.
     pub proofs: Proofs,
-    /// By which agents and DNS servers are known.
+    /// What tokens and proofs that this controller gives follow from.
     pub token: Secret,
     /// Signs webhooks.
     pub job_key: Secret,
@@ -84,10 +83,6 @@ pub struct State {
     pub submissions: Arc<Semaphore>,
     /// Wakes the sender of webhooks.
     pub webhook_wake: Notify,
-    /// For asking agents.
-    pub http: reqwest::Client,
-    /// For calling gateways as a client would: it follows no redirects.
-    pub direct: reqwest::Client,
     /// Calls to try an app with that may be made at the same time.
     pub tries: Semaphore,
     /// Runs that gateways told of and that are to be written. The consumer adds.
@@ -162,11 +157,9 @@ impl State {
             learner: Mutex::new(Learner::new(settings.planner.learnt)),
             rtt: Mutex::new(rtt),
             links: Mutex::new(links),
-            http: fdn_service::http_client::build(Duration::from_secs(3600))?,
-            direct: fdn_service::http_client::build_direct(Duration::from_secs(3600))?,
             tries: Semaphore::new(settings.console.tries),
             runs: Mutex::default(),
-            job_key: network_key.derive(fdn_core::job::pass::KEY_CONTEXT),
+            job_key: network_key.derive("fdn-job-calls"),
             submissions: Arc::new(Semaphore::new(settings.jobs.submissions)),
             webhook_wake: Notify::new(),
             events: crate::app::events::hub::Hub::new(&settings.events),

@@ -282,7 +282,7 @@ pub struct NodeInfo {
     /// Its gateway.
     #[schema(value_type = String)]
     pub gateway: SocketAddr,
-    /// Where it serves health, metrics and logs.
+    /// Where it serves health and metrics.
     #[schema(value_type = String)]
     pub admin: SocketAddr,
     /// The agent's version.

@@ -92,7 +92,7 @@ pub struct NodeAddresses {
     /// Its gateway.
     #[schema(value_type = String)]
     pub gateway: SocketAddr,
-    /// Where it serves health, metrics and logs.
+    /// Where it serves health and metrics.
     #[schema(value_type = String)]
     pub admin: SocketAddr,
     /// Where the other nodes of its cluster reach it, if it takes part in their scheduling.
@@ -209,7 +209,8 @@ pub struct EnrolResponse {
     pub location: GeoPoint,
     /// Its certificate.
     pub identity: IssuedCertificate,
-    /// This machine's own token: from it follows by what controllers show that they may read its logs, and call it for jobs.
+    /// This machine's own token. Gateways on loopback that call stages without certificates know each other by it, and agents of releases
+    /// before knew controllers by it.
     pub node_token: String,
     /// Where machines reach the controllers, as `HOST:PORT`; at the host that was asked here where the host is empty.
     pub controllers: Vec<String>,

@@ -421,7 +421,7 @@ pub struct NodeStatus {
     /// Where clients reach its gateway.
     #[schema(value_type = String)]
     pub gateway: SocketAddr,
-    /// Where health, metrics and logs are served.
+    /// Where health and metrics are served.
     #[schema(value_type = String)]
     pub admin: SocketAddr,
     /// Changes with every start of the agent.
@@ -459,6 +459,9 @@ pub struct NodeStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub stage_calls: Option<SocketAddr>,
+    /// The port at which controllers ask it and send it calls, at the host of `admin`; absent of an older agent, which they cannot ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller_port: Option<u16>,
     /// How many clients its gateway is to have beside the others of its cluster, in hundredths of a usual one; absent if as usual.
     #[serde(default, skip_serializing_if = "GatewayWeight::is_usual")]
     #[schema(value_type = u16)]

@@ -36,7 +36,7 @@ use crate::gateway::routes::Routes;
 use crate::gateway::service::Gateway;
 use crate::invocations::instances::Instances;
 use crate::invocations::{Admission, Ledger};
-use crate::logs::{self, LogAccess, LogHub};
+use crate::logs::LogHub;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::rtt::RttTable;
@@ -45,7 +45,7 @@ use crate::settings::Settings;
 use crate::status::{Identity, Reporter};
 use crate::sync::Sync;
 use crate::usage::{self, CallAccess};
-use crate::workflows::{RunBook, StageClient, StageServer, StageServerParts, Workflows};
+use crate::workflows::{RunBook, StageClient, StageServer, StageServerParts, Told, Workflows};
 use centre::{connect, own_key, own_key_file};
 use containers::Containers;
 
@@ -57,7 +57,7 @@ pub struct Agent {
     node: NodeId,
     gateway: GatewayServer,
     stage_server: Option<StageServer>,
-    stage_calls: Option<SocketAddr>,
+    ways: Ways,
     admin: AdminServer,
     readiness: Readiness,
     draining: Arc<AtomicBool>,
@@ -71,6 +71,15 @@ pub struct Agent {
     containers: Option<Containers>,
     grace: Duration,
     _machine: Machine,
+}
+
+/// How this node is reached over its listener for certificates.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ways {
+    /// By gateways of other clusters.
+    stage_calls: Option<SocketAddr>,
+    /// By controllers.
+    controller_port: Option<u16>,
 }
 
 /// What the parts of one agent share.
@@ -135,7 +144,7 @@ impl Agent {
         let secure = settings.gateway.tls.open()?;
         let admin_listener = listen::tcp(settings.admin.listen, "admin.listen")?;
         let stages = &settings.workflows;
-        let listens = stages.enabled.then_some(stages.listen);
+        let listens = stages.listens(&settings.tls).then_some(stages.listen);
         let stage_listener = listens.map(|at| listen::tcp(at, "workflows.listen"));
         let stage_listener = stage_listener.transpose()?;
         let mut shared = Shared::new(settings, connection, machine)?;
@@ -149,7 +158,11 @@ impl Agent {
         let instances = containers.as_ref().map(|all| all.instances.clone());
         let (apps, shell) = shared.start_apps(instances.clone())?;
         let calls = shared.gateway(apps.clone(), instances)?;
-        let (stage_calls, stage_server) = shared.take_stage_calls(&calls, stage_listener)?.unzip();
+        let stage_server = shared.take_stage_calls(&calls, stage_listener)?;
+        let ways = shared.ways(stage_server.as_ref());
+        if let (Some(at), Some(client)) = (ways.stage_calls, &calls.workflows.client) {
+            client.is_at(at);
+        }
         let gateway = GatewayServer::start(
             gateway_listener,
             secure,
@@ -159,12 +172,6 @@ impl Agent {
             &shared.settings.reports,
             &shared.settings.stop,
         )?;
-        let token = shared.token.for_logs_of(&shared.settings.node);
-        let past = shared.calls(token.clone());
-        let access = LogAccess {
-            hub: Arc::clone(&shared.hub),
-            token,
-        };
         let load = shared.load();
         let admin = AdminServer::start(
             admin_listener,
@@ -172,11 +179,9 @@ impl Agent {
             shared.readiness.clone(),
             move |config| {
                 config.app_data(Data::new(load.clone()));
-                logs::routes(config, &access);
-                usage::routes(config, &past);
             },
         )?;
-        let addresses = (gateway.address(), admin.address(), stage_calls);
+        let addresses = (gateway.address(), admin.address(), ways);
         let reporter = shared.reporter(apps.clone(), containers.as_ref(), addresses);
         let renewer = shared.renewer(&reporter.identity)?;
         let sync = shared.sync(apps)?;
@@ -210,7 +215,7 @@ impl Agent {
             node: node.clone(),
             gateway,
             stage_server,
-            stage_calls,
+            ways,
             admin,
             readiness: shared.readiness,
             draining: shared.draining,
@@ -253,10 +258,16 @@ impl Agent {
     /// Where gateways of other clusters call stages, if this node takes such calls.
     #[must_use]
     pub const fn stage_address(&self) -> Option<SocketAddr> {
-        self.stage_calls
+        self.ways.stage_calls
     }
 
-    /// Where health, metrics and logs are served.
+    /// The port at which controllers ask this node, if it has certificates to know them by.
+    #[must_use]
+    pub const fn controller_port(&self) -> Option<u16> {
+        self.ways.controller_port
+    }
+
+    /// Where health and metrics are served.
     #[must_use]
     pub const fn admin_address(&self) -> SocketAddr {
         self.admin.address()
@@ -347,7 +358,6 @@ impl Shared {
                 settings.logs.clone(),
                 settings.node.clone(),
                 metrics.clone(),
-                stop.clone(),
             )),
             ledger,
             admission: Arc::new(admission),
@@ -359,7 +369,7 @@ impl Shared {
                 settings.reports.runs,
                 metrics.workflows.untold.clone(),
             )),
-            nearness: Arc::default(),
+            nearness: Arc::new(Nearness::new(&settings.workflows.emulate_delay)),
             draining: Arc::default(),
             changed: Arc::default(),
             settings,
@@ -384,7 +394,6 @@ impl Shared {
             metrics: self.metrics.clone(),
             workflows: self.workflows()?,
             usage: self.usage.clone(),
-            job_key: self.token.derive(fdn_core::job::pass::KEY_CONTEXT),
             inline_body: self.settings.gateway.inline_body,
             node: header(self.settings.node.as_str())?,
             cluster: header(self.settings.cluster.as_str())?,
@@ -418,12 +427,12 @@ impl Shared {
         ))
     }
 
-    /// Takes stage calls of other clusters, if this node does; where they reach it.
+    /// Listens to controllers and to gateways of other clusters.
     fn take_stage_calls(
         &self,
         gateway: &Arc<Gateway>,
         listener: Option<std::net::TcpListener>,
-    ) -> Result<Option<(SocketAddr, StageServer)>, Error> {
+    ) -> Result<Option<StageServer>, Error> {
         let Some(listener) = listener else {
             return Ok(None);
         };
@@ -434,15 +443,25 @@ impl Shared {
             token: self.token.clone(),
             fleet: Arc::clone(&self.fleet),
             gateway: Arc::clone(gateway),
+            told: Told {
+                logs: Arc::clone(&self.hub),
+                calls: CallAccess::new(self.usage.clone(), settings.node.clone()),
+            },
         };
-        let server = StageServer::start(parts, listener, self.stop.clone())?;
-        let address = settings
-            .workflows
-            .address(server.address(), &settings.gateway);
-        if let Some(client) = &gateway.workflows.client {
-            client.is_at(address);
+        StageServer::start(parts, listener, self.stop.clone()).map(Some)
+    }
+
+    /// How that listener is reached.
+    fn ways(&self, server: Option<&StageServer>) -> Ways {
+        let Some(server) = server else {
+            return Ways::default();
+        };
+        let (settings, tls) = (&self.settings.workflows, &self.settings.tls);
+        let address = settings.address(server.address(), &self.settings.gateway);
+        Ways {
+            stage_calls: settings.enabled.then_some(address),
+            controller_port: settings.tls(tls).map(|_| address.port()),
         }
-        Ok(Some((address, server)))
     }
 
     /// How loaded the node is, for DNS servers: calls that run or wait, for each that can run at once.
@@ -461,7 +480,7 @@ impl Shared {
         &self,
         apps: Apps,
         containers: Option<&Containers>,
-        (gateway, admin, stage_calls): (SocketAddr, SocketAddr, Option<SocketAddr>),
+        (gateway, admin, ways): (SocketAddr, SocketAddr, Ways),
     ) -> Arc<Reporter> {
         let settings = &self.settings;
         Arc::new(Reporter {
@@ -472,7 +491,8 @@ impl Shared {
                 location: settings.location,
                 gateway: settings.gateway.advertise.unwrap_or(gateway),
                 admin: settings.admin.advertise.unwrap_or(admin),
-                stage_calls,
+                stage_calls: ways.stage_calls,
+                controller_port: ways.controller_port,
                 weight: settings.gateway.weight,
                 speed: settings.speed,
                 capacity: settings.capacity.resolve(),
@@ -496,10 +516,6 @@ impl Shared {
             sequence: AtomicU64::new(0),
             connected: AtomicBool::new(true),
         })
-    }
-
-    fn calls(&self, token: Secret) -> CallAccess {
-        CallAccess::new(self.usage.clone(), self.settings.node.clone(), token)
     }
 
     fn shipper(&self) -> Shipper<usage::Controller> {

@@ -59,6 +59,8 @@ pub struct Identity {
     pub admin: SocketAddr,
     /// Where gateways of other clusters call stages of workflows, if it takes such calls.
     pub stage_calls: Option<SocketAddr>,
+    /// The port at which controllers ask, if it listens to them.
+    pub controller_port: Option<u16>,
     /// How many clients its gateway is to have beside the others of its cluster.
     pub weight: GatewayWeight,
     /// Its speed.
@@ -265,6 +267,7 @@ impl Reporter {
             apps: observed.iter().map(app_observed).collect(),
             devices: self.devices.status(),
             stage_calls: identity.stage_calls,
+            controller_port: identity.controller_port,
             weight: identity.weight,
             runtimes: Some(identity.runtimes.clone()),
         }

@@ -44,6 +44,49 @@ pub fn build_direct(idle: Duration) -> Result<reqwest::Client, ServiceError> {
     direct.build().map_err(ServiceError::HttpClient)
 }
 
+/// A client of a controller, which asks nodes at the names that [`crate::pki::tls::host`] makes, over HTTP/2. `idle` is the longest silence while
+/// reading. A node that does not acknowledge for long while something is asked of it is given up. All that is asked of a node at a time goes over one
+/// connection: what is answered and not read holds up the rest beyond `windows`, the octets of one answer and of all of them.
+///
+/// # Errors
+/// When the TLS settings are refused.
+pub fn of_nodes(
+    tls: ClientConfig,
+    idle: Duration,
+    windows: (u32, u32),
+) -> Result<reqwest::Client, ServiceError> {
+    let client = based_on(tls)
+        .read_timeout(idle)
+        .http2_initial_stream_window_size(windows.0)
+        .http2_initial_connection_window_size(windows.1)
+        .redirect(reqwest::redirect::Policy::none())
+        .dns_resolver(Named)
+        .https_only(true)
+        .http2_prior_knowledge()
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .http2_keep_alive_timeout(KEEP_ALIVE);
+    client.build().map_err(ServiceError::HttpClient)
+}
+
+/// How often a node is asked whether it is there while an answer is awaited, and how long that may take.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// Finds nodes: their names hold their addresses.
+struct Named;
+
+impl reqwest::dns::Resolve for Named {
+    fn resolve(&self, name: reqwest::dns::Name) -> reqwest::dns::Resolving {
+        let found = crate::pki::tls::meant(name.as_str());
+        Box::pin(async move {
+            let (_, address) = found.ok_or("no node is named so")?;
+            // The port is that of the request.
+            let addresses: reqwest::dns::Addrs =
+                Box::new(std::iter::once(std::net::SocketAddr::new(address, 0)));
+            Ok(addresses)
+        })
+    }
+}
+
 /// The chain of causes of a client error, without the address, which may hold what is nobody's business.
 #[must_use]
 pub fn without_url(error: reqwest::Error) -> String {
@@ -83,13 +126,16 @@ pub fn builder_trusting(ca_file: Option<&Path>) -> Result<reqwest::ClientBuilder
         .map_err(|e| ServiceError::Config(format!("TLS: {e}")))?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let builder = reqwest::Client::builder()
+    Ok(based_on(tls))
+}
+
+fn based_on(tls: ClientConfig) -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .connect_timeout(Duration::from_secs(3))
         // Processes of the network speak to one another directly, whatever proxy the environment names.
         .no_proxy()
-        .user_agent(concat!("fdn/", env!("CARGO_PKG_VERSION")));
-    Ok(builder)
+        .user_agent(concat!("fdn/", env!("CARGO_PKG_VERSION")))
 }
 
 /// The authorities whose certificates are in a file.

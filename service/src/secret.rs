@@ -6,7 +6,6 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use fdn_core::NodeId;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 
@@ -43,13 +42,6 @@ impl Secret {
     pub fn derive(&self, context: &str) -> Self {
         let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, self.0.as_bytes());
         Self(hex::encode(ring::hmac::sign(&key, context.as_bytes())))
-    }
-
-    /// What opens the logs of one node, where `self` is the token by which that node knows its controllers. Controllers send it to the address that a
-    /// node reports of itself, which may be somebody else's: from it neither token follows, nor what opens the logs of another node.
-    #[must_use]
-    pub fn for_logs_of(&self, node: &NodeId) -> Self {
-        self.derive(&format!("fdn-logs-of\n{node}"))
     }
 
     /// Whether `other` is the same text, in time that does not depend on where they differ.
@@ -178,9 +170,6 @@ mod tests {
         assert_eq!(first.derive("a"), first.derive("a"));
         assert_ne!(first.derive("a"), first.derive("b"));
         assert_ne!(first.derive("a"), Secret::new("next").derive("a"));
-        let of = |node: &str| first.for_logs_of(&node.parse().expect("node"));
-        assert_eq!(of("eu-west-1"), of("eu-west-1"));
-        assert_ne!(of("eu-west-1"), of("eu-west-2"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use fdn_core::{GeoPoint, HostName, ParseError, RegionName};
 /// Arguments of `fdn up`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Node K of region N listens on 127.0.N.K: the gateway on --gateway-port; health, metrics and logs on
+Node K of region N listens on 127.0.N.K: the gateway on --gateway-port; health and metrics on
 --admin-port. Everything is kept in the data directory; a second start resumes with all that was
 deployed. Ctrl-C stops cleanly.
 Where a Docker engine answers on this machine (at /var/run/docker.sock, or DOCKER_HOST=unix://PATH),
@@ -36,7 +36,7 @@ pub struct UpArgs {
     /// The port of all gateways
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     pub gateway_port: u16,
-    /// The port for health, metrics and logs of all nodes
+    /// The port for health and metrics of all nodes
     #[arg(long, value_name = "PORT", default_value_t = 8081)]
     pub admin_port: u16,
     /// A region and where it is, such as eu-west=53.35,-6.26; may be given several times

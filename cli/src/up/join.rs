@@ -169,6 +169,7 @@ fn arguments(node: &NodePlan, layout: &Layout, url: &Url) -> JoinArgs {
         peer_port: 0,
         no_peers: true,
         stage_port: None,
+        controller_port: 0,
         names: Vec::new(),
         again: true,
         allow_plain_http: true,

@@ -1,17 +1,17 @@
 //! Single calls of an app, looked for on every living node and merged. Nothing of them is kept here.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_core::usage::{CallList, CallQuery};
 use fdn_core::{AppName, NodeId, TenantId};
 use futures::StreamExt;
+use reqwest::Method;
 use tracing::debug;
 
-use super::access::token_for;
 use super::policy::existing;
 use crate::Error;
+use crate::edge::ask::Reached;
 use crate::state::{State, lock};
 use crate::store::billing::owner::owner_list;
 
@@ -51,14 +51,17 @@ pub async fn calls(
 
 async fn gather(state: &State, app: &AppName, query: &CallQuery) -> CallList {
     let now = fdn_service::now();
-    let nodes: Vec<(NodeId, SocketAddr)> = lock(&state.live)
+    let nodes: Vec<(NodeId, Option<Reached>)> = lock(&state.live)
         .alive(now)
-        .map(|seen| (seen.status.node.clone(), seen.status.admin))
+        .map(|seen| (seen.status.node.clone(), Reached::of(&seen.status)))
         .collect();
     let limit = state.settings.function_logs.search_timeout.as_duration();
     let mut answers = futures::stream::iter(nodes)
-        .map(async |(node, address)| {
-            let asking = ask(state, app, query, &node, address);
+        .map(async |(node, at)| {
+            let Some(at) = at else {
+                return (node, None);
+            };
+            let asking = ask(state, app, query, &at);
             let answer = tokio::time::timeout(limit, asking).await.ok().flatten();
             (node, answer)
         })
@@ -84,20 +87,14 @@ fn merge(all: &mut CallList, more: CallList, limit: usize) {
 }
 
 /// What a node keeps; nothing if it cannot be asked.
-async fn ask(
-    state: &State,
-    app: &AppName,
-    query: &CallQuery,
-    node: &NodeId,
-    address: SocketAddr,
-) -> Option<CallList> {
+async fn ask(state: &State, app: &AppName, query: &CallQuery, at: &Reached) -> Option<CallList> {
+    let node = &at.node.node;
     let read = async {
-        let token = token_for(state, node).await.map_err(|e| e.to_string())?;
-        let mut answer = state
-            .http
-            .get(format!("http://{address}/calls/{app}"))
+        let target = format!("/calls/{app}");
+        let request = state.edge.asker.request(Method::GET, at, &target);
+        let mut answer = request
+            .map_err(|e| e.to_string())?
             .query(query)
-            .bearer_auth(token.for_logs_of(node).expose())
             .send()
             .await
             .and_then(reqwest::Response::error_for_status)

@@ -4,7 +4,6 @@
 //! asked as well, nodes that die drop out. A slow reader makes the nodes wait: nothing is kept beyond a bounded channel.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +17,9 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::debug;
 
-use super::access::token_for;
 use crate::Error;
+use crate::edge::ask::Reached;
+use crate::error::chain;
 use crate::state::{State, lock};
 use crate::store::app::app_get;
 
@@ -96,11 +96,11 @@ async fn gather(state: &Arc<State>, app: &AppName, query: LogQuery, out: &mpsc::
     }
 }
 
-fn living(state: &State) -> Vec<(NodeId, SocketAddr)> {
+fn living(state: &State) -> Vec<Reached> {
     let now = fdn_service::now();
     lock(&state.live)
         .alive(now)
-        .map(|seen| (seen.status.node.clone(), seen.status.admin))
+        .filter_map(|seen| Reached::of(&seen.status))
         .collect()
 }
 
@@ -109,19 +109,16 @@ async fn last_lines(
     state: &Arc<State>,
     app: &AppName,
     tail: u32,
-    nodes: &[(NodeId, SocketAddr)],
+    nodes: &[Reached],
 ) -> (Vec<Bytes>, BTreeMap<NodeId, u64>) {
     let limit = state.settings.function_logs.node_timeout.as_duration();
     let mut asked = JoinSet::new();
-    for (node, address) in nodes.iter().cloned() {
+    for at in nodes.iter().cloned() {
         let (state, app) = (Arc::clone(state), app.clone());
         asked.spawn(async move {
             let (sender, mut receiver) = mpsc::channel(64);
-            let source = Source {
-                node: node.clone(),
-                address,
-                after: 0,
-            };
+            let node = at.node.node.clone();
+            let source = Source { at, after: 0 };
             let request = tokio::spawn(async move {
                 let asking = read_node(
                     &state,
@@ -184,17 +181,17 @@ async fn follow(
     tail: u32,
     out: &mpsc::Sender<Bytes>,
 ) {
-    let mut open: BTreeSet<(NodeId, SocketAddr)> = BTreeSet::new();
+    let mut open: BTreeSet<Reached> = BTreeSet::new();
     let mut streams = JoinSet::new();
     let mut look = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
             _ = look.tick() => {
-                for (node, address) in living(state) {
-                    if !open.insert((node.clone(), address)) {
+                for at in living(state) {
+                    if !open.insert(at.clone()) {
                         continue;
                     }
-                    let source = Source { after: sent.get(&node).copied().unwrap_or(0), node, address };
+                    let source = Source { after: sent.get(&at.node.node).copied().unwrap_or(0), at };
                     let query = LogQuery { follow: true, tail: tail.max(OVERLAP) };
                     let (state, app, out) = (Arc::clone(state), app.clone(), out.clone());
                     streams.spawn(async move {
@@ -206,8 +203,8 @@ async fn follow(
             }
             Some(ended) = streams.join_next() => {
                 if let Ok((source, last)) = ended {
-                    open.remove(&(source.node.clone(), source.address));
-                    sent.insert(source.node, last);
+                    open.remove(&source.at);
+                    sent.insert(source.at.node.node, last);
                 }
             }
         }
@@ -216,8 +213,7 @@ async fn follow(
 
 /// A node's log.
 struct Source {
-    node: NodeId,
-    address: SocketAddr,
+    at: Reached,
     /// Lines up to this time have been sent.
     after: u64,
 }
@@ -230,34 +226,18 @@ async fn read_node(
     query: LogQuery,
     out: &mpsc::Sender<Bytes>,
 ) -> u64 {
-    let Source {
-        node,
-        address,
-        after,
-    } = source;
+    let Source { at, after } = source;
     let mut last = *after;
-    let url = format!(
-        "http://{address}/logs/{app}?follow={}&tail={}",
-        query.follow, query.tail
-    );
-    let token = match token_for(state, node).await {
-        Ok(token) => token,
-        Err(error) => {
-            debug!(%node, %error, "a node's token cannot be read");
-            return last;
-        }
+    let target = format!("/logs/{app}?follow={}&tail={}", query.follow, query.tail);
+    let asking = async {
+        let request = state.edge.asker.log(at, &target)?;
+        let answer = request.send().await?;
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer.error_for_status()?)
     };
-    let answer = state
-        .http
-        .get(url)
-        .bearer_auth(token.for_logs_of(node).expose())
-        .send()
-        .await
-        .and_then(reqwest::Response::error_for_status);
-    let answer = match answer {
+    let answer = match asking.await {
         Ok(answer) => answer,
         Err(error) => {
-            debug!(%node, %error, "a node's log cannot be read");
+            debug!(node = %at.node, error = chain(&*error), "a node's log cannot be read");
             return last;
         }
     };

@@ -1,6 +1,6 @@
-//! Trying an app: the controller calls one of the network's own gateways as a client would, and tells how that went.
+//! Trying an app: the controller calls one of the network's own gateways, which judges that like a client's call, and tells how it went.
 //!
-//! Nobody but a gateway that a node told of is ever called: the address is not part of what is asked for, and redirects are answers like others.
+//! Nobody but a node of the network is ever called: the address is not part of what is asked for, and redirects are answers like others.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use url::Url;
 
 use super::{look, steer};
 use crate::Error;
+use crate::edge::ask::Reached;
 use crate::error::chain;
 use crate::state::{State, lock};
 use crate::store::app::app_get;
@@ -28,7 +29,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// The header by which a gateway tells which cluster ran which stage.
 const STAGES: &str = "x-fdn-stages";
 /// What belongs to a connection, or says who calls: the controller's to say, or nobody's.
-const NOT_SENT: [&str; 13] = [
+const NOT_SENT: [&str; 14] = [
     "host",
     "connection",
     "keep-alive",
@@ -41,6 +42,7 @@ const NOT_SENT: [&str; 13] = [
     "content-length",
     "http2-settings",
     header::JOB,
+    header::CALL_HOST,
     header::IDENTITY,
 ];
 
@@ -58,6 +60,11 @@ pub enum TryError {
     /// There is no gateway that could be called.
     #[error("no gateway of {0} is alive; `fdn node list` shows why")]
     NoGateway(String),
+    /// Those that there are cannot be called.
+    #[error(
+        "the gateways of {0} are agents of an older release, which controllers cannot call; upgrade them"
+    )]
+    Older(String),
     /// The gateway was called and did not answer.
     #[error("the gateway {gateway} did not answer: {problem}")]
     NoAnswer {
@@ -72,7 +79,7 @@ impl Coded for TryError {
     fn code(&self) -> ErrorCode {
         match self {
             Self::Invalid { .. } => ErrorCode::TryInvalid,
-            Self::NoGateway(_) => ErrorCode::NoGateway,
+            Self::NoGateway(_) | Self::Older(_) => ErrorCode::NoGateway,
             Self::NoAnswer { .. } => ErrorCode::TryFailed,
         }
     }
@@ -143,17 +150,15 @@ impl Call {
         })
     }
 
-    /// Where it goes: to this gateway and nowhere else, whatever the path looks like.
-    fn url(&self, gateway: SocketAddr) -> Result<Url, TryError> {
-        let url = format!("http://{gateway}{}", self.path);
-        let url: Url = url.parse().map_err(|e| invalid("path", e))?;
-        let host = url.host_str().map(|host| host.trim_matches(['[', ']']));
-        let same = host == Some(gateway.ip().to_string().as_str())
-            && url.port_or_known_default() == Some(gateway.port());
-        if !same || !url.username().is_empty() {
+    /// What it asks of this node, and of nobody else, whatever the path looks like.
+    fn target(&self, node: &Reached) -> Result<&str, TryError> {
+        let read = |target: &str| node.url(target).parse::<Url>();
+        let origin = read("/").map_err(|e| invalid("path", e))?.origin();
+        let url = read(&self.path).map_err(|e| invalid("path", e))?;
+        if url.origin() != origin || !url.username().is_empty() {
             return Err(invalid("path", "it must be a path"));
         }
-        Ok(url)
+        Ok(&self.path)
     }
 }
 
@@ -176,12 +181,12 @@ pub async fn try_call(
         what: "too many calls to try apps with",
         after: Duration::from_secs(1),
     })?;
-    let (host, gateway) = target(state, (tenant, app), client, request.cluster.as_ref()).await?;
+    let (host, gateway) = gateway(state, (tenant, app), client, request.cluster.as_ref()).await?;
     let most = console.try_timeout.as_duration();
     let limit = request
         .timeout
         .map_or(most, |own| own.as_duration().min(most));
-    let answer = send(state, &call, (&host, gateway), limit).await;
+    let answer = send(state, &call, (&host, &gateway), limit).await;
     let result = if answer.is_ok() { "answered" } else { "failed" };
     state
         .metrics
@@ -192,13 +197,13 @@ pub async fn try_call(
     answer
 }
 
-/// The app's host name, and the gateway that is called.
-async fn target(
+/// The app's host name, and the node whose gateway is called.
+async fn gateway(
     state: &State,
     (tenant, app): (TenantId, &AppName),
     client: ClientPrefix,
     wanted: Option<&ClusterId>,
-) -> Result<(HostName, SocketAddr), Error> {
+) -> Result<(HostName, Reached), Error> {
     let mut connection = state.store.read().await?;
     let found = app_get(&mut connection, app)
         .await?
@@ -223,31 +228,35 @@ async fn target(
     // One that takes no new work is still better than none.
     let first = alive
         .filter(|status| fits(&status.cluster))
-        .min_by_key(|status| status.draining);
-    let gateway = first.map(|status| status.gateway);
+        .min_by_key(|status| (status.controller_port.is_none(), status.draining));
     let named = cluster
         .as_ref()
         .map_or_else(|| "any cluster".to_owned(), |c| format!("cluster {c}"));
-    Ok((host, gateway.ok_or(TryError::NoGateway(named))?))
+    let Some(status) = first else {
+        return Err(TryError::NoGateway(named).into());
+    };
+    Ok((host, Reached::of(status).ok_or(TryError::Older(named))?))
 }
 
 async fn send(
     state: &State,
     call: &Call,
-    (host, gateway): (&HostName, SocketAddr),
+    (host, node): (&HostName, &Reached),
     limit: Duration,
 ) -> Result<TryAnswer, Error> {
     let id = uuid::Uuid::now_v7().simple().to_string();
     let mut headers = call.headers.clone();
     if let Ok(value) = HeaderValue::from_str(host.as_str()) {
-        headers.insert(http::header::HOST, value);
+        headers.insert(HeaderName::from_static(header::CALL_HOST), value);
     }
     if let Ok(value) = HeaderValue::from_str(&id) {
         headers.insert(HeaderName::from_static(header::REQUEST_ID), value);
     }
+    let gateway = node.address;
     let request = state
-        .direct
-        .request(call.method.clone(), call.url(gateway)?)
+        .edge
+        .asker
+        .request(call.method.clone(), node, call.target(node)?)?
         .headers(headers)
         .body(call.body.clone());
     let failed = |problem: String| TryError::NoAnswer { gateway, problem };

@@ -6,6 +6,7 @@
 //! | `machines` | who is connected; which certificates no longer count |
 //! | `requests` | what machines ask, and how it is answered |
 //! | [`judge`] | what a machine may say and take |
+//! | [`ask`] | asking nodes in turn: logs, calls, jobs |
 //! | `bodies`, `pace` | what they send, within bounds; how slowly they may read |
 //! | [`book`], [`change`], [`used`], `view` | what machines are to be told, by revision |
 //! | `feed`, `pulse` | one machine's feed; the heartbeat of all |
@@ -14,6 +15,7 @@
 //!
 //! Broker, database and the network's secrets stay behind this listener: no machine holds what opens them.
 
+pub mod ask;
 mod bodies;
 pub mod book;
 pub mod change;
@@ -36,7 +38,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use fdn_core::NodeId;
 use fdn_core::enrol::Role;
-use fdn_service::pki::tls::Credentials;
+use fdn_service::pki::tls::{Credentials, Revoked};
 use fdn_service::{CancellationToken, listen};
 use rustls::ServerConfig;
 use tokio::sync::watch;
@@ -89,6 +91,8 @@ pub struct Edge {
     pulse: Pulse,
     /// Who is connected.
     pub machines: Arc<Machines>,
+    /// Asks nodes.
+    pub asker: ask::Asker,
     /// What they send, as it comes.
     bodies: Bodies,
     /// The port that machines reach this controller at.
@@ -108,6 +112,7 @@ impl Edge {
             changed: Changed::default(),
             pulse: Pulse::default(),
             machines: Arc::default(),
+            asker: ask::Asker::default(),
             bodies: Bodies::new(settings),
             port: AtomicU16::new(settings.listen.port()),
         }
@@ -164,7 +169,7 @@ async fn beat(state: Arc<State>, shutdown: CancellationToken) {
     }
 }
 
-/// What this controller shows to machines, and whom it lets in.
+/// What this controller shows to machines, and whom it lets in. It asks nodes with the same certificate.
 async fn certificate(state: &Arc<State>, name: &NodeId) -> Result<Arc<ServerConfig>, Error> {
     let own = own_certificate(state, name, fdn_service::now()).await?;
     let credentials = Credentials {
@@ -173,7 +178,8 @@ async fn certificate(state: &Arc<State>, name: &NodeId) -> Result<Arc<ServerConf
         key: own.key,
     };
     let machines = Arc::clone(&state.edge.machines);
-    let revoked = Arc::new(move |serial: &str| machines.is_revoked(serial));
+    let revoked: Revoked = Arc::new(move |serial: &str| machines.is_revoked(serial));
+    state.edge.asker.renew(&credentials, Arc::clone(&revoked))?;
     Ok(Arc::new(credentials.server(revoked)?))
 }
 

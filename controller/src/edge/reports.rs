@@ -22,6 +22,9 @@ fn used(state: &State, message: &Message) -> &'static str {
             let observation = lock(&state.live).observe((**status).clone(), now);
             match observation {
                 Observation::Important | Observation::Drifted => {
+                    if observation == Observation::Important && status.controller_port.is_none() {
+                        warn!(node = %status.node, version = status.version, "an agent of an older release cannot be asked for logs and calls, nor run jobs; upgrade it");
+                    }
                     state.planner_wake.notify_one();
                     "used"
                 }

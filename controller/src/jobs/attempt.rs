@@ -1,6 +1,5 @@
 //! One attempt at a job: claimed, sent to a gateway, judged, written down.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,29 +7,23 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use fdn_core::api::header;
-use fdn_core::job::pass::KEY_CONTEXT;
 use fdn_core::job::{Ending, Event, JobPass};
-use fdn_core::{
-    AppName, ByteSize, ClusterId, ErrorCode, Fault, HostName, JobId, NodeId, Retry, Timestamp,
-};
+use fdn_core::{AppName, ByteSize, ClusterId, ErrorCode, Fault, HostName, JobId, Retry, Timestamp};
 use fdn_service::CancellationToken;
-use fdn_service::secret::Secret;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use tracing::warn;
 
 use super::change::{Claim, Claimant, Told, claim, step};
 use crate::Error;
-use crate::app::access::token_for;
 use crate::app::job::decoded;
 use crate::artifacts::JobObject;
+use crate::edge::ask::Reached;
 use crate::error::chain;
 use crate::state::State;
 use crate::store::app::app_get;
 use crate::store::job::{AnswerRow, JobRow, job_octets};
 use crate::store::version::version_get;
 
-/// How long before it begins a call's pass may be looked at: clocks differ.
-const PASS_LIFE: Duration = Duration::from_secs(120);
 /// The longest pause before an attempt's end is written down again, while the store is away.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -43,8 +36,8 @@ pub(crate) struct Order {
     pub(crate) app: AppName,
     /// The cluster that was chosen.
     pub(crate) cluster: ClusterId,
-    /// One of its gateways: whose, and where.
-    pub(crate) gateway: (NodeId, SocketAddr),
+    /// One of its gateways.
+    pub(crate) gateway: Reached,
 }
 
 /// What became of it.
@@ -190,12 +183,10 @@ async fn run(state: &State, row: &JobRow, order: &Order) -> Outcome {
     let limit = row
         .deadline
         .map_or(limit, |end| limit.min(end.since(fdn_service::now())));
-    let (node, gateway) = &order.gateway;
-    let key = match token_for(state, node).await {
-        Ok(token) => token.derive(KEY_CONTEXT),
+    let request = match request(state, (row, &host, &order.gateway), input) {
+        Ok(request) => request,
         Err(error) => return Outcome::of(Ending::NeverBegun, error.to_string()),
     };
-    let request = request(state, (row, &host, *gateway), &key, input);
     match tokio::time::timeout(limit, call(request, state.settings.jobs.result_limit)).await {
         Ok(outcome) => outcome,
         Err(_) => Outcome::of(
@@ -234,40 +225,24 @@ async fn app(state: &State, row: &JobRow) -> Result<Option<(HostName, Duration)>
     Ok(Some((found.host, limit)))
 }
 
-/// The pass of a call.
-fn pass(key: &Secret, host: &HostName, row: &JobRow) -> JobPass {
-    let expires_at = fdn_service::now().get() + PASS_LIFE.as_millis() as u64;
-    let expires_at = Timestamp(expires_at);
-    let claim = JobPass::claim(host, row.id, row.course.attempt, expires_at);
-    JobPass {
-        job: row.id,
-        attempt: row.course.attempt,
-        expires_at,
-        proof: key.derive(&claim).expose().to_owned(),
-    }
-}
-
 fn request(
     state: &State,
-    (row, host, gateway): (&JobRow, &HostName, SocketAddr),
-    key: &Secret,
+    (row, host, gateway): (&JobRow, &HostName, &Reached),
     input: Bytes,
-) -> reqwest::RequestBuilder {
-    let pass = pass(key, host, row);
+) -> Result<reqwest::RequestBuilder, Error> {
+    let (job, attempt) = (row.id, row.course.attempt);
     let request = state
-        .http
-        .post(format!("http://{gateway}{}", row.target))
-        .header("host", host.as_str())
-        .header(header::JOB, pass.to_string())
-        .header(
-            header::REQUEST_ID,
-            format!("{}.{}", row.id, row.course.attempt),
-        )
+        .edge
+        .asker
+        .request(Method::POST, gateway, &row.target)?
+        .header(header::CALL_HOST, host.as_str())
+        .header(header::JOB, JobPass { job, attempt }.to_string())
+        .header(header::REQUEST_ID, format!("{job}.{attempt}"))
         .body(input);
-    match &row.content_type {
+    Ok(match &row.content_type {
         Some(kind) => request.header("content-type", kind),
         None => request,
-    }
+    })
 }
 
 async fn call(request: reqwest::RequestBuilder, most: ByteSize) -> Outcome {

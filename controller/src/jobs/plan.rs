@@ -6,15 +6,15 @@
 //! round can still send it elsewhere.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use fdn_core::message::AppPhase;
-use fdn_core::{AppName, ClusterId, Millis, NodeId, Timestamp};
+use fdn_core::{AppName, ClusterId, Millis, Timestamp};
 use fdn_scheduling::dag::Dag;
 use fdn_scheduling::online::{Action, Event, Input, JobRef, Online, Refused, Settings};
 use fdn_scheduling::place::{Cluster, Hold, Network, Slots};
 
+use crate::edge::ask::Reached;
 use crate::reconcile::live::Live;
 use crate::state::{State, lock};
 
@@ -24,10 +24,8 @@ const IN_USE: Millis = Millis::new(1000.0);
 /// A gateway that may take calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gateway {
-    /// The node.
-    pub node: NodeId,
-    /// Where it listens.
-    pub address: SocketAddr,
+    /// Where controllers call it.
+    pub at: Reached,
     /// Slots that are free, by its last word.
     pub free: u32,
     /// Apps that answer there without being loaded first.
@@ -64,12 +62,12 @@ impl Ground {
 
     /// The gateway of a cluster that a call of `app` goes to: one that has it ready if there is one, and of these the one with most room.
     #[must_use]
-    pub fn gateway(&self, cluster: &ClusterId, app: &AppName) -> Option<(NodeId, SocketAddr)> {
+    pub fn gateway(&self, cluster: &ClusterId, app: &AppName) -> Option<Reached> {
         let gateways = self.gateways.get(cluster)?;
         let best = gateways
             .iter()
             .max_by_key(|gateway| (gateway.ready.contains(app), gateway.free));
-        best.map(|gateway| (gateway.node.clone(), gateway.address))
+        best.map(|gateway| gateway.at.clone())
     }
 }
 
@@ -87,6 +85,10 @@ fn seen(live: &Live, clusters: &[Cluster], now: Timestamp) -> Seen {
             used[at].0 += status.busy.saturating_add(status.waiting) as usize;
             used[at].1 = used[at].1.wrapping_add(status.sequence);
         }
+        // An agent of an older release cannot be called by controllers: jobs wait for another one.
+        let Some(at) = Reached::of(status) else {
+            continue;
+        };
         let ready = status
             .apps
             .iter()
@@ -95,8 +97,7 @@ fn seen(live: &Live, clusters: &[Cluster], now: Timestamp) -> Seen {
             .entry(status.cluster.clone())
             .or_default()
             .push(Gateway {
-                node: status.node.clone(),
-                address: status.gateway,
+                at,
                 free: status.slots.saturating_sub(status.busy),
                 ready: ready.map(|app| app.app.clone()).collect(),
             });

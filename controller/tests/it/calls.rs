@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
-use fdn_core::message::NodeStatus;
 use fdn_core::trace::CallTrace;
 use fdn_core::usage::{
     CallLine, CallList, CallQuery, CallRecord, Routed, StatusFilter, UsageOutcome, UsageRecord,
@@ -13,7 +12,8 @@ use fdn_testkit::{components, wait};
 use reqwest::Method;
 
 use crate::accounts::people;
-use crate::rig::{Backend, Rig, node_at, on_both};
+use crate::nodes;
+use crate::rig::{Backend, Rig, on_both};
 
 on_both!(
     the_newest_calls_of_all_nodes_are_told_and_who_is_silent,
@@ -21,10 +21,9 @@ on_both!(
     a_call_is_traced_with_its_plan_and_an_unknown_one_says_where_it_was_looked_for,
 );
 
-/// A node's admin listener that answers `/calls/{app}`.
+/// A node that answers `/calls/{app}`.
 #[derive(Clone)]
 struct FakeNode {
-    bearer: String,
     answer: CallList,
     asked: Arc<Mutex<Vec<CallQuery>>>,
 }
@@ -52,10 +51,6 @@ fn call(node: &str, app: &str, at: Timestamp) -> CallLine {
 }
 
 async fn serve(request: HttpRequest, node: web::Data<FakeNode>) -> HttpResponse {
-    let bearer = request.headers().get("authorization");
-    if bearer.and_then(|value| value.to_str().ok()) != Some(&node.bearer) {
-        return HttpResponse::Unauthorized().finish();
-    }
     let query = web::Query::<CallQuery>::from_query(request.query_string()).expect("a question");
     let mut asked = node.asked.lock().expect("not poisoned");
     asked.push(query.into_inner());
@@ -64,10 +59,18 @@ async fn serve(request: HttpRequest, node: web::Data<FakeNode>) -> HttpResponse 
 
 impl FakeNode {
     async fn start(rig: &Rig, name: &str, calls: Vec<CallLine>) -> Self {
-        let token = rig.token_of_unknown(name);
-        let token = token.for_logs_of(&name.parse().expect("node"));
+        Self::start_as(
+            rig,
+            name,
+            &format!("fdn://cluster/eu-west/node/{name}"),
+            calls,
+        )
+        .await
+    }
+
+    /// Whoever answers in a node's place shows this identity.
+    async fn start_as(rig: &Rig, name: &str, identity: &str, calls: Vec<CallLine>) -> Self {
         let node = Self {
-            bearer: format!("Bearer {}", token.expose()),
             answer: CallList {
                 calls,
                 ..CallList::default()
@@ -75,6 +78,7 @@ impl FakeNode {
             asked: Arc::default(),
         };
         let data = web::Data::new(node.clone());
+        let (listener, status) = nodes::listener(name);
         let server = HttpServer::new(move || {
             App::new()
                 .app_data(data.clone())
@@ -82,10 +86,8 @@ impl FakeNode {
         })
         .workers(1)
         .disable_signals()
-        .bind("127.0.0.1:0")
-        .expect("bound");
-        let mut status: NodeStatus = node_at(name, "eu-west", 53.35, -6.26);
-        status.admin = server.addrs()[0];
+        .listen_rustls_0_23(listener, nodes::shown(rig, identity).await)
+        .expect("listens");
         tokio::spawn(server.run());
         rig.node(status).await;
         node
@@ -121,14 +123,25 @@ async fn the_newest_calls_of_all_nodes_are_told_and_who_is_silent(backend: Backe
     of_a.push(call("a", "hello", Timestamp(1)));
     let a = FakeNode::start(&rig, "a", of_a).await;
     FakeNode::start(&rig, "b", vec![call("b", "hello", at(3))]).await;
-    let mut dead = node_at("dead", "eu-west", 53.35, -6.26);
-    dead.admin = ([127, 0, 0, 1], fdn_testkit::ports::local()).into();
-    rig.node(dead).await;
-    known(&rig, 3).await;
+    rig.node(nodes::asked_at("dead", fdn_testkit::ports::local()))
+        .await;
+    // Another node, or a DNS server, in one's place; and an agent that controllers cannot ask.
+    let forged = vec![call("forged", "hello", at(6))];
+    let another = "fdn://cluster/eu-west/node/a";
+    let forged_node = FakeNode::start_as(&rig, "forged", another, forged.clone()).await;
+    let dns = "fdn://cluster/eu-west/dns/served";
+    let served = FakeNode::start_as(&rig, "served", dns, forged).await;
+    rig.node(nodes::older()).await;
+    known(&rig, 6).await;
     let all: CallList = rig.get("/v1/apps/hello/calls").await;
     assert_eq!(times(&all), [now + 5, now + 3, now + 1]);
     assert!(!all.more);
-    assert_eq!(all.silent, ["dead".parse().expect("node")]);
+    let silent = ["dead", "forged", "older", "served"];
+    assert_eq!(all.silent, silent.map(|node| node.parse().expect("node")));
+    for node in [forged_node, served] {
+        let asked = node.asked.lock().expect("not poisoned");
+        assert!(asked.is_empty(), "nothing was sent there");
+    }
     let path = format!(
         "/v1/apps/hello/calls?since={now}&until={}&status=5xx&outcome=client&version=2&request=r&trace=t&limit=2",
         now + 7
@@ -190,9 +203,8 @@ async fn a_call_is_traced_with_its_plan_and_an_unknown_one_says_where_it_was_loo
     let at = Timestamp(fdn_service::now().get() + 1000);
     let of_a = vec![routed("a", at, deployed.revision)];
     let a = FakeNode::start(&rig, "a", of_a).await;
-    let mut dead = node_at("dead", "eu-west", 53.35, -6.26);
-    dead.admin = ([127, 0, 0, 1], fdn_testkit::ports::local()).into();
-    rig.node(dead).await;
+    rig.node(nodes::asked_at("dead", fdn_testkit::ports::local()))
+        .await;
     known(&rig, 2).await;
     let traced = wait::until("the plan of the call's client", async || {
         let traced: CallTrace = rig.get(path).await;

@@ -11,7 +11,8 @@ use fdn_core::JobId;
 use fdn_core::job::JobPass;
 use tokio::sync::Semaphore;
 
-use crate::rig::{Rig, node_at};
+use crate::nodes;
+use crate::rig::Rig;
 
 /// What the gateway has seen.
 #[derive(Default)]
@@ -30,7 +31,10 @@ struct Seen {
 /// A gateway that is played.
 #[derive(Clone)]
 pub(crate) struct FakeGateway {
+    /// Where it is told of jobs.
     pub(crate) address: SocketAddr,
+    /// Where controllers call it.
+    port: u16,
     seen: Arc<Mutex<Seen>>,
     /// Calls with the body `wait` end when they get one of these.
     gate: Arc<Semaphore>,
@@ -64,7 +68,7 @@ async fn serve(
         *seen.calls.entry(pass.job).or_default() += 1;
         seen.running += 1;
         seen.most = seen.most.max(seen.running);
-        let host = text("host").unwrap_or_default();
+        let host = text("fdn-call-host").unwrap_or_default();
         seen.passes.push((host, pass));
     }
     let _leave = Leave(node.get_ref().clone());
@@ -112,8 +116,10 @@ impl FakeGateway {
     /// A gateway, and a node of the network that has it.
     pub(crate) async fn start(rig: &Rig) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (called, status) = nodes::listener("eu-1");
         let node = Self {
             address: listener.local_addr().expect("an address"),
+            port: status.controller_port.expect("a port"),
             seen: Arc::default(),
             gate: Arc::new(Semaphore::new(0)),
             status: Arc::new(Mutex::new(500)),
@@ -130,6 +136,11 @@ impl FakeGateway {
         .disable_signals()
         .listen(listener)
         .expect("listens")
+        .listen_rustls_0_23(
+            called,
+            nodes::shown(rig, "fdn://cluster/eu-west/node/eu-1").await,
+        )
+        .expect("listens")
         .run();
         tokio::spawn(server);
         node.join(rig).await;
@@ -138,8 +149,7 @@ impl FakeGateway {
 
     /// Tells a controller of the node.
     pub(crate) async fn join(&self, rig: &Rig) {
-        let mut status = node_at("eu-1", "eu-west", 53.35, -6.26);
-        status.gateway = self.address;
+        let mut status = nodes::asked_at("eu-1", self.port);
         status.slots = 64;
         rig.node(status).await;
     }

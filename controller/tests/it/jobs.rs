@@ -107,14 +107,10 @@ async fn a_job_runs_and_its_answer_is_kept(backend: Backend) {
     assert_eq!(answer.text().await.expect("text"), "work");
     // The gateway can tell whose call it is.
     let (host, pass) = gateway.passes().remove(0);
-    let key = rig.token_of_unknown("eu-1");
-    let key = key.derive(fdn_core::job::pass::KEY_CONTEXT);
     assert_eq!(
         (host.as_str(), pass.job, pass.attempt),
         ("hello.fn.test", id, 1)
     );
-    let claim = pass.claim_at(&host.parse().expect("host"));
-    assert!(key.derive(&claim).matches(&pass.proof));
 
     let second = submit(&rig, "again").await;
     ended(&rig, second).await;

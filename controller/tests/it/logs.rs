@@ -1,14 +1,11 @@
 //! Logs of an app, gathered from nodes that are played by small servers.
 
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use bytes::Bytes;
 use fdn_core::api::LogLine;
 use fdn_core::job::JobReceipt;
-use fdn_core::message::NodeStatus;
 use fdn_core::{InstanceId, Timestamp};
 use fdn_testkit::{components, wait};
 use futures::StreamExt;
@@ -17,7 +14,8 @@ use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 
 use crate::accounts::people;
-use crate::rig::{Backend, Rig, node_at, on_both};
+use crate::nodes;
+use crate::rig::{Backend, Rig, on_both};
 
 on_both!(
     the_last_lines_of_all_nodes_come_in_order_of_time,
@@ -25,16 +23,14 @@ on_both!(
     a_reader_that_follows_hears_old_and_new_nodes,
 );
 
-/// A node's admin listener that answers `/logs/{app}`.
+/// A node that answers `/logs/{app}`.
 #[derive(Clone)]
 struct FakeNode {
     name: String,
-    token: String,
     past: Vec<u64>,
     live: broadcast::Sender<String>,
     /// Lines of jobs, after those of the past.
     jobs: Arc<Mutex<String>>,
-    refused: Arc<AtomicU64>,
 }
 
 fn line(node: &str, at: u64) -> String {
@@ -59,16 +55,6 @@ fn line_of(node: &str, at: u64, request: &str) -> String {
 }
 
 async fn serve(request: HttpRequest, node: web::Data<FakeNode>) -> HttpResponse {
-    let expected = format!("Bearer {}", node.token);
-    if request
-        .headers()
-        .get("authorization")
-        .and_then(|v| v.to_str().ok())
-        != Some(&expected)
-    {
-        node.refused.fetch_add(1, Ordering::SeqCst);
-        return HttpResponse::Unauthorized().finish();
-    }
     let tail = request.query_string().split('&');
     let tail = tail.filter_map(|one| one.strip_prefix("tail=")).next();
     let tail: usize = tail.expect("asked for").parse().expect("a number");
@@ -88,21 +74,16 @@ async fn serve(request: HttpRequest, node: web::Data<FakeNode>) -> HttpResponse 
 }
 
 impl FakeNode {
-    async fn start(rig: &Rig, name: &str, past: &[u64]) -> (Self, SocketAddr) {
-        let token = rig
-            .token_of_unknown(name)
-            .for_logs_of(&name.parse().expect("node"))
-            .expose()
-            .to_owned();
+    async fn start(rig: &Rig, name: &str, past: &[u64]) -> Self {
         let (live, _) = broadcast::channel(10);
         let node = Self {
             name: name.to_owned(),
-            token,
             past: past.to_vec(),
             live,
             jobs: Arc::default(),
-            refused: Arc::default(),
         };
+        let identity = format!("fdn://cluster/eu-west/node/{name}");
+        let (listener, status) = nodes::listener(name);
         let data = web::Data::new(node.clone());
         let server = HttpServer::new(move || {
             App::new()
@@ -111,14 +92,11 @@ impl FakeNode {
         })
         .workers(1)
         .disable_signals()
-        .bind("127.0.0.1:0")
-        .expect("bound");
-        let address = server.addrs()[0];
+        .listen_rustls_0_23(listener, nodes::shown(rig, &identity).await)
+        .expect("listens");
         tokio::spawn(server.run());
-        let mut status: NodeStatus = node_at(name, "eu-west", 53.35, -6.26);
-        status.admin = address;
         rig.node(status).await;
-        (node, address)
+        node
     }
 }
 
@@ -147,13 +125,14 @@ async fn known(rig: &Rig, count: usize) {
 async fn the_last_lines_of_all_nodes_come_in_order_of_time(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     rig.deploy("hello", components::hello("x")).await;
-    let (a, _) = FakeNode::start(&rig, "a", &[1, 4, 5]).await;
+    FakeNode::start(&rig, "a", &[1, 4, 5]).await;
     FakeNode::start(&rig, "b", &[2, 3, 6]).await;
     // A node that answers nothing does not hold up the others.
-    let mut dead = node_at("dead", "eu-west", 53.35, -6.26);
-    dead.admin = ([127, 0, 0, 1], fdn_testkit::ports::local()).into();
-    rig.node(dead).await;
-    known(&rig, 3).await;
+    rig.node(nodes::asked_at("dead", fdn_testkit::ports::local()))
+        .await;
+    // Nor does one of which the agent cannot be asked.
+    rig.node(nodes::older()).await;
+    known(&rig, 4).await;
     let answer = rig
         .request(Method::GET, "/v1/apps/hello/logs?tail=4")
         .send()
@@ -162,7 +141,6 @@ async fn the_last_lines_of_all_nodes_come_in_order_of_time(backend: Backend) {
     assert_eq!(answer.headers()["content-type"], "application/x-ndjson");
     let body = answer.text().await.expect("text");
     assert_eq!(texts(&body), ["b at 3", "a at 4", "a at 5", "b at 6"]);
-    assert_eq!(a.refused.load(Ordering::SeqCst), 0);
     let (_, problem) = rig
         .refused(rig.request(Method::GET, "/v1/apps/none/logs"))
         .await;
@@ -175,8 +153,8 @@ async fn the_lines_of_a_job_are_picked_out(backend: Backend) {
     let submit = || rig.request(Method::POST, "/v1/apps/hello/jobs").body("x");
     let one: JobReceipt = rig.json(submit()).await;
     let other: JobReceipt = rig.json(submit()).await;
-    let (a, _) = FakeNode::start(&rig, "a", &[1]).await;
-    let (b, _) = FakeNode::start(&rig, "b", &[2]).await;
+    let a = FakeNode::start(&rig, "a", &[1]).await;
+    let b = FakeNode::start(&rig, "b", &[2]).await;
     known(&rig, 2).await;
     let path = format!("/v1/jobs/{}/logs", one.id);
     let read = async |path: &str| {
@@ -212,7 +190,7 @@ async fn the_lines_of_a_job_are_picked_out(backend: Backend) {
 async fn a_reader_that_follows_hears_old_and_new_nodes(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     rig.deploy("hello", components::hello("x")).await;
-    let (a, _) = FakeNode::start(&rig, "a", &[1]).await;
+    let a = FakeNode::start(&rig, "a", &[1]).await;
     known(&rig, 1).await;
     let answer = rig
         .request(Method::GET, "/v1/apps/hello/logs?follow=true")
@@ -242,6 +220,6 @@ async fn a_reader_that_follows_hears_old_and_new_nodes(backend: Backend) {
     .await;
     a.live.send(line("a", 7)).expect("followed");
     until(&["a at 1", "a at 7"]).await;
-    let (_b, _) = FakeNode::start(&rig, "b", &[8]).await;
+    let _b = FakeNode::start(&rig, "b", &[8]).await;
     until(&["a at 1", "a at 7", "b at 8"]).await;
 }

@@ -28,6 +28,7 @@ mod logs;
 mod look;
 mod machines;
 mod migrations;
+mod nodes;
 mod oidc;
 mod openapi;
 mod outage;

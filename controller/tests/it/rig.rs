@@ -19,7 +19,6 @@ use fdn_core::{
     Revision,
 };
 use fdn_runtime::Compiler;
-use fdn_service::secret::Secret;
 use fdn_testkit::wait;
 use reqwest::multipart::{Form, Part};
 use reqwest::{Method, RequestBuilder, StatusCode};
@@ -278,12 +277,6 @@ impl Rig {
         all
     }
 
-    /// What the controller shows to a node that reports and did not join.
-    pub(crate) fn token_of_unknown(&self, node: &str) -> Secret {
-        let network = fdn_service::secret::read(&self.settings.network.token_file).expect("token");
-        network.derive(&format!("fdn-node-unknown\n{node}"))
-    }
-
     /// The answer to a request that succeeds.
     pub(crate) async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> T {
         let answer = request.send().await.expect("an answer");
@@ -450,6 +443,7 @@ pub(crate) fn node_at(node: &str, cluster: &str, lat: f64, lon: f64) -> NodeStat
         apps: Vec::new(),
         devices: Vec::new(),
         stage_calls: None,
+        controller_port: Some(8444),
         runtimes: None,
     }
 }

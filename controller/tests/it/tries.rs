@@ -1,7 +1,5 @@
 //! Calls to try an app with: by one of the network's own gateways, and nowhere else.
 
-use std::net::SocketAddr;
-
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use fdn_core::message::NodeStatus;
 use fdn_core::observe::{BodyEncoding, TryAnswer};
@@ -9,6 +7,7 @@ use fdn_testkit::{components, wait};
 use reqwest::Method;
 use serde_json::json;
 
+use crate::nodes;
 use crate::rig::{Backend, Rig, node_at, on_both};
 
 on_both!(an_app_is_tried_by_a_gateway);
@@ -33,8 +32,8 @@ async fn echo(request: HttpRequest, body: web::Bytes) -> HttpResponse {
     let mut told = format!(
         "{} {} {} {} ",
         request.method(),
-        request.uri(),
-        text("host"),
+        request.uri().path_and_query().expect("a target"),
+        text("fdn-call-host"),
         text("x-told")
     );
     told.push_str(&String::from_utf8_lossy(&body));
@@ -50,17 +49,17 @@ async fn echo(request: HttpRequest, body: web::Bytes) -> HttpResponse {
         .body(told)
 }
 
-fn gateway() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
+async fn gateway(rig: &Rig) -> NodeStatus {
+    let (listener, status) = nodes::listener("eu-1");
+    let shown = nodes::shown(rig, "fdn://cluster/eu-west/node/eu-1").await;
     let server = HttpServer::new(|| App::new().default_service(web::to(echo)))
         .workers(1)
         .disable_signals()
-        .listen(listener)
+        .listen_rustls_0_23(listener, shown)
         .expect("listens")
         .run();
     tokio::spawn(server);
-    address
+    status
 }
 
 async fn an_app_is_tried_by_a_gateway(backend: Backend) {
@@ -73,11 +72,17 @@ async fn an_app_is_tried_by_a_gateway(backend: Backend) {
     let ask = |body: serde_json::Value| rig.request(Method::POST, "/v1/apps/hello/try").json(&body);
     let (_, none) = rig.refused(ask(json!({}))).await;
     assert_eq!(none.code.as_str(), "FDN-2066");
-    rig.node(NodeStatus {
-        gateway: gateway(),
-        ..node_at("eu-1", "eu-west", 53.35, -6.26)
+    rig.node(nodes::older()).await;
+    wait::until("a gateway that cannot be called", async || {
+        let (_, problem) = rig.refused(ask(json!({}))).await;
+        if problem.code.as_str() == "FDN-2066" && problem.detail.contains("upgrade") {
+            Ok(())
+        } else {
+            Err(format!("{problem:?}"))
+        }
     })
     .await;
+    rig.node(gateway(&rig).await).await;
     let wish = json!({ "method": "PUT", "path": "/a?b=c", "headers": [["x-told", "yes"]], "body": "aGk=", "encoding": "base64" });
     let told: TryAnswer = wait::until("the gateway to be known", async || {
         let answer = ask(wish.clone()).send().await.expect("an answer");
@@ -131,7 +136,8 @@ async fn an_app_is_tried_by_a_gateway(backend: Backend) {
     let gone = closed.local_addr().expect("an address");
     drop(closed);
     rig.node(NodeStatus {
-        gateway: gone,
+        admin: gone,
+        controller_port: Some(gone.port()),
         ..node_at("us-1", "us-east", 39.04, -77.49)
     })
     .await;
@@ -144,14 +150,8 @@ async fn an_app_is_tried_by_a_gateway(backend: Backend) {
         }
     })
     .await;
-    let metrics = rig
-        .anonymous(Method::GET, "/metrics")
-        .send()
-        .await
-        .expect("an answer")
-        .text()
-        .await
-        .expect("text");
+    let metrics = rig.anonymous(Method::GET, "/metrics").send().await;
+    let metrics = metrics.expect("an answer").text().await.expect("text");
     assert!(
         metrics.contains(r#"fdn_controller_tries_total{result="answered"}"#),
         "{metrics}"

@@ -28,7 +28,9 @@ pub const PARENTS: &str = "x-fdn-parents";
 pub const DEADLINE: &str = "x-fdn-deadline";
 /// Who called, as the gateway proved it: `key:NAME` or `jwt:SUBJECT`. Only ever set by a gateway.
 pub const IDENTITY: &str = "x-fdn-identity";
-/// The pass of a job's call from the dispatcher ([`crate::job::JobPass`]); functions see the job in `x-fdn-identity`.
+/// On calls that controllers send to a node's gateway over its listener for them: the app's host. Without it, the node itself is asked.
+pub const CALL_HOST: &str = "fdn-call-host";
+/// On such calls, whose job it is ([`crate::job::JobPass`]); functions see the job in `x-fdn-identity`.
 pub const JOB: &str = "x-fdn-job";
 /// The version that a call is to go to, where the app's split allows to say so.
 pub const PIN: &str = "x-fdn-pin";

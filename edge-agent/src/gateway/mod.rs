@@ -11,7 +11,6 @@ mod end;
 mod forward;
 pub mod head;
 pub(crate) mod instance;
-mod job;
 pub mod problem;
 pub mod routes;
 pub mod service;

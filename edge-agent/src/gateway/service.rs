@@ -12,12 +12,11 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use actix_http::header::{HeaderName, HeaderValue, SET_COOKIE};
-use actix_http::{HttpMessage, Method, Payload, Request, RequestHead, Response, StatusCode};
+use actix_http::{Method, Payload, Request, RequestHead, Response, StatusCode};
 use fdn_core::api::header;
 use fdn_core::usage::{PlanUse, Routed};
 use fdn_core::{ByteSize, ClientPrefix, Coded, ErrorCode, NodeId, Revision};
 use fdn_runtime::{Call, CallError, ResponseBody};
-use fdn_service::secret::Secret;
 use fdn_spool::Spool;
 use tokio::time::timeout;
 use tracing::{debug, error};
@@ -28,7 +27,6 @@ use super::connection::ClientConnection;
 use super::end::{CallEnd, Measured};
 use super::forward::Found;
 use super::head::{self, Identity, Ids, Peer};
-use super::job;
 use super::problem::Answer;
 use super::routes::{Route, Routes, Target};
 use super::upload::{Pump, poll_pump, upload};
@@ -72,8 +70,6 @@ pub struct Gateway {
     pub workflows: Workflows,
     /// Where calls are recorded.
     pub usage: Spool,
-    /// Proves that a call is a job's.
-    pub job_key: Secret,
     /// Request bodies up to this size are read whole first.
     pub inline_body: ByteSize,
     /// This node, for answers.
@@ -202,7 +198,7 @@ impl From<Answer> for Refusal {
 }
 
 impl Gateway {
-    /// Answers one request.
+    /// Answers one request of a client.
     ///
     /// # Errors
     /// Never: every failure is an answer.
@@ -210,7 +206,6 @@ impl Gateway {
         self: Arc<Self>,
         mut request: Request,
     ) -> Result<Response<GatewayBody>, Infallible> {
-        let arrived = Instant::now();
         let extensions = request.take_conn_data();
         let connection = extensions
             .as_deref()
@@ -224,11 +219,20 @@ impl Gateway {
             }
         };
         let payload = request.take_payload();
-        let ids = Ids::of(request.headers());
-        let response = match self
-            .answer(request.head(), peer, &ids, arrived, payload)
-            .await
-        {
+        Ok(self.answer_call(request.head(), peer, payload, None).await)
+    }
+
+    /// Answers a call. `job` says whose it is, if it is a job's: only a controller's connection can say so.
+    pub(crate) async fn answer_call(
+        &self,
+        head: &RequestHead,
+        peer: &Peer,
+        payload: Payload,
+        job: Option<&http::HeaderValue>,
+    ) -> Response<GatewayBody> {
+        let arrived = Instant::now();
+        let ids = Ids::of(head.headers());
+        let response = match self.answer(head, peer, &ids, (arrived, job), payload).await {
             Ok(response) => response,
             Err(refusal) => self.refuse(&refusal, &ids, arrived),
         };
@@ -248,7 +252,7 @@ impl Gateway {
         if let Ok(id) = HeaderValue::from_maybe_shared(ids.request) {
             headers.insert(REQUEST_ID, id);
         }
-        Ok(response)
+        response
     }
 
     fn refuse(&self, refusal: &Refusal, ids: &Ids, arrived: Instant) -> Response<GatewayBody> {
@@ -267,7 +271,7 @@ impl Gateway {
         head: &RequestHead,
         peer: &Peer,
         ids: &Ids,
-        arrived: Instant,
+        (arrived, job): (Instant, Option<&http::HeaderValue>),
         payload: Payload,
     ) -> Result<Response<GatewayBody>, Refusal> {
         let host = head::host(head).ok_or(Answer::new(
@@ -276,7 +280,6 @@ impl Gateway {
         ))?;
         let route = self.route(host)?;
         let mut pass = None;
-        let job = job::identity(&self.job_key, head, host, fdn_service::now());
         // A job is let past the app's policy, and waits like any call while the app's owner is suspended.
         if let Some(guard) = route.guard.as_ref().map(Arc::clone)
             && (job.is_none() || guard.is_suspended())
@@ -302,10 +305,10 @@ impl Gateway {
             arrived,
             host,
             pass,
-            stage_identity: job.as_ref(),
+            stage_identity: job,
             revision: route.revision,
             // A job is sent by what the controller sees, not by a plan.
-            plan_use: job.as_ref().map_or(route.terms.plan_use, |_| PlanUse::Used),
+            plan_use: job.map_or(route.terms.plan_use, |_| PlanUse::Used),
             client: client_address(head, peer),
             via: None,
         };
@@ -431,7 +434,17 @@ impl Gateway {
             && deployed.is_loaded()
         {
             let deployed = Arc::clone(deployed);
-            return Ok(Found::Here(route, deployed, Duration::ZERO, payload));
+            if !self.overflows(incoming, &route, &deployed) {
+                return Ok(Found::Here(route, deployed, Duration::ZERO, payload));
+            }
+            let metrics = Arc::clone(&route.metrics);
+            // Boxed, like what follows.
+            let sooner = Box::pin(self.sooner(incoming, payload, route, deployed)).await;
+            return sooner.map_err(|answer| Refusal {
+                answer,
+                metrics: Some(metrics),
+                headers: Headers::new(),
+            });
         }
         let metrics = Arc::clone(&route.metrics);
         // Boxed, because it is seldom needed and would make every request's future larger.

@@ -28,8 +28,7 @@ struct Document<'a> {
     tls: Tls<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     peers: Option<Peers>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    workflows: Option<Workflows>,
+    workflows: Workflows,
 }
 
 #[derive(Serialize)]
@@ -151,10 +150,13 @@ pub(super) fn write(
                     .collect(),
             },
         }),
-        workflows: args.stage_port.map(|port| Workflows {
-            enabled: true,
-            listen: std::net::SocketAddr::new(addresses.gateway.ip(), port),
-        }),
+        workflows: Workflows {
+            enabled: args.stage_port.is_some(),
+            listen: std::net::SocketAddr::new(
+                addresses.gateway.ip(),
+                args.stage_port.unwrap_or(args.controller_port),
+            ),
+        },
     };
     let text = fdn_service::config::print(&document)?;
     if let Some(folder) = args.config.parent().filter(|folder| !folder.exists()) {

@@ -54,7 +54,7 @@ pub struct JoinArgs {
     /// The port of the gateway, for clients.
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     pub gateway_port: u16,
-    /// The port for health, metrics and logs.
+    /// The port for health and metrics.
     #[arg(long, value_name = "PORT", default_value_t = 8081)]
     pub admin_port: u16,
     /// The port for the other nodes of the cluster, by which they start instances for each other.
@@ -66,6 +66,14 @@ pub struct JoinArgs {
     /// The port for calls of workflows' stages from other clusters; without it this node runs all stages itself.
     #[arg(long, value_name = "PORT")]
     pub stage_port: Option<u16>,
+    /// The port for controllers, which ask for logs and calls and send jobs; with --stage-port they use that one.
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 8444,
+        conflicts_with = "stage_port"
+    )]
+    pub controller_port: u16,
     /// A host name of this machine for its certificate; may be given several times.
     #[arg(long = "name", value_name = "HOST")]
     pub names: Vec<HostName>,

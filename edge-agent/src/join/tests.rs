@@ -177,6 +177,7 @@ fn args(door: &Door, folder: &TempDir) -> JoinArgs {
         peer_port: 8082,
         no_peers: false,
         stage_port: Some(8083),
+        controller_port: 8444,
         names: Vec::new(),
         again: false,
         allow_plain_http: false,

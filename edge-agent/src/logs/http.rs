@@ -1,31 +1,25 @@
-//! `GET /logs/{app}?follow=BOOL&tail=N` on the admin listener: one JSON [`LogLine`] a line, for controllers, who
-//! show that they know the node's token by one that follows from it.
+//! `GET /logs/{app}?follow=BOOL&tail=N` of a controller: one JSON [`LogLine`] a line.
 
 use std::sync::Arc;
 
-use actix_web::web::{self, Bytes, ServiceConfig};
-use actix_web::{HttpRequest, HttpResponse, http::StatusCode, http::header};
+use actix_web::web;
+use bytes::Bytes;
 use fdn_core::api::LogLine;
-use fdn_core::{AppName, ErrorCode, Problem};
-use fdn_service::secret::Secret;
+use fdn_core::{AppName, ErrorCode};
+use fdn_service::CancellationToken;
 use futures::stream;
+use http::{Response, StatusCode};
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use super::{AppLog, LogHub};
+use crate::workflows::{StageBody, problem, told};
 
 /// How many lines come without `tail`.
 const DEFAULT_TAIL: usize = 100;
-
-/// Who may read which logs.
-#[derive(Clone, Debug)]
-pub struct LogAccess {
-    /// The logs.
-    pub hub: Arc<LogHub>,
-    /// What opens them: [`Secret::for_logs_of`] this node.
-    pub token: Secret,
-}
+/// What lines are.
+const KIND: &str = "application/x-ndjson";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,58 +29,32 @@ struct Query {
     tail: Option<usize>,
 }
 
-/// Adds the route to the admin listener.
-pub fn routes(config: &mut ServiceConfig, access: &LogAccess) {
-    config
-        .app_data(web::Data::new(access.clone()))
-        .route("/logs/{app}", web::get().to(logs));
-}
-
-fn problem(code: ErrorCode, detail: &str) -> HttpResponse {
-    let problem = Problem::new(code, detail);
-    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    HttpResponse::build(status)
-        .content_type(Problem::MEDIA_TYPE)
-        .json(problem)
-}
-
-async fn logs(
-    request: HttpRequest,
-    app: web::Path<String>,
-    access: web::Data<LogAccess>,
-) -> HttpResponse {
-    let bearer = request
-        .headers()
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.strip_prefix("Bearer "));
-    if !bearer.is_some_and(|token| access.token.matches(token.trim())) {
-        return problem(
-            ErrorCode::Unauthenticated,
-            "logs are given to the network's controllers; read them with fdn logs",
-        );
-    }
-    let Ok(query) = web::Query::<Query>::from_query(request.query_string()) else {
+/// Answers with the log of an app. Whoever follows it is told until `closing`.
+pub(crate) fn answer(
+    hub: &Arc<LogHub>,
+    app: &str,
+    query: &str,
+    closing: &CancellationToken,
+) -> Response<StageBody> {
+    let Ok(query) = web::Query::<Query>::from_query(query) else {
         return problem(
             ErrorCode::BadRequest,
             "the query may have follow=true or false and tail=NUMBER",
         );
     };
     let log = app.parse::<AppName>().ok();
-    let Some(log) = log.and_then(|app| access.hub.get(&app)) else {
+    let Some(log) = log.and_then(|app| hub.get(&app)) else {
         return problem(ErrorCode::NotFound, "no such app on this node");
     };
     let tail = query.tail.unwrap_or(DEFAULT_TAIL);
-    let mut response = HttpResponse::Ok();
-    response.content_type("application/x-ndjson");
     if !query.follow {
         let mut body = Vec::new();
         for line in log.tail(tail) {
             append(&mut body, &line);
         }
-        return response.body(body);
+        return told(StatusCode::OK, KIND, StageBody::Whole(body.into()));
     }
-    let Ok(permit) = Arc::clone(&access.hub.followers).try_acquire_owned() else {
+    let Ok(permit) = Arc::clone(&hub.followers).try_acquire_owned() else {
         return problem(
             ErrorCode::TooManyRequests,
             "too many followers on this node; raise logs.followers",
@@ -99,16 +67,18 @@ async fn logs(
     }
     let follower = Follower {
         last: lines.last().cloned(),
-        hub: Arc::clone(&access.hub),
+        hub: Arc::clone(hub),
         log,
         receiver,
         first: Some(first),
+        closing: closing.clone(),
         _permit: permit,
     };
-    response.streaming(stream::unfold(follower, |mut follower| async {
+    let pieces = stream::unfold(follower, |mut follower| async {
         let piece = follower.next().await?;
-        Some((Ok::<_, actix_web::Error>(piece), follower))
-    }))
+        Some((piece, follower))
+    });
+    told(StatusCode::OK, KIND, StageBody::Pieces(Box::pin(pieces)))
 }
 
 fn append(out: &mut Vec<u8>, line: &LogLine) {
@@ -128,6 +98,7 @@ struct Follower {
     receiver: Receiver<Arc<LogLine>>,
     first: Option<Vec<u8>>,
     last: Option<Arc<LogLine>>,
+    closing: CancellationToken,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -141,7 +112,7 @@ impl Follower {
         }
         let received = tokio::select! {
             received = self.receiver.recv() => received,
-            () = self.hub.stop.cancelled() => return None,
+            () = self.closing.cancelled() => return None,
         };
         let mut out = Vec::new();
         match received {

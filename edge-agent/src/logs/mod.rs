@@ -10,12 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use fdn_core::api::{LogLine, LogStream};
 use fdn_core::{AppName, InstanceId, NodeId};
-use fdn_service::CancellationToken;
 use prometheus::IntCounter;
 use tokio::sync::{Semaphore, broadcast};
 use uuid::Uuid;
 
-pub use http::{LogAccess, routes};
+pub(crate) use http::answer;
 
 use crate::metrics::Metrics;
 use crate::settings::LogsSettings;
@@ -126,26 +125,18 @@ pub struct LogHub {
     metrics: Metrics,
     apps: RwLock<BTreeMap<AppName, Arc<AppLog>>>,
     followers: Arc<Semaphore>,
-    /// Ends followers when the agent stops.
-    stop: CancellationToken,
 }
 
 impl LogHub {
     /// A hub without apps.
     #[must_use]
-    pub fn new(
-        settings: LogsSettings,
-        node: NodeId,
-        metrics: Metrics,
-        stop: CancellationToken,
-    ) -> Self {
+    pub fn new(settings: LogsSettings, node: NodeId, metrics: Metrics) -> Self {
         Self {
             followers: Arc::new(Semaphore::new(settings.followers)),
             settings,
             node,
             metrics,
             apps: RwLock::default(),
-            stop,
         }
     }
 
@@ -193,7 +184,7 @@ mod tests {
     pub(super) fn hub(settings: LogsSettings) -> LogHub {
         let node: NodeId = "n-1".parse().expect("node");
         let metrics = Metrics::new(&node).expect("metrics");
-        LogHub::new(settings, node, metrics, CancellationToken::new())
+        LogHub::new(settings, node, metrics)
     }
 
     pub(super) fn line(log: &AppLog, text: &str) -> LogLine {

@@ -17,6 +17,8 @@ pub struct WorkflowMetrics {
     pub stages: IntCounterVec,
     /// Stage calls of other gateways, by outcome: answered, not_started, failed, forbidden.
     pub served: IntCounterVec,
+    /// What controllers ask, by what it is about (call, logs, calls, other) and whether it is answered or forbidden.
+    pub asked: IntCounterVec,
     /// Connections to gateways of other clusters.
     pub connections: IntGauge,
     /// Runs of which the controllers were not told how they ended.
@@ -42,6 +44,11 @@ impl WorkflowMetrics {
                 "stage_calls_served_total",
                 "Stage calls of other gateways: answered, not_started, failed, forbidden.",
                 &["outcome"],
+            )?,
+            asked: make.counters(
+                "controller_requests_total",
+                "What only controllers may ask, by what it is about, answered or forbidden.",
+                &["about", "outcome"],
             )?,
             connections: make.gauge(
                 "stage_connections",

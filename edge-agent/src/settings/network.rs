@@ -100,7 +100,7 @@ impl Default for GatewaySettings {
     }
 }
 
-/// The listener for operators: health, metrics, logs of functions.
+/// The listener for operators and DNS servers: health and metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdminSettings {
@@ -178,7 +178,7 @@ impl Default for ControllerSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkSettings {
-    /// The file with this node's own token: controllers prove by what follows from it that they may read logs and call for jobs.
+    /// The file with this node's own token: gateways that call stages without certificates, on loopback alone, know each other by it.
     pub token_file: PathBuf,
 }
 

@@ -1,9 +1,10 @@
 //! Running workflows: what a run may keep, and how stages are called in other clusters.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use fdn_cluster::settings::TlsSettings as ClusterTls;
-use fdn_core::{ByteSize, DurationMs};
+use fdn_core::{ByteSize, ClusterId, DurationMs};
 use serde::{Deserialize, Serialize};
 
 use super::{GatewaySettings, TlsSettings};
@@ -15,9 +16,9 @@ use crate::error::Error;
 pub struct WorkflowSettings {
     /// Whether stages are called in other clusters, and taken from them.
     pub enabled: bool,
-    /// Where gateways of other clusters are listened to.
+    /// Where controllers are listened to, and gateways of other clusters.
     pub listen: SocketAddr,
-    /// Where they reach this node, if that is another address.
+    /// Where gateways reach this node, if that is another address; controllers use its port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advertise: Option<SocketAddr>,
     /// Talk without encryption, and believe whoever shows the network's token: on loopback addresses only.
@@ -40,6 +41,8 @@ pub struct WorkflowSettings {
     pub avoid: DurationMs,
     /// How often an idle connection is tried, and how long that may take: a gateway that has vanished is noticed after both.
     pub keep_alive: DurationMs,
+    /// One-way delays that are emulated on the way to other clusters, for benchmarks on one machine.
+    pub emulate_delay: BTreeMap<ClusterId, DurationMs>,
 }
 
 impl Default for WorkflowSettings {
@@ -58,6 +61,7 @@ impl Default for WorkflowSettings {
             connect: DurationMs::from_secs(1),
             avoid: DurationMs::from_secs(2),
             keep_alive: DurationMs::from_secs(2),
+            emulate_delay: BTreeMap::new(),
         }
     }
 }
@@ -74,6 +78,12 @@ impl WorkflowSettings {
             certificate: tls.certificate.clone()?,
             key: tls.key.clone()?,
         })
+    }
+
+    /// Whether there is anybody to listen to: gateways, or controllers, who show certificates.
+    #[must_use]
+    pub fn listens(&self, tls: &TlsSettings) -> bool {
+        self.enabled || self.tls(tls).is_some()
     }
 
     /// Where other clusters reach this node when it listens at `bound`.

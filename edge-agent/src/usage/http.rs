@@ -1,37 +1,35 @@
-//! `GET /calls/{app}?since=…` on the admin listener: calls that this node keeps, for controllers, who show that they know the node's token by one that
-//! follows from it.
+//! `GET /calls/{app}?since=…` of a controller: calls that this node keeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use actix_web::web::{self, ServiceConfig};
-use actix_web::{HttpRequest, HttpResponse, http::StatusCode, http::header};
+use actix_web::web;
 use fdn_core::usage::{CallLine, CallList, CallQuery};
-use fdn_core::{AppName, ErrorCode, NodeId, Problem};
-use fdn_service::secret::Secret;
+use fdn_core::{AppName, ErrorCode, NodeId};
 use fdn_spool::Spool;
+use http::{Response, StatusCode};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
-/// Who may look for calls, and where they are.
+use crate::workflows::{StageBody, problem, told};
+
+/// Where calls are looked for.
 #[derive(Clone)]
 pub struct CallAccess {
     spool: Spool,
     node: NodeId,
-    token: Secret,
     /// One search at a time: it reads all that is kept, and calls come first.
     turn: Arc<Semaphore>,
 }
 
 impl CallAccess {
-    /// What `token` opens ([`Secret::for_logs_of`] this node).
+    /// Those that this node keeps in `spool`.
     #[must_use]
-    pub fn new(spool: Spool, node: NodeId, token: Secret) -> Self {
+    pub fn new(spool: Spool, node: NodeId) -> Self {
         Self {
             spool,
             node,
-            token,
             turn: Arc::new(Semaphore::new(1)),
         }
     }
@@ -49,38 +47,9 @@ impl Drop for Asker {
     }
 }
 
-/// Adds the route to the admin listener.
-pub fn routes(config: &mut ServiceConfig, access: &CallAccess) {
-    config
-        .app_data(web::Data::new(access.clone()))
-        .route("/calls/{app}", web::get().to(calls));
-}
-
-fn problem(code: ErrorCode, detail: &str) -> HttpResponse {
-    let problem = Problem::new(code, detail);
-    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    HttpResponse::build(status)
-        .content_type(Problem::MEDIA_TYPE)
-        .json(problem)
-}
-
-async fn calls(
-    request: HttpRequest,
-    app: web::Path<String>,
-    access: web::Data<CallAccess>,
-) -> HttpResponse {
-    let bearer = request
-        .headers()
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.strip_prefix("Bearer "));
-    if !bearer.is_some_and(|token| access.token.matches(token.trim())) {
-        return problem(
-            ErrorCode::Unauthenticated,
-            "calls are told to the network's controllers; look for them with fdn calls",
-        );
-    }
-    let query = web::Query::<CallQuery>::from_query(request.query_string());
+/// Answers with calls of an app.
+pub(crate) async fn answer(access: &CallAccess, app: &str, query: &str) -> Response<StageBody> {
+    let query = web::Query::<CallQuery>::from_query(query);
     let (Ok(query), Ok(app)) = (query, app.parse::<AppName>()) else {
         return problem(ErrorCode::BadRequest, "this asks for no calls of an app");
     };
@@ -108,15 +77,24 @@ async fn calls(
         )
     };
     match searched.await {
-        Ok(Ok(found)) => HttpResponse::Ok().json(CallList {
-            more: found.more,
-            calls: found
-                .calls
-                .into_iter()
-                .map(|record| CallLine::new(access.node.clone(), record))
-                .collect(),
-            silent: Vec::new(),
-        }),
+        Ok(Ok(found)) => {
+            let list = CallList {
+                more: found.more,
+                calls: found
+                    .calls
+                    .into_iter()
+                    .map(|record| CallLine::new(access.node.clone(), record))
+                    .collect(),
+                silent: Vec::new(),
+            };
+            match serde_json::to_vec(&list) {
+                Ok(octets) => {
+                    let body = StageBody::Whole(octets.into());
+                    told(StatusCode::OK, "application/json", body)
+                }
+                Err(failure) => failed(&failure),
+            }
+        }
         Ok(Err(failure)) => failed(&failure),
         Err(failure) => failed(&failure),
     }

@@ -1,6 +1,6 @@
 //! Usage: each call's record is in the spool before its answer is whole, and counts towards the sums that go to the controller from there.
 //!
-//! [`Meter`] is what a call carries from before it runs, with its room in the spool, to its end. [`Controller`] is where sums go. [`routes`] let
+//! [`Meter`] is what a call carries from before it runs, with its room in the spool, to its end. [`Controller`] is where sums go. [`CallAccess`] lets
 //! controllers look for single calls.
 
 mod http;
@@ -23,7 +23,8 @@ use tracing::error;
 
 use crate::metrics::Outcome;
 
-pub use http::{CallAccess, routes};
+pub use http::CallAccess;
+pub(crate) use http::answer;
 
 /// The most of a method that is kept: a record has a bound.
 const METHOD_MAX: usize = 16;

@@ -10,17 +10,20 @@
 //! goes; `here` makes it in this process, `client` sends it to a gateway of another cluster, and `serve` takes it there. Each call of a
 //! stage is let in, measured, recorded and logged exactly as a call of a plain function is.
 //!
-//! Over the same connections whole calls go that this node cannot serve: `forward` hands them on to a gateway that can, `forwarded` takes them.
+//! Over the same connections whole calls go that this node cannot serve: `forward` hands them on to a gateway that can, `forwarded` takes them. And the
+//! same listener is where `controllers` ask this node, and call its gateway.
 
 mod answer;
 pub mod book;
 pub mod call;
 mod client;
+mod controllers;
 mod forward;
 mod forwarded;
 mod here;
 mod inputs;
 mod lead;
+mod overflow;
 mod serve;
 mod server;
 mod wire;
@@ -32,8 +35,12 @@ use tokio::sync::Semaphore;
 
 pub use book::RunBook;
 pub use client::StageClient;
+pub use controllers::Told;
+pub(crate) use controllers::{problem, told};
 pub(crate) use forward::{Handed, Handing, Refusals};
 pub(crate) use lead::Caller;
+pub(crate) use overflow::{Asked, Loads};
+pub(crate) use serve::StageBody;
 pub use server::{StageServer, StageServerParts};
 
 use crate::metrics::{ForwardMetrics, WorkflowMetrics};
@@ -58,6 +65,8 @@ pub struct Workflows {
     pub nearness: Arc<Nearness>,
     /// Gateways that did not serve an app just now.
     pub(crate) refusals: Refusals,
+    /// How long calls take at others, as these told.
+    pub(crate) loads: Loads,
     /// Calls that may be handed on beside those that are.
     pub(crate) handing: Semaphore,
     /// This node.
@@ -89,6 +98,7 @@ impl Workflows {
             forwarding,
             nearness,
             refusals: Refusals::default(),
+            loads: Loads::default(),
             node,
             book,
         }

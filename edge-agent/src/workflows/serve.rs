@@ -12,7 +12,7 @@ use bytes::Bytes;
 use fdn_core::ErrorCode;
 use fdn_core::api::header;
 use fdn_scheduling::run::{Failure, FailureKind};
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyStream;
@@ -30,8 +30,17 @@ use crate::gateway::routes::Route;
 use crate::gateway::service::Gateway;
 use crate::gateway::stage::StageRequest;
 
-/// The body of an answer to a gateway.
-pub(super) struct StageBody(pub(super) Option<GatewayBody>);
+/// The body of an answer to a gateway or a controller.
+pub(crate) enum StageBody {
+    /// None.
+    None,
+    /// A call's.
+    Call(GatewayBody),
+    /// What this node itself answers to a controller.
+    Whole(Bytes),
+    /// The same, piece by piece.
+    Pieces(Pin<Box<dyn Stream<Item = Bytes>>>),
+}
 
 impl Body for StageBody {
     type Data = Bytes;
@@ -41,29 +50,37 @@ impl Body for StageBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let Some(body) = &mut self.0 else {
-            return Poll::Ready(None);
+        let piece = match &mut *self {
+            Self::None => None,
+            Self::Whole(octets) => Some(std::mem::take(octets)).filter(|octets| !octets.is_empty()),
+            Self::Pieces(pieces) => ready!(pieces.as_mut().poll_next(cx)),
+            Self::Call(body) => match ready!(Pin::new(body).poll_next(cx)) {
+                Some(Ok(piece)) => Some(piece),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.to_string().into()))),
+                None => None,
+            },
         };
-        Poll::Ready(match ready!(Pin::new(body).poll_next(cx)) {
-            Some(Ok(piece)) => Some(Ok(Frame::data(piece))),
-            Some(Err(error)) => Some(Err(error.to_string().into())),
-            None => None,
-        })
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
 
     fn size_hint(&self) -> SizeHint {
         use actix_http::body::BodySize;
-        match self.0.as_ref().map(GatewayBody::size) {
-            Some(BodySize::Sized(length)) => SizeHint::with_exact(length),
-            Some(BodySize::Stream) => SizeHint::default(),
-            Some(BodySize::None) | None => SizeHint::with_exact(0),
+        match self {
+            Self::None => SizeHint::with_exact(0),
+            Self::Whole(octets) => SizeHint::with_exact(octets.len() as u64),
+            Self::Pieces(_) => SizeHint::default(),
+            Self::Call(body) => match body.size() {
+                BodySize::Sized(length) => SizeHint::with_exact(length),
+                BodySize::Stream => SizeHint::default(),
+                BodySize::None => SizeHint::with_exact(0),
+            },
         }
     }
 }
 
 /// An answer without a function's.
 pub(super) fn unanswered(failure: &Failure) -> Response<StageBody> {
-    let mut response = Response::new(StageBody(None));
+    let mut response = Response::new(StageBody::None);
     *response.status_mut() = StatusCode::BAD_GATEWAY;
     let headers = response.headers_mut();
     headers.insert(wire::OUTCOME, wire::field(wire::word(failure.kind)));
@@ -204,6 +221,7 @@ pub(super) fn plain_head(method: &str, target: &str, headers: &HeaderMap) -> Opt
     Some(head)
 }
 
+/// The body of a call.
 pub(super) fn payload(body: Incoming) -> Payload {
     let pieces = BodyStream::new(body).filter_map(|frame| async {
         match frame {
@@ -239,7 +257,7 @@ pub(super) async fn respond(
         let told = "the node could not take account of the call";
         return unanswered(&Failure::new(FailureKind::Lost, told));
     }
-    let mut out = Response::new(StageBody(Some(body)));
+    let mut out = Response::new(StageBody::Call(body));
     *out.status_mut() =
         StatusCode::from_u16(head.status().as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
     let headers = out.headers_mut();

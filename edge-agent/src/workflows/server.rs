@@ -1,23 +1,24 @@
-//! The listener for stage calls of other clusters' gateways: HTTP/2, mutual TLS by the nodes' certificates.
+//! The listener for stage calls of other clusters' gateways, and for controllers: HTTP/2, mutual TLS by the network's certificates.
 //!
 //! A node of any cluster of the network is let in, for stage calls only: what the nodes of one cluster ask of each other comes to another
-//! listener. A certificate that was revoked counts from the next call on. Calls run on threads of their own, because a gateway's calls do
-//! not leave the thread that they began on.
+//! listener. A controller is let in for what [`super::controllers`] answers, a DNS server not at all. A certificate that was revoked or has ended counts from
+//! the next call on. Calls run on threads of their own, because a gateway's calls do not leave the thread that they began on.
 //!
 //! A node that stops takes no new connections, tells those that are open to send no more calls, and lets what runs end: a stage that may not run twice
 //! would fail its whole run otherwise.
 
 use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fdn_cluster::tls::{TlsSource, identity};
+use fdn_cluster::tls::TlsSource;
+use fdn_core::enrol::Machine;
 use fdn_service::CancellationToken;
 use fdn_service::pki::Facts;
 use fdn_service::secret::Secret;
-use http::Request;
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
@@ -31,7 +32,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use super::{serve, wire};
+use super::controllers::{self, Bearer, Told};
+use super::serve::{self, StageBody};
+use super::{forward, wire};
 use crate::error::Error;
 use crate::fleet::Fleet;
 use crate::gateway::service::Gateway;
@@ -43,6 +46,9 @@ const QUEUE: usize = 64;
 const THREADS: usize = 4;
 /// What may be on its way before it is read: of one call, and of one connection.
 const WINDOWS: (u32, u32) = (1 << 20, 8 << 20);
+
+/// The most of a connection that HTTP/2 knows (RFC 9113, section 6.9.1).
+const WINDOW_MAX: u32 = (1 << 31) - 1;
 
 /// What the listener needs.
 pub struct StageServerParts {
@@ -56,6 +62,8 @@ pub struct StageServerParts {
     pub fleet: Arc<Fleet>,
     /// What answers.
     pub gateway: Arc<Gateway>,
+    /// What controllers are told.
+    pub told: Told,
 }
 
 /// A running listener.
@@ -72,6 +80,7 @@ struct Shared {
     token: Secret,
     fleet: Arc<Fleet>,
     gateway: Arc<Gateway>,
+    told: Told,
     /// A permit for each connection.
     room: Arc<Semaphore>,
     /// No more calls are taken; those that run go on.
@@ -116,6 +125,7 @@ impl StageServer {
             token: parts.token,
             fleet: parts.fleet,
             gateway: parts.gateway,
+            told: parts.told,
             stop,
         });
         let threads = match shared.settings.workers {
@@ -225,6 +235,7 @@ fn worker(n: usize, shared: &Arc<Shared>) -> std::io::Result<mpsc::Sender<Accept
 }
 
 async fn serve_one(shared: Arc<Shared>, stream: std::net::TcpStream) {
+    let from = stream.peer_addr().map(|peer| peer.ip()).ok();
     let stream = stream
         .set_nodelay(true)
         .and_then(|()| TcpStream::from_std(stream));
@@ -233,7 +244,7 @@ async fn serve_one(shared: Arc<Shared>, stream: std::net::TcpStream) {
         Err(error) => return debug!(%error, "a stage connection broke at once"),
     };
     let Some(source) = &shared.tls else {
-        return converse(shared, stream, None).await;
+        return converse(shared, stream, Peer { bearer: None, from }).await;
     };
     let acceptor = TlsAcceptor::from(source.current().server);
     let limit = shared.settings.connect.as_duration();
@@ -250,11 +261,27 @@ async fn serve_one(shared: Arc<Shared>, stream: std::net::TcpStream) {
         Err(_) => return forbidden(),
     };
     let chain = stream.get_ref().1.peer_certificates();
-    let serial = chain.and_then(|chain| <Facts>::of_der(chain.first()?).ok());
-    match (identity(chain), serial) {
-        (Some(_), Some(facts)) => converse(shared, stream, Some(facts.serial)).await,
-        _ => forbidden(),
+    let shown = chain.and_then(|chain| chain.first());
+    match shown.and_then(Bearer::of) {
+        Some(bearer) => {
+            let bearer = Some(bearer);
+            converse(shared, stream, Peer { bearer, from }).await;
+        }
+        None => {
+            let facts = shown.and_then(|shown| Facts::<Machine>::of_der(shown).ok());
+            let machine = facts.map(|facts| facts.identity.to_string());
+            warn!(?machine, ?from, "neither a node nor a controller: refused");
+            forbidden();
+        }
     }
+}
+
+/// Who is at the other end of a connection.
+struct Peer {
+    /// By its certificate, if it showed one.
+    bearer: Option<Bearer>,
+    /// Its address.
+    from: Option<IpAddr>,
 }
 
 /// Runs what a connection needs on its own thread.
@@ -272,27 +299,25 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for OnThread {
 async fn converse(
     shared: Arc<Shared>,
     io: impl AsyncRead + AsyncWrite + Unpin + 'static,
-    serial: Option<String>,
+    peer: Peer,
 ) {
     let keep_alive = shared.settings.keep_alive.as_duration();
     let calls = shared.settings.served_calls;
+    let window = match &peer.bearer {
+        // Jobs of many apps: one that does not read its input holds up no other.
+        Some(Bearer::Controller(_)) => WINDOWS.0.saturating_mul(calls).clamp(WINDOWS.1, WINDOW_MAX),
+        Some(Bearer::Node(_)) | None => WINDOWS.1,
+    };
     let (closing, stop) = (shared.closing.clone(), shared.stop.clone());
-    let serial = Arc::new(serial);
+    let peer = Arc::new(peer);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (shared, serial) = (Arc::clone(&shared), Arc::clone(&serial));
-        async move {
-            if !is_welcome(&shared, &serial, &request) {
-                let served = &shared.gateway.workflows.metrics.served;
-                served.with_label_values(&["forbidden"]).inc();
-                return Ok::<_, Infallible>(serve::forbidden());
-            }
-            Ok(serve::answer(&shared.gateway, request).await)
-        }
+        let (shared, peer) = (Arc::clone(&shared), Arc::clone(&peer));
+        async move { Ok::<_, Infallible>(answer(&shared, &peer, request).await) }
     });
     let connection = Builder::new(OnThread)
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOWS.0)
-        .initial_connection_window_size(WINDOWS.1)
+        .initial_connection_window_size(window)
         .max_concurrent_streams(calls)
         .keep_alive_interval(keep_alive)
         .keep_alive_timeout(keep_alive)
@@ -313,10 +338,52 @@ async fn converse(
     }
 }
 
-/// Whether a call is taken: by the certificate of its connection, or without one by the network's token.
-fn is_welcome(shared: &Shared, serial: &Option<String>, request: &Request<Incoming>) -> bool {
-    match serial {
-        Some(serial) => !shared.fleet.view().is_revoked(serial),
+/// Answers a request, if whoever asks may.
+async fn answer(shared: &Shared, peer: &Peer, request: Request<Incoming>) -> Response<StageBody> {
+    let metrics = &shared.gateway.workflows.metrics;
+    let is_between = wire::is_one(request.uri()) || forward::is_one(request.uri());
+    let is_welcome = is_welcome(shared, peer, &request);
+    if let Some(Bearer::Controller(facts)) = &peer.bearer {
+        let about = controllers::about(&request);
+        let count = |outcome| {
+            let asked = &metrics.asked;
+            asked.with_label_values(&[about, outcome]).inc();
+        };
+        if !is_welcome {
+            warn!(controller = %facts.identity, about, "a certificate that was revoked or has ended: refused");
+            count("forbidden");
+            return serve::forbidden();
+        }
+        count("answered");
+        let parts = (&*shared.gateway, &shared.told);
+        // Boxed, so that the future of stage calls stays small.
+        let answering = controllers::answer(parts, peer.from, request, &shared.closing);
+        return Box::pin(answering).await;
+    }
+    if is_between && is_welcome && shared.settings.enabled {
+        return serve::answer(&shared.gateway, request).await;
+    }
+    if is_between {
+        metrics.served.with_label_values(&["forbidden"]).inc();
+    } else {
+        let (about, node) = (
+            controllers::about(&request),
+            peer.bearer.as_ref().map(Bearer::name),
+        );
+        warn!(?node, about, "only controllers may ask that: refused");
+        let asked = &metrics.asked;
+        asked.with_label_values(&[about, "forbidden"]).inc();
+    }
+    serve::forbidden()
+}
+
+/// Whether a request is looked at: by the certificate of its connection, or without one by the network's token.
+fn is_welcome(shared: &Shared, peer: &Peer, request: &Request<Incoming>) -> bool {
+    match &peer.bearer {
+        Some(bearer) => {
+            let (serial, ends) = bearer.counts();
+            !shared.fleet.view().is_revoked(serial) && fdn_service::now() < ends
+        }
         None => {
             let shown = request.headers().get(wire::TOKEN);
             shown.is_some_and(|shown| {

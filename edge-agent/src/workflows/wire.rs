@@ -124,6 +124,11 @@ pub(super) struct Received {
     pub(super) attempt: String,
 }
 
+/// Whether a request carries a stage call.
+pub(super) fn is_one(uri: &Uri) -> bool {
+    uri.path().starts_with(PREFIX)
+}
+
 /// Takes the call's own fields out of a request; nothing if it is none.
 pub(super) fn receive(method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Option<Received> {
     let (app, stage) = uri.path().strip_prefix(PREFIX)?.split_once('/')?;

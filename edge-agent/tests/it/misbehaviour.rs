@@ -12,11 +12,7 @@ use fdn_testkit::{components, wait};
 use crate::support::{Network, host, http2_client, problem, tight};
 
 pub(crate) async fn log(network: &Network, agent: &Agent, app: &str) -> Vec<LogLine> {
-    let url = format!("http://{}/logs/{app}?tail=1000", agent.admin_address());
-    let request = network
-        .client
-        .get(url)
-        .bearer_auth(network.log_token(agent).expose());
+    let request = network.ask(agent, &format!("/logs/{app}?tail=1000"));
     let text = request
         .send()
         .await

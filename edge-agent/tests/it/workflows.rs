@@ -8,6 +8,7 @@ use fdn_core::workflow::parts::{Multipart, Part, UNKNOWN};
 use fdn_core::{DurationMs, ErrorCode};
 use fdn_edge_agent::{Agent, Settings};
 use fdn_instances::fake::FakeProgram;
+use fdn_service::secret;
 use fdn_testkit::{components, wait};
 
 use crate::bursts::{container, engine, runtime};
@@ -370,10 +371,8 @@ async fn who_shows_no_token_calls_no_stage() {
     let refused = call("guessed").send().await.expect("an answer");
     assert_eq!(refused.status(), 403);
     assert_eq!(refused.headers()["fdn-call-outcome"], "not_started");
-    let known = call(two.network.token.expose())
-        .send()
-        .await
-        .expect("an answer");
+    let own = secret::read(&two.network.folder.path().join("token")).expect("a token");
+    let known = call(own.expose()).send().await.expect("an answer");
     assert_eq!(
         known.headers()["fdn-call-outcome"],
         "refused",

@@ -2,11 +2,13 @@
 //!
 //! Machines and controllers are reached by addresses that change, also through forwarders; what counts is the URI name in the certificate
 //! (RFC 5280, section 4.2.1.6). So a machine checks that a [`ControllerIdentity`] answers, whatever the address, and a controller that a
-//! [`Machine`] calls whose serial number was not revoked: a node's certificate makes nobody a controller.
+//! [`Machine`] calls whose serial number was not revoked: a node's certificate makes nobody a controller. A controller that asks a node checks that this
+//! very node answers: the host's name says which is meant, and where it is ([`host`]).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use fdn_core::enrol::{ControllerIdentity, Machine};
+use fdn_core::enrol::{ControllerIdentity, Machine, NodeIdentity};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -59,10 +61,43 @@ impl Credentials {
     /// # Errors
     /// When a certificate or the key cannot be used.
     pub fn client(&self) -> Result<ClientConfig, ServiceError> {
+        self.client_of(Box::new(|shown, _| {
+            Facts::<ControllerIdentity>::of_der(shown)
+                .map(drop)
+                .map_err(|_| CertificateError::ApplicationVerificationFailure)
+        }))
+    }
+
+    /// For a controller that calls nodes, at names that [`host`] makes.
+    ///
+    /// # Errors
+    /// As [`Self::client`].
+    pub fn client_of_nodes(&self, revoked: Revoked) -> Result<ClientConfig, ServiceError> {
+        let mut config = self.client_of(Box::new(move |shown, name| {
+            let wrong = CertificateError::ApplicationVerificationFailure;
+            let facts = Facts::<NodeIdentity>::of_der(shown).map_err(|_| wrong.clone())?;
+            match name {
+                _ if revoked(&facts.serial) => Err(CertificateError::Revoked),
+                ServerName::DnsName(name)
+                    if meant(name.as_ref()).is_some_and(|(node, _)| node == facts.identity) =>
+                {
+                    Ok(())
+                }
+                _ => Err(wrong),
+            }
+        }))?;
+        // Which node is asked is nobody's business on the way. A resumed session would not show its certificate again.
+        config.enable_sni = false;
+        config.resumption = rustls::client::Resumption::disabled();
+        Ok(config)
+    }
+
+    fn client_of(&self, judge: Judge) -> Result<ClientConfig, ServiceError> {
         let provider = Arc::new(ring::default_provider());
-        let verifier = Arc::new(OnlyControllers {
+        let verifier = Arc::new(Only {
             roots: self.roots()?,
             provider: Arc::clone(&provider),
+            judge,
         });
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -109,19 +144,59 @@ fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, ServiceError
     Ok(read)
 }
 
-/// Lets nobody answer but controllers of the network.
-#[derive(Debug)]
-struct OnlyControllers {
-    roots: Arc<RootCertStore>,
-    provider: Arc<CryptoProvider>,
+/// What the names end with that [`host`] makes. Nobody is asked for them: they hold the address.
+const ZONE: &str = ".node.fdn";
+
+/// The host by whose name a client that [`Credentials::client_of_nodes`] made connects to this node, at this address.
+#[must_use]
+pub fn host(node: &NodeIdentity, address: IpAddr) -> String {
+    let octets = match address {
+        IpAddr::V4(address) => hex::encode(address.octets()),
+        IpAddr::V6(address) => hex::encode(address.octets()),
+    };
+    format!("{}.{}.{octets}{ZONE}", node.node, node.cluster)
 }
 
-impl ServerCertVerifier for OnlyControllers {
+/// The node that such a name means, and where it is.
+#[must_use]
+pub fn meant(host: &str) -> Option<(NodeIdentity, IpAddr)> {
+    let mut parts = host.strip_suffix(ZONE)?.split('.');
+    let (node, cluster, octets) = (parts.next()?, parts.next()?, parts.next()?);
+    let octets = hex::decode(octets).ok()?;
+    let address = match <[u8; 4]>::try_from(octets.as_slice()) {
+        Ok(octets) => IpAddr::from(octets),
+        Err(_) => IpAddr::from(<[u8; 16]>::try_from(octets.as_slice()).ok()?),
+    };
+    let node = NodeIdentity {
+        cluster: cluster.parse().ok()?,
+        node: node.parse().ok()?,
+    };
+    parts.next().is_none().then_some((node, address))
+}
+
+/// Says whether the right one answers, by its certificate and the name that was connected to.
+type Judge =
+    Box<dyn Fn(&CertificateDer<'_>, &ServerName<'_>) -> Result<(), CertificateError> + Send + Sync>;
+
+/// Lets nobody answer but who has a certificate of the network and passes the judge.
+struct Only {
+    roots: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+    judge: Judge,
+}
+
+impl std::fmt::Debug for Only {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Only(…)")
+    }
+}
+
+impl ServerCertVerifier for Only {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
+        server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
@@ -133,9 +208,8 @@ impl ServerCertVerifier for OnlyControllers {
             now,
             self.provider.signature_verification_algorithms.all,
         )?;
-        Facts::<ControllerIdentity>::of_der(end_entity)
-            .map(|_| ServerCertVerified::assertion())
-            .map_err(|_| CertificateError::ApplicationVerificationFailure.into())
+        (self.judge)(end_entity, server_name)?;
+        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -267,7 +341,15 @@ mod tests {
 
     /// Whether both get to know each other, by what octets are carried between them.
     fn meets(client: ClientConfig, server: ServerConfig) -> Result<(), rustls::Error> {
-        let name = ServerName::try_from("192.0.2.1").expect("a name");
+        meets_at("192.0.2.1", client, server)
+    }
+
+    fn meets_at(
+        name: &str,
+        client: ClientConfig,
+        server: ServerConfig,
+    ) -> Result<(), rustls::Error> {
+        let name = ServerName::try_from(name.to_owned()).expect("a name");
         let mut client = ClientConnection::new(Arc::new(client), name)?;
         let mut server = ServerConnection::new(Arc::new(server))?;
         for _ in 0..8 {
@@ -325,5 +407,80 @@ mod tests {
         assert!(!met(&centre, &centre, &open), "a controller is no machine");
         let revoked: Revoked = Arc::new(move |found| found == serial);
         assert!(!met(&node, &centre, &revoked) && met(&dns, &centre, &revoked));
+    }
+
+    #[test]
+    fn controllers_ask_the_node_that_they_mean_and_nobody_else() {
+        let now = crate::now();
+        let end = Timestamp(now.get() + 864_000_000);
+        let network = Authority::create(now, end).expect("an authority");
+        let other = Authority::create(now, end).expect("an authority");
+        let open: Revoked = Arc::new(|_| false);
+        let (node, serial) = credentials(&network, machine("fdn://cluster/eu/node/a"));
+        let (dns, _) = credentials(&network, machine("fdn://cluster/eu/dns/a"));
+        let (stranger, _) = credentials(&other, machine("fdn://cluster/eu/node/a"));
+        let (centre, _) = credentials(&network, controller());
+        let met = |name: &str, server: &Credentials, revoked: &Revoked| {
+            let client = centre
+                .client_of_nodes(Arc::clone(revoked))
+                .expect("a client");
+            // Whom the node lets in is its own matter.
+            let key = server.key().expect("a key");
+            let chain = certificates(&server.certificate).expect("a certificate");
+            let server = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+                .with_protocol_versions(&[&rustls::version::TLS13])
+                .expect("TLS 1.3")
+                .with_no_client_auth()
+                .with_single_cert(chain, key)
+                .expect("a server");
+            meets_at(name, client, server).is_ok()
+        };
+        let at = |node: &str, address: &str| {
+            let node = node.parse().expect("a node");
+            host(&node, address.parse().expect("an address"))
+        };
+        let right = at("fdn://cluster/eu/node/a", "192.0.2.7");
+        assert_eq!(right, "a.eu.c0000207.node.fdn");
+        assert!(met(&right, &node, &open));
+        assert!(met(
+            &at("fdn://cluster/eu/node/a", "2001:db8::1"),
+            &node,
+            &open
+        ));
+        for wrong in [
+            at("fdn://cluster/eu/node/b", "192.0.2.7"),
+            at("fdn://cluster/us/node/a", "192.0.2.7"),
+            "192.0.2.7".to_owned(),
+            "a.example.org".to_owned(),
+        ] {
+            assert!(!met(&wrong, &node, &open), "{wrong}");
+        }
+        for wrong in [&dns, &stranger, &centre] {
+            assert!(!met(&right, wrong, &open));
+        }
+        let revoked: Revoked = Arc::new(move |found| found == serial);
+        assert!(!met(&right, &node, &revoked));
+    }
+
+    #[test]
+    fn a_hosts_name_holds_node_and_address() {
+        let node: NodeIdentity = "fdn://cluster/eu-west/node/n-1".parse().expect("a node");
+        for address in ["192.0.2.7", "2001:db8::1", "::1"] {
+            let address: IpAddr = address.parse().expect("an address");
+            let host = host(&node, address);
+            assert_eq!(meant(&host), Some((node.clone(), address)), "{host}");
+        }
+        for bad in [
+            "",
+            ".node.fdn",
+            "a.eu.node.fdn",
+            "a.eu.c00002.node.fdn",
+            "a.eu.x.node.fdn",
+            "b.a.eu.c0000207.node.fdn",
+            "a.eu.c0000207.fdn",
+            "_.eu.c0000207.node.fdn",
+        ] {
+            assert_eq!(meant(bad), None, "{bad}");
+        }
     }
 }

@@ -212,6 +212,7 @@ fn status(info: &NodeInfo) -> NodeStatus {
             ],
         }],
         stage_calls: None,
+        controller_port: None,
         runtimes: None,
         weight: GatewayWeight::default(),
     }

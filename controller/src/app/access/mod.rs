@@ -7,9 +7,7 @@ use std::net::IpAddr;
 
 use fdn_core::account::{Membership, SessionKind};
 use fdn_core::rights::Scope;
-use fdn_core::{
-    ApiTokenId, Digest, NetworkRole, NodeId, Right, SessionId, TenantId, Timestamp, UserName,
-};
+use fdn_core::{ApiTokenId, Digest, NetworkRole, Right, SessionId, TenantId, Timestamp, UserName};
 use fdn_service::secret::Secret;
 use sqlx::AnyConnection;
 
@@ -17,7 +15,7 @@ use crate::Error;
 use crate::state::State;
 use crate::store::StoreError;
 use crate::store::api_token::{api_token_find, api_token_touch};
-use crate::store::enrolment::{EnrolmentRow, enrolment_get};
+use crate::store::enrolment::EnrolmentRow;
 use crate::store::session::{Holder, SessionRow, session_find, session_touch};
 use crate::store::tenant::membership_list;
 
@@ -275,27 +273,14 @@ const API_PREFIX: &str = "fdn_";
 /// What the token of a node begins with.
 const NODE_PREFIX: &str = "fdn-node.";
 
-/// A machine's own token, by what follows from which controllers show it that they are controllers. It follows from the network token, so that it need
-/// not be kept and any controller can say it, and from the enrolment, so that it ends with it. It opens nothing in the centre.
+/// A machine's own token, which opens nothing in the centre: agents of releases before knew controllers by it, and gateways on loopback that call
+/// stages without certificates know each other by it. It follows from the network token, so that it need not be kept, and from the enrolment, so
+/// that it ends with it.
 #[must_use]
 pub fn node_token(network: &Secret, enrolment: &EnrolmentRow) -> Secret {
     let EnrolmentRow { node, id, .. } = enrolment;
     let proof = network.derive(&format!("fdn-node-token\n{node}\n{id}"));
     Secret::new(format!("{NODE_PREFIX}{node}.{}", proof.expose()))
-}
-
-/// A node's own token; of a node that is not in the network, one that opens nothing anywhere: what follows from it may be sent to an address that
-/// somebody made up.
-///
-/// # Errors
-/// When the store fails.
-pub async fn token_for(state: &State, node: &NodeId) -> Result<Secret, Error> {
-    let mut connection = state.store.read().await?;
-    let row = enrolment_get(&mut connection, node).await?;
-    Ok(match row.filter(EnrolmentRow::is_node) {
-        Some(row) => node_token(&state.token, &row),
-        None => state.token.derive(&format!("fdn-node-unknown\n{node}")),
-    })
 }
 
 /// What a change from a browser must bring along: it follows from the session's secret, so that only who holds the session can know it.

@@ -4,6 +4,13 @@ fn gateway() -> SocketAddr {
     "127.0.1.1:8080".parse().expect("address")
 }
 
+fn node() -> Reached {
+    Reached {
+        node: "fdn://cluster/eu/node/a".parse().expect("node"),
+        address: gateway(),
+    }
+}
+
 fn ask(change: impl FnOnce(&mut TryRequest)) -> Result<Call, TryError> {
     let mut request = TryRequest::default();
     change(&mut request);
@@ -20,10 +27,11 @@ fn only_the_gateway_is_called_whatever_the_path() {
         "/:80@evil/",
     ] {
         let call = ask(|request| request.path = Some(path.to_owned())).expect(path);
-        let url = call.url(gateway()).expect(path);
+        let url = node().url(call.target(&node()).expect(path));
+        let url: Url = url.parse().expect(path);
         assert_eq!(
             (url.host_str(), url.port()),
-            (Some("127.0.1.1"), Some(8080)),
+            (Some("a.eu.7f000101.node.fdn"), Some(8080)),
             "{path}"
         );
     }
@@ -43,8 +51,11 @@ fn only_the_gateway_is_called_whatever_the_path() {
             "{path:?}"
         );
     }
-    let six: SocketAddr = "[::1]:8080".parse().expect("address");
-    assert!(ask(|_| {}).expect("a call").url(six).is_ok());
+    let six = Reached {
+        address: "[::1]:8080".parse().expect("address"),
+        ..node()
+    };
+    assert!(ask(|_| {}).expect("a call").target(&six).is_ok());
 }
 
 #[test]

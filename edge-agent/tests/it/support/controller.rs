@@ -21,7 +21,7 @@ use fdn_core::{AppName, BatchId, Digest, DurationMs, NodeId, Revision, Timestamp
 use fdn_link::IdentityFiles;
 use fdn_service::CancellationToken;
 use fdn_service::pki::tls::Credentials;
-use fdn_service::pki::{Authority, Bearer, Facts, NodeKey, Subject};
+use fdn_service::pki::{Authority, Bearer, Facts, NodeKey};
 use fdn_testkit::wait;
 use futures::{StreamExt as _, stream};
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
@@ -35,6 +35,8 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
+
+use super::certify::{certify, certify_until};
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
@@ -157,6 +159,12 @@ impl FakeController {
     /// Where nodes reach it.
     pub(crate) fn address(&self) -> String {
         self.address.to_string()
+    }
+
+    /// What somebody of the network may show until `end`.
+    pub(crate) fn credentials(&self, bearer: Bearer, end: Timestamp) -> Credentials {
+        let key = NodeKey::fresh().expect("a key");
+        certify_until(&self.authority, bearer, &key, end)
     }
 
     /// An identity of a node, in files below its folder.
@@ -370,24 +378,6 @@ impl FakeController {
 
     pub(crate) fn snapshots(&self) -> usize {
         self.state.snapshots.load(Ordering::SeqCst)
-    }
-}
-
-fn certify(authority: &Authority, bearer: Bearer, key: &NodeKey) -> Credentials {
-    let now = fdn_service::now();
-    let subject = Subject {
-        bearer,
-        addresses: Vec::new(),
-        names: Vec::new(),
-    };
-    let end = Timestamp(now.get() + 864_000_000);
-    let issued = authority
-        .issue(&subject, &key.public(), now, end)
-        .expect("issued");
-    Credentials {
-        authorities: authority.certificate().to_owned(),
-        certificate: issued.certificate,
-        key: key.to_pem(),
     }
 }
 

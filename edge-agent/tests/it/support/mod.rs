@@ -1,5 +1,6 @@
 //! A network of one controller and the agents that a test starts.
 
+mod certify;
 mod controller;
 pub(crate) mod identity;
 pub(crate) mod killable;
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fdn_core::enrol::NodeIdentity;
 use fdn_core::feed::Frame;
 use fdn_core::fleet::FleetDesired;
 use fdn_core::manifest::Manifest;
@@ -21,14 +23,16 @@ use fdn_core::message::{AppDesired, AppPhase, AppSpec, FunctionSpec, Message};
 use fdn_core::policy::GatewaySpec;
 use fdn_core::workflow::Workflow;
 use fdn_core::{
-    AppName, ByteSize, Digest, DurationMs, FunctionName, NodeId, Revision, VersionNumber,
+    AppName, ByteSize, ClusterId, Digest, DurationMs, FunctionName, NodeId, Revision, Timestamp,
+    VersionNumber,
 };
 use fdn_edge_agent::artifacts::Machine;
 use fdn_edge_agent::{Agent, Settings};
 use fdn_instances::Runtime;
 use fdn_link::{CentreSettings, Connection, Link, LinkMetrics};
-use fdn_service::CancellationToken;
-use fdn_service::secret::{self, Secret};
+use fdn_service::pki::Bearer;
+use fdn_service::pki::tls::{self, Credentials};
+use fdn_service::{CancellationToken, http_client, secret};
 use fdn_testkit::wait;
 use reqwest::header::HOST;
 use reqwest::{Client, RequestBuilder, Response};
@@ -40,8 +44,12 @@ pub(crate) use controller::FakeController;
 pub(crate) struct Network {
     pub(crate) folder: TempDir,
     pub(crate) controller: FakeController,
-    pub(crate) token: Secret,
     pub(crate) client: Client,
+    /// What the network's controller asks nodes with.
+    pub(crate) credentials: Credentials,
+    asker: Client,
+    /// The clusters of nodes that were started.
+    clusters: Mutex<BTreeMap<NodeId, ClusterId>>,
     revision: AtomicU64,
     /// Nodes that were started in this network.
     nodes: Mutex<BTreeSet<NodeId>>,
@@ -52,11 +60,17 @@ pub(crate) struct Network {
 impl Network {
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().expect("folder");
-        let token = secret::read_or_create(&folder.path().join("token")).expect("token");
+        secret::read_or_create(&folder.path().join("token")).expect("token");
+        let controller = FakeController::start().await;
+        let bearer = Bearer::Controller("fdn://controller/test".parse().expect("a controller"));
+        let end = Timestamp(fdn_service::now().get() + 864_000_000);
+        let credentials = controller.credentials(bearer, end);
         Self {
-            controller: FakeController::start().await,
-            token,
-            client: fdn_service::http_client::build(Duration::from_secs(60)).expect("client"),
+            asker: asker(&credentials),
+            credentials,
+            clusters: Mutex::default(),
+            controller,
+            client: http_client::build(Duration::from_secs(60)).expect("client"),
             revision: AtomicU64::new(0),
             nodes: Mutex::default(),
             stop: CancellationToken::new(),
@@ -77,6 +91,7 @@ impl Network {
         settings.gateway.listen = any;
         settings.gateway.workers = 1;
         settings.admin.listen = any;
+        settings.workflows.listen = any;
         settings.centre = self.centre();
         settings.network.token_file = self.folder.path().join("token");
         settings.compile.worker = Some(PathBuf::from(env!("CARGO_BIN_EXE_fdn-edge-agent")));
@@ -133,10 +148,25 @@ impl Network {
     /// An agent with a connection, on an engine.
     pub(crate) async fn start_agent(
         &self,
-        settings: Settings,
+        mut settings: Settings,
         machine: Machine,
         runtime: Option<Arc<dyn Runtime>>,
     ) -> Agent {
+        if settings.tls.certificate.is_none() {
+            // Files of its own: what it is told of authorities must not keep it from the controller.
+            let folder = self
+                .folder
+                .path()
+                .join(settings.node.as_str())
+                .join("shown");
+            let known = &self.controller;
+            let files = known.identity(&folder, &settings.node, &settings.cluster);
+            settings.tls.ca = Some(files.ca);
+            settings.tls.certificate = Some(files.certificate);
+            settings.tls.key = Some(files.key);
+        }
+        let (node, cluster) = (settings.node.clone(), settings.cluster.clone());
+        self.clusters.lock().expect("lock").insert(node, cluster);
         let connection = Some(self.connection(&settings));
         let starting = Agent::start_with(settings, connection, machine, runtime);
         starting.await.expect("the agent starts")
@@ -163,9 +193,21 @@ impl Network {
         self.nodes.lock().expect("lock").remove(&node);
     }
 
-    /// What opens the logs of an agent.
-    pub(crate) fn log_token(&self, agent: &Agent) -> Secret {
-        self.token.for_logs_of(agent.node())
+    /// A question of a controller to an agent.
+    pub(crate) fn ask(&self, agent: &Agent, target: &str) -> RequestBuilder {
+        self.asker.get(self.asked_at(agent, target))
+    }
+
+    /// Where an agent is asked.
+    pub(crate) fn asked_at(&self, agent: &Agent, target: &str) -> String {
+        let clusters = self.clusters.lock().expect("lock");
+        let node = NodeIdentity {
+            cluster: clusters[agent.node()].clone(),
+            node: agent.node().clone(),
+        };
+        let host = tls::host(&node, Ipv4Addr::LOCALHOST.into());
+        let port = agent.controller_port().expect("it can be asked");
+        format!("https://{host}:{port}{target}")
     }
 
     pub(crate) fn next_revision(&self) -> Revision {
@@ -393,6 +435,17 @@ fn lengthen(settings: &mut Settings) {
     settings.reports.link_timeout = patience;
     settings.workflows.connect = patience;
     settings.workflows.keep_alive = patience;
+}
+
+/// Octets that a controller that is played does not read at once.
+const WINDOWS: (u32, u32) = (1 << 20, 1 << 20);
+
+/// A client that asks nodes with these credentials.
+pub(crate) fn asker(credentials: &Credentials) -> Client {
+    let tls = credentials.client_of_nodes(Arc::new(|_| false));
+    let client =
+        http_client::of_nodes(tls.expect("certificates"), Duration::from_secs(60), WINDOWS);
+    client.expect("a client")
 }
 
 pub(crate) fn host(app: &str) -> String {

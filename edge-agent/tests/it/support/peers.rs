@@ -141,7 +141,8 @@ impl Member {
         let (engine, load) = (FakeEngine::new(), Load::default());
         engine.add_image(image, meeting.program(&load));
         let runtime = runtime(&engine, settings.node.as_str());
-        let agent = network.agent_with(settings, runtime).await;
+        // Boxed, because settings are large and it is part of every test's future.
+        let agent = Box::pin(network.agent_with(settings, runtime)).await;
         Self {
             agent,
             engine,

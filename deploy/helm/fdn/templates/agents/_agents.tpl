@@ -44,9 +44,7 @@ peers:
   {{- end }}
 workflows:
   enabled: {{ $values.workflows.enabled }}
-  {{- if $values.workflows.enabled }}
   listen: "0.0.0.0:{{ $values.ports.stages }}"
-  {{- end }}
 capacity:
   cpu_milli: {{ $values.capacity.cpuMilli }}
   memory: {{ $values.capacity.memory }}
@@ -70,9 +68,7 @@ kubernetes:
 {{- if $values.peers.enabled }}
 - { name: peers, port: {{ $values.ports.peers }}, for: nodes }
 {{- end }}
-{{- if $values.workflows.enabled }}
-- { name: stages, port: {{ $values.ports.stages }}, for: nodes }
-{{- end }}
+- { name: stages, port: {{ $values.ports.stages }}, for: certificates }
 {{- end }}
 
 {{/* What a node is called, and where it is. */}}

@@ -1,0 +1,181 @@
+//! What controllers ask over the same listener: this node's logs and single calls, and calls of its gateway.
+//!
+//! `GET /logs/APP?follow=BOOL&tail=N`, `GET /calls/APP?since=…`; with `fdn-call-host` it is a call of that app instead, whatever the path: judged as a
+//! client's, or let past the app's policy if it says whose job it is. Connections of nodes are refused all of this.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use fdn_core::api::header;
+use fdn_core::enrol::{ControllerIdentity, NodeIdentity};
+use fdn_core::job::JobPass;
+use fdn_core::{ErrorCode, Problem, Timestamp};
+use fdn_service::CancellationToken;
+use fdn_service::pki::Facts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use rustls::pki_types::CertificateDer;
+
+use super::serve::{self, StageBody};
+use super::wire;
+use crate::gateway::head::Peer;
+use crate::gateway::service::Gateway;
+use crate::logs::{self, LogHub};
+use crate::usage::{self, CallAccess};
+
+/// The host of the app that is called.
+const HOST: HeaderName = HeaderName::from_static(header::CALL_HOST);
+/// The job whose call it is.
+const JOB: HeaderName = HeaderName::from_static(header::JOB);
+
+/// Who is at the other end of a connection, as its certificate says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Bearer {
+    /// A node of the network.
+    Node(Facts<NodeIdentity>),
+    /// A controller.
+    Controller(Facts<ControllerIdentity>),
+}
+
+impl Bearer {
+    /// Reads a certificate that was checked; nobody else may come.
+    pub(super) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let node = Facts::of_der(certificate).map(Self::Node);
+        node.or_else(|_| Facts::of_der(certificate).map(Self::Controller))
+            .ok()
+    }
+
+    /// The certificate's serial number, and when it ends.
+    pub(super) fn counts(&self) -> (&str, Timestamp) {
+        match self {
+            Self::Node(facts) => (&facts.serial, facts.expires_at),
+            Self::Controller(facts) => (&facts.serial, facts.expires_at),
+        }
+    }
+
+    /// The name.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Node(facts) => facts.identity.to_string(),
+            Self::Controller(facts) => facts.identity.to_string(),
+        }
+    }
+}
+
+/// What controllers ask for.
+#[derive(Clone)]
+pub struct Told {
+    /// The logs of apps.
+    pub logs: Arc<LogHub>,
+    /// Single calls.
+    pub calls: CallAccess,
+}
+
+/// What a request of a controller is about: the label by which it is counted.
+pub(super) fn about(request: &Request<Incoming>) -> &'static str {
+    let path = request.uri().path();
+    if request.headers().contains_key(HOST) {
+        "call"
+    } else if path.starts_with("/logs/") {
+        "logs"
+    } else if path.starts_with("/calls/") {
+        "calls"
+    } else {
+        "other"
+    }
+}
+
+/// Answers a controller at `from`. What goes on for long ends with `closing`.
+pub(super) async fn answer(
+    (gateway, told): (&Gateway, &Told),
+    from: Option<IpAddr>,
+    request: Request<Incoming>,
+    closing: &CancellationToken,
+) -> Response<StageBody> {
+    if request.headers().contains_key(HOST) {
+        return call(gateway, from, request).await;
+    }
+    let query = request.uri().query().unwrap_or_default();
+    let asked = request.uri().path().trim_start_matches('/').split_once('/');
+    match (request.method(), asked) {
+        (&Method::GET, Some(("logs", app))) => logs::answer(&told.logs, app, query, closing),
+        (&Method::GET, Some(("calls", app))) => usage::answer(&told.calls, app, query).await,
+        _ => problem(
+            ErrorCode::NotFound,
+            "controllers are told /logs/APP and /calls/APP here",
+        ),
+    }
+}
+
+/// Calls the gateway.
+async fn call(
+    gateway: &Gateway,
+    from: Option<IpAddr>,
+    request: Request<Incoming>,
+) -> Response<StageBody> {
+    let (mut parts, body) = request.into_parts();
+    let host = parts.headers.remove(HOST);
+    let job = job(&mut parts.headers);
+    wire::strip(&mut parts.headers);
+    if let Some(host) = host {
+        parts.headers.insert(http::header::HOST, host);
+    }
+    let target = parts.uri.path_and_query();
+    let target = target.map_or("/", |target| target.as_str());
+    let head = serve::plain_head(parts.method.as_str(), target, &parts.headers);
+    let Some(mut head) = head else {
+        return problem(ErrorCode::BadRequest, "the call cannot be expressed");
+    };
+    head.version = actix_http::Version::HTTP_2;
+    let peer = Peer::new(from, false).over_tls(true);
+    let payload = serve::payload(body);
+    let answered = gateway.answer_call(&head, &peer, payload, job.as_ref());
+    let mut response = serve::respond(gateway, answered.await).await;
+    // That is between gateways.
+    response.headers_mut().remove(wire::OUTCOME);
+    response
+}
+
+/// Whose job's call it is; a text that says none is taken off.
+fn job(headers: &mut HeaderMap) -> Option<HeaderValue> {
+    let pass: JobPass = headers.remove(JOB)?.to_str().ok()?.parse().ok()?;
+    HeaderValue::from_str(&pass.identity()).ok()
+}
+
+/// A refusal.
+pub(crate) fn problem(code: ErrorCode, detail: &str) -> Response<StageBody> {
+    let problem = Problem::new(code, detail);
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let octets = serde_json::to_vec(&problem).unwrap_or_default();
+    told(status, Problem::MEDIA_TYPE, StageBody::Whole(octets.into()))
+}
+
+/// An answer.
+pub(crate) fn told(status: StatusCode, kind: &'static str, body: StageBody) -> Response<StageBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static(kind);
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, kind);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_named_and_what_names_none_is_taken_off() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(job(&mut headers), None);
+        let id = format!("job_{}", "0".repeat(32));
+        let value = format!("{id};2");
+        headers.insert(JOB, HeaderValue::from_str(&value).expect("a value"));
+        let named = job(&mut headers).expect("a job");
+        assert_eq!(named, format!("job:{id}/2"));
+        headers.insert(JOB, HeaderValue::from_static("x"));
+        assert_eq!(job(&mut headers), None);
+        assert!(headers.is_empty());
+    }
+}

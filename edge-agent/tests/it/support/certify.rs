@@ -1,0 +1,34 @@
+//! Certificates of a network that is played.
+
+use fdn_core::Timestamp;
+use fdn_service::pki::tls::Credentials;
+use fdn_service::pki::{Authority, Bearer, NodeKey, Subject};
+
+/// What somebody shows for ten days.
+pub(super) fn certify(authority: &Authority, bearer: Bearer, key: &NodeKey) -> Credentials {
+    let end = Timestamp(fdn_service::now().get() + 864_000_000);
+    certify_until(authority, bearer, key, end)
+}
+
+/// A certificate that was made a day before it ends, or now.
+pub(super) fn certify_until(
+    authority: &Authority,
+    bearer: Bearer,
+    key: &NodeKey,
+    end: Timestamp,
+) -> Credentials {
+    let now = fdn_service::now().min(Timestamp(end.get() - 86_400_000));
+    let subject = Subject {
+        bearer,
+        addresses: Vec::new(),
+        names: Vec::new(),
+    };
+    let issued = authority
+        .issue(&subject, &key.public(), now, end)
+        .expect("issued");
+    Credentials {
+        authorities: authority.certificate().to_owned(),
+        certificate: issued.certificate,
+        key: key.to_pem(),
+    }
+}
