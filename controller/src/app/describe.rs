@@ -180,6 +180,24 @@ pub(super) fn readiness(app: &AppRow, live: &Live, now: Timestamp) -> (u32, u32)
     (ready, total)
 }
 
+/// On how many living nodes each of these apps is ready, in their order, and how many such nodes there are: one walk over what all nodes say.
+pub(super) fn serving(apps: &[AppRow], live: &Live, now: Timestamp) -> (Vec<u32>, u32) {
+    let places = apps.iter().enumerate();
+    let places: BTreeMap<&AppName, usize> = places.map(|(at, app)| (&app.name, at)).collect();
+    let (mut ready, mut total) = (vec![0; apps.len()], 0);
+    for seen in live.alive(now) {
+        total += 1;
+        for observed in &seen.status.apps {
+            if let Some(at) = places.get(&observed.app)
+                && serves(observed, apps[*at].revision)
+            {
+                ready[*at] += 1;
+            }
+        }
+    }
+    (ready, total)
+}
+
 fn serves(observed: &AppObserved, revision: Revision) -> bool {
     observed.revision >= revision && observed.phase == AppPhase::Ready
 }

@@ -238,6 +238,27 @@ pub async fn event_marks(
         .collect()
 }
 
+/// What was last said of these.
+///
+/// # Errors
+/// When the database fails or one of them does not parse.
+pub async fn event_marks_of(
+    connection: &mut AnyConnection,
+    subjects: &[&str],
+) -> Result<BTreeMap<String, String>, StoreError> {
+    let mut marks = BTreeMap::new();
+    for subject in subjects {
+        let row = sqlx::query("SELECT value FROM event_marks WHERE subject = $1")
+            .bind(*subject)
+            .fetch_optional(&mut *connection)
+            .await?;
+        if let Some(row) = row {
+            marks.insert((*subject).to_owned(), row.try_get("value")?);
+        }
+    }
+    Ok(marks)
+}
+
 /// Notes what is said of a thing; nothing any more, without a value.
 ///
 /// # Errors

@@ -4,20 +4,19 @@
 //! event is made of each once, by its source. Revisions are committed in their order, so plans are read on from the last one. Of nodes and
 //! of apps it is kept what was last said of them, beside the events and in the same transaction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::event::EventKind;
 use fdn_core::fleet::NodeState;
 use fdn_core::{AppName, NodeId, Revision, TenantId, Timestamp, VersionNumber};
 
 use crate::Error;
-use crate::app::describe::readiness;
-use crate::app::fleet;
+use crate::app::describe::serving;
 use crate::state::{State, lock};
 use crate::store::app::{AppRow, app_list};
 use crate::store::event::{
-    NewEvent, Replanned, Unseen, audit_unseen, event_append, event_mark, event_marks, event_trim,
-    plans_after,
+    NewEvent, Replanned, Unseen, audit_unseen, event_append, event_mark, event_marks,
+    event_marks_of, event_trim, plans_after,
 };
 use crate::store::{StoreError, in_transaction};
 
@@ -33,7 +32,7 @@ const PLANS: &str = "read/plans";
 
 /// What is seen of nodes and apps at one moment.
 #[derive(Debug, Default, PartialEq)]
-struct Sight {
+pub(super) struct Sight {
     nodes: BTreeMap<NodeId, NodeState>,
     /// Apps that all living nodes serve, and what they serve.
     ready: BTreeMap<AppName, Ready>,
@@ -56,26 +55,39 @@ struct News {
     marks: Vec<(String, Option<String>)>,
 }
 
-/// Looks what happened and adds it.
+/// Looks what happened and adds it. `known` is what was seen last and is noted already: nothing, if another controller may have looked since.
 ///
 /// # Errors
 /// When the store fails. The next look goes on from there.
-pub(super) async fn collect(state: &State, now: Timestamp) -> Result<(), Error> {
+pub(super) async fn collect(
+    state: &State,
+    known: &mut Option<Sight>,
+    now: Timestamp,
+) -> Result<(), Error> {
     let mut connection = state.store.read().await?;
-    let marks = event_marks(&mut connection).await?;
+    let apps = app_list(&mut connection).await?;
+    let sight = sight(state, &apps, now);
+    let is_known = sight.is_none() || sight == *known;
+    // There is a mark for each node and app: they are read only if something has changed.
+    let marks = if is_known {
+        event_marks_of(&mut connection, &[AUDIT, PLANS]).await?
+    } else {
+        event_marks(&mut connection).await?
+    };
     let since = read_from(&marks, now);
     let changes = audit_unseen(&mut connection, since, BATCH).await?;
     let planned = marks.get(PLANS).and_then(|text| text.parse().ok());
     let planned = Revision(planned.unwrap_or(0));
     let plans = plans_after(&mut connection, planned, BATCH).await?;
-    let apps = app_list(&mut connection).await?;
     drop(connection);
-    let sight = sight(state, &apps, now).await?;
     let mut news = News::default();
     news.of_changes(&changes, &marks, since);
     news.of_plans(&plans);
-    news.of_sight(sight.as_ref(), &marks, now);
+    if !is_known {
+        news.of_sight(sight.as_ref(), &marks, now);
+    }
     if news == News::default() {
+        *known = sight.or(known.take());
         return Ok(());
     }
     let keep = state.settings.events.keep;
@@ -87,7 +99,9 @@ pub(super) async fn collect(state: &State, now: Timestamp) -> Result<(), Error> 
         }
         event_trim(&mut tx, keep, kept).await
     });
-    Ok(written?)
+    written?;
+    *known = sight.or(known.take());
+    Ok(())
 }
 
 /// From when on the audit log is looked at: what happened before events were first made is no news.
@@ -97,14 +111,20 @@ fn read_from(marks: &BTreeMap<String, String>, now: Timestamp) -> Timestamp {
 }
 
 /// What is seen now; nothing while too little was heard of the nodes.
-async fn sight(state: &State, apps: &[AppRow], now: Timestamp) -> Result<Option<Sight>, Error> {
-    if !lock(&state.live).settled(now) {
-        return Ok(None);
-    }
-    let nodes = fleet::nodes(state, now).await?;
+fn sight(state: &State, apps: &[AppRow], now: Timestamp) -> Option<Sight> {
     let live = lock(&state.live);
-    let ready = apps.iter().filter_map(|app| {
-        let (nodes, of) = readiness(app, &live, now);
+    if !live.settled(now) {
+        return None;
+    }
+    let joined = live.standing().enrolled.keys();
+    let silent = joined.filter(|node| live.node(node).is_none());
+    let silent = silent.map(|node| (node.clone(), NodeState::Joined));
+    let heard = live.nodes().map(|seen| {
+        let state = NodeState::of(&seen.status, seen.alive(now));
+        (seen.status.node.clone(), state)
+    });
+    let (serving, of) = serving(apps, &live, now);
+    let ready = apps.iter().zip(serving).filter_map(|(app, nodes)| {
         let ready = Ready {
             tenant: app.tenant,
             version: app.version,
@@ -113,14 +133,11 @@ async fn sight(state: &State, apps: &[AppRow], now: Timestamp) -> Result<Option<
         };
         (of > 0 && nodes == of).then(|| (app.name.clone(), ready))
     });
-    Ok(Some(Sight {
+    Some(Sight {
         ready: ready.collect(),
-        nodes: nodes
-            .into_iter()
-            .map(|node| (node.node, node.state))
-            .collect(),
+        nodes: silent.chain(heard).collect(),
         apps: apps.iter().map(|app| app.name.clone()).collect(),
-    }))
+    })
 }
 
 impl News {
@@ -224,9 +241,12 @@ impl News {
 
     /// Nothing is kept of what is gone.
     fn forget(&mut self, sight: &Sight, marks: &BTreeMap<String, String>) {
+        // There is a mark for each, so each is looked up and not searched for.
+        let nodes: BTreeSet<&str> = sight.nodes.keys().map(NodeId::as_str).collect();
+        let apps: BTreeSet<&str> = sight.apps.iter().map(AppName::as_str).collect();
         let there = |mark: &str| match mark.split_once('/') {
-            Some(("node", name)) => sight.nodes.keys().any(|node| node.as_str() == name),
-            Some(("ready", name)) => sight.apps.iter().any(|app| app.as_str() == name),
+            Some(("node", name)) => nodes.contains(name),
+            Some(("ready", name)) => apps.contains(name),
             _ => true,
         };
         let gone = marks.keys().filter(|mark| !there(mark));

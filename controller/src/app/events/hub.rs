@@ -168,7 +168,7 @@ impl Hub {
 pub(crate) async fn run(state: Arc<State>, shutdown: CancellationToken) {
     let mut timer = tokio::time::interval(state.settings.events.interval.as_duration());
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut begun, mut failing) = (false, false);
+    let (mut begun, mut failing, mut known) = (false, false, None);
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
@@ -180,7 +180,9 @@ pub(crate) async fn run(state: Arc<State>, shutdown: CancellationToken) {
                 begun = true;
             }
             if state.singletons.has(crate::singleton::Work::Planner) {
-                super::collect::collect(&state, fdn_service::now()).await?;
+                super::collect::collect(&state, &mut known, fdn_service::now()).await?;
+            } else {
+                known = None;
             }
             state.events.read(&state).await
         };
