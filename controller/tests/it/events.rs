@@ -16,6 +16,7 @@ use crate::rig::{Backend, Rig, on_both};
 on_both!(
     changes_are_told_in_order_and_taken_up_again,
     another_controller_tells_the_same,
+    while_nothing_changes_nothing_is_looked_up_of_nodes,
     others_see_nothing_of_a_tenant,
     a_reader_who_was_away_too_long_is_told,
     a_budget_that_is_reached_is_an_event,
@@ -227,6 +228,51 @@ async fn serves_hello(rig: &Rig) {
         }];
         rig.node(status).await;
     }
+}
+
+/// Looks cost nothing for each node as long as all stands as it was noted: what was noted is not read then.
+async fn while_nothing_changes_nothing_is_looked_up_of_nodes(backend: Backend) {
+    let rig = Rig::start_with(backend, quick).await;
+    rig.two_regions().await;
+    let alive = async |count: usize| {
+        wait::until("the nodes", async || {
+            let nodes = all(&rig, &rig.token, "&kind=node").await;
+            let came = nodes.iter().filter(|event| event.action == "node.alive");
+            match came.count() {
+                came if came == count => Ok(()),
+                came => Err(format!("{came} came: {nodes:?}")),
+            }
+        })
+        .await;
+    };
+    rig.deploy("hello", components::hello("1")).await;
+    told(&rig, "hello", "deploy").await;
+    alive(2).await;
+    // Whoever reads what was noted finds nothing any more, and tells all nodes again.
+    let mut connection = rig
+        .controller
+        .state()
+        .store
+        .read()
+        .await
+        .expect("connected");
+    sqlx::query("DELETE FROM event_marks WHERE subject LIKE 'node/%'")
+        .execute(&mut *connection)
+        .await
+        .expect("forgotten");
+    drop(connection);
+    // Its event is made by a look after that.
+    let policy = json!({ "concurrency": 5 });
+    let set = rig
+        .request(Method::PUT, "/v1/apps/hello/policy")
+        .json(&policy);
+    assert_eq!(set.send().await.expect("an answer").status(), 200);
+    told(&rig, "hello", "policy.set").await;
+    alive(2).await;
+    // A change of one node has all looked up.
+    rig.node(crate::rig::node_at("ap-3", "ap-south", 19.0, 72.8))
+        .await;
+    alive(5).await;
 }
 
 async fn others_see_nothing_of_a_tenant(backend: Backend) {
