@@ -56,8 +56,8 @@ impl Default for QueueSettings {
         Self {
             order: OrderName::default(),
             per_function: 512,
-            starve_after: DurationMs::from_millis(1000),
-            starve_share: 0.1,
+            starve_after: DurationMs::from_millis(500),
+            starve_share: 0.5,
         }
     }
 }
