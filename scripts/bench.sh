@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the benchmarks, with the peers they are measured against: wasmtime's own server and workerd.
+# Runs the benchmarks, with the peers they are measured against: nginx (Debian's), wasmtime's own server and workerd.
 # The peers are brought in once into target/peers; without them the rows of fdn are printed alone (PEERS=no leaves them out).
 #
 # AGAINST=REVISION builds fdn of that revision too and runs both in turns instead, BENCHES="gateway cold dns" (or some of them) in ROUNDS (5) rounds;

@@ -1,4 +1,4 @@
-//! Requests per second through the whole gateway, beside `wasmtime serve` and workerd in the same run.
+//! Requests per second through the whole gateway, beside nginx's static answer, `wasmtime serve` and workerd in the same run.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
@@ -12,6 +12,8 @@ use crate::network::Network;
 use crate::{Options, median, wrk};
 
 const CONNECTIONS: [u32; 3] = [1, 16, 64];
+/// What the others are a share of: one worker that answers without looking at anything.
+const NGINX: &str = "nginx, return 200";
 
 /// One server to load.
 struct Target {
@@ -64,9 +66,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ],
     )?);
     targets.extend(workerd(options, network.folder())?);
+    targets.extend(nginx(network.folder())?);
     println!(
-        "{:<38} {:>5} {:>12} {:>9} {:>9} {:>7}",
-        "server", "conns", "requests/s", "p50 ms", "p99 ms", "errors"
+        "{:<38} {:>5} {:>12} {:>9} {:>9} {:>9} {:>7}",
+        "server", "conns", "requests/s", "of nginx", "p50 ms", "p99 ms", "errors"
     );
     for connections in CONNECTIONS {
         let mut seen: Vec<Vec<wrk::Seen>> = targets.iter().map(|_| Vec::new()).collect();
@@ -80,13 +83,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 )?);
             }
         }
+        let rate =
+            |seen: &[wrk::Seen]| median(seen.iter().map(|s| s.requests_per_second).collect());
+        let whole = targets.iter().zip(&seen);
+        let whole = whole
+            .filter(|(target, _)| target.name == NGINX)
+            .map(|(_, seen)| rate(seen))
+            .next();
         for (target, seen) in targets.iter().zip(seen) {
             let middle = |of: fn(&wrk::Seen) -> f64| median(seen.iter().map(of).collect());
             println!(
-                "{:<38} {:>5} {:>12.0} {:>9.3} {:>9.3} {:>7}",
+                "{:<38} {:>5} {:>12.0} {:>9} {:>9.3} {:>9.3} {:>7}",
                 target.name,
                 connections,
-                middle(|s| s.requests_per_second),
+                rate(&seen),
+                whole.map_or_else(String::new, |whole| format!("{:.3}", rate(&seen) / whole)),
                 middle(|s| s.p50_ms),
                 middle(|s| s.p99_ms),
                 seen.iter().map(|s| s.errors).sum::<u64>()
@@ -176,4 +187,36 @@ fn workerd(options: &Options, folder: &Path) -> Result<Option<Target>> {
         folder.join("workerd.capnp").display().to_string(),
     ];
     started("workerd (JavaScript)", &pinned(exe, args), port, folder).map(Some)
+}
+
+/// Debian's nginx, if it is installed.
+fn nginx(folder: &Path) -> Result<Option<Target>> {
+    let exe = Path::new("/usr/sbin/nginx");
+    if !exe.exists() {
+        println!("({NGINX} left out: nginx is not installed)");
+        return Ok(None);
+    }
+    let (port, place) = (ports::local(), folder.join("nginx"));
+    std::fs::create_dir_all(&place)?;
+    // In the foreground and with one worker, as its peers are; keep-alive connections are not ended by the number of their requests.
+    let config = format!(
+        "daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log stderr error;\n\
+         events {{ worker_connections 1024; }}\n\
+         http {{\n\
+           access_log off; keepalive_requests 1000000000; default_type text/plain;\n\
+           client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;\n\
+           uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;\n\
+           server {{ listen 127.0.0.1:{port}; location / {{ return 200 \"hello, world\\n\"; }} }}\n\
+         }}\n",
+        folder = place.display()
+    );
+    let path = place.join("nginx.conf");
+    std::fs::write(&path, config)?;
+    let args = [
+        "-c".to_owned(),
+        path.display().to_string(),
+        "-p".to_owned(),
+        place.display().to_string(),
+    ];
+    started(NGINX, &pinned(exe, args.to_vec()), port, folder).map(Some)
 }
