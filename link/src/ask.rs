@@ -54,7 +54,7 @@ async fn post<Q: Serialize + Sync>(
 }
 
 /// What an answer that is no success says.
-async fn refusal(answer: Response<Body>) -> LinkError {
+pub(crate) async fn refusal(answer: Response<Body>) -> LinkError {
     let status = answer.status().as_u16();
     let octets = read_body(answer.into_body(), ANSWER_MAX).await;
     let octets = octets.unwrap_or_default();

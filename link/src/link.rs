@@ -22,9 +22,9 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
-use crate::ask::read_body;
+use crate::ask::refusal;
 use crate::settings::host_of;
 use crate::turns::Turns;
 use crate::{
@@ -37,9 +37,6 @@ const WINDOWS: (u32, u32) = (1 << 20, 16 << 20);
 const AHEAD: usize = 64;
 /// The longest silence until a controller has said how long it is silent at most.
 const FIRST_WORD: Duration = Duration::from_secs(10);
-/// Octets of an answer to a feed that is none.
-const REFUSAL_MAX: usize = 64 << 10;
-
 /// How long a connection that broke may take to say why.
 const LAST_WORD: Duration = Duration::from_millis(500);
 
@@ -232,7 +229,10 @@ impl Link {
                 Err(error) => {
                     self.metrics.count("failed");
                     failures = failures.saturating_add(1);
-                    if failures == 1 {
+                    let refused = error.status() == Some(StatusCode::FORBIDDEN.as_u16());
+                    if refused && failures == 1 {
+                        error!(%controller, %error, "the controllers do not let this machine in; what is known is gone on with");
+                    } else if failures == 1 {
                         warn!(%controller, %error, "a controller cannot be reached; what is known is gone on with");
                     } else {
                         debug!(%controller, %error, "a controller cannot be reached");
@@ -342,10 +342,7 @@ impl Link {
         let answer = timeout(FIRST_WORD, asked).await;
         let answer = answer.unwrap_or(Err(LinkError::Slow(FIRST_WORD)))?;
         if answer.status() != StatusCode::OK {
-            let status = answer.status().as_u16();
-            let said = read_body(boxed(answer.into_body()), REFUSAL_MAX).await;
-            let detail = String::from_utf8_lossy(&said.unwrap_or_default()).into_owned();
-            return Err(LinkError::Status { status, detail });
+            return Err(refusal(answer.map(boxed)).await);
         }
         Ok(answer.into_body())
     }

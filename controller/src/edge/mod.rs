@@ -2,6 +2,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
+//! | `acquaint` | whether the store knows a machine |
 //! | `server` | the listener: TLS 1.3, certificates of the network's own authority, HTTP/2 |
 //! | `machines` | who is connected; which certificates no longer count |
 //! | `requests` | what machines ask, and how it is answered |
@@ -15,6 +16,7 @@
 //!
 //! Broker, database and the network's secrets stay behind this listener: no machine holds what opens them.
 
+mod acquaint;
 pub mod ask;
 mod bodies;
 pub mod book;

@@ -21,6 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::{debug, error, warn};
 
+use super::acquaint::STRANGER;
 use super::bodies::Taken;
 use super::book::Fetch;
 use super::judge::{self, Refusal};
@@ -95,6 +96,9 @@ async fn handle(
             right: "be in the network: it was removed",
         };
         return Err(refused(state, machine, refusal));
+    }
+    if !peer.known {
+        return Err(refused(state, machine, STRANGER));
     }
     let judged = |judged: Result<(), Refusal>| judged.map_err(|why| refused(state, machine, why));
     match what {

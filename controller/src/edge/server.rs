@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use fdn_core::enrol::Machine;
-use fdn_service::pki::Facts;
+use fdn_service::pki::{Facts, PublicKey};
 use fdn_service::{CancellationToken, listen};
 use http::Request;
 use hyper::body::Incoming;
@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use super::machines::Guard;
-use super::requests;
+use super::{acquaint, requests};
 use crate::settings::EdgeSettings;
 use crate::state::State;
 
@@ -67,6 +67,8 @@ impl Shared {
 pub(super) struct Peer {
     pub(super) machine: Machine,
     pub(super) serial: String,
+    /// Whether it is one of the network, as far as the store could be asked.
+    pub(super) known: bool,
     /// The machine's turns to send bodies.
     pub(super) turns: Arc<Semaphore>,
     /// Cancelled when it does not take what it asked for.
@@ -141,8 +143,12 @@ async fn connection(
         Err(_) => return shared.count("handshake"),
     };
     let chain = stream.get_ref().1.peer_certificates();
-    let facts = chain.and_then(|chain| Facts::<Machine>::of_der(chain.first()?).ok());
-    let Some(facts) = facts else {
+    let read = chain.and_then(|chain| {
+        let shown = chain.first()?;
+        let facts = Facts::<Machine>::of_der(shown).ok()?;
+        Some((facts, PublicKey::of_certificate(shown).ok()?))
+    });
+    let Some((facts, key)) = read else {
         return shared.count("handshake");
     };
     let state = &shared.state;
@@ -159,7 +165,9 @@ async fn connection(
     drop(handshake);
     shared.count("open");
     let left = facts.expires_at.since(fdn_service::now());
+    let known = acquaint::is_known(state, &facts, &key).await;
     let peer = Arc::new(Peer {
+        known,
         machine: facts.identity,
         serial: facts.serial,
         turns: Arc::clone(&guard.turns),

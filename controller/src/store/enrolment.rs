@@ -294,6 +294,28 @@ pub async fn certificate_insert(
     Ok(())
 }
 
+/// Keeps a certificate that was made elsewhere, unless it is there; whether it was new.
+///
+/// # Errors
+/// When the database fails or the node is not enrolled.
+pub async fn certificate_adopt(
+    connection: &mut AnyConnection,
+    row: &CertificateRow,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "INSERT INTO certificates (serial, node, public_key, issued_at, expires_at) VALUES ($1, $2, $3, $4, $5) \
+         ON CONFLICT (serial) DO NOTHING",
+    )
+    .bind(&row.serial)
+    .bind(row.node.as_str())
+    .bind(&row.public_key)
+    .bind(stored(row.issued_at.get()))
+    .bind(stored(row.expires_at.get()))
+    .execute(connection)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
 /// The certificate of this serial number.
 ///
 /// # Errors

@@ -11,6 +11,7 @@ use rcgen::{
 };
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use x509_parser::pem::parse_x509_pem;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 use x509_parser::time::ASN1Time;
 
 use super::failed;
@@ -133,6 +134,15 @@ impl PublicKey {
         if !certificate.validity().is_valid_at(now) {
             return Err(failed("the authority's certificate does not count now"));
         }
+        Self::from_point(&certificate.public_key().subject_public_key.data)
+    }
+
+    /// The key of a certificate as it comes with a connection. Reading it does not mean that the certificate counts.
+    ///
+    /// # Errors
+    /// When it is no certificate, or of another kind of key.
+    pub fn of_certificate(octets: &[u8]) -> Result<Self, ServiceError> {
+        let (_, certificate) = X509Certificate::from_der(octets).map_err(failed)?;
         Self::from_point(&certificate.public_key().subject_public_key.data)
     }
 

@@ -3,6 +3,7 @@
 //! Who may come in is decided by `rules`, from what is stored and the time; here it is read, asked, and written in one transaction. An
 //! enrolment whose answer was lost may be asked again with the same key: it takes no second use of the token.
 
+mod adopt;
 mod error;
 mod rules;
 
@@ -17,6 +18,7 @@ use fdn_service::pki::PublicKey;
 use sqlx::AnyConnection;
 use tracing::{info, warn};
 
+pub use adopt::adopt;
 pub use error::EnrolError;
 
 use super::access::{node_token, token_hash};
@@ -266,7 +268,7 @@ async fn renew_inner(
     let mut connection = state.store.read().await?;
     let present = certificate_get(&mut connection, &request.serial).await?;
     let present = present.ok_or(EnrolError::Certificate(
-        "the certificate is not one of this network",
+        "the certificate is not known here; join the machine again",
     ))?;
     let row = enrolment_get(&mut connection, &present.node).await?;
     let row = rules::renewable(
