@@ -4,6 +4,10 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use anyhow::ensure;
+use fdn_core::billing::{Meter, UsageView};
+use fdn_testkit::wait;
+
 use crate::binary;
 
 /// A user of the command, with a home of one's own.
@@ -92,5 +96,26 @@ impl Cli {
         let out = self.ok(&all);
         serde_json::from_str(&out)
             .unwrap_or_else(|e| panic!("fdn {all:?} printed no JSON ({e}): {out}"))
+    }
+
+    /// Waits until the bill comes to say that an app was called exactly so often.
+    ///
+    /// # Panics
+    /// When it says more, or less for too long.
+    pub async fn bills(&self, app: &str, expected: u64) {
+        wait::until("the usage of all calls", async || {
+            let view: UsageView = serde_json::from_value(self.json(["bill", "--by", "app"]))?;
+            let row = view.rows.iter().find(|row| row.name == app);
+            let calls = row.and_then(|row| row.quantities.get(&Meter::Invocations));
+            let calls = calls.map_or(0, |calls| calls.0);
+            let expected = i128::from(expected);
+            assert!(
+                calls <= expected,
+                "{app}: {calls} calls are counted, {expected} were made"
+            );
+            ensure!(calls == expected, "{app}: {calls} of {expected}");
+            Ok::<_, anyhow::Error>(())
+        })
+        .await;
     }
 }

@@ -17,8 +17,11 @@ pub mod endurance;
 pub mod fleet;
 pub mod held;
 pub mod load;
+pub mod namespace;
 pub mod network;
 pub mod programs;
+mod records;
+mod regions;
 pub mod tutorial;
 
 pub use cli::Cli;

@@ -15,45 +15,13 @@ use tempfile::TempDir;
 use tokio::sync::MutexGuard;
 
 use crate::deadlines::Deadlines;
+use crate::namespace::Namespace;
+pub use crate::regions::{REGIONS, Region};
+pub(crate) use crate::regions::{create_cluster, gateway};
 use crate::{Cli, binary};
 
 /// The zone of the test network.
 pub const ZONE: &str = "fn.test";
-
-/// A region: its name, where it is, and a client subnet that is close to it.
-#[derive(Clone, Copy, Debug)]
-pub struct Region {
-    /// Its name, which is also its cluster's.
-    pub name: &'static str,
-    /// Latitude and longitude.
-    pub location: (f64, f64),
-    /// Clients near it.
-    pub subnet: &'static str,
-    /// Where those clients are.
-    pub clients: (f64, f64),
-}
-
-/// Three regions on three continents.
-pub const REGIONS: [Region; 3] = [
-    Region {
-        name: "eu-west",
-        location: (53.35, -6.26),
-        subnet: "192.0.2.0/24",
-        clients: (48.86, 2.35),
-    },
-    Region {
-        name: "us-east",
-        location: (39.04, -77.49),
-        subnet: "198.51.100.0/24",
-        clients: (40.71, -74.01),
-    },
-    Region {
-        name: "ap-south",
-        location: (19.08, 72.88),
-        subnet: "203.0.113.0/24",
-        clients: (1.35, 103.82),
-    },
-];
 
 /// Nodes of each region.
 pub const NODES: usize = 2;
@@ -67,6 +35,8 @@ const OWN_SERVERS: &str = "[runtime]\nprivate_networks = [\"127.0.0.1\"]\n";
 /// The whole network. One at a time in a test program: it waits for its turn.
 pub struct Network {
     folder: TempDir,
+    /// Where nodes and DNS servers run, if not beside the centre.
+    namespace: Option<Namespace>,
     /// The database server.
     pub postgres: PostgresServer,
     /// The broker.
@@ -77,7 +47,7 @@ pub struct Network {
     pub(crate) agents: Vec<Agent>,
     api: SocketAddr,
     /// Where the controller listens for machines.
-    pub(crate) edge: SocketAddr,
+    pub edge: SocketAddr,
     /// Where DNS answers.
     pub dns_address: SocketAddr,
     /// Where the second DNS server answers, once it is started.
@@ -105,13 +75,28 @@ impl Network {
     /// # Errors
     /// When a part does not start; its log is part of the message.
     pub async fn start(deadlines: Deadlines) -> Result<Self> {
-        let mut network = Self::without_nodes(deadlines).await?;
+        Self::without_nodes(deadlines).await?.with_nodes().await
+    }
+
+    /// The same with nodes and DNS servers in a network namespace of their own, from where of the centre only the listener for machines is reached.
+    ///
+    /// # Errors
+    /// When a part does not start, or this machine gives no namespace.
+    pub async fn start_apart(deadlines: Deadlines) -> Result<Self> {
+        let turn = turns::turn().await;
+        let folder = folder()?;
+        let namespace = Namespace::start(folder.path(), REGIONS.len(), NODES).await?;
+        let network = Self::begin(deadlines, turn, folder, Some(namespace)).await?;
+        network.with_nodes().await
+    }
+
+    async fn with_nodes(mut self) -> Result<Self> {
         for r in 0..REGIONS.len() {
             for n in 0..NODES {
-                network.start_node((r, n), "").await?;
+                self.start_node((r, n), "").await?;
             }
         }
-        Ok(network)
+        Ok(self)
     }
 
     /// Starts controller and DNS with what they need; nodes join later.
@@ -120,13 +105,28 @@ impl Network {
     /// When a part does not start; its log is part of the message.
     pub async fn without_nodes(deadlines: Deadlines) -> Result<Self> {
         let turn = turns::turn().await;
-        let addresses: Vec<IpAddr> = (0..REGIONS.len())
-            .flat_map(|r| (0..NODES).map(move |n| gateway(r, n)))
-            .collect();
+        Self::begin(deadlines, turn, folder()?, None).await
+    }
+
+    async fn begin(
+        deadlines: Deadlines,
+        turn: MutexGuard<'static, ()>,
+        folder: TempDir,
+        namespace: Option<Namespace>,
+    ) -> Result<Self> {
         let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let gateway_port = ports::free(&addresses);
+        // In a namespace of their own every port is free for them.
+        let addresses: Vec<IpAddr> = match &namespace {
+            Some(_) => vec![local],
+            None => (0..REGIONS.len())
+                .flat_map(|r| (0..NODES).map(move |n| gateway(r, n)))
+                .collect(),
+        };
+        let centre = namespace.as_ref().map_or(local, Namespace::centre);
+        let dns = namespace.as_ref().map_or(local, Namespace::dns);
         let mut network = Self {
-            folder: tempfile::Builder::new().prefix("fdn-network-").tempdir()?,
+            folder,
+            namespace,
             postgres: PostgresServer::start().await?,
             rabbit: RabbitServer::start().await?,
             controller: None,
@@ -134,10 +134,10 @@ impl Network {
             second_dns: None,
             agents: Vec::new(),
             api: SocketAddr::new(local, ports::local()),
-            edge: SocketAddr::new(local, ports::local()),
-            dns_address: SocketAddr::new(local, ports::local()),
-            second_dns_address: SocketAddr::new(local, ports::local()),
-            gateway_port,
+            edge: SocketAddr::new(centre, ports::free(&[centre])),
+            dns_address: SocketAddr::new(dns, ports::local()),
+            second_dns_address: SocketAddr::new(dns, ports::local()),
+            gateway_port: ports::free(&addresses),
             admin_port: ports::free(&addresses),
             peer_port: ports::free(&addresses),
             deadlines,
@@ -150,7 +150,7 @@ impl Network {
             ("dns", network.dns_address),
             ("dns-2", network.second_dns_address),
         ] {
-            network.write_dns(name, listen, SocketAddr::new(local, ports::local()))?;
+            network.write_dns(name, listen, SocketAddr::new(dns, ports::local()))?;
         }
         network.start_controller().await?;
         network.join_dns().await?;
@@ -175,7 +175,7 @@ impl Network {
         let token = cli.ok(["node", "token", "--cluster", place.name]);
         // Its settings are the test's own: what joining wrote goes.
         self.join(&name, (region, n), &token, &[])?;
-        self.write_agent(&name, place, gateway(region, n), settings)?;
+        self.write_agent(&name, place, self.node(region, n), settings)?;
         self.start_agent(&name).await?;
         Ok(name)
     }
@@ -218,9 +218,14 @@ impl Network {
 
     fn write_controller(&self, database: &str) -> Result<()> {
         let path = self.folder.path().display();
+        let controllers = match &self.namespace {
+            Some(_) => format!("\"{}\"", self.edge),
+            // Where machines asked when they joined.
+            None => String::new(),
+        };
         let mut text = format!(
             "listen = \"{}\"\nzone = \"{ZONE}\"\ndns = \"{}\"\ngateway_port = {}\n\
-             [edge]\nlisten = \"{}\"\n\
+             [edge]\nlisten = \"{}\"\ncontrollers = [{controllers}]\n\
              [network]\ntoken_file = \"{path}/network.token\"\nkey_file = \"{path}/network.key\"\n\
              [broker]\nurl = \"{}\"\nnamespace = \"e2e\"\n{LOG}\
              [database]\nurl = \"{database}\"\n[artifacts]\nlocal = \"{path}/artifacts\"\n\
@@ -284,7 +289,12 @@ impl Network {
 
     pub(crate) fn spawn(&self, program: &str, name: &str) -> Result<Process> {
         let config = self.path(&format!("{name}.toml"));
+        let of_edge = program != "fdn-controller";
         let program = Program::new(binary(program), ["--config".as_ref(), config.as_os_str()]);
+        let program = match &self.namespace {
+            Some(namespace) if of_edge => namespace.inside(program),
+            _ => program,
+        };
         program
             .env("FDN_LOG", "info")
             .start(&self.path(&format!("{name}.log")))
@@ -362,6 +372,11 @@ impl Network {
         token: &str,
         more: &[&str],
     ) -> Result<String> {
+        let ip = self.node(region, n);
+        let port = match &self.namespace {
+            Some(_) => ports::local(),
+            None => ports::free(&[ip]),
+        };
         let file = self.path("join.token");
         std::fs::write(&file, token)?;
         let output = std::process::Command::new(binary("fdn-edge-agent"))
@@ -372,20 +387,17 @@ impl Network {
             .arg(self.path(name))
             .arg("--config")
             .arg(self.path(&format!("{name}.toml")))
-            .args(["--address", &gateway(region, n).to_string()])
+            .args(["--address", &ip.to_string()])
             .args(["--gateway-port", &self.gateway_port.to_string()])
             .args(["--admin-port", &self.admin_port.to_string()])
             .args(["--peer-port", &self.peer_port.to_string()])
-            .args([
-                "--controller-port",
-                &ports::free(&[gateway(region, n)]).to_string(),
-            ])
+            .args(["--controller-port", &port.to_string()])
             .args(more)
             .output()?;
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
         ensure!(output.status.success(), "{}", text(&output.stderr));
         self.lengthen(name)?;
-        self.add(name, gateway(region, n));
+        self.add(name, ip);
         Ok(text(&output.stdout))
     }
 
@@ -499,13 +511,29 @@ impl Network {
     /// The addresses of a region's gateways.
     #[must_use]
     pub fn gateways(&self, region: usize) -> BTreeSet<IpAddr> {
-        (0..NODES).map(|n| gateway(region, n)).collect()
+        (0..NODES).map(|n| self.node(region, n)).collect()
     }
 
     /// The address of one node.
     #[must_use]
     pub fn node(&self, region: usize, n: usize) -> IpAddr {
-        gateway(region, n)
+        let apart = self.namespace.as_ref();
+        apart.map_or_else(|| gateway(region, n), |there| there.node(region, n))
+    }
+
+    /// Whether nodes and DNS servers, where they are, reach this port of the centre, at any address by which they could call it.
+    ///
+    /// # Errors
+    /// When they are beside the centre, or cannot be asked.
+    pub fn is_reached_from_the_edge(&self, port: u16) -> Result<bool> {
+        let there = self.namespace.as_ref();
+        let there = there.context("nodes are beside the centre")?;
+        for ip in [there.centre(), Ipv4Addr::LOCALHOST.into()] {
+            if there.reaches(SocketAddr::new(ip, port))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The names of all agents.
@@ -554,23 +582,9 @@ impl Drop for Network {
     }
 }
 
-/// Makes a cluster of its own region, unless there is one of this name.
-pub(crate) fn create_cluster(cli: &Cli, name: &str, (lat, lon): (f64, f64)) -> Result<()> {
-    let location = format!("{lat},{lon}");
-    let args = ["cluster", "create", name, "--region", name, "--location"];
-    let typed = cli.run(args.iter().copied().chain([location.as_str()]));
-    ensure!(
-        typed.code == 0 || typed.err.contains("FDN-2004"),
-        "{}",
-        typed.err
-    );
-    Ok(())
-}
-
-/// 127.0.REGION.NODE: on Linux all of 127/8 is this machine.
-pub(crate) fn gateway(region: usize, node: usize) -> IpAddr {
-    let octet = |n: usize| u8::try_from(n + 1).expect("few regions and nodes");
-    IpAddr::V4(Ipv4Addr::new(127, 0, octet(region), octet(node)))
+fn folder() -> Result<TempDir> {
+    let folder = tempfile::Builder::new().prefix("fdn-network-").tempdir();
+    folder.context("a folder for temporary files")
 }
 
 pub(crate) async fn answering(process: &mut Process, address: SocketAddr) -> Result<()> {

@@ -1,5 +1,5 @@
-//! The whole network as separate processes on PostgreSQL and RabbitMQ: deploy, resolve, call, go on without the controller; in soak everything
-//! behind it dies under load, and gateways.
+//! The whole network as separate processes on PostgreSQL and RabbitMQ: deploy, resolve, call, go on without the centre, of which machines at the edge
+//! reach one listener; in soak everything behind it dies under load, and gateways.
 
 #![allow(
     clippy::print_stderr,
@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use fdn_e2e::network::{NODES, REGIONS};
@@ -140,27 +140,113 @@ async fn next_version(network: &Network, cli: &Cli, text: &str, expected: &[u64]
     assert_eq!(versions(cli), expected, "no version is lost or doubled");
 }
 
+/// Of all that listens in the centre, machines at the edge reach the listener for machines, and nothing else.
+async fn only_the_edge_listener_is_reached(network: &Network) {
+    let port_of = |url: &str| {
+        let url = reqwest::Url::parse(url).expect("the address of a server");
+        url.port().expect("a port of its own")
+    };
+    let reached = |port| network.is_reached_from_the_edge(port).expect("asked there");
+    // A controller that answers to people may be about to listen for machines.
+    wait::until("the listener for machines", async || {
+        ensure!(reached(network.edge.port()), "it is not reached");
+        Ok(())
+    })
+    .await;
+    for (what, port) in [
+        ("RabbitMQ", port_of(&network.rabbit.url())),
+        ("PostgreSQL", port_of(&network.postgres.url())),
+        ("the API", network.api().port()),
+    ] {
+        assert!(!reached(port), "{what} is reached from the edge");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deploy_resolve_call_and_go_on_without_the_controller() {
-    let mut network = Network::start(Deadlines::Long)
+async fn deploy_resolve_call_and_go_on_without_the_centre() {
+    let mut network = Network::start_apart(Deadlines::Long)
         .await
         .expect("the network starts");
+    only_the_edge_listener_is_reached(&network).await;
     let cli = network.cli().expect("logged in");
     version_one(&network, &cli).await;
     let texts = text_records(&network, &cli).await;
 
+    let plans = network.record_plans().expect("settings are written");
     network.kill_controller();
+    network.rabbit.kill();
     everywhere_at_once(&network, "one").await;
     let kept = dns::texts(network.dns_address, CHALLENGE).expect("an answer");
     assert_eq!(kept, texts);
+    // An agent that dies meanwhile serves from its own disk, and keeps what it has counted.
+    network.kill_agent("ap-south-1");
+    let started = network.start_agent("ap-south-1").await;
+    started.expect("it starts again");
+    let address = *network.gateways(2).first().expect("a gateway");
+    wait::until("an answer from the disk", async || {
+        let got = body(&network, address).await?;
+        ensure!(got.starts_with("one"), "{got}");
+        Ok::<_, anyhow::Error>(())
+    })
+    .await;
 
-    network
-        .start_controller()
-        .await
-        .expect("the controller starts again");
-    next_version(&network, &cli, "after-controller", &[2, 1]).await;
+    let started = network.rabbit.restart().await;
+    started.expect("RabbitMQ starts again");
+    let started = network.start_controller().await;
+    started.expect("the controller starts again");
+    only_the_edge_listener_is_reached(&network).await;
+    // At every node before and meanwhile, once through the controller, and once from the disk.
+    let calls = 2 * REGIONS.len() * NODES + 2;
+    cli.bills("hello", calls as u64).await;
+    next_version(&network, &cli, "after-centre", &[2, 1]).await;
     nothing_is_left_over(&network, &cli).await;
+    calls_are_recorded(&network, &cli, &plans).await;
     network.stop().expect("everything stops cleanly");
+    replayed(&cli, &plans);
+}
+
+fn replay(cli: &Cli, plans: &Path, args: &[&str]) -> String {
+    let plans = plans.display().to_string();
+    let head = ["sim", "replay", &plans, "--policy", "nearest"];
+    cli.ok(head.iter().chain(args))
+}
+
+/// Calls until the planner has planned with them, read while it records.
+async fn calls_are_recorded(network: &Network, cli: &Cli, plans: &Path) {
+    wait::until("calls in the records of the planner", async || {
+        for region in 0..REGIONS.len() {
+            for address in network.gateways(region) {
+                body(network, address).await?;
+            }
+        }
+        let replayed: serde_json::Value =
+            serde_json::from_str(&replay(cli, plans, &["-o", "json"]))?;
+        ensure!(replayed["costs"][0]["mean_ms"].is_number(), "{replayed}");
+        Ok(())
+    })
+    .await;
+}
+
+/// Every pass that the planner recorded comes out as it was, to the last bit.
+fn replayed(cli: &Cli, plans: &Path) {
+    eprintln!("{}", replay(cli, plans, &["--policy", "round-robin"]));
+    let replayed = replay(cli, plans, &["-o", "json"]);
+    let replayed: serde_json::Value = serde_json::from_str(&replayed).expect("JSON");
+    let count = |what: &str| replayed[what].as_u64();
+    assert!(count("passes") > Some(0) && count("decisions") > Some(0));
+    assert_eq!(
+        (count("passes_differing"), count("damages")),
+        (Some(0), Some(0))
+    );
+    let costs = replayed["costs"].as_array().expect("costs");
+    assert_eq!(
+        (&costs[0]["policy"], &costs[1]["policy"]),
+        (&"decided".into(), &"nearest".into())
+    );
+    assert!(
+        costs.iter().all(|cost| cost["mean_ms"].is_number()),
+        "{costs:?}"
+    );
 }
 
 /// Every node is known and nothing waits to be sent.
@@ -197,9 +283,10 @@ mod soak {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_death_behind_the_network_is_survived_under_load() {
-        let mut network = Network::start(Deadlines::Shipped)
+        let mut network = Network::start_apart(Deadlines::Shipped)
             .await
             .expect("the network starts");
+        only_the_edge_listener_is_reached(&network).await;
         let cli = network.cli().expect("logged in");
         version_one(&network, &cli).await;
         let mut before = "one".to_owned();

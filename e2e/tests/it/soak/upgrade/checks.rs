@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::ensure;
 use fdn_core::JobId;
-use fdn_core::billing::{Meter, UsageView};
 use fdn_core::job::{JobInfo, JobState};
 use fdn_e2e::{Cli, Fleet, Programs};
 use fdn_service::version::RELEASE;
@@ -116,21 +115,7 @@ pub(super) async fn jobs(fleet: &Fleet, cli: &Cli, done: &Done, more: &BTreeSet<
 /// The sums of usage come to say exactly what was called.
 pub(super) async fn usage(cli: &Cli, done: &Done, attempts: u64) {
     for (app, expected) in [("hello", done.calls), ("work", attempts)] {
-        wait::until("the usage of all calls", async || {
-            let view = cli.json(["bill", "--by", "app"]);
-            let view: UsageView = serde_json::from_value(view)?;
-            let row = view.rows.iter().find(|row| row.name == app);
-            let calls = row.and_then(|row| row.quantities.get(&Meter::Invocations));
-            let calls = calls.map_or(0, |calls| calls.0);
-            let expected = i128::from(expected);
-            assert!(
-                calls <= expected,
-                "{app}: {calls} calls are counted, {expected} were made"
-            );
-            ensure!(calls == expected, "{app}: {calls} of {expected}");
-            Ok::<_, anyhow::Error>(())
-        })
-        .await;
+        cli.bills(app, expected).await;
     }
 }
 
