@@ -78,7 +78,7 @@ pub struct State {
     /// What tokens and proofs that this controller gives follow from.
     pub token: Secret,
     /// Signs webhooks.
-    pub job_key: Secret,
+    pub webhook_key: Secret,
     /// Submissions of jobs that may be read at the same time.
     pub submissions: Arc<Semaphore>,
     /// Wakes the sender of webhooks.
@@ -159,7 +159,8 @@ impl State {
             links: Mutex::new(links),
             tries: Semaphore::new(settings.console.tries),
             runs: Mutex::default(),
-            job_key: network_key.derive("fdn-job-calls"),
+            // Receivers have secrets that follow from it: its context stays what it was called first.
+            webhook_key: network_key.derive("fdn-job-calls"),
             submissions: Arc::new(Semaphore::new(settings.jobs.submissions)),
             webhook_wake: Notify::new(),
             events: crate::app::events::hub::Hub::new(&settings.events),

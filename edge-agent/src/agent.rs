@@ -37,7 +37,7 @@ use crate::gateway::service::Gateway;
 use crate::invocations::instances::Instances;
 use crate::invocations::{Admission, Ledger};
 use crate::logs::LogHub;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, show_held};
 use crate::peers::Peers;
 use crate::rtt::RttTable;
 use crate::rtt::links::Nearness;
@@ -334,6 +334,7 @@ impl Shared {
         let state = settings.data.join("state");
         let fleet = Fleet::open(state, settings.node.clone(), settings.tls.clone())?;
         let ledger = Ledger::new(settings.capacity.resolve(), settings.admission.slots);
+        show_held(&metrics.registry, &settings.node, Arc::clone(&ledger))?;
         let seal = own_key(&settings)?;
         let connection = match connection {
             Some(connection) => connection,

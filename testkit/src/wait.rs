@@ -28,19 +28,27 @@ pub async fn until<T, E: Display>(
 pub async fn within<T, E: Display>(
     patience: Duration,
     what: &str,
-    mut condition: impl AsyncFnMut() -> Result<T, E>,
+    condition: impl AsyncFnMut() -> Result<T, E>,
 ) -> T {
+    match try_within(patience, condition).await {
+        Ok(value) => value,
+        Err(reason) => panic!("waited {patience:?} for {what}: {reason}"),
+    }
+}
+
+/// The same for a test that has more to say about it than that it failed.
+///
+/// # Errors
+/// The last reason, when the time is over.
+pub async fn try_within<T, E>(
+    patience: Duration,
+    mut condition: impl AsyncFnMut() -> Result<T, E>,
+) -> Result<T, E> {
     let deadline = Instant::now() + patience;
     loop {
         match condition().await {
-            Ok(value) => return value,
-            Err(reason) => {
-                assert!(
-                    Instant::now() < deadline,
-                    "waited {patience:?} for {what}: {reason}"
-                );
-                tokio::time::sleep(POLL).await;
-            }
+            Err(_) if Instant::now() < deadline => tokio::time::sleep(POLL).await,
+            outcome => return outcome,
         }
     }
 }

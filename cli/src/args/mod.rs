@@ -252,6 +252,9 @@ pub struct LoginArgs {
     /// Check an https controller against the authorities in this file (PEM), in place of the web's, and save that [env: FDN_CA_FILE]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub ca_file: Option<PathBuf>,
+    /// Check it against the web's authorities, and forget the file that was saved
+    #[arg(long, conflicts_with = "ca_file")]
+    pub no_ca_file: bool,
 }
 
 /// Arguments of `fdn deploy`.

@@ -94,13 +94,17 @@ fn whom(
     Ok((name, controller))
 }
 
-/// The file with the controller's authorities: what flag or variable name, in a form that holds from everywhere, else what was saved with this controller.
+/// The file with the controller's authorities: what flag or variable name, in a form that holds from everywhere, else what was saved with this controller;
+/// none if that is said.
 fn ca_file(
     args: &LoginArgs,
     env: &Environment,
     store: &ConfigStore,
     controller: &Url,
 ) -> Result<Option<PathBuf>, CliError> {
+    if args.no_ca_file {
+        return Ok(None);
+    }
     let named = Choice {
         ca_file: args.ca_file.clone(),
         ..Choice::default()

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use clap::Parser as _;
 use fdn_bus::{Limits, MemoryBroker};
+use fdn_cli::args::Cli;
 use fdn_cli::exit::Exit;
 use fdn_controller::{Controller, Settings};
 use fdn_core::Timestamp;
@@ -15,6 +17,14 @@ use crate::support::{Home, Ran};
 
 /// A controller with a certificate for 127.0.0.1, everything below the home's folder.
 async fn start(home: &Home) -> (Controller, Authority) {
+    let (settings, authority) = prepare(home);
+    let broker = Arc::new(MemoryBroker::new(Limits::default()));
+    let started = Controller::start_with(settings, broker, Compiler::InProcess);
+    (started.await.expect("started"), authority)
+}
+
+/// Its settings, and who signed its certificate.
+fn prepare(home: &Home) -> (Settings, Authority) {
     let now = fdn_service::now();
     let end = Timestamp(now.get() + 86_400_000);
     let authority = Authority::create(now, end).expect("an authority");
@@ -47,9 +57,7 @@ async fn start(home: &Home) -> (Controller, Authority) {
         certificate_file,
         key_file,
     }];
-    let broker = Arc::new(MemoryBroker::new(Limits::default()));
-    let started = Controller::start_with(settings, broker, Compiler::InProcess);
-    (started.await.expect("started"), authority)
+    (settings, authority)
 }
 
 fn fails(ran: &Ran, exit: Exit, words: &[&str]) {
@@ -99,6 +107,45 @@ async fn a_private_authority_is_believed_where_it_is_named_and_kept_by_a_login()
     assert_eq!(ran.exit, Exit::Ok, "{}", ran.err);
     home.set("FDN_CA_FILE", &broken);
     fails(&home.fdn(&["list"]).await, Exit::Usage, &["broken.pem"]);
+    // The web's authorities do not know it; what was kept stays where a login fails.
+    home.set("FDN_CA_FILE", &ca);
+    let webs = [&login[..], &["--no-ca-file"]].concat();
+    fails(
+        &home.fdn(&webs).await,
+        Exit::Unreachable,
+        &["UnknownIssuer"],
+    );
+    assert_eq!(home.read(".config/fdn/config.toml"), kept);
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_drops_the_authority_that_was_kept_if_that_is_said() {
+    let home = Home::new();
+    let (mut settings, authority) = prepare(&home);
+    // Nothing of it is checked, and who listens is known to no authority of the web.
+    settings.api.tls.certificates.clear();
+    let broker = Arc::new(MemoryBroker::new(Limits::default()));
+    let controller = Controller::start_with(settings, broker, Compiler::InProcess);
+    let controller = controller.await.expect("started");
+    let url = format!("http://{}", controller.address());
+    let ca = home.file("own-ca.pem", authority.certificate());
+    let password = home.folder.path().join("controller/password");
+    let password = password.display().to_string();
+    let login = ["login", url.as_str(), "--password-file", password.as_str()];
+    for (more, is_kept) in [
+        (&["--ca-file", ca.as_str()][..], true),
+        (&[], true),
+        (&["--no-ca-file"], false),
+        (&[], false),
+    ] {
+        let ran = home.fdn(&[&login[..], more].concat()).await;
+        assert_eq!(ran.exit, Exit::Ok, "{more:?}: {}", ran.err);
+        let kept = home.read(".config/fdn/config.toml");
+        assert_eq!(kept.contains("ca_file"), is_kept, "{more:?}: {kept}");
+    }
+    let both = ["fdn", "login", "--no-ca-file", "--ca-file", &ca];
+    assert!(Cli::try_parse_from(both).is_err());
     controller.stop().await;
 }
 

@@ -45,6 +45,7 @@ mod workflow;
 use std::sync::Arc;
 
 use actix_web::dev::ServerHandle;
+use actix_web::http::header::STRICT_TRANSPORT_SECURITY;
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{App, HttpServer, get, middleware};
 use fdn_core::Right;
@@ -311,12 +312,21 @@ pub(crate) fn start(door: Door, state: Arc<State>) -> Result<Serving, Error> {
     let handshake = state.settings.api.tls.handshake.as_duration();
     let unread = state.metrics.certificate_errors.clone();
     let requests = bound::Requests::new(state.settings.api.max_connections);
+    let (secure, hsts) = (
+        matches!(door, Door::Secure(_)),
+        state.settings.api.tls.hsts.as_duration().as_secs(),
+    );
     let server = HttpServer::new(move || {
         App::new()
             .wrap(middleware::from_fn(bound::bound))
             .wrap(middleware::from_fn(observe::observe))
             // Around everything else: what is compressed is the body as it leaves, request id included.
             .wrap(middleware::Compress::default())
+            .wrap(middleware::Condition::new(
+                secure,
+                middleware::DefaultHeaders::new()
+                    .add((STRICT_TRANSPORT_SECURITY, format!("max-age={hsts}"))),
+            ))
             .app_data(web::Data::from(Arc::clone(&state)))
             .app_data(web::Data::new(state.metrics.registry.clone()))
             .app_data(web::Data::new(state.readiness.clone()))

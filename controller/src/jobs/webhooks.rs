@@ -55,14 +55,16 @@ pub fn check(url: &str, private: bool) -> Result<(), &'static str> {
 /// The key that signs what is told of an app's jobs.
 #[must_use]
 pub fn secret(state: &State, tenant: TenantId, app: &AppName) -> Secret {
-    state.job_key.derive(&format!("webhook\n{tenant}\n{app}"))
+    state
+        .webhook_key
+        .derive(&format!("webhook\n{tenant}\n{app}"))
 }
 
 /// The key that signs what is told of a tenant's budgets.
 #[must_use]
 pub fn budget_secret(state: &State, tenant: TenantId) -> Secret {
     state
-        .job_key
+        .webhook_key
         .derive(&format!("webhook of budgets\n{tenant}"))
 }
 

@@ -39,6 +39,8 @@ pub struct ApiTlsSettings {
     pub check_interval: DurationMs,
     /// How long a handshake may take.
     pub handshake: DurationMs,
+    /// How long a browser asks this host over TLS alone after each answer over TLS (RFC 6797); with 0s it forgets that.
+    pub hsts: DurationMs,
 }
 
 impl Default for ApiSettings {
@@ -62,6 +64,7 @@ impl Default for ApiTlsSettings {
             certificates: Vec::new(),
             check_interval: DurationMs::from_secs(10),
             handshake: DurationMs::from_secs(5),
+            hsts: DurationMs::from_secs(180 * 24 * 3600),
         }
     }
 }

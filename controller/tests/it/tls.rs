@@ -165,6 +165,39 @@ async fn a_session_over_tls_is_for_tls_alone_also_on_ones_own_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn browsers_are_told_to_stay_with_tls_where_it_is_spoken() {
+    for (hsts, expected) in [(None, "max-age=15552000"), (Some(0), "max-age=0")] {
+        let case = Case::start(|settings| {
+            let default = settings.api.tls.hsts;
+            settings.api.tls.hsts = hsts.map_or(default, DurationMs::from_secs);
+        });
+        let case = case.await;
+        for protocols in [&["h2"][..], &["http/1.1"][..]] {
+            let browser = client(&case.authority, ALL_VERSIONS, protocols);
+            // The console, an answer of the API, a refusal, and what is nowhere.
+            for (path, status) in [
+                ("/", 200),
+                ("/healthz", 200),
+                ("/v1/apps", 401),
+                ("/v1/none", 404),
+            ] {
+                let answer = browser.get(case.rig.url(path)).send().await;
+                let answer = answer.expect("an answer");
+                assert_eq!(answer.status(), status, "{path}");
+                let told = answer.headers().get("strict-transport-security");
+                let told = told.expect(path).to_str().expect("text");
+                assert_eq!(told, expected, "{path}");
+            }
+        }
+    }
+    // A browser must not believe it without TLS, and a proxy in front says what holds there (RFC 6797, 7.2).
+    let plain = Rig::start().await;
+    let answer = plain.anonymous(Method::GET, "/healthz").send().await;
+    let answer = answer.expect("an answer");
+    assert!(answer.headers().get("strict-transport-security").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_new_certificate_counts_without_a_restart() {
     let case = Case::start(|_| {}).await;
     case.meets().await.expect("an answer");

@@ -47,6 +47,12 @@ pub struct Growth {
 }
 
 impl Growth {
+    /// What is told of it: peak, first and last third, slope.
+    #[must_use]
+    pub const fn numbers(self) -> [f64; 4] {
+        [self.peak, self.first, self.last, self.slope]
+    }
+
     /// Of samples in the order of their times, `warm` after the beginning; nothing of too few.
     #[must_use]
     pub fn of(samples: &[Sample], warm: Duration) -> Option<Self> {

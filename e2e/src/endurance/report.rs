@@ -44,12 +44,7 @@ impl Report {
     #[must_use]
     pub fn json(&self) -> Value {
         let held = self.held.iter().map(|held| {
-            let Growth {
-                peak,
-                first,
-                last,
-                slope,
-            } = held.growth;
+            let [peak, first, last, slope] = held.growth.numbers();
             json!({
                 "process": held.who, "what": held.what, "peak": peak, "first_third": first, "last_third": last, "slope_per_hour": slope,
                 "flat": held.growth.is_flat(held.allowed),
@@ -80,24 +75,12 @@ impl fmt::Display for Report {
             "held          peak    first third     last third    slope in an hour"
         )?;
         for held in &self.held {
-            let unit = if held.what == "memory" {
-                f64::from(1 << 20)
-            } else {
-                1.0
+            let (size, unit) = match held.what {
+                "memory" => (f64::from(1 << 20), "MiB"),
+                _ => (1.0, "descriptors"),
             };
-            let Growth {
-                peak,
-                first,
-                last,
-                slope,
-            } = held.growth;
-            let numbers =
-                [peak, first, last, slope].map(|number| format!("{:>14.1}", number / unit));
-            let unit = if held.what == "memory" {
-                "MiB"
-            } else {
-                "descriptors"
-            };
+            let numbers = held.growth.numbers();
+            let numbers = numbers.map(|number| format!("{:>14.1}", number / size));
             writeln!(f, "{}  {} {unit}", numbers.join(" "), held.who)?;
         }
         writeln!(

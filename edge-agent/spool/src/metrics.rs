@@ -87,7 +87,10 @@ impl SpoolMetrics {
                 "Octets of calls that were handed over and are kept to be searched.",
             )?,
             log_limit: gauge("log_limit_bytes", "The bound of what is kept of calls.")?,
-            waiting: gauge("segments_waiting", "Segments that wait to be handed over.")?,
+            waiting: gauge(
+                "segments_waiting",
+                "Whole segments that wait to be handed over.",
+            )?,
             sync_seconds: histogram("sync_seconds", "How long a sync took.", &SYNC_SECONDS)?,
             sync_records: histogram("sync_records", "Records that shared a sync.", &SYNC_RECORDS)?,
             batches: counters("batches_total", "Batches handed over.", "result")?,

@@ -29,8 +29,6 @@ pub struct InstanceMetrics {
     pub lost: IntCounterVec,
     /// Calls made again, by why.
     pub retries: IntCounterVec,
-    /// Memory and CPU that are held, by whom.
-    pub held: IntGaugeVec,
 }
 
 impl InstanceMetrics {
@@ -79,11 +77,6 @@ impl InstanceMetrics {
                 &["reason"],
             )?,
             retries: make.counters("call_retries_total", "Calls made again.", &["reason"])?,
-            held: make.gauges(
-                "held",
-                "What is held of the node: memory in MiB by calls and instances, CPU in thousandths of a core by instances.",
-                &["what"],
-            )?,
         })
     }
 }

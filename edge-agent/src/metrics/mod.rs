@@ -5,6 +5,7 @@
 
 mod app;
 mod forward;
+mod held;
 mod instances;
 mod tally;
 mod version;
@@ -22,6 +23,7 @@ use prometheus::{
 
 pub use app::{AppMetrics, CountGuard, Outcome};
 pub use forward::ForwardMetrics;
+pub use held::show_held;
 pub use instances::InstanceMetrics;
 pub use version::VersionCounts;
 pub use workflows::WorkflowMetrics;

@@ -170,6 +170,12 @@ async fn a_stop_lets_running_calls_end_and_tells_before() {
         }
     })
     .await;
+    // What it holds is told, on a node without containers too.
+    for (what, is_held) in [("memory_of_calls", true), ("memory_of_instances", false)] {
+        let line = format!("fdn_agent_held{{node=\"eu-west-1\",what=\"{what}\"}}");
+        let held = network.metric(&agent, &line).await.expect(what);
+        assert_eq!(held >= 1.0, is_held, "{what}: {held}");
+    }
     let address = agent.gateway_address();
     let readiness = agent.readiness().clone();
     agent.stop().await;

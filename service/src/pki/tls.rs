@@ -331,6 +331,13 @@ mod tests {
         (credentials, issued.serial)
     }
 
+    /// The authorities of two networks.
+    fn networks() -> [Authority; 2] {
+        let now = crate::now();
+        let end = Timestamp(now.get() + 864_000_000);
+        std::array::from_fn(|_| Authority::create(now, end).expect("an authority"))
+    }
+
     fn machine(text: &str) -> Bearer {
         Bearer::Machine(text.parse().expect("a machine"))
     }
@@ -384,10 +391,7 @@ mod tests {
 
     #[test]
     fn machines_meet_controllers_and_nobody_else() {
-        let now = crate::now();
-        let end = Timestamp(now.get() + 864_000_000);
-        let network = Authority::create(now, end).expect("an authority");
-        let other = Authority::create(now, end).expect("an authority");
+        let [network, other] = networks();
         let open: Revoked = Arc::new(|_| false);
         let (node, serial) = credentials(&network, machine("fdn://cluster/eu/node/a"));
         let (dns, _) = credentials(&network, machine("fdn://cluster/eu/dns/ns"));
@@ -411,10 +415,7 @@ mod tests {
 
     #[test]
     fn controllers_ask_the_node_that_they_mean_and_nobody_else() {
-        let now = crate::now();
-        let end = Timestamp(now.get() + 864_000_000);
-        let network = Authority::create(now, end).expect("an authority");
-        let other = Authority::create(now, end).expect("an authority");
+        let [network, other] = networks();
         let open: Revoked = Arc::new(|_| false);
         let (node, serial) = credentials(&network, machine("fdn://cluster/eu/node/a"));
         let (dns, _) = credentials(&network, machine("fdn://cluster/eu/dns/a"));

@@ -73,7 +73,7 @@ struct State {
     /// Nothing is answered but 503 while this is set.
     away: AtomicBool,
     /// Artifact requests are not answered while this is set.
-    stalled: AtomicBool,
+    stalled: watch::Sender<bool>,
     leases: MemoryLeases,
     /// The only node that may have the lease on being the head.
     head: Mutex<Option<NodeId>>,
@@ -355,7 +355,7 @@ impl FakeController {
     }
 
     pub(crate) fn stall(&self, stalled: bool) {
-        self.state.stalled.store(stalled, Ordering::SeqCst);
+        self.state.stalled.send_replace(stalled);
     }
 
     /// How often an artifact was asked for, and how often a part of one was given.
@@ -489,9 +489,8 @@ fn feed(state: &State, node: NodeId) -> Response<Body> {
 
 async fn artifact(state: &State, digest: &str, headers: &HeaderMap) -> Response<Body> {
     state.requests.fetch_add(1, Ordering::SeqCst);
-    while state.stalled.load(Ordering::SeqCst) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let mut stalled = state.stalled.subscribe();
+    drop(stalled.wait_for(|stalled| !stalled).await);
     let stored = state.artifacts.lock().expect("lock").get(digest).cloned();
     let Some(mut bytes) = stored else {
         return whole(StatusCode::NOT_FOUND, "");

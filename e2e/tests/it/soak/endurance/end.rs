@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fdn_core::job::JobInfo;
@@ -10,14 +10,12 @@ use fdn_e2e::Held;
 use fdn_e2e::endurance::judge::{Job, Rule, Tally};
 use fdn_e2e::endurance::processes::{Processes, all};
 use fdn_e2e::endurance::schedule::Part;
+use fdn_testkit::wait;
 
 use super::world::{FLOW, HELLO, WORK, World, lock, metric};
 
 /// How long the network may take for each of these on a slow and busy machine.
 const LONG: Duration = Duration::from_secs(300);
-/// For so long usage may not change any more before it is final.
-const STILL: Duration = Duration::from_secs(15);
-const AGAIN: Duration = Duration::from_millis(500);
 /// Stages of the workflow, each a call of its own.
 const STAGES: u64 = 2;
 
@@ -54,25 +52,13 @@ pub(crate) async fn settle(world: &Arc<World>, told: &Held) {
     }
 }
 
-/// Asks until it is so.
-async fn until(mut so: impl AsyncFnMut() -> Result<()>) -> Result<()> {
-    let end = Instant::now() + LONG;
-    loop {
-        let Err(why) = so().await else {
-            return Ok(());
-        };
-        ensure!(Instant::now() < end, "{why:#}");
-        tokio::time::sleep(AGAIN).await;
-    }
-}
-
 /// What is deployed now every machine answers with.
 async fn last_version(world: &Arc<World>) -> Result<()> {
     let version = world.next_version(&["--wait", "--timeout", "120s"]).await?;
     let expected = format!("version-{version}-");
     let machines: BTreeSet<_> = all().filter_map(Processes::address).collect();
     for machine in machines {
-        until(async || {
+        wait::try_within(LONG, async || {
             let url = format!("http://{machine}:{}/", world.gateway_port);
             let call = world.http.get(url).header("host", "hello.fn.test");
             let answer = call.send().await?.error_for_status();
@@ -82,7 +68,7 @@ async fn last_version(world: &Arc<World>) -> Result<()> {
             });
             let text = answer?.text().await?;
             ensure!(text == expected, "{machine} answers {text}");
-            Ok(())
+            Ok::<_, anyhow::Error>(())
         })
         .await?;
     }
@@ -103,12 +89,12 @@ async fn page(world: &World, query: &str) -> Result<(Vec<JobInfo>, Option<String
 }
 
 async fn jobs(world: &Arc<World>, told: &Held) -> Result<()> {
-    until(async || {
+    wait::try_within(LONG, async || {
         for state in ["submitted", "queued", "running"] {
             let (open, _) = page(world, &format!("?state={state}&limit=1")).await?;
             ensure!(open.is_empty(), "{state}: {:?}", open.first());
         }
-        Ok(())
+        Ok::<_, anyhow::Error>(())
     })
     .await?;
     let (mut all, mut query) = (Vec::new(), Some("?limit=1000".to_owned()));
@@ -134,30 +120,20 @@ async fn jobs(world: &Arc<World>, told: &Held) -> Result<()> {
     Ok(())
 }
 
-/// Waits until each node has handed everything over and the sums change no more, and compares them.
+/// Waits until each node has handed everything over, and compares the sums.
 async fn usage(world: &Arc<World>) -> Result<()> {
-    until(async || {
+    wait::try_within(LONG, async || {
         for part in all().filter(|part| matches!(part, Part::Node(..))) {
             let machine = world.admin(Processes::address(part).context("no address")?);
             let text = world.metrics(machine).await?;
-            let waiting = metric(&text, "fdn_agent_usage_segments_waiting", "");
-            ensure!(waiting == Some(0.0), "{part}: {waiting:?} segments");
+            let left = metric(&text, "fdn_agent_usage_spool_bytes", "");
+            ensure!(left == Some(0.0), "{part}: {left:?} octets of usage");
         }
-        Ok(())
+        Ok::<_, anyhow::Error>(())
     })
     .await?;
-    let mut last = recorded(world).await?;
-    let mut since = Instant::now();
-    let end = Instant::now() + LONG;
-    while since.elapsed() < STILL && Instant::now() < end {
-        tokio::time::sleep(AGAIN).await;
-        let now = recorded(world).await?;
-        if now != last {
-            (last, since) = (now, Instant::now());
-        }
-    }
     let tallies = lock(&world.tallies).clone();
-    for (app, count) in last {
+    for (app, count) in recorded(world).await? {
         let Some(tally) = tallies.get(app.as_str()).copied() else {
             continue;
         };

@@ -8,6 +8,7 @@ use fdn_e2e::endurance::judge::Rule;
 use fdn_e2e::endurance::lives::State;
 use fdn_e2e::endurance::processes::Processes;
 use fdn_e2e::endurance::schedule::{Event, Part, Planned};
+use fdn_testkit::wait;
 
 use super::world::{HELLO, World, lock, metric};
 
@@ -15,9 +16,8 @@ use super::world::{HELLO, World, lock, metric};
 const SOON: Duration = Duration::from_secs(90);
 /// How long joining is tried while the centre is away.
 const JOINED: Duration = Duration::from_secs(150);
-/// Longer than records wait to be handed over (`usage.seal_after`): only then nothing is left when nothing waits.
-const SEALED: Duration = Duration::from_secs(6);
-const POLL: Duration = Duration::from_millis(50);
+/// For so long a machine must have nothing left: calls come to it that were sent before it was drained.
+const LATE: Duration = Duration::from_secs(6);
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Lets the events of a lane happen, in their order. What came late moves all that comes after it.
@@ -97,20 +97,16 @@ async fn well(world: &World, part: Part) -> Result<()> {
             return Ok(());
         }
     };
-    let end = Instant::now() + SOON;
-    loop {
-        let answer = world.http.get(format!("http://{address}/healthz"));
-        if answer
-            .send()
-            .await
-            .is_ok_and(|answer| answer.status() == 200)
-        {
-            world.becomes(part, State::Well);
-            return Ok(());
-        }
-        ensure!(Instant::now() < end, "{part} is not well after {SOON:?}");
-        tokio::time::sleep(POLL).await;
-    }
+    let well = wait::try_within(SOON, async || {
+        let asked = world.http.get(format!("http://{address}/healthz"));
+        let status = asked.send().await?.status();
+        ensure!(status == 200, "it says {status}");
+        Ok::<_, anyhow::Error>(())
+    });
+    let well = well.await;
+    well.with_context(|| format!("{part} is not well after {SOON:?}"))?;
+    world.becomes(part, State::Well);
+    Ok(())
 }
 
 /// As docs/operations.md has it: drained, everything handed over, removed, switched off.
@@ -119,17 +115,17 @@ async fn remove(world: &Arc<World>, part: Part) -> Result<()> {
     let drain = ["node", "drain", &name, "--timeout", "60s"];
     world.typed(&drain, &["FDN-2003"]).await?;
     let machine = world.admin(Processes::address(part).context("no address")?);
-    let end = Instant::now() + SOON;
     let mut since = Instant::now();
-    while since.elapsed() < SEALED {
+    wait::try_within(SOON, async || {
         let text = world.metrics(machine).await.unwrap_or_default();
-        let waiting = metric(&text, "fdn_agent_usage_segments_waiting", "");
-        if waiting != Some(0.0) {
+        let left = metric(&text, "fdn_agent_usage_spool_bytes", "");
+        if left != Some(0.0) {
             since = Instant::now();
         }
-        ensure!(Instant::now() < end, "{name} has usage left: {waiting:?}");
-        tokio::time::sleep(POLL).await;
-    }
+        ensure!(since.elapsed() >= LATE, "{name} has usage left: {left:?}");
+        Ok::<_, anyhow::Error>(())
+    })
+    .await?;
     world.becomes(part, State::Between);
     let remove = ["node", "remove", &name, "--yes"];
     world.typed(&remove, &["FDN-2003"]).await?;
