@@ -56,20 +56,14 @@ struct Way {
 }
 
 /// The engine, and the image on it.
-struct Engine {
-    socket: PathBuf,
+pub(crate) struct Engine {
+    pub(crate) socket: PathBuf,
     client: Docker,
-    archive: Vec<u8>,
+    pub(crate) archive: Vec<u8>,
 }
 
 async fn measure(options: &Options) -> Result<()> {
-    let socket = fdn_testkit::docker::socket().await;
-    let path = socket.display().to_string();
-    let engine = Engine {
-        client: Docker::connect_with_unix(&path, 60, bollard::API_DEFAULT_VERSION)?,
-        socket,
-        archive: std::fs::read(fdn_testkit::docker::saved_image("bench"))?,
-    };
+    let engine = Engine::start().await?;
     for (name, network) in [
         ("isolated", Network::Isolated),
         ("host", Network::Host),
@@ -82,6 +76,16 @@ async fn measure(options: &Options) -> Result<()> {
 }
 
 impl Engine {
+    pub(crate) async fn start() -> Result<Self> {
+        let socket = fdn_testkit::docker::socket().await;
+        let path = socket.display().to_string();
+        Ok(Self {
+            client: Docker::connect_with_unix(&path, 60, bollard::API_DEFAULT_VERSION)?,
+            socket,
+            archive: std::fs::read(fdn_testkit::docker::saved_image("bench"))?,
+        })
+    }
+
     fn settings(&self, node: &str, network: Network) -> Result<Settings> {
         let mut settings = Settings {
             node: format!("{node}-{}", std::process::id()).parse()?,
@@ -192,7 +196,7 @@ impl Engine {
     }
 
     /// Containers of a node, those that have ended included.
-    async fn containers(&self, node: &str) -> Result<Vec<ContainerSummary>> {
+    pub(crate) async fn containers(&self, node: &str) -> Result<Vec<ContainerSummary>> {
         let label = format!("net.fdn.node={node}");
         let filters = HashMap::from([("label".to_owned(), vec![label])]);
         let options = ListContainersOptionsBuilder::default().all(true);
@@ -227,7 +231,7 @@ impl Engine {
         Ok(())
     }
 
-    async fn remove(&self, node: &str) -> Result<()> {
+    pub(crate) async fn remove(&self, node: &str) -> Result<()> {
         for container in self.containers(node).await? {
             let options = RemoveContainerOptionsBuilder::default().force(true).build();
             let id = container.id.unwrap_or_default();

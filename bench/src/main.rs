@@ -26,6 +26,7 @@ mod peers;
 mod plan;
 mod response;
 mod rig;
+mod workflow_cold;
 mod wrk;
 
 use std::path::PathBuf;
@@ -47,6 +48,8 @@ enum Bench {
     Images,
     /// Calls of an instance on this node and on another one.
     Peers,
+    /// A workflow of five stages over two clusters whose containers do not run, with and without starting them before their calls.
+    WorkflowCold,
     /// A light function beside two that loop for ever.
     Loops,
     /// Ten thousand live instances in one process.
@@ -88,7 +91,7 @@ struct Options {
     /// Another folder of fdn's binaries, which gateway, cold and dns are compared with.
     #[arg(long)]
     against: Option<PathBuf>,
-    /// Where the comparison, `response` or `reaction` is written as JSON.
+    /// Where the comparison, `response`, `reaction` or `workflow-cold` is written as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
     /// The program `wasmtime`; left out if absent.
@@ -129,6 +132,7 @@ fn main() -> Result<()> {
         Bench::Gateway,
         Bench::Calls,
         Bench::Peers,
+        Bench::WorkflowCold,
         Bench::Loops,
         Bench::Dns,
         Bench::Machines,
@@ -149,6 +153,7 @@ fn main() -> Result<()> {
             Bench::Cold => cold::run(&options)?,
             Bench::Containers => containers::run()?,
             Bench::Images => images::run(&options)?,
+            Bench::WorkflowCold => workflow_cold::run(&options)?,
             Bench::Loops => loops::run(&options)?,
             Bench::Instances => instances::run(&options)?,
             Bench::Dns => dns::run(&options)?,

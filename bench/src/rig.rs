@@ -28,7 +28,8 @@ pub(crate) struct Rig {
     client: reqwest::Client,
     _folder: tempfile::TempDir,
     /// The other end of its feed.
-    _told: (mpsc::Sender<Told>, watch::Sender<bool>),
+    told: mpsc::Sender<Told>,
+    _up: watch::Sender<bool>,
 }
 
 /// A centre that takes no report.
@@ -53,10 +54,22 @@ pub(crate) fn image_manifest() -> Manifest {
 impl Rig {
     /// Starts an agent with these settings but for its files and addresses, on `runtime` if one is given, and deploys the image.
     pub(crate) async fn start(
-        mut settings: Settings,
+        settings: Settings,
         runtime: Option<Arc<dyn Runtime>>,
         image: &[u8],
         manifest: Manifest,
+    ) -> Result<Self> {
+        let rig = Self::open(settings, runtime, &[image]).await?;
+        rig.tell(desired(image, manifest)?).await?;
+        rig.until_taken().await?;
+        Ok(rig)
+    }
+
+    /// Starts an agent with these settings but for its files and addresses, on `runtime` if one is given, with these artifacts in its cache.
+    pub(crate) async fn open(
+        mut settings: Settings,
+        runtime: Option<Arc<dyn Runtime>>,
+        artifacts: &[&[u8]],
     ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -65,16 +78,21 @@ impl Rig {
         settings.gateway.workers = 1;
         settings.admin.listen = any;
         settings.controller.url = "http://127.0.0.1:9".to_owned();
-        settings.network.token_file = folder.path().join("token");
+        // Agents that call each other's stages are given the same one.
+        if !settings.network.token_file.is_file() {
+            settings.network.token_file = folder.path().join("token");
+            secret::read_or_create(&settings.network.token_file)?;
+        }
         settings.capacity.cpu_milli = MilliCpu(100_000);
         settings.devices.enabled = false;
         settings.stop.drain = DurationMs::from_millis(0);
-        secret::read_or_create(&settings.network.token_file)?;
-        // The image is here already: nobody fetches it.
+        // They are here already: nobody fetches them.
         let components = settings.data.join("cache/components");
         std::fs::create_dir_all(&components)?;
-        let name = format!("{}.wasm", Digest::of(image).hex());
-        std::fs::write(components.join(name), image)?;
+        for artifact in artifacts {
+            let name = format!("{}.wasm", Digest::of(artifact).hex());
+            std::fs::write(components.join(name), artifact)?;
+        }
         let (told, heard) = mpsc::channel(4);
         let (up, connected) = watch::channel(true);
         let connection = Connection {
@@ -87,19 +105,35 @@ impl Rig {
         };
         let machine = Machine::new(&settings.runtime)?;
         let agent = Agent::start_with(settings, Some(connection), machine, runtime).await?;
-        let rig = Self {
+        Ok(Self {
             agent,
             client: fdn_service::http_client::build(Duration::from_secs(60))?,
             _folder: folder,
-            _told: (told.clone(), up),
-        };
-        told.send(Told::Change(desired(image, manifest)?)).await?;
+            told,
+            _up: up,
+        })
+    }
+
+    /// Tells it something, as the centre does.
+    pub(crate) async fn tell(&self, frame: Frame) -> Result<()> {
+        self.told.send(Told::Change(frame)).await?;
+        Ok(())
+    }
+
+    /// Waits until it knows the app.
+    pub(crate) async fn until_taken(&self) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(60);
-        while rig.call("/").await? == 404 {
+        while self.call("/").await? == 404 {
             ensure!(Instant::now() < deadline, "the app is not taken");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        Ok(rig)
+        Ok(())
+    }
+
+    /// Where gateways of other clusters call its stages.
+    pub(crate) fn stage_address(&self) -> Result<SocketAddr> {
+        let address = self.agent.stage_address();
+        address.context("it takes stage calls")
     }
 
     /// Where other nodes of its cluster reach it.

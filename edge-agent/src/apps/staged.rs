@@ -1,7 +1,8 @@
 //! A workflow that is ready: its stages, each a function version that can be called here, and what the runs of it need to know.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use fdn_core::manifest::Manifest;
 use fdn_core::message::{AppSpec, StageObserved};
@@ -9,6 +10,7 @@ use fdn_core::workflow::{RunSpec, Workflow};
 use fdn_core::{
     AppName, ByteSize, ClusterId, FunctionName, HostName, Millis, StageName, VersionNumber,
 };
+use fdn_scheduling::prewarm::lean;
 
 use super::Deployed;
 use crate::error::PrepareError;
@@ -66,6 +68,10 @@ pub struct StageStats {
     pub metrics: Arc<AppMetrics>,
     /// The moving mean of output sizes as the bits of an `f64`. Updates may lose one another's sample, which a mean survives.
     output: AtomicU64,
+    /// What an attempt takes whoever leads the run, wherever it runs, in milliseconds: kept like the sizes, with a leaning to the short ones.
+    took: AtomicU64,
+    /// When one succeeded last.
+    answered: Mutex<Option<Instant>>,
 }
 
 impl StageStats {
@@ -75,7 +81,31 @@ impl StageStats {
         Arc::new(Self {
             metrics,
             output: AtomicU64::new(f64::NAN.to_bits()),
+            took: AtomicU64::new(f64::NAN.to_bits()),
+            answered: Mutex::default(),
         })
+    }
+
+    /// An attempt at the stage succeeded, so long after it was begun.
+    pub fn took(&self, took: Duration) {
+        let next = lean(self.typical(), Millis::from(took));
+        self.took.store(next.get().to_bits(), Ordering::Relaxed);
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        *answered = Some(Instant::now());
+    }
+
+    /// What an attempt typically takes, if one has succeeded.
+    #[must_use]
+    pub fn typical(&self) -> Option<Millis> {
+        let known = f64::from_bits(self.took.load(Ordering::Relaxed));
+        (!known.is_nan()).then(|| Millis::new(known))
+    }
+
+    /// Whether an attempt succeeded within so long.
+    #[must_use]
+    pub fn has_answered(&self, within: Duration) -> bool {
+        let answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        answered.is_some_and(|at| at.elapsed() < within)
     }
 
     /// A run of the stage put out so many octets.

@@ -19,6 +19,11 @@ pub struct WorkflowMetrics {
     pub served: IntCounterVec,
     /// What controllers ask, by what it is about (call, logs, calls, other) and whether it is answered or forbidden.
     pub asked: IntCounterVec,
+    /// Later stages that were told of their call, by where they will run (here, away) and what came of it (started, warm, no_room, later, unknown, lost,
+    /// dropped).
+    pub prewarms: IntCounterVec,
+    /// Calls that gateways told of, by what was done (started, warm, no_room, later, unknown).
+    pub prewarms_served: IntCounterVec,
     /// Connections to gateways of other clusters.
     pub connections: IntGauge,
     /// Runs of which the controllers were not told how they ended.
@@ -49,6 +54,16 @@ impl WorkflowMetrics {
                 "controller_requests_total",
                 "What only controllers may ask, by what it is about, answered or forbidden.",
                 &["about", "outcome"],
+            )?,
+            prewarms: make.counters(
+                "stage_prewarms_total",
+                "Later stages that were told of their call, here or away, by what came of it.",
+                &["where", "outcome"],
+            )?,
+            prewarms_served: make.counters(
+                "stage_prewarms_served_total",
+                "Calls that other gateways told of, by what was done.",
+                &["outcome"],
             )?,
             connections: make.gauge(
                 "stage_connections",

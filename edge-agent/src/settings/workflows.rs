@@ -41,6 +41,10 @@ pub struct WorkflowSettings {
     pub avoid: DurationMs,
     /// How often an idle connection is tried, and how long that may take: a gateway that has vanished is noticed after both.
     pub keep_alive: DurationMs,
+    /// How long before its call an instance of a later stage may be started, and how long it waits for a call that is late; 0 if none is.
+    pub prewarm: DurationMs,
+    /// Later stages of which gateways are told at a time.
+    pub prewarm_tells: usize,
     /// One-way delays that are emulated on the way to other clusters, for benchmarks on one machine.
     pub emulate_delay: BTreeMap<ClusterId, DurationMs>,
 }
@@ -61,6 +65,8 @@ impl Default for WorkflowSettings {
             connect: DurationMs::from_secs(1),
             avoid: DurationMs::from_secs(2),
             keep_alive: DurationMs::from_secs(2),
+            prewarm: DurationMs::from_secs(10),
+            prewarm_tells: 64,
             emulate_delay: BTreeMap::new(),
         }
     }

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fdn_cluster::tls::{TlsSource, identity};
 use fdn_core::ClusterId;
+use fdn_scheduling::prewarm::Answer;
 use fdn_scheduling::run::{Failure, FailureKind};
 use fdn_service::pki::Facts;
 use fdn_service::secret::Secret;
@@ -31,13 +32,17 @@ use tracing::debug;
 
 use super::call::{Output, StageCall};
 use super::here::too_large;
-use super::wire;
+use super::wire::{self, Announced};
 use crate::error::Error;
 use crate::fleet::Fleet;
 use crate::settings::{TlsSettings, WorkflowSettings};
 
 /// Gateways of a cluster that one call tries.
 const TRIED: usize = 4;
+/// How long is waited for what a gateway says of a call that will come.
+const ANNOUNCED: Duration = Duration::from_secs(2);
+/// How long a gateway that does not know of such calls is told of none.
+const OLDER: Duration = Duration::from_secs(300);
 /// What may be on its way before the other side has read any of it: of one call, and of one connection.
 const WINDOWS: (u32, u32) = (1 << 20, 8 << 20);
 
@@ -59,6 +64,8 @@ pub struct StageClient {
     runtime: Handle,
     lines: Mutex<BTreeMap<SocketAddr, Arc<Lines>>>,
     avoided: Mutex<BTreeMap<SocketAddr, Instant>>,
+    /// Gateways that do not know what it is to be told of a call, and until when they are told of none.
+    older: Mutex<BTreeMap<SocketAddr, Instant>>,
     turn: AtomicUsize,
     open: IntGauge,
     own: OnceLock<SocketAddr>,
@@ -103,13 +110,14 @@ impl StageClient {
             runtime: Handle::current(),
             lines: Mutex::default(),
             avoided: Mutex::default(),
+            older: Mutex::default(),
             turn: AtomicUsize::new(0),
             open,
             own: OnceLock::new(),
         })
     }
 
-    /// Calls a stage in `cluster`.
+    /// Calls a stage in `cluster`, `first` before its other gateways: the one that was told of the call.
     ///
     /// # Errors
     /// How it failed.
@@ -117,11 +125,12 @@ impl StageClient {
         &self,
         cluster: &ClusterId,
         call: StageCall,
+        first: Option<SocketAddr>,
     ) -> Result<Output, Failure> {
         let told =
             format!("cluster {cluster} was not reached: it has no gateway that takes stage calls");
         let mut last = Failure::new(FailureKind::NotStarted, told);
-        for address in self.others(cluster) {
+        for address in self.in_order(cluster, first) {
             let request = wire::request(&call)?;
             last = match self.send_to(cluster, address, request).await {
                 Ok(response) => match output(cluster, response, call.most).await {
@@ -139,6 +148,49 @@ impl StageClient {
             };
         }
         Err(last)
+    }
+
+    /// Tells a gateway of `cluster`, `first` before the others, of a call that will come. What it has done, and which one it is; a call that is not
+    /// expected anywhere comes all the same.
+    pub(super) async fn announce(
+        &self,
+        cluster: &ClusterId,
+        call: &Announced,
+        first: Option<SocketAddr>,
+    ) -> (Answer, Option<SocketAddr>) {
+        let mut last = Answer::Lost;
+        for address in self.in_order(cluster, first) {
+            if self.is_older(address) {
+                last = Answer::Unknown;
+                continue;
+            }
+            let Ok(request) = wire::announcement(call) else {
+                return (Answer::Unknown, None);
+            };
+            let sending = self.send_to(cluster, address, request);
+            let Ok(Ok(response)) = timeout(ANNOUNCED, sending).await else {
+                return (Answer::Lost, None);
+            };
+            match wire::ahead(response.headers()) {
+                // Another node of the cluster may run it.
+                Some(Answer::Unknown) => last = Answer::Unknown,
+                Some(answer) => return (answer, Some(address)),
+                None => {
+                    let until = Instant::now() + OLDER;
+                    lock(&self.older).insert(address, until);
+                    last = Answer::Unknown;
+                }
+            }
+        }
+        (last, None)
+    }
+
+    /// Whether a gateway did not know lately what it is to be told of a call.
+    fn is_older(&self, address: SocketAddr) -> bool {
+        let now = Instant::now();
+        let mut older = lock(&self.older);
+        older.retain(|_, until| *until > now);
+        older.contains_key(&address)
     }
 
     /// Sends a request to one gateway of a cluster.
@@ -203,6 +255,11 @@ impl StageClient {
 
     /// Other gateways of a cluster in the order in which they are tried: those that were reached lately first.
     pub(super) fn others(&self, cluster: &ClusterId) -> Vec<SocketAddr> {
+        self.in_order(cluster, None)
+    }
+
+    /// The same, with `first` before the others that were reached lately.
+    fn in_order(&self, cluster: &ClusterId, first: Option<SocketAddr>) -> Vec<SocketAddr> {
         let view = self.fleet.view();
         let mut all = view.stage_calls(cluster).to_vec();
         all.retain(|address| self.own.get() != Some(address));
@@ -213,7 +270,7 @@ impl StageClient {
         let now = Instant::now();
         let mut avoided = lock(&self.avoided);
         avoided.retain(|_, until| *until > now);
-        all.sort_by_key(|address| avoided.contains_key(address));
+        all.sort_by_key(|address| (avoided.contains_key(address), Some(*address) != first));
         all.truncate(TRIED);
         all
     }
@@ -305,7 +362,7 @@ async fn connect(
     fleet: Arc<Fleet>,
     cluster: ClusterId,
     address: SocketAddr,
-    keep_alive: std::time::Duration,
+    keep_alive: Duration,
     open: IntGauge,
 ) -> Result<Sender, String> {
     let stream = TcpStream::connect(address)
@@ -339,7 +396,7 @@ async fn connect(
 
 async fn handshake(
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    keep_alive: std::time::Duration,
+    keep_alive: Duration,
     open: IntGauge,
 ) -> Result<Sender, String> {
     let (sender, connection) = Builder::new(TokioExecutor::new())

@@ -27,6 +27,7 @@ use super::book::{Noted, begun};
 use super::call::{Output, StageCall};
 use super::here;
 use super::inputs::{Parent, hand_over, problem};
+use super::prewarm::Prewarming;
 use crate::apps::{StageServing, Staged};
 use crate::gateway::body::GatewayBody;
 use crate::gateway::head::{self, Ids, Peer};
@@ -98,6 +99,8 @@ struct Lead<'a> {
     ran: Vec<Option<ClusterId>>,
     calls: FuturesUnordered<LocalBoxFuture<'a, Ended>>,
     aborts: BTreeMap<(usize, u32), AbortHandle>,
+    prewarming: Prewarming<'a>,
+    begun: Instant,
     counted: Counted,
 }
 
@@ -143,8 +146,10 @@ impl Gateway {
         let busy = route.metrics.running();
         let deadline = time.saturating_sub(caller.arrived.elapsed());
         let (run, first) = Run::new(plans(self, staged, caller), deadline);
-        let stages = staged.stages.len();
+        let (stages, begun) = (staged.stages.len(), Instant::now());
         let lead = Lead {
+            prewarming: Prewarming::new(self, staged, begun),
+            begun,
             gateway: self,
             route,
             staged,
@@ -202,15 +207,17 @@ fn plans(gateway: &Gateway, staged: &Staged, caller: &Caller<'_>) -> Vec<StagePl
 
 impl Lead<'_> {
     async fn lead_on(mut self, first: Vec<Action>) -> Response<GatewayBody> {
-        let begun = Instant::now();
+        let begun = self.begun;
         let mut actions = first;
         loop {
             for action in actions {
-                if let Some(outcome) = self.perform(action, begun) {
+                if let Some(outcome) = self.perform(action) {
                     return self.answer(outcome);
                 }
             }
-            let due = self.run.next_due().unwrap_or(Duration::MAX);
+            self.prewarming.advance(&self.run);
+            let due = [self.run.next_due(), self.prewarming.next_due()];
+            let due = due.into_iter().flatten().min().unwrap_or(Duration::MAX);
             let until = tokio::time::Instant::now() + due.saturating_sub(begun.elapsed()).min(DAY);
             let event = tokio::select! {
                 biased;
@@ -219,6 +226,11 @@ impl Lead<'_> {
                         Some(event) => event,
                         None => { actions = Vec::new(); continue; }
                     }
+                }
+                Some(told) = self.prewarming.telling.next(), if !self.prewarming.telling.is_empty() => {
+                    self.prewarming.told(told);
+                    actions = Vec::new();
+                    continue;
                 }
                 () = tokio::time::sleep_until(until) => Event::Tick,
             };
@@ -248,6 +260,7 @@ impl Lead<'_> {
             }
             Ok(Ok(output)) => {
                 self.staged.stages[stage].stats.put_out(output.body.len());
+                self.prewarming.done(stage);
                 self.counted
                     .keep(i64::try_from(output.body.len()).unwrap_or(i64::MAX));
                 // A gateway of another cluster says who it is; here the field could only be the function's own.
@@ -287,7 +300,7 @@ impl Lead<'_> {
         stages.with_label_values(&[place, outcome]).inc();
     }
 
-    fn perform(&mut self, action: Action, begun: Instant) -> Option<RunOutcome> {
+    fn perform(&mut self, action: Action) -> Option<RunOutcome> {
         match action {
             Action::Start {
                 stage,
@@ -296,7 +309,7 @@ impl Lead<'_> {
                 inputs,
                 deadline,
             } => {
-                let left = deadline.saturating_sub(begun.elapsed());
+                let left = deadline.saturating_sub(self.begun.elapsed());
                 let call = self.call(stage, attempt, &inputs, left);
                 self.start(stage, attempt, cluster, call);
                 None
@@ -482,6 +495,7 @@ impl<'a> Lead<'a> {
     fn start(&mut self, stage: usize, attempt: u32, cluster: ClusterId, call: StageCall) {
         let (gateway, revision) = (self.gateway, self.route.revision);
         let serving: &'a StageServing = &self.staged.stages[stage];
+        let told = self.prewarming.calls(stage);
         self.ran[stage] = Some(cluster.clone());
         self.counted.noted.begun(stage, attempt, cluster.clone());
         let (calling, abort) = abortable(async move {
@@ -491,7 +505,7 @@ impl<'a> Lead<'a> {
                 return here::call(gateway, revision, serving, call).await;
             }
             match &gateway.workflows.client {
-                Some(client) => client.call(&cluster, call).await,
+                Some(client) => client.call(&cluster, call, told).await,
                 None => {
                     let told = "this node calls no other clusters";
                     Err(Failure::new(FailureKind::NotStarted, told))

@@ -10,6 +10,8 @@
 //! goes; `here` makes it in this process, `client` sends it to a gateway of another cluster, and `serve` takes it there. Each call of a
 //! stage is let in, measured, recorded and logged exactly as a call of a plain function is.
 //!
+//! Later stages are told ahead that their call will come (`prewarm`), so that their instances start while the stages before them still run.
+//!
 //! Over the same connections whole calls go that this node cannot serve: `forward` hands them on to a gateway that can, `forwarded` takes them. And the
 //! same listener is where `controllers` ask this node, and call its gateway.
 
@@ -24,6 +26,7 @@ mod here;
 mod inputs;
 mod lead;
 mod overflow;
+mod prewarm;
 mod serve;
 mod server;
 mod wire;
@@ -74,6 +77,8 @@ pub struct Workflows {
     /// What the controllers are to be told of runs.
     pub book: Arc<RunBook>,
     runs: Arc<Semaphore>,
+    /// Of how many later stages gateways may be told beside those that they are told of.
+    telling: Semaphore,
 }
 
 impl Workflows {
@@ -89,6 +94,7 @@ impl Workflows {
     ) -> Self {
         Self {
             runs: Arc::new(Semaphore::new(settings.runs)),
+            telling: Semaphore::new(settings.prewarm_tells.min(Semaphore::MAX_PERMITS)),
             handing: Semaphore::new(forward.calls.min(Semaphore::MAX_PERMITS)),
             cluster,
             settings,

@@ -9,8 +9,8 @@ use actix_http::error::PayloadError;
 use actix_http::header::{HeaderName as ActixName, HeaderValue as ActixValue};
 use actix_http::{BoxedPayloadStream, Payload, RequestHead};
 use bytes::Bytes;
-use fdn_core::ErrorCode;
 use fdn_core::api::header;
+use fdn_core::{AppName, ErrorCode, StageName};
 use fdn_scheduling::run::{Failure, FailureKind};
 use futures::{Stream, StreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use super::call::failure_of;
 use super::wire::{self, Received};
-use super::{forward, forwarded};
+use super::{forward, forwarded, prewarm};
 use crate::apps::{Deployed, Staged};
 use crate::gateway::body::GatewayBody;
 use crate::gateway::head::{Ids, Peer};
@@ -104,6 +104,9 @@ pub(super) async fn answer(gateway: &Gateway, request: Request<Incoming>) -> Res
     if forward::is_one(request.uri()) {
         return forwarded::answer(gateway, request).await;
     }
+    if wire::is_announcement(request.uri()) {
+        return prewarm::answer(gateway, &request);
+    }
     let ran = run(gateway, request).await;
     answered(ran, &gateway.workflows.metrics.served)
 }
@@ -137,8 +140,8 @@ async fn run(
     let received = wire::receive(&parts.method, &parts.uri, &mut parts.headers);
     let refused = || Failure::new(FailureKind::Refused, "this is no stage call");
     let received = received.ok_or_else(refused)?;
-    let (route, staged) = find(gateway, &received)?;
-    let deployed = deployed(&staged, &received)?;
+    let (route, staged) = find(gateway, &received.app_host, &received.app)?;
+    let deployed = deployed(&staged, &received.stage, &received.version)?;
     let head = head(&received, &parts.headers).ok_or_else(refused)?;
     let ids = Ids::of(head.headers());
     let stage = StageRequest {
@@ -160,29 +163,36 @@ async fn run(
     Ok(respond(gateway, response).await)
 }
 
-fn find(gateway: &Gateway, received: &Received) -> Result<(Arc<Route>, Arc<Staged>), Failure> {
+/// A workflow that is ready here.
+pub(super) fn find(
+    gateway: &Gateway,
+    host: &str,
+    app: &AppName,
+) -> Result<(Arc<Route>, Arc<Staged>), Failure> {
     let absent = |told: &str| Failure::new(FailureKind::NotStarted, told.to_owned());
     let route = gateway
         .routes
-        .find(&received.app_host)
-        .filter(|route| route.app == received.app)
+        .find(host)
+        .filter(|route| route.app == *app)
         .ok_or_else(|| absent("the app is not deployed there yet"))?;
     let staged = route.staged.clone();
     let staged = staged.ok_or_else(|| absent("the app is not ready there yet"))?;
     Ok((route, staged))
 }
 
-fn deployed<'a>(staged: &'a Staged, received: &Received) -> Result<&'a Arc<Deployed>, Failure> {
+/// What answers a stage's calls here, if it is of this version.
+pub(super) fn deployed<'a>(
+    staged: &'a Staged,
+    stage: &StageName,
+    version: &str,
+) -> Result<&'a Arc<Deployed>, Failure> {
     let absent = |told: String| Failure::new(FailureKind::NotStarted, told);
     let stage = staged
-        .find(&received.stage)
+        .find(stage)
         .ok_or_else(|| absent("another version of the workflow is deployed there".to_owned()))?;
     let here = format!("{}@{}", stage.function, stage.version);
-    if here != received.version {
-        return Err(absent(format!(
-            "{here} is deployed there, not {}",
-            received.version
-        )));
+    if here != version {
+        return Err(absent(format!("{here} is deployed there, not {version}")));
     }
     let deployed = stage.deployed.as_ref();
     deployed.ok_or_else(|| absent("that node runs no containers".to_owned()))

@@ -1,12 +1,16 @@
 //! A stage call between gateways: `POST /fdn.stage.v1/APP/STAGE`, the function's fields as they are, the call's own beside them.
 //!
 //! The answer is the function's, marked as such, or tells what is known of a call that none answered.
+//!
+//! That a call will come is told before by `POST /fdn.stage.v1/APP/STAGE/ahead`, without a body. For a gateway that does not know that, it is a call of
+//! a stage that cannot be: it refuses it without [`AHEAD`].
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use fdn_core::api::header;
-use fdn_core::{AppName, StageName};
+use fdn_core::{AppName, HostName, Millis, StageName};
+use fdn_scheduling::prewarm::Answer;
 use fdn_scheduling::run::{Failure, FailureKind};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
@@ -32,6 +36,15 @@ pub(super) const OUTCOME: HeaderName = HeaderName::from_static("fdn-call-outcome
 pub(super) const REASON: HeaderName = HeaderName::from_static("fdn-call-reason");
 /// The function answered.
 pub(super) const ANSWERED: HeaderValue = HeaderValue::from_static("answered");
+
+/// What the path ends with that tells that a call will come.
+const AHEAD_PATH: &str = "/ahead";
+/// In how many milliseconds the call is expected.
+const WITHIN: HeaderName = HeaderName::from_static("fdn-call-within");
+/// What was done about a call that will come.
+const AHEAD: HeaderName = HeaderName::from_static("fdn-call-ahead");
+/// How many milliseconds a start takes there.
+const COLD: HeaderName = HeaderName::from_static("fdn-call-cold");
 
 /// The word for a kind of failure.
 pub(super) const fn word(kind: FailureKind) -> &'static str {
@@ -154,6 +167,91 @@ pub(super) fn receive(method: &Method, uri: &Uri, headers: &mut HeaderMap) -> Op
     Some(received)
 }
 
+/// A call that will come.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Announced {
+    pub(super) app: AppName,
+    pub(super) host: HostName,
+    pub(super) stage: StageName,
+    pub(super) version: String,
+    /// In how long.
+    pub(super) within: Millis,
+}
+
+/// The request that tells of one.
+///
+/// # Errors
+/// When it cannot be expressed.
+pub(super) fn announcement(call: &Announced) -> Result<Request<Full<Bytes>>, Failure> {
+    let refused = |_| Failure::new(FailureKind::Refused, "the call cannot be expressed");
+    let Announced {
+        app, host, stage, ..
+    } = call;
+    let uri = format!("http://{host}{PREFIX}{app}/{stage}{AHEAD_PATH}");
+    let mut request = Request::new(Full::default());
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = uri.parse().map_err(refused)?;
+    *request.version_mut() = http::Version::HTTP_2;
+    let headers = request.headers_mut();
+    headers.insert(APP_HOST, field(host.as_str()));
+    headers.insert(VERSION, field(&call.version));
+    headers.insert(WITHIN, millis(call.within));
+    Ok(request)
+}
+
+/// Whether a request tells of a call that will come.
+pub(super) fn is_announcement(uri: &Uri) -> bool {
+    announced_at(uri).is_some()
+}
+
+fn announced_at(uri: &Uri) -> Option<(&str, &str)> {
+    let path = uri.path().strip_prefix(PREFIX)?;
+    path.strip_suffix(AHEAD_PATH)?.split_once('/')
+}
+
+/// The call that a request tells of; nothing if it tells of none.
+pub(super) fn announced(uri: &Uri, headers: &HeaderMap) -> Option<Announced> {
+    let (app, stage) = announced_at(uri)?;
+    let text = |name: &HeaderName| headers.get(name)?.to_str().ok();
+    Some(Announced {
+        app: app.parse().ok()?,
+        host: text(&APP_HOST)?.parse().ok()?,
+        stage: stage.parse().ok()?,
+        version: text(&VERSION)?.to_owned(),
+        within: time(text(&WITHIN)?)?,
+    })
+}
+
+/// Says what was done about a call that will come.
+pub(super) fn answer_ahead(answer: Answer, headers: &mut HeaderMap) {
+    headers.insert(OUTCOME, ANSWERED);
+    headers.insert(AHEAD, field(answer.word()));
+    if let Answer::Later(cold) = answer {
+        headers.insert(COLD, millis(cold));
+    }
+}
+
+/// What a gateway has done about a call that will come; nothing if it does not know what that is.
+pub(super) fn ahead(headers: &HeaderMap) -> Option<Answer> {
+    let text = |name: &HeaderName| headers.get(name)?.to_str().ok();
+    Some(match text(&AHEAD)? {
+        "started" => Answer::Started,
+        "warm" => Answer::Warm,
+        "no_room" => Answer::NoRoom,
+        "later" => Answer::Later(text(&COLD).and_then(time)?),
+        _ => Answer::Unknown,
+    })
+}
+
+/// A time in whole milliseconds, rather a little less.
+fn millis(time: Millis) -> HeaderValue {
+    HeaderValue::from(time.get().max(0.0) as u64)
+}
+
+fn time(text: &str) -> Option<Millis> {
+    text.parse::<u32>().ok().map(|ms| Millis::new(ms.into()))
+}
+
 /// Takes the fields out that only gateways tell each other.
 pub(super) fn strip(headers: &mut HeaderMap) {
     let own: Vec<HeaderName> = headers
@@ -227,6 +325,39 @@ mod tests {
         let mut sent = request(&call()).expect("a request");
         let uri = sent.uri().clone();
         assert!(receive(&Method::GET, &uri, sent.headers_mut()).is_none());
+    }
+
+    #[test]
+    fn a_call_that_will_come_is_told_of_and_answered() {
+        let told = Announced {
+            app: "photo".parse().expect("app"),
+            host: "photo.fn.test".parse().expect("host"),
+            // A name like the path's end.
+            stage: "ahead".parse().expect("stage"),
+            version: "image@v3".to_owned(),
+            within: Millis::new(250.0),
+        };
+        let sent = announcement(&told).expect("a request");
+        assert!(is_announcement(sent.uri()) && is_one(sent.uri()));
+        assert_eq!(announced(sent.uri(), sent.headers()), Some(told));
+        // For a gateway that does not know this it is no stage call, so that nothing runs.
+        let (mut parts, _) = sent.into_parts();
+        let found = receive(&parts.method, &parts.uri, &mut parts.headers);
+        assert!(found.is_none());
+        let call = Uri::from_static("/fdn.stage.v1/photo/ahead");
+        assert!(!is_announcement(&call), "a call of a stage of that name");
+        for answer in [
+            Answer::Started,
+            Answer::Warm,
+            Answer::NoRoom,
+            Answer::Later(Millis::new(80.0)),
+            Answer::Unknown,
+        ] {
+            let mut headers = HeaderMap::new();
+            answer_ahead(answer, &mut headers);
+            assert_eq!(ahead(&headers), Some(answer));
+        }
+        assert_eq!(ahead(&HeaderMap::new()), None, "an older gateway");
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod peers_tls;
 mod pods;
 mod policy;
 mod policy_tokens;
+mod prewarm;
 mod restart;
 mod rotation;
 mod support;

@@ -77,16 +77,5 @@ impl Inner {
             let gauge = self.metrics.calls.with_label_values(&[state]);
             gauge.set(i64::from(count));
         }
-        let by_instances = self.ledger.held_by_instances();
-        let by_calls = self.ledger.held().saturating_sub(by_instances);
-        let held = [
-            ("memory_of_calls", by_calls.get()),
-            ("memory_of_instances", by_instances.get()),
-            ("cpu_of_instances", self.ledger.cpu_held().get()),
-        ];
-        for (what, value) in held {
-            let gauge = self.metrics.held.with_label_values(&[what]);
-            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-        }
     }
 }

@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use fdn_core::Millis;
 use fdn_instances::StartSpec;
 use fdn_scheduling::invocation::FunctionIndex;
+use fdn_scheduling::prewarm::Answer;
 
 use super::Inner;
 use super::watch::{Trouble, TroubleCell};
@@ -41,6 +43,20 @@ impl InstanceLane {
         inner.map_or_else(Counts::default, |inner| {
             inner.lock().pool.counts(self.index)
         })
+    }
+
+    /// A call will come in so long, and is waited for that much longer: an instance is started for it if none is free and it is time.
+    #[must_use]
+    pub fn announce(&self, within: Millis, patience: Millis) -> Answer {
+        let Some(inner) = self.inner.upgrade() else {
+            return Answer::Unknown;
+        };
+        let weight = inner.placer.weight(self.lane.spec.description.resources);
+        if weight > inner.placer.most() {
+            return Answer::NoRoom;
+        }
+        let when = (within, patience);
+        inner.with(|state, now| state.pool.announce(now, self.index, when))
     }
 
     /// Instances that were started for it.

@@ -78,6 +78,10 @@ pub(super) struct Function {
     pub(super) busy_ms: f64,
     pub(super) asked: Option<Millis>,
     pub(super) running: u32,
+    /// Calls that were announced and have not come: until when each is waited for, in order.
+    pub(super) announced: Vec<Millis>,
+    /// The most instances that it may have.
+    pub(super) most: u32,
     integrated: Millis,
 }
 
@@ -111,6 +115,8 @@ impl Function {
             busy_ms: 0.0,
             asked: None,
             running: 0,
+            announced: Vec::new(),
+            most: known.scale.max,
             integrated: Millis::ZERO,
         })
     }

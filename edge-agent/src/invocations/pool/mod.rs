@@ -16,6 +16,7 @@
 //! concurrency. Tokens are as many as the waiting calls need. Instances of a function are at most what the autoscaler wants,
 //! but for those that were there before it wanted fewer.
 
+mod announced;
 mod function;
 mod rest;
 mod scaling;
@@ -254,6 +255,7 @@ impl Pool {
             return Err(Refusal::QueueFull { limit });
         }
         function.arrivals += 1;
+        function.came();
         Ok(self.join(now, index, false))
     }
 

@@ -92,15 +92,23 @@ impl Pool {
             return;
         }
         let (load, size) = (function.load(now), function.size());
-        // One instance is a matter of the keep-alive policy, which the scheduler runs.
-        let keep = Keep::Warm(u32::from(function.instances() > 0));
+        // One instance is a matter of the keep-alive policy, which the scheduler runs; those for calls that were announced stay until these come.
+        let kept = function.kept(now);
+        let keep = Keep::Warm(kept);
         let decision = function.scaler.tick(now, size, Some(&load), keep);
         function.wanted = decision.wanted;
+        // Its rates may hold the autoscaler below what is kept.
+        let is_spared = !function.announced.is_empty();
+        let spare = function.instances().saturating_sub(kept);
+        let stop = match is_spared {
+            true => decision.stop.min(spare),
+            false => decision.stop,
+        };
         let is_active = decision.wanted > 0 || !function.waiting.is_empty();
         let is_paused = function.paused_until.is_some();
         self.apply_limit(now, index);
-        if decision.stop > 0 {
-            let stop = decision.stop as usize;
+        if stop > 0 {
+            let stop = stop as usize;
             let trimmed = self.scheduler.trim(now, index, stop, &mut self.actions);
             debug_assert!(trimmed.is_ok(), "{trimmed:?}");
         }

@@ -1,5 +1,6 @@
 //! A world around the pool: starts take a while, fail or succeed, instances crash, calls end when the script says.
 
+mod announced;
 mod examples;
 mod properties;
 mod rest;

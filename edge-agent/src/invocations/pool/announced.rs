@@ -1,0 +1,96 @@
+//! Calls that were announced: an instance is there when they come.
+//!
+//! Whoever leads a workflow says some time before that a call will come. Where no instance is free for it, one is started as late as that can be; nothing
+//! that is idle gives way for it, and there are never more instances than calls. Whichever call comes next takes the place of the one that was announced
+//! first. An instance whose call does not come rests as any other.
+
+use fdn_core::Millis;
+use fdn_scheduling::invocation::FunctionIndex;
+use fdn_scheduling::prewarm::{Answer, is_due};
+
+use super::Pool;
+use super::function::Function;
+
+/// Announced calls of one function that are remembered; there is no room for more.
+const ANNOUNCED: usize = 64;
+
+impl Function {
+    /// Instances that are kept without any load.
+    pub(super) fn kept(&mut self, now: Millis) -> u32 {
+        self.give_up(now);
+        let announced = self.announced.len().div_ceil(self.concurrency as usize);
+        let announced = u32::try_from(announced).unwrap_or(u32::MAX);
+        announced.max(1).min(self.instances())
+    }
+
+    /// A call has come: the one that was waited for longest, if any was.
+    pub(super) fn came(&mut self) {
+        if !self.announced.is_empty() {
+            self.announced.remove(0);
+        }
+    }
+
+    /// Calls that did not come in time are not waited for any more.
+    fn give_up(&mut self, now: Millis) {
+        self.announced.retain(|until| *until > now);
+    }
+
+    fn announce(&mut self, until: Millis) {
+        let at = self.announced.partition_point(|other| *other <= until);
+        self.announced.insert(at, until);
+    }
+
+    /// Seats, those of instances that are being started included, that no call waits for.
+    fn free_seats(&self) -> usize {
+        let seats = self.concurrency as usize;
+        let empty = (self.loading + self.warming + self.idle + self.waking) as usize * seats;
+        let open = self.open.iter();
+        let open = open.map(|(_, running)| self.concurrency.saturating_sub(*running) as usize);
+        (empty + open.sum::<usize>()).saturating_sub(self.waiting.len())
+    }
+}
+
+impl Pool {
+    /// A call will come in so long, and is waited for that much longer: an instance is started for it if none is free and it is time.
+    pub fn announce(
+        &mut self,
+        now: Millis,
+        index: FunctionIndex,
+        (within, patience): (Millis, Millis),
+    ) -> Answer {
+        let cold = self.profile(index).map(|profile| profile.cold_start());
+        let function = self.function_mut(index);
+        let function = function.filter(|function| !function.is_retiring);
+        let (Some(function), Some(cold)) = (function, cold) else {
+            return Answer::Unknown;
+        };
+        function.give_up(now);
+        if function.announced.len() >= ANNOUNCED {
+            return Answer::NoRoom;
+        }
+        let until = now + within + patience;
+        if function.free_seats() > function.announced.len() {
+            function.announce(until);
+            return Answer::Warm;
+        }
+        if !is_due(within, cold) {
+            return Answer::Later(cold);
+        }
+        let is_failing = function.paused_until.is_some_and(|paused| paused > now);
+        if is_failing || function.instances() >= function.most {
+            return Answer::NoRoom;
+        }
+        // First, so that a call that comes meanwhile waits for this one, also of a function that had none before.
+        self.apply_limit(now, index);
+        let actions = &mut self.actions;
+        let ordered = self.scheduler.prewarm(now, index, 1, until, actions);
+        self.settle(now);
+        if ordered != Ok(1) {
+            return Answer::NoRoom;
+        }
+        if let Some(function) = self.function_mut(index) {
+            function.announce(until);
+        }
+        Answer::Started
+    }
+}
