@@ -274,6 +274,7 @@ impl Network {
                 moves: &mut moves,
                 dwell: &mut Dwell::default(),
                 learner: &self.learner,
+                record: None,
             },
         )?;
         let (needed, there) = world.memory(&passed.asked);

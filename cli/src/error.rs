@@ -172,7 +172,8 @@ impl CliError {
                 Exit::Ok
             }
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Ok,
-            Self::Output(_)
+            Self::Sim(fdn_sim::Error::Differs { .. })
+            | Self::Output(_)
             | Self::Unhealthy(_)
             | Self::JobEnded { .. }
             | Self::Declined

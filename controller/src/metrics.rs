@@ -94,6 +94,39 @@ pub struct PlanMetrics {
     pub learnt: IntGauge,
     /// Time of a planning pass.
     pub seconds: Histogram,
+    /// What became of records of passes.
+    pub records: RecordMetrics,
+}
+
+/// What the recorder of planning passes counts.
+#[derive(Clone)]
+pub struct RecordMetrics {
+    /// Records by what became of them: `written`, `dropped` (the disk was too slow), `failed`.
+    pub made: IntCounterVec,
+    /// Octets of records on the disk.
+    pub octets: IntGauge,
+    /// Segments that made room for newer ones.
+    pub removed: IntCounter,
+}
+
+impl RecordMetrics {
+    fn new(make: &Maker) -> Result<Self, ServiceError> {
+        Ok(Self {
+            made: make.counters(
+                "fdn_controller_plan_records_total",
+                "Records of planning passes, by what became of them",
+                &["result"],
+            )?,
+            octets: make.gauge(
+                "fdn_controller_plan_record_bytes",
+                "Octets of records of planning passes on the disk",
+            )?,
+            removed: make.counter(
+                "fdn_controller_plan_record_segments_removed_total",
+                "Segments of records of planning passes that made room for newer ones",
+            )?,
+        })
+    }
 }
 
 impl PlanMetrics {
@@ -136,6 +169,7 @@ impl PlanMetrics {
                 "Stages of apps in clusters whose predictions are corrected by what calls took",
             )?,
             seconds: make.add(Histogram::with_opts(times))?,
+            records: RecordMetrics::new(make)?,
         })
     }
 }

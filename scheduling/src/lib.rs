@@ -14,6 +14,7 @@
 //! | [`online`] | which cluster and which slot runs each task of many users' jobs, as they arrive and end |
 //! | [`fair`] | whose job is next among those that wait for a dispatcher |
 //! | [`compete`] | which cluster each client group of all apps uses, when all want the best ones |
+//! | [`record`] | what a pass of that read and decided, so that it can be made again |
 //! | [`steer`] | whether an answer given before is kept or replaced (hysteresis) |
 //! | [`group`] | which clients see the clusters alike and share a plan |
 //! | [`resource`] | which node and which of its devices take an instance, from packed quantities |
@@ -22,6 +23,7 @@
 //! | [`instance`] | where in a cluster an instance starts: local check, probes, the global scheduler, hints |
 //! | [`invocation`] | which waiting invocation starts next, where, and which containers stay warm (FuncSched) |
 //! | [`run`] | how one run of a workflow goes on: what starts where, what is tried again, how it ends |
+//! | [`prewarm`] | which later stages of a run are told that their call will come, and when |
 //! | [`checker`] | whether a plan keeps every rule, independently of who made it |
 //!
 //! # From live state to an answer
@@ -88,6 +90,8 @@ mod node;
 pub mod online;
 pub mod place;
 pub mod policy;
+pub mod prewarm;
+pub mod record;
 pub mod residual;
 pub mod resource;
 pub mod rollout;

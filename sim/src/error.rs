@@ -42,6 +42,14 @@ pub enum Error {
     /// The job or the pods cannot be placed at all.
     #[error("{0}")]
     Infeasible(String),
+    /// What was recorded comes out otherwise: another release planned it, or a record was changed.
+    #[error("{differing} of {passes} recorded passes come out otherwise")]
+    Differs {
+        /// How many do.
+        differing: u64,
+        /// How many there are.
+        passes: u64,
+    },
     /// The simulated world broke a rule that must always hold: a bug.
     #[error("the simulation broke a rule: {0}")]
     Broken(String),
@@ -61,7 +69,9 @@ impl Error {
 impl Coded for Error {
     fn code(&self) -> ErrorCode {
         match self {
-            Self::Read { .. } | Self::Input { .. } => ErrorCode::InputInvalid,
+            Self::Read { .. } | Self::Input { .. } | Self::Differs { .. } => {
+                ErrorCode::InputInvalid
+            }
             Self::Usage(_) => ErrorCode::BadRequest,
             Self::Write { .. } => ErrorCode::DataDirectory,
             Self::Infeasible(_) => ErrorCode::NoClusterFits,

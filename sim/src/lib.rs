@@ -14,6 +14,7 @@
 //! | [`optimistic`] | pre-schedulers side by side and one committer |
 //! | [`scaling`] | nodes that start instances: local check, probes, hints, the global scheduler |
 //! | [`invocations`] | invocations of functions on workers: orders and keep-alive policies |
+//! | [`replay`] | planning passes of a real network that were recorded |
 //! | [`online`] | users, clusters and failures around event-driven placement |
 //! | [`paper`] | every experiment, beside the published figures |
 //!
@@ -33,6 +34,7 @@ pub mod optimistic;
 pub mod paper;
 pub mod place;
 pub mod progress;
+pub mod replay;
 pub mod report;
 pub mod scaling;
 pub mod seed;

@@ -7,6 +7,7 @@
 //! While the view of the nodes is not settled (see [`live`]) apps that have a plan keep it, whatever the nodes seem to be.
 
 pub mod actual;
+pub mod ahead;
 pub mod compared;
 pub mod demand;
 pub mod desired;
@@ -24,6 +25,8 @@ pub mod pass;
 pub mod place;
 pub mod preview;
 mod rates;
+pub mod record;
+mod recorder;
 pub mod serving;
 pub mod wanted;
 pub mod what_if;
@@ -72,6 +75,7 @@ use holders::{Clusters, Held};
 use leaving::Leaving;
 use live::Standing;
 use pass::{Course, Decided, Passed, Past, Rows, pass};
+use recorder::Recorder;
 use world::World;
 use write::{Change, change_write, holders_write};
 
@@ -127,6 +131,7 @@ pub struct Planner {
     /// The same of clusters that are not to hold an app any more.
     giving_up: Leaving,
     dwell: Dwell,
+    recorder: Option<Recorder>,
 }
 
 impl Planner {
@@ -135,6 +140,7 @@ impl Planner {
     pub fn new(state: Arc<State>) -> Self {
         let planner = &state.settings.planner;
         let interval = Millis::from(planner.move_interval.as_duration());
+        let recorder = Recorder::new(planner, &state.metrics.plans.records);
         Self {
             moves: Moves::new(planner.move_share, interval).unwrap_or_else(Moves::unlimited),
             state,
@@ -149,6 +155,7 @@ impl Planner {
             leaving: Leaving::default(),
             giving_up: Leaving::default(),
             dwell: Dwell::default(),
+            recorder,
         }
     }
 
@@ -310,6 +317,7 @@ impl Planner {
         };
         let rate = |app: &AppName| rates.get(app).copied().unwrap_or(0.0);
         self.dwell.prune(now, planner.dwell);
+        let mut record = self.recorder.as_ref().map(|_| Vec::new());
         let passed = {
             let apps: BTreeSet<&AppName> = inputs.apps.iter().map(|row| &row.name).collect();
             lock(&state.learner).retain(|place| apps.contains(&place.app));
@@ -317,9 +325,13 @@ impl Planner {
                 moves: &mut self.moves,
                 dwell: &mut self.dwell,
                 learner: &state.learner,
+                record: record.as_mut(),
             };
             pass(world, inputs.rows(), rate, &course, past)?
         };
+        if let (Some(recorder), Some(record)) = (&self.recorder, record) {
+            recorder.keep(record);
+        }
         show(&state, world, &passed);
         lock(&state.asked).clone_from(&passed.asked);
         self.store_asked(&passed.asked, now).await?;
@@ -364,7 +376,8 @@ impl Planner {
         let primaries =
             self.leaving
                 .primaries(&app.name, &app.primaries, placed.primaries(), now, span);
-        let held = self.holders(app, &primaries, clusters, now, span);
+        let needed = primaries.union(&placed.ahead).cloned().collect();
+        let held = self.holders(app, &needed, clusters, now, span);
         if !held.can_serve(&placed.primaries()) {
             // Clients go there once its nodes know the app: they say so, which wakes the planner.
             return self.write_holders(app, &held, now).await;

@@ -12,6 +12,7 @@ use super::actual::{Factors, Learner, Learnt};
 use super::difference::{Difference, difference};
 use super::dwell::Dwell;
 use super::place::{Before, Placed, Planning, place_all};
+use super::record::Tape;
 use super::serving::Serving;
 use super::wanted::{Measure, Wanted};
 use super::world::{Asked, Profiles, World};
@@ -60,6 +61,8 @@ pub struct Past<'a> {
     pub dwell: &'a mut Dwell,
     /// What calls took; locked only to learn and to read, since requests read it too.
     pub learner: &'a Mutex<Learner>,
+    /// Where the pass is written as a record ([`fdn_scheduling::record`]), if it is kept.
+    pub record: Option<&'a mut Vec<u8>>,
 }
 
 /// An app as it was and as it should be.
@@ -167,7 +170,9 @@ pub fn pass<'a>(
             },
         )
         .collect();
-    let placed = place_all(world, &plannings, course.limit, past.moves)?;
+    let apps: Vec<&str> = rows.apps.iter().map(|row| row.name.as_str()).collect();
+    let mut tape = past.record.map(|into| Tape::new(course.now, &apps, into));
+    let placed = place_all(world, &plannings, course.limit, past.moves, tape.as_mut())?;
     drop(plannings);
     for (app, group, cluster) in placed.gained {
         past.dwell

@@ -20,8 +20,10 @@ use fdn_scheduling::place::{Bars, ClusterIndex, Problem};
 use serde::{Deserialize, Serialize};
 
 use super::actual::Factors;
+use super::ahead::Gains;
 use super::dwell::Moved;
 use super::groups::{Group, Groups};
+use super::record::Tape;
 use super::serving::Serving;
 use super::wanted::Wanted;
 use super::world::{Asked, Profiles, World};
@@ -57,6 +59,8 @@ pub struct Placed {
     pub bindings: BTreeMap<ClientPrefix, (ClusterId, String)>,
     /// Groups that no cluster can take, and why; they stay as they were.
     pub unplaced: Vec<String>,
+    /// Clusters that would serve some of its clients better if they were ready to.
+    pub ahead: BTreeSet<ClusterId>,
 }
 
 impl Placed {
@@ -235,7 +239,7 @@ impl Crowd<'_> {
     }
 }
 
-/// Plans all apps, each with `limit` bindings at most; `moves` bounds what is moved for gain.
+/// Plans all apps, each with `limit` bindings at most; `moves` bounds what is moved for gain. What was read and decided is put on the `tape`.
 ///
 /// # Errors
 /// When a profile or a distance is no length of time.
@@ -244,6 +248,7 @@ pub fn place_all(
     apps: &[Planning<'_>],
     limit: usize,
     moves: &mut Moves,
+    tape: Option<&mut Tape<'_>>,
 ) -> Result<PlacedAll, fdn_scheduling::Error> {
     let chosen = |app: &Planning<'_>| app.demand.chosen(world.located(), limit);
     let chosen: Vec<BTreeSet<ClientPrefix>> = apps.iter().map(chosen).collect();
@@ -272,7 +277,7 @@ pub fn place_all(
             .collect(),
         ..PlacedAll::default()
     };
-    compete(world, apps, &groups, &crowds, moves, &mut placed)?;
+    compete(world, apps, (&groups, &crowds), moves, tape, &mut placed)?;
     Ok(placed)
 }
 
@@ -299,7 +304,7 @@ pub fn place(
         rate: Rate::default(),
         fixed: false,
     };
-    let mut all = place_all(world, &[app], limit, &mut Moves::unlimited())?;
+    let mut all = place_all(world, &[app], limit, &mut Moves::unlimited(), None)?;
     Ok(all.apps.pop().flatten().unwrap_or_default())
 }
 
@@ -374,21 +379,23 @@ fn dwells(app: &Planning<'_>, group: &str, cluster: Option<&ClusterId>) -> bool 
 fn compete(
     world: &World,
     apps: &[Planning<'_>],
-    groups: &Groups,
-    crowds: &[Crowd<'_>],
+    (groups, crowds): (&Groups, &[Crowd<'_>]),
     moves: &mut Moves,
+    mut tape: Option<&mut Tape<'_>>,
     placed: &mut PlacedAll,
 ) -> Result<(), fdn_scheduling::Error> {
-    let mut competition = world.competition();
-    for crowd in crowds.iter().filter(|crowd| crowd.fixed) {
-        let previous = crowd.previous.as_deref().unwrap_or_default();
-        competition.settle(&crowd.offer(groups), previous);
-    }
-    let free: Vec<&Crowd<'_>> = crowds.iter().filter(|crowd| !crowd.fixed).collect();
+    let (fixed, free): (Vec<&Crowd<'_>>, Vec<_>) = crowds.iter().partition(|crowd| crowd.fixed);
+    let settled: Vec<Offer<'_>> = fixed.iter().map(|crowd| crowd.offer(groups)).collect();
     let offers: Vec<Offer<'_>> = free.iter().map(|crowd| crowd.offer(groups)).collect();
     let mut decisions: Vec<Option<Decided>> = Vec::new();
     decisions.resize_with(free.len(), || None);
-    competition.run(&offers, moves, |at, problem, outcome| {
+    let mut gains: BTreeMap<usize, Gains> = BTreeMap::new();
+    let pass = world.pass(&settled, &offers);
+    let moves_before = *moves;
+    let competition = pass.run(moves, |at, problem, outcome| {
+        if let Some(tape) = &mut tape {
+            tape.note(at, outcome);
+        }
         placed.deferred += usize::from(outcome.verdict == Verdict::Deferred);
         placed.unplaced += usize::from(outcome.verdict == Verdict::Unplaced);
         let (crowd, group) = (free[at], groups.get(free[at].group));
@@ -397,6 +404,13 @@ fn compete(
             let place = outcome.clusters.get(entry).and_then(|c| world.name_of(*c));
             let gained = place.map(|place| (crowd.app, group.name.clone(), place.clone()));
             placed.gained.extend(gained);
+        }
+        let come = apps[crowd.app]
+            .serving
+            .lacking_time(crowd.previous.as_deref());
+        if !come.is_empty() {
+            let gains = gains.entry(crowd.app).or_default();
+            gains.note(problem, come, (outcome.latency, crowd.rate), world.margin());
         }
         let before = apps[crowd.app].before;
         decisions[at] = Some(decided(
@@ -409,7 +423,19 @@ fn compete(
             outcome,
         ));
     })?;
+    if let Some(tape) = tape {
+        let all = fixed.iter().chain(&free);
+        let names = all.map(|crowd| groups.get(crowd.group).name.as_str());
+        let names: Vec<&str> = names.collect();
+        tape.write(&pass, &names, (moves_before, *moves), &competition);
+    }
     placed.asked = world.asked_in(&competition);
+    for (app, gains) in gains {
+        if let Some(app) = &mut placed.apps[app] {
+            let best = gains.best().into_iter();
+            app.ahead = best.filter_map(|c| world.name_of(c).cloned()).collect();
+        }
+    }
     // In the order of groups, and not of turns: names must not depend on who asks for most.
     for (crowd, decision) in free.iter().zip(decisions) {
         let group = groups.get(crowd.group);

@@ -309,7 +309,7 @@ fn place_beside<'a>(
         })
         .collect();
     plannings.push(own);
-    let mut placed = place_all(world, &plannings, limit, moves)?;
+    let mut placed = place_all(world, &plannings, limit, moves, None)?;
     let own = placed.apps.pop().flatten().unwrap_or_default();
     Ok((own, placed.apps.into_iter().flatten().collect()))
 }
@@ -400,7 +400,7 @@ mod tests {
         Placed {
             plans: [("g".to_owned(), plan)].into(),
             bindings: [(prefix, (cluster(at), "g".to_owned()))].into(),
-            unplaced: Vec::new(),
+            ..Placed::default()
         }
     }
 

@@ -165,10 +165,16 @@ impl Phases {
         })
         .with_shares(share);
         let is_open = |task: usize| (0..clusters).any(|at| strict.get(task, at).is_none());
+        let lacks_time = |at: &usize| {
+            let all = 0..stages.len();
+            all.clone().all(|task| lenient.get(task, *at).is_none())
+                && all.into_iter().any(|task| strict.get(task, *at).is_some())
+        };
         let reasons = app.and_then(|app| self.apps.get(app)).into_iter().flatten();
         Serving {
             tasks: stages.len(),
             is_served: (0..stages.len()).all(is_open),
+            lacking_time: (0..clusters).filter(lacks_time).collect(),
             strict: (!strict.is_empty()).then_some(strict),
             lenient: (!lenient.is_empty()).then_some(lenient),
             reasons: reasons
@@ -190,6 +196,8 @@ pub struct Serving {
     tasks: usize,
     /// Whether there is a cluster for every stage that serves it now.
     is_served: bool,
+    /// The clusters that could serve every stage, and lack nothing but the time to come to it.
+    lacking_time: Vec<usize>,
     /// All clusters that do not serve a stage now.
     strict: Option<Bars>,
     /// The clusters that cannot even come to.
@@ -202,17 +210,31 @@ impl Serving {
     /// What is closed to clients who are sent to `previous`, if anywhere.
     #[must_use]
     pub fn bars(&self, previous: Option<&[ClusterIndex]>) -> Option<&Bars> {
+        if self.is_strict(previous) {
+            self.strict.as_ref()
+        } else {
+            self.lenient.as_ref()
+        }
+    }
+
+    /// The clusters that are closed to these clients for nothing but the time to come to serve the app.
+    #[must_use]
+    pub fn lacking_time(&self, previous: Option<&[ClusterIndex]>) -> &[usize] {
+        if self.is_strict(previous) {
+            &self.lacking_time
+        } else {
+            &[]
+        }
+    }
+
+    fn is_strict(&self, previous: Option<&[ClusterIndex]>) -> bool {
         let places = || (0..self.tasks).zip(previous.unwrap_or_default());
         let barred = |bars: &Option<Bars>| {
             let bars = bars.as_ref();
             bars.is_some_and(|bars| places().any(|(task, p)| bars.get(task, p.get()).is_some()))
         };
         let waits = previous.is_some() && barred(&self.strict) && !barred(&self.lenient);
-        if self.is_served && !waits {
-            self.strict.as_ref()
-        } else {
-            self.lenient.as_ref()
-        }
+        self.is_served && !waits
     }
 
     /// Adds what nodes say to the rows of clusters where they failed.

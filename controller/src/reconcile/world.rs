@@ -11,7 +11,7 @@ use fdn_core::workflow::{Stage, Workflow};
 use fdn_core::{
     AppName, ClientPrefix, ClusterId, GeoPoint, Millis, RegionName, Resources, StageName, Timestamp,
 };
-use fdn_scheduling::compete::{self, Competition, Load, Rate};
+use fdn_scheduling::compete::{self, Competition, Load, Offer, Pass, Rate};
 use fdn_scheduling::dag::{Dag, Holding, TaskIndex};
 use fdn_scheduling::group::{GroupKey, Grouping};
 use fdn_scheduling::live;
@@ -228,10 +228,16 @@ impl World {
         (needed, there)
     }
 
-    /// Client groups compete for these clusters.
+    /// Client groups compete for these clusters: those that are `settled` stay where they were, the others have their turn.
     #[must_use]
-    pub fn competition(&self) -> Competition<'_> {
-        Competition::new(&self.clusters, &self.network, self.terms)
+    pub fn pass<'a>(&'a self, settled: &'a [Offer<'a>], offers: &'a [Offer<'a>]) -> Pass<'a> {
+        Pass {
+            clusters: &self.clusters,
+            network: &self.network,
+            terms: self.terms,
+            settled,
+            offers,
+        }
     }
 
     /// The clusters, by name.
@@ -260,6 +266,11 @@ impl World {
     #[must_use]
     pub const fn called(&self) -> &Called {
         &self.called
+    }
+
+    /// By how much another cluster must be better.
+    pub(super) const fn margin(&self) -> Margin {
+        self.terms.margin
     }
 
     /// What joins them.

@@ -1,6 +1,8 @@
 //! How plans are made.
 
-use fdn_core::{DurationMs, Millis};
+use std::path::PathBuf;
+
+use fdn_core::{ByteSize, DurationMs, Millis};
 use fdn_scheduling::place::Bandwidth;
 use fdn_scheduling::steer::Margin;
 use serde::{Deserialize, Serialize};
@@ -49,7 +51,14 @@ pub struct PlannerSettings {
     pub forget_after: DurationMs,
     /// The most nodes.
     pub nodes_max: usize,
+    /// A folder of this controller's own in which it records its planning passes, to be replayed; none is recorded unless it is set.
+    pub record: Option<PathBuf>,
+    /// The most room that records take there; the oldest make room.
+    pub record_bytes: ByteSize,
 }
+
+/// Less room than this holds no records of a large network.
+const RECORD_BYTES_MIN: ByteSize = ByteSize::from_mib(1);
 
 impl PlannerSettings {
     /// What placement needs of these, in its own types.
@@ -58,6 +67,9 @@ impl PlannerSettings {
     /// The first setting that makes no sense, by its key.
     pub fn terms(&self) -> Result<Terms, Error> {
         let wrong = |text: &str| Error::config(text.to_owned());
+        if self.record_bytes.as_bytes() < RECORD_BYTES_MIN.as_bytes() {
+            return Err(wrong("planner.record_bytes must be at least 1MiB"));
+        }
         Ok(Terms {
             margin: Margin::new(self.margin)
                 .ok_or_else(|| wrong("planner.margin must be from 0 up to, not including, 1"))?,
@@ -89,6 +101,8 @@ impl Default for PlannerSettings {
             status_write_interval: DurationMs::from_secs(4),
             forget_after: DurationMs::from_secs(24 * 3600),
             nodes_max: 10_000,
+            record: None,
+            record_bytes: ByteSize::from_mib(256),
         }
     }
 }

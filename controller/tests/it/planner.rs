@@ -3,16 +3,18 @@
 use fdn_controller::store::node::node_status_list;
 use fdn_controller::store::revision::revision_current;
 use fdn_core::api::{AppDetail, AppsSnapshot, ClusterInfo, DnsSnapshot};
-use fdn_core::message::{Channel, DemandReport, Message, NodeStatus};
+use fdn_core::message::{AppPhase, Channel, DemandReport, Message, NodeStatus};
 use fdn_core::{DurationMs, Revision};
 use fdn_testkit::{components, wait};
 
 use crate::broker::next;
+use crate::explain::told as ready;
 use crate::rig::{Backend, Rig, on_both, two_regions};
 
 on_both!(
     demand_makes_bindings_that_survive_a_restart,
     a_silent_cluster_is_left_and_taken_again,
+    a_cluster_that_joins_nearer_to_clients_is_told_ahead_and_gets_them,
     nothing_new_writes_nothing
 );
 
@@ -104,6 +106,51 @@ async fn a_silent_cluster_is_left_and_taken_again(backend: Backend) {
     rig.node(eu).await;
     bound(&rig, "192.0.2.0/24", "eu-west").await;
     assert_eq!(told(&rig).await.1, [""; 0]);
+}
+
+/// The clusters that hold the app.
+async fn holders(rig: &Rig) -> Vec<String> {
+    let snapshot: AppsSnapshot = rig.apps_snapshot().await;
+    let app = snapshot.apps.into_iter().next().expect("one app");
+    let holders = app.spec.expect("there").holders;
+    let named = holders.named().expect("a few").iter();
+    named.map(ToString::to_string).collect()
+}
+
+async fn a_cluster_that_joins_nearer_to_clients_is_told_ahead_and_gets_them(backend: Backend) {
+    let rig = Rig::start_with(backend, |settings| settings.planner.spread = 1).await;
+    let [eu, us] = two_regions();
+    rig.node(us.clone()).await;
+    wait::until("the node to be known", async || {
+        let clusters: Vec<ClusterInfo> = rig.get("/v1/clusters").await;
+        if clusters.is_empty() {
+            Err("no cluster")
+        } else {
+            Ok(())
+        }
+    })
+    .await;
+    rig.deploy("hello", components::hello("x")).await;
+    rig.node(ready(us, AppPhase::Ready, 0, 0.0)).await;
+    bound(&rig, "192.0.2.0/24", "us-east").await;
+    assert_eq!(holders(&rig).await, ["us-east"]);
+    // It would serve them better, and lacks nothing but the app.
+    rig.node(eu.clone()).await;
+    wait::until("the cluster that joined to be told", async || {
+        let found = holders(&rig).await;
+        if found == ["eu-west", "us-east"] {
+            Ok(())
+        } else {
+            Err(found.join(", "))
+        }
+    })
+    .await;
+    rig.node(ready(eu.clone(), AppPhase::Fetching, 0, 0.0))
+        .await;
+    bound(&rig, "192.0.2.0/24", "us-east").await;
+    rig.node(ready(eu, AppPhase::Ready, 0, 0.0)).await;
+    bound(&rig, "192.0.2.0/24", "eu-west").await;
+    bound(&rig, "198.51.100.0/24", "us-east").await;
 }
 
 /// The revision that nodes are told of the app, and the clusters that clients leave.

@@ -31,15 +31,19 @@
 //! where memory is ample nothing depends on it; a group moves for a gain above the margin or because it must; what
 //! moved for gain never costs more than the bucket allows; the same input gives the same output.
 
+mod appraise;
 mod load;
 mod memory;
 mod moves;
+mod pass;
 
 use fdn_core::{Millis, Resources};
 
+pub use appraise::{Appraisal, appraise};
 pub use load::{FULL, Load, Rate};
 pub use memory::containers;
 pub use moves::{Cost, Moves};
+pub use pass::Pass;
 
 use crate::Error;
 use crate::dag::{Dag, TaskIndex};

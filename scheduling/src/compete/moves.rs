@@ -52,6 +52,20 @@ impl Moves {
         }
     }
 
+    /// As three numbers: the share, the interval in ms, and what the bucket holds.
+    pub(crate) const fn numbers(&self) -> [f64; 3] {
+        [self.share, self.interval.get(), self.tokens]
+    }
+
+    /// From the numbers of another one.
+    pub(crate) const fn from_numbers([share, interval, tokens]: [f64; 3]) -> Self {
+        Self {
+            share,
+            interval: Millis::new(interval),
+            tokens,
+        }
+    }
+
     /// Time has passed.
     pub fn fill(&mut self, elapsed: Millis) {
         let elapsed = elapsed.max(Millis::ZERO);

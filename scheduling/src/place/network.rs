@@ -75,6 +75,21 @@ impl Network {
         network
     }
 
+    /// From the latencies and times per octet of every ordered pair, the first cluster's first; what is missing carries nothing.
+    pub(crate) fn from_numbers(
+        clusters: usize,
+        mut latency: Vec<f64>,
+        mut ms_per_byte: Vec<f64>,
+    ) -> Self {
+        latency.resize(clusters * clusters, f64::INFINITY);
+        ms_per_byte.resize(clusters * clusters, 0.0);
+        Self {
+            clusters,
+            latency,
+            ms_per_byte,
+        }
+    }
+
     /// The same link between any two clusters.
     #[must_use]
     pub fn uniform(clusters: usize, link: Link) -> Self {

@@ -21,6 +21,7 @@ mod policies;
 mod properties;
 mod purity;
 mod random;
+mod record;
 mod resource;
 mod scale;
 mod steer;

@@ -4,6 +4,7 @@ mod devices;
 mod invocations;
 mod paper;
 mod place;
+mod replay;
 mod scaling;
 
 use std::io::{self, Write};
@@ -36,6 +37,8 @@ pub enum Command {
     Paper(paper::Args),
     /// Place a workflow on a network and print where and when each task runs
     Place(place::Args),
+    /// Make the planning passes again that a controller recorded, and compare them with what was decided and with other rules
+    Replay(replay::Args),
     /// Start instances on the nodes of a cluster: local check, probes, the global scheduler, hints
     Scaling(scaling::Args),
 }
@@ -50,6 +53,7 @@ pub fn run(command: &Command, out: &mut dyn Write, progress: &dyn Progress) -> R
         Command::Invocations(args) => invocations::run(args, out, progress),
         Command::Paper(args) => paper::run(args, out, progress),
         Command::Place(args) => place::run(args, out),
+        Command::Replay(args) => replay::run(args, out, progress),
         Command::Scaling(args) => scaling::run(args, out, progress),
     }
 }

@@ -8,6 +8,7 @@ mod online;
 mod optimistic;
 mod paper;
 mod place;
+mod replay;
 mod scaled;
 mod scaling;
 mod scaling_optimistic;

@@ -262,7 +262,8 @@ fn who_asked_once_comes_after_the_places_that_are_known() {
         rate: Rate::default(),
         fixed: false,
     };
-    let placed = place_all(&world, &[planning], 4, &mut Moves::unlimited()).expect("consistent");
+    let placed =
+        place_all(&world, &[planning], 4, &mut Moves::unlimited(), None).expect("consistent");
     let bound = placed.apps[0].as_ref().expect("planned").bindings.keys();
     let bound: Vec<String> = bound.map(ToString::to_string).collect();
     assert_eq!(bound, ["10.0.0.0/24", "10.0.2.0/24", PARIS, NEW_YORK]);
@@ -388,7 +389,7 @@ fn together_as(
             fixed: *fixed,
         })
         .collect();
-    place_all(world, &plannings, 1, moves).expect("consistent")
+    place_all(world, &plannings, 1, moves, None).expect("consistent")
 }
 
 /// Eight slots in each of two clusters.

@@ -1,0 +1,137 @@
+//! A recorded pass, made again.
+
+use std::fmt;
+
+use super::bytes::Writer;
+use super::{Asked, Decisions, Recorded, encode};
+use crate::Error;
+use crate::compete::{Outcome, Verdict};
+use crate::place::ClusterIndex;
+
+/// Something that was decided otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// What it is about: an app's client group, a cluster, the bound on moves.
+    pub what: String,
+    /// What the record says.
+    pub recorded: String,
+    /// What the replay came to.
+    pub replayed: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: recorded {}, replayed {}",
+            self.what, self.recorded, self.replayed
+        )
+    }
+}
+
+impl Recorded {
+    /// Makes the pass again, by the code that made it.
+    ///
+    /// # Errors
+    /// When the record's parts do not fit each other.
+    pub fn replay(&self) -> Result<Decisions, Error> {
+        let (settled, offers) = (self.settled(), self.offers());
+        let mut moves = self.moves;
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; offers.len()];
+        let pass = self.pass(&settled, &offers);
+        let competition = pass.run(&mut moves, |at, _, outcome| {
+            outcomes[at] = Some(outcome.clone());
+        })?;
+        let outcomes = outcomes.into_iter().flatten().collect();
+        Ok(Decisions::new(outcomes, &competition, moves))
+    }
+
+    /// In what other decisions differ from those that were recorded, by a single bit or more.
+    #[must_use]
+    pub fn differences(&self, replayed: &Decisions) -> Vec<Difference> {
+        let ours = &self.decisions;
+        let clusters = self.clusters.len();
+        let mut found = Vec::new();
+        let names = self.names().skip(self.settled.len());
+        let pairs = ours.outcomes.iter().zip(&replayed.outcomes);
+        for ((app, group), (one, other)) in names.zip(pairs) {
+            let bits = |outcome: &Outcome| octets(|to| encode::outcome(to, outcome, clusters));
+            if bits(one) != bits(other) {
+                found.push(Difference {
+                    what: format!("app {app}, group {group}"),
+                    recorded: self.said(one),
+                    replayed: self.said(other),
+                });
+            }
+        }
+        for (cluster, (one, other)) in self
+            .clusters
+            .iter()
+            .zip(ours.asked.iter().zip(&replayed.asked))
+        {
+            let bits = |asked: &Asked| octets(|to| encode::asked(to, asked));
+            if bits(one) != bits(other) {
+                found.push(Difference {
+                    what: format!("cluster {}", cluster.id),
+                    recorded: asked(one),
+                    replayed: asked(other),
+                });
+            }
+        }
+        let tokens = |decisions: &Decisions| decisions.moves.numbers().map(f64::to_bits);
+        if tokens(ours) != tokens(replayed) {
+            let left = |decisions: &Decisions| format!("{:?} left", decisions.moves.numbers()[2]);
+            found.push(Difference {
+                what: "the bound on moves".to_owned(),
+                recorded: left(ours),
+                replayed: left(replayed),
+            });
+        }
+        let counts = |decisions: &Decisions| (decisions.outcomes.len(), decisions.asked.len());
+        if counts(ours) != counts(replayed) {
+            let said = |decisions: &Decisions| {
+                let (outcomes, asked) = counts(decisions);
+                format!("{outcomes} groups and {asked} clusters")
+            };
+            found.push(Difference {
+                what: "the number of decisions".to_owned(),
+                recorded: said(ours),
+                replayed: said(replayed),
+            });
+        }
+        found
+    }
+
+    fn said(&self, outcome: &Outcome) -> String {
+        let name = |place: &ClusterIndex| {
+            let cluster = self.clusters.get(place.get());
+            cluster.map_or("gone", |cluster| cluster.id.as_str())
+        };
+        let places: Vec<&str> = outcome.clusters.iter().map(name).collect();
+        let verdict = match outcome.verdict {
+            Verdict::First => "first placed",
+            Verdict::StillBest => "still best",
+            Verdict::WithinMargin => "within the margin",
+            Verdict::Better => "moved for a gain",
+            Verdict::Deferred => "put off",
+            Verdict::Failed(_) => "moved since it had to",
+            Verdict::Unplaced => "no place",
+        };
+        // Digits enough to tell any two numbers apart.
+        let latency = outcome.latency.get();
+        format!("{} ({verdict}, {latency:?} ms)", places.join(" and "))
+    }
+}
+
+fn octets(write: impl FnOnce(&mut Writer)) -> Vec<u8> {
+    let mut to = Writer::default();
+    write(&mut to);
+    to.0
+}
+
+fn asked(asked: &Asked) -> String {
+    format!(
+        "{:?} slots, {:?} runs a second, {:?} MiB",
+        asked.erlangs, asked.runs, asked.memory.main
+    )
+}
