@@ -25,7 +25,7 @@ use crate::broker::TestBroker;
 use crate::jobs::submission;
 use crate::rig::{Backend, Rig, on_both, settings};
 use crate::{accounts, usage};
-use archive::{older, packed, rows, unpacked, with_manifest, without_tenants};
+use archive::{older, packed, rows, unpacked, unzipped, with_manifest, without_tenants};
 
 on_both!(
     everything_comes_back_on_either_database,
@@ -226,10 +226,15 @@ async fn a_bad_archive_leaves_nothing(backend: Backend) {
             "{error}"
         );
     }
+    let whole = unzipped(&octets);
     // The first ten octets are the header of gzip: time and system do not matter there.
     for at in (10..length).step_by(length / 12) {
         let mut octets = octets.clone();
         octets[at] ^= 0x10;
+        // Deflate leaves bits unused, as those that fill up an octet before data that is stored as it is.
+        if unzipped(&octets) == whole {
+            continue;
+        }
         std::fs::write(&bad, &octets).expect("written");
         refused(&settings, &bad, &format!("octet {at} of {length}")).await;
     }

@@ -35,6 +35,13 @@ pub(super) fn unpacked(path: &Path) -> Parts {
         .collect()
 }
 
+/// What gzip makes of these octets; nothing if they are damaged.
+pub(super) fn unzipped(octets: &[u8]) -> Option<Vec<u8>> {
+    let mut whole = Vec::new();
+    GzDecoder::new(octets).read_to_end(&mut whole).ok()?;
+    Some(whole)
+}
+
 pub(super) fn packed(path: &Path, parts: &[(String, Vec<u8>)]) {
     let file = std::fs::File::create(path).expect("the archive");
     let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::fast()));
