@@ -393,7 +393,7 @@ mod soak {
             };
             channel
                 .queue_declare(
-                    "newborn.agents.node-1".into(),
+                    "newborn.changes.node-1".into(),
                     passive,
                     FieldTable::default(),
                 )
