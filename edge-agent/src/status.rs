@@ -316,6 +316,7 @@ fn app_observed(app: &Observed) -> AppObserved {
         figures: Some(Box::new(figures(app))),
         serves: Some(deployed.is_some()),
         phases: app.metrics.phases(),
+        form: None,
     }
 }
 

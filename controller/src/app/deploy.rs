@@ -471,6 +471,7 @@ async fn version_write(
         created_at: now,
         created_by: new.by.to_string(),
         validation: new.steps.to_vec(),
+        forms: Vec::new(),
     };
     version_insert(connection, &row).await?;
     if let Some(labels) = &candidate.labels {
@@ -525,6 +526,7 @@ async fn app_write(
         ttl: None,
         holders: holders.clone(),
         answering: holders,
+        forms: Default::default(),
     };
     first_write(connection, &row, placed, ttl_s, now).await?;
     Ok(row)

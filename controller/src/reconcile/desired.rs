@@ -37,6 +37,7 @@ pub fn app_desired(
             size: version.size,
             manifest: version.manifest.clone(),
             secrets: version.secrets.clone(),
+            forms: Vec::new(),
         })
         .collect();
     AppDesired {
@@ -57,6 +58,7 @@ pub fn app_desired(
                 })
             }),
             gateway: Box::new(gateway),
+            forms: Default::default(),
         }),
     }
 }

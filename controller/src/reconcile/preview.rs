@@ -363,6 +363,7 @@ mod tests {
                     execution: Millis::new(30.0),
                     ..PhaseTimes::default()
                 }),
+                form: None,
             };
             NodeStatus {
                 apps: vec![observed],

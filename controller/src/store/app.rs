@@ -80,6 +80,7 @@ fn app_row(row: &AnyRow) -> Result<AppRow, StoreError> {
         ttl: time_or_none(row, "ttl_ms")?.map(|ms| DurationMs::from_millis(ms.get())),
         holders: json_or_none(row, "holders")?.map_or(Holders::EVERYWHERE, Holders::only),
         answering: json_or_none(row, "answering")?.map_or(Holders::EVERYWHERE, Holders::only),
+        forms: Default::default(),
     })
 }
 

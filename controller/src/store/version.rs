@@ -52,6 +52,7 @@ pub(super) fn version_row(row: &AnyRow) -> Result<VersionRow, StoreError> {
         created_at: Timestamp(number(row, "created_at")?),
         created_by: row.try_get("created_by")?,
         validation: json(row, "validation")?,
+        forms: Vec::new(),
     })
 }
 

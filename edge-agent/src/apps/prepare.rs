@@ -388,12 +388,14 @@ mod tests {
                 size: 1,
                 manifest: fdn_core::manifest::Manifest::default(),
                 secrets: BTreeMap::new(),
+                forms: Vec::new(),
             }],
             workflow: Workflow::new(stages, edges).expect("workflow"),
             primary: std::collections::BTreeSet::new(),
             leaving: std::collections::BTreeSet::new(),
             run: None,
             gateway: Box::default(),
+            forms: Default::default(),
         }
     }
 

@@ -213,6 +213,7 @@ impl Staged {
                 execution_mean: stage.stats.metrics.execution_mean().unwrap_or(Millis::ZERO),
                 output_mean: stage.stats.output()?,
                 phases: stage.stats.metrics.phases(),
+                form: None,
             })
         });
         measured.collect()

@@ -45,6 +45,7 @@ fn node(cluster: &str, calls: u64, execution: f64) -> NodeStatus {
             execution: Millis::new(execution),
             mean_ratio: None,
         }),
+        form: None,
     };
     NodeStatus {
         speed: 2.0,
