@@ -30,6 +30,15 @@ pub enum RuntimeKind {
 }
 
 impl RuntimeKind {
+    /// The word, as manifests have it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Wasm => "wasm",
+            Self::Docker => "docker",
+        }
+    }
+
     /// Whether its instances can use GPU devices.
     #[must_use]
     pub const fn takes_devices(self) -> bool {

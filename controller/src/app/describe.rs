@@ -251,7 +251,7 @@ pub async fn app(state: &State, tenant: TenantId, name: &AppName) -> Result<AppD
         domains: gateway.hosts,
         bindings: bindings.iter().map(binding_info).collect(),
         nodes,
-        forms: Default::default(),
+        forms: app.forms,
     })
 }
 
@@ -265,7 +265,7 @@ fn version_info(row: VersionRow, bad: Option<BadMark>, labels: Labels) -> Versio
         bad,
         labels,
         validation: row.validation,
-        forms: Vec::new(),
+        forms: row.forms,
     }
 }
 

@@ -212,7 +212,7 @@ async fn store(
             ttl: old.as_ref().and_then(|old| old.ttl),
             holders: old.as_ref().map_or_else(|| first.clone(), |old| old.holders.clone()),
             answering: old.as_ref().map_or_else(|| first.clone(), |old| old.answering.clone()),
-            forms: Default::default(),
+            forms: old.as_ref().map_or_else(Default::default, |old| old.forms.clone()),
         };
         match old {
             Some(_) => {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
+use fdn_core::form::FormChoices;
 use fdn_core::workflow::Workflow;
 use fdn_core::{AppName, ClientPrefix, ClusterId, DurationMs, Timestamp};
 use fdn_scheduling::compete::{Moves, Rate};
@@ -11,6 +12,7 @@ use fdn_scheduling::compete::{Moves, Rate};
 use super::actual::{Factors, Learner, Learnt};
 use super::difference::{Difference, difference};
 use super::dwell::Dwell;
+use super::forms::{Variants, decide_all};
 use super::place::{Before, Placed, Planning, place_all};
 use super::record::Tape;
 use super::serving::Serving;
@@ -78,6 +80,8 @@ pub struct Decided<'a> {
     pub placed: Placed,
     /// How the two differ.
     pub difference: Difference,
+    /// The forms that clusters are to serve.
+    pub forms: FormChoices,
 }
 
 /// What a pass came to.
@@ -124,7 +128,12 @@ pub fn pass<'a>(
         })
         .collect();
     let versions = Versions::new(rows.versions);
-    let known: Vec<(Workflow, Profiles, Serving)> = rows
+    let variants: Vec<Variants> = rows
+        .apps
+        .iter()
+        .map(|app| versions.variants(&app.workflow))
+        .collect();
+    let mut known: Vec<(Workflow, Profiles, Serving)> = rows
         .apps
         .iter()
         .map(|app| {
@@ -135,13 +144,17 @@ pub fn pass<'a>(
         })
         .collect();
     let mut learnt = Learnt::default();
-    let factors = {
+    let (factors, forms) = {
         let mut learner = lock(past.learner);
-        for (app, known) in rows.apps.iter().zip(&known) {
-            let of = (&known.0, &known.1);
+        for ((app, known), variants) in rows.apps.iter().zip(&known).zip(&variants) {
+            let of = (&known.0, &known.1, variants);
             learner.learn(world, &app.name, of, course.now, &mut learnt);
         }
-        factors(world, rows.apps, &known, &learner, course.now)
+        let mut factors = factors(world, rows.apps, &known, &learner, course.now);
+        let apps = rows.apps.iter().zip(&variants);
+        let of = (&*learner, course.now);
+        let forms = decide_all(world, apps, &mut known, &mut factors, of, &rate);
+        (factors, forms)
     };
     let measure = Measure {
         called: world.called(),
@@ -178,12 +191,25 @@ pub fn pass<'a>(
         past.dwell
             .note(&rows.apps[app].name, group, cluster, course.now);
     }
-    let apps = rows.apps.iter().zip(befores).zip(placed.apps);
+    let forms = rows
+        .apps
+        .iter()
+        .zip(&known)
+        .zip(forms)
+        .map(|((app, known), decided)| match decided {
+            // Whoever is silent may be there all the same.
+            Some(_) if !course.settled => app.forms.clone(),
+            Some(decided) => decided.choices(world, &known.0, &app.forms),
+            None => FormChoices::new(),
+        });
+    let forms: Vec<FormChoices> = forms.collect();
+    let apps = rows.apps.iter().zip(befores).zip(placed.apps).zip(forms);
     Ok(Passed {
         apps: apps
-            .filter_map(|((app, before), placed)| {
+            .filter_map(|(((app, before), placed), forms)| {
                 let placed = placed?;
                 Some(Decided {
+                    forms,
                     app,
                     stored: bound(app),
                     difference: difference(&before, &placed),

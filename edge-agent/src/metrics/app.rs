@@ -85,6 +85,8 @@ pub struct AppMetrics {
     start_mean: AtomicU64,
     /// What calls typically take until they are let in, until they have a sandbox, and inside the function: robust means, kept as those above.
     phases: [AtomicU64; 3],
+    /// Calls there had been when that was last forgotten.
+    forgot_at: AtomicU64,
     /// How long calls took, from then on, in multiples of what was typical when each came: a mean, kept like those.
     ratio: AtomicU64,
     /// Each version's own. Locked when a version is made ready and for a report, never for a call.
@@ -112,6 +114,7 @@ impl AppMetrics {
             mean: AtomicU64::new(0),
             start_mean: AtomicU64::new(0),
             phases: Default::default(),
+            forgot_at: AtomicU64::new(0),
             ratio: AtomicU64::new(1.0_f64.to_bits()),
             versions: Mutex::default(),
             tally: TallyCounts::default(),
@@ -251,12 +254,21 @@ impl AppMetrics {
             let known = f64::from_bits(self.phases[at].load(Ordering::Relaxed));
             Millis::new(known)
         });
-        (self.invocations() > 0).then_some(PhaseTimes {
+        (self.invocations() > self.forgot_at.load(Ordering::Relaxed)).then_some(PhaseTimes {
             queue,
             start,
             execution,
             mean_ratio: Some(f64::from_bits(self.ratio.load(Ordering::Relaxed))),
         })
+    }
+
+    /// Forgets what calls typically take, since from now on they are served in another form. Counts stay.
+    pub fn forget_phases(&self) {
+        for phase in &self.phases {
+            phase.store(0, Ordering::Relaxed);
+        }
+        self.ratio.store(1.0_f64.to_bits(), Ordering::Relaxed);
+        self.forgot_at.store(self.invocations(), Ordering::Relaxed);
     }
 
     /// The moving mean of the time until a call had its instance, if something was measured.
