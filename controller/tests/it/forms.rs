@@ -186,7 +186,7 @@ async fn an_upload_brings_every_form_or_none(backend: Backend) {
         ("", vec![("form.image", image())], "no [[forms]] of the manifest names"),
     ] {
         let (status, problem) = rig.refused(upload(&rig, manifest, &parts)).await;
-        let told = problem.detail.unwrap_or_default();
+        let told = problem.detail;
         assert!(status.is_client_error() && told.contains(says), "{status}: {told}");
     }
     assert_eq!(rig.artifacts(), Vec::<String>::new(), "nothing was stored");
