@@ -106,9 +106,7 @@ impl FormManifest {
     /// What a call is expected to wait for an instance that has to be started.
     #[must_use]
     pub fn cold_start(&self) -> Millis {
-        let said = self
-            .cold_start
-            .map(|said| Millis::from(said.as_duration()));
+        let said = self.cold_start.map(|said| Millis::from(said.as_duration()));
         said.unwrap_or_else(|| cold_start(self.runtime))
     }
 }
@@ -157,7 +155,9 @@ impl Manifest {
                 .map_err(|error| ManifestError(format!("forms, {name}: {}", error.0)))?;
             let longest = bounds.timeout;
             if form.cold_start.is_some_and(|said| said > longest) {
-                return refuse(format!("forms, {name}: cold_start must be at most {longest}"));
+                return refuse(format!(
+                    "forms, {name}: cold_start must be at most {longest}"
+                ));
             }
         }
         Ok(())
@@ -290,7 +290,10 @@ mod tests {
         for (text, expected) in [
             (form(""), "runtime"),
             (form("runtime = \"docker\"\nmemroy = \"1MiB\""), "memroy"),
-            (form("runtime = \"docker\"\nreuse = 9"), "forms, b: reuse is for"),
+            (
+                form("runtime = \"docker\"\nreuse = 9"),
+                "forms, b: reuse is for",
+            ),
             (
                 form("runtime = \"wasm\"\n[forms.gpu]\nmemory = \"1GiB\""),
                 "forms, b: gpu needs",
@@ -304,7 +307,10 @@ mod tests {
                 "forms, b: cold_start must be at most",
             ),
             (
-                format!("allowed_hosts = [\"a.example\"]\n{}", form("runtime = \"docker\"")),
+                format!(
+                    "allowed_hosts = [\"a.example\"]\n{}",
+                    form("runtime = \"docker\"")
+                ),
                 "forms, b: allowed_hosts must be left out",
             ),
             (twice, "b stands twice"),
@@ -347,7 +353,10 @@ mod tests {
         assert_eq!(gpu.manifest.runtime, RuntimeKind::Docker);
         assert!(gpu.forms.is_empty() && gpu.form_names().is_empty());
         let main = function.in_form(&name("main")).expect("a form");
-        assert_eq!((main.digest, main.manifest), (function.digest, function.manifest.clone()));
+        assert_eq!(
+            (main.digest, main.manifest),
+            (function.digest, function.manifest.clone())
+        );
         assert_eq!(function.in_form(&name("other")), None);
         assert_eq!(function.digests().count(), 2);
     }

@@ -54,9 +54,9 @@ pub use error::{Coded, ErrorCode, Fault, ParseError, Problem, Retry};
 pub use geo::GeoPoint;
 pub use id::{
     ApiTokenId, AppName, BatchId, ClusterId, DataKeyId, DeviceId, EnrolmentId, FormName,
-    FunctionName, HostName, InstanceId, InvocationId, JobId, JoinTokenId, KeyId, MessageId, NodeId, RecordName,
-    RegionName, RunId, ScheduleName, SecretName, SessionId, SigningKeyName, StageName, TenantId,
-    TenantName, UserName, VersionNumber,
+    FunctionName, HostName, InstanceId, InvocationId, JobId, JoinTokenId, KeyId, MessageId, NodeId,
+    RecordName, RegionName, RunId, ScheduleName, SecretName, SessionId, SigningKeyName, StageName,
+    TenantId, TenantName, UserName, VersionNumber,
 };
 pub use image::ImageReference;
 pub use prefix::{ClientPrefix, PrefixMap};

@@ -28,8 +28,8 @@ use crate::fleet::FleetDesired;
 use crate::form::{FormChoices, FormSpec};
 use crate::geo::GeoPoint;
 use crate::id::{
-    AppName, ClusterId, FormName, FunctionName, HostName, JobId, MessageId, NodeId, RecordName, RegionName,
-    SecretName, StageName, VersionNumber,
+    AppName, ClusterId, FormName, FunctionName, HostName, JobId, MessageId, NodeId, RecordName,
+    RegionName, SecretName, StageName, VersionNumber,
 };
 use crate::manifest::Manifest;
 use crate::phases::PhaseTimes;

@@ -90,11 +90,7 @@ pub struct Chosen {
 /// Chooses among the forms of a function, of which those are nothing that cannot run in the cluster; `current` is the one served now. Nothing if none
 /// can run.
 #[must_use]
-pub fn choose(
-    forms: &[Option<Offered>],
-    current: Option<usize>,
-    margin: Margin,
-) -> Option<Chosen> {
+pub fn choose(forms: &[Option<Offered>], current: Option<usize>, margin: Margin) -> Option<Chosen> {
     let can = |form: usize| forms.get(form).copied().flatten().filter(Offered::is_one);
     let all: Vec<(usize, Offered)> = (0..forms.len())
         .filter_map(|form| Some((form, can(form)?)))
@@ -162,7 +158,11 @@ mod tests {
         assert_eq!(chosen(&[None, None], Some(1)), None);
         let forms = [None, offered(900.0, 0.0, 9.0)];
         assert_eq!(chosen(&forms, Some(0)), Some((1, Why::Only)));
-        let odd = [offered(f64::NAN, 0.0, 0.0), offered(5.0, 0.0, f64::INFINITY), offered(9.0, 0.0, 1.0)];
+        let odd = [
+            offered(f64::NAN, 0.0, 0.0),
+            offered(5.0, 0.0, f64::INFINITY),
+            offered(9.0, 0.0, 1.0),
+        ];
         assert_eq!(chosen(&odd, None), Some((2, Why::Only)));
     }
 

@@ -135,7 +135,10 @@ fn others(
             )));
         }
     }
-    match others.keys().find(|name| !named.iter().any(|form| form.name == **name)) {
+    match others
+        .keys()
+        .find(|name| !named.iter().any(|form| form.name == **name))
+    {
         Some(name) => Err(CliError::Usage(format!(
             "--form {name}: no [[forms]] of the manifest has this name"
         ))),

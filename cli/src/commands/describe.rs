@@ -169,7 +169,12 @@ impl Described<'_> {
         for version in detail.versions.iter().filter(|v| !v.forms.is_empty()) {
             let is_current = version.version == detail.summary.version;
             let manifest = &version.manifest;
-            let first = (FormName::main(), manifest.clone(), version.size, version.digest);
+            let first = (
+                FormName::main(),
+                manifest.clone(),
+                version.size,
+                version.digest,
+            );
             let others = version.forms.iter().map(|form| {
                 let own = &form.manifest;
                 (own.name.clone(), own.over(manifest), form.size, form.digest)
@@ -184,13 +189,24 @@ impl Described<'_> {
                     manifest.memory.to_string(),
                     gpu.map_or_else(|| "-".to_owned(), |gpu| gpu.total().to_string()),
                     manifest.expected.to_string(),
-                    if is_current { clusters(&name) } else { "-".to_owned() },
+                    if is_current {
+                        clusters(&name)
+                    } else {
+                        "-".to_owned()
+                    },
                     digest.short(),
                 ]);
             }
         }
         let columns = [
-            "VERSION", "FORM", "RUNTIME", "SIZE", "MEMORY", "GPU MEMORY", "EXPECTED", "CLUSTERS",
+            "VERSION",
+            "FORM",
+            "RUNTIME",
+            "SIZE",
+            "MEMORY",
+            "GPU MEMORY",
+            "EXPECTED",
+            "CLUSTERS",
             "DIGEST",
         ];
         (!rows.is_empty()).then(|| table(&columns, rows))

@@ -168,10 +168,14 @@ impl Reader {
         let manifest = parts.manifest.as_deref();
         if parts.forms.len() >= state.settings.bounds.forms && !parts.forms.contains_key(&form) {
             let most = state.settings.bounds.forms;
-            return Err(Error::BadRequest(format!("forms: {most} at most, beside the first")));
+            return Err(Error::BadRequest(format!(
+                "forms: {most} at most, beside the first"
+            )));
         }
         if part == "form" {
-            let spool = state.uploads.spool(runtime(state, manifest, Some(&form))?)?;
+            let spool = state
+                .uploads
+                .spool(runtime(state, manifest, Some(&form))?)?;
             let component = self.component(field, spool).await?;
             let of = parts.forms.entry(form).or_default();
             return Ok(of.component.replace(component).is_some());
@@ -247,7 +251,9 @@ fn runtime(
 fn forms(parts: BTreeMap<FormName, FormParts>) -> Result<BTreeMap<FormName, FormUpload>, Error> {
     let whole = parts.into_iter().map(|(name, parts)| {
         let component = parts.component.ok_or_else(|| {
-            Error::BadRequest(format!("a signature came for the form {name}, and no part form.{name}"))
+            Error::BadRequest(format!(
+                "a signature came for the form {name}, and no part form.{name}"
+            ))
         })?;
         let signature = signature(parts.signature, parts.signature_payload)?;
         let upload = FormUpload {

@@ -162,12 +162,7 @@ impl Actuals {
     }
 
     /// What was seen of one stage of an app, by cluster: of a plain function, of the app as a whole.
-    fn of(
-        &self,
-        app: &AppName,
-        workflow: &Workflow,
-        stage: &StageName,
-    ) -> Option<&Seen> {
+    fn of(&self, app: &AppName, workflow: &Workflow, stage: &StageName) -> Option<&Seen> {
         let seen = self.0.get(app)?;
         match workflow.stages().len() {
             1 => Some(&seen.whole),

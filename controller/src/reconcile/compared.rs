@@ -40,9 +40,10 @@ pub fn compared(
     for (task, (stage, cluster)) in known.workflow.stages().iter().zip(places).enumerate() {
         let at = world.index_of(cluster).get();
         let form = known.forms.form(task, at);
-        let actual = world
-            .actuals()
-            .get(known.app, known.workflow, &stage.name, (at, form.clone()));
+        let actual =
+            world
+                .actuals()
+                .get(known.app, known.workflow, &stage.name, (at, form.clone()));
         let (Some(actual), Some(there)) = (actual, world.clusters().get(at)) else {
             continue;
         };

@@ -131,7 +131,8 @@ pub fn decide(world: &World, learner: &Learner, asking: &Asking<'_>, now: Timest
                     price: price.map_or(0.0, |money| money.micros as f64),
                 };
                 let need = Need::of(manifest);
-                cell.offered.push(world.phases.holds(at, &need).then_some(offered));
+                cell.offered
+                    .push(world.phases.holds(at, &need).then_some(offered));
                 cell.measured.push(measured);
                 cell.prices.push(price);
             }
@@ -322,7 +323,9 @@ fn row(stage: &Stage, cluster: &Cluster, cell: &Cell, form: usize, variant: &Var
         (None, _) => "no node there runs and holds it".to_owned(),
         (_, Some(chosen)) => chosen.why.to_string(),
         (Some(own), None) => {
-            let served = cell.chosen.and_then(|chosen| *cell.offered.get(chosen.form)?);
+            let served = cell
+                .chosen
+                .and_then(|chosen| *cell.offered.get(chosen.form)?);
             served.map_or_else(String::new, |served| against(&own, &served))
         }
     };

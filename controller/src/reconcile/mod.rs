@@ -227,7 +227,9 @@ impl Planner {
                 live.merge(row.clone());
             }
             (
-                self.state.world_of(&live, now).with_prices(&inputs.prices, now),
+                self.state
+                    .world_of(&live, now)
+                    .with_prices(&inputs.prices, now),
                 live.settled(now),
                 network::clusters(&live),
             )

@@ -191,17 +191,17 @@ pub fn pass<'a>(
         past.dwell
             .note(&rows.apps[app].name, group, cluster, course.now);
     }
-    let forms = rows
-        .apps
-        .iter()
-        .zip(&known)
-        .zip(forms)
-        .map(|((app, known), decided)| match decided {
-            // Whoever is silent may be there all the same.
-            Some(_) if !course.settled => app.forms.clone(),
-            Some(decided) => decided.choices(world, &known.0, &app.forms),
-            None => FormChoices::new(),
-        });
+    let forms =
+        rows.apps
+            .iter()
+            .zip(&known)
+            .zip(forms)
+            .map(|((app, known), decided)| match decided {
+                // Whoever is silent may be there all the same.
+                Some(_) if !course.settled => app.forms.clone(),
+                Some(decided) => decided.choices(world, &known.0, &app.forms),
+                None => FormChoices::new(),
+            });
     let forms: Vec<FormChoices> = forms.collect();
     let apps = rows.apps.iter().zip(befores).zip(placed.apps).zip(forms);
     Ok(Passed {

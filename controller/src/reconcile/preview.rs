@@ -324,7 +324,14 @@ fn place_beside<'a>(
         let apps = others.iter().copied();
         let mut factors = factors(world, apps.clone(), &known, &learner, now);
         let of = (&*learner, now);
-        decide_all(world, apps.zip(&variants), &mut known, &mut factors, of, rate_of);
+        decide_all(
+            world,
+            apps.zip(&variants),
+            &mut known,
+            &mut factors,
+            of,
+            rate_of,
+        );
         factors
     };
     let mut plannings: Vec<Planning<'_>> = others

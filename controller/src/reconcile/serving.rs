@@ -89,7 +89,9 @@ impl Have {
             // All of one model.
             let fitting: Vec<_> = self.devices.iter().filter(fits).collect();
             let alike = |model: &String| fitting.iter().filter(|one| one.0 == *model).count();
-            fitting.iter().any(|one| alike(&one.0) >= gpu.count as usize)
+            fitting
+                .iter()
+                .any(|one| alike(&one.0) >= gpu.count as usize)
         };
         self.runs[form(need.kind)]
             && need.resources.fits(&self.capacity)

@@ -82,12 +82,10 @@ impl Table {
 fn taken(table: &str) -> Option<&'static str> {
     match table {
         "outbox" | "artifact_trash" | "singletons" => None,
-        "artifacts" => {
-            Some(
-                " WHERE EXISTS (SELECT 1 FROM versions v WHERE v.digest = artifacts.digest) \
+        "artifacts" => Some(
+            " WHERE EXISTS (SELECT 1 FROM versions v WHERE v.digest = artifacts.digest) \
                  OR EXISTS (SELECT 1 FROM form_artifacts f WHERE f.digest = artifacts.digest)",
-            )
-        }
+        ),
         _ => Some(""),
     }
 }

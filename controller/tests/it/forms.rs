@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use fdn_controller::store::DEFAULT_TENANT;
 use fdn_controller::store::artifact::{artifact_claim, artifact_list_unused, artifact_mark};
 use fdn_controller::store::version::{
     function_version_next, version_delete, version_get, version_insert,
 };
-use fdn_controller::store::DEFAULT_TENANT;
 use fdn_core::api::{AppDetail, DeployResponse, Explanation};
 use fdn_core::device::GpuRequest;
 use fdn_core::form::{FormManifest, FormSpec};
@@ -111,23 +111,41 @@ async fn each_cluster_serves_the_form_that_suits_it(backend: Backend) {
     let deployed: DeployResponse = rig
         .json(upload(&rig, MANIFEST, &[("form.image", image())]))
         .await;
-    let steps: Vec<&str> = deployed.validation.iter().map(|s| s.step.as_str()).collect();
-    assert!(steps.contains(&"format") && steps.contains(&"image: format"), "{steps:?}");
+    let steps: Vec<&str> = deployed
+        .validation
+        .iter()
+        .map(|s| s.step.as_str())
+        .collect();
+    assert!(
+        steps.contains(&"format") && steps.contains(&"image: format"),
+        "{steps:?}"
+    );
     // Calls that come seldom would wait for a container, 8 ms or not.
     served(&rig, &[("eu-west", "main"), ("us-east", "main")]).await;
     let told_of = rig.apps_snapshot().await;
     let spec = told_of.apps[0].spec.as_ref().expect("it exists");
-    assert_eq!(spec.functions[0].form_names(), [name("main"), name("image")]);
-    assert!(spec.functions[0].manifest.forms.is_empty(), "older agents read it");
-    assert_eq!(spec.functions[0].forms[0].digest, Digest::of(image().as_bytes()));
+    assert_eq!(
+        spec.functions[0].form_names(),
+        [name("main"), name("image")]
+    );
+    assert!(
+        spec.functions[0].manifest.forms.is_empty(),
+        "older agents read it"
+    );
+    assert_eq!(
+        spec.functions[0].forms[0].digest,
+        Digest::of(image().as_bytes())
+    );
     let cluster = "us-east".parse().expect("cluster");
     let stage = &spec.workflow.entry().name;
     assert_eq!(spec.form_in(&cluster, stage), Some(&name("main")));
     // The component turns out slower than that where it runs.
     let [eu, us] = nodes();
     for calls in [1_000, 2_000, 3_000] {
-        rig.node(told(eu.clone(), AppPhase::Ready, calls, 40.0)).await;
-        rig.node(told(us.clone(), AppPhase::Ready, calls, 2_500.0)).await;
+        rig.node(told(eu.clone(), AppPhase::Ready, calls, 40.0))
+            .await;
+        rig.node(told(us.clone(), AppPhase::Ready, calls, 2_500.0))
+            .await;
         wait::until("the calls to be learnt", async || {
             let found: Explanation = rig.get("/v1/apps/hello/explain?client=203.0.113.7").await;
             let mut rows = found.forms.iter();
@@ -149,7 +167,10 @@ async fn each_cluster_serves_the_form_that_suits_it(backend: Backend) {
         rows.find(|row| row.cluster.as_str() == cluster && row.form.as_str() == form)
             .expect("a row")
     };
-    assert_eq!(row("eu-west", "image").verdict, "no node there runs and holds it");
+    assert_eq!(
+        row("eu-west", "image").verdict,
+        "no node there runs and holds it"
+    );
     assert!(row("eu-west", "main").chosen && row("us-east", "image").chosen);
     // A plan of the manifest alone shows the same choice before anything is deployed.
     let asked = serde_json::json!({ "manifest": MANIFEST, "rate": 100.0 });
@@ -181,13 +202,24 @@ async fn an_upload_brings_every_form_or_none(backend: Backend) {
             vec![("form.image", image()), ("form.image", image())],
             "stands twice",
         ),
-        (MANIFEST, vec![("signature.image", "x".to_owned())], "no part form.image"),
+        (
+            MANIFEST,
+            vec![("signature.image", "x".to_owned())],
+            "no part form.image",
+        ),
         (MANIFEST, vec![("forms", image())], "is not known"),
-        ("", vec![("form.image", image())], "no [[forms]] of the manifest names"),
+        (
+            "",
+            vec![("form.image", image())],
+            "no [[forms]] of the manifest names",
+        ),
     ] {
         let (status, problem) = rig.refused(upload(&rig, manifest, &parts)).await;
         let told = problem.detail;
-        assert!(status.is_client_error() && told.contains(says), "{status}: {told}");
+        assert!(
+            status.is_client_error() && told.contains(says),
+            "{status}: {told}"
+        );
     }
     assert_eq!(rig.artifacts(), Vec::<String>::new(), "nothing was stored");
     let both = || upload(&rig, MANIFEST, &[("form.image", image())]);
@@ -206,7 +238,13 @@ async fn an_upload_brings_every_form_or_none(backend: Backend) {
     let request = rig.request(Method::PATCH, "/v1/apps/hello/env").json(&set);
     let answer = request.send().await.expect("an answer");
     assert_eq!(answer.status(), StatusCode::OK);
-    let spec = rig.apps_snapshot().await.apps.remove(0).spec.expect("it exists");
+    let spec = rig
+        .apps_snapshot()
+        .await
+        .apps
+        .remove(0)
+        .spec
+        .expect("it exists");
     let image = spec.functions[0].in_form(&name("image")).expect("a form");
     assert_eq!(image.manifest.env.len(), 1);
 }
@@ -239,7 +277,10 @@ async fn artifacts_of_forms_are_kept_with_their_version(backend: Backend) {
         size: 7,
     }];
     assert_eq!(row.octets(), row.size + 7);
-    assert_eq!(row.forms[0].manifest.over(&Manifest::default()).concurrency, 8);
+    assert_eq!(
+        row.forms[0].manifest.over(&Manifest::default()).concurrency,
+        8
+    );
     artifact_claim(c, &digest, 7, "object", Timestamp(1))
         .await
         .expect("claimed");

@@ -12,8 +12,8 @@ use fdn_core::api::{LogLine, LogStream};
 use fdn_core::manifest::Manifest;
 use fdn_core::message::FunctionSpec;
 use fdn_core::{
-    AppName, ByteSize, Digest, FormName, FunctionName, InstanceId, MebiBytes, Millis, NodeId, StageName,
-    VersionNumber,
+    AppName, ByteSize, Digest, FormName, FunctionName, InstanceId, MebiBytes, Millis, NodeId,
+    StageName, VersionNumber,
 };
 use fdn_runtime::{CallContext, Engine, Function, Hold, LoadError, LogSink, NoLog};
 use tokio::sync::OnceCell;

@@ -156,7 +156,8 @@ impl Rig {
         let (profiles, variants) = (profiles(), two());
         let of = (&workflow, &profiles, &variants);
         let mut learnt = Learnt::default();
-        self.learner.learn(&world, &name(), of, self.now, &mut learnt);
+        self.learner
+            .learn(&world, &name(), of, self.now, &mut learnt);
         let decided = self.decide(&world);
         self.current = decided.choices(&world, &workflow, &self.current);
         self.served()
@@ -173,7 +174,8 @@ impl Rig {
 
 fn pairs(of: &[(&str, &str)]) -> Vec<(String, String)> {
     let all = of.iter();
-    all.map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
+    all.map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
+        .collect()
 }
 
 #[test]
@@ -237,7 +239,10 @@ fn what_was_measured_elsewhere_counts_at_the_clusters_own_speed() {
     let (here, there) = (row("a", "gpu"), row("b", "gpu"));
     assert!(here.measured && here.chosen, "{here:?}");
     assert!((here.run.get() - 30.0).abs() < 1.0, "{here:?}");
-    assert!(!there.measured && (there.run.get() - 60.0).abs() < 2.0, "{there:?}");
+    assert!(
+        !there.measured && (there.run.get() - 60.0).abs() < 2.0,
+        "{there:?}"
+    );
     assert_eq!(row("b", "main").run, Millis::new(80.0));
     assert_eq!(here.price, None, "there is no price list");
 }
@@ -279,12 +284,18 @@ fn plans_count_with_the_form_that_is_served() {
     let of = (&workflow, &profiles);
     let factors = decided.factors(&world, of, &Factors::default());
     let factors = factors.as_slice().expect("they differ");
-    assert!((factors[0] - 1.0).abs() < 1e-9 && (factors[1] - 0.25).abs() < 1e-9, "{factors:?}");
+    assert!(
+        (factors[0] - 1.0).abs() < 1e-9 && (factors[1] - 0.25).abs() < 1e-9,
+        "{factors:?}"
+    );
     let serving = world.serving_in(None, of, &decided);
     let bars = serving.bars(None).expect("one cluster is barred");
     let barred: Vec<_> = (0..3).map(|at| bars.get(0, at)).collect();
     assert_eq!(barred, [None, None, Some(Exclusion::CannotServe)]);
-    assert_eq!((decided.form(0, 0), decided.form(0, 1)), (None, Some(form("gpu"))));
+    assert_eq!(
+        (decided.form(0, 0), decided.form(0, 1)),
+        (None, Some(form("gpu")))
+    );
     // Without forms nothing is said at all.
     let none = Variants::new();
     let asking = Asking {
@@ -295,7 +306,10 @@ fn plans_count_with_the_form_that_is_served() {
         rate: 0.0,
     };
     let plain = decide(&world, &rig.learner, &asking, NOW);
-    assert_eq!(plain.factors(&world, of, &Factors::default()), Factors::default());
+    assert_eq!(
+        plain.factors(&world, of, &Factors::default()),
+        Factors::default()
+    );
     assert!(plain.terms(&world, &workflow).is_empty());
 }
 
@@ -322,7 +336,13 @@ fn of_forms_that_are_as_fast_the_cheaper_one_is_served() {
     let decided = rig.decide(&world);
     let rows = decided.terms(&world, &workflow());
     let chosen = rows.iter().find(|row| row.chosen).expect("one is served");
-    assert_eq!((chosen.form.as_str(), chosen.verdict.as_str()), ("main", "as fast as any, and cheaper"));
-    let dear = rows.iter().find(|row| row.form != chosen.form).expect("the other");
+    assert_eq!(
+        (chosen.form.as_str(), chosen.verdict.as_str()),
+        ("main", "as fast as any, and cheaper")
+    );
+    let dear = rows
+        .iter()
+        .find(|row| row.form != chosen.form)
+        .expect("the other");
     assert!(dear.price.expect("a price").micros > chosen.price.expect("a price").micros);
 }
