@@ -181,7 +181,7 @@ use crate::fleet::{FleetDesired, NodeState};
 use crate::form::{FormChoices, FormSpec, FormTerms};
 use crate::geo::GeoPoint;
 use crate::id::{
-    AppName, ClusterId, FunctionName, HostName, NodeId, RegionName, StageName, TenantId,
+    AppName, ClusterId, FormName, FunctionName, HostName, NodeId, RegionName, StageName, TenantId,
     VersionNumber,
 };
 use crate::label::Labels;
@@ -432,6 +432,7 @@ pub struct AppDetail {
     pub nodes: Vec<NodeProgress>,
     /// The forms that clusters serve its stages in, of functions that have several.
     #[serde(default, skip_serializing_if = "FormChoices::is_empty")]
+    #[schema(value_type = BTreeMap<ClusterId, BTreeMap<StageName, FormName>>)]
     pub forms: FormChoices,
 }
 

@@ -281,6 +281,15 @@ mod tests {
     }
 
     #[test]
+    fn the_sample_is_valid() {
+        let sample = include_str!("../../deploy/function/forms.toml");
+        let (function, forms) = parse(sample).expect("valid").split_forms();
+        assert_eq!((function.runtime, forms.len()), (RuntimeKind::Wasm, 1));
+        let gpu = forms[0].over(&function);
+        assert_eq!((gpu.concurrency, gpu.env.len()), (8, 1));
+    }
+
+    #[test]
     fn what_no_form_can_be_is_refused_by_its_name() {
         let form = |rest: &str| format!("[[forms]]\nname = \"b\"\n{rest}");
         let twice = form("runtime = \"wasm\"\n").repeat(2);

@@ -162,6 +162,7 @@ impl AppMetrics {
     /// Notes that a call was let in after `queue`, got its instance after `instantiate`, and ran for `exec` inside the function.
     pub fn ran(&self, queue: Duration, instantiate: Duration, exec: Duration) {
         let before = self.invocations.fetch_add(1, Ordering::Relaxed);
+        let before = before.saturating_sub(self.forgot_at.load(Ordering::Relaxed));
         self.count_ratio(before, (instantiate + exec).as_secs_f64() * 1e3);
         for (phase, took) in self.phases.iter().zip([queue, instantiate, exec]) {
             let known = f64::from_bits(phase.load(Ordering::Relaxed));

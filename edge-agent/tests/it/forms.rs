@@ -36,7 +36,10 @@ async fn served(network: &Network, form: &str) -> AppObserved {
     let of = |app: &AppObserved| {
         app.app.as_str() == "hello"
             && app.phase == AppPhase::Ready
-            && app.form.as_ref().is_some_and(|known| known.as_str() == form)
+            && app
+                .form
+                .as_ref()
+                .is_some_and(|known| known.as_str() == form)
     };
     let status = network.until_status(|status| status.apps.iter().any(of));
     let apps = status.await.apps;
