@@ -296,3 +296,33 @@ impl Report for Deployed<'_> {
         vec![self.answer.app.to_string()]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_the_manifest_has_its_artifact_and_no_other() {
+        let manifest = "[[forms]]\nname = \"gpu\"\nruntime = \"docker\"\n";
+        let image = format!("ghcr.io/acme/a@{}", fdn_core::Digest::of(b"manifest"));
+        let arg = |name: &str| FormArg {
+            name: name.parse().expect("form"),
+            file: image.clone().into(),
+        };
+        let told = |args: &[FormArg], manifest| {
+            let others = others(args, manifest);
+            others.map(|others| others.len()).map_err(|e| e.to_string())
+        };
+        assert_eq!(told(&[], None), Ok(0));
+        assert_eq!(told(&[arg("gpu")], Some(manifest)), Ok(1));
+        for (args, manifest, says) in [
+            (vec![], Some(manifest), "--form gpu=FILE"),
+            (vec![arg("gpu"), arg("gpu")], Some(manifest), "given twice"),
+            (vec![arg("gpu"), arg("b")], Some(manifest), "--form b"),
+            (vec![arg("gpu")], None, "--form gpu"),
+        ] {
+            let error = told(&args, manifest).expect_err(says);
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}

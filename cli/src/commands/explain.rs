@@ -226,3 +226,49 @@ fn cells(candidate: &Candidate) -> Vec<String> {
         verdict(candidate),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(form: &str, chosen: bool, run: f64, price: Option<&str>) -> FormTerms {
+        let price = price.map(|price| {
+            serde_json::from_str(&format!(r#"{{"micros":{price},"currency":"EUR"}}"#))
+                .expect("an amount")
+        });
+        FormTerms {
+            stage: "thumbs".parse().expect("stage"),
+            cluster: "eu-west".parse().expect("cluster"),
+            form: form.parse().expect("form"),
+            chosen,
+            run: Millis::new(run),
+            measured: chosen,
+            cold: Millis::new(if run.is_finite() { 0.0 } else { run }),
+            price,
+            verdict: if chosen { "the fastest" } else { "slower" }.to_owned(),
+        }
+    }
+
+    #[test]
+    fn forms_are_shown_with_what_they_come_to() {
+        assert_eq!(forms(&[]), "");
+        let all = [
+            terms("main", false, 40.0, Some("2040000")),
+            terms("gpu", true, 4.1, Some("1640000")),
+            terms("big", false, f64::INFINITY, Some("0")),
+        ];
+        let text = forms(&all);
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .filter(|cells: &Vec<&str>| cells.first() == Some(&"thumbs"))
+            .collect();
+        let expected = [
+            "thumbs eu-west main 40.00 expected 0.00 2.040000 EUR slower",
+            "thumbs eu-west gpu * 4.10 measured 0.00 1.640000 EUR the fastest",
+            "thumbs eu-west big - - - - slower",
+        ];
+        let rows: Vec<String> = rows.iter().map(|cells| cells.join(" ")).collect();
+        assert_eq!(rows, expected, "{text}");
+    }
+}
