@@ -280,7 +280,7 @@ pub struct DeployArgs {
     /// File holding the payload that was signed, for an image in a registry (`cosign generate`)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "signature")]
     pub signature_payload: Option<PathBuf>,
-    /// The artifact of another form of the manifest ([[forms]]), as FILE is that of the first; may be given several times
+    /// The artifact of another form of the manifest (`[[forms]]`), as FILE is that of the first; may be given several times
     #[arg(long = "form", value_name = "NAME=FILE", value_parser = parse_form)]
     pub forms: Vec<FormArg>,
     /// File holding a signature over the artifact of another form, as --signature
