@@ -3,7 +3,8 @@
 //!
 //! A form is a choice where a node that takes work runs its kind and could hold an instance of it. What a call takes in it is what was measured of
 //! it in the cluster, else what was measured of it elsewhere, at this cluster's speed, else what its manifest expects. What is known of a form that
-//! a cluster serves no more fades over a day: then it is tried again, if its manifest promises enough.
+//! a cluster serves no more fades over a day: then it is tried again, if its manifest promises enough. A form that no node of a cluster could make
+//! ready is none for the moment; once another one is served it is tried again beside that, so that calls do not wait for it.
 
 use std::collections::BTreeMap;
 
@@ -91,6 +92,8 @@ struct Cell {
     measured: Vec<bool>,
     prices: Vec<Option<Money>>,
     chosen: Option<Chosen>,
+    /// The one that no node there could make ready.
+    failed: Option<usize>,
 }
 
 /// Which forms clusters are to serve.
@@ -119,7 +122,10 @@ pub fn decide(world: &World, learner: &Learner, asking: &Asking<'_>, now: Timest
             let current = variants
                 .iter()
                 .position(|variant| Some(&variant.name) == current);
-            let mut cell = Cell::default();
+            let mut cell = Cell {
+                failed: current.filter(|_| world.phases.has_failed(asking.app, at)),
+                ..Cell::default()
+            };
             for (form, variant) in variants.iter().enumerate() {
                 let manifest = &variant.manifest;
                 let place = (&stage.name, cluster, current == Some(form));
@@ -131,8 +137,8 @@ pub fn decide(world: &World, learner: &Learner, asking: &Asking<'_>, now: Timest
                     price: price.map_or(0.0, |money| money.micros as f64),
                 };
                 let need = Need::of(manifest);
-                cell.offered
-                    .push(world.phases.holds(at, &need).then_some(offered));
+                let can = cell.failed != Some(form) && world.phases.holds(at, &need);
+                cell.offered.push(can.then_some(offered));
                 cell.measured.push(measured);
                 cell.prices.push(price);
             }
@@ -320,6 +326,7 @@ fn row(stage: &Stage, cluster: &Cluster, cell: &Cell, form: usize, variant: &Var
     let offered = cell.offered.get(form).copied().flatten();
     let chosen = cell.chosen.filter(|chosen| chosen.form == form);
     let verdict = match (offered, chosen) {
+        (None, _) if cell.failed == Some(form) => "no node there could make it ready".to_owned(),
         (None, _) => "no node there runs and holds it".to_owned(),
         (_, Some(chosen)) => chosen.why.to_string(),
         (Some(own), None) => {

@@ -215,6 +215,12 @@ impl Phases {
         self.serving_by(app, stages.len(), |task, _| Some(kind_of(stages[task])))
     }
 
+    /// Whether all nodes of a cluster that take work failed to make an app ready, and none answers.
+    #[must_use]
+    pub fn has_failed(&self, app: Option<&AppName>, at: usize) -> bool {
+        self.nodes[at] > 0 && self.served(app, at) == Served::Failed
+    }
+
     /// Whether such an instance can be on a node of a cluster that takes work.
     #[must_use]
     pub fn holds(&self, at: usize, need: &Need<'_>) -> bool {

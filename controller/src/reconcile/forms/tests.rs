@@ -272,6 +272,38 @@ fn a_cluster_that_is_away_keeps_its_form() {
 }
 
 #[test]
+fn a_form_that_cannot_be_made_ready_gives_way_to_another() {
+    let mut rig = Rig::new(10.0);
+    let gpu = || node("b", true);
+    assert_eq!(rig.pass(&[gpu()]), pairs(&[("b", "gpu")]));
+    let told = |phase: AppPhase, serves: bool| {
+        let mut status = measured(gpu(), "main", 0, 0.0);
+        (status.apps[0].phase, status.apps[0].serves) = (phase, Some(serves));
+        status
+    };
+    let failed = || AppPhase::Failed {
+        reason: "no such image".to_owned(),
+    };
+    assert_eq!(rig.pass(&[told(failed(), false)]), pairs(&[("b", "main")]));
+    // Once calls are answered it is tried again, and they go on being answered while it fails.
+    let served = rig.pass(&[told(AppPhase::Ready, true)]);
+    assert_eq!(served, pairs(&[("b", "gpu")]));
+    let served = rig.pass(&[told(failed(), true)]);
+    assert_eq!(served, pairs(&[("b", "gpu")]));
+    // With nothing else to serve it stays what it is, and the cluster is barred.
+    let mut only = Rig::new(10.0);
+    let one = |status: NodeStatus| NodeStatus {
+        runtimes: Some([NodeRuntime::Docker].into()),
+        ..status
+    };
+    only.pass(&[one(gpu())]);
+    assert_eq!(
+        only.pass(&[one(told(failed(), false))]),
+        pairs(&[("b", "gpu")])
+    );
+}
+
+#[test]
 fn plans_count_with_the_form_that_is_served() {
     let nodes = [node("a", false), node("b", true), {
         let mut none = node("c", false);
