@@ -65,6 +65,8 @@ pub enum Why {
     Cheaper,
     /// It is served already, and no other is better by more than the margin.
     Kept,
+    /// It is being made ready: who changes now begins anew.
+    Preparing,
 }
 
 impl fmt::Display for Why {
@@ -74,6 +76,7 @@ impl fmt::Display for Why {
             Self::Fastest => "the fastest",
             Self::Cheaper => "as fast as any, and cheaper",
             Self::Kept => "kept: no other is better by the margin",
+            Self::Preparing => "it is being made ready",
         })
     }
 }

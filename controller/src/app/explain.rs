@@ -68,6 +68,7 @@ pub async fn explain(
             workflow: &workflow,
             variants: &variants_of(&workflow, &versions),
             current: &app.forms,
+            revision: app.revision,
             rate: rate / app.primaries.len().max(1) as f64,
         };
         let forms = decide(&world, &learner, &asking, now);

@@ -4,7 +4,7 @@
 //! A form is a choice where a node that takes work runs its kind and could hold an instance of it. What a call takes in it is what was measured of
 //! it in the cluster, else what was measured of it elsewhere, at this cluster's speed, else what its manifest expects. What is known of a form that
 //! a cluster serves no more fades over a day: then it is tried again, if its manifest promises enough. A form that no node of a cluster could make
-//! ready is none for the moment; once another one is served it is tried again beside that, so that calls do not wait for it.
+//! ready is none for the moment, and none is changed while it is made ready; once another one is served it is tried again beside that, so that calls do not wait for it.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,10 @@ use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::usage::{UsageOutcome, UsageRecord};
 use fdn_core::workflow::{Stage, Workflow};
 use fdn_core::{
-    AppName, ClusterId, FormName, InvocationId, Millis, StageName, Timestamp, VersionNumber,
+    AppName, ClusterId, FormName, InvocationId, Millis, Revision, StageName, Timestamp,
+    VersionNumber,
 };
-use fdn_scheduling::form::{Chosen, Offered, choose, cold_share};
+use fdn_scheduling::form::{Chosen, Offered, Why, choose, cold_share};
 use fdn_scheduling::place::Cluster;
 use fdn_scheduling::residual::{Residual, Terms};
 
@@ -80,6 +81,8 @@ pub struct Asking<'a> {
     pub variants: &'a Variants,
     /// The forms that are served now.
     pub current: &'a FormChoices,
+    /// The revision at which nodes were told that.
+    pub revision: Revision,
     /// Calls that come to a cluster, a second.
     pub rate: f64,
 }
@@ -123,7 +126,8 @@ pub fn decide(world: &World, learner: &Learner, asking: &Asking<'_>, now: Timest
                 .iter()
                 .position(|variant| Some(&variant.name) == current);
             let mut cell = Cell {
-                failed: current.filter(|_| world.phases.has_failed(asking.app, at)),
+                failed: current
+                    .filter(|_| world.phases.has_failed(asking.app, asking.revision, at)),
                 ..Cell::default()
             };
             for (form, variant) in variants.iter().enumerate() {
@@ -142,7 +146,15 @@ pub fn decide(world: &World, learner: &Learner, asking: &Asking<'_>, now: Timest
                 cell.measured.push(measured);
                 cell.prices.push(price);
             }
-            cell.chosen = choose(&cell.offered, current, world.margin());
+            let is_unready = cell.failed.is_none() && world.phases.is_unready(asking.app, at);
+            let stays = current.filter(|form| is_unready && cell.offered[*form].is_some());
+            cell.chosen = match stays {
+                Some(form) => Some(Chosen {
+                    form,
+                    why: Why::Preparing,
+                }),
+                None => choose(&cell.offered, current, world.margin()),
+            };
             cell
         });
         Some((variants.clone(), cells.collect()))
@@ -380,6 +392,7 @@ pub(super) fn decide_all<'a>(
             workflow: &known.0,
             variants,
             current: &app.forms,
+            revision: app.revision,
             rate: rate(&app.name) / app.primaries.len().max(1) as f64,
         };
         let decided = decide(world, learner, &asking, now);

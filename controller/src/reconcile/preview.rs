@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use fdn_core::form::{FormChoices, FormTerms};
 use fdn_core::what_if::WhatIf;
 use fdn_core::workflow::{Stage, Workflow};
-use fdn_core::{AppName, ClientPrefix, Millis, StageName, Timestamp};
+use fdn_core::{AppName, ClientPrefix, Millis, Revision, StageName, Timestamp};
 use fdn_scheduling::compete::{Moves, Rate};
 use fdn_scheduling::workflow::Profile;
 
@@ -147,6 +147,7 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
             workflow: &workflow,
             variants: &variants,
             current: row.map_or(&nothing, |row| &row.forms),
+            revision: row.map_or(Revision::NONE, |row| row.revision),
             rate: rate / row.map_or(1, |row| row.primaries.len().max(1)) as f64,
         };
         decide(world, &lock(&state.learner), &asking, now)

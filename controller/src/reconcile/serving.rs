@@ -12,7 +12,7 @@ use fdn_core::device::GpuRequest;
 use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::message::{AppPhase, NodeStatus};
 use fdn_core::serving::Served;
-use fdn_core::{AppName, ClusterId, MebiBytes, Resources};
+use fdn_core::{AppName, ClusterId, MebiBytes, Resources, Revision};
 use fdn_scheduling::dag::Holding;
 use fdn_scheduling::place::{Bars, ClusterIndex, Exclusion};
 use fdn_scheduling::workflow::Profile;
@@ -25,6 +25,8 @@ const REASON_MAX: usize = 200;
 struct Seen {
     /// Nodes that said anything of it.
     told: usize,
+    /// The oldest that they are at.
+    revision: Revision,
     best: Served,
     /// The slots of those that failed, by what they run.
     failed: [f64; 2],
@@ -173,11 +175,13 @@ impl Phases {
             let served = app.served();
             let seen = by_cluster.entry(at).or_insert(Seen {
                 told: 0,
+                revision: app.revision,
                 best: Served::Failed,
                 failed: [0.0; 2],
                 reason: None,
             });
             seen.told += 1;
+            seen.revision = seen.revision.min(app.revision);
             if served == Served::Failed {
                 seen.failed = [0, 1].map(|form| seen.failed[form] + open[form]);
             }
@@ -215,10 +219,22 @@ impl Phases {
         self.serving_by(app, stages.len(), |task, _| Some(kind_of(stages[task])))
     }
 
-    /// Whether all nodes of a cluster that take work failed to make an app ready, and none answers.
+    /// Whether all nodes of a cluster that take work failed to make a revision of an app ready, or a later one, and none answers.
     #[must_use]
-    pub fn has_failed(&self, app: Option<&AppName>, at: usize) -> bool {
-        self.nodes[at] > 0 && self.served(app, at) == Served::Failed
+    pub fn has_failed(&self, app: Option<&AppName>, revision: Revision, at: usize) -> bool {
+        let seen = app.and_then(|app| self.apps.get(app)?.get(&at));
+        let is_of_it = seen.is_some_and(|seen| seen.revision >= revision);
+        is_of_it && self.nodes[at] > 0 && self.served(app, at) == Served::Failed
+    }
+
+    /// Whether nodes of a cluster know an app, and none answers yet.
+    #[must_use]
+    pub fn is_unready(&self, app: Option<&AppName>, at: usize) -> bool {
+        let is_known = app.is_some_and(|app| {
+            let of = self.apps.get(app);
+            of.is_some_and(|of| of.contains_key(&at))
+        });
+        is_known && self.served(app, at) != Served::Ready
     }
 
     /// Whether such an instance can be on a node of a cluster that takes work.

@@ -124,6 +124,7 @@ fn world(nodes: &[NodeStatus]) -> World {
 struct Rig {
     learner: Learner,
     current: FormChoices,
+    revision: Revision,
     rate: f64,
     now: Timestamp,
 }
@@ -133,6 +134,7 @@ impl Rig {
         Self {
             learner: Learner::new(100),
             current: FormChoices::new(),
+            revision: Revision(1),
             rate,
             now: NOW,
         }
@@ -145,6 +147,7 @@ impl Rig {
             workflow: &workflow,
             variants: &variants,
             current: &self.current,
+            revision: self.revision,
             rate: self.rate,
         };
         decide(world, &self.learner, &asking, self.now)
@@ -285,6 +288,12 @@ fn a_form_that_cannot_be_made_ready_gives_way_to_another() {
         reason: "no such image".to_owned(),
     };
     assert_eq!(rig.pass(&[told(failed(), false)]), pairs(&[("b", "main")]));
+    // Until the node has heard of that, and while it makes the other form ready, nothing changes.
+    rig.revision = Revision(2);
+    for phase in [failed(), AppPhase::Fetching, AppPhase::Compiling] {
+        let served = rig.pass(&[told(phase, false)]);
+        assert_eq!(served, pairs(&[("b", "main")]));
+    }
     // Once calls are answered it is tried again, and they go on being answered while it fails.
     let served = rig.pass(&[told(AppPhase::Ready, true)]);
     assert_eq!(served, pairs(&[("b", "gpu")]));
@@ -335,6 +344,7 @@ fn plans_count_with_the_form_that_is_served() {
         workflow: &workflow,
         variants: &none,
         current: &FormChoices::new(),
+        revision: Revision::NONE,
         rate: 0.0,
     };
     let plain = decide(&world, &rig.learner, &asking, NOW);
