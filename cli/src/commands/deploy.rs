@@ -135,10 +135,9 @@ fn others(
             )));
         }
     }
-    match others
-        .keys()
-        .find(|name| !named.iter().any(|form| form.name == **name))
-    {
+    let is_known = |name: &FormName| named.iter().any(|form| form.name == *name);
+    let unknown = others.keys().find(|name| !is_known(name)).cloned();
+    match unknown {
         Some(name) => Err(CliError::Usage(format!(
             "--form {name}: no [[forms]] of the manifest has this name"
         ))),

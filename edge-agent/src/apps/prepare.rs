@@ -50,7 +50,7 @@ async fn function(
     compiling: &(impl Fn() + Send + Sync),
 ) -> Result<Serving, PrepareError> {
     let known = current.map(|current| current.all()).unwrap_or_default();
-    let ready = async |function: &FunctionSpec| {
+    let ready = async |function| {
         let chosen = spec.form_in(&parts.cluster, &spec.workflow.entry().name);
         let (form, function) = in_form(parts, function, chosen).await;
         let wanted = Wanted {
