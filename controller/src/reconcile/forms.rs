@@ -21,7 +21,7 @@ use fdn_scheduling::form::{Chosen, Offered, Why, choose, cold_share};
 use fdn_scheduling::place::Cluster;
 use fdn_scheduling::residual::{Residual, Terms};
 
-use super::actual::{Factors, Learner, Place};
+use super::actual::{Factors, Learner};
 use super::serving::{Need, Serving};
 use super::world::{Profiles, World};
 use crate::store::app::AppRow;
