@@ -17,7 +17,7 @@ use crate::reconcile::{expected, variants_of};
 use crate::state::{State, lock};
 use crate::store::StoreError;
 use crate::store::app::app_get;
-use crate::store::billing::price::price_list_all;
+use crate::store::billing::price::price_list_at;
 use crate::store::binding::{BindingRow, binding_list};
 use crate::store::plan::{PlanRow, plan_explanation, plan_list_of};
 
@@ -44,11 +44,11 @@ pub async fn explain(
         Some(row) => stored(row, plan_explanation(&mut tx, name, &row.group).await?)?,
         None => None,
     };
-    let prices = price_list_all(&mut tx, state.settings.billing.currency).await?;
+    let now = fdn_service::now();
+    let prices = price_list_at(&mut tx, state.settings.billing.currency, now).await?;
     tx.commit().await.map_err(StoreError::from)?;
 
-    let now = fdn_service::now();
-    let world = state.world(now).with_prices(&prices, now);
+    let world = state.world(now).with_prices(prices);
     let rate = lock(&state.live).rate(name, now);
     let is_called = rate > 0.0;
     let profiles = world.profiles(name, &app.workflow, |stage| expected(stage, &versions));

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use fdn_core::billing::{Day, Meter, Money, PriceList, Prices, Quantities, Segment, cost};
+use fdn_core::billing::{Day, Meter, Money, PriceList, Quantities, Segment, cost};
 use fdn_core::form::{FormChoices, FormManifest, FormTerms, cold_start};
 use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::usage::{UsageOutcome, UsageRecord};
@@ -424,12 +424,10 @@ impl World {
         self.phases.serving_by(app, single.len(), kind)
     }
 
-    /// The same where calls cost what the list of `now` says.
+    /// The same where calls cost what a list says; nothing without one.
     #[must_use]
-    pub fn with_prices(mut self, prices: &Prices, now: Timestamp) -> Self {
-        let today = Day::of(now);
-        let list = prices.lists().iter().find(|list| list.covers(today));
-        self.prices = list.cloned();
+    pub fn with_prices(mut self, list: Option<PriceList>) -> Self {
+        self.prices = list;
         self
     }
 }

@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fdn_core::billing::Prices;
+use fdn_core::billing::PriceList;
 use fdn_core::message::{Message, NetworkDesired};
 use fdn_core::{AppName, ClientPrefix, ClusterId, DurationMs, Millis, Revision, Timestamp};
 use fdn_scheduling::compete::Moves;
@@ -54,7 +54,7 @@ use crate::error::chain;
 use crate::singleton::Work;
 use crate::state::{State, lock};
 use crate::store::app::{AppRow, app_list};
-use crate::store::billing::price::price_list_all;
+use crate::store::billing::price::price_list_at;
 use crate::store::binding::{BindingRow, binding_list_all};
 use crate::store::cluster::{ClusterRow, cluster_list};
 use crate::store::demand::{DemandRow, demand_list};
@@ -93,7 +93,8 @@ struct Inputs {
     statuses: Vec<StatusRow>,
     standing: Standing,
     clusters: Vec<ClusterRow>,
-    prices: Prices,
+    /// What calls cost now; nothing without a list in force.
+    prices: Option<PriceList>,
 }
 
 impl Inputs {
@@ -229,7 +230,7 @@ impl Planner {
             (
                 self.state
                     .world_of(&live, now)
-                    .with_prices(&inputs.prices, now),
+                    .with_prices(inputs.prices.clone()),
                 live.settled(now),
                 network::clusters(&live),
             )
@@ -513,6 +514,7 @@ fn show(state: &State, world: &World, passed: &Passed<'_>) {
 
 /// Reads everything in one snapshot, of enrolments those after a stamp.
 async fn load(state: &State, after: u64) -> Result<Inputs, Error> {
+    let currency = state.settings.billing.currency;
     let mut tx = state.store.snapshot().await?;
     let mut versions = version_list_current(&mut tx).await?;
     versions.extend(version_list_staged(&mut tx).await?);
@@ -526,7 +528,7 @@ async fn load(state: &State, after: u64) -> Result<Inputs, Error> {
         statuses: node_status_list(&mut tx).await?,
         standing: standing(&mut tx, after).await?,
         clusters: cluster_list(&mut tx).await?,
-        prices: price_list_all(&mut tx, state.settings.billing.currency).await?,
+        prices: price_list_at(&mut tx, currency, fdn_service::now()).await?,
     };
     tx.commit().await.map_err(StoreError::from)?;
     Ok(inputs)

@@ -85,8 +85,8 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
     let real = state.world(now);
     // What is known of running things stays known when nodes are thought away.
     let world = state.world_if(wish.what_if, now)?.knowing(&real);
-    let world = world.with_prices(&inputs.prices, now);
-    let real = real.with_prices(&inputs.prices, now);
+    let world = world.with_prices(inputs.prices.clone());
+    let real = real.with_prices(inputs.prices.clone());
     let others: Vec<&AppRow> = inputs
         .apps
         .iter()

@@ -366,7 +366,6 @@ fn of_forms_that_are_as_fast_the_cheaper_one_is_served() {
         vcpu_seconds = { price = "0.00001" }
     "#;
     let list: PriceList = toml::from_str(list).expect("a price list");
-    let prices = Prices::new(vec![list.clone()], list.currency).expect("prices");
     let mut rig = Rig::new(10.0);
     // As fast as the component is expected to be.
     for calls in [1_000, 2_000, 3_000, 4_000] {
@@ -374,7 +373,7 @@ fn of_forms_that_are_as_fast_the_cheaper_one_is_served() {
     }
     assert_eq!(rig.served(), pairs(&[("b", "gpu")]));
     let nodes = [measured(node("b", true), "gpu", 4_000, 39.0)];
-    let world = world(&nodes).with_prices(&prices, NOW);
+    let world = world(&nodes).with_prices(Some(list));
     let decided = rig.decide(&world);
     let rows = decided.terms(&world, &workflow());
     let chosen = rows.iter().find(|row| row.chosen).expect("one is served");
