@@ -349,7 +349,6 @@ mod tests {
             manifest,
             secrets: BTreeMap::new(),
             forms: forms.collect(),
-            forms: Vec::new(),
         }
     }
 
