@@ -8,15 +8,16 @@ use fdn_core::{AppName, ClientPrefix, ClusterId, StageName, TenantId, Timestamp}
 
 use super::describe::binding_info;
 use crate::Error;
+use crate::reconcile::actual::Factors;
 use crate::reconcile::compared::{Known, compared};
 use crate::reconcile::desired::versions_of;
-use crate::reconcile::forms::{Asking, decide};
+use crate::reconcile::forms::{Asking, Decided, Variants, decide};
 use crate::reconcile::place::{Before, PlanExplanation};
-use crate::reconcile::world::Presence;
+use crate::reconcile::world::{Presence, Profiles, World};
 use crate::reconcile::{expected, variants_of};
 use crate::state::{State, lock};
 use crate::store::StoreError;
-use crate::store::app::app_get;
+use crate::store::app::{AppRow, app_get};
 use crate::store::billing::price::price_list_at;
 use crate::store::binding::{BindingRow, binding_list};
 use crate::store::plan::{PlanRow, plan_explanation, plan_list_of};
@@ -61,20 +62,8 @@ pub async fn explain(
         plans.any(|plan| plan.stages.get(stage) == Some(cluster))
     };
     let of = (&workflow, &profiles);
-    let (forms, factors) = {
-        let learner = lock(&state.learner);
-        let asking = Asking {
-            app: Some(name),
-            workflow: &workflow,
-            variants: &variants_of(&workflow, &versions),
-            current: &app.forms,
-            revision: app.revision,
-            rate: rate / app.primaries.len().max(1) as f64,
-        };
-        let forms = decide(&world, &learner, &asking, now);
-        (forms, learner.of(&world, name).factors(&world, of, now))
-    };
-    let factors = forms.factors(&world, of, &factors);
+    let variants = variants_of(&workflow, &versions);
+    let (forms, factors) = learnt(state, &world, (&app, of), (&variants, rate), now);
     let serving = world.serving_in(Some(name), of, &forms);
     let presence = Presence {
         runs: &runs,
@@ -128,6 +117,29 @@ pub async fn explain(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The forms that clusters serve of an app, and by what its run times differ from work over speed.
+fn learnt(
+    state: &State,
+    world: &World,
+    (app, of): (&AppRow, (&Workflow, &Profiles)),
+    (variants, rate): (&Variants, f64),
+    now: Timestamp,
+) -> (Decided, Factors) {
+    let learner = lock(&state.learner);
+    let asking = Asking {
+        app: Some(&app.name),
+        workflow: of.0,
+        variants,
+        current: &app.forms,
+        revision: app.revision,
+        rate: rate / app.primaries.len().max(1) as f64,
+    };
+    let forms = decide(world, &learner, &asking, now);
+    let factors = learner.of(world, &app.name).factors(world, of, now);
+    let factors = forms.factors(world, of, &factors);
+    (forms, factors)
 }
 
 /// A plan as it was explained when it was made.

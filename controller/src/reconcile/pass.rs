@@ -12,7 +12,7 @@ use fdn_scheduling::compete::{Moves, Rate};
 use super::actual::{Factors, Learner, Learnt};
 use super::difference::{Difference, difference};
 use super::dwell::Dwell;
-use super::forms::{Variants, decide_all};
+use super::forms::{self, Variants, decide_all};
 use super::place::{Before, Placed, Planning, place_all};
 use super::record::Tape;
 use super::serving::Serving;
@@ -133,16 +133,7 @@ pub fn pass<'a>(
         .iter()
         .map(|app| versions.variants(&app.workflow))
         .collect();
-    let mut known: Vec<(Workflow, Profiles, Serving)> = rows
-        .apps
-        .iter()
-        .map(|app| {
-            let workflow = world.learned(&app.name, &app.workflow);
-            let profiles = world.profiles(&app.name, &workflow, |stage| versions.expected(stage));
-            let serving = world.serving(Some(&app.name), &workflow, &profiles);
-            (workflow, profiles, serving)
-        })
-        .collect();
+    let mut known = known_of(world, rows.apps, &versions);
     let mut learnt = Learnt::default();
     let (factors, forms) = {
         let mut learner = lock(past.learner);
@@ -191,18 +182,7 @@ pub fn pass<'a>(
         past.dwell
             .note(&rows.apps[app].name, group, cluster, course.now);
     }
-    let forms =
-        rows.apps
-            .iter()
-            .zip(&known)
-            .zip(forms)
-            .map(|((app, known), decided)| match decided {
-                // Whoever is silent may be there all the same.
-                Some(_) if !course.settled => app.forms.clone(),
-                Some(decided) => decided.choices(world, &known.0, &app.forms),
-                None => FormChoices::new(),
-            });
-    let forms: Vec<FormChoices> = forms.collect();
+    let forms = choices(world, (rows.apps, &known), forms, course.settled);
     let apps = rows.apps.iter().zip(befores).zip(placed.apps).zip(forms);
     Ok(Passed {
         apps: apps
@@ -228,6 +208,39 @@ pub fn pass<'a>(
         unplaced: placed.unplaced,
         learnt,
     })
+}
+
+/// What is known of each app.
+fn known_of(
+    world: &World,
+    apps: &[AppRow],
+    versions: &Versions<'_>,
+) -> Vec<(Workflow, Profiles, Serving)> {
+    apps.iter()
+        .map(|app| {
+            let workflow = world.learned(&app.name, &app.workflow);
+            let profiles = world.profiles(&app.name, &workflow, |stage| versions.expected(stage));
+            let serving = world.serving(Some(&app.name), &workflow, &profiles);
+            (workflow, profiles, serving)
+        })
+        .collect()
+}
+
+/// The forms that clusters are to serve of each app.
+fn choices(
+    world: &World,
+    (apps, known): (&[AppRow], &[(Workflow, Profiles, Serving)]),
+    decided: Vec<Option<forms::Decided>>,
+    settled: bool,
+) -> Vec<FormChoices> {
+    let all = apps.iter().zip(known).zip(decided);
+    all.map(|((app, known), decided)| match decided {
+        // Whoever is silent may be there all the same.
+        Some(_) if !settled => app.forms.clone(),
+        Some(decided) => decided.choices(world, &known.0, &app.forms),
+        None => FormChoices::new(),
+    })
+    .collect()
 }
 
 /// The corrections of each app.

@@ -98,20 +98,7 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         None => wish.workflow.clone(),
     };
     let known = |stage: &Stage| (wish.expected)(stage).unwrap_or_else(|| versions.expected(stage));
-    // Another function under the name of an app that is there takes another time.
-    let measured = match wish.app {
-        Some(app) if !wish.replaces => real.profiles(app, &workflow, known),
-        _ => {
-            let stages = workflow.stages().iter();
-            stages
-                .map(|stage| (stage.name.clone(), known(stage)))
-                .collect()
-        }
-    };
-    let profiles: Profiles = measured
-        .into_iter()
-        .map(|(stage, profile)| (stage, (wish.over)(profile)))
-        .collect();
+    let profiles = profiles_of(wish, &real, &workflow, known);
     let rate = wish.rate.unwrap_or_else(|| match wish.app {
         Some(app) => lock(&state.live).rate(app, now),
         None => 0.0,
@@ -141,17 +128,8 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         None => versions.variants(&workflow),
     };
     let nothing = FormChoices::new();
-    let forms_in = |world: &World| {
-        let asking = Asking {
-            app: learnt,
-            workflow: &workflow,
-            variants: &variants,
-            current: row.map_or(&nothing, |row| &row.forms),
-            revision: row.map_or(Revision::NONE, |row| row.revision),
-            rate: rate / row.map_or(1, |row| row.primaries.len().max(1)) as f64,
-        };
-        decide(world, &lock(&state.learner), &asking, now)
-    };
+    let asking = asking(row, (&workflow, &variants), &nothing, rate);
+    let forms_in = |world: &World| decide(world, &lock(&state.learner), &asking, now);
     // Clients that are named are all that is asked about; places that are known would be planned for besides.
     let limit = match wish.clients.len() {
         0 => state.settings.planner.bindings_per_app as usize,
@@ -203,6 +181,46 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         profiles,
         changed,
     })
+}
+
+/// What is known of running an app's stages, with what was asked for instead.
+fn profiles_of(
+    wish: &Wish<'_>,
+    real: &World,
+    workflow: &Workflow,
+    known: impl Fn(&Stage) -> Profile,
+) -> Profiles {
+    // Another function under the name of an app that is there takes another time.
+    let measured: Profiles = match wish.app {
+        Some(app) if !wish.replaces => real.profiles(app, workflow, known),
+        _ => {
+            let stages = workflow.stages().iter();
+            stages
+                .map(|stage| (stage.name.clone(), known(stage)))
+                .collect()
+        }
+    };
+    measured
+        .into_iter()
+        .map(|(stage, profile)| (stage, (wish.over)(profile)))
+        .collect()
+}
+
+/// How forms of an app are asked for: of its row, if its past is looked at.
+fn asking<'a>(
+    row: Option<&'a AppRow>,
+    (workflow, variants): (&'a Workflow, &'a Variants),
+    nothing: &'a FormChoices,
+    rate: f64,
+) -> Asking<'a> {
+    Asking {
+        app: row.map(|row| &row.name),
+        workflow,
+        variants,
+        current: row.map_or(nothing, |row| &row.forms),
+        revision: row.map_or(Revision::NONE, |row| row.revision),
+        rate: rate / row.map_or(1, |row| row.primaries.len().max(1)) as f64,
+    }
 }
 
 /// By what prefixes that asked are told apart.
