@@ -330,6 +330,7 @@ fn app(number: usize) -> Result<AppRow> {
         holders: fdn_core::message::Holders::EVERYWHERE,
         answering: fdn_core::message::Holders::EVERYWHERE,
         name,
+        forms: Default::default(),
     })
 }
 
@@ -356,6 +357,7 @@ fn version(number: usize) -> Result<VersionRow> {
         created_at: Timestamp(0),
         created_by: "bench".to_owned(),
         validation: Vec::new(),
+        forms: Vec::new(),
     })
 }
 
@@ -377,6 +379,7 @@ fn observed(app: &AppName, work: f64) -> AppObserved {
             execution: Millis::new(work),
             ..PhaseTimes::default()
         }),
+        form: None,
     }
 }
 

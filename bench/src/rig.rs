@@ -194,11 +194,13 @@ fn desired(image: &[u8], manifest: Manifest) -> Result<Frame> {
             size: image.len() as u64,
             manifest,
             secrets: std::collections::BTreeMap::new(),
+            forms: Vec::new(),
         }],
         primary: std::collections::BTreeSet::new(),
         leaving: std::collections::BTreeSet::new(),
         run: None,
         gateway: Box::default(),
+        forms: Default::default(),
     };
     let desired = AppDesired {
         app: "bench".parse()?,

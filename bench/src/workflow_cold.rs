@@ -257,6 +257,7 @@ fn workflow(component: &[u8], image: &[u8]) -> Result<Frame> {
             size: artifact.len() as u64,
             manifest,
             secrets: BTreeMap::new(),
+            forms: Vec::new(),
         })
     };
     let [eu, us]: [ClusterId; 2] = [CLUSTERS[0].parse()?, CLUSTERS[1].parse()?];
@@ -280,6 +281,7 @@ fn workflow(component: &[u8], image: &[u8]) -> Result<Frame> {
             placement: BTreeMap::from([(eu, places)]),
         })),
         gateway: Box::default(),
+        forms: Default::default(),
     };
     Ok(Frame::App(Box::new(AppFrame {
         desired: AppDesired {

@@ -83,7 +83,7 @@ impl Artifact {
         let stream = ReaderStream::with_capacity(reader, CHUNK).inspect(move |chunk| {
             if let Ok(chunk) = chunk {
                 bar.inc(chunk.len() as u64);
-                if bar.position() >= octets {
+                if bar.position() >= bar.length().unwrap_or(octets) {
                     progress::validating(&bar);
                 }
             }

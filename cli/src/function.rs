@@ -148,6 +148,7 @@ pub const fn unbounded() -> ManifestBounds {
         env_entries: usize::MAX,
         env_size: ByteSize::from_bytes(u64::MAX),
         allowed_hosts: usize::MAX,
+        forms: usize::MAX,
         gpu: GpuBounds {
             memory: ByteSize::from_bytes(u64::MAX),
             count: u32::MAX,

@@ -178,9 +178,10 @@ use utoipa::ToSchema;
 use crate::account::WhoAmI;
 use crate::digest::Digest;
 use crate::fleet::{FleetDesired, NodeState};
+use crate::form::{FormChoices, FormSpec, FormTerms};
 use crate::geo::GeoPoint;
 use crate::id::{
-    AppName, ClusterId, FunctionName, HostName, NodeId, RegionName, StageName, TenantId,
+    AppName, ClusterId, FormName, FunctionName, HostName, NodeId, RegionName, StageName, TenantId,
     VersionNumber,
 };
 use crate::label::Labels;
@@ -390,6 +391,9 @@ pub struct VersionInfo {
     /// What was checked when it was uploaded; nothing of versions that are older than this record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub validation: Vec<ValidationStep>,
+    /// Its other forms, if it has any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forms: Vec<FormSpec>,
 }
 
 /// Where the clients of a group are sent.
@@ -426,6 +430,10 @@ pub struct AppDetail {
     pub bindings: Vec<BindingInfo>,
     /// How far each living node is.
     pub nodes: Vec<NodeProgress>,
+    /// The forms that clusters serve its stages in, of functions that have several.
+    #[serde(default, skip_serializing_if = "FormChoices::is_empty")]
+    #[schema(value_type = BTreeMap<ClusterId, BTreeMap<StageName, FormName>>)]
+    pub forms: FormChoices,
 }
 
 /// How far one node is with the app.
@@ -472,6 +480,9 @@ pub struct Explanation {
     /// What the plan counts with where the client is sent, beside what calls took; empty while nothing was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actual: Vec<StageCompared>,
+    /// What each form comes to in each cluster, of functions that have several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forms: Vec<FormTerms>,
 }
 
 /// A plan that is in force.

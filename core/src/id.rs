@@ -136,6 +136,11 @@ label_type!(
     "stage name"
 );
 label_type!(
+    /// A form of a function version.
+    FormName,
+    "form name"
+);
+label_type!(
     /// A schedule of an app's jobs. Unique in the app.
     ScheduleName,
     "schedule name"

@@ -20,6 +20,7 @@ pub mod event;
 pub mod feed;
 pub mod figures;
 pub mod fleet;
+pub mod form;
 pub mod geo;
 pub mod id;
 pub mod image;
@@ -52,10 +53,10 @@ pub use digest::Digest;
 pub use error::{Coded, ErrorCode, Fault, ParseError, Problem, Retry};
 pub use geo::GeoPoint;
 pub use id::{
-    ApiTokenId, AppName, BatchId, ClusterId, DataKeyId, DeviceId, EnrolmentId, FunctionName,
-    HostName, InstanceId, InvocationId, JobId, JoinTokenId, KeyId, MessageId, NodeId, RecordName,
-    RegionName, RunId, ScheduleName, SecretName, SessionId, SigningKeyName, StageName, TenantId,
-    TenantName, UserName, VersionNumber,
+    ApiTokenId, AppName, BatchId, ClusterId, DataKeyId, DeviceId, EnrolmentId, FormName,
+    FunctionName, HostName, InstanceId, InvocationId, JobId, JoinTokenId, KeyId, MessageId, NodeId,
+    RecordName, RegionName, RunId, ScheduleName, SecretName, SessionId, SigningKeyName, StageName,
+    TenantId, TenantName, UserName, VersionNumber,
 };
 pub use image::ImageReference;
 pub use prefix::{ClientPrefix, PrefixMap};

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use crate::device::{GpuBounds, GpuRequest, RESERVED_PREFIXES, is_reserved};
 use crate::error::{Coded, ErrorCode, ParseError};
+use crate::form::FormManifest;
 use crate::id::{FunctionName, SecretName};
 use crate::resources::Resources;
 use crate::unit::{ByteSize, DurationMs, MebiBytes, MilliCpu, Millis};
@@ -29,6 +30,15 @@ pub enum RuntimeKind {
 }
 
 impl RuntimeKind {
+    /// The word, as manifests have it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Wasm => "wasm",
+            Self::Docker => "docker",
+        }
+    }
+
     /// Whether its instances can use GPU devices.
     #[must_use]
     pub const fn takes_devices(self) -> bool {
@@ -185,6 +195,9 @@ pub struct Manifest {
     /// Slices of GPU devices; none if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuRequest>,
+    /// Other forms of the function. Nodes are told of them beside the manifest, in which there are none then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub forms: Vec<FormManifest>,
 }
 
 /// Where containers listen, unless they say otherwise.
@@ -212,6 +225,7 @@ impl Default for Manifest {
             allowed_hosts: BTreeSet::new(),
             expected: DurationMs::from_millis(10),
             gpu: None,
+            forms: Vec::new(),
         }
     }
 }
@@ -236,6 +250,8 @@ pub struct ManifestBounds {
     pub env_size: ByteSize,
     /// How many allowed hosts.
     pub allowed_hosts: usize,
+    /// How many tables `[[forms]]`: forms beside the first.
+    pub forms: usize,
     /// Of the table `[gpu]`.
     pub gpu: GpuBounds,
 }
@@ -251,6 +267,7 @@ impl Default for ManifestBounds {
             env_entries: 128,
             env_size: ByteSize::from_bytes(64 << 10),
             allowed_hosts: 64,
+            forms: 3,
             gpu: GpuBounds::default(),
         }
     }
@@ -366,7 +383,8 @@ impl Manifest {
             hosts <= bounds.allowed_hosts,
             format!("{} entries at most", bounds.allowed_hosts),
         )?;
-        self.check_gpu(bounds)
+        self.check_gpu(bounds)?;
+        self.check_forms(bounds)
     }
 
     /// Refuses variables that bind devices to instances.

@@ -25,10 +25,11 @@ use crate::device::DeviceStatus;
 use crate::digest::Digest;
 use crate::figures::Tally;
 use crate::fleet::FleetDesired;
+use crate::form::{FormChoices, FormSpec};
 use crate::geo::GeoPoint;
 use crate::id::{
-    AppName, ClusterId, FunctionName, HostName, JobId, MessageId, NodeId, RecordName, RegionName,
-    SecretName, StageName, VersionNumber,
+    AppName, ClusterId, FormName, FunctionName, HostName, JobId, MessageId, NodeId, RecordName,
+    RegionName, SecretName, StageName, VersionNumber,
 };
 use crate::manifest::Manifest;
 use crate::phases::PhaseTimes;
@@ -198,6 +199,9 @@ pub struct FunctionSpec {
     /// Values of the manifest's secrets.
     #[serde(default)]
     pub secrets: BTreeMap<SecretName, Sealed>,
+    /// Its other forms, if it has any: digest and manifest are those of the first. Older agents know that one alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forms: Vec<FormSpec>,
 }
 
 /// An app that should be there.
@@ -224,6 +228,9 @@ pub struct AppSpec {
     /// What its gateways are told beside: policy, keys of callers, split between versions.
     #[serde(default, skip_serializing_if = "GatewaySpec::is_empty")]
     pub gateway: Box<GatewaySpec>,
+    /// The forms that its stages are served in, of functions that have several.
+    #[serde(default, skip_serializing_if = "FormChoices::is_empty")]
+    pub forms: FormChoices,
 }
 
 /// Desired state of one app, for nodes.
@@ -389,6 +396,9 @@ pub struct AppObserved {
     /// What its calls take, phase by phase; absent of an older agent, or before the first call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phases: Option<PhaseTimes>,
+    /// The form that the node serves it in, and that its phases are of; absent of a function with one form, or a workflow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<FormName>,
 }
 
 /// What a node measured of a stage that it ran.
@@ -405,6 +415,9 @@ pub struct StageObserved {
     /// What its calls take here, phase by phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phases: Option<PhaseTimes>,
+    /// The form that the node runs it in; absent of a function with one form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<FormName>,
 }
 
 /// How a node is. Sent every few seconds; the newest one counts.

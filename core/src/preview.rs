@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use crate::api::Candidate;
 use crate::billing::Money;
+use crate::form::FormTerms;
 use crate::id::{AppName, ClusterId, PriceListName, StageName};
 use crate::prefix::ClientPrefix;
 use crate::unit::{ByteSize, DurationMs, Millis};
@@ -100,6 +101,9 @@ pub struct PlanPreview {
     /// What the changes that were asked about come to; absent without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub what_if: Option<WhatIfOutcome>,
+    /// What each form would come to in each cluster, of functions that have several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forms: Vec<FormTerms>,
 }
 
 /// What changes of the network come to, beside where the app's clients would be sent.

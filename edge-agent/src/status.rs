@@ -316,6 +316,9 @@ fn app_observed(app: &Observed) -> AppObserved {
         figures: Some(Box::new(figures(app))),
         serves: Some(deployed.is_some()),
         phases: app.metrics.phases(),
+        form: deployed
+            .filter(|_| app.staged.is_none())
+            .and_then(|deployed| deployed.form.clone()),
     }
 }
 

@@ -82,6 +82,7 @@ pub mod compete;
 pub mod dag;
 mod error;
 pub mod fair;
+pub mod form;
 pub mod group;
 pub mod instance;
 pub mod invocation;

@@ -114,6 +114,12 @@ impl Residual {
         here.log_at(now, terms).exp()
     }
 
+    /// The prediction that it is relative to now.
+    #[must_use]
+    pub fn base(&self) -> Millis {
+        Millis::new(self.base.exp())
+    }
+
     /// The calls that it was learnt from.
     #[must_use]
     pub const fn calls(&self) -> u64 {

@@ -139,6 +139,10 @@ fn function(
         manifest: Manifest::from_toml(text.as_deref().unwrap_or_default(), &unbounded())
             .map_err(|error| unusable(error.to_string()))?,
     };
+    if !wanted.manifest.forms.is_empty() {
+        let why = "its manifest has [[forms]], whose artifacts no file names; deploy it with `fdn deploy --form NAME=FILE`";
+        return Err(unusable(why.to_owned()));
+    }
     let current = detail.and_then(|detail| {
         let current = detail.summary.version;
         let found = detail.versions.iter().find(|v| v.version == current)?;

@@ -280,6 +280,15 @@ pub struct DeployArgs {
     /// File holding the payload that was signed, for an image in a registry (`cosign generate`)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "signature")]
     pub signature_payload: Option<PathBuf>,
+    /// The artifact of another form of the manifest (`[[forms]]`), as FILE is that of the first; may be given several times
+    #[arg(long = "form", value_name = "NAME=FILE", value_parser = parse_form)]
+    pub forms: Vec<FormArg>,
+    /// File holding a signature over the artifact of another form, as --signature
+    #[arg(long = "form-signature", value_name = "NAME=FILE", value_parser = parse_form)]
+    pub form_signatures: Vec<FormArg>,
+    /// File holding the payload that was signed, of another form that is an image in a registry
+    #[arg(long = "form-signature-payload", value_name = "NAME=FILE", value_parser = parse_form)]
+    pub form_signature_payloads: Vec<FormArg>,
     /// The tenant of a new app (its name or id); without it, the only one that you are a member of
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<TenantRef>,
@@ -316,6 +325,27 @@ fn parse_secret(text: &str) -> Result<SecretArg, ParseError> {
         .filter(|(_, file)| !file.is_empty())
         .ok_or_else(error)?;
     Ok(SecretArg {
+        name: name.parse()?,
+        file: file.into(),
+    })
+}
+
+/// What is given for a form of a function: a `--form NAME=FILE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormArg {
+    /// The form.
+    pub name: fdn_core::FormName,
+    /// The file, or the name of an image.
+    pub file: PathBuf,
+}
+
+fn parse_form(text: &str) -> Result<FormArg, ParseError> {
+    let error = || ParseError::new("form", text, "NAME=FILE");
+    let (name, file) = text
+        .split_once('=')
+        .filter(|(_, file)| !file.is_empty())
+        .ok_or_else(error)?;
+    Ok(FormArg {
         name: name.parse()?,
         file: file.into(),
     })

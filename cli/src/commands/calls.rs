@@ -96,7 +96,10 @@ impl Row for CallLine {
         vec![
             time(self.started_at),
             self.node.to_string(),
-            self.version.to_string(),
+            match &self.routed.form {
+                Some(form) => format!("{} {form}", self.version),
+                None => self.version.to_string(),
+            },
             self.status
                 .map_or_else(|| "-".to_owned(), |status| status.to_string()),
             self.outcome.to_string(),

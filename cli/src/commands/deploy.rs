@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use fdn_core::api::DeployResponse;
 use fdn_core::label::Labels;
 use fdn_core::manifest::{Manifest, ManifestError, RuntimeKind};
-use fdn_core::{ErrorCode, SecretName};
+use fdn_core::{ErrorCode, FormName, SecretName};
 use indicatif::ProgressBar;
 use reqwest::multipart::{Form, Part};
 use serde::Serialize;
 
 use super::{target, wait};
-use crate::args::{DeployArgs, OutputArgs, SecretArg, WaitArgs};
+use crate::args::{DeployArgs, FormArg, OutputArgs, SecretArg, WaitArgs};
 use crate::artifact::Artifact;
 use crate::client::Client;
 use crate::console::Console;
@@ -36,9 +36,15 @@ pub async fn run(
     let secrets = secrets(&args.secrets)?;
     let target = target(&args.connect, env)?;
     let client = Client::new(&target)?;
-    let bar = progress::upload(console, artifact.octets());
+    let others = others(&args.forms, manifest.as_deref())?;
+    let octets = others.iter().map(|(_, other)| other.octets());
+    let bar = progress::upload(console, octets.fold(artifact.octets(), u64::saturating_add));
     let form = vouched(Form::new(), args)?;
-    let form = self::form(form, manifest, secrets, artifact, &bar)?;
+    let mut form = self::form(form, manifest, secrets, artifact, &bar)?;
+    for (name, other) in others {
+        let part = typed(other.part(&bar), "application/octet-stream")?;
+        form = form.part(format!("form.{name}"), part);
+    }
     let answer = client.deploy(&args.name, args.tenant.as_ref(), form).await;
     bar.finish_and_clear();
     let answer = answer?;
@@ -96,7 +102,47 @@ fn vouched(mut form: Form, args: &DeployArgs) -> Result<Form, CliError> {
             form = form.text(name, input::text_file(file)?);
         }
     }
+    for (part, all) in [
+        ("signature", &args.form_signatures),
+        ("signature_payload", &args.form_signature_payloads),
+    ] {
+        for one in all {
+            form = form.text(format!("{part}.{}", one.name), input::text_file(&one.file)?);
+        }
+    }
     Ok(form)
+}
+
+/// The artifacts of other forms than the first: one for each that the manifest names.
+fn others(
+    args: &[FormArg],
+    manifest: Option<&str>,
+) -> Result<BTreeMap<FormName, Artifact>, CliError> {
+    let mut others = BTreeMap::new();
+    for arg in args {
+        let artifact = Artifact::of(&arg.file)?;
+        if others.insert(arg.name.clone(), artifact).is_some() {
+            return Err(CliError::Usage(format!("form {} is given twice", arg.name)));
+        }
+    }
+    let manifest = Manifest::from_toml(manifest.unwrap_or_default(), &unbounded());
+    let named = manifest.map(|manifest| manifest.forms).unwrap_or_default();
+    for form in &named {
+        if !others.contains_key(&form.name) {
+            let name = &form.name;
+            return Err(CliError::Usage(format!(
+                "the manifest names the form {name}, and no artifact is given for it: --form {name}=FILE"
+            )));
+        }
+    }
+    let is_known = |name: &FormName| named.iter().any(|form| form.name == *name);
+    let unknown = others.keys().find(|name| !is_known(name)).cloned();
+    match unknown {
+        Some(name) => Err(CliError::Usage(format!(
+            "--form {name}: no [[forms]] of the manifest has this name"
+        ))),
+        None => Ok(others),
+    }
 }
 
 /// What an image gets that has no manifest.
@@ -247,5 +293,35 @@ impl Report for Deployed<'_> {
 
     fn names(&self) -> Vec<String> {
         vec![self.answer.app.to_string()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_the_manifest_has_its_artifact_and_no_other() {
+        let manifest = "[[forms]]\nname = \"gpu\"\nruntime = \"docker\"\n";
+        let image = format!("ghcr.io/acme/a@{}", fdn_core::Digest::of(b"manifest"));
+        let arg = |name: &str| FormArg {
+            name: name.parse().expect("form"),
+            file: image.clone().into(),
+        };
+        let told = |args: &[FormArg], manifest| {
+            let others = others(args, manifest);
+            others.map(|others| others.len()).map_err(|e| e.to_string())
+        };
+        assert_eq!(told(&[], None), Ok(0));
+        assert_eq!(told(&[arg("gpu")], Some(manifest)), Ok(1));
+        for (args, manifest, says) in [
+            (vec![], Some(manifest), "--form gpu=FILE"),
+            (vec![arg("gpu"), arg("gpu")], Some(manifest), "given twice"),
+            (vec![arg("gpu"), arg("b")], Some(manifest), "--form b"),
+            (vec![arg("gpu")], None, "--form gpu"),
+        ] {
+            let error = told(&args, manifest).expect_err(says);
+            assert!(error.contains(says), "{error}");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! `fdn describe`.
 
-use fdn_core::Timestamp;
 use fdn_core::api::AppDetail;
 use fdn_core::message::{AppObserved, AppPhase};
+use fdn_core::{FormName, Timestamp};
 use serde::Serialize;
 
 use super::client;
@@ -99,6 +99,9 @@ impl Report for Described<'_> {
             text.push_str(&format!("\n{title}\n{}", indented(&body, 2)));
         };
         section("versions", self.versions(wide));
+        if let Some(forms) = self.forms() {
+            section("forms", forms);
+        }
         if let Some(calls) = self.calls() {
             section("calls", calls);
         }
@@ -152,6 +155,61 @@ impl Described<'_> {
             cells
         });
         table(&columns, rows)
+    }
+
+    /// The forms of versions that have several, and the clusters that serve the current version in each; nothing if none has.
+    fn forms(&self) -> Option<String> {
+        let detail = self.detail;
+        let clusters = |form: &FormName| {
+            let served = detail.forms.iter();
+            let served = served.filter(|(_, stages)| stages.values().any(|one| one == form));
+            joined(served.map(|(cluster, _)| cluster))
+        };
+        let mut rows = Vec::new();
+        for version in detail.versions.iter().filter(|v| !v.forms.is_empty()) {
+            let is_current = version.version == detail.summary.version;
+            let manifest = &version.manifest;
+            let first = (
+                FormName::main(),
+                manifest.clone(),
+                version.size,
+                version.digest,
+            );
+            let others = version.forms.iter().map(|form| {
+                let own = &form.manifest;
+                (own.name.clone(), own.over(manifest), form.size, form.digest)
+            });
+            for (name, manifest, octets, digest) in std::iter::once(first).chain(others) {
+                let gpu = manifest.gpu.as_ref();
+                rows.push(vec![
+                    version.version.to_string(),
+                    name.to_string(),
+                    manifest.runtime.as_str().to_owned(),
+                    size(octets),
+                    manifest.memory.to_string(),
+                    gpu.map_or_else(|| "-".to_owned(), |gpu| gpu.total().to_string()),
+                    manifest.expected.to_string(),
+                    if is_current {
+                        clusters(&name)
+                    } else {
+                        "-".to_owned()
+                    },
+                    digest.short(),
+                ]);
+            }
+        }
+        let columns = [
+            "VERSION",
+            "FORM",
+            "RUNTIME",
+            "SIZE",
+            "MEMORY",
+            "GPU MEMORY",
+            "EXPECTED",
+            "CLUSTERS",
+            "DIGEST",
+        ];
+        (!rows.is_empty()).then(|| table(&columns, rows))
     }
 
     /// Where calls go and what is watched, bad versions and domains; nothing if all calls go to the current version by the app's own name.

@@ -1,6 +1,8 @@
 //! `fdn explain`: every candidate cluster with the terms its estimate is made of, and why it won or lost.
 
+use fdn_core::Millis;
 use fdn_core::api::{Candidate, Explanation, StagePlace};
+use fdn_core::form::FormTerms;
 use fdn_core::predicted::{Compared, StageCompared};
 use serde::Serialize;
 
@@ -38,6 +40,7 @@ const COLUMNS: [&str; 10] = [
 const LEGEND: &str = "\
 RTT round trip, as measured, located or unknown; D one way; AVAIL until a slot is free; EST earliest start = max(AVAIL, D);
 WORK time of one call there; EFT earliest finish = EST + WORK; TOTAL with the way back = EFT + D; all in milliseconds
+of forms: RUN time of one call, COLD what calls wait for instances as a mean, MILLION what a million calls cost; * is served
 ";
 
 impl Report for Explained<'_> {
@@ -52,6 +55,7 @@ impl Report for Explained<'_> {
             stages,
             plan,
             actual,
+            forms,
         } = self.0;
         let chosen = chosen
             .as_ref()
@@ -81,6 +85,7 @@ impl Report for Explained<'_> {
             text.push('\n');
             text.push_str(&indented(&table(&STAGES, stages.iter().map(stage)), 2));
         }
+        text.push_str(&self::forms(forms));
         if !actual.is_empty() {
             text.push_str("\npredicted and actual\n\n");
             let rows = actual.iter().flat_map(compared);
@@ -113,6 +118,41 @@ fn stage(place: &StagePlace) -> Vec<String> {
         place.version.to_string(),
         place.cluster.to_string(),
     ]
+}
+
+const FORMS: [&str; 8] = [
+    "STAGE", "CLUSTER", "FORM", "RUN", "FROM", "COLD", "MILLION", "VERDICT",
+];
+
+/// What each form of functions with several comes to in each cluster, the one that is served with a star; nothing without any.
+pub(super) fn forms(forms: &[FormTerms]) -> String {
+    if forms.is_empty() {
+        return String::new();
+    }
+    let rows = forms.iter().map(|terms| {
+        let star = if terms.chosen { " *" } else { "" };
+        let from = match (terms.run.is_finite(), terms.measured) {
+            (false, _) => "-",
+            (true, true) => "measured",
+            (true, false) => "expected",
+        };
+        let time = |time: Millis| match time.is_finite() {
+            true => millis(time),
+            false => "-".to_owned(),
+        };
+        let price = terms.price.filter(|_| terms.run.is_finite());
+        vec![
+            terms.stage.to_string(),
+            terms.cluster.to_string(),
+            format!("{}{star}", terms.form),
+            time(terms.run),
+            from.to_owned(),
+            time(terms.cold),
+            price.map_or_else(|| "-".to_owned(), |price| price.to_string()),
+            terms.verdict.clone(),
+        ]
+    });
+    format!("\nforms\n\n{}", indented(&table(&FORMS, rows), 2))
 }
 
 const COMPARED: [&str; 7] = [
@@ -185,4 +225,50 @@ fn cells(candidate: &Candidate) -> Vec<String> {
         millis(candidate.total),
         verdict(candidate),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(form: &str, chosen: bool, run: f64, price: Option<&str>) -> FormTerms {
+        let price = price.map(|price| {
+            serde_json::from_str(&format!(r#"{{"micros":{price},"currency":"EUR"}}"#))
+                .expect("an amount")
+        });
+        FormTerms {
+            stage: "thumbs".parse().expect("stage"),
+            cluster: "eu-west".parse().expect("cluster"),
+            form: form.parse().expect("form"),
+            chosen,
+            run: Millis::new(run),
+            measured: chosen,
+            cold: Millis::new(if run.is_finite() { 0.0 } else { run }),
+            price,
+            verdict: if chosen { "the fastest" } else { "slower" }.to_owned(),
+        }
+    }
+
+    #[test]
+    fn forms_are_shown_with_what_they_come_to() {
+        assert_eq!(forms(&[]), "");
+        let all = [
+            terms("main", false, 40.0, Some("2040000")),
+            terms("gpu", true, 4.1, Some("1640000")),
+            terms("big", false, f64::INFINITY, Some("0")),
+        ];
+        let text = forms(&all);
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .filter(|cells: &Vec<&str>| cells.first() == Some(&"thumbs"))
+            .collect();
+        let expected = [
+            "thumbs eu-west main 40.00 expected 0.00 2.040000 EUR slower",
+            "thumbs eu-west gpu * 4.10 measured 0.00 1.640000 EUR the fastest",
+            "thumbs eu-west big - - - - slower",
+        ];
+        let rows: Vec<String> = rows.iter().map(|cells| cells.join(" ")).collect();
+        assert_eq!(rows, expected, "{text}");
+    }
 }

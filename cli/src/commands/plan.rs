@@ -144,6 +144,7 @@ impl Report for Previewed<'_> {
             price,
             rate,
             what_if,
+            forms,
             ..
         } = self.0;
         let rows = groups.iter().map(|group| {
@@ -170,6 +171,7 @@ impl Report for Previewed<'_> {
         for why in unplaced {
             text.push_str(&format!("not placed: {why}\n"));
         }
+        text.push_str(&super::explain::forms(forms));
         let list = match &price.price_list {
             Some(list) => format!("by price list {list}, nothing free"),
             None => "no price list is in force".to_owned(),

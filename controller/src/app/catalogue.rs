@@ -211,6 +211,7 @@ pub async fn deploy_entry(
             payload: None,
         }),
         component,
+        forms: BTreeMap::new(),
         place,
     };
     let app = wish.app.unwrap_or_else(|| name.clone().into());

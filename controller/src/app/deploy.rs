@@ -7,16 +7,20 @@
 //! A deploy that brings what is current already (component, manifest, secrets) changes nothing, except that the artifact is written
 //! again, which heals a damaged one. Secrets that the manifest names and the upload does not bring are taken over from the current version.
 
+mod first;
+mod forms;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fdn_core::api::{DeployResponse, ValidationStep};
+use fdn_core::form::{FormChoices, FormSpec};
 use fdn_core::label::Labels;
 use fdn_core::manifest::Manifest;
 use fdn_core::message::Holders;
 use fdn_core::workflow::Workflow;
 use fdn_core::{
-    AppName, ClusterId, Coded, HostName, Revision, SecretName, TenantId, Timestamp, VersionNumber,
+    AppName, Coded, FormName, HostName, Revision, SecretName, TenantId, Timestamp, VersionNumber,
 };
 use fdn_service::secret::Secret;
 use sqlx::AnyConnection;
@@ -26,30 +30,27 @@ use tracing::{info, warn};
 use super::actor::Actor;
 use super::precondition::Precondition;
 use super::rollout::deployed;
-use super::{compiled, label, repository, secrets, signing};
+use super::{label, repository, secrets, signing};
 
 use crate::Error;
 use crate::artifacts::Object;
-use crate::reconcile::desired::{tell_dns, tell_nodes};
-use crate::reconcile::difference::binding_rows;
-use crate::reconcile::holders;
-use crate::reconcile::place::{Before, Placed, place};
-use crate::reconcile::profile;
-use crate::reconcile::write::plan_rows;
+use crate::reconcile::desired::tell_nodes;
+use crate::reconcile::place::Placed;
 use crate::settings::RepositorySettings;
-use crate::state::{State, lock};
+use crate::state::State;
 use crate::store::app::{AppRow, app_get, app_upsert};
 use crate::store::artifact::{artifact_claim, artifact_use};
 use crate::store::audit::{AuditEntry, audit_insert};
-use crate::store::binding::binding_upsert;
-use crate::store::cluster::cluster_list;
 use crate::store::in_transaction;
 use crate::store::label::label_set;
-use crate::store::plan::plan_upsert;
 use crate::store::revision::revision_next;
 use crate::store::version::{VersionRow, function_version_next, version_get, version_insert};
 use crate::upload::signature::{Signature, Signer};
 use crate::upload::{Compiled, Component};
+use first::first_plan;
+pub(super) use first::{first_holders, first_write};
+use forms::FormCandidate;
+pub use forms::FormUpload;
 
 /// How often an artifact is claimed and written that was collected in between, which takes an upload longer than the grace time.
 const CLAIMS: u32 = 3;
@@ -66,6 +67,8 @@ pub struct Upload {
     pub signature: Option<Signature>,
     /// The component.
     pub component: Component,
+    /// The artifacts of other forms.
+    pub forms: BTreeMap<FormName, FormUpload>,
     /// Its place among the uploads that are handled at the same time.
     pub place: OwnedSemaphorePermit,
 }
@@ -91,6 +94,8 @@ struct Candidate {
     compiled: Option<Compiled>,
     labels: Option<Labels>,
     signer: Option<Signer>,
+    /// Other forms than the first, of which the manifest says nothing.
+    forms: Vec<FormCandidate>,
 }
 
 /// Deploys a component as an app of its own. Once begun it goes on to its end, even if the caller no longer waits: artifacts and rows have no
@@ -141,6 +146,7 @@ async fn deploy_inner(
         upload.manifest.as_deref().unwrap_or_default(),
         &state.settings.bounds,
     )?;
+    let (manifest, forms) = manifest.split_forms();
     let current = current(state, tenant, &app).await?;
     if current
         .as_ref()
@@ -167,6 +173,7 @@ async fn deploy_inner(
         manifest,
         secrets,
         component: upload.component,
+        forms: forms::candidates(forms, upload.forms)?,
     };
     if current.is_some_and(|current| candidate.equals(&current)) {
         // In case it was lost.
@@ -203,21 +210,40 @@ async fn judge(
     // Nothing is compiled that has no room, or is by nobody who may upload.
     let settings = &state.settings.repository;
     let mut connection = state.store.read().await?;
-    repository::admit(&mut connection, settings, *tenant, component.size()).await?;
+    repository::admit(&mut connection, settings, *tenant, candidate.octets()).await?;
     drop(connection);
     let (signer, first) = signing::judge(state, *tenant, manifest, component, signature).await?;
     let mut steps = vec![first];
     let judged = state.uploads.judge(component, manifest, secrets).await?;
     steps.extend(judged.steps);
+    let Candidate {
+        tenant,
+        manifest,
+        secrets,
+        forms,
+        ..
+    } = &mut *candidate;
+    steps.extend(forms::judge(state, *tenant, manifest, secrets, forms).await?);
     candidate.signer = signer;
     candidate.compiled = judged.compiled;
     Ok(steps)
 }
 
 impl Candidate {
+    /// Of all its artifacts.
+    fn octets(&self) -> u64 {
+        let others = self.forms.iter().map(|form| form.component.size());
+        others.fold(self.component.size(), u64::saturating_add)
+    }
+
+    fn form_specs(&self) -> Vec<FormSpec> {
+        self.forms.iter().map(FormCandidate::spec).collect()
+    }
+
     fn equals(&self, current: &Current) -> bool {
         self.component.digest() == current.version.digest
             && self.manifest == current.version.manifest
+            && self.form_specs() == current.version.forms
             && self
                 .secrets
                 .iter()
@@ -297,33 +323,45 @@ fn response(
     }
 }
 
-/// Says that the artifact is about to be used, and writes it.
-async fn claim_and_put(state: &State, candidate: &Candidate) -> Result<Object, Error> {
-    let component = &candidate.component;
+/// Says that the artifacts are about to be used, and writes them.
+async fn claim_and_put(state: &State, candidate: &Candidate) -> Result<Vec<Object>, Error> {
+    let first = (&candidate.component, candidate.compiled.as_ref());
+    let mut objects = vec![claim_and_put_one(state, first).await?];
+    for form in &candidate.forms {
+        let artifact = (&form.component, form.compiled.as_ref());
+        objects.push(claim_and_put_one(state, artifact).await?);
+    }
+    Ok(objects)
+}
+
+async fn claim_and_put_one(
+    state: &State,
+    (component, compiled): (&Component, Option<&Compiled>),
+) -> Result<Object, Error> {
     let fresh = uuid::Uuid::now_v7().simple().to_string();
     let (digest, size) = (component.digest(), component.size());
     let object: Object = in_transaction!(state.store, tx => {
         Ok::<_, Error>(artifact_claim(&mut tx, &digest, size, &fresh, fdn_service::now()).await?)
     })?;
     state.artifacts.put(&object, component.path()).await?;
-    if let Some(code) = &candidate.compiled {
-        compiled::keep(state, digest, code).await;
+    if let Some(code) = compiled {
+        super::compiled::keep(state, digest, code).await;
     }
     Ok(object)
 }
 
-/// Writes the rows of an artifact that was written, and the artifact again if it was collected meanwhile.
+/// Writes the rows of artifacts that were written, and the artifacts again if one was collected meanwhile.
 async fn store(
     state: &State,
     actor: &Actor,
     candidate: &Candidate,
-    mut object: Object,
+    mut objects: Vec<Object>,
     steps: Vec<ValidationStep>,
 ) -> Result<DeployResponse, Error> {
     for _ in 0..CLAIMS {
-        let Some(row) = write(state, actor, candidate, &object, &steps).await? else {
-            warn!(digest = %object.digest, "an artifact was collected while it was uploaded; it is written again");
-            object = claim_and_put(state, candidate).await?;
+        let Some(row) = write(state, actor, candidate, &objects, &steps).await? else {
+            warn!(digest = %candidate.component.digest(), "an artifact was collected while it was uploaded; it is written again");
+            objects = claim_and_put(state, candidate).await?;
             continue;
         };
         state.outbox_wake.notify_one();
@@ -337,12 +375,12 @@ async fn store(
     )))
 }
 
-/// Writes the rows; `None` if the artifact was collected since it was claimed.
+/// Writes the rows; `None` if an artifact was collected since it was claimed.
 async fn write(
     state: &State,
     actor: &Actor,
     candidate: &Candidate,
-    object: &Object,
+    objects: &[Object],
     steps: &[ValidationStep],
 ) -> Result<Option<AppRow>, Error> {
     let now = fdn_service::now();
@@ -352,8 +390,10 @@ async fn write(
     let (ttl, settings) = (state.ttl_s(), &state.settings.repository);
     in_transaction!(state.store, tx => {
         let revision = revision_next(&mut tx).await?;
-        if !artifact_use(&mut tx, object, fdn_service::now()).await? {
-            return Ok(None);
+        for object in objects {
+            if !artifact_use(&mut tx, object, fdn_service::now()).await? {
+                return Ok(None);
+            }
         }
         let new = NewVersion { candidate, steps, by: actor, now };
         let version = version_write(&mut tx, settings, new).await?;
@@ -390,38 +430,6 @@ pub(super) fn audit(
     }
 }
 
-/// Where clients of a new app will be sent, so that nodes are told at once where it matters.
-fn first_plan(
-    state: &State,
-    candidate: &Candidate,
-    workflow: &Workflow,
-    now: Timestamp,
-) -> Result<Placed, Error> {
-    let world = state.world(now);
-    let profiles = world.profiles(&candidate.app, workflow, |_| profile(&candidate.manifest));
-    let limit = state.settings.planner.bindings_per_app as usize;
-    let placed = place(&world, workflow, &profiles, &Before::default(), [], limit)?;
-    Ok(placed)
-}
-
-/// The clusters that are told of a new app: those that are there. The planner adds who joins later.
-///
-/// # Errors
-/// When the store fails.
-pub(super) async fn first_holders(
-    state: &State,
-    connection: &mut AnyConnection,
-    app: &AppName,
-    placed: &Placed,
-) -> Result<Holders, Error> {
-    let live: BTreeSet<ClusterId> = lock(&state.live).clusters().into_keys().collect();
-    let spread = state.settings.planner.spread;
-    let made = cluster_list(connection).await?;
-    let clusters = holders::known(live, made.into_iter().map(|row| row.id), spread);
-    let (before, needed) = (Holders::only(BTreeSet::new()), placed.primaries());
-    Ok(holders::choose(app, &before, &needed, &clusters, spread))
-}
-
 /// Keeps the values that came with a version. A new value reaches whatever else runs the function, too.
 async fn secrets_write(
     state: &State,
@@ -456,8 +464,11 @@ async fn version_write(
 ) -> Result<VersionNumber, Error> {
     let NewVersion { candidate, now, .. } = new;
     let (tenant, size) = (candidate.tenant, candidate.component.size());
-    repository::admit(&mut *connection, settings, tenant, size).await?;
-    signing::admit(&mut *connection, tenant, candidate.signer.as_ref()).await?;
+    repository::admit(&mut *connection, settings, tenant, candidate.octets()).await?;
+    let others = candidate.forms.iter().map(|form| form.signer.as_ref());
+    for signer in std::iter::once(candidate.signer.as_ref()).chain(others) {
+        signing::admit(&mut *connection, tenant, signer).await?;
+    }
     let function = candidate.app.clone().into();
     let number = function_version_next(connection, tenant, &function, now).await?;
     let row = VersionRow {
@@ -471,6 +482,7 @@ async fn version_write(
         created_at: now,
         created_by: new.by.to_string(),
         validation: new.steps.to_vec(),
+        forms: candidate.form_specs(),
     };
     version_insert(connection, &row).await?;
     if let Some(labels) = &candidate.labels {
@@ -525,6 +537,7 @@ async fn app_write(
         ttl: None,
         holders: holders.clone(),
         answering: holders,
+        forms: FormChoices::new(),
     };
     first_write(connection, &row, placed, ttl_s, now).await?;
     Ok(row)
@@ -551,26 +564,4 @@ pub(super) async fn supersede(
     app_upsert(&mut *connection, &row).await?;
     tell_nodes(connection, &row, now).await?;
     Ok(row)
-}
-
-/// Writes a new app with its first plan, and tells everybody.
-pub(super) async fn first_write(
-    connection: &mut AnyConnection,
-    row: &AppRow,
-    placed: &Placed,
-    ttl_s: u32,
-    now: Timestamp,
-) -> Result<(), Error> {
-    let revision = row.revision;
-    app_upsert(connection, row).await?;
-    for plan in plan_rows(&row.name, placed, revision, now)? {
-        plan_upsert(connection, &plan).await?;
-    }
-    let bindings = binding_rows(&row.name, &Before::default(), placed, revision);
-    for binding in &bindings {
-        binding_upsert(connection, binding).await?;
-    }
-    tell_nodes(connection, row, now).await?;
-    tell_dns(connection, row, &bindings, ttl_s, now).await?;
-    Ok(())
 }

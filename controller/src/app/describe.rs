@@ -251,6 +251,7 @@ pub async fn app(state: &State, tenant: TenantId, name: &AppName) -> Result<AppD
         domains: gateway.hosts,
         bindings: bindings.iter().map(binding_info).collect(),
         nodes,
+        forms: app.forms,
     })
 }
 
@@ -264,6 +265,7 @@ fn version_info(row: VersionRow, bad: Option<BadMark>, labels: Labels) -> Versio
         bad,
         labels,
         validation: row.validation,
+        forms: row.forms,
     }
 }
 
@@ -321,6 +323,7 @@ mod tests {
             figures: None,
             serves: None,
             phases: None,
+            form: None,
         };
         assert!(serves(&observed(5, AppPhase::Ready), Revision(5)));
         assert!(!serves(&observed(4, AppPhase::Ready), Revision(5)));

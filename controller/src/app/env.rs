@@ -54,6 +54,9 @@ pub async fn change(
             return Ok((old, current, true));
         }
         manifest.check(&state.settings.bounds)?;
+        for form in &current.forms {
+            form.manifest.over(&manifest).check(&state.settings.bounds)?;
+        }
         let version = VersionRow {
             number: function_version_next(&mut tx, tenant, &function, now).await?,
             manifest,

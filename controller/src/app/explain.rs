@@ -8,14 +8,17 @@ use fdn_core::{AppName, ClientPrefix, ClusterId, StageName, TenantId, Timestamp}
 
 use super::describe::binding_info;
 use crate::Error;
+use crate::reconcile::actual::Factors;
 use crate::reconcile::compared::{Known, compared};
 use crate::reconcile::desired::versions_of;
-use crate::reconcile::expected;
+use crate::reconcile::forms::{Asking, Decided, Variants, decide};
 use crate::reconcile::place::{Before, PlanExplanation};
-use crate::reconcile::world::Presence;
+use crate::reconcile::world::{Presence, Profiles, World};
+use crate::reconcile::{expected, variants_of};
 use crate::state::{State, lock};
 use crate::store::StoreError;
-use crate::store::app::app_get;
+use crate::store::app::{AppRow, app_get};
+use crate::store::billing::price::price_list_at;
 use crate::store::binding::{BindingRow, binding_list};
 use crate::store::plan::{PlanRow, plan_explanation, plan_list_of};
 
@@ -42,23 +45,26 @@ pub async fn explain(
         Some(row) => stored(row, plan_explanation(&mut tx, name, &row.group).await?)?,
         None => None,
     };
+    let now = fdn_service::now();
+    let prices = price_list_at(&mut tx, state.settings.billing.currency, now).await?;
     tx.commit().await.map_err(StoreError::from)?;
 
-    let now = fdn_service::now();
-    let world = state.world(now);
-    let is_called = lock(&state.live).rate(name, now) > 0.0;
+    let world = state.world(now).with_prices(prices);
+    let rate = lock(&state.live).rate(name, now);
+    let is_called = rate > 0.0;
     let profiles = world.profiles(name, &app.workflow, |stage| expected(stage, &versions));
     let previous = bound
         .and_then(|binding| Before::new(&plans, &bindings).stages(&app.workflow, binding.prefix));
     let view = world.view(client).estimates;
     let workflow = world.learned(name, &app.workflow);
-    let serving = world.serving(Some(name), &workflow, &profiles);
     let runs = |stage: &StageName, cluster: &ClusterId| {
         let mut plans = plans.iter();
         plans.any(|plan| plan.stages.get(stage) == Some(cluster))
     };
-    let learnt = lock(&state.learner).of(&world, name);
-    let factors = learnt.factors(&world, (&workflow, &profiles), now);
+    let of = (&workflow, &profiles);
+    let variants = variants_of(&workflow, &versions);
+    let (forms, factors) = learnt(state, &world, (&app, of), (&variants, rate), now);
+    let serving = world.serving_in(Some(name), of, &forms);
     let presence = Presence {
         runs: &runs,
         is_called,
@@ -79,6 +85,7 @@ pub async fn explain(
             workflow: &workflow,
             profiles: &profiles,
             factors: &factors,
+            forms: &forms,
         };
         compared(&world, &known, &learner, (&view, &places))
     });
@@ -92,6 +99,7 @@ pub async fn explain(
         stages,
         plan: plan.clone(),
         actual: actual.clone(),
+        forms: forms.terms(&world, &workflow),
     };
     match steered {
         Ok(steering) => Ok(explanation(
@@ -109,6 +117,29 @@ pub async fn explain(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The forms that clusters serve of an app, and by what its run times differ from work over speed.
+fn learnt(
+    state: &State,
+    world: &World,
+    (app, of): (&AppRow, (&Workflow, &Profiles)),
+    (variants, rate): (&Variants, f64),
+    now: Timestamp,
+) -> (Decided, Factors) {
+    let learner = lock(&state.learner);
+    let asking = Asking {
+        app: Some(&app.name),
+        workflow: of.0,
+        variants,
+        current: &app.forms,
+        revision: app.revision,
+        rate: rate / app.primaries.len().max(1) as f64,
+    };
+    let forms = decide(world, &learner, &asking, now);
+    let factors = learner.of(world, &app.name).factors(world, of, now);
+    let factors = forms.factors(world, of, &factors);
+    (forms, factors)
 }
 
 /// A plan as it was explained when it was made.

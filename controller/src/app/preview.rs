@@ -17,9 +17,10 @@ use fdn_scheduling::workflow::Profile;
 
 use super::workflow;
 use crate::Error;
+use crate::reconcile::forms::variants;
 use crate::reconcile::place::Placed;
 use crate::reconcile::preview::{Preview, Wish, preview};
-use crate::reconcile::profile;
+use crate::reconcile::profile_of;
 use crate::reconcile::world::Profiles;
 use crate::state::State;
 use crate::store::app::app_get;
@@ -46,12 +47,22 @@ pub async fn plan(
         None => None,
     };
     let (app, workflow) = what_runs(state, tenant, request, manifest.is_some()).await?;
-    let expected = |_: &Stage| manifest.as_ref().map(profile);
+    let (manifest, forms) = match manifest.map(Manifest::split_forms) {
+        Some((manifest, forms)) => (Some(manifest), forms),
+        None => (None, Vec::new()),
+    };
+    let expected = |_: &Stage| manifest.as_ref().map(|own| profile_of(own, &forms));
+    let variants = manifest.as_ref().map(|manifest| {
+        let all = variants(manifest, &forms);
+        let several = (!all.is_empty()).then(|| (workflow.entry().name.clone(), all));
+        several.into_iter().collect()
+    });
     let wish = Wish {
         app: app.as_ref(),
         workflow: workflow.clone(),
         replaces: request.manifest.is_some() || request.workflow.is_some(),
         expected: &expected,
+        variants,
         over: &|profile| over(request, profile),
         clients: request.clients.clone(),
         rate: request.rate,
@@ -63,6 +74,7 @@ pub async fn plan(
         profiles,
         times,
         changed,
+        forms,
     } = preview(state, &wish, now).await?;
     let prices = price_list_all(
         &mut *state.store.read().await?,
@@ -84,6 +96,7 @@ pub async fn plan(
             others_unplaced: changed.others_unplaced as u64,
         }),
         groups: groups(&workflow, placed),
+        forms,
     })
 }
 

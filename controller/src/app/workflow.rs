@@ -212,6 +212,7 @@ async fn store(
             ttl: old.as_ref().and_then(|old| old.ttl),
             holders: old.as_ref().map_or_else(|| first.clone(), |old| old.holders.clone()),
             answering: old.as_ref().map_or_else(|| first.clone(), |old| old.answering.clone()),
+            forms: old.as_ref().map_or_else(Default::default, |old| old.forms.clone()),
         };
         match old {
             Some(_) => {
@@ -251,6 +252,7 @@ async fn version_write(
         created_at: now,
         created_by: request.actor.to_string(),
         validation: Vec::new(),
+        forms: Vec::new(),
     };
     version_insert(connection, &row).await?;
     workflow_insert(connection, request.tenant, request.app, number, definition).await?;

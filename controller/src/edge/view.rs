@@ -80,7 +80,7 @@ pub(super) fn app(
     let digests = spec
         .functions
         .iter()
-        .map(|function| function.digest)
+        .flat_map(|function| function.digests())
         .collect();
     let (app, revision) = (desired.app.clone(), desired.revision);
     let frame = Frame::App(Box::new(AppFrame { desired, secrets })).encode()?;

@@ -38,6 +38,7 @@ fn status(node: &str, cluster: &str, app: &str, calls: u64) -> NodeStatus {
         figures: Some(Box::new(tally)),
         serves: None,
         phases: None,
+        form: None,
     };
     NodeStatus {
         apps: vec![app],

@@ -6,13 +6,13 @@ use std::time::Duration;
 use actix_multipart::{Field, Multipart, MultipartError};
 use fdn_core::label::Labels;
 use fdn_core::manifest::{Manifest, RuntimeKind};
-use fdn_core::{ByteSize, SecretName};
+use fdn_core::{ByteSize, FormName, SecretName};
 use fdn_service::secret::Secret;
 use futures::{Stream, StreamExt};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Error;
-use crate::app::deploy::Upload;
+use crate::app::deploy::{FormUpload, Upload};
 use crate::state::State;
 use crate::upload::signature::Signature;
 use crate::upload::{Component, Spool, UploadError};
@@ -31,6 +31,15 @@ struct Parts {
     signature: Option<String>,
     signature_payload: Option<String>,
     component: Option<Component>,
+    forms: BTreeMap<FormName, FormParts>,
+}
+
+/// What has arrived of a form beside the first.
+#[derive(Default)]
+struct FormParts {
+    component: Option<Component>,
+    signature: Option<String>,
+    signature_payload: Option<String>,
 }
 
 /// An upload while it is read.
@@ -108,16 +117,12 @@ impl Reader {
                     parts.signature_payload.replace(text).is_some()
                 }
                 "component" => {
-                    let runtime = runtime(state, parts.manifest.as_deref())?;
+                    let runtime = runtime(state, parts.manifest.as_deref(), None)?;
                     let spool = state.uploads.spool(runtime)?;
                     let component = self.component(&mut field, spool).await?;
                     parts.component.replace(component).is_some()
                 }
-                _ => {
-                    return Err(Error::BadRequest(format!(
-                        "the part {name:?} is not known; send manifest, secrets, labels, signature, signature_payload and component"
-                    )));
-                }
+                _ => self.form(state, &mut parts, &name, &mut field).await?,
             };
             if twice {
                 return Err(Error::BadRequest(format!(
@@ -137,7 +142,49 @@ impl Reader {
             labels: parts.labels,
             signature: signature(parts.signature, parts.signature_payload)?,
             component,
+            forms: forms(parts.forms)?,
             place,
+        })
+    }
+
+    /// Reads a part of a form beside the first, such as `form.gpu`; whether it had come before.
+    async fn form(
+        &mut self,
+        state: &State,
+        parts: &mut Parts,
+        name: &str,
+        field: &mut Field,
+    ) -> Result<bool, Error> {
+        let known = name.split_once('.').and_then(|(part, form)| {
+            let is_one = ["form", "signature", "signature_payload"].contains(&part);
+            Some((part, form.parse::<FormName>().ok()?)).filter(|_| is_one)
+        });
+        let Some((part, form)) = known else {
+            return Err(Error::BadRequest(format!(
+                "the part {name:?} is not known; send manifest, secrets, labels, signature, signature_payload and component, and of another form \
+                 than the first form.NAME, signature.NAME and signature_payload.NAME"
+            )));
+        };
+        let manifest = parts.manifest.as_deref();
+        if parts.forms.len() >= state.settings.bounds.forms && !parts.forms.contains_key(&form) {
+            let most = state.settings.bounds.forms;
+            return Err(Error::BadRequest(format!(
+                "forms: {most} at most, beside the first"
+            )));
+        }
+        if part == "form" {
+            let spool = state
+                .uploads
+                .spool(runtime(state, manifest, Some(&form))?)?;
+            let component = self.component(field, spool).await?;
+            let of = parts.forms.entry(form).or_default();
+            return Ok(of.component.replace(component).is_some());
+        }
+        let text = self.text(field, name).await?;
+        let of = parts.forms.entry(form).or_default();
+        Ok(match part {
+            "signature" => of.signature.replace(text).is_some(),
+            _ => of.signature_payload.replace(text).is_some(),
         })
     }
 
@@ -178,12 +225,44 @@ impl Reader {
     }
 }
 
-/// What will run the upload, by the manifest that came before it; a component's bounds are the lower ones.
-fn runtime(state: &State, manifest: Option<&str>) -> Result<RuntimeKind, Error> {
-    let Some(text) = manifest else {
-        return Ok(RuntimeKind::default());
+/// What will run the upload, by the manifest that came before it; a component's bounds are the lower ones. Of another form than the first it must
+/// have come.
+fn runtime(
+    state: &State,
+    manifest: Option<&str>,
+    form: Option<&FormName>,
+) -> Result<RuntimeKind, Error> {
+    let manifest = match manifest {
+        Some(text) => Manifest::from_toml(text, &state.settings.bounds)?,
+        None => Manifest::default(),
     };
-    Ok(Manifest::from_toml(text, &state.settings.bounds)?.runtime)
+    let Some(name) = form else {
+        return Ok(manifest.runtime);
+    };
+    let known = manifest.forms.iter().find(|form| form.name == *name);
+    known.map(|form| form.runtime).ok_or_else(|| {
+        Error::BadRequest(format!(
+            "the part form.{name} is of a form that no [[forms]] of the manifest names; send the part manifest before it"
+        ))
+    })
+}
+
+/// The forms beside the first, each with its artifact.
+fn forms(parts: BTreeMap<FormName, FormParts>) -> Result<BTreeMap<FormName, FormUpload>, Error> {
+    let whole = parts.into_iter().map(|(name, parts)| {
+        let component = parts.component.ok_or_else(|| {
+            Error::BadRequest(format!(
+                "a signature came for the form {name}, and no part form.{name}"
+            ))
+        })?;
+        let signature = signature(parts.signature, parts.signature_payload)?;
+        let upload = FormUpload {
+            component,
+            signature,
+        };
+        Ok((name, upload))
+    });
+    whole.collect()
 }
 
 fn refusal(error: MultipartError) -> Error {

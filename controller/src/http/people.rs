@@ -107,6 +107,10 @@ pub(crate) struct UploadParts {
     /// The WebAssembly component.
     #[schema(format = Binary, content_media_type = "application/wasm")]
     component: String,
+    /// The artifact of the form NAME, which a table `[[forms]]` of the manifest names; the manifest comes before it. Its signature is in
+    /// `signature.NAME`, and `signature_payload.NAME`.
+    #[schema(rename = "form.NAME", format = Binary, content_media_type = "application/octet-stream")]
+    form: Option<String>,
 }
 
 /// Upload a component; it becomes the current version of the app once every check has passed.
@@ -140,11 +144,17 @@ pub(crate) async fn app_deploy(
         demand(&call.caller, Right::ManageSecrets, tenant)?;
     }
     let secrets: Vec<_> = upload.secrets.iter().collect();
+    let forms = upload.forms.iter();
+    let forms = forms.map(|(name, form)| (name, form.component.digest()));
+    let forms: Vec<_> = forms.collect();
     let component = upload.component.digest();
     let request = once::Request {
         operation: "app_deploy",
         key,
-        body: once::text(&(tenant, &app, &upload.manifest, secrets, component))?,
+        body: match forms.is_empty() {
+            true => once::text(&(tenant, &app, &upload.manifest, secrets, component))?,
+            false => once::text(&(tenant, &app, &upload.manifest, secrets, component, forms))?,
+        },
     };
     once::to_the_end(state.into_inner(), actor, request, move |state, actor| {
         deploy::deploy(state, actor, tenant, app, upload)

@@ -64,7 +64,7 @@ async fn look_up(state: &State, app: &AppName, tenant: TenantId) -> Result<Dag, 
     for stage in found.workflow.stages() {
         let version = version_get(&mut connection, tenant, &stage.function, stage.version);
         if let Some(version) = version.await? {
-            manifests.insert(stage.name.clone(), profile(&version.manifest));
+            manifests.insert(stage.name.clone(), version.profile());
         }
     }
     drop(connection);

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use fdn_core::message::NodeStatus;
 use fdn_core::phases::PhaseTimes;
 use fdn_core::workflow::Workflow;
-use fdn_core::{AppName, ClusterId, Millis, NodeId, StageName, Timestamp};
+use fdn_core::{AppName, ClusterId, FormName, Millis, NodeId, StageName, Timestamp};
 use fdn_scheduling::residual::{Residual, Residuals, Sample, Terms};
 
+use super::forms::{Variant, Variants, learnt_as};
 use super::world::{Profiles, World};
 
 /// A correction that changes by more than this share is drift.
@@ -26,6 +27,8 @@ pub struct Place {
     pub stage: StageName,
     /// Where it runs.
     pub cluster: ClusterId,
+    /// The form that it runs in; nothing of the first one, or of a function with one form.
+    pub form: Option<FormName>,
 }
 
 /// What the nodes of a cluster saw of a stage.
@@ -105,11 +108,14 @@ pub(super) fn robust_mean(mut fresh: Vec<(f64, u64)>) -> Option<(f64, u64)> {
     (all > 0).then(|| (fresh.iter().map(part).sum(), calls))
 }
 
+/// What was seen of a stage, by cluster and by the form it ran in there.
+type Seen = BTreeMap<(usize, Option<FormName>), Told>;
+
 /// What was seen of an app: of itself, and of its stages.
 #[derive(Clone, Debug, Default)]
 struct OfApp {
-    whole: BTreeMap<usize, Told>,
-    stages: BTreeMap<StageName, BTreeMap<usize, Told>>,
+    whole: Seen,
+    stages: BTreeMap<StageName, Seen>,
 }
 
 /// What was seen of all apps everywhere.
@@ -140,12 +146,15 @@ impl Actuals {
                     continue;
                 };
                 if let Some(times) = &app.phases {
-                    let sum = seen.whole.entry(at).or_default();
+                    let form = learnt_as(app.form.as_ref());
+                    let sum = seen.whole.entry((at, form)).or_default();
                     sum.add(key, app.invocations, times);
                 }
                 for (stage, times) in stages {
                     let of = seen.stages.entry(stage.stage.clone()).or_default();
-                    of.entry(at).or_default().add(key, stage.runs, times);
+                    let form = learnt_as(stage.form.as_ref());
+                    let sum = of.entry((at, form)).or_default();
+                    sum.add(key, stage.runs, times);
                 }
             }
         }
@@ -153,12 +162,7 @@ impl Actuals {
     }
 
     /// What was seen of one stage of an app, by cluster: of a plain function, of the app as a whole.
-    fn of(
-        &self,
-        app: &AppName,
-        workflow: &Workflow,
-        stage: &StageName,
-    ) -> Option<&BTreeMap<usize, Told>> {
+    fn of(&self, app: &AppName, workflow: &Workflow, stage: &StageName) -> Option<&Seen> {
         let seen = self.0.get(app)?;
         match workflow.stages().len() {
             1 => Some(&seen.whole),
@@ -166,16 +170,16 @@ impl Actuals {
         }
     }
 
-    /// What was seen of a stage in a cluster.
+    /// What was seen of a stage in a cluster, in one of its forms.
     #[must_use]
     pub fn get(
         &self,
         app: &AppName,
         workflow: &Workflow,
         stage: &StageName,
-        at: usize,
+        (at, form): (usize, Option<FormName>),
     ) -> Option<Actual> {
-        self.of(app, workflow, stage)?.get(&at)?.mean()
+        self.of(app, workflow, stage)?.get(&(at, form))?.mean()
     }
 }
 
@@ -184,6 +188,11 @@ impl Actuals {
 pub struct Factors(Vec<f64>);
 
 impl Factors {
+    /// These, task by task and in these cluster by cluster.
+    pub(super) const fn of(cells: Vec<f64>) -> Self {
+        Self(cells)
+    }
+
     /// By what run times differ from work over speed, task by task and in these cluster by cluster; nothing if they do not.
     #[must_use]
     pub fn as_slice(&self) -> Option<&[f64]> {
@@ -223,13 +232,14 @@ impl Learner {
         &mut self,
         world: &World,
         app: &AppName,
-        (workflow, profiles): (&Workflow, &Profiles),
+        (workflow, profiles, variants): (&Workflow, &Profiles, &Variants),
         now: Timestamp,
         learnt: &mut Learnt,
     ) {
         for stage in workflow.stages() {
             let seen = world.actuals().of(app, workflow, &stage.name);
-            for (at, told) in seen.into_iter().flatten() {
+            let variants = variants.get(&stage.name);
+            for ((at, form), told) in seen.into_iter().flatten() {
                 let Some(cluster) = world.clusters().get(*at) else {
                     continue;
                 };
@@ -237,11 +247,14 @@ impl Learner {
                     app: app.clone(),
                     stage: stage.name.clone(),
                     cluster: cluster.id.clone(),
+                    form: form.clone(),
                 };
                 let Some((actual, calls)) = robust_mean(self.fresh(&place, told)) else {
                     continue;
                 };
-                let work = profiles.get(&stage.name).map(|profile| profile.work);
+                // Forms may differ by more than a correction can say: each is compared with what its own manifest expects.
+                let of = variants.and_then(|all| expected(all, form.as_ref()));
+                let work = of.or_else(|| Some(profiles.get(&stage.name)?.work));
                 let sample = Sample {
                     predicted: cluster.speed.time(work.unwrap_or(Millis::ZERO)),
                     actual: Millis::new(actual),
@@ -286,6 +299,21 @@ impl Learner {
         self.residuals.len()
     }
 
+    /// What was learnt of one app, form by form.
+    #[must_use]
+    pub(super) fn of_forms(
+        &self,
+        app: &AppName,
+    ) -> BTreeMap<(StageName, Option<FormName>), BTreeMap<ClusterId, Residual>> {
+        let mut known = BTreeMap::<_, BTreeMap<ClusterId, Residual>>::new();
+        for (place, residual) in self.residuals.iter().filter(|(place, _)| place.app == *app) {
+            let of = (place.stage.clone(), place.form.clone());
+            let places = known.entry(of).or_default();
+            places.insert(place.cluster.clone(), *residual);
+        }
+        known
+    }
+
     /// What was learnt of one app.
     #[must_use]
     pub fn of(&self, world: &World, app: &AppName) -> OfStages {
@@ -325,7 +353,8 @@ pub struct OfStages(BTreeMap<StageName, Vec<(usize, Residual)>>);
 impl OfStages {
     fn add(&mut self, world: &World, place: &Place, residual: Residual) {
         let at = world.index_of(&place.cluster).get();
-        if at < world.clusters().len() {
+        // What other forms take is counted where the form is chosen.
+        if at < world.clusters().len() && place.form.is_none() {
             let stage = self.0.entry(place.stage.clone()).or_default();
             stage.push((at, residual));
         }
@@ -359,6 +388,13 @@ impl OfStages {
         }
         Factors(factors)
     }
+}
+
+/// What a call is expected to take in a form, at speed 1.
+fn expected(variants: &[Variant], form: Option<&FormName>) -> Option<Millis> {
+    let mut all = variants.iter();
+    let variant = all.find(|one| learnt_as(Some(&one.name)).as_ref() == form)?;
+    Some(variant.manifest.expected_millis())
 }
 
 /// What a plan counts as run time: with the start of the sandbox.

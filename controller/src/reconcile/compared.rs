@@ -9,6 +9,7 @@ use fdn_core::{AppName, ClusterId, Millis};
 use fdn_scheduling::compete::Rate;
 
 use super::actual::{Factors, Learner, Place, served};
+use super::forms::Decided;
 use super::world::{Profiles, World};
 
 /// What is known of an app.
@@ -21,6 +22,8 @@ pub struct Known<'a> {
     pub profiles: &'a Profiles,
     /// By what that differs from cluster to cluster.
     pub factors: &'a Factors,
+    /// The forms that clusters serve.
+    pub forms: &'a Decided,
 }
 
 /// The stages of an app in `places`, for a client with this view; those of which nothing was measured are left out.
@@ -36,9 +39,11 @@ pub fn compared(
     let mut stages = Vec::new();
     for (task, (stage, cluster)) in known.workflow.stages().iter().zip(places).enumerate() {
         let at = world.index_of(cluster).get();
-        let actual = world
-            .actuals()
-            .get(known.app, known.workflow, &stage.name, at);
+        let form = known.forms.form(task, at);
+        let actual =
+            world
+                .actuals()
+                .get(known.app, known.workflow, &stage.name, (at, form.clone()));
         let (Some(actual), Some(there)) = (actual, world.clusters().get(at)) else {
             continue;
         };
@@ -49,6 +54,7 @@ pub fn compared(
             app: known.app.clone(),
             stage: stage.name.clone(),
             cluster: cluster.clone(),
+            form,
         };
         let is_entry = stage.name == known.workflow.entry().name;
         stages.push(StageCompared {

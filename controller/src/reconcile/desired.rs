@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fdn_core::form::FormChoices;
 use fdn_core::message::{
     AppBindings, AppDesired, AppSpec, BindingsChanged, BindingsDesired, FunctionSpec, Message,
     TxtDesired,
@@ -37,8 +38,10 @@ pub fn app_desired(
             size: version.size,
             manifest: version.manifest.clone(),
             secrets: version.secrets.clone(),
+            forms: version.forms.clone(),
         })
         .collect();
+    let has_forms = versions.iter().any(|version| !version.forms.is_empty());
     AppDesired {
         app: app.name.clone(),
         revision: app.revision,
@@ -57,6 +60,12 @@ pub fn app_desired(
                 })
             }),
             gateway: Box::new(gateway),
+            // What was chosen for a version before says nothing of one with a single form.
+            forms: if has_forms {
+                app.forms.clone()
+            } else {
+                FormChoices::new()
+            },
         }),
     }
 }

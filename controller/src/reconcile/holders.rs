@@ -209,6 +209,7 @@ mod tests {
             ttl: None,
             holders: held.clone(),
             answering: held.clone(),
+            forms: Default::default(),
         }
     }
 

@@ -154,6 +154,7 @@ mod tests {
             figures: None,
             serves: None,
             phases: None,
+            form: None,
         }
     }
 

@@ -13,6 +13,7 @@ pub mod demand;
 pub mod desired;
 pub mod difference;
 pub mod dwell;
+pub mod forms;
 mod groups;
 pub mod holders;
 mod learned;
@@ -28,26 +29,20 @@ mod rates;
 pub mod record;
 mod recorder;
 pub mod serving;
+pub mod versions;
 pub mod wanted;
 pub mod what_if;
 pub mod world;
 pub mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fdn_core::manifest::RuntimeKind;
+use fdn_core::billing::PriceList;
 use fdn_core::message::{Message, NetworkDesired};
-use fdn_core::workflow::Stage;
-use fdn_core::{
-    AppName, ClientPrefix, ClusterId, DurationMs, FunctionName, Millis, Revision, Timestamp,
-    VersionNumber,
-};
+use fdn_core::{AppName, ClientPrefix, ClusterId, DurationMs, Millis, Revision, Timestamp};
 use fdn_scheduling::compete::Moves;
-use fdn_scheduling::dag::Holding;
-use fdn_scheduling::workflow::Profile;
 use fdn_service::CancellationToken;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -59,6 +54,7 @@ use crate::error::chain;
 use crate::singleton::Work;
 use crate::state::{State, lock};
 use crate::store::app::{AppRow, app_list};
+use crate::store::billing::price::price_list_at;
 use crate::store::binding::{BindingRow, binding_list_all};
 use crate::store::cluster::{ClusterRow, cluster_list};
 use crate::store::demand::{DemandRow, demand_list};
@@ -76,6 +72,8 @@ use leaving::Leaving;
 use live::Standing;
 use pass::{Course, Decided, Passed, Past, Rows, pass};
 use recorder::Recorder;
+use versions::Versions;
+pub use versions::{expected, profile, profile_of, variants_of};
 use world::World;
 use write::{Change, change_write, holders_write};
 
@@ -95,6 +93,8 @@ struct Inputs {
     statuses: Vec<StatusRow>,
     standing: Standing,
     clusters: Vec<ClusterRow>,
+    /// What calls cost now; nothing without a list in force.
+    prices: Option<PriceList>,
 }
 
 impl Inputs {
@@ -228,7 +228,9 @@ impl Planner {
                 live.merge(row.clone());
             }
             (
-                self.state.world_of(&live, now),
+                self.state
+                    .world_of(&live, now)
+                    .with_prices(inputs.prices.clone()),
                 live.settled(now),
                 network::clusters(&live),
             )
@@ -362,6 +364,7 @@ impl Planner {
             stored,
             placed,
             difference,
+            forms,
         } = decided;
         let difference = *difference;
         let state = Arc::clone(&self.state);
@@ -383,7 +386,7 @@ impl Planner {
             return self.write_holders(app, &held, now).await;
         }
         let same = difference.bindings == 0 && !difference.plans && primaries == app.primaries;
-        if same && held.is_of(app) {
+        if same && held.is_of(app) && *forms == app.forms {
             return Ok(());
         }
         let change = Change {
@@ -394,6 +397,7 @@ impl Planner {
             difference,
             primaries,
             held,
+            forms,
         };
         let ttl = state.ttl_s();
         let revision: Option<Revision> =
@@ -510,6 +514,7 @@ fn show(state: &State, world: &World, passed: &Passed<'_>) {
 
 /// Reads everything in one snapshot, of enrolments those after a stamp.
 async fn load(state: &State, after: u64) -> Result<Inputs, Error> {
+    let currency = state.settings.billing.currency;
     let mut tx = state.store.snapshot().await?;
     let mut versions = version_list_current(&mut tx).await?;
     versions.extend(version_list_staged(&mut tx).await?);
@@ -523,51 +528,10 @@ async fn load(state: &State, after: u64) -> Result<Inputs, Error> {
         statuses: node_status_list(&mut tx).await?,
         standing: standing(&mut tx, after).await?,
         clusters: cluster_list(&mut tx).await?,
+        prices: price_list_at(&mut tx, currency, fdn_service::now()).await?,
     };
     tx.commit().await.map_err(StoreError::from)?;
     Ok(inputs)
-}
-
-/// What a stage's manifest says about running it.
-#[must_use]
-pub fn expected(stage: &Stage, versions: &[VersionRow]) -> Profile {
-    Versions::new(versions).expected(stage)
-}
-
-/// Versions, found by function and number.
-struct Versions<'a>(BTreeMap<(&'a FunctionName, VersionNumber), &'a VersionRow>);
-
-impl<'a> Versions<'a> {
-    fn new(rows: &'a [VersionRow]) -> Self {
-        Self(
-            rows.iter()
-                .map(|row| ((&row.function, row.number), row))
-                .collect(),
-        )
-    }
-
-    fn expected(&self, stage: &Stage) -> Profile {
-        self.0.get(&(&stage.function, stage.version)).map_or_else(
-            || profile(&fdn_core::manifest::Manifest::default()),
-            |version| profile(&version.manifest),
-        )
-    }
-}
-
-/// What a manifest says about running its function.
-#[must_use]
-pub fn profile(manifest: &fdn_core::manifest::Manifest) -> Profile {
-    Profile {
-        work: manifest.expected_millis(),
-        demand: manifest.resources(),
-        holding: match manifest.runtime {
-            RuntimeKind::Wasm => Holding::Calls,
-            RuntimeKind::Docker => {
-                Holding::Instances(NonZeroU32::new(manifest.concurrency).unwrap_or(NonZeroU32::MIN))
-            }
-        },
-        mean_ratio: 1.0,
-    }
 }
 
 /// Rows in order of their app, as slices by app. The database's order may differ from ours in the place of the hyphen, but equal names always

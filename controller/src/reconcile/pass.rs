@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
+use fdn_core::form::FormChoices;
 use fdn_core::workflow::Workflow;
 use fdn_core::{AppName, ClientPrefix, ClusterId, DurationMs, Timestamp};
 use fdn_scheduling::compete::{Moves, Rate};
@@ -11,6 +12,7 @@ use fdn_scheduling::compete::{Moves, Rate};
 use super::actual::{Factors, Learner, Learnt};
 use super::difference::{Difference, difference};
 use super::dwell::Dwell;
+use super::forms::{self, Variants, decide_all};
 use super::place::{Before, Placed, Planning, place_all};
 use super::record::Tape;
 use super::serving::Serving;
@@ -78,6 +80,8 @@ pub struct Decided<'a> {
     pub placed: Placed,
     /// How the two differ.
     pub difference: Difference,
+    /// The forms that clusters are to serve.
+    pub forms: FormChoices,
 }
 
 /// What a pass came to.
@@ -124,24 +128,24 @@ pub fn pass<'a>(
         })
         .collect();
     let versions = Versions::new(rows.versions);
-    let known: Vec<(Workflow, Profiles, Serving)> = rows
+    let variants: Vec<Variants> = rows
         .apps
         .iter()
-        .map(|app| {
-            let workflow = world.learned(&app.name, &app.workflow);
-            let profiles = world.profiles(&app.name, &workflow, |stage| versions.expected(stage));
-            let serving = world.serving(Some(&app.name), &workflow, &profiles);
-            (workflow, profiles, serving)
-        })
+        .map(|app| versions.variants(&app.workflow))
         .collect();
+    let mut known = known_of(world, rows.apps, &versions);
     let mut learnt = Learnt::default();
-    let factors = {
+    let (factors, forms) = {
         let mut learner = lock(past.learner);
-        for (app, known) in rows.apps.iter().zip(&known) {
-            let of = (&known.0, &known.1);
+        for ((app, known), variants) in rows.apps.iter().zip(&known).zip(&variants) {
+            let of = (&known.0, &known.1, variants);
             learner.learn(world, &app.name, of, course.now, &mut learnt);
         }
-        factors(world, rows.apps, &known, &learner, course.now)
+        let mut factors = factors(world, rows.apps, &known, &learner, course.now);
+        let apps = rows.apps.iter().zip(&variants);
+        let of = (&*learner, course.now);
+        let forms = decide_all(world, apps, &mut known, &mut factors, of, &rate);
+        (factors, forms)
     };
     let measure = Measure {
         called: world.called(),
@@ -178,12 +182,14 @@ pub fn pass<'a>(
         past.dwell
             .note(&rows.apps[app].name, group, cluster, course.now);
     }
-    let apps = rows.apps.iter().zip(befores).zip(placed.apps);
+    let forms = choices(world, (rows.apps, &known), forms, course.settled);
+    let apps = rows.apps.iter().zip(befores).zip(placed.apps).zip(forms);
     Ok(Passed {
         apps: apps
-            .filter_map(|((app, before), placed)| {
+            .filter_map(|(((app, before), placed), forms)| {
                 let placed = placed?;
                 Some(Decided {
+                    forms,
                     app,
                     stored: bound(app),
                     difference: difference(&before, &placed),
@@ -202,6 +208,39 @@ pub fn pass<'a>(
         unplaced: placed.unplaced,
         learnt,
     })
+}
+
+/// What is known of each app.
+fn known_of(
+    world: &World,
+    apps: &[AppRow],
+    versions: &Versions<'_>,
+) -> Vec<(Workflow, Profiles, Serving)> {
+    apps.iter()
+        .map(|app| {
+            let workflow = world.learned(&app.name, &app.workflow);
+            let profiles = world.profiles(&app.name, &workflow, |stage| versions.expected(stage));
+            let serving = world.serving(Some(&app.name), &workflow, &profiles);
+            (workflow, profiles, serving)
+        })
+        .collect()
+}
+
+/// The forms that clusters are to serve of each app.
+fn choices(
+    world: &World,
+    (apps, known): (&[AppRow], &[(Workflow, Profiles, Serving)]),
+    decided: Vec<Option<forms::Decided>>,
+    settled: bool,
+) -> Vec<FormChoices> {
+    let all = apps.iter().zip(known).zip(decided);
+    all.map(|((app, known), decided)| match decided {
+        // Whoever is silent may be there all the same.
+        Some(_) if !settled => app.forms.clone(),
+        Some(decided) => decided.choices(world, &known.0, &app.forms),
+        None => FormChoices::new(),
+    })
+    .collect()
 }
 
 /// The corrections of each app.

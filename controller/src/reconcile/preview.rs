@@ -6,13 +6,15 @@
 
 use std::collections::BTreeMap;
 
+use fdn_core::form::{FormChoices, FormTerms};
 use fdn_core::what_if::WhatIf;
 use fdn_core::workflow::{Stage, Workflow};
-use fdn_core::{AppName, ClientPrefix, Millis, StageName, Timestamp};
+use fdn_core::{AppName, ClientPrefix, Millis, Revision, StageName, Timestamp};
 use fdn_scheduling::compete::{Moves, Rate};
 use fdn_scheduling::workflow::Profile;
 
 use super::actual::Factors;
+use super::forms::{Asking, Variants, decide, decide_all};
 use super::pass::factors;
 use super::place::{Before, Placed, Planning, place_all};
 use super::serving::Serving;
@@ -33,6 +35,8 @@ pub struct Wish<'a> {
     pub replaces: bool,
     /// What is expected of running a stage; nothing where the stage's deployed version knows.
     pub expected: &'a dyn Fn(&Stage) -> Option<Profile>,
+    /// The forms of a function that it is to run; those of the stages' deployed versions, if absent.
+    pub variants: Option<Variants>,
     /// What was asked for instead of what is expected or was measured.
     pub over: &'a dyn Fn(Profile) -> Profile,
     /// Its clients; those that asked lately, if empty.
@@ -56,6 +60,8 @@ pub struct Preview {
     pub times: BTreeMap<StageName, Millis>,
     /// What the changes that were asked about come to.
     pub changed: Option<Changed>,
+    /// What each form comes to in each cluster.
+    pub forms: Vec<FormTerms>,
 }
 
 /// What changes of the network come to.
@@ -79,6 +85,8 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
     let real = state.world(now);
     // What is known of running things stays known when nodes are thought away.
     let world = state.world_if(wish.what_if, now)?.knowing(&real);
+    let world = world.with_prices(inputs.prices.clone());
+    let real = real.with_prices(inputs.prices.clone());
     let others: Vec<&AppRow> = inputs
         .apps
         .iter()
@@ -90,20 +98,7 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         None => wish.workflow.clone(),
     };
     let known = |stage: &Stage| (wish.expected)(stage).unwrap_or_else(|| versions.expected(stage));
-    // Another function under the name of an app that is there takes another time.
-    let measured = match wish.app {
-        Some(app) if !wish.replaces => real.profiles(app, &workflow, known),
-        _ => {
-            let stages = workflow.stages().iter();
-            stages
-                .map(|stage| (stage.name.clone(), known(stage)))
-                .collect()
-        }
-    };
-    let profiles: Profiles = measured
-        .into_iter()
-        .map(|(stage, profile)| (stage, (wish.over)(profile)))
-        .collect();
+    let profiles = profiles_of(wish, &real, &workflow, known);
     let rate = wish.rate.unwrap_or_else(|| match wish.app {
         Some(app) => lock(&state.live).rate(app, now),
         None => 0.0,
@@ -126,6 +121,15 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
             stages.factors(world, (&workflow, &profiles), now)
         })
     };
+    let row = wish.app.filter(|_| !wish.replaces);
+    let row = row.and_then(|app| inputs.apps.iter().find(|row| row.name == *app));
+    let variants = match &wish.variants {
+        Some(variants) => variants.clone(),
+        None => versions.variants(&workflow),
+    };
+    let nothing = FormChoices::new();
+    let asking = asking(row, (&workflow, &variants), &nothing, rate);
+    let forms_in = |world: &World| decide(world, &lock(&state.learner), &asking, now);
     // Clients that are named are all that is asked about; places that are known would be planned for besides.
     let limit = match wish.clients.len() {
         0 => state.settings.planner.bindings_per_app as usize,
@@ -136,11 +140,12 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
         .filter(|_| !wish.replaces && !wish.what_if.is_empty());
     let past = past.map_or_else(Before::default, |app| before_of(&inputs, app));
     let placed_in = |world: &World, mut moves: Moves| {
+        let (forms, of) = (forms_in(world), (&workflow, &profiles));
         let own = Planning {
             workflow: &workflow,
             profiles: &profiles,
-            serving: &world.serving(wish.app.filter(|_| !wish.replaces), &workflow, &profiles),
-            factors: &factors_in(world),
+            serving: &world.serving_in(learnt, of, &forms),
+            factors: &forms.factors(world, of, &factors_in(world)),
             dwelling: None,
             before: &past,
             demand: demand.clone(),
@@ -166,14 +171,56 @@ pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<P
             })
         }
     };
-    let factors = factors_in(&world);
+    let forms = forms_in(&world);
+    let factors = forms.factors(&world, (&workflow, &profiles), &factors_in(&world));
     Ok(Preview {
+        forms: forms.terms(&world, &workflow),
         times: times(&world, (&workflow, &profiles, &factors), &placed, &weights),
         placed,
         rate,
         profiles,
         changed,
     })
+}
+
+/// What is known of running an app's stages, with what was asked for instead.
+fn profiles_of(
+    wish: &Wish<'_>,
+    real: &World,
+    workflow: &Workflow,
+    known: impl Fn(&Stage) -> Profile,
+) -> Profiles {
+    // Another function under the name of an app that is there takes another time.
+    let measured: Profiles = match wish.app {
+        Some(app) if !wish.replaces => real.profiles(app, workflow, known),
+        _ => {
+            let stages = workflow.stages().iter();
+            stages
+                .map(|stage| (stage.name.clone(), known(stage)))
+                .collect()
+        }
+    };
+    measured
+        .into_iter()
+        .map(|(stage, profile)| (stage, (wish.over)(profile)))
+        .collect()
+}
+
+/// How forms of an app are asked for: of its row, if its past is looked at.
+fn asking<'a>(
+    row: Option<&'a AppRow>,
+    (workflow, variants): (&'a Workflow, &'a Variants),
+    nothing: &'a FormChoices,
+    rate: f64,
+) -> Asking<'a> {
+    Asking {
+        app: row.map(|row| &row.name),
+        workflow,
+        variants,
+        current: row.map_or(nothing, |row| &row.forms),
+        revision: row.map_or(Revision::NONE, |row| row.revision),
+        rate: rate / row.map_or(1, |row| row.primaries.len().max(1)) as f64,
+    }
 }
 
 /// By what prefixes that asked are told apart.
@@ -276,7 +323,11 @@ fn place_beside<'a>(
             )
         })
         .collect();
-    let known: Vec<(Workflow, Profiles, Serving)> = others
+    let variants: Vec<Variants> = others
+        .iter()
+        .map(|app| versions.variants(&app.workflow))
+        .collect();
+    let mut known: Vec<(Workflow, Profiles, Serving)> = others
         .iter()
         .map(|app| {
             let workflow = world.learned(&app.name, &app.workflow);
@@ -285,14 +336,23 @@ fn place_beside<'a>(
             (workflow, profiles, serving)
         })
         .collect();
-    let factors = factors(
-        world,
-        others.iter().copied(),
-        &known,
-        &lock(&state.learner),
-        now,
-    );
     let rates = lock(&state.live).rates(now);
+    let rate_of = |app: &AppName| rates.get(app).copied().unwrap_or(0.0);
+    let factors = {
+        let learner = lock(&state.learner);
+        let apps = others.iter().copied();
+        let mut factors = factors(world, apps.clone(), &known, &learner, now);
+        let of = (&*learner, now);
+        decide_all(
+            world,
+            apps.zip(&variants),
+            &mut known,
+            &mut factors,
+            of,
+            rate_of,
+        );
+        factors
+    };
     let mut plannings: Vec<Planning<'_>> = others
         .iter()
         .enumerate()
@@ -304,7 +364,7 @@ fn place_beside<'a>(
             dwelling: None,
             before: &befores[at],
             demand: Wanted::of(demand.get(&app.name).copied().unwrap_or_default(), &measure),
-            rate: Rate::per_second(rates.get(&app.name).copied().unwrap_or(0.0)),
+            rate: Rate::per_second(rate_of(&app.name)),
             fixed: stay && !befores[at].is_empty(),
         })
         .collect();
@@ -363,6 +423,7 @@ mod tests {
                     execution: Millis::new(30.0),
                     ..PhaseTimes::default()
                 }),
+                form: None,
             };
             NodeStatus {
                 apps: vec![observed],
@@ -426,7 +487,9 @@ mod tests {
         let profiles: Profiles = [(stage.clone(), Profile { work, ..profile })].into();
         let mut learner = Learner::new(10);
         let of = (&workflow, &profiles);
-        learner.learn(&world, &app(), of, NOW, &mut Learnt::default());
+        let none = Variants::new();
+        let with = (of.0, of.1, &none);
+        learner.learn(&world, &app(), with, NOW, &mut Learnt::default());
         let factors = learner.of(&world, &app()).factors(&world, of, NOW);
         let time = |at: &str| {
             let known = (&workflow, &profiles, &factors);

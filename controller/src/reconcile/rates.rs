@@ -80,6 +80,7 @@ mod tests {
             figures: None,
             serves: None,
             phases: None,
+            form: None,
         }
     }
 

@@ -8,12 +8,14 @@
 use std::collections::BTreeMap;
 
 use fdn_core::api::Candidate;
-use fdn_core::manifest::RuntimeKind;
+use fdn_core::device::GpuRequest;
+use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::message::{AppPhase, NodeStatus};
 use fdn_core::serving::Served;
-use fdn_core::{AppName, ClusterId};
+use fdn_core::{AppName, ClusterId, MebiBytes, Resources, Revision};
 use fdn_scheduling::dag::Holding;
 use fdn_scheduling::place::{Bars, ClusterIndex, Exclusion};
+use fdn_scheduling::workflow::Profile;
 
 /// Letters of a node's reason that an explanation repeats.
 const REASON_MAX: usize = 200;
@@ -23,6 +25,8 @@ const REASON_MAX: usize = 200;
 struct Seen {
     /// Nodes that said anything of it.
     told: usize,
+    /// The oldest that they are at.
+    revision: Revision,
     best: Served,
     /// The slots of those that failed, by what they run.
     failed: [f64; 2],
@@ -42,7 +46,59 @@ pub struct Phases {
     forms: Vec<[bool; 2]>,
     /// Of each cluster: the slots of the nodes that do.
     open: Vec<[f64; 2]>,
+    /// Of each cluster: what each of its nodes has.
+    haves: Vec<Vec<Have>>,
     apps: BTreeMap<AppName, BTreeMap<usize, Seen>>,
+}
+
+/// What a node has.
+#[derive(Clone, Debug)]
+struct Have {
+    runs: [bool; 2],
+    capacity: Resources,
+    /// The models and memories of its devices that slices are given out of.
+    devices: Vec<(String, MebiBytes)>,
+}
+
+/// What an instance needs of a node.
+#[derive(Clone, Debug)]
+pub struct Need<'a> {
+    kind: RuntimeKind,
+    resources: Resources,
+    gpu: Option<&'a GpuRequest>,
+}
+
+impl<'a> Need<'a> {
+    /// Of a function.
+    #[must_use]
+    pub fn of(manifest: &'a Manifest) -> Self {
+        Self {
+            kind: manifest.runtime,
+            resources: manifest.resources(),
+            gpu: manifest.gpu.as_ref(),
+        }
+    }
+}
+
+impl Have {
+    /// Whether such an instance can be there, beside nothing else.
+    fn holds(&self, need: &Need<'_>) -> bool {
+        let has = |gpu: &GpuRequest| {
+            let fits = |(model, memory): &&(String, MebiBytes)| {
+                let is_model = gpu.model.as_ref().is_none_or(|wanted| wanted.covers(model));
+                is_model && *memory >= gpu.memory.to_mebibytes()
+            };
+            // All of one model.
+            let fitting: Vec<_> = self.devices.iter().filter(fits).collect();
+            let alike = |model: &String| fitting.iter().filter(|one| one.0 == *model).count();
+            fitting
+                .iter()
+                .any(|one| alike(&one.0) >= gpu.count as usize)
+        };
+        self.runs[form(need.kind)]
+            && need.resources.fits(&self.capacity)
+            && need.gpu.is_none_or(has)
+    }
 }
 
 /// Which of [`Phases::forms`] a kind of function needs.
@@ -54,11 +110,16 @@ const fn form(kind: RuntimeKind) -> usize {
 }
 
 /// The kind of function that holds resources like this.
-const fn kind(holding: Holding) -> RuntimeKind {
+const fn kind_of(holding: Holding) -> RuntimeKind {
     match holding {
         Holding::Calls => RuntimeKind::Wasm,
         Holding::Instances(_) => RuntimeKind::Docker,
     }
+}
+
+/// The kind of function that is run like this.
+pub(super) fn kind(profile: Option<&Profile>) -> RuntimeKind {
+    kind_of(profile.map_or(Holding::Calls, |profile| profile.holding))
 }
 
 impl Phases {
@@ -71,6 +132,7 @@ impl Phases {
             slots: vec![0.0; clusters.len()],
             forms: vec![[false; 2]; clusters.len()],
             open: vec![[0.0; 2]; clusters.len()],
+            haves: vec![Vec::new(); clusters.len()],
             apps: BTreeMap::new(),
         };
         for node in alive.iter().filter(|node| !node.draining) {
@@ -85,14 +147,23 @@ impl Phases {
         self.nodes[at] += 1;
         let slots = f64::from(node.slots);
         self.slots[at] += slots;
-        let mut open = [0.0; 2];
+        let (mut open, mut has) = ([0.0; 2], [false; 2]);
         for kind in [RuntimeKind::Wasm, RuntimeKind::Docker] {
             let runs = node.runtimes.as_ref();
             let runs = runs.is_none_or(|all| all.iter().any(|one| one.runs(kind)));
             self.forms[at][form(kind)] |= runs;
+            has[form(kind)] = runs;
             open[form(kind)] = if runs { slots } else { 0.0 };
             self.open[at][form(kind)] += open[form(kind)];
         }
+        let devices = node.devices.iter().filter(|one| one.state.is_in_service());
+        self.haves[at].push(Have {
+            runs: has,
+            capacity: node.capacity,
+            devices: devices
+                .map(|one| (one.model.clone(), one.memory_mib))
+                .collect(),
+        });
         for app in &node.apps {
             // Names are looked for before one is copied: there are as many as nodes times apps.
             if !self.apps.contains_key(&app.app) {
@@ -104,11 +175,13 @@ impl Phases {
             let served = app.served();
             let seen = by_cluster.entry(at).or_insert(Seen {
                 told: 0,
+                revision: app.revision,
                 best: Served::Failed,
                 failed: [0.0; 2],
                 reason: None,
             });
             seen.told += 1;
+            seen.revision = seen.revision.min(app.revision);
             if served == Served::Failed {
                 seen.failed = [0, 1].map(|form| seen.failed[form] + open[form]);
             }
@@ -143,9 +216,50 @@ impl Phases {
     /// Where the stages of an app can run that hold resources like this.
     #[must_use]
     pub fn serving(&self, app: Option<&AppName>, stages: &[Holding]) -> Serving {
+        self.serving_by(app, stages.len(), |task, _| Some(kind_of(stages[task])))
+    }
+
+    /// Whether all nodes of a cluster that take work failed to make a revision of an app ready, or a later one, and none answers.
+    #[must_use]
+    pub fn has_failed(&self, app: Option<&AppName>, revision: Revision, at: usize) -> bool {
+        let seen = app.and_then(|app| self.apps.get(app)?.get(&at));
+        let is_of_it = seen.is_some_and(|seen| seen.revision >= revision);
+        is_of_it && self.nodes[at] > 0 && self.served(app, at) == Served::Failed
+    }
+
+    /// Whether nodes of a cluster know an app, and none answers yet.
+    #[must_use]
+    pub fn is_unready(&self, app: Option<&AppName>, at: usize) -> bool {
+        let is_known = app.is_some_and(|app| {
+            let of = self.apps.get(app);
+            of.is_some_and(|of| of.contains_key(&at))
+        });
+        is_known && self.served(app, at) != Served::Ready
+    }
+
+    /// Whether such an instance can be on a node of a cluster that takes work.
+    #[must_use]
+    pub fn holds(&self, at: usize, need: &Need<'_>) -> bool {
+        self.haves[at].iter().any(|have| have.holds(need))
+    }
+
+    /// The same where it depends on the cluster of what kind a task's function is: nothing where no form of it can run.
+    #[must_use]
+    pub fn serving_by(
+        &self,
+        app: Option<&AppName>,
+        tasks: usize,
+        kind: impl Fn(usize, usize) -> Option<RuntimeKind>,
+    ) -> Serving {
         let clusters = self.clusters.len();
         let cell = |task: usize, at: usize| {
-            let kind = kind(stages[task]);
+            let Some(kind) = kind(task, at) else {
+                let has_nodes = self.nodes[at] > 0;
+                return match has_nodes {
+                    true => Err(Exclusion::CannotServe),
+                    false => Ok(Served::Preparing),
+                };
+            };
             // A cluster without any node that takes work is kept out for that reason.
             if self.nodes[at] > 0 && !self.forms[at][form(kind)] {
                 return Err(Exclusion::NoRuntime { kind });
@@ -155,8 +269,11 @@ impl Phases {
                 served => Ok(served),
             }
         };
-        let size = (stages.len(), clusters);
-        let share = |task: usize, at: usize| self.share(app, form(kind(stages[task])), at);
+        let size = (tasks, clusters);
+        let share = |task: usize, at: usize| {
+            let kind = kind(task, at);
+            kind.map_or(1.0, |kind| self.share(app, form(kind), at))
+        };
         let lenient = Bars::from_fn(size, |task, at| cell(task, at).err()).with_shares(share);
         let strict = Bars::from_fn(size, |task, at| match cell(task, at) {
             Ok(Served::Ready) => None,
@@ -166,14 +283,14 @@ impl Phases {
         .with_shares(share);
         let is_open = |task: usize| (0..clusters).any(|at| strict.get(task, at).is_none());
         let lacks_time = |at: &usize| {
-            let all = 0..stages.len();
+            let all = 0..tasks;
             all.clone().all(|task| lenient.get(task, *at).is_none())
                 && all.into_iter().any(|task| strict.get(task, *at).is_some())
         };
         let reasons = app.and_then(|app| self.apps.get(app)).into_iter().flatten();
         Serving {
-            tasks: stages.len(),
-            is_served: (0..stages.len()).all(is_open),
+            tasks,
+            is_served: (0..tasks).all(is_open),
             lacking_time: (0..clusters).filter(lacks_time).collect(),
             strict: (!strict.is_empty()).then_some(strict),
             lenient: (!lenient.is_empty()).then_some(lenient),

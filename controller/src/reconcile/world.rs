@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fdn_core::api::Candidate;
+use fdn_core::billing::PriceList;
 use fdn_core::fleet::ClusterLink;
 use fdn_core::latency::{ClientView, LatencyEstimate, LatencyMap, LatencySource};
 use fdn_core::message::NodeStatus;
@@ -51,10 +52,12 @@ pub struct World {
     asked: Vec<Asked>,
     called: Called,
     learned: Learned,
-    phases: Phases,
+    pub(super) phases: Phases,
     actuals: Actuals,
     shifts: Shifts,
     bandwidth: Bandwidth,
+    /// What calls cost; nothing without a list in force.
+    pub(super) prices: Option<PriceList>,
 }
 
 /// What the plans ask of a cluster.
@@ -173,6 +176,7 @@ impl World {
             actuals,
             shifts: Shifts::new(),
             bandwidth: terms.bandwidth,
+            prices: None,
         }
     }
 

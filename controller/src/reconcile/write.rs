@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fdn_core::form::FormChoices;
 use fdn_core::{AppName, ClusterId, Revision, Timestamp};
 use sqlx::AnyConnection;
 
@@ -31,6 +32,8 @@ pub struct Change<'a> {
     pub primaries: BTreeSet<ClusterId>,
     /// The clusters that shall hold the app.
     pub held: Held,
+    /// The forms that clusters are to serve.
+    pub forms: &'a FormChoices,
 }
 
 /// Writes a change if the app is still as it was read; `None` if it is not.
@@ -60,10 +63,12 @@ pub async fn change_write(
     let nodes_differ = change.primaries != app.primaries
         || left_differs
         || stages_differ
+        || *change.forms != app.forms
         || held.holders != app.holders;
     let dns_differs = change.difference.bindings > 0 || held.answering != app.answering;
     app.holders.clone_from(&held.holders);
     app.answering.clone_from(&held.answering);
+    app.forms.clone_from(change.forms);
     if nodes_differ {
         app.primaries.clone_from(&change.primaries);
         app.revision = revision;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fdn_core::form::FormChoices;
 use fdn_core::label::LabelSelector;
 use fdn_core::message::Holders;
 use fdn_core::workflow::{Definition, Workflow};
@@ -48,6 +49,8 @@ pub struct AppRow {
     pub holders: Holders,
     /// Those of them that DNS sends clients to.
     pub answering: Holders,
+    /// The forms that clusters serve its stages in, of functions that have several.
+    pub forms: FormChoices,
 }
 
 impl AppRow {
@@ -80,6 +83,7 @@ fn app_row(row: &AnyRow) -> Result<AppRow, StoreError> {
         ttl: time_or_none(row, "ttl_ms")?.map(|ms| DurationMs::from_millis(ms.get())),
         holders: json_or_none(row, "holders")?.map_or(Holders::EVERYWHERE, Holders::only),
         answering: json_or_none(row, "answering")?.map_or(Holders::EVERYWHERE, Holders::only),
+        forms: json_or_none(row, "forms")?.unwrap_or_default(),
     })
 }
 
@@ -215,13 +219,14 @@ pub async fn app_page(
 /// # Errors
 /// When the database fails.
 pub async fn app_upsert(connection: &mut AnyConnection, app: &AppRow) -> Result<(), StoreError> {
+    let forms = Some(&app.forms).filter(|forms| !forms.is_empty());
     sqlx::query(
         "INSERT INTO apps (name, tenant, host, workflow, version, previous_version, primaries, revision, bindings_revision, deployed_at, ttl_ms, \
-         holders, answering) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) \
+         holders, answering, forms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) \
          ON CONFLICT (name) DO UPDATE SET host = excluded.host, workflow = excluded.workflow, version = excluded.version, \
          previous_version = excluded.previous_version, primaries = excluded.primaries, revision = excluded.revision, \
          bindings_revision = excluded.bindings_revision, deployed_at = excluded.deployed_at, ttl_ms = excluded.ttl_ms, \
-         holders = excluded.holders, answering = excluded.answering",
+         holders = excluded.holders, answering = excluded.answering, forms = excluded.forms",
     )
     .bind(app.name.as_str())
     .bind(app.tenant.to_string())
@@ -236,6 +241,7 @@ pub async fn app_upsert(connection: &mut AnyConnection, app: &AppRow) -> Result<
     .bind(app.ttl.map(|ttl| stored(ttl.as_millis())))
     .bind(listed(&app.holders, "apps.holders")?)
     .bind(listed(&app.answering, "apps.answering")?)
+    .bind(forms.map(|forms| to_json(forms, "apps.forms")).transpose()?)
     .execute(&mut *connection)
     .await?;
     app_told_note(connection, app).await?;

@@ -103,7 +103,8 @@ pub async fn artifact_release(
 ) -> Result<(), StoreError> {
     sqlx::query(
         "UPDATE artifacts SET touched_at = CASE WHEN touched_at > $3 THEN touched_at ELSE $3 END \
-         WHERE digest IN (SELECT v.digest FROM versions v WHERE v.tenant = $1 AND v.function = $2 AND ($4 = 0 OR v.number = $4))",
+         WHERE digest IN (SELECT v.digest FROM versions v WHERE v.tenant = $1 AND v.function = $2 AND ($4 = 0 OR v.number = $4)) \
+         OR digest IN (SELECT f.digest FROM form_artifacts f WHERE f.tenant = $1 AND f.function = $2 AND ($4 = 0 OR f.number = $4))",
     )
     .bind(tenant.to_string())
     .bind(function.as_str())
@@ -125,7 +126,8 @@ pub async fn artifact_list_unused(
 ) -> Result<Vec<Digest>, StoreError> {
     let rows = sqlx::query(
         "SELECT a.digest FROM artifacts a WHERE a.touched_at <= $1 \
-         AND NOT EXISTS (SELECT 1 FROM versions v WHERE v.digest = a.digest) ORDER BY a.touched_at, a.digest LIMIT $2",
+         AND NOT EXISTS (SELECT 1 FROM versions v WHERE v.digest = a.digest) \
+         AND NOT EXISTS (SELECT 1 FROM form_artifacts f WHERE f.digest = a.digest) ORDER BY a.touched_at, a.digest LIMIT $2",
     )
     .bind(stored(before.get()))
     .bind(i64::from(limit))

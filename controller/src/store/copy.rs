@@ -82,9 +82,10 @@ impl Table {
 fn taken(table: &str) -> Option<&'static str> {
     match table {
         "outbox" | "artifact_trash" | "singletons" => None,
-        "artifacts" => {
-            Some(" WHERE EXISTS (SELECT 1 FROM versions v WHERE v.digest = artifacts.digest)")
-        }
+        "artifacts" => Some(
+            " WHERE EXISTS (SELECT 1 FROM versions v WHERE v.digest = artifacts.digest) \
+                 OR EXISTS (SELECT 1 FROM form_artifacts f WHERE f.digest = artifacts.digest)",
+        ),
         _ => Some(""),
     }
 }
@@ -434,7 +435,8 @@ pub fn artifact_stream(
 ) -> BoxStream<'_, Result<UsedArtifact, StoreError>> {
     let rows = sqlx::query(
         "SELECT v.digest AS digest, COALESCE(MIN(a.object), '') AS object, COALESCE(MIN(a.size), MIN(v.size)) AS size \
-         FROM versions v LEFT JOIN artifacts a ON a.digest = v.digest \
+         FROM (SELECT tenant, function, number, digest, size FROM versions UNION ALL \
+         SELECT tenant, function, number, digest, size FROM form_artifacts) v LEFT JOIN artifacts a ON a.digest = v.digest \
          WHERE NOT EXISTS (SELECT 1 FROM workflow_versions w WHERE w.tenant = v.tenant AND w.app = v.function AND w.number = v.number) \
          GROUP BY v.digest ORDER BY v.digest",
     )

@@ -16,7 +16,8 @@ macro_rules! select {
             "SELECT t.id, t.name, t.created_at, t.suspended_at, t.generation, t.storage_octets, t.storage_versions, ",
             "t.signature_policy, t.deleted_at, ",
             "(SELECT COUNT(*) FROM versions v WHERE v.tenant = t.id) AS versions, ",
-            "(SELECT CAST(COALESCE(SUM(v.size), 0) AS BIGINT) FROM versions v WHERE v.tenant = t.id) AS octets, ",
+            "(SELECT CAST(COALESCE(SUM(v.size), 0) AS BIGINT) FROM versions v WHERE v.tenant = t.id) + ",
+            "(SELECT CAST(COALESCE(SUM(f.size), 0) AS BIGINT) FROM form_artifacts f WHERE f.tenant = t.id) AS octets, ",
             "(SELECT COUNT(*) FROM members m WHERE m.tenant = t.id) AS members, ",
             "(SELECT COUNT(*) FROM apps a WHERE a.tenant = t.id) AS apps FROM tenants t ",
             $rest

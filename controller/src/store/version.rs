@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fdn_core::api::ValidationStep;
+use fdn_core::form::FormSpec;
 use fdn_core::manifest::Manifest;
 use fdn_core::message::Sealed;
 use fdn_core::{Digest, FunctionName, SecretName, TenantId, Timestamp, VersionNumber};
@@ -13,7 +14,7 @@ use super::StoreError;
 use super::artifact::artifact_release;
 use super::billing::artifact::{artifact_end, artifact_note};
 use super::label::label_delete;
-use super::row::{json, number, parsed, stored, to_json, version};
+use super::row::{json, json_or_none, number, parsed, stored, to_json, version};
 
 /// One version.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +39,23 @@ pub struct VersionRow {
     pub created_by: String,
     /// What was checked.
     pub validation: Vec<ValidationStep>,
+    /// Its other forms; the component and the manifest are those of the first.
+    pub forms: Vec<FormSpec>,
+}
+
+impl VersionRow {
+    /// The artifacts of all forms, and their sizes.
+    pub fn artifacts(&self) -> impl Iterator<Item = (Digest, u64)> + '_ {
+        let others = self.forms.iter().map(|form| (form.digest, form.size));
+        std::iter::once((self.digest, self.size)).chain(others)
+    }
+
+    /// The octets of all artifacts.
+    #[must_use]
+    pub fn octets(&self) -> u64 {
+        self.artifacts()
+            .fold(0, |sum, (_, size)| sum.saturating_add(size))
+    }
 }
 
 pub(super) fn version_row(row: &AnyRow) -> Result<VersionRow, StoreError> {
@@ -52,6 +70,7 @@ pub(super) fn version_row(row: &AnyRow) -> Result<VersionRow, StoreError> {
         created_at: Timestamp(number(row, "created_at")?),
         created_by: row.try_get("created_by")?,
         validation: json(row, "validation")?,
+        forms: json_or_none(row, "forms")?.unwrap_or_default(),
     })
 }
 
@@ -157,9 +176,10 @@ pub async fn version_insert(
     connection: &mut AnyConnection,
     version: &VersionRow,
 ) -> Result<(), StoreError> {
+    let forms = Some(&version.forms).filter(|forms| !forms.is_empty());
     sqlx::query(
-        "INSERT INTO versions (tenant, function, number, digest, size, manifest, secrets, created_at, created_by, validation) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+        "INSERT INTO versions (tenant, function, number, digest, size, manifest, secrets, created_at, created_by, validation, forms) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
     )
     .bind(version.tenant.to_string())
     .bind(version.function.as_str())
@@ -171,9 +191,33 @@ pub async fn version_insert(
     .bind(stored(version.created_at.get()))
     .bind(&version.created_by)
     .bind(to_json(&version.validation, "versions.validation")?)
+    .bind(forms.map(|forms| to_json(forms, "versions.forms")).transpose()?)
     .execute(&mut *connection)
     .await?;
+    for form in &version.forms {
+        form_artifact_insert(connection, version, form).await?;
+    }
     artifact_note(connection, &version.function, version.number).await
+}
+
+/// Notes that a version uses an artifact beside that of its first form.
+async fn form_artifact_insert(
+    connection: &mut AnyConnection,
+    version: &VersionRow,
+    form: &FormSpec,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO form_artifacts (tenant, function, number, form, digest, size) VALUES ($1, $2, $3, $4, $5, $6)",
+    )
+    .bind(version.tenant.to_string())
+    .bind(version.function.as_str())
+    .bind(i64::from(version.number.get()))
+    .bind(form.manifest.name.as_str())
+    .bind(form.digest.to_string())
+    .bind(stored(form.size))
+    .execute(connection)
+    .await?;
+    Ok(())
 }
 
 /// One version.
@@ -231,7 +275,7 @@ pub async fn version_list_current(
     rows.iter().map(version_row).collect()
 }
 
-/// Whether any version is this component.
+/// Whether any version is this component, or has it as one of its forms.
 ///
 /// # Errors
 /// When the database fails.
@@ -239,7 +283,8 @@ pub async fn digest_in_use(
     connection: &mut AnyConnection,
     digest: &Digest,
 ) -> Result<bool, StoreError> {
-    let row = sqlx::query("SELECT COUNT(*) AS n FROM versions WHERE digest = $1")
+    let text = "SELECT (SELECT COUNT(*) FROM versions WHERE digest = $1) + (SELECT COUNT(*) FROM form_artifacts WHERE digest = $1) AS n";
+    let row = sqlx::query(text)
         .bind(digest.to_string())
         .fetch_one(connection)
         .await?;

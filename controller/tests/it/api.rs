@@ -253,6 +253,7 @@ async fn progress_of_nodes_is_shown() {
         figures: None,
         serves: None,
         phases: None,
+        form: None,
     };
     rig.node(NodeStatus {
         apps: vec![ready.clone()],

@@ -225,6 +225,7 @@ async fn serves_hello(rig: &Rig) {
             serves: None,
             phases: None,
             versions: Vec::new(),
+            form: None,
         }];
         rig.node(status).await;
     }

@@ -294,6 +294,7 @@ pub(crate) fn told(status: NodeStatus, phase: AppPhase, calls: u64, took: f64) -
             execution: Millis::new(took),
             mean_ratio: None,
         }),
+        form: None,
     };
     NodeStatus {
         apps: vec![observed],

@@ -46,6 +46,7 @@ fn counted(status: NodeStatus, apps: &[(&str, u64)]) -> NodeStatus {
         })),
         serves: None,
         phases: None,
+        form: None,
     };
     NodeStatus {
         apps: apps.iter().map(observed).collect(),

@@ -19,6 +19,7 @@ mod edge_member;
 mod events;
 mod explain;
 mod fleet;
+mod forms;
 mod gateway;
 mod jobs;
 mod jobs_shared;

@@ -87,6 +87,7 @@ async fn counted(rig: &Rig, boot: u128, n: u32, calls: u64, failures: u64, ms: f
         figures: None,
         serves: None,
         phases: None,
+        form: None,
     };
     rig.node(NodeStatus {
         boot: MessageId::from_uuid(uuid::Uuid::from_u128(boot)),

@@ -63,6 +63,7 @@ pub(crate) fn version_row(function: &str, number: VersionNumber) -> VersionRow {
             result: "1 B".to_owned(),
             took: fdn_core::Millis::new(0.5),
         }],
+        forms: Vec::new(),
     }
 }
 
@@ -82,6 +83,7 @@ pub(crate) fn app_row(app: &str, version: VersionNumber) -> AppRow {
         ttl: None,
         holders: fdn_core::message::Holders::EVERYWHERE,
         answering: fdn_core::message::Holders::EVERYWHERE,
+        forms: Default::default(),
     }
 }
 

@@ -211,6 +211,7 @@ fn observed(stage: &str, took: f64, output: ByteSize) -> StageObserved {
         execution_mean: Millis::new(took),
         output_mean: output,
         phases: None,
+        form: None,
     }
 }
 
@@ -230,6 +231,7 @@ fn ran(flow: &WorkflowDetail, stages: Vec<StageObserved>) -> AppObserved {
         figures: None,
         serves: None,
         phases: None,
+        form: None,
     }
 }
 

@@ -20,11 +20,13 @@ fn an_envelope_survives_json_and_knows_its_channel() {
                 size: 1,
                 manifest: Manifest::default(),
                 secrets: BTreeMap::new(),
+                forms: Vec::new(),
             }],
             primary: BTreeSet::new(),
             leaving: BTreeSet::new(),
             run: None,
             gateway: Box::default(),
+            forms: Default::default(),
         }),
     });
     assert_eq!(message.channel(), Some(Channel::Changes));

@@ -91,6 +91,7 @@ fn explained(cluster: &str, planned_at: u64) -> Explanation {
             correction: 1.0,
             error: None,
         }],
+        forms: Vec::new(),
     }
 }
 

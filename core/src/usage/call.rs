@@ -9,7 +9,9 @@ use utoipa::ToSchema;
 
 use super::{UsageOutcome, UsageRecord};
 use crate::error::ParseError;
-use crate::id::{AppName, ClusterId, FunctionName, InvocationId, NodeId, StageName, VersionNumber};
+use crate::id::{
+    AppName, ClusterId, FormName, FunctionName, InvocationId, NodeId, StageName, VersionNumber,
+};
 use crate::prefix::ClientPrefix;
 use crate::unit::{MebiBytes, Revision, Timestamp};
 
@@ -109,6 +111,9 @@ pub struct Routed {
     /// The stage that it was a call of; absent of a plain function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<StageName>,
+    /// The form of the function that ran; absent of a function with one form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<FormName>,
 }
 
 /// How the plans that a gateway knew stood to its cluster when a client's call came there.
@@ -424,6 +429,7 @@ mod tests {
             client: Some("192.0.2.0/24".parse().expect("prefix")),
             via: Some("eu-1".parse().expect("node")),
             stage: Some("resize".parse().expect("stage")),
+            form: Some("gpu".parse().expect("form")),
         };
         let json = serde_json::to_string(&routed).expect("json");
         assert!(
@@ -437,6 +443,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<CallLine>(&json).expect("line"), line);
         let plain = serde_json::to_string(&record()).expect("json");
         assert!(!plain.contains("plan_use") && !plain.contains("revision"));
+        assert!(!plain.contains("form"), "{plain}");
     }
 
     #[test]

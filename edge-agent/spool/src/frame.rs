@@ -12,7 +12,7 @@ pub const HEADER: [u8; 8] = *b"FDNUSE\x01\x00";
 /// Octets before a payload.
 const PREFIX: usize = 8;
 /// The largest frame that is written. A record is a few names of 63 letters and a few numbers.
-pub const MAX: usize = 1280;
+pub const MAX: usize = 1408;
 /// The largest frame that is read. Records of later releases may be longer, and an agent that is taken back to this one must find what follows
 /// them; what no checksum fits is no frame, whatever its length says.
 const READ_MAX: usize = 64 << 10;
@@ -157,6 +157,7 @@ mod tests {
                 client: Some("2001:db8:1234:5678::/56".parse().expect("prefix")),
                 via: Some(name.parse().expect("node")),
                 stage: Some(name.parse().expect("stage")),
+                form: Some(name.parse().expect("form")),
             },
         };
         let record = CallRecord {

@@ -12,8 +12,8 @@ use fdn_core::api::{LogLine, LogStream};
 use fdn_core::manifest::Manifest;
 use fdn_core::message::FunctionSpec;
 use fdn_core::{
-    AppName, ByteSize, Digest, FunctionName, InstanceId, MebiBytes, Millis, NodeId, StageName,
-    VersionNumber,
+    AppName, ByteSize, Digest, FormName, FunctionName, InstanceId, MebiBytes, Millis, NodeId,
+    StageName, VersionNumber,
 };
 use fdn_runtime::{CallContext, Engine, Function, Hold, LoadError, LogSink, NoLog};
 use tokio::sync::OnceCell;
@@ -33,6 +33,8 @@ pub struct DeployedParts {
     pub app: AppName,
     /// The stage of the app's workflow, if it is one.
     pub stage: Option<StageName>,
+    /// Of a function with several forms, the one that this is.
+    pub form: Option<FormName>,
     /// The node.
     pub node: NodeId,
     /// The function version.
@@ -122,6 +124,8 @@ pub struct Deployed {
     pub app: AppName,
     /// The stage of the app's workflow, if it is one.
     pub stage: Option<StageName>,
+    /// Of a function with several forms, the one that this is.
+    pub form: Option<FormName>,
     /// The function.
     pub function: FunctionName,
     /// Its version.
@@ -168,6 +172,7 @@ impl Deployed {
             billed: Billed::new(&parts.app, &function, version, &manifest),
             app: parts.app,
             stage: parts.stage,
+            form: parts.form,
             function,
             version,
             digest,

@@ -1,6 +1,7 @@
 //! Making one version of an app callable: secrets opened, artifact here and compiled, loaded ahead where the plan wants it, and warm where the
 //! version before it is.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use fdn_core::manifest::RuntimeKind;
 use fdn_core::message::{AppSpec, FunctionSpec};
 use fdn_core::workflow::{RunSpec, Stage};
-use fdn_core::{AppName, FunctionName, InstanceId, SecretName, StageName, VersionNumber};
+use fdn_core::{AppName, FormName, FunctionName, InstanceId, SecretName, StageName, VersionNumber};
 use fdn_instances::{Image, LogLimits, Outbound, Readiness, Secrets, StartSpec};
 use fdn_runtime::{LoadError, NoLog, probe};
 use tracing::debug;
@@ -50,9 +51,12 @@ async fn function(
 ) -> Result<Serving, PrepareError> {
     let known = current.map(|current| current.all()).unwrap_or_default();
     let ready = async |function| {
+        let chosen = spec.form_in(&parts.cluster, &spec.workflow.entry().name);
+        let (form, function) = in_form(parts, function, chosen).await;
         let wanted = Wanted {
             stage: None,
-            function,
+            form,
+            function: &function,
             ahead: spec.primary.contains(&parts.cluster),
         };
         deploy(parts, app, wanted, &known, Arc::clone(&metrics), compiling).await
@@ -100,15 +104,15 @@ async fn stages(
             Some(known) => Arc::clone(&known.stats),
             None => StageStats::new(parts.metrics.stage(app, &stage.name)),
         };
-        let function = function_of(spec, stage)?;
+        let chosen = spec.form_in(&parts.cluster, &stage.name);
+        let (form, function) = in_form(parts, function_of(spec, stage)?, chosen).await;
         let wanted = Wanted {
             stage: Some(&stage.name),
-            function,
+            form,
+            function: &function,
             ahead: run.runs_in(&stage.name, &parts.cluster),
         };
-        let is_wasm = function.manifest.runtime == RuntimeKind::Wasm;
-        let can_run = is_wasm || containers(parts).await.is_some();
-        let deployed = if can_run {
+        let deployed = if runs(parts, function.manifest.runtime).await {
             let known: Vec<_> = known.and_then(|k| k.deployed.clone()).into_iter().collect();
             let metrics = Arc::clone(&stats.metrics);
             Some(deploy(parts, app, wanted, &known, metrics, compiling).await?)
@@ -130,6 +134,8 @@ async fn stages(
 /// A function version that is to be callable.
 struct Wanted<'a> {
     stage: Option<&'a StageName>,
+    /// Of a function with several forms, the one that this is.
+    form: Option<FormName>,
     function: &'a FunctionSpec,
     /// Whether it is loaded before its first call.
     ahead: bool,
@@ -155,6 +161,7 @@ async fn deploy(
             let deployed = DeployedParts {
                 app: app.clone(),
                 stage: wanted.stage.cloned(),
+                form: wanted.form,
                 node: parts.node.clone(),
                 function: function.clone(),
                 secrets,
@@ -174,6 +181,34 @@ async fn deploy(
         start_ahead(parts, &deployed).await;
     }
     Ok(deployed)
+}
+
+/// A function in the form that is served here, and which one that is, if it has several: the one that was chosen for the cluster where something
+/// here or beside it runs that, else the first one that something does. What nothing runs is left as it is: preparing it says why.
+async fn in_form<'a>(
+    parts: &AppsParts,
+    function: &'a FunctionSpec,
+    chosen: Option<&FormName>,
+) -> (Option<FormName>, Cow<'a, FunctionSpec>) {
+    let names = function.form_names();
+    let chosen = chosen.filter(|chosen| names.contains(chosen));
+    for name in chosen.into_iter().chain(&names) {
+        let Some(formed) = function.in_form(name) else {
+            continue;
+        };
+        if runs(parts, formed.manifest.runtime).await {
+            return (Some(name.clone()), Cow::Owned(formed));
+        }
+    }
+    (None, Cow::Borrowed(function))
+}
+
+/// Whether something here, or on another node of the cluster, runs functions of a kind.
+async fn runs(parts: &AppsParts, kind: RuntimeKind) -> bool {
+    match kind {
+        RuntimeKind::Wasm => true,
+        RuntimeKind::Docker => containers(parts).await.is_some(),
+    }
 }
 
 /// What runs containers, if anything does. A node without an engine is a gateway to those of its cluster that have one.
@@ -388,12 +423,14 @@ mod tests {
                 size: 1,
                 manifest: fdn_core::manifest::Manifest::default(),
                 secrets: BTreeMap::new(),
+                forms: Vec::new(),
             }],
             workflow: Workflow::new(stages, edges).expect("workflow"),
             primary: std::collections::BTreeSet::new(),
             leaving: std::collections::BTreeSet::new(),
             run: None,
             gateway: Box::default(),
+            forms: Default::default(),
         }
     }
 

@@ -192,6 +192,13 @@ impl Shell {
 
     fn serve(&mut self, app: AppName, revision: Revision, serving: Serving) {
         let now = serving.staged.clone();
+        let known = self.serving.get(&app).map(|(_, known)| known);
+        for deployed in known
+            .into_iter()
+            .flat_map(|known| serving.in_other_forms(known))
+        {
+            deployed.metrics.forget_phases();
+        }
         let before = self.serving.insert(app.clone(), (revision, serving));
         let Some(old) = before.and_then(|(_, before)| before.staged) else {
             return;

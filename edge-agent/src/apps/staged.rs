@@ -51,6 +51,21 @@ impl Serving {
         })
     }
 
+    /// What serves a function or a stage in another form than it was in `before`.
+    pub(super) fn in_other_forms(&self, before: &Self) -> Vec<Arc<Deployed>> {
+        let differs = |old: &Deployed, new: &Deployed| old.form != new.form;
+        let (Some(now), Some(before)) = (&self.staged, &before.staged) else {
+            let entry = differs(&before.entry, &self.entry).then(|| Arc::clone(&self.entry));
+            return entry.into_iter().collect();
+        };
+        let stages = now.stages.iter().filter_map(|stage| {
+            let old = before.find(&stage.name)?.deployed.as_ref()?;
+            let new = stage.deployed.as_ref()?;
+            differs(old, new).then(|| Arc::clone(new))
+        });
+        stages.collect()
+    }
+
     /// Every version of a plain function that is ready.
     pub(super) fn all(&self) -> Vec<Arc<Deployed>> {
         let split = self.split.iter().flat_map(|split| &split.shares);
@@ -213,6 +228,10 @@ impl Staged {
                 execution_mean: stage.stats.metrics.execution_mean().unwrap_or(Millis::ZERO),
                 output_mean: stage.stats.output()?,
                 phases: stage.stats.metrics.phases(),
+                form: stage
+                    .deployed
+                    .as_ref()
+                    .and_then(|deployed| deployed.form.clone()),
             })
         });
         measured.collect()

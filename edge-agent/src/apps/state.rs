@@ -111,7 +111,8 @@ impl State {
         self.apps
             .values()
             .flat_map(|app| std::iter::once(&app.wanted).chain(&app.served))
-            .flat_map(|version| version.spec.functions.iter().map(|f| f.digest))
+            .flat_map(|version| version.spec.functions.iter())
+            .flat_map(|function| function.digests())
             .collect()
     }
 

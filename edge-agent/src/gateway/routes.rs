@@ -211,12 +211,14 @@ mod tests {
                         ..Manifest::default()
                     },
                     secrets: std::collections::BTreeMap::new(),
+                    forms: Vec::new(),
                 })
                 .into(),
             workflow: workflow.clone(),
             primary: std::collections::BTreeSet::new(),
             leaving: std::collections::BTreeSet::new(),
             run: None,
+            forms: Default::default(),
         };
         let eu: ClusterId = "eu-west".parse().expect("cluster");
         let may =

@@ -159,6 +159,7 @@ impl Incoming<'_> {
                 .map(|address| ClientPrefix::host(address).to_demand()),
             via: self.via.clone(),
             stage: deployed.stage.clone(),
+            form: deployed.form.clone(),
         }
     }
 

@@ -85,6 +85,8 @@ pub struct AppMetrics {
     start_mean: AtomicU64,
     /// What calls typically take until they are let in, until they have a sandbox, and inside the function: robust means, kept as those above.
     phases: [AtomicU64; 3],
+    /// Calls there had been when that was last forgotten.
+    forgot_at: AtomicU64,
     /// How long calls took, from then on, in multiples of what was typical when each came: a mean, kept like those.
     ratio: AtomicU64,
     /// Each version's own. Locked when a version is made ready and for a report, never for a call.
@@ -112,6 +114,7 @@ impl AppMetrics {
             mean: AtomicU64::new(0),
             start_mean: AtomicU64::new(0),
             phases: Default::default(),
+            forgot_at: AtomicU64::new(0),
             ratio: AtomicU64::new(1.0_f64.to_bits()),
             versions: Mutex::default(),
             tally: TallyCounts::default(),
@@ -159,6 +162,7 @@ impl AppMetrics {
     /// Notes that a call was let in after `queue`, got its instance after `instantiate`, and ran for `exec` inside the function.
     pub fn ran(&self, queue: Duration, instantiate: Duration, exec: Duration) {
         let before = self.invocations.fetch_add(1, Ordering::Relaxed);
+        let before = before.saturating_sub(self.forgot_at.load(Ordering::Relaxed));
         self.count_ratio(before, (instantiate + exec).as_secs_f64() * 1e3);
         for (phase, took) in self.phases.iter().zip([queue, instantiate, exec]) {
             let known = f64::from_bits(phase.load(Ordering::Relaxed));
@@ -251,12 +255,21 @@ impl AppMetrics {
             let known = f64::from_bits(self.phases[at].load(Ordering::Relaxed));
             Millis::new(known)
         });
-        (self.invocations() > 0).then_some(PhaseTimes {
+        (self.invocations() > self.forgot_at.load(Ordering::Relaxed)).then_some(PhaseTimes {
             queue,
             start,
             execution,
             mean_ratio: Some(f64::from_bits(self.ratio.load(Ordering::Relaxed))),
         })
+    }
+
+    /// Forgets what calls typically take, since from now on they are served in another form. Counts stay.
+    pub fn forget_phases(&self) {
+        for phase in &self.phases {
+            phase.store(0, Ordering::Relaxed);
+        }
+        self.ratio.store(1.0_f64.to_bits(), Ordering::Relaxed);
+        self.forgot_at.store(self.invocations(), Ordering::Relaxed);
     }
 
     /// The moving mean of the time until a call had its instance, if something was measured.

@@ -418,6 +418,13 @@ mod tests {
         drop(guard);
         assert_eq!((app.busy_now(), app.waiting_now()), (0, 0));
         assert_eq!(app.invocations(), 2);
+        // In another form calls take what they take in that one, and not a mixture; counts go on.
+        app.forget_phases();
+        assert_eq!((app.phases(), app.invocations()), (None, 2));
+        ran(Duration::from_millis(70));
+        let phases = app.phases().expect("a call");
+        assert_eq!(phases.execution, fdn_core::Millis::new(70.0));
+        assert_eq!((phases.mean_ratio, app.invocations()), (Some(1.0), 3));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod devices;
 mod docker;
 mod figures;
 mod fleet;
+mod forms;
 mod forward;
 mod instances;
 mod logs;

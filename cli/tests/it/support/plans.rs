@@ -73,6 +73,7 @@ pub(crate) fn explanation() -> Explanation {
             correction: 1.25,
             error: Some(0.2),
         }],
+        forms: Vec::new(),
     }
 }
 
@@ -124,5 +125,6 @@ pub(crate) fn what_if() -> PlanPreview {
             others_moved: 418,
             others_unplaced: 0,
         }),
+        forms: Vec::new(),
     }
 }

@@ -108,6 +108,7 @@ fn observed(phase: AppPhase, revision: u64) -> AppObserved {
         figures: None,
         serves: None,
         phases: None,
+        form: None,
     }
 }
 
@@ -330,6 +331,7 @@ pub(crate) fn detail(name: &str) -> AppDetail {
             ),
             step("size", "48.0 KiB", 0.1),
         ],
+        forms: Vec::new(),
     };
     let progress = |node: &str, observed| NodeProgress {
         node: parse(node),
@@ -359,6 +361,7 @@ pub(crate) fn detail(name: &str) -> AppDetail {
             progress("eu-west-2", Some(observed(failed, 6))),
             progress("us-east-1", None),
         ],
+        forms: Default::default(),
     }
 }
 

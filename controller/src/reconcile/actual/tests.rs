@@ -45,6 +45,7 @@ fn node(cluster: &str, calls: u64, execution: f64) -> NodeStatus {
             execution: Millis::new(execution),
             mean_ratio: None,
         }),
+        form: None,
     };
     NodeStatus {
         speed: 2.0,
@@ -81,7 +82,7 @@ fn profiles() -> Profiles {
 fn learn(learner: &mut Learner, nodes: &[NodeStatus]) -> Learnt {
     let mut learnt = Learnt::default();
     let (workflow, profiles) = (workflow(), profiles());
-    let of = (&workflow, &profiles);
+    let of = (&workflow, &profiles, &Variants::new());
     learner.learn(&world(nodes), &name(), of, NOW, &mut learnt);
     learnt
 }
@@ -129,6 +130,7 @@ fn only_calls_since_the_last_time_teach_anything() {
         app: name(),
         stage: workflow().entry().name.clone(),
         cluster: "a".parse().expect("cluster"),
+        form: None,
     };
     assert_eq!(learner.error(&place), Some(0.0));
     learner.retain(|_| false);

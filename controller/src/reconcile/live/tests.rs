@@ -241,6 +241,7 @@ fn calls_that_take_much_longer_than_a_moment_ago_are_drift_once_in_a_while() {
             execution: fdn_core::Millis::new(execution),
             ..fdn_core::phases::PhaseTimes::default()
         }),
+        form: None,
     };
     let mut live = live();
     let mut sequence = 0;

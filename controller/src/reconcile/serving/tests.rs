@@ -28,6 +28,7 @@ fn observed(phase: AppPhase, serves: bool) -> AppObserved {
         figures: None,
         serves: Some(serves),
         phases: None,
+        form: None,
     }
 }
 

@@ -17,7 +17,9 @@ pub async fn artifact_note(
 ) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO stored_artifacts (tenant, function, version, size, stored_at) \
-         SELECT tenant, function, number, size, created_at FROM versions WHERE function = $1 AND number = $2 \
+         SELECT v.tenant, v.function, v.number, v.size + (SELECT CAST(COALESCE(SUM(f.size), 0) AS BIGINT) FROM form_artifacts f \
+         WHERE f.tenant = v.tenant AND f.function = v.function AND f.number = v.number), v.created_at \
+         FROM versions v WHERE v.function = $1 AND v.number = $2 \
          ON CONFLICT (tenant, function, version) DO NOTHING",
     )
     .bind(function.as_str())

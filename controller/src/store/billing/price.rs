@@ -28,6 +28,26 @@ pub async fn price_list_all(
     Ok(Prices::new(lists, currency)?)
 }
 
+/// The list that is in force at a moment; nothing without one, or where the lists do not go together, which is for who bills to tell.
+///
+/// # Errors
+/// When the database fails.
+pub async fn price_list_at(
+    connection: &mut AnyConnection,
+    currency: Currency,
+    at: Timestamp,
+) -> Result<Option<PriceList>, StoreError> {
+    let today = Day::of(at);
+    match price_list_all(connection, currency).await {
+        Ok(prices) => {
+            let mut lists = prices.lists().iter();
+            Ok(lists.find(|list| list.covers(today)).cloned())
+        }
+        Err(StoreError::Billing(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Adds a list.
 ///
 /// # Errors

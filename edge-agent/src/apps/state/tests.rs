@@ -24,11 +24,13 @@ fn spec(n: u8, content: u8) -> AppSpec {
             size: 1,
             manifest: fdn_core::manifest::Manifest::default(),
             secrets: BTreeMap::new(),
+            forms: Vec::new(),
         }],
         primary: BTreeSet::new(),
         leaving: BTreeSet::new(),
         run: None,
         gateway: Box::default(),
+        forms: Default::default(),
     }
 }
 

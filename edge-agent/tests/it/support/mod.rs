@@ -273,11 +273,13 @@ impl Network {
                     size: component.len() as u64,
                     secrets: BTreeMap::new(),
                     manifest,
+                    forms: Vec::new(),
                 }],
                 primary,
                 leaving: BTreeSet::new(),
                 run: None,
                 gateway: Box::default(),
+                forms: Default::default(),
             }),
             app,
         }

@@ -48,6 +48,7 @@ pub(crate) fn desired(
                 ..Manifest::default()
             },
             secrets: BTreeMap::new(),
+            forms: Vec::new(),
         }
     });
     let places = places.iter().map(|(stage, cluster)| {
@@ -68,6 +69,7 @@ pub(crate) fn desired(
             rules: definition.rules,
             placement: BTreeMap::from([(eu, places.collect())]),
         })),
+        forms: Default::default(),
     };
     AppDesired {
         app: app.parse().expect("app"),

@@ -1,0 +1,79 @@
+//! What a new app begins with: its first plan, and the clusters that are told of it.
+
+use std::collections::BTreeSet;
+
+use fdn_core::message::Holders;
+use fdn_core::workflow::Workflow;
+use fdn_core::{AppName, ClusterId, Timestamp};
+use sqlx::AnyConnection;
+
+use super::Candidate;
+use crate::Error;
+use crate::reconcile::desired::{tell_dns, tell_nodes};
+use crate::reconcile::difference::binding_rows;
+use crate::reconcile::holders;
+use crate::reconcile::place::{Before, Placed, place};
+use crate::reconcile::profile_of;
+use crate::reconcile::write::plan_rows;
+use crate::state::{State, lock};
+use crate::store::app::{AppRow, app_upsert};
+use crate::store::binding::binding_upsert;
+use crate::store::cluster::cluster_list;
+use crate::store::plan::plan_upsert;
+
+/// Where clients of a new app will be sent, so that nodes are told at once where it matters.
+pub(super) fn first_plan(
+    state: &State,
+    candidate: &Candidate,
+    workflow: &Workflow,
+    now: Timestamp,
+) -> Result<Placed, Error> {
+    let world = state.world(now);
+    let profiles = world.profiles(&candidate.app, workflow, |_| {
+        let forms = candidate.forms.iter().map(|form| &form.manifest);
+        profile_of(&candidate.manifest, forms)
+    });
+    let limit = state.settings.planner.bindings_per_app as usize;
+    let placed = place(&world, workflow, &profiles, &Before::default(), [], limit)?;
+    Ok(placed)
+}
+
+/// The clusters that are told of a new app: those that are there. The planner adds who joins later.
+///
+/// # Errors
+/// When the store fails.
+pub(in crate::app) async fn first_holders(
+    state: &State,
+    connection: &mut AnyConnection,
+    app: &AppName,
+    placed: &Placed,
+) -> Result<Holders, Error> {
+    let live: BTreeSet<ClusterId> = lock(&state.live).clusters().into_keys().collect();
+    let spread = state.settings.planner.spread;
+    let made = cluster_list(connection).await?;
+    let clusters = holders::known(live, made.into_iter().map(|row| row.id), spread);
+    let (before, needed) = (Holders::only(BTreeSet::new()), placed.primaries());
+    Ok(holders::choose(app, &before, &needed, &clusters, spread))
+}
+
+/// Writes a new app with its first plan, and tells everybody.
+pub(in crate::app) async fn first_write(
+    connection: &mut AnyConnection,
+    row: &AppRow,
+    placed: &Placed,
+    ttl_s: u32,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let revision = row.revision;
+    app_upsert(connection, row).await?;
+    for plan in plan_rows(&row.name, placed, revision, now)? {
+        plan_upsert(connection, &plan).await?;
+    }
+    let bindings = binding_rows(&row.name, &Before::default(), placed, revision);
+    for binding in &bindings {
+        binding_upsert(connection, binding).await?;
+    }
+    tell_nodes(connection, row, now).await?;
+    tell_dns(connection, row, &bindings, ttl_s, now).await?;
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! The forms of an upload beside the first: each is an artifact of its own, judged like any, and nothing is stored unless all are accepted.
+
+use std::collections::BTreeMap;
+
+use fdn_core::api::ValidationStep;
+use fdn_core::form::{FormManifest, FormSpec};
+use fdn_core::manifest::{Manifest, ManifestError};
+use fdn_core::{FormName, SecretName, TenantId};
+use fdn_service::secret::Secret;
+
+use super::signing;
+use crate::Error;
+use crate::state::State;
+use crate::upload::signature::{Signature, Signer};
+use crate::upload::{Compiled, Component};
+
+/// A form's artifact as it was sent.
+pub struct FormUpload {
+    /// Component or image.
+    pub component: Component,
+    /// Who vouches for it.
+    pub signature: Option<Signature>,
+}
+
+/// A form that is to become part of a version.
+pub(super) struct FormCandidate {
+    pub(super) manifest: FormManifest,
+    pub(super) component: Component,
+    signature: Option<Signature>,
+    /// The machine code that the component was judged by, if nodes are to have it.
+    pub(super) compiled: Option<Compiled>,
+    pub(super) signer: Option<Signer>,
+}
+
+impl FormCandidate {
+    /// As it is stored.
+    pub(super) fn spec(&self) -> FormSpec {
+        FormSpec {
+            manifest: self.manifest.clone(),
+            digest: self.component.digest(),
+            size: self.component.size(),
+        }
+    }
+}
+
+/// Puts together what the manifest says and what was sent.
+///
+/// # Errors
+/// When one of them has a form that the other does not have.
+pub(super) fn candidates(
+    forms: Vec<FormManifest>,
+    mut sent: BTreeMap<FormName, FormUpload>,
+) -> Result<Vec<FormCandidate>, ManifestError> {
+    let mut candidates = Vec::with_capacity(forms.len());
+    for manifest in forms {
+        let name = &manifest.name;
+        let Some(upload) = sent.remove(name) else {
+            return Err(ManifestError(format!(
+                "the form {name} has no artifact; send one with `fdn deploy --form {name}=FILE`"
+            )));
+        };
+        candidates.push(FormCandidate {
+            manifest,
+            component: upload.component,
+            signature: upload.signature,
+            compiled: None,
+            signer: None,
+        });
+    }
+    match sent.keys().next() {
+        Some(name) => Err(ManifestError(format!(
+            "an artifact was sent for the form {name}, which no [[forms]] names; add it there"
+        ))),
+        None => Ok(candidates),
+    }
+}
+
+/// Every check of every form; what each found, under the form's name.
+///
+/// # Errors
+/// The first check that fails.
+pub(super) async fn judge(
+    state: &State,
+    tenant: TenantId,
+    function: &Manifest,
+    secrets: &BTreeMap<SecretName, Secret>,
+    forms: &mut [FormCandidate],
+) -> Result<Vec<ValidationStep>, Error> {
+    let mut steps = Vec::new();
+    for form in forms {
+        let manifest = form.manifest.over(function);
+        let (signer, first) = signing::judge(
+            state,
+            tenant,
+            &manifest,
+            &form.component,
+            form.signature.take(),
+        )
+        .await?;
+        let judged = state.uploads.judge(&form.component, &manifest, secrets);
+        let judged = judged.await?;
+        let name = &form.manifest.name;
+        let found = std::iter::once(first).chain(judged.steps);
+        steps.extend(found.map(|found| ValidationStep {
+            step: format!("{name}: {}", found.step),
+            ..found
+        }));
+        form.signer = signer;
+        form.compiled = judged.compiled;
+    }
+    Ok(steps)
+}

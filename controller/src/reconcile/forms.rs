@@ -1,0 +1,436 @@
+//! Which form of a function each cluster serves: what [`fdn_scheduling::form`] is asked, made from what nodes have, what calls took and what they
+//! cost, and what plans count with then.
+//!
+//! A form is a choice where a node that takes work runs its kind and could hold an instance of it. What a call takes in it is what was measured of
+//! it in the cluster, else what was measured of it elsewhere, at this cluster's speed, else what its manifest expects. What is known of a form that
+//! a cluster serves no more fades over a day: then it is tried again, if its manifest promises enough. A form that no node of a cluster could make
+//! ready is none for the moment, and none is changed while it is made ready; once another one is served it is tried again beside that, so that calls do not wait for it.
+
+use std::collections::BTreeMap;
+
+use fdn_core::billing::{Day, Meter, Money, PriceList, Quantities, Segment, cost};
+use fdn_core::form::{FormChoices, FormManifest, FormTerms, cold_start};
+use fdn_core::manifest::{Manifest, RuntimeKind};
+use fdn_core::usage::{UsageOutcome, UsageRecord};
+use fdn_core::workflow::{Stage, Workflow};
+use fdn_core::{
+    AppName, ClusterId, FormName, InvocationId, Millis, Revision, StageName, Timestamp,
+    VersionNumber,
+};
+use fdn_scheduling::form::{Chosen, Offered, Why, choose, cold_share};
+use fdn_scheduling::place::Cluster;
+use fdn_scheduling::residual::{Residual, Terms};
+
+use super::actual::{Factors, Learner};
+use super::serving::{Need, Serving};
+use super::world::{Profiles, World};
+use crate::store::app::AppRow;
+
+/// For how long nodes are taken to keep an instance that no call comes to.
+const KEPT: Millis = Millis::new(600_000.0);
+/// Half of what is known of a form that is not served any more is left after so long.
+const FADES: Millis = Millis::new(86_400_000.0);
+/// Calls that a price is counted for: for one it would be rounded away.
+const MILLION: i128 = 1_000_000;
+
+/// A form of a stage's function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variant {
+    /// Its name.
+    pub name: FormName,
+    /// The function's manifest in this form.
+    pub manifest: Manifest,
+    /// What a call waits for an instance that has to be started.
+    pub cold_start: Millis,
+}
+
+/// The forms of each stage whose function has several.
+pub type Variants = BTreeMap<StageName, Vec<Variant>>;
+
+/// The forms of a function, the first one first; nothing if it has one.
+#[must_use]
+pub fn variants<'a>(
+    manifest: &Manifest,
+    forms: impl IntoIterator<Item = &'a FormManifest>,
+) -> Vec<Variant> {
+    let others = forms.into_iter().map(|form| Variant {
+        name: form.name.clone(),
+        manifest: form.over(manifest),
+        cold_start: form.cold_start(),
+    });
+    let mut all: Vec<Variant> = others.collect();
+    if !all.is_empty() {
+        let first = Variant {
+            name: FormName::main(),
+            manifest: manifest.clone(),
+            cold_start: cold_start(manifest.runtime),
+        };
+        all.insert(0, first);
+    }
+    all
+}
+
+/// An app of which forms are chosen.
+#[derive(Clone, Copy)]
+pub struct Asking<'a> {
+    /// Its name, if anything of it was measured.
+    pub app: Option<&'a AppName>,
+    /// What it runs.
+    pub workflow: &'a Workflow,
+    /// Its forms.
+    pub variants: &'a Variants,
+    /// The forms that are served now.
+    pub current: &'a FormChoices,
+    /// The revision at which nodes were told that.
+    pub revision: Revision,
+    /// Calls that come to a cluster, a second.
+    pub rate: f64,
+}
+
+/// A stage in a cluster.
+#[derive(Clone, Debug, Default)]
+struct Cell {
+    /// What each form comes to; nothing of those that cannot run there.
+    offered: Vec<Option<Offered>>,
+    measured: Vec<bool>,
+    prices: Vec<Option<Money>>,
+    chosen: Option<Chosen>,
+    /// The one that no node there could make ready.
+    failed: Option<usize>,
+}
+
+/// Which forms clusters are to serve.
+#[derive(Clone, Debug, Default)]
+pub struct Decided {
+    /// By task, then by cluster; nothing of tasks with one form.
+    tasks: Vec<Option<(Vec<Variant>, Vec<Cell>)>>,
+}
+
+/// What was learnt of an app's forms, by stage and form.
+type Known = BTreeMap<(StageName, Option<FormName>), BTreeMap<ClusterId, Residual>>;
+
+/// Decides for every cluster.
+#[must_use]
+pub fn decide(world: &World, learner: &Learner, asking: &Asking<'_>, now: Timestamp) -> Decided {
+    let known = asking.app.map(|app| learner.of_forms(app));
+    let known = known.unwrap_or_default();
+    let prices = world.prices.as_ref();
+    let share = cold_share(asking.rate, KEPT);
+    let tasks = asking.workflow.stages().iter().map(|stage| {
+        let variants = asking.variants.get(&stage.name)?;
+        let clusters = world.clusters().iter().enumerate();
+        let cells = clusters.map(|(at, cluster)| {
+            let current = asking.current.get(&cluster.id);
+            let current = current.and_then(|stages| stages.get(&stage.name));
+            let current = variants
+                .iter()
+                .position(|variant| Some(&variant.name) == current);
+            let mut cell = Cell {
+                failed: current
+                    .filter(|_| world.phases.has_failed(asking.app, asking.revision, at)),
+                ..Cell::default()
+            };
+            for (form, variant) in variants.iter().enumerate() {
+                let manifest = &variant.manifest;
+                let place = (&stage.name, cluster, current == Some(form));
+                let (run, measured) = run_time(&known, variant, place, now);
+                let price = prices.and_then(|list| price(list, manifest, run, now));
+                let offered = Offered {
+                    run,
+                    cold: variant.cold_start * share,
+                    price: price.map_or(0.0, |money| money.micros as f64),
+                };
+                let need = Need::of(manifest);
+                let can = cell.failed != Some(form) && world.phases.holds(at, &need);
+                cell.offered.push(can.then_some(offered));
+                cell.measured.push(measured);
+                cell.prices.push(price);
+            }
+            let is_unready = cell.failed.is_none() && world.phases.is_unready(asking.app, at);
+            let stays = current.filter(|form| is_unready && cell.offered[*form].is_some());
+            cell.chosen = match stays {
+                Some(form) => Some(Chosen {
+                    form,
+                    why: Why::Preparing,
+                }),
+                None => choose(&cell.offered, current, world.margin()),
+            };
+            cell
+        });
+        Some((variants.clone(), cells.collect()))
+    });
+    Decided {
+        tasks: tasks.collect(),
+    }
+}
+
+/// A form's name among what is learnt, where the first one has none: what was measured before there were others stays known.
+pub(super) fn learnt_as(form: Option<&FormName>) -> Option<FormName> {
+    form.filter(|form| !form.is_main()).cloned()
+}
+
+/// What a call takes in a form in a cluster, and whether that was measured there.
+fn run_time(
+    known: &Known,
+    variant: &Variant,
+    (stage, cluster, is_served): (&StageName, &Cluster, bool),
+    now: Timestamp,
+) -> (Millis, bool) {
+    let predicted = cluster.speed.time(variant.manifest.expected_millis());
+    let key = (stage.clone(), learnt_as(Some(&variant.name)));
+    let Some(places) = known.get(&key) else {
+        return (predicted, false);
+    };
+    let fading = Terms {
+        half_life: FADES,
+        ..Terms::default()
+    };
+    if let Some(here) = places.get(&cluster.id) {
+        let terms = if is_served { Terms::default() } else { fading };
+        return (predicted * here.factor(predicted, now, &terms), true);
+    }
+    let logs = places
+        .values()
+        .map(|there| there.factor(there.base(), now, &fading).ln());
+    let logs: Vec<f64> = logs.filter(|log| log.is_finite()).collect();
+    let mean = match logs.len() {
+        0 => 0.0,
+        count => logs.iter().sum::<f64>() / count as f64,
+    };
+    (predicted * mean.exp(), false)
+}
+
+/// What a million calls cost that take so long.
+fn price(list: &PriceList, manifest: &Manifest, run: Millis, now: Timestamp) -> Option<Money> {
+    let resources = manifest.resources();
+    let micros = (run.get() * 1e3).round().clamp(0.0, 1e12) as u64;
+    let record = UsageRecord {
+        invocation: InvocationId::from_uuid(uuid::Uuid::nil()),
+        app: "a".parse().ok()?,
+        function: "a".parse().ok()?,
+        version: VersionNumber::FIRST,
+        started_at: now,
+        duration_us: micros,
+        cpu_us: micros.saturating_mul(resources.cpu_milli.get()) / 1000,
+        memory_mib: resources.memory_mib,
+        gpu_memory_mib: resources.gpu_memory_mib,
+        egress_bytes: 0,
+        outcome: UsageOutcome::Ok,
+    };
+    let one = Quantities::of(&record).ok()?;
+    let mut all = Quantities::default();
+    for meter in Meter::ALL {
+        let quantity = one.get(meter).checked_mul(MILLION)?;
+        all.add(&Quantities::one(meter, quantity)).ok()?;
+    }
+    let today = Day::of(now);
+    let segment = Segment {
+        from: today,
+        to: today,
+        list: Some(list),
+    };
+    Some(Money::new(cost(&segment, &all).ok()?, list.currency))
+}
+
+impl Decided {
+    /// What a task needs of a cluster's nodes: of the form that is served there, or nothing if it has one form; an error if no form can run.
+    fn kind(&self, task: usize, at: usize) -> Option<Result<RuntimeKind, ()>> {
+        let (variants, cells) = self.tasks.get(task)?.as_ref()?;
+        let chosen = cells.get(at)?.chosen;
+        let kind = chosen.and_then(|chosen| Some(variants.get(chosen.form)?.manifest.runtime));
+        Some(kind.ok_or(()))
+    }
+
+    /// The forms that clusters are to serve, where `current` stays of clusters none of whose nodes takes work now.
+    #[must_use]
+    pub fn choices(
+        &self,
+        world: &World,
+        workflow: &Workflow,
+        current: &FormChoices,
+    ) -> FormChoices {
+        let mut choices = FormChoices::new();
+        for (stage, task) in workflow.stages().iter().zip(&self.tasks) {
+            let Some((variants, cells)) = task else {
+                continue;
+            };
+            for (cluster, cell) in world.clusters().iter().zip(cells) {
+                let name = cell.chosen.and_then(|chosen| variants.get(chosen.form));
+                let name = name.map(|variant| &variant.name).or_else(|| {
+                    let before = current.get(&cluster.id)?.get(&stage.name)?;
+                    let known = variants.iter().any(|variant| variant.name == *before);
+                    known.then_some(before)
+                });
+                if let Some(name) = name {
+                    let stages = choices.entry(cluster.id.clone()).or_default();
+                    stages.insert(stage.name.clone(), name.clone());
+                }
+            }
+        }
+        choices
+    }
+
+    /// By what run times differ from work over speed, where each cluster serves the form that is chosen for it; `others` are those of tasks with
+    /// one form.
+    #[must_use]
+    pub fn factors(
+        &self,
+        world: &World,
+        (workflow, profiles): (&Workflow, &Profiles),
+        others: &Factors,
+    ) -> Factors {
+        if self.tasks.iter().all(Option::is_none) {
+            return others.clone();
+        }
+        let clusters = world.clusters();
+        let mut cells = vec![1.0; workflow.stages().len() * clusters.len()];
+        if let Some(known) = others.as_slice() {
+            cells.clone_from_slice(known);
+        }
+        for (task, stage) in workflow.stages().iter().enumerate() {
+            let work = profiles.get(&stage.name).map(|profile| profile.work);
+            for (at, cluster) in clusters.iter().enumerate() {
+                let run = self.run(task, at);
+                let predicted = cluster.speed.time(work.unwrap_or(Millis::ZERO));
+                let factor = run.map(|run| run.get() / predicted.get());
+                if let Some(factor) = factor.filter(|f| f.is_finite() && *f > 0.0) {
+                    cells[task * clusters.len() + at] = factor;
+                }
+            }
+        }
+        Factors::of(cells)
+    }
+
+    /// What a call of a task takes in a cluster, in the form that is served there; nothing of tasks with one form.
+    fn run(&self, task: usize, at: usize) -> Option<Millis> {
+        let (_, cells) = self.tasks.get(task)?.as_ref()?;
+        let cell = cells.get(at)?;
+        let offered = cell.offered.get(cell.chosen?.form).copied().flatten();
+        Some(offered?.run)
+    }
+
+    /// The form that a cluster serves a task in, as its measurements are learnt.
+    #[must_use]
+    pub fn form(&self, task: usize, at: usize) -> Option<FormName> {
+        let (variants, cells) = self.tasks.get(task)?.as_ref()?;
+        let chosen = cells.get(at)?.chosen?;
+        learnt_as(variants.get(chosen.form).map(|variant| &variant.name))
+    }
+
+    /// Every form in every cluster, for explanations.
+    #[must_use]
+    pub fn terms(&self, world: &World, workflow: &Workflow) -> Vec<FormTerms> {
+        let mut rows = Vec::new();
+        for (stage, task) in workflow.stages().iter().zip(&self.tasks) {
+            let Some((variants, cells)) = task else {
+                continue;
+            };
+            for (cluster, cell) in world.clusters().iter().zip(cells) {
+                let forms = variants.iter().enumerate();
+                rows.extend(forms.map(|(form, variant)| row(stage, cluster, cell, form, variant)));
+            }
+        }
+        rows
+    }
+}
+
+fn row(stage: &Stage, cluster: &Cluster, cell: &Cell, form: usize, variant: &Variant) -> FormTerms {
+    let offered = cell.offered.get(form).copied().flatten();
+    let chosen = cell.chosen.filter(|chosen| chosen.form == form);
+    let verdict = match (offered, chosen) {
+        (None, _) if cell.failed == Some(form) => "no node there could make it ready".to_owned(),
+        (None, _) => "no node there runs and holds it".to_owned(),
+        (_, Some(chosen)) => chosen.why.to_string(),
+        (Some(own), None) => {
+            let served = cell
+                .chosen
+                .and_then(|chosen| *cell.offered.get(chosen.form)?);
+            served.map_or_else(String::new, |served| against(&own, &served))
+        }
+    };
+    FormTerms {
+        stage: stage.name.clone(),
+        cluster: cluster.id.clone(),
+        form: variant.name.clone(),
+        chosen: chosen.is_some(),
+        run: offered.map_or(Millis::INFINITY, |offered| offered.run),
+        measured: cell.measured.get(form).copied().unwrap_or(false),
+        cold: offered.map_or(Millis::INFINITY, |offered| offered.cold),
+        price: cell.prices.get(form).copied().flatten(),
+        verdict,
+    }
+}
+
+/// How a form lost against the one that is served.
+fn against(own: &Offered, served: &Offered) -> String {
+    let (mine, theirs) = (own.response(), served.response());
+    if mine > theirs {
+        return format!("{:.2} ms slower", mine.get() - theirs.get());
+    }
+    if own.price > served.price {
+        return "as fast, and dearer".to_owned();
+    }
+    "not better by the margin".to_owned()
+}
+
+/// Decides for all apps, and has plans count with that: `known` and `factors` are of the apps in their order.
+pub(super) fn decide_all<'a>(
+    world: &World,
+    apps: impl IntoIterator<Item = (&'a AppRow, &'a Variants)>,
+    known: &mut [(Workflow, Profiles, Serving)],
+    factors: &mut [Factors],
+    (learner, now): (&Learner, Timestamp),
+    rate: impl Fn(&AppName) -> f64,
+) -> Vec<Option<Decided>> {
+    let apps = apps.into_iter().zip(known).zip(factors);
+    apps.map(|(((app, variants), known), factors)| {
+        if variants.is_empty() {
+            return None;
+        }
+        let asking = Asking {
+            app: Some(&app.name),
+            workflow: &known.0,
+            variants,
+            current: &app.forms,
+            revision: app.revision,
+            rate: rate(&app.name) / app.primaries.len().max(1) as f64,
+        };
+        let decided = decide(world, learner, &asking, now);
+        known.2 = world.serving_in(Some(&app.name), (&known.0, &known.1), &decided);
+        *factors = decided.factors(world, (&known.0, &known.1), factors);
+        Some(decided)
+    })
+    .collect()
+}
+
+impl World {
+    /// Where the stages of an app can run, each cluster in the form that is chosen for it.
+    #[must_use]
+    pub fn serving_in(
+        &self,
+        app: Option<&AppName>,
+        (workflow, profiles): (&Workflow, &Profiles),
+        decided: &Decided,
+    ) -> Serving {
+        let single: Vec<RuntimeKind> = workflow
+            .stages()
+            .iter()
+            .map(|stage| super::serving::kind(profiles.get(&stage.name)))
+            .collect();
+        let kind = |task: usize, at: usize| match decided.kind(task, at) {
+            Some(kind) => kind.ok(),
+            None => single.get(task).copied(),
+        };
+        self.phases.serving_by(app, single.len(), kind)
+    }
+
+    /// The same where calls cost what a list says; nothing without one.
+    #[must_use]
+    pub fn with_prices(mut self, list: Option<PriceList>) -> Self {
+        self.prices = list;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;
