@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use fdn_core::api::{DeployResponse, ValidationStep};
 use fdn_core::label::Labels;
-use fdn_core::manifest::Manifest;
+use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::message::Holders;
 use fdn_core::workflow::Workflow;
 use fdn_core::{
@@ -26,7 +26,7 @@ use tracing::{info, warn};
 use super::actor::Actor;
 use super::precondition::Precondition;
 use super::rollout::deployed;
-use super::{compiled, label, repository, secrets, signing};
+use super::{compile_cache, compiled, label, repository, secrets, signing};
 
 use crate::Error;
 use crate::artifacts::Object;
@@ -207,7 +207,11 @@ async fn judge(
     drop(connection);
     let (signer, first) = signing::judge(state, *tenant, manifest, component, signature).await?;
     let mut steps = vec![first];
+    if manifest.runtime == RuntimeKind::Wasm {
+        compile_cache::fetch(state).await;
+    }
     let judged = state.uploads.judge(component, manifest, secrets).await?;
+    compile_cache::keep(state, judged.cache.as_ref()).await;
     steps.extend(judged.steps);
     candidate.signer = signer;
     candidate.compiled = judged.compiled;

@@ -367,7 +367,7 @@ impl Inner {
         if !adopted && !self.take_compiled(digest, &path).await? {
             let slot = self.compile_slots.acquire().await;
             let slot = slot.map_err(|_| PrepareError::Internal("compiling was stopped".into()))?;
-            let result = self.parts.compiler.compile(component, &path).await;
+            let result = self.parts.compiler.compile(component, &path, None).await;
             drop(slot);
             let label = if result.is_ok() { "ok" } else { "failed" };
             self.parts
