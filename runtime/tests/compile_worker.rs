@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use fdn_core::{ByteSize, Coded as _, Digest, ErrorCode};
 use fdn_runtime::{
-    COMPILE_WORKER_ARG, CompileCache, CompileError, CompileWorker, Engine, EngineOptions, LoadError,
-    checksum_file, compile_worker_main, compiled_file_name,
+    COMPILE_WORKER_ARG, CompileCache, CompileError, CompileWorker, Engine, EngineOptions,
+    LoadError, checksum_file, compile_worker_main, compiled_file_name,
 };
 use fdn_testkit::components;
 use tokio::runtime::Runtime;
@@ -250,7 +250,11 @@ fn assert_untrusted(engine: &Engine, output: &Path, text: &str) {
 async fn refuses_in_the_compilers_words() {
     let bench = Bench::new();
     let error = CompileWorker::default()
-        .compile(&bench.component(&components::truncated()), &bench.output(), None)
+        .compile(
+            &bench.component(&components::truncated()),
+            &bench.output(),
+            None,
+        )
         .await
         .expect_err("a broken component");
     assert!(matches!(error, CompileError::Refused { .. }), "{error}");

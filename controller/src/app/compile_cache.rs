@@ -18,7 +18,7 @@ use tracing::{info, warn};
 
 use super::authority;
 use crate::Error;
-use crate::artifacts::{Artifact, StoredPack};
+use crate::artifacts::{Artifact, ArtifactError, StoredPack};
 use crate::error::chain;
 use crate::state::State;
 use crate::upload::PackFolder;
@@ -71,7 +71,7 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, Error> {
     let done = tokio::task::spawn_blocking(work).await;
     let done = done.map_err(|e| Error::Internal(format!("the compile cache broke: {e}")))?;
-    Ok(done.map_err(ValidateError::from)?)
+    done.map_err(|error| ValidateError::from(error).into())
 }
 
 async fn fetch_missing(state: &State, folder: &PackFolder) -> Result<(), Error> {
@@ -112,7 +112,11 @@ async fn take(
     folder: &PackFolder,
     pack: &StoredPack,
 ) -> Result<Result<(), &'static str>, Error> {
-    let mut artifact = state.artifacts.pack_get(&pack.engine, &pack.name).await?;
+    let mut artifact = match state.artifacts.pack_get(&pack.engine, &pack.name).await {
+        // Another controller has just removed it.
+        Err(ArtifactError::Missing(_)) => return Ok(Ok(())),
+        found => found?,
+    };
     let Some((head, first)) = read_head(&mut artifact).await? else {
         return Ok(Err("it does not say what it is"));
     };

@@ -111,11 +111,7 @@ impl Artifacts {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn pack_touch(
-        &self,
-        engine: &EngineKey,
-        name: &Digest,
-    ) -> Result<(), ArtifactError> {
+    pub async fn pack_touch(&self, engine: &EngineKey, name: &Digest) -> Result<(), ArtifactError> {
         let key = self.mark_key(engine, name);
         let put = self.store.put(&key, PutPayload::new()).await;
         put.map(drop).map_err(|source| ArtifactError::Failed {

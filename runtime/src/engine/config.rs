@@ -6,7 +6,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use fdn_core::digest::DigestBuilder;
-use wasmtime::{CacheStore, Config, Enabled, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig};
+use wasmtime::{
+    CacheStore, Config, Enabled, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig,
+};
 
 use super::EngineOptions;
 

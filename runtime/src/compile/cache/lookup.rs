@@ -167,7 +167,7 @@ impl Lookup {
 
 impl CacheStore for Lookup {
     fn get(&self, key: &[u8]) -> Option<Cow<'_, [u8]>> {
-        let found = key.try_into().ok().and_then(|key| self.find(key));
+        let found = <&Key>::try_from(key).ok().and_then(|key| self.find(key));
         let counter = if found.is_some() {
             &self.hits
         } else {

@@ -25,8 +25,8 @@ use super::{CompileError, io_error};
 use crate::artifact::{LEFTOVER_PREFIX, is_leftover};
 use crate::engine::config;
 
-pub(crate) use lookup::Lookup;
 pub use lookup::CacheUse;
+pub(crate) use lookup::Lookup;
 
 /// The most packs of a cache: each is opened for every compilation.
 pub const PACKS_MAX: usize = 512;
@@ -289,11 +289,15 @@ impl CompileCache {
         drop(packs);
         for name in &found.used {
             // So that it is known after a restart, too.
-            let touched = File::open(self.path(name)).and_then(|f| f.set_modified(SystemTime::now()));
+            let touched =
+                File::open(self.path(name)).and_then(|f| f.set_modified(SystemTime::now()));
             drop(touched);
         }
         if let Some(failure) = &found.failure {
-            warn!(failure, "what was compiled cannot be added to the compile cache");
+            warn!(
+                failure,
+                "what was compiled cannot be added to the compile cache"
+            );
         }
         if let Some(name) = &found.made {
             // Before, so that it goes again if there is no room for it.

@@ -85,6 +85,7 @@ impl Pack {
         if head.read::<32>()? != *sum.as_bytes() {
             return Err(damaged("its sum is another one"));
         }
+        drop(head);
         Ok(Self { file, entries })
     }
 

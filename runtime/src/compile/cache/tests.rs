@@ -11,7 +11,9 @@ fn component(functions: u32, version: u32) -> Vec<u8> {
     let body = |i: u32| {
         let step = format!("(i32.add (i32.mul (local.get 0) (i32.const 3)) (i32.const {i}))");
         let steps = format!("(local.set 0 {step})").repeat(24);
-        format!("(func (export \"f{i}\") (param i32) (result i32) {steps} (i32.load (local.get 0)))")
+        format!(
+            "(func (export \"f{i}\") (param i32) (result i32) {steps} (i32.load (local.get 0)))"
+        )
     };
     let functions: String = (0..functions).map(body).collect();
     let own = format!(
@@ -42,11 +44,7 @@ impl Bench {
     }
 
     /// The machine code, and what the compilation said.
-    fn compile(
-        &self,
-        component: &[u8],
-        cache: Option<&CompileCache>,
-    ) -> (Vec<u8>, CompileReport) {
+    fn compile(&self, component: &[u8], cache: Option<&CompileCache>) -> (Vec<u8>, CompileReport) {
         let (input, output) = (self.file("in.wasm"), self.file("out.cwasm"));
         std::fs::write(&input, component).expect("written");
         let report = in_process(&input, &output, cache).expect("it compiles");
@@ -75,7 +73,11 @@ fn the_next_version_has_nearly_all_of_it_and_the_same_machine_code() {
     let made = found(report).made.expect("a pack");
     assert_eq!(cache.names(), BTreeSet::from([made]));
     assert_eq!(
-        cache.made().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        cache
+            .made()
+            .iter()
+            .map(|(name, _)| *name)
+            .collect::<Vec<_>>(),
         [made]
     );
 
@@ -142,7 +144,10 @@ fn the_pack_whose_use_is_longest_ago_goes_first() {
     let all: u64 = sizes.iter().map(|(_, size)| size).sum();
     assert_eq!((sizes.len(), cache.size()), (3, all));
     // The first is used again, so the second one is the oldest.
-    assert_eq!(found(bench.compile(&components[0], Some(&cache)).1).used, [made[0]]);
+    assert_eq!(
+        found(bench.compile(&components[0], Some(&cache)).1).used,
+        [made[0]]
+    );
     drop(cache);
     let cache = bench.cache(ByteSize::from_bytes(all - 1));
     assert_eq!(cache.names(), BTreeSet::from([made[0], made[2]]));
@@ -151,16 +156,24 @@ fn the_pack_whose_use_is_longest_ago_goes_first() {
     // Nothing is added that takes more than its share.
     let cache = bench.cache(ByteSize::from_bytes(PACK_MIN));
     assert!(cache.names().is_empty());
-    assert_eq!(found(bench.compile(&components[0], Some(&cache)).1).made, None);
+    assert_eq!(
+        found(bench.compile(&components[0], Some(&cache)).1).made,
+        None
+    );
     assert_eq!(cache.size(), 0);
 }
 
 /// Functions that no other `base` has.
 fn wider(base: u32, functions: u32) -> Vec<u8> {
     let body = |i: u32| {
-        let step = format!("(i32.mul (i32.add (local.get 0) (i32.const {})) (i32.const 5))", base + i);
+        let step = format!(
+            "(i32.mul (i32.add (local.get 0) (i32.const {})) (i32.const 5))",
+            base + i
+        );
         let steps = format!("(local.set 0 {step})").repeat(24);
-        format!("(func (export \"f{i}\") (param i32) (result i32) {steps} (i32.div_u (local.get 0) (i32.const {base})))")
+        format!(
+            "(func (export \"f{i}\") (param i32) (result i32) {steps} (i32.div_u (local.get 0) (i32.const {base})))"
+        )
     };
     let functions: String = (0..functions).map(body).collect();
     wat::parse_str(format!("(component (core module {functions}))")).expect("well-formed")
