@@ -159,12 +159,12 @@ impl Uploads {
         Ok(Self {
             engine: Engine::new(options)?,
             compiler,
+            packs: PackFolder::open(&folder, settings.artifacts.compile_cache),
             folder,
             limit: uploads.limit,
             image_limit: uploads.image_limit,
             image_unfolded: uploads.image_unfolded,
             keeps_compiled: settings.artifacts.compiled,
-            packs: PackFolder::open(&folder, settings.artifacts.compile_cache),
             room: Arc::new(Semaphore::new(uploads.parallel)),
         })
     }
