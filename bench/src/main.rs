@@ -14,6 +14,7 @@ mod calls;
 mod cold;
 mod compare;
 mod containers;
+mod deploys;
 mod dns;
 mod facts;
 mod gateway;
@@ -42,6 +43,8 @@ enum Bench {
     Calls,
     /// The first call on a node whose disk cache holds the compiled function.
     Cold,
+    /// From a deploy until it is ready, of a first version and the next ones; and compiling with and without the compile cache.
+    Deploys,
     /// Containers: create, start and first answer; unpause and answer.
     Containers,
     /// Containers through the agent: none runs, it is paused, it is warm.
@@ -127,6 +130,7 @@ fn main() -> Result<()> {
     let all = [
         Bench::Instances,
         Bench::Cold,
+        Bench::Deploys,
         Bench::Containers,
         Bench::Images,
         Bench::Gateway,
@@ -151,6 +155,7 @@ fn main() -> Result<()> {
             Bench::Calls => calls::run(&options)?,
             Bench::Peers => peers::run(&options)?,
             Bench::Cold => cold::run(&options)?,
+            Bench::Deploys => deploys::run(&options)?,
             Bench::Containers => containers::run()?,
             Bench::Images => images::run(&options)?,
             Bench::WorkflowCold => workflow_cold::run(&options)?,

@@ -1,4 +1,4 @@
-//! A network of one node on the first core, run by `fdn up`.
+//! A network of one node on the first core, or of six on all of them, run by `fdn up`.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,6 +19,8 @@ const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 1, 1));
 pub(crate) struct Network {
     folder: TempDir,
     fdn: OsString,
+    /// Whether it runs on the first core alone.
+    pinned: bool,
     args: Vec<String>,
     process: Option<Process>,
     pub(crate) gateway: SocketAddr,
@@ -33,6 +35,19 @@ impl Network {
 
     /// Starts the network of a folder of binaries, pinned to core 0.
     pub(crate) fn of(binaries: &Path) -> Result<Self> {
+        Self::begin(
+            binaries,
+            true,
+            &["--nodes=1", "--region=eu-west=53.35,-6.26"],
+        )
+    }
+
+    /// Starts a network of the options' binaries as `fdn up` does: three regions of two nodes, on all cores.
+    pub(crate) fn six(options: &Options) -> Result<Self> {
+        Self::begin(&options.binaries, false, &["--nodes=2"])
+    }
+
+    fn begin(binaries: &Path, pinned: bool, shape: &[&str]) -> Result<Self> {
         let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let (gateway, admin) = (
             ports::free(&[GATEWAY, local]),
@@ -44,16 +59,19 @@ impl Network {
             format!("--data-dir={}", folder.path().join("network").display()),
             format!("--listen=127.0.0.1:{}", ports::free(&[local])),
             format!("--dns-admin=127.0.0.1:{}", ports::free(&[local])),
-            "--nodes=1".to_owned(),
             "--no-docker".to_owned(),
-            "--region=eu-west=53.35,-6.26".to_owned(),
             format!("--gateway-port={gateway}"),
             format!("--admin-port={admin}"),
         ];
         let dns = SocketAddr::new(local, ports::free(&[local]));
         let mut network = Self {
             fdn: binaries.join("fdn").into_os_string(),
-            args: args.into_iter().chain([format!("--dns={dns}")]).collect(),
+            pinned,
+            args: args
+                .into_iter()
+                .chain([format!("--dns={dns}")])
+                .chain(shape.iter().map(|arg| (*arg).to_owned()))
+                .collect(),
             process: None,
             gateway: SocketAddr::new(GATEWAY, gateway),
             dns,
@@ -72,11 +90,16 @@ impl Network {
     }
 
     fn run(&mut self) -> Result<()> {
-        let mut args: Vec<OsString> = vec!["-c".into(), "0".into(), self.fdn.clone()];
+        let (program, mut args) = if self.pinned {
+            let args: Vec<OsString> = vec!["-c".into(), "0".into(), self.fdn.clone()];
+            (OsString::from("taskset"), args)
+        } else {
+            (self.fdn.clone(), Vec::new())
+        };
         args.extend(self.args.iter().map(OsString::from));
         let log = self.folder.path().join("log");
         drop(std::fs::remove_file(&log));
-        let mut process = home(Program::new("taskset", args), self.folder.path()).start(&log)?;
+        let mut process = home(Program::new(program, args), self.folder.path()).start(&log)?;
         let deadline = Instant::now() + Duration::from_secs(60);
         while !process.log().contains("fdn deploy") {
             ensure!(process.ended().is_none(), "fdn up ended: {}", process.log());

@@ -2,6 +2,7 @@
 
 mod console;
 mod edge;
+mod packs;
 
 use fdn_service::ServiceError;
 use prometheus::{
@@ -11,6 +12,7 @@ use prometheus::{
 
 use console::ConsoleMetrics;
 use edge::EdgeMetrics;
+use packs::PackMetrics;
 
 /// The controller's metrics. Labels are routes, statuses, codes and message kinds: all from fixed sets.
 pub struct Metrics {
@@ -40,6 +42,8 @@ pub struct Metrics {
     pub apps: AppMetrics,
     /// Of the collector of artifacts.
     pub artifacts: ArtifactMetrics,
+    /// Of the compile cache.
+    pub packs: PackMetrics,
     /// Looks at the certificates of API and console that failed.
     pub certificate_errors: IntCounter,
     /// Machines that asked to be let in, by result: `ok`, `refused`, `failed`.
@@ -482,6 +486,7 @@ impl Metrics {
             edge: EdgeMetrics::new(&make)?,
             apps: AppMetrics::new(&make)?,
             artifacts: ArtifactMetrics::new(&make)?,
+            packs: PackMetrics::new(&make)?,
             certificate_errors: make.counter(
                 "fdn_controller_certificate_errors_total",
                 "Looks at the certificates of API and console that failed",

@@ -1,7 +1,9 @@
-//! Machine code of a component that was compiled once in the centre: what it says of itself, and what its signature covers.
+//! Machine code of a component that was compiled once in the centre, and packs of the machine code of single functions: what they say of themselves,
+//! and what their signature covers.
 //!
 //! ```text
 //! compiled = head "\n" code      head: CompiledHead as JSON on one line of at most 4096 bytes
+//! pack     = head "\n" pack      head: PackHead, likewise
 //! ```
 //!
 //! Loading machine code is as dangerous as running a native program, so a node takes none whose head was not signed by an authority of its network.
@@ -45,6 +47,34 @@ impl CompiledHead {
     #[must_use]
     pub fn text(&self) -> String {
         Self::signed_text(&self.component, &self.engine, &self.code, self.size)
+    }
+}
+
+/// What a pack of single functions is for, and who vouches for it. A controller compiles with none that no authority of its network has signed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PackHead {
+    /// The engine it was compiled for.
+    pub engine: EngineKey,
+    /// The digest of the pack, which is its name.
+    pub pack: Digest,
+    /// Bytes of the pack.
+    pub size: u64,
+    /// The authority's signature of [`PackHead::signed_text`], as in [`CompiledHead`].
+    pub signature: String,
+}
+
+impl PackHead {
+    /// What is signed.
+    #[must_use]
+    pub fn signed_text(engine: &EngineKey, pack: &Digest, size: u64) -> String {
+        format!("fdn pack v1\nengine {engine}\npack {pack}\nsize {size}\n")
+    }
+
+    /// What this head's signature must be of.
+    #[must_use]
+    pub fn text(&self) -> String {
+        Self::signed_text(&self.engine, &self.pack, self.size)
     }
 }
 
@@ -126,6 +156,15 @@ mod tests {
         ];
         for other in &others {
             assert_ne!(text(other), text(&base));
+        }
+        let pack = PackHead::signed_text(&base.1, &base.2, base.3);
+        for other in [
+            PackHead::signed_text(&engine("02"), &base.2, base.3),
+            PackHead::signed_text(&base.1, &base.0, base.3),
+            PackHead::signed_text(&base.1, &base.2, 8),
+            text(&base),
+        ] {
+            assert_ne!(other, pack);
         }
     }
 }

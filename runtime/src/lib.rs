@@ -34,8 +34,8 @@ pub use call::{
     StatsHandle,
 };
 pub use compile::{
-    COMPILE_WORKER_ARG, CompileError, CompileReport, CompileWorker, Compiler, Incoming,
-    compile_in_process, compile_worker_main,
+    COMPILE_WORKER_ARG, CacheUse, CompileCache, CompileError, CompileReport, CompileWorker,
+    Compiler, Incoming, IncomingPack, PACKS_MAX, compile_in_process, compile_worker_main,
 };
 pub use engine::{Engine, EngineOptions, EngineStats};
 pub use error::{CallError, EngineError, LoadError};

@@ -9,7 +9,7 @@ use fdn_core::{ByteSize, Coded, Digest, ErrorCode, Millis};
 
 use crate::artifact::{LEFTOVER_PREFIX, checksum_file, compiled_file_name};
 use crate::call::CallContext;
-use crate::compile::{CompileError, CompileReport, Compiler};
+use crate::compile::{CompileCache, CompileError, CompileReport, Compiler};
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::function::Function;
@@ -25,6 +25,8 @@ pub struct ValidateOptions {
     pub compiled_dir: PathBuf,
     /// Context of the probe call: limits, variables and allowed hosts of the manifest.
     pub probe: CallContext,
+    /// Functions that need not be compiled again.
+    pub cache: Option<CompileCache>,
 }
 
 /// An upload that passed.
@@ -120,7 +122,9 @@ pub async fn validate(
     let name = compiled_file_name(&digest, engine.compatibility_key());
     let compiled = workshop.path().join(&name);
     steps.start();
-    let report = compiler.compile(upload, &compiled).await?;
+    let report = compiler
+        .compile(upload, &compiled, options.cache.as_ref())
+        .await?;
     let function = load(engine, &compiled).await?;
     steps.done(
         "compile",

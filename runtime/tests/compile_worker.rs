@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use fdn_core::{ByteSize, Coded as _, Digest, ErrorCode};
 use fdn_runtime::{
-    COMPILE_WORKER_ARG, CompileError, CompileWorker, Engine, EngineOptions, LoadError,
-    checksum_file, compile_worker_main, compiled_file_name,
+    COMPILE_WORKER_ARG, CompileCache, CompileError, CompileWorker, Engine, EngineOptions,
+    LoadError, checksum_file, compile_worker_main, compiled_file_name,
 };
 use fdn_testkit::components;
 use tokio::runtime::Runtime;
@@ -31,6 +31,7 @@ const TESTS: &[Test] = tests![
     keeps_to_its_memory_and_its_time,
     a_broken_worker_is_our_fault,
     a_dropped_compilation_leaves_nothing,
+    a_worker_has_what_another_one_made,
 ];
 
 /// What the last panic said.
@@ -202,7 +203,7 @@ async fn compiles_what_the_engine_loads() {
         engine.compatibility_key(),
     ));
     let report = CompileWorker::default()
-        .compile(&bench.component(&bytes), &output)
+        .compile(&bench.component(&bytes), &output, None)
         .await
         .expect("the component compiles");
     let compiled = std::fs::read(&output).expect("a file");
@@ -219,7 +220,7 @@ async fn damage_is_seen_before_loading() {
     let output = bench.output();
     let compile = async || {
         CompileWorker::default()
-            .compile(&bench.component(&components::echo()), &output)
+            .compile(&bench.component(&components::echo()), &output, None)
             .await
             .expect("the component compiles")
     };
@@ -249,7 +250,11 @@ fn assert_untrusted(engine: &Engine, output: &Path, text: &str) {
 async fn refuses_in_the_compilers_words() {
     let bench = Bench::new();
     let error = CompileWorker::default()
-        .compile(&bench.component(&components::truncated()), &bench.output())
+        .compile(
+            &bench.component(&components::truncated()),
+            &bench.output(),
+            None,
+        )
         .await
         .expect_err("a broken component");
     assert!(matches!(error, CompileError::Refused { .. }), "{error}");
@@ -266,7 +271,7 @@ async fn keeps_to_its_memory_and_its_time() {
         ..CompileWorker::default()
     };
     let error = worker
-        .compile(&component, &bench.output())
+        .compile(&component, &bench.output(), None)
         .await
         .expect_err("too much memory");
     assert!(matches!(error, CompileError::MemoryLimit { .. }), "{error}");
@@ -275,7 +280,7 @@ async fn keeps_to_its_memory_and_its_time() {
         ..CompileWorker::default()
     };
     let error = worker
-        .compile(&component, &bench.output())
+        .compile(&component, &bench.output(), None)
         .await
         .expect_err("too much time");
     assert!(matches!(error, CompileError::TimeLimit { .. }), "{error}");
@@ -301,14 +306,14 @@ async fn a_broken_worker_is_our_fault() {
             ..CompileWorker::default()
         };
         let error = worker
-            .compile(&component, &bench.output())
+            .compile(&component, &bench.output(), None)
             .await
             .expect_err(exe);
         assert!(matches!(error, CompileError::Worker { .. }), "{error}");
         assert_eq!(error.code(), ErrorCode::Internal);
     }
     let missing = CompileWorker::default()
-        .compile(Path::new("/does/not/exist.wasm"), &bench.output())
+        .compile(Path::new("/does/not/exist.wasm"), &bench.output(), None)
         .await
         .expect_err("no component");
     assert!(
@@ -323,7 +328,7 @@ async fn a_dropped_compilation_leaves_nothing() {
     let component = bench.component(&many_functions(20_000));
     let (output, worker) = (bench.output(), CompileWorker::default());
     {
-        let mut compiling = Box::pin(worker.compile(&component, &output));
+        let mut compiling = Box::pin(worker.compile(&component, &output, None));
         let started = tokio::time::timeout(Duration::from_millis(5), &mut compiling).await;
         assert!(
             started.is_err(),
@@ -331,4 +336,47 @@ async fn a_dropped_compilation_leaves_nothing() {
         );
     }
     assert_eq!(bench.files(), 0);
+}
+
+/// Functions of which each is another one, and one that differs from version to version.
+fn versions(version: u32) -> Vec<u8> {
+    let body = |i: u32| {
+        let step = format!("(i32.add (i32.mul (local.get 0) (i32.const 3)) (i32.const {i}))");
+        let steps = format!("(local.set 0 {step})").repeat(24);
+        format!("(func (export \"f{i}\") (param i32) (result i32) {steps} (local.get 0))")
+    };
+    let functions: String = (0..1000).map(body).collect();
+    let own = format!("(func (export \"own\") (result i32) (i32.const {version}))");
+    wat::parse_str(format!("(component (core module {functions} {own}))")).expect("well-formed")
+}
+
+async fn a_worker_has_what_another_one_made() {
+    let bench = Bench::new();
+    let folder = bench.folder.path().join("packs");
+    let cache = CompileCache::open(folder.clone(), ByteSize::from_mib(64)).expect("a cache");
+    let worker = CompileWorker::default();
+    let compile = async |version, cache| {
+        let component = bench.component(&versions(version));
+        let report = worker.compile(&component, &bench.output(), cache).await;
+        report.expect("the component compiles")
+    };
+    let first = compile(1, Some(&cache)).await;
+    let found = first.cache.expect("compiled with a cache");
+    let made = found.made.expect("a pack");
+    assert_eq!(found.failure, None);
+    let second = compile(2, Some(&cache)).await;
+    let found = second.cache.expect("compiled with a cache");
+    assert!(found.hits >= 1000 && found.misses < 10, "{found:?}");
+    assert_eq!(found.used, [made]);
+    // What is compiled is the same as without.
+    let alone = compile(2, None).await;
+    assert_eq!(alone.compiled_digest, second.compiled_digest);
+    assert_eq!(alone.cache, None);
+    let files = std::fs::read_dir(&folder).expect("a folder").count();
+    assert_eq!(files, 1, "no left-overs");
+    // One that is refused leaves nothing.
+    let broken = bench.component(&components::truncated());
+    let refused = worker.compile(&broken, &bench.output(), Some(&cache)).await;
+    assert!(matches!(refused, Err(CompileError::Refused { .. })));
+    assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 1);
 }

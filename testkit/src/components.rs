@@ -37,6 +37,29 @@ pub fn hello_for(text: &str, version: &str) -> Vec<u8> {
         ),
         text: text.as_bytes(),
         pages: pages + 1,
+        ..Module::default()
+    }
+    .build()
+}
+
+/// Answers 200 with this text, and has the same functions inside whatever the text: as components have the engine of their language.
+#[must_use]
+pub fn with_engine(functions: u32, text: &str) -> Vec<u8> {
+    let body = |i: u32| {
+        let step = format!("(i32.add (i32.mul (local.get 0) (i32.const 3)) (i32.const {i}))");
+        let steps = format!("(local.set 0 {step})").repeat(24);
+        format!("(func $engine-{i} (param i32) (result i32) {steps} (local.get 0))\n")
+    };
+    let names: String = (0..functions).map(|i| format!(" $engine-{i}")).collect();
+    let bodies: String = (0..functions).map(body).collect();
+    Module {
+        handle: &format!(
+            "(call $answer (local.get $out) (i32.const 200) (i32.const 1024) (i32.const {}))",
+            text.len()
+        ),
+        text: text.as_bytes(),
+        more: &format!("(table funcref (elem{names}))\n{bodies}"),
+        ..Module::default()
     }
     .build()
 }

@@ -81,6 +81,7 @@ impl Local {
                     size_limit: ByteSize::from_bytes(u64::MAX),
                     compiled_dir: cache.folder.clone(),
                     probe: context.clone(),
+                    cache: None,
                 };
                 let compiler = Compiler::Worker(CompileWorker::default());
                 let validated = validate(&engine, &compiler, component, &options)

@@ -174,6 +174,24 @@ pub async fn sign(state: &State, text: &str, now: Timestamp) -> Result<String, E
     Ok(Signing::now(state, &rows, now)?.authority.sign(text)?)
 }
 
+/// Whether an authority that counts has signed a text.
+///
+/// # Errors
+/// When the store fails.
+pub async fn verifies(
+    state: &State,
+    text: &str,
+    signature: &str,
+    now: Timestamp,
+) -> Result<bool, Error> {
+    let rows = authority_list(&mut *state.store.read().await?).await?;
+    let keys = bundle(&rows, now);
+    let mut keys = keys
+        .iter()
+        .filter_map(|pem| PublicKey::of_authority(pem, now).ok());
+    Ok(keys.any(|key| key.verifies(text, signature)))
+}
+
 fn bundle(rows: &[AuthorityRow], now: Timestamp) -> Vec<String> {
     rows.iter()
         .filter(|row| now < row.expires_at)

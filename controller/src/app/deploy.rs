@@ -16,7 +16,7 @@ use std::sync::Arc;
 use fdn_core::api::{DeployResponse, ValidationStep};
 use fdn_core::form::{FormChoices, FormSpec};
 use fdn_core::label::Labels;
-use fdn_core::manifest::Manifest;
+use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::message::Holders;
 use fdn_core::workflow::Workflow;
 use fdn_core::{
@@ -30,7 +30,7 @@ use tracing::{info, warn};
 use super::actor::Actor;
 use super::precondition::Precondition;
 use super::rollout::deployed;
-use super::{label, repository, secrets, signing};
+use super::{compile_cache, label, repository, secrets, signing};
 
 use crate::Error;
 use crate::artifacts::Object;
@@ -46,7 +46,7 @@ use crate::store::label::label_set;
 use crate::store::revision::revision_next;
 use crate::store::version::{VersionRow, function_version_next, version_get, version_insert};
 use crate::upload::signature::{Signature, Signer};
-use crate::upload::{Compiled, Component};
+use crate::upload::{Compiled, Component, Judged};
 use first::first_plan;
 pub(super) use first::{first_holders, first_write};
 use forms::FormCandidate;
@@ -214,7 +214,7 @@ async fn judge(
     drop(connection);
     let (signer, first) = signing::judge(state, *tenant, manifest, component, signature).await?;
     let mut steps = vec![first];
-    let judged = state.uploads.judge(component, manifest, secrets).await?;
+    let judged = judge_artifact(state, component, manifest, secrets).await?;
     steps.extend(judged.steps);
     let Candidate {
         tenant,
@@ -227,6 +227,21 @@ async fn judge(
     candidate.signer = signer;
     candidate.compiled = judged.compiled;
     Ok(steps)
+}
+
+/// An artifact, by itself. What other controllers have compiled is not compiled again for it, and what it had compiled is there for the next.
+async fn judge_artifact(
+    state: &State,
+    component: &Component,
+    manifest: &Manifest,
+    secrets: &BTreeMap<SecretName, Secret>,
+) -> Result<Judged, Error> {
+    if manifest.runtime == RuntimeKind::Wasm {
+        compile_cache::fetch(state).await;
+    }
+    let judged = state.uploads.judge(component, manifest, secrets).await?;
+    compile_cache::keep(state, judged.cache.as_ref()).await;
+    Ok(judged)
 }
 
 impl Candidate {

@@ -10,6 +10,7 @@ pub mod calls;
 pub mod catalogue;
 pub mod change;
 pub mod collect;
+mod compile_cache;
 mod compiled;
 pub mod delete_version;
 pub mod deploy;

@@ -7,6 +7,7 @@
 mod compiled;
 mod connect;
 mod objects;
+mod packs;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::settings::ArtifactSettings;
 pub use objects::{JobObject, ObjectError};
+pub use packs::StoredPack;
 
 /// Octets of one part of a multipart upload; S3 wants at least 5 MiB for all but the last.
 const PART: usize = 8 << 20;

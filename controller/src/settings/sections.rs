@@ -103,6 +103,9 @@ pub struct ArtifactSettings {
     pub collect_interval: DurationMs,
     /// Whether the machine code of components is kept beside them, for nodes with an engine like this controller's. It is two to five times as large.
     pub compiled: bool,
+    /// The most bytes of machine code of single functions that are kept, so that components with the same engine of a language inside are not compiled as
+    /// a whole; as much again lies in the folder of uploads. 0 keeps none.
+    pub compile_cache: ByteSize,
 }
 
 impl ArtifactSettings {
@@ -125,6 +128,7 @@ impl Default for ArtifactSettings {
             grace: DurationMs::from_secs(24 * 3600),
             collect_interval: DurationMs::from_secs(600),
             compiled: true,
+            compile_cache: ByteSize::from_mib(512),
         }
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Nothing here is stored: the file and its machine code vanish with the values that hold them, whatever happens.
 
+mod cache;
 pub mod image;
 pub mod signature;
 mod step;
@@ -17,7 +18,7 @@ use fdn_core::digest::DigestBuilder;
 use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::{ByteSize, Coded, Digest, ErrorCode, SecretName};
 use fdn_runtime::validate::{ValidateOptions, validate};
-use fdn_runtime::{CallContext, CompileWorker, Compiler, Engine, EngineOptions, NoLog};
+use fdn_runtime::{CacheUse, CallContext, CompileWorker, Compiler, Engine, EngineOptions, NoLog};
 use fdn_service::secret::Secret;
 use tempfile::{TempDir, TempPath};
 use tokio::fs::File;
@@ -26,6 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::Error;
 use crate::settings::Settings;
+pub use cache::PackFolder;
 pub(crate) use step::refused_at;
 
 /// Instances that probes may hold at the same time.
@@ -80,6 +82,8 @@ pub struct Judged {
     pub steps: Vec<ValidationStep>,
     /// Its machine code, if it is to be kept.
     pub compiled: Option<Compiled>,
+    /// What the compile cache had of it.
+    pub cache: Option<CacheUse>,
 }
 
 /// Machine code that was just compiled. Its file vanishes with it.
@@ -127,6 +131,7 @@ pub struct Uploads {
     image_limit: ByteSize,
     image_unfolded: ByteSize,
     keeps_compiled: bool,
+    packs: Option<PackFolder>,
     room: Arc<Semaphore>,
 }
 
@@ -154,6 +159,7 @@ impl Uploads {
         Ok(Self {
             engine: Engine::new(options)?,
             compiler,
+            packs: PackFolder::open(&folder, settings.artifacts.compile_cache),
             folder,
             limit: uploads.limit,
             image_limit: uploads.image_limit,
@@ -175,6 +181,12 @@ impl Uploads {
                 .min(COMPILE_THREADS),
             ..CompileWorker::default()
         })
+    }
+
+    /// Functions that were compiled before, if there is a compile cache.
+    #[must_use]
+    pub const fn packs(&self) -> Option<&PackFolder> {
+        self.packs.as_ref()
     }
 
     /// A place among the uploads that are handled now.
@@ -235,6 +247,7 @@ impl Uploads {
             return Ok(Judged {
                 steps: judged?,
                 compiled: None,
+                cache: None,
             });
         }
         let disk = |source| UploadError::Disk {
@@ -252,11 +265,13 @@ impl Uploads {
             size_limit: self.limit,
             compiled_dir: compiled.path().to_owned(),
             probe: CallContext::from_manifest(manifest, secrets, Arc::new(NoLog)),
+            cache: self.packs.as_ref().map(|packs| packs.cache.clone()),
         };
         let judged = validate(&self.engine, &self.compiler, component.path(), &options).await?;
         // A controller whose engine had no proper name would keep nothing, and its nodes compile for themselves.
         let engine = self.engine.compatibility_key().parse().ok();
         Ok(Judged {
+            cache: judged.report.cache,
             compiled: engine
                 .filter(|_| self.keeps_compiled)
                 .map(|engine| Compiled {

@@ -10,6 +10,7 @@ mod billing_api;
 mod broker;
 mod calls;
 mod collect;
+mod compile_cache;
 mod compiled;
 mod conventions;
 mod domains;

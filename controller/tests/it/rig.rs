@@ -1,7 +1,7 @@
 //! A controller of one's own on free ports, its broker, and a client.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -212,14 +212,20 @@ impl Rig {
 
     /// Ends this controller, as a kill would, and starts another one on the same database, folder and broker.
     pub(crate) async fn restart(self) -> Self {
+        Box::pin(self.restart_with(|_| {})).await
+    }
+
+    /// The same with other settings.
+    pub(crate) async fn restart_with(self, change: impl FnOnce(&mut Settings)) -> Self {
         let Self {
             controller,
             broker,
-            settings,
+            mut settings,
             folder,
             speaker,
             ..
         } = self;
+        change(&mut settings);
         speaker.abort();
         controller.stop().await;
         Box::pin(Self::start_on(settings, broker, folder)).await
@@ -380,6 +386,18 @@ impl Rig {
     /// Machine code in the artifact store, by engine.
     pub(crate) fn compiled(&self) -> Vec<String> {
         files(&self.settings.artifacts.local.join("compiled"))
+    }
+
+    /// The compile cache in the artifact store.
+    pub(crate) fn packs(&self) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> = Vec::new();
+        let folder = self.settings.artifacts.local.join("compile-cache");
+        for engine in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let packs = std::fs::read_dir(engine.path()).into_iter().flatten();
+            found.extend(packs.flatten().map(|pack| pack.path()));
+        }
+        found.sort();
+        found
     }
 
     /// What jobs keep in the artifact store.

@@ -36,6 +36,7 @@ impl Shared {
             }),
             compiler: settings.compile.compiler(),
             compile_parallel: settings.compile.parallel,
+            compile_cache: settings.compile.cache,
             machine: self.machine.clone(),
             metrics: self.metrics.clone(),
         })?;

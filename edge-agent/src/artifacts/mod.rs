@@ -4,6 +4,8 @@
 //! checksum beside it. A file appears under its name only when it is whole. Nothing that was read from disk is trusted before its digest was
 //! checked again in this process; what does not match is deleted and made anew.
 //!
+//! `functions/` holds machine code of single functions of what was made here ([`CompileCache`]), within a bound of its own.
+//!
 //! [`ArtifactCache::prepare`] is single-flight for each digest: whoever comes second waits and finds the file.
 
 mod compiled;
@@ -18,7 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fdn_core::digest::DigestBuilder;
 use fdn_core::{ByteSize, Digest};
-use fdn_runtime::{Compiler, LoadError, compiled_file_name, is_leftover};
+use fdn_runtime::{
+    CompileCache, CompileReport, Compiler, LoadError, compiled_file_name, is_leftover,
+};
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
@@ -47,6 +51,8 @@ pub struct CacheParts {
     pub compiler: Compiler,
     /// How many are compiled at the same time.
     pub compile_parallel: usize,
+    /// The bound of what is kept of single functions; 0 keeps none.
+    pub compile_cache: ByteSize,
     /// The engine, and what other agents of this process have compiled.
     pub machine: Machine,
     /// Where evictions and fetches are counted.
@@ -61,6 +67,7 @@ struct Inner {
     parts: CacheParts,
     components: PathBuf,
     compiled: PathBuf,
+    functions: Option<CompileCache>,
     compile_slots: Semaphore,
     state: Mutex<State>,
 }
@@ -127,6 +134,7 @@ impl ArtifactCache {
                 distrusted: BTreeSet::new(),
                 turns: BTreeMap::new(),
             }),
+            functions: functions(&parts),
             parts,
             components,
             compiled,
@@ -352,6 +360,23 @@ impl Inner {
         Ok(label == "taken")
     }
 
+    fn count_functions(&self, report: &CompileReport) {
+        let metrics = &self.parts.metrics;
+        if let Some(found) = &report.cache {
+            for (result, count) in [("hit", found.hits), ("miss", found.misses)] {
+                let functions = &metrics.compile_cache_functions;
+                functions.with_label_values(&[result]).inc_by(count);
+            }
+        }
+        if let Some(functions) = &self.functions {
+            let gauge = |figure: u64| i64::try_from(figure).unwrap_or(i64::MAX);
+            metrics.compile_cache_size.set(gauge(functions.size()));
+            metrics
+                .compile_cache_evictions
+                .set(gauge(functions.evicted()));
+        }
+    }
+
     /// Compiles the component, unless another agent of this process has, or the controller.
     async fn compile(&self, digest: Digest, component: &Path) -> Result<PathBuf, PrepareError> {
         let key = Key {
@@ -367,7 +392,9 @@ impl Inner {
         if !adopted && !self.take_compiled(digest, &path).await? {
             let slot = self.compile_slots.acquire().await;
             let slot = slot.map_err(|_| PrepareError::Internal("compiling was stopped".into()))?;
-            let result = self.parts.compiler.compile(component, &path).await;
+            let functions = self.functions.as_ref();
+            let compiling = self.parts.compiler.compile(component, &path, functions);
+            let result = compiling.await;
             drop(slot);
             let label = if result.is_ok() { "ok" } else { "failed" };
             self.parts
@@ -377,6 +404,7 @@ impl Inner {
                 .inc();
             let report = result?;
             info!(%digest, took = ?report.took, size = report.compiled_size, "a component was compiled");
+            self.count_functions(&report);
             self.verify(&path).await??;
         }
         let size = std::fs::metadata(&path).map(|found| found.len());
@@ -391,6 +419,16 @@ impl Inner {
         self.parts.machine.announce(digest, &path);
         Ok(path)
     }
+}
+
+/// What was compiled before, function by function. Without it the node compiles all the same.
+fn functions(parts: &CacheParts) -> Option<CompileCache> {
+    if parts.compile_cache.as_bytes() == 0 {
+        return None;
+    }
+    CompileCache::open(parts.folder.join("functions"), parts.compile_cache)
+        .inspect_err(|error| warn!(error = with_causes(error), "there is no compile cache"))
+        .ok()
 }
 
 /// An error with what caused it.

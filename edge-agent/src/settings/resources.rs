@@ -75,6 +75,9 @@ pub struct CompileSettings {
     pub parallel: usize,
     /// Whether machine code that the controller has is taken instead, if an authority of the network has signed it.
     pub from_controller: bool,
+    /// The most bytes of machine code of single functions that are kept, so that components with the same engine of a language inside are not compiled as a
+    /// whole. 0 keeps none.
+    pub cache: ByteSize,
 }
 
 impl Default for CompileSettings {
@@ -86,6 +89,7 @@ impl Default for CompileSettings {
             threads: 0,
             parallel: 1,
             from_controller: true,
+            cache: ByteSize::from_mib(256),
         }
     }
 }

@@ -189,3 +189,33 @@ async fn machine_code_that_nobody_vouches_for_is_never_loaded() {
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_the_next_version_only_what_is_new_is_compiled_here() {
+    const ENGINE: u32 = 1000;
+    let network = Network::start().await;
+    let agent = network.agent(network.settings("eu-west-1")).await;
+    let functions = async |result: &str| {
+        let name = "fdn_agent_compile_cache_functions_total";
+        let line = format!("{name}{{node=\"eu-west-1\",result=\"{result}\"}}");
+        network.metric(&agent, &line).await.unwrap_or(0.0)
+    };
+    let deploy = async |version: u32, text: &str| {
+        let component = components::with_engine(ENGINE, text);
+        let manifest = Manifest::default();
+        network.deploy(APP, version, &component, manifest).await;
+        network.until_text(&agent, APP, text).await;
+    };
+    deploy(1, "v1").await;
+    let first = functions("miss").await;
+    let all = f64::from(ENGINE);
+    assert!(first >= all, "{first}");
+    deploy(2, "v2").await;
+    let (hits, misses) = (functions("hit").await, functions("miss").await - first);
+    assert!(hits >= all && misses < 20.0, "{hits} and {misses}");
+    let bytes = network
+        .metric(&agent, "fdn_agent_compile_cache_bytes")
+        .await;
+    assert!(bytes.is_some_and(|bytes| bytes > 0.0), "{bytes:?}");
+    agent.stop().await;
+}

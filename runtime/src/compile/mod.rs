@@ -1,19 +1,24 @@
 //! Compiling ahead of time, in a process of its own with limits, because a component can make a compiler take long and much.
 
+mod cache;
 mod worker;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fdn_core::{ByteSize, Coded, Digest, ErrorCode};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
+use tracing::warn;
 
 use crate::artifact::{LEFTOVER_PREFIX, checksum_file, checksum_text};
 use crate::engine::config;
 
+use cache::Lookup;
+pub use cache::{CacheUse, CompileCache, IncomingPack, PACKS_MAX};
 pub use worker::compile_worker_main;
 
 /// The argument by which a binary knows that it was started to compile: `main` looks for it first and hands over to
@@ -22,6 +27,8 @@ pub const COMPILE_WORKER_ARG: &str = "__fdn-compile";
 
 /// How much of the worker's words is kept.
 const WORDS_LIMIT: u64 = 16 << 10;
+/// How much of its report is read: digests of all packs of a cache, twice, fit in.
+const REPORT_LIMIT: u64 = 128 << 10;
 
 /// What was compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +39,8 @@ pub struct CompileReport {
     pub compiled_digest: Digest,
     /// How long it took.
     pub took: Duration,
+    /// What the cache had of it, if there was one.
+    pub cache: Option<CacheUse>,
 }
 
 /// A component that was not compiled.
@@ -116,7 +125,7 @@ impl Default for CompileWorker {
 
 impl CompileWorker {
     /// Compiles `component` to `output` (see [`crate::compiled_file_name`]), which appears whole, with its checksum, or not
-    /// at all. Dropping the future kills the process.
+    /// at all. Functions that the cache has are not compiled again. Dropping the future kills the process.
     ///
     /// # Errors
     /// When the component is refused, a limit is passed, or a file or the process fails.
@@ -124,10 +133,12 @@ impl CompileWorker {
         &self,
         component: &Path,
         output: &Path,
+        cache: Option<&CompileCache>,
     ) -> Result<CompileReport, CompileError> {
         let started = Instant::now();
         let key = config::compatibility_key().map_err(|e| worker_failed(&e.to_string()))?;
         let temporary = temporary_beside(output)?;
+        let caching = Caching::begin(cache);
         let mut command = Command::new(&self.exe);
         command
             .args(&self.args)
@@ -145,13 +156,19 @@ impl CompileWorker {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
+        if let Some(caching) = &caching {
+            command
+                .arg(caching.cache.folder())
+                .arg(caching.pack.path())
+                .arg(caching.cache.room().to_string());
+        }
         let mut child = command.spawn().map_err(|error| {
             worker_failed(&format!("cannot start {}: {error}", self.exe.display()))
         })?;
         let _alive = child.stdin.take();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let run = async {
-            let (out, err) = tokio::join!(words(stdout), words(stderr));
+            let (out, err) = tokio::join!(words(stdout, REPORT_LIMIT), words(stderr, WORDS_LIMIT));
             (child.wait().await, out, err)
         };
         let Ok((status, out, err)) = tokio::time::timeout(self.time_limit, run).await else {
@@ -161,15 +178,20 @@ impl CompileWorker {
         };
         let status = status.map_err(|error| worker_failed(&error.to_string()))?;
         self.judge(status, &err)?;
-        let digest: Digest = out
-            .trim()
+        // A digest, and with a cache what was found there on the next line.
+        let (digest, found) = out.trim().split_once('\n').unwrap_or((out.trim(), ""));
+        let digest: Digest = digest
             .parse()
             .map_err(|_| worker_failed(&format!("it said {out:?} instead of a digest")))?;
+        let found = serde_json::from_str(found).ok();
         let output = output.to_owned();
         // Waits for the disk.
-        tokio::task::spawn_blocking(move || keep(temporary, &output, &digest, &key, started))
-            .await
-            .map_err(|error| worker_failed(&error.to_string()))?
+        tokio::task::spawn_blocking(move || {
+            let report = keep(temporary, &output, &digest, &key, started)?;
+            Ok(Caching::end(caching, found, report))
+        })
+        .await
+        .map_err(|error| worker_failed(&error.to_string()))?
     }
 
     fn judge(&self, status: ExitStatus, words: &str) -> Result<(), CompileError> {
@@ -202,11 +224,11 @@ fn worker_failed(reason: &str) -> CompileError {
     }
 }
 
-async fn words(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
+async fn words(pipe: Option<impl tokio::io::AsyncRead + Unpin>, limit: u64) -> String {
     let mut text = Vec::new();
     if let Some(pipe) = pipe {
         // What cannot be read is missing from a message, no more.
-        let _ = pipe.take(WORDS_LIMIT).read_to_end(&mut text).await;
+        let _ = pipe.take(limit).read_to_end(&mut text).await;
     }
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -214,6 +236,39 @@ async fn words(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
 fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> CompileError {
     let path = path.to_owned();
     move |source| CompileError::Io { path, source }
+}
+
+/// A compilation's part of a cache.
+struct Caching {
+    cache: CompileCache,
+    pack: IncomingPack,
+}
+
+impl Caching {
+    /// Without the cache if that fails: it is worth only time.
+    fn begin(cache: Option<&CompileCache>) -> Option<Self> {
+        let cache = cache?.clone();
+        match cache.incoming() {
+            Ok(pack) => Some(Self { cache, pack }),
+            Err(error) => {
+                warn!(%error, "a component is compiled without the compile cache");
+                None
+            }
+        }
+    }
+
+    /// Takes note of what was found. Blocks.
+    fn end(
+        caching: Option<Self>,
+        found: Option<CacheUse>,
+        mut report: CompileReport,
+    ) -> CompileReport {
+        if let (Some(caching), Some(found)) = (caching, found) {
+            caching.cache.finish(&found, caching.pack);
+            report.cache = Some(found);
+        }
+        report
+    }
 }
 
 /// A file of the same folder, so that renaming it is atomic; deleted when dropped.
@@ -257,6 +312,7 @@ fn keep(
         compiled_size,
         compiled_digest: *digest,
         took: started.elapsed(),
+        cache: None,
     })
 }
 
@@ -317,12 +373,15 @@ impl Compiler {
         &self,
         component: &Path,
         output: &Path,
+        cache: Option<&CompileCache>,
     ) -> Result<CompileReport, CompileError> {
         match self {
-            Self::Worker(worker) => worker.compile(component, output).await,
+            Self::Worker(worker) => worker.compile(component, output, cache).await,
             Self::InProcess => {
                 let (component, output) = (component.to_owned(), output.to_owned());
-                tokio::task::spawn_blocking(move || compile_in_process(&component, &output))
+                let cache = cache.cloned();
+                let compiling = move || in_process(&component, &output, cache.as_ref());
+                tokio::task::spawn_blocking(compiling)
                     .await
                     .map_err(|error| worker_failed(&error.to_string()))?
             }
@@ -335,19 +394,38 @@ impl Compiler {
 /// # Errors
 /// When the component is refused or a file fails.
 pub fn compile_in_process(component: &Path, output: &Path) -> Result<CompileReport, CompileError> {
+    in_process(component, output, None)
+}
+
+fn in_process(
+    component: &Path,
+    output: &Path,
+    cache: Option<&CompileCache>,
+) -> Result<CompileReport, CompileError> {
     use std::io::Write as _;
     let started = Instant::now();
     let key = config::compatibility_key().map_err(|e| worker_failed(&e.to_string()))?;
     let bytes = std::fs::read(component).map_err(io_error(component))?;
-    let compiled = precompile(&bytes).map_err(|reason| CompileError::Refused { reason })?;
+    let caching = Caching::begin(cache);
+    let lookup = caching.as_ref().map(|caching| {
+        let cache = &caching.cache;
+        Arc::new(Lookup::open(cache.folder(), &key, cache.room()))
+    });
+    let compiled =
+        precompile(&bytes, lookup.as_ref()).map_err(|reason| CompileError::Refused { reason })?;
     let mut temporary = temporary_beside(output)?;
     temporary.write_all(&compiled).map_err(io_error(output))?;
-    keep(temporary, output, &Digest::of(&compiled), &key, started)
+    let report = keep(temporary, output, &Digest::of(&compiled), &key, started)?;
+    let found = lookup
+        .zip(caching.as_ref())
+        .map(|(lookup, caching)| lookup.finish(caching.pack.path()));
+    Ok(Caching::end(caching, found, report))
 }
 
 /// The machine code of a component, or the compiler's words.
-fn precompile(component: &[u8]) -> Result<Vec<u8>, String> {
-    config::for_compiling()
+fn precompile(component: &[u8], known: Option<&Arc<Lookup>>) -> Result<Vec<u8>, String> {
+    let known = known.map(|lookup| Arc::clone(lookup) as Arc<dyn wasmtime::CacheStore>);
+    config::for_compiling(known)
         .and_then(|engine| engine.precompile_component(component))
         .map_err(|error| format!("{error:#}"))
 }

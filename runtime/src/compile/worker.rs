@@ -1,14 +1,17 @@
-//! The compiling process: sets its own limits, compiles one component, writes one file, says its digest, ends.
+//! The compiling process: sets its own limits, compiles one component, writes one file, says its digest, ends. With a cache it reads that first, writes
+//! one pack more, and says what it found.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fdn_core::Digest;
 use rustix::process::{Resource, Rlimit, setpriority_process, setrlimit};
 
+use super::cache::Lookup;
 use crate::engine::config;
 
 /// The component is at fault.
@@ -31,6 +34,15 @@ struct Order {
     memory: u64,
     seconds: u64,
     key: String,
+    cache: Option<CacheOrder>,
+}
+
+struct CacheOrder {
+    folder: PathBuf,
+    /// Where the pack of what is new goes.
+    pack: PathBuf,
+    /// Its most bytes.
+    room: u64,
 }
 
 impl Order {
@@ -42,6 +54,14 @@ impl Order {
             memory: text(args.next())?.parse().ok()?,
             seconds: text(args.next())?.parse().ok()?,
             key: text(args.next())?,
+            cache: match args.next() {
+                Some(folder) => Some(CacheOrder {
+                    folder: PathBuf::from(folder),
+                    pack: PathBuf::from(args.next()?),
+                    room: text(args.next())?.parse().ok()?,
+                }),
+                None => None,
+            },
         })
     }
 }
@@ -94,7 +114,12 @@ fn compile(order: &Order) -> ExitCode {
             );
         }
     };
-    let compiled = match super::precompile(&bytes) {
+    let cache = order.cache.as_ref().map(|cache| {
+        let lookup = Lookup::open(&cache.folder, &order.key, cache.room);
+        (cache, Arc::new(lookup))
+    });
+    let lookup = cache.as_ref().map(|(_, lookup)| lookup);
+    let compiled = match super::precompile(&bytes, lookup) {
         Ok(compiled) => compiled,
         Err(reason) => {
             let code = u8::try_from(EXIT_REFUSED).expect("a small constant");
@@ -108,7 +133,16 @@ fn compile(order: &Order) -> ExitCode {
             &format!("cannot write {}: {error}", order.output.display()),
         );
     }
-    match writeln!(std::io::stdout(), "{digest}") {
+    let mut report = digest.to_string();
+    if let Some((cache, lookup)) = cache {
+        let found = lookup.finish(&cache.pack);
+        // Without it the cache is as it was before.
+        if let Ok(found) = serde_json::to_string(&found) {
+            report.push('\n');
+            report.push_str(&found);
+        }
+    }
+    match writeln!(std::io::stdout(), "{report}") {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::from(EXIT_BROKEN),
     }

@@ -3,9 +3,12 @@
 
 use std::hash::{Hash as _, Hasher};
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use fdn_core::digest::DigestBuilder;
-use wasmtime::{Config, Enabled, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig};
+use wasmtime::{
+    CacheStore, Config, Enabled, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig,
+};
 
 use super::EngineOptions;
 
@@ -46,9 +49,15 @@ fn common() -> Config {
     config
 }
 
-/// An engine that compiles; it has no pool.
-pub(crate) fn for_compiling() -> wasmtime::Result<wasmtime::Engine> {
-    wasmtime::Engine::new(&common())
+/// An engine that compiles; it has no pool. Functions that `known` holds are not compiled again, which changes nothing about the machine code.
+pub(crate) fn for_compiling(
+    known: Option<Arc<dyn CacheStore>>,
+) -> wasmtime::Result<wasmtime::Engine> {
+    let mut config = common();
+    if let Some(known) = known {
+        config.enable_incremental_compilation(known)?;
+    }
+    wasmtime::Engine::new(&config)
 }
 
 /// The settings of an engine that runs.
@@ -103,7 +112,7 @@ pub(super) fn key_of(engine: &wasmtime::Engine) -> String {
 
 /// The key of what this program compiles.
 pub(crate) fn compatibility_key() -> wasmtime::Result<String> {
-    Ok(key_of(&for_compiling()?))
+    Ok(key_of(&for_compiling(None)?))
 }
 
 #[cfg(test)]

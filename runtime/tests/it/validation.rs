@@ -25,6 +25,7 @@ async fn judge_with(
         size_limit,
         compiled_dir,
         probe,
+        cache: None,
     };
     validate(&ENGINE, &Compiler::InProcess, &upload, &options).await
 }

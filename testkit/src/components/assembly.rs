@@ -292,6 +292,8 @@ pub(super) struct Module<'a> {
     pub(super) text: &'a [u8],
     /// Memory in pages.
     pub(super) pages: u32,
+    /// Further parts of the core module.
+    pub(super) more: &'a str,
 }
 
 impl Default for Module<'_> {
@@ -301,6 +303,7 @@ impl Default for Module<'_> {
             handle: "",
             text: b"",
             pages: 1,
+            more: "",
         }
     }
 }
@@ -350,6 +353,7 @@ impl Module<'_> {
                 (global.set $heap (i32.add (local.get $at) (local.get 3)))
                 (local.get $at))
             {functions}
+            {more}
             (func (export "wasi:http/incoming-handler@{version}#handle") (param $request i32) (param $out i32)
                 (local $a i32) (local $b i32) (local $c i32)
                 (global.set $heap (i32.const 8192))
@@ -358,6 +362,7 @@ impl Module<'_> {
             pages = self.pages,
             version = self.version,
             handle = self.handle,
+            more = self.more,
         );
         wat
     }

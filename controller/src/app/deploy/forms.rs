@@ -8,7 +8,7 @@ use fdn_core::manifest::{Manifest, ManifestError};
 use fdn_core::{FormName, SecretName, TenantId};
 use fdn_service::secret::Secret;
 
-use super::signing;
+use super::{judge_artifact, signing};
 use crate::Error;
 use crate::state::State;
 use crate::upload::signature::{Signature, Signer};
@@ -97,8 +97,7 @@ pub(super) async fn judge(
             form.signature.take(),
         )
         .await?;
-        let judged = state.uploads.judge(&form.component, &manifest, secrets);
-        let judged = judged.await?;
+        let judged = judge_artifact(state, &form.component, &manifest, secrets).await?;
         let name = &form.manifest.name;
         let found = std::iter::once(first).chain(judged.steps);
         steps.extend(found.map(|found| ValidationStep {

@@ -1,0 +1,119 @@
+//! The folder of this controller's compile cache, for itself alone: what lies there runs as native code.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use fdn_core::ByteSize;
+use fdn_core::compiled::EngineKey;
+use fdn_runtime::CompileCache;
+use tracing::{info, warn};
+
+/// Controllers that share a folder for uploads, at most, and have a cache.
+const PLACES: u32 = 16;
+
+/// Packs of functions that were compiled before, as the artifact store has them.
+pub struct PackFolder {
+    /// The packs.
+    pub cache: CompileCache,
+    /// The engine that they are for.
+    pub engine: EngineKey,
+    /// One exchange with the artifact store at a time.
+    pub exchanging: tokio::sync::Mutex<()>,
+    /// Locked as long as this process lives.
+    _place: File,
+}
+
+impl PackFolder {
+    /// Takes a place in the folder of uploads; none if there should be no cache, or it cannot be had. Blocks.
+    #[must_use]
+    pub fn open(uploads: &Path, limit: ByteSize) -> Option<Self> {
+        if limit.as_bytes() == 0 {
+            return None;
+        }
+        let (folder, place) = take_place(uploads)?;
+        match CompileCache::open(folder, limit) {
+            // An engine without a proper name keeps nothing elsewhere.
+            Ok(cache) => Some(Self {
+                engine: cache.engine().parse().ok()?,
+                cache,
+                exchanging: tokio::sync::Mutex::default(),
+                _place: place,
+            }),
+            Err(error) => {
+                warn!(%error, "there is no compile cache");
+                None
+            }
+        }
+    }
+}
+
+/// The first folder that no other process holds.
+fn take_place(uploads: &Path) -> Option<(PathBuf, File)> {
+    for number in 0..PLACES {
+        let folder = uploads.join(format!("fdn-compile-cache-{number}"));
+        match hold(&folder) {
+            Ok(Some(place)) => return Some((folder, place)),
+            Ok(None) => {}
+            Err(error) => {
+                info!(folder = %folder.display(), %error, "a folder cannot hold the compile cache");
+            }
+        }
+    }
+    warn!(folder = %uploads.display(), "there is no compile cache: no folder can be had for it");
+    None
+}
+
+/// Makes the folder if need be and locks it; `None` if another process has.
+fn hold(folder: &Path) -> io::Result<Option<File>> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    // The folder above may be one where everybody makes files.
+    let found = std::fs::symlink_metadata(folder)?;
+    let above = folder.parent().unwrap_or(folder);
+    let own = tempfile::tempfile_in(above)?.metadata()?.uid();
+    if !found.is_dir() || found.uid() != own || found.mode() & 0o077 != 0 {
+        let reason = "it is not a folder of this user alone";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+    }
+    let place = File::open(folder)?;
+    match place.try_lock() {
+        Ok(()) => Ok(Some(place)),
+        Err(std::fs::TryLockError::WouldBlock) => Ok(None),
+        Err(std::fs::TryLockError::Error(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn each_process_has_a_folder_that_nobody_else_can_write_to() {
+        let uploads = tempfile::tempdir().expect("a folder");
+        let (first, place) = take_place(uploads.path()).expect("a place");
+        let mode = std::fs::metadata(&first).expect("a folder").mode();
+        assert_eq!(mode & 0o777, 0o700);
+        let (second, _other) = take_place(uploads.path()).expect("a place");
+        assert_ne!(first, second);
+        drop(place);
+        assert_eq!(take_place(uploads.path()).expect("a place").0, first);
+        // One that others could have written to is left alone.
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(&first, open).expect("changed");
+        assert!(hold(&first).is_err());
+        assert_ne!(take_place(uploads.path()).expect("a place").0, first);
+    }
+
+    #[test]
+    fn without_a_bound_there_is_none() {
+        let uploads = tempfile::tempdir().expect("a folder");
+        assert!(PackFolder::open(uploads.path(), ByteSize::from_bytes(0)).is_none());
+        assert!(PackFolder::open(uploads.path(), ByteSize::from_mib(1)).is_some());
+    }
+}

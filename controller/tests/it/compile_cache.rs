@@ -1,0 +1,175 @@
+//! The compile cache: what one controller compiled, it and others need not compile again, and nothing is taken that nobody vouches for.
+
+use std::path::Path;
+
+use fdn_core::ByteSize;
+use fdn_core::compiled::PackHead;
+use fdn_core::digest::Digest;
+use fdn_service::pki::PublicKey;
+use fdn_testkit::components;
+
+use crate::rig::{Backend, Rig, on_both};
+
+on_both!(
+    the_next_version_is_compiled_in_part_and_after_a_restart_too,
+    what_nobody_vouches_for_is_removed,
+    the_oldest_make_room_and_without_room_nothing_is_kept,
+);
+
+/// As many functions as make a pack.
+const FUNCTIONS: u32 = 1000;
+
+/// Hits and misses so far.
+fn functions(rig: &Rig) -> (u64, u64) {
+    let functions = &rig.controller.state().metrics.packs.functions;
+    let count = |result: &str| functions.with_label_values(&[result]).get();
+    (count("hit"), count("miss"))
+}
+
+/// Deploys; of texts of one length the data alone differs. Functions that were found and that were compiled.
+async fn deploy(rig: &Rig, app: &str, text: &str) -> (u64, u64) {
+    let before = functions(rig);
+    let component = components::with_engine(FUNCTIONS, text);
+    let deployed = rig.deploy(app, component).await;
+    assert!(!deployed.unchanged);
+    let after = functions(rig);
+    (after.0 - before.0, after.1 - before.1)
+}
+
+fn assert_found((hits, misses): (u64, u64)) {
+    let engine = u64::from(FUNCTIONS);
+    assert!(hits >= engine && misses < 20, "{hits} and {misses}");
+}
+
+fn assert_compiled((_, misses): (u64, u64)) {
+    assert!(misses >= u64::from(FUNCTIONS), "{misses}");
+}
+
+/// The compile cache as another machine would have it: none of its own.
+fn forget(rig: &Rig) {
+    let uploads = rig.settings.uploads.folder.as_ref().expect("set");
+    for entry in std::fs::read_dir(uploads).expect("a folder").flatten() {
+        if entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with("fdn-compile-cache-")
+        {
+            std::fs::remove_dir_all(entry.path()).expect("removed");
+        }
+    }
+}
+
+/// The head of a pack, and the pack.
+fn read(path: &Path) -> (PackHead, Vec<u8>) {
+    let mut octets = std::fs::read(path).expect("a pack");
+    let end = octets
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .expect("a head");
+    let pack = octets.split_off(end + 1);
+    let head = serde_json::from_slice(&octets).expect("a head");
+    (head, pack)
+}
+
+async fn the_next_version_is_compiled_in_part_and_after_a_restart_too(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    rig.cluster("eu-west").await;
+    assert_compiled(deploy(&rig, "one", "v1").await);
+    assert_found(deploy(&rig, "one", "v2").await);
+    assert_found(deploy(&rig, "two", "v3").await);
+    // What is new in those is too little to be kept.
+    let packs = rig.packs();
+    assert_eq!(packs.len(), 1, "{packs:?}");
+    let (head, pack) = read(&packs[0]);
+    assert_eq!(
+        (head.pack, head.size),
+        (Digest::of(&pack), pack.len() as u64)
+    );
+    let fleet = rig.apps_snapshot().await.fleet.expect("told");
+    let key =
+        PublicKey::of_authority(&fleet.authorities[0], fdn_service::now()).expect("an authority");
+    assert!(key.verifies(&head.text(), &head.signature));
+    let bytes = rig.controller.state().metrics.packs.bytes.get();
+    let size = std::fs::metadata(&packs[0]).expect("a pack").len();
+    assert_eq!(u64::try_from(bytes), Ok(size));
+
+    let rig = rig.restart().await;
+    assert_found(deploy(&rig, "one", "v4").await);
+    // Another controller, which has nothing but the artifact store.
+    forget(&rig);
+    let rig = rig.restart().await;
+    assert_found(deploy(&rig, "one", "v5").await);
+    assert_eq!(rig.packs(), packs);
+    assert_eq!(rig.controller.state().metrics.packs.failures.get(), 0);
+}
+
+async fn what_nobody_vouches_for_is_removed(backend: Backend) {
+    let mut rig = Rig::start_with(backend, |_| {}).await;
+    rig.cluster("eu-west").await;
+    assert_compiled(deploy(&rig, "one", "v1").await);
+    let path = rig.packs().pop().expect("a pack");
+    let (head, pack) = read(&path);
+    let foreign = PackHead {
+        signature: "bm9ib2R5".to_owned(),
+        ..head.clone()
+    };
+    let mut other = pack.clone();
+    let last = other.len() - 1;
+    other[last] ^= 1;
+    // Whoever can write to the artifact store puts there what was not signed, what was signed for other bytes, and no pack at all.
+    for (version, (head, pack)) in [(foreign, pack.clone()), (head.clone(), other)]
+        .into_iter()
+        .enumerate()
+    {
+        forget(&rig);
+        let mut octets = serde_json::to_vec(&head).expect("JSON");
+        octets.push(b'\n');
+        octets.extend(pack);
+        std::fs::write(&path, octets).expect("written");
+        rig = rig.restart().await;
+        assert_compiled(deploy(&rig, "one", &format!("w{version}")).await);
+        let metrics = &rig.controller.state().metrics.packs;
+        assert_eq!(metrics.refused.get(), 1, "version {version}");
+        // Made anew, and signed.
+        assert_eq!(read(&rig.packs()[0]).0.pack, head.pack);
+    }
+    forget(&rig);
+    std::fs::write(&path, vec![b'x'; 100_000]).expect("written");
+    let rig = rig.restart().await;
+    assert_compiled(deploy(&rig, "one", "v8").await);
+    assert_eq!(rig.controller.state().metrics.packs.refused.get(), 1);
+    assert_found(deploy(&rig, "one", "v9").await);
+}
+
+async fn the_oldest_make_room_and_without_room_nothing_is_kept(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    rig.cluster("eu-west").await;
+    assert_compiled(deploy(&rig, "one", "v1").await);
+    let first = rig.packs();
+    let size = std::fs::metadata(&first[0]).expect("a pack").len();
+    // Of another engine, as a controller with another processor has them, and used longer ago.
+    let other = first[0]
+        .parent()
+        .and_then(Path::parent)
+        .expect("a folder")
+        .join("00ff")
+        .join(Digest::of(b"old").hex());
+    std::fs::create_dir_all(other.parent().expect("a folder")).expect("a folder");
+    std::fs::write(&other, vec![0; 1 << 20]).expect("written");
+    let file = std::fs::File::options().write(true).open(&other);
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1);
+    file.and_then(|file| file.set_modified(long_ago))
+        .expect("changed");
+    let rig = rig
+        .restart_with(|settings| settings.artifacts.compile_cache = ByteSize::from_bytes(size))
+        .await;
+    assert_found(deploy(&rig, "one", "v2").await);
+    assert_eq!(rig.packs(), first);
+    assert_eq!(rig.controller.state().metrics.packs.evictions.get(), 1);
+
+    // Without the setting nothing is found and nothing is kept.
+    let rig = rig
+        .restart_with(|settings| settings.artifacts.compile_cache = ByteSize::from_bytes(0))
+        .await;
+    assert_eq!(deploy(&rig, "one", "v3").await, (0, 0));
+}

@@ -1,0 +1,210 @@
+//! What the compiler asks for a function before it compiles it, during one compilation.
+//!
+//! The compiler's key is the SHA-256 of all that it reads to compile a function: its code as the compiler sees it after translation, the target, and all
+//! settings and features. Version and engine are not in it: the version stands in each value, where the compiler checks it, and a pack is of one engine.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fdn_core::Digest;
+use serde::{Deserialize, Serialize};
+use tracing::debug;
+use wasmtime::CacheStore;
+
+use super::pack::{self, Key, Pack, Place};
+use super::pack_name;
+
+/// Smaller packs are not kept: compiling so little again takes milliseconds.
+pub(super) const PACK_MIN: u64 = 64 << 10;
+
+/// What one compilation found in the cache, and what it left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheUse {
+    /// Functions that were there.
+    pub hits: u64,
+    /// Functions that were compiled.
+    pub misses: u64,
+    /// Packs that functions were found in.
+    pub used: Vec<Digest>,
+    /// Packs that were not what they should be; they are removed.
+    pub damaged: Vec<Digest>,
+    /// The pack of what was compiled, if that is worth keeping.
+    pub made: Option<Digest>,
+    /// Why there is none although there should be.
+    pub failure: Option<String>,
+}
+
+/// The packs of a folder, and what is added to them.
+pub(crate) struct Lookup {
+    engine: String,
+    packs: Vec<Opened>,
+    /// Packs that could not be opened.
+    unreadable: Vec<Digest>,
+    index: HashMap<Key, (usize, Place)>,
+    fresh: Mutex<Fresh>,
+    /// The most bytes that are added.
+    room: u64,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+struct Opened {
+    name: Digest,
+    pack: Pack,
+    used: AtomicBool,
+    damaged: AtomicBool,
+}
+
+#[derive(Default)]
+struct Fresh {
+    values: BTreeMap<Key, Vec<u8>>,
+    size: u64,
+}
+
+impl Lookup {
+    /// Opens the packs of a folder. One that cannot be used is left out.
+    pub(crate) fn open(folder: &Path, engine: &str, room: u64) -> Self {
+        let mut names: Vec<Digest> = std::fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| pack_name(&entry.file_name()))
+            .collect();
+        names.sort_unstable();
+        let mut lookup = Self {
+            engine: engine.to_owned(),
+            packs: Vec::new(),
+            unreadable: Vec::new(),
+            index: HashMap::new(),
+            fresh: Mutex::default(),
+            room,
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        };
+        for name in names {
+            match Pack::open(&super::pack_file(folder, &name), engine) {
+                Ok(pack) => lookup.add(name, pack),
+                // Evicted since the folder was read.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    debug!(%name, %error, "a pack is left out");
+                    lookup.unreadable.push(name);
+                }
+            }
+        }
+        lookup
+    }
+
+    fn add(&mut self, name: Digest, mut pack: Pack) {
+        let at = self.packs.len();
+        // What two compilations at the same time have both made is read from one of them, so that the other goes in time.
+        for (key, place) in std::mem::take(&mut pack.entries) {
+            self.index.entry(key).or_insert((at, place));
+        }
+        self.packs.push(Opened {
+            name,
+            pack,
+            used: AtomicBool::new(false),
+            damaged: AtomicBool::new(false),
+        });
+    }
+
+    fn fresh(&self) -> MutexGuard<'_, Fresh> {
+        // Every change under the lock is complete before anything can panic.
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, key: &Key) -> Option<Vec<u8>> {
+        if let Some((at, place)) = self.index.get(key)
+            && let Some(opened) = self.packs.get(*at)
+        {
+            match opened.pack.read(place) {
+                Ok(value) => {
+                    opened.used.store(true, Ordering::Relaxed);
+                    return Some(value);
+                }
+                Err(error) => {
+                    debug!(name = %opened.name, %error, "a function is compiled although its pack has it");
+                    opened.damaged.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        self.fresh().values.get(key).cloned()
+    }
+
+    /// Ends the compilation: what it made is written to `output`.
+    pub(crate) fn finish(&self, output: &Path) -> CacheUse {
+        let names = |which: fn(&Opened) -> &AtomicBool| {
+            let marked = |opened: &&Opened| which(opened).load(Ordering::Relaxed);
+            let packs = self.packs.iter().filter(marked);
+            packs.map(|opened| opened.name).collect::<Vec<_>>()
+        };
+        let mut found = CacheUse {
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+            used: names(|opened| &opened.used),
+            damaged: names(|opened| &opened.damaged),
+            made: None,
+            failure: None,
+        };
+        found.damaged.extend(&self.unreadable);
+        let fresh = self.fresh();
+        if fresh.size >= PACK_MIN {
+            let written = File::create(output)
+                .and_then(|file| pack::write(&file, &self.engine, &fresh.values));
+            match written {
+                Ok((name, _)) => found.made = Some(name),
+                Err(error) => found.failure = Some(error.to_string()),
+            }
+        }
+        found
+    }
+}
+
+impl CacheStore for Lookup {
+    fn get(&self, key: &[u8]) -> Option<Cow<'_, [u8]>> {
+        let found = <&Key>::try_from(key).ok().and_then(|key| self.find(key));
+        let counter = if found.is_some() {
+            &self.hits
+        } else {
+            &self.misses
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        found.map(Cow::Owned)
+    }
+
+    fn insert(&self, key: &[u8], value: Vec<u8>) -> bool {
+        let Ok(key) = Key::try_from(key) else {
+            return false;
+        };
+        if let Some((at, _)) = self.index.get(&key)
+            && let Some(opened) = self.packs.get(*at)
+            && !opened.damaged.swap(true, Ordering::Relaxed)
+        {
+            // The compiler did not take what it found: another version of it has written this pack.
+            debug!(name = %opened.name, "the compiler takes nothing of this pack");
+        }
+        let size = value.len() as u64;
+        let mut fresh = self.fresh();
+        if fresh.size + size > self.room {
+            return false;
+        }
+        if fresh.values.insert(key, value).is_none() {
+            fresh.size += size;
+        }
+        true
+    }
+}
+
+impl std::fmt::Debug for Lookup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lookup")
+            .field("packs", &self.packs.len())
+            .field("functions", &self.index.len())
+            .finish_non_exhaustive()
+    }
+}
