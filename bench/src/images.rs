@@ -69,7 +69,7 @@ async fn measure(options: &Options) -> Result<()> {
         ("host", Network::Host),
         ("bridge", Network::Bridge),
     ] {
-        engine.cold(name, network).await?;
+        Box::pin(engine.cold(name, network)).await?;
     }
     engine.paused().await?;
     engine.warm(options.rounds).await

@@ -43,7 +43,7 @@ enum Bench {
     Calls,
     /// The first call on a node whose disk cache holds the compiled function.
     Cold,
-    /// From a deploy until it is ready, of a first version and the next ones; and compiling with and without the compile cache.
+    /// From a deploy until it is ready, of a first version, the next ones and another function; and compiling with and without the compile cache.
     Deploys,
     /// Containers: create, start and first answer; unpause and answer.
     Containers,
@@ -106,6 +106,10 @@ struct Options {
     /// The folder of the ready-made functions.
     #[arg(long, default_value = "functions")]
     functions: PathBuf,
+    /// A folder with next versions and other functions for `deploys`, built from other sources: rust-next.wasm, javascript-other.wasm and so on. Without
+    /// one, the next version is the first one with another custom section.
+    #[arg(long)]
+    versions: Option<PathBuf>,
     #[command(flatten)]
     response: response::ResponseOptions,
 }

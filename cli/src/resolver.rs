@@ -8,7 +8,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use fdn_core::{ClientPrefix, Coded, ErrorCode, HostName};
+use fdn_core::api::edns::REVISION;
+use fdn_core::{ClientPrefix, Coded, ErrorCode, HostName, Revision};
 use hickory_proto::dnssec::rdata::{CDS, DNSSECRData};
 use hickory_proto::op::{Edns, Message, MessageType, Query, ResponseCode};
 use hickory_proto::rr::rdata::SOA;
@@ -93,6 +94,8 @@ pub struct Resolved {
     pub ttl_s: u32,
     /// For which prefix length of the client subnet they hold, if the server says.
     pub scope: Option<u8>,
+    /// The revision that they follow from, if that was asked for and the server says.
+    pub revision: Option<Revision>,
     /// Whether the answer was cut and had to be fetched by TCP.
     pub by_tcp: bool,
     /// How long it took.
@@ -105,6 +108,8 @@ pub struct Resolver {
     server: SocketAddr,
     attempts: u32,
     timeout: Duration,
+    /// Whether the revision of answers is asked for.
+    revision: bool,
 }
 
 impl Resolver {
@@ -115,6 +120,7 @@ impl Resolver {
             server,
             attempts: 3,
             timeout: Duration::from_secs(1),
+            revision: false,
         }
     }
 
@@ -122,6 +128,15 @@ impl Resolver {
     #[must_use]
     pub const fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
+    }
+
+    /// The same that asks for the revision of what it is answered.
+    #[must_use]
+    pub const fn asking_for_revision(self) -> Self {
+        Self {
+            revision: true,
+            ..self
+        }
     }
 
     /// The server.
@@ -141,27 +156,42 @@ impl Resolver {
     ) -> Result<Resolved, ResolveError> {
         let began = Instant::now();
         for kind in [RecordType::A, RecordType::AAAA] {
-            let (answer, by_tcp) = self.ask(host.as_str(), kind, client).await?;
-            self.check(host.as_str(), &answer)?;
-            let found: Vec<(IpAddr, u32)> = answer
-                .answers
-                .iter()
-                .filter_map(|r| Some((address_of(&r.data)?, r.ttl)))
-                .collect();
-            if let Some(ttl_s) = found.iter().map(|(_, ttl)| *ttl).min() {
-                let addresses = found.into_iter().map(|(address, _)| address).collect();
-                return Ok(Resolved {
-                    addresses,
-                    ttl_s,
-                    scope: scope_of(&answer),
-                    by_tcp,
-                    took: began.elapsed(),
-                });
+            let found = self.addresses(host, kind, client).await?;
+            if !found.addresses.is_empty() {
+                let took = began.elapsed();
+                return Ok(Resolved { took, ..found });
             }
         }
         Err(ResolveError::NoAddress {
             name: host.to_string(),
             server: self.server,
+        })
+    }
+
+    /// The addresses of `host` of one kind, of which there may be none.
+    ///
+    /// # Errors
+    /// When there is no such name or no answer.
+    pub async fn addresses(
+        &self,
+        host: &HostName,
+        kind: RecordType,
+        client: Option<ClientPrefix>,
+    ) -> Result<Resolved, ResolveError> {
+        let began = Instant::now();
+        let (answer, by_tcp) = self.ask(host.as_str(), kind, client).await?;
+        self.check(host.as_str(), &answer)?;
+        let found = answer.answers.iter();
+        let found: Vec<(IpAddr, u32)> = found
+            .filter_map(|r| Some((address_of(&r.data)?, r.ttl)))
+            .collect();
+        Ok(Resolved {
+            ttl_s: found.iter().map(|(_, ttl)| *ttl).min().unwrap_or(0),
+            addresses: found.into_iter().map(|(address, _)| address).collect(),
+            scope: scope_of(&answer),
+            revision: revision_of(&answer),
+            by_tcp,
+            took: began.elapsed(),
         })
     }
 
@@ -216,7 +246,7 @@ impl Resolver {
     ) -> Result<(Message, bool), ResolveError> {
         let mut last = String::new();
         for _ in 0..self.attempts {
-            let question = question(name, kind, client)?;
+            let question = question(name, kind, client, self.revision)?;
             match tokio::time::timeout(self.timeout, self.by_udp(&question)).await {
                 Ok(Ok(answer)) if answer.metadata.truncation => {
                     return Ok((self.retried_by_tcp(&question).await?, true));
@@ -298,6 +328,7 @@ fn question(
     name: &str,
     kind: RecordType,
     client: Option<ClientPrefix>,
+    revision: bool,
 ) -> Result<Message, ResolveError> {
     let name = Name::from_ascii(format!("{name}.")).map_err(|e| ResolveError::BadName {
         name: name.to_owned(),
@@ -315,6 +346,10 @@ fn question(
                 client.len(),
                 0,
             )));
+    }
+    if revision {
+        let option = EdnsOption::Unknown(REVISION, Vec::new());
+        edns.options_mut().insert(option);
     }
     message.set_edns(edns);
     Ok(message)
@@ -356,6 +391,16 @@ fn scope_of(answer: &Message) -> Option<u8> {
     }
 }
 
+fn revision_of(answer: &Message) -> Option<Revision> {
+    match answer.edns.as_ref()?.option(REVISION.into())? {
+        EdnsOption::Unknown(_, octets) => {
+            let octets = octets.as_slice().try_into().ok()?;
+            Some(Revision(u64::from_be_bytes(octets)))
+        }
+        _ => None,
+    }
+}
+
 /// The machine's own DNS server: the first `nameserver` of a `resolv.conf`.
 ///
 /// # Errors
@@ -386,13 +431,13 @@ mod tests {
 
     #[test]
     fn only_the_answer_to_the_question_is_taken() {
-        let asked = question("hello.fn.test", RecordType::A, None).expect("question");
+        let asked = question("hello.fn.test", RecordType::A, None, false).expect("question");
         let mut reply = asked.clone().into_response();
         assert!(answers(&asked, &reply));
         assert!(!answers(&asked, &asked), "a question is no answer");
         reply.metadata.id = asked.metadata.id.wrapping_add(1);
         assert!(!answers(&asked, &reply), "another id");
-        let mut other = question("evil.fn.test", RecordType::A, None)
+        let mut other = question("evil.fn.test", RecordType::A, None, false)
             .expect("question")
             .into_response();
         other.metadata.id = asked.metadata.id;
@@ -402,7 +447,8 @@ mod tests {
     #[test]
     fn the_client_subnet_travels_with_the_question() {
         let client: ClientPrefix = "203.0.113.0/24".parse().expect("prefix");
-        let asked = question("hello.fn.test", RecordType::A, Some(client)).expect("question");
+        let asked =
+            question("hello.fn.test", RecordType::A, Some(client), false).expect("question");
         let read = Message::from_vec(&asked.to_vec().expect("octets")).expect("own octets");
         let edns = read.edns.expect("EDNS");
         let Some(EdnsOption::Subnet(subnet)) = edns.option(EdnsCode::Subnet) else {

@@ -84,6 +84,8 @@ pub struct PlanMetrics {
     pub made: IntCounter,
     /// Bindings whose clients were moved.
     pub moved: IntCounter,
+    /// Statuses of nodes that were read from the database: of most passes those that were written since the one before.
+    pub statuses: IntCounter,
     /// Moves for a gain that were put off because enough had been moved.
     pub deferred: IntCounter,
     /// Client groups that no cluster can take.
@@ -138,6 +140,10 @@ impl PlanMetrics {
         let times = seconds("fdn_controller_plan_seconds", "Time of a planning pass");
         Ok(Self {
             made: make.counter("fdn_controller_plans_total", "Plans made")?,
+            statuses: make.counter(
+                "fdn_controller_statuses_read_total",
+                "Statuses of nodes that were read from the database",
+            )?,
             deferred: make.counter(
                 "fdn_controller_moves_deferred_total",
                 "Moves of client groups for a gain that were put off because enough had been moved",

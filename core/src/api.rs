@@ -166,6 +166,7 @@
 //!
 //! An agent's admin listener answers `GET /logs/{app}?follow=BOOL&tail=N` and `GET /calls/{app}?…` the same way, besides `/healthz`, `/readyz`, `/metrics`.
 
+pub mod edns;
 pub mod header;
 mod log;
 

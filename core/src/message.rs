@@ -396,7 +396,7 @@ pub struct AppObserved {
     /// What its calls take, phase by phase; absent of an older agent, or before the first call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phases: Option<PhaseTimes>,
-    /// The form that the node serves it in, and that its phases are of; absent of a function with one form, or a workflow.
+    /// The form that the node serves it in, and that its phases are of; absent of a function with one form, or a workflow of several stages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<FormName>,
 }

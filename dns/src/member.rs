@@ -76,6 +76,11 @@ pub async fn join(
         }
         let usable = now < facts.expires_at && identity.joined.exists();
         if usable && !args.again {
+            if let Some(ca_file) = identity.keep_api_ca(args.ca_file.as_deref())? {
+                let mut joined = Joined::read(&identity)?;
+                joined.ca_file = Some(ca_file);
+                joined.write(&identity)?;
+            }
             return Ok((facts, true));
         }
     }
@@ -175,7 +180,8 @@ impl Member {
         if centre.controllers.is_empty() {
             centre.controllers.clone_from(&joined.controllers);
         }
-        let api = Controller::new(&joined.controller, joined.ca_file.as_deref())?;
+        let ca_file = joined.ca_file.as_deref();
+        let api = Controller::of_member(&joined.controller, ca_file, "fdn-dns join")?;
         let files = identity.files();
         let metrics =
             LinkMetrics::new(registry, "fdn_dns").map_err(fdn_service::ServiceError::from)?;
@@ -193,7 +199,7 @@ impl Member {
         let renewer = Renewer::new(RenewParts {
             centre: connection.centre.clone(),
             answer_timeout: centre.answer_timeout.as_duration(),
-            controller: Some(api),
+            controller: api,
             files,
             retry: RENEW_RETRY.0,
             retry_max: RENEW_RETRY.1,
@@ -227,5 +233,105 @@ fn trust(ca: &std::path::Path, authorities: &[String]) {
             "the network's authorities changed"
         ),
         Err(error) => warn!(%error, "the network's new authorities cannot be kept"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fdn_core::Revision;
+    use fdn_core::enrol::{EnrolResponse, IssuedCertificate};
+    use fdn_service::now;
+    use fdn_service::pki::{Authority, Bearer, Subject};
+    use prometheus::Registry;
+
+    use super::*;
+
+    const DAY: u64 = 86_400_000;
+
+    /// Settings of a DNS server that has joined, with these authorities of the API.
+    fn joined(data: &std::path::Path, ca_file: Option<PathBuf>) -> (Settings, Identity, Authority) {
+        let identity = Identity::below(data);
+        identity.prepare().expect("a folder");
+        let key = NodeKey::read_or_create(&identity.key).expect("a key");
+        let (from, end) = (now(), Timestamp(now().get() + DAY));
+        let authority = Authority::create(from, end).expect("an authority");
+        let machine = "fdn://cluster/eu/dns/ns-1".parse().expect("a machine");
+        let subject = Subject {
+            bearer: Bearer::Machine(machine),
+            addresses: Vec::new(),
+            names: Vec::new(),
+        };
+        let issued = authority.issue(&subject, &key.public(), from, end);
+        let issued = issued.expect("a certificate");
+        let answer = EnrolResponse {
+            node: "ns-1".parse().expect("a name"),
+            cluster: "eu".parse().expect("a cluster"),
+            region: "eu".parse().expect("a region"),
+            location: fdn_core::GeoPoint::new(53.0, -6.0).expect("a position"),
+            identity: IssuedCertificate {
+                certificate: issued.certificate,
+                serial: issued.serial,
+                issued_at: from,
+                expires_at: end,
+                authorities: vec![authority.certificate().to_owned()],
+            },
+            node_token: "fdn-node.ns-1.secret".to_owned(),
+            controllers: vec!["127.0.0.1:1".to_owned()],
+            seeds: Vec::new(),
+            revision: Revision(7),
+        };
+        let at: SocketAddr = "127.0.0.1:5300".parse().expect("an address");
+        let kept = Joined {
+            controllers: answer.controllers.clone(),
+            controller: "https://127.0.0.1:2".to_owned(),
+            ca_file,
+            addresses: NodeAddresses {
+                gateway: at,
+                admin: at,
+                peer: None,
+                names: Vec::new(),
+            },
+        };
+        kept.write(&identity).expect("written");
+        identity.write(Role::Dns, &answer).expect("written");
+        let settings = Settings {
+            server: "ns-1".to_owned(),
+            data_dir: data.to_owned(),
+            ..Settings::default()
+        };
+        (settings, identity, authority)
+    }
+
+    #[tokio::test]
+    async fn authorities_of_the_api_are_taken_anew_and_are_not_needed_to_start() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let lost = folder.path().join("identity/api-ca.pem");
+        let (settings, identity, authority) = joined(folder.path(), Some(lost.clone()));
+        let stop = CancellationToken::new();
+        for empty in [false, true] {
+            if empty {
+                std::fs::write(&lost, "").expect("written");
+            }
+            let member = Member::of(&settings, None, &Registry::new(), &stop);
+            assert!(member.expect("it starts").renewer.is_some());
+        }
+        stop.cancel();
+        let given = folder.path().join("given.pem");
+        std::fs::write(&given, authority.certificate()).expect("written");
+        let args = JoinArgs {
+            url: "https://127.0.0.1:2".to_owned(),
+            token_file: folder.path().join("no token is needed"),
+            ca_file: Some(given),
+            cluster: None,
+            address: None,
+            again: false,
+            allow_plain_http: false,
+        };
+        let (_, before) = join(&args, &settings, now()).await.expect("joined");
+        assert!(before);
+        let text = std::fs::read_to_string(&lost).expect("there");
+        assert_eq!(text, authority.certificate());
+        let kept = Joined::read(&identity).expect("kept");
+        assert_eq!(kept.ca_file, Some(lost));
     }
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use fdn_core::api::edns::REVISION;
 use fdn_testkit::wait;
 
 /// What `dig` understood of an answer.
@@ -46,6 +47,22 @@ pub fn ask_any(servers: &[SocketAddr], name: &str, subnet: Option<&str>) -> Resu
         }
     }
     Err(last.context("there is no server")?)
+}
+
+/// The revision that `server` answers from for `name`, as it says in the answer itself; `None` if it does not.
+///
+/// # Errors
+/// When `dig` is missing or gets no answer, or when what it says is no number.
+pub fn revision(server: SocketAddr, name: &str, subnet: &str) -> Result<Option<u64>> {
+    let option = format!("+ednsopt={REVISION}");
+    let subnet = format!("+subnet={subnet}");
+    let text = dig(server, &[name.to_owned(), "A".to_owned(), subnet, option])?;
+    let begin = format!("; OPT={REVISION}: ");
+    let Some(line) = text.lines().find_map(|line| line.strip_prefix(&begin)) else {
+        return Ok(None);
+    };
+    let digits: String = line.split(' ').take(8).collect();
+    Ok(Some(u64::from_str_radix(&digits, 16)?))
 }
 
 /// The values of the text records of `name`, as `server` answers them.

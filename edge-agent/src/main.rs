@@ -157,6 +157,13 @@ fn join_network(args: &JoinArgs) -> Result<(), Error> {
     let identity = &summary.facts.identity;
     let has = if before { "had joined" } else { "has joined" };
     println!("node {} {has} cluster {}", identity.name, identity.cluster);
+    if let Some(file) = &summary.unnamed {
+        println!(
+            "{} does not name the authorities of the controllers' API that were given; set this there:\n[controller]\nca_file = {:?}",
+            summary.config.display(),
+            file.display().to_string()
+        );
+    }
     println!(
         "start it: fdn-edge-agent run --config {}",
         summary.config.display()

@@ -317,7 +317,7 @@ fn app_observed(app: &Observed) -> AppObserved {
         serves: Some(deployed.is_some()),
         phases: app.metrics.phases(),
         form: deployed
-            .filter(|_| app.staged.is_none())
+            .filter(|_| app.is_of_one_function())
             .and_then(|deployed| deployed.form.clone()),
     }
 }

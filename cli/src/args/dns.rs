@@ -169,6 +169,9 @@ pub struct DnsLookupArgs {
     /// Ask this DNS server, at its admin address, what it answers now, and not the controller
     #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["controller", "context"])]
     pub server: Option<SocketAddr>,
+    /// Ask this DNS server as resolvers do, and for the revision that it answers from
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["controller", "context", "server"])]
+    pub dns: Option<SocketAddr>,
     /// How to print the result.
     #[command(flatten)]
     pub output: OutputArgs,

@@ -37,7 +37,7 @@ pub async fn run(
     let target = target(&args.connect, env)?;
     let client = Client::new(&target)?;
     let others = others(&args.forms, manifest.as_deref())?;
-    let octets = others.iter().map(|(_, other)| other.octets());
+    let octets = others.values().map(|other| other.octets());
     let bar = progress::upload(console, octets.fold(artifact.octets(), u64::saturating_add));
     let form = vouched(Form::new(), args)?;
     let mut form = self::form(form, manifest, secrets, artifact, &bar)?;

@@ -1,20 +1,23 @@
 //! `fdn dns`: what DNS servers answer a client and why, where an app's clients are sent, and text records.
 
+use std::net::{IpAddr, SocketAddr};
+
 use fdn_core::app::{AppDns, PutAppDns};
 use fdn_core::enrol::Role;
 use fdn_core::fleet::DnsServerInfo;
 use fdn_core::observe::{BindingDetail, ClusterDistance, DnsLookup};
-use fdn_core::{ClientPrefix, GatewayWeight, HostName, Timestamp};
+use fdn_core::{ClientPrefix, GatewayWeight, HostName, Revision, Timestamp};
 use fdn_dns::admin::{Candidate, Explained, Outcome, Steering};
 use fdn_dns::policy::steer::Reason;
 use hickory_proto::dnssec::rdata::CDS;
+use hickory_proto::rr::RecordType;
 use serde::Serialize;
 
 use super::page::left;
 use super::{client, node, txt};
 use crate::args::{
     DnsCommand, DnsDsArgs, DnsDumpArgs, DnsLookupArgs, DnsRemoveArgs, DnsServersArgs, DnsTtlArgs,
-    TtlArg,
+    KindArg, TtlArg,
 };
 use crate::client::dns::server_lookup;
 use crate::console::Console;
@@ -52,6 +55,9 @@ async fn lookup(
     if let Some(server) = args.server {
         let told = server_lookup(server, &args.name, args.client, args.kind.into()).await?;
         return console.report(args.output.output, &ServerSays(&told));
+    }
+    if let Some(server) = args.dns {
+        return console.report(args.output.output, &Answered::by(server, args).await?);
     }
     let client = client(&args.connect, env)?;
     let found = client.dns_lookup(&args.name, args.client, args.kind.into());
@@ -291,6 +297,81 @@ impl Report for LookedUp<'_> {
 
     fn names(&self) -> Vec<String> {
         self.0.addresses.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// What one DNS server answers, asked as resolvers ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Answered {
+    /// The name.
+    pub name: HostName,
+    /// The client that the server was told of.
+    pub client: ClientPrefix,
+    /// Who answered.
+    pub server: SocketAddr,
+    /// The addresses, in the order of the answer.
+    pub addresses: Vec<IpAddr>,
+    /// For how long they may be kept, in seconds; absent if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<u32>,
+    /// The answer holds for all clients that share this many leading bits; absent if the server does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<u8>,
+    /// The revision of what the server knows of the app; absent if the name is no app's, or who answers is no DNS server of the network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<Revision>,
+}
+
+impl Answered {
+    async fn by(server: SocketAddr, args: &DnsLookupArgs) -> Result<Self, ResolveError> {
+        let kind = match args.kind {
+            KindArg::A => RecordType::A,
+            KindArg::Aaaa => RecordType::AAAA,
+        };
+        let resolver = Resolver::new(server).asking_for_revision();
+        let client = Some(args.client);
+        let found = resolver.addresses(&args.name, kind, client).await?;
+        Ok(Self {
+            name: args.name.clone(),
+            client: args.client,
+            server,
+            ttl: (!found.addresses.is_empty()).then_some(found.ttl_s),
+            addresses: found.addresses,
+            scope: found.scope,
+            revision: found.revision,
+        })
+    }
+}
+
+impl Report for Answered {
+    fn text(&self, _: bool) -> String {
+        let addresses = if self.addresses.is_empty() {
+            "no address of this kind (NODATA)".to_owned()
+        } else {
+            joined(&self.addresses)
+        };
+        let revision = self.revision.map(|revision| revision.to_string());
+        let lines = [
+            ("name", Some(self.name.to_string())),
+            ("client", Some(self.client.to_string())),
+            ("server", Some(self.server.to_string())),
+            ("answer", Some(addresses)),
+            ("ttl", self.ttl.map(|ttl| format!("{ttl} s"))),
+            (
+                "holds for",
+                self.scope.map(|scope| format!("/{scope} of the client")),
+            ),
+            ("revision", revision),
+        ];
+        let lines = lines.into_iter();
+        table(
+            &[],
+            lines.filter_map(|(name, value)| Some(vec![name.to_owned(), value?])),
+        )
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.addresses.iter().map(ToString::to_string).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 mod dev;
 mod images;
 mod records;
+mod revision;
 
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -137,6 +138,7 @@ async fn the_whole_life_of_an_app_on_an_embedded_network() {
     let first_password = password(&block);
     deploy_and_call(&network);
     explained_and_bound(&network).await;
+    revision::is_one(&network).await;
     applied(&network);
     parts_applied(&network);
     records::applied(&network);

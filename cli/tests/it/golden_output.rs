@@ -5,7 +5,7 @@ use fdn_cli::commands::bill::{Bill, Usage};
 use fdn_cli::commands::cluster::DescribedCluster;
 use fdn_cli::commands::deploy::Deployed;
 use fdn_cli::commands::describe::Described;
-use fdn_cli::commands::dns::{LookedUp, ServerSays};
+use fdn_cli::commands::dns::{Answered, LookedUp, ServerSays};
 use fdn_cli::commands::explain::Explained;
 use fdn_cli::commands::node::DescribedNode;
 use fdn_cli::commands::plan::Previewed;
@@ -80,6 +80,14 @@ fn pages_are_printed_as_reviewed() {
     check("plan-what-if", &Previewed(&plans::what_if()));
     check("lookup", &LookedUp(&sample::lookup()));
     check("server-lookup", &ServerSays(&sample::server_says()));
+    check("dns-answer", &sample::dns_answer());
+    let none = Answered {
+        addresses: Vec::new(),
+        ttl: None,
+        revision: None,
+        ..sample::dns_answer()
+    };
+    check("dns-no-answer", &none);
     check("bindings", &listing(&sample::bindings()));
     check("txt", &listing(&sample::txt()));
     check("txt-set", &Records(&sample::txt()[0]));

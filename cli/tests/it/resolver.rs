@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use fdn_cli::commands::dns::DsRecord;
 use fdn_cli::resolver::{ResolveError, Resolver};
-use fdn_core::HostName;
+use fdn_core::api::edns::REVISION;
+use fdn_core::{HostName, Revision};
 use hickory_proto::dnssec::rdata::{CDS, DNSSECRData};
 use hickory_proto::dnssec::{Algorithm, DigestType};
 use hickory_proto::op::{Edns, Message, ResponseCode};
@@ -111,6 +112,36 @@ async fn an_answer_by_udp_is_taken_with_ttl_and_scope() {
         (2, V4, 10)
     );
     assert_eq!((found.scope, found.by_tcp), (Some(20), false));
+}
+
+/// A server that does as those of the network: it tells a revision to those who ask, and says by its address whether one did.
+#[tokio::test]
+async fn the_revision_is_asked_for_where_it_is_wanted_and_read() {
+    let server = serve(|question, _, _| {
+        let mut reply = with_addresses(question, &[V4]);
+        let edns = question.edns.as_ref().expect("EDNS");
+        if let Some(EdnsOption::Unknown(_, payload)) = edns.option(REVISION.into()) {
+            assert!(payload.is_empty());
+            let mut own = Edns::new();
+            let octets = 0x0102_0304_0506_0708_u64.to_be_bytes();
+            let option = EdnsOption::Unknown(REVISION, octets.to_vec());
+            own.options_mut().insert(option);
+            reply.set_edns(own);
+        }
+        Some(reply)
+    })
+    .await;
+    let ask = async |resolver: Resolver, kind| {
+        let found = resolver.addresses(&host(), kind, None).await;
+        let found = found.expect("an answer");
+        (found.addresses, found.revision)
+    };
+    let asking = patient(server).asking_for_revision();
+    let told = Some(Revision(0x0102_0304_0506_0708));
+    assert_eq!(ask(asking, RecordType::A).await, (vec![V4], told));
+    assert_eq!(ask(asking, RecordType::AAAA).await, (vec![], told));
+    let unasked = ask(patient(server), RecordType::A).await;
+    assert_eq!(unasked, (vec![V4], None));
 }
 
 #[tokio::test]

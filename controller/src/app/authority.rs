@@ -3,14 +3,11 @@
 //! A new authority is made known to all nodes first and signs only after `enrolment.authority_settle`, so that no node meets a certificate that it
 //! cannot check. The old one stays in the bundle until it ends, and with it end the last certificates it signed.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-
 use fdn_core::Timestamp;
 use fdn_core::enrol::{ControllerIdentity, IssuedCertificate, Machine, NodeAddresses};
 use fdn_core::fleet::FleetDesired;
 use fdn_core::message::Message;
-use fdn_core::{ClusterId, NodeId, Revision};
+use fdn_core::{NodeId, Revision};
 use fdn_service::pki::{Authority, Bearer, NodeKey, PublicKey, Subject};
 use fdn_service::secret::Secret;
 use sqlx::AnyConnection;
@@ -25,7 +22,7 @@ use crate::store::enrolment::{
     CertificateRow, certificate_insert, certificate_list_revoked, cordon_list, enrolment_trim,
 };
 use crate::store::join_token::join_token_trim;
-use crate::store::node::{StatusRow, node_status_list};
+use crate::store::node::{StatusRow, node_status_list, stage_calls};
 use crate::store::outbox::outbox_push;
 use crate::store::revision::{revision_lock, revision_next};
 use crate::store::{StoreError, in_transaction};
@@ -127,29 +124,19 @@ pub async fn fleet_desired(
     revision: Revision,
     now: Timestamp,
 ) -> Result<FleetDesired, StoreError> {
+    let statuses = node_status_list(connection).await?.into_iter();
+    let told = statuses.filter_map(|StatusRow { status, .. }| {
+        let at = status.stage_calls?;
+        Some((status.cluster, at))
+    });
     Ok(FleetDesired {
         revision,
+        stage_calls: stage_calls(told),
         cordoned: cordon_list(connection).await?,
         revoked: certificate_list_revoked(connection, now).await?,
         authorities: bundle(&authority_list(connection).await?, now),
-        stage_calls: stage_calls(&node_status_list(connection).await?),
         restored: device_restore_list(connection).await?,
     })
-}
-
-/// Where the nodes of each cluster take stage calls, as they said last.
-#[must_use]
-pub fn stage_calls(statuses: &[StatusRow]) -> BTreeMap<ClusterId, Vec<SocketAddr>> {
-    let mut calls: BTreeMap<ClusterId, Vec<SocketAddr>> = BTreeMap::new();
-    for row in statuses {
-        if let Some(address) = row.status.stage_calls {
-            calls
-                .entry(row.status.cluster.clone())
-                .or_default()
-                .push(address);
-        }
-    }
-    calls
 }
 
 /// Puts that into the outbox.
@@ -303,7 +290,12 @@ pub async fn issue(
         expires_at,
         revoked_at: None,
     };
-    certificate_insert(connection, &kept).await?;
+    if !certificate_insert(connection, &kept).await? {
+        let serial = kept.serial;
+        return Err(Error::Internal(format!(
+            "a certificate of the serial number {serial} is there already"
+        )));
+    }
     Ok(IssuedCertificate {
         certificate: issued.certificate,
         serial: issued.serial,

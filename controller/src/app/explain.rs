@@ -11,7 +11,7 @@ use crate::Error;
 use crate::reconcile::actual::Factors;
 use crate::reconcile::compared::{Known, compared};
 use crate::reconcile::desired::versions_of;
-use crate::reconcile::forms::{Asking, Decided, Variants, decide};
+use crate::reconcile::forms::{Asking, Decided, Variants, as_told, decide};
 use crate::reconcile::place::{Before, PlanExplanation};
 use crate::reconcile::world::{Presence, Profiles, World};
 use crate::reconcile::{expected, variants_of};
@@ -65,6 +65,8 @@ pub async fn explain(
     let variants = variants_of(&workflow, &versions);
     let (forms, factors) = learnt(state, &world, (&app, of), (&variants, rate), now);
     let serving = world.serving_in(Some(name), of, &forms);
+    let mut of_forms = forms.terms(&world, &workflow);
+    as_told(&mut of_forms, &app.forms);
     let presence = Presence {
         runs: &runs,
         is_called,
@@ -99,7 +101,7 @@ pub async fn explain(
         stages,
         plan: plan.clone(),
         actual: actual.clone(),
-        forms: forms.terms(&world, &workflow),
+        forms: of_forms.clone(),
     };
     match steered {
         Ok(steering) => Ok(explanation(

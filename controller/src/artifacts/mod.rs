@@ -9,6 +9,7 @@ mod connect;
 mod objects;
 mod packs;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -291,6 +292,34 @@ impl Artifacts {
             Ok(found) => Ok(found.is_none()),
             Err(source) => Err(ArtifactError::List(source)),
         }
+    }
+
+    /// Where an artifact lies.
+    #[must_use]
+    pub fn key_of(&self, object: &Object) -> String {
+        self.key(object).to_string()
+    }
+
+    /// The keys of all that is in the store, if it is all among `known`; else one that is not.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn list_within(
+        &self,
+        known: &BTreeSet<String>,
+    ) -> Result<Result<BTreeSet<String>, String>, ArtifactError> {
+        let prefix = Key::from(self.prefix.as_str());
+        let prefix = (!self.prefix.is_empty()).then_some(&prefix);
+        let mut all = self.store.list(prefix);
+        let mut found = BTreeSet::new();
+        while let Some(one) = all.next().await {
+            let key = one.map_err(ArtifactError::List)?.location.to_string();
+            if !known.contains(&key) {
+                return Ok(Err(key));
+            }
+            found.insert(key);
+        }
+        Ok(Ok(found))
     }
 
     /// Removes an artifact; one that is not there is no error.

@@ -54,6 +54,12 @@ impl Artifacts {
         }
     }
 
+    /// Where an object lies.
+    #[must_use]
+    pub fn job_key_of(&self, job: JobId, object: JobObject) -> String {
+        self.object(job, object).to_string()
+    }
+
     /// Writes an object; one that is there is replaced.
     ///
     /// # Errors

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use fdn_core::compiled::{EngineKey, PackHead};
 use fdn_core::{Digest, Timestamp};
-use futures::TryStreamExt;
+use fdn_runtime::PACKS_MAX;
+use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{ObjectMeta, ObjectStoreExt, PutPayload};
 use tokio::fs::File;
@@ -14,6 +15,8 @@ use tokio::io::AsyncReadExt;
 
 use super::{Artifact, ArtifactError, Artifacts};
 
+/// The most objects that are looked at. Where somebody else has put more there, they go little by little.
+const LISTED: usize = 8 * PACKS_MAX;
 /// What the name of a mark of use ends with.
 const USED: &str = ".used";
 
@@ -45,22 +48,24 @@ impl Artifacts {
         folder.join(format!("{}{USED}", name.hex()))
     }
 
-    /// All packs, of every engine.
+    /// The packs, of every engine.
     ///
     /// # Errors
     /// When the store fails.
     pub async fn pack_list(&self) -> Result<Vec<StoredPack>, ArtifactError> {
-        let found: Vec<ObjectMeta> = self
+        let known = |object: ObjectMeta| async move {
+            Ok(parse(&object.location).map(|parsed| (parsed, object)))
+        };
+        let found: Vec<_> = self
             .store
             .list(Some(&self.packs_folder()))
+            .try_filter_map(known)
+            .take(LISTED)
             .try_collect()
             .await
             .map_err(ArtifactError::List)?;
         let mut packs: BTreeMap<(EngineKey, Digest), StoredPack> = BTreeMap::new();
-        for object in found {
-            let Some((engine, name, is_mark)) = parse(&object.location) else {
-                continue;
-            };
+        for ((engine, name, is_mark), object) in found {
             let at = u64::try_from(object.last_modified.timestamp_millis()).unwrap_or_default();
             let pack = packs
                 .entry((engine.clone(), name))

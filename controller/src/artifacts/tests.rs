@@ -1,3 +1,4 @@
+use fdn_core::compiled::PackHead;
 use futures::TryStreamExt;
 
 use super::*;
@@ -141,7 +142,45 @@ on_both!(
     a_missing_artifact_says_what_to_do,
     an_upload_that_cannot_be_read_leaves_nothing,
     what_is_deleted_is_gone,
+    packs_are_listed_with_their_marks_and_go_with_them,
 );
+
+async fn packs_are_listed_with_their_marks_and_go_with_them(folder: &Path, artifacts: &Artifacts) {
+    assert_eq!(artifacts.pack_list().await.expect("listed"), []);
+    let file = write(folder, b"functions");
+    let head = |engine: &str| PackHead {
+        engine: engine.parse().expect("an engine"),
+        pack: Digest::of(b"functions"),
+        size: 9,
+        signature: "by the authority".to_owned(),
+    };
+    let heads = ["01", "02"].map(head);
+    for head in &heads {
+        artifacts.pack_put(head, &file).await.expect("put");
+    }
+    let (first, name) = (&heads[0].engine, heads[0].pack);
+    let found = artifacts.pack_get(first, &name).await.expect("there");
+    let pieces: Vec<Bytes> = found.octets.try_collect().await.expect("read");
+    let octets = pieces.concat();
+    let (line, pack) = octets.split_at(octets.len() - 9);
+    assert_eq!(pack, b"functions");
+    let read: PackHead = serde_json::from_slice(line).expect("a head");
+    assert_eq!(read, heads[0]);
+
+    // A mark is no pack.
+    artifacts.pack_touch(first, &name).await.expect("marked");
+    let listed = artifacts.pack_list().await.expect("listed");
+    let shown: Vec<_> = listed.iter().map(|p| (p.engine.as_str(), p.size)).collect();
+    assert_eq!(shown, [("01", found.size), ("02", found.size)]);
+    assert!(listed.iter().all(|pack| pack.name == name));
+    artifacts.pack_delete(first, &name).await.expect("deleted");
+    let listed = artifacts.pack_list().await.expect("listed");
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].engine, heads[1].engine);
+    artifacts.pack_delete(first, &name).await.expect("no error");
+    let gone = artifacts.pack_get(first, &name).await;
+    assert!(matches!(gone, Err(ArtifactError::Missing(missing)) if missing == name));
+}
 
 async fn what_is_deleted_is_gone(folder: &Path, artifacts: &Artifacts) {
     let object = object(b"short-lived");

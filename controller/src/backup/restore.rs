@@ -1,5 +1,6 @@
 //! Restores a backup into an empty place.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 use fdn_service::secret::Secret;
 use sqlx::{Any, Transaction};
 use tokio::runtime::Handle;
+use tracing::info;
 
 use super::archive::{Items, Piece, Taker, walk};
 use super::error::BackupError;
@@ -28,7 +30,8 @@ use crate::store::{MIGRATOR, Store, StoreError, in_transaction};
 const BATCH_OCTETS: usize = 1 << 20;
 
 /// Restores an archive into an empty database and an empty artifact store, and brings it up to this release's schema. Nothing is written before all of
-/// the archive was read and found whole; what breaks off later takes back what it wrote.
+/// the archive was read and found whole; what breaks off later takes back what it wrote. One that was killed could not: objects of the archive that are in
+/// the store already, and nothing else, are what it left, and are written again.
 ///
 /// # Errors
 /// When the place is not empty, the archive cannot be read, is damaged or of a newer release, keys are missing, or something cannot be written.
@@ -41,15 +44,15 @@ pub async fn restore(
     let handle = Handle::current();
     apart(move || {
         let file = open(&place)?;
-        walk(
-            &file,
-            &mut Judge {
-                settings: &settings,
-                wanted,
-            },
-        )?;
+        let mut judge = Judge {
+            settings: &settings,
+            wanted,
+            items: None,
+        };
+        walk(&file, &mut judge)?;
+        let items = judge.items.take();
         let store = handle.block_on(Store::connect(&settings.database))?;
-        let restored = run(&settings, (&file, wanted), &store, &handle);
+        let restored = run(&settings, (&file, wanted, items), &store, &handle);
         handle.block_on(store.close());
         restored
     })
@@ -79,6 +82,8 @@ fn open(place: &Place) -> Result<File, BackupError> {
 struct Judge<'a> {
     settings: &'a Settings,
     wanted: KeysWanted,
+    /// The objects that it holds.
+    items: Option<Items>,
 }
 
 impl Taker for Judge<'_> {
@@ -88,7 +93,8 @@ impl Taker for Judge<'_> {
         keys::check(self.settings, manifest, self.wanted)
     }
 
-    fn objects(&mut self, _items: &Items) -> Result<(), Error> {
+    fn objects(&mut self, items: &Items) -> Result<(), Error> {
+        self.items = Some(items.again()?);
         Ok(())
     }
 
@@ -99,18 +105,25 @@ impl Taker for Judge<'_> {
 
 fn run(
     settings: &Settings,
-    (file, wanted): (&File, KeysWanted),
+    (file, wanted, items): (&File, KeysWanted, Option<Items>),
     store: &Store,
     handle: &Handle,
 ) -> Result<Manifest, Error> {
     let artifacts = Artifacts::open(&settings.artifacts)?;
-    handle.block_on(empty(settings, store, &artifacts))?;
+    let left = handle.block_on(empty(settings, store, &artifacts, items.as_ref()))?;
+    if !left.is_empty() {
+        info!(
+            objects = left.len(),
+            "the artifact store holds objects of this archive already, as a restore that was killed leaves them; they are written again"
+        );
+    }
     let mut loading = Loading {
         settings,
         wanted,
         store,
         handle,
         artifacts: &artifacts,
+        left,
         tables: Vec::new(),
         tx: None,
         items: None,
@@ -137,8 +150,13 @@ fn run(
     Ok(manifest)
 }
 
-/// Refuses a place that holds anything.
-async fn empty(settings: &Settings, store: &Store, artifacts: &Artifacts) -> Result<(), Error> {
+/// Refuses a place that holds anything but objects of the archive; the keys of those.
+async fn empty(
+    settings: &Settings,
+    store: &Store,
+    artifacts: &Artifacts,
+    items: Option<&Items>,
+) -> Result<BTreeSet<String>, Error> {
     let mut connection = store.read().await?;
     let tables = table_list(&mut connection).await?;
     let found = occupied(&mut connection, &tables).await?;
@@ -146,17 +164,36 @@ async fn empty(settings: &Settings, store: &Store, artifacts: &Artifacts) -> Res
     if let Some(table) = found {
         return Err(not_empty(&table).into());
     }
-    if !artifacts.is_empty().await? {
-        let place = settings.artifacts.s3.as_ref().map_or_else(
-            || settings.artifacts.local.display().to_string(),
-            |s3| format!("bucket {} {}", s3.bucket, s3.prefix),
-        );
-        return Err(BackupError::NotEmpty(format!(
-            "the artifact store ({place}) holds objects already: restore needs an empty one. Move them away, or name another place in [artifacts]"
-        ))
-        .into());
+    if artifacts.is_empty().await? {
+        return Ok(BTreeSet::new());
     }
-    Ok(())
+    let mut known = BTreeSet::new();
+    for item in items.map(Items::read).transpose()?.into_iter().flatten() {
+        known.insert(key_of(artifacts, &item?.what));
+    }
+    let place = settings.artifacts.s3.as_ref().map_or_else(
+        || settings.artifacts.local.display().to_string(),
+        |s3| format!("bucket {} {}", s3.bucket, s3.prefix),
+    );
+    artifacts.list_within(&known).await?.map_err(|foreign| {
+        BackupError::NotEmpty(format!(
+            "the artifact store ({place}) holds objects already that are not of this archive, such as {foreign}: restore needs an empty one. If a restore of \
+             another archive was killed here, delete what it left; else move them away, or name another place in [artifacts]"
+        ))
+        .into()
+    })
+}
+
+/// Where an object of an archive lies in an artifact store.
+fn key_of(artifacts: &Artifacts, what: &What) -> String {
+    match what {
+        What::Artifact { digest, object } => artifacts.key_of(&Object {
+            digest: *digest,
+            name: object.clone(),
+        }),
+        What::JobInput { job } => artifacts.job_key_of(*job, JobObject::Input),
+        What::JobResult { job, attempt } => artifacts.job_key_of(*job, JobObject::Result(*attempt)),
+    }
 }
 
 fn not_empty(table: &str) -> BackupError {
@@ -192,6 +229,8 @@ struct Loading<'a> {
     store: &'a Store,
     handle: &'a Handle,
     artifacts: &'a Artifacts,
+    /// The keys of objects that were there before.
+    left: BTreeSet<String>,
     tables: Vec<Table>,
     tx: Option<Transaction<'static, Any>>,
     /// The objects of the archive, and how many of them were begun.
@@ -371,6 +410,10 @@ impl Loading<'_> {
             return;
         };
         for item in items.take(self.objects).flatten() {
+            // Whoever left it may want it: it is what it was.
+            if self.left.contains(&key_of(self.artifacts, &item.what)) {
+                continue;
+            }
             match item.what {
                 What::Artifact { digest, object } => {
                     let name = object;

@@ -246,6 +246,13 @@ impl Book {
         self.held.may_fetch(digest, cluster)
     }
 
+    /// The revision of what is held of an app; none if it was never heard of.
+    #[must_use]
+    pub fn revision_of(&self, app: &AppName) -> Revision {
+        let held = self.held.apps.get(app);
+        held.map_or(Revision::NONE, |held| held.revision)
+    }
+
     /// Takes in a change that a message told; whether it was new.
     pub fn take(&mut self, change: Change) -> bool {
         if change.revision() <= self.read {

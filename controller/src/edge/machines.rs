@@ -155,6 +155,14 @@ impl Counted {
         gauge.inc();
         Self(gauge)
     }
+
+    /// Counts a machine that the store was not asked about yet.
+    #[must_use]
+    pub(super) fn unjudged(metrics: &Metrics, role: Role) -> Self {
+        let gauge = metrics.edge.unjudged.with_label_values(&[role.as_str()]);
+        gauge.inc();
+        Self(gauge)
+    }
 }
 
 impl Drop for Counted {

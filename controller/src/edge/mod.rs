@@ -6,6 +6,7 @@
 //! | `server` | the listener: TLS 1.3, certificates of the network's own authority, HTTP/2 |
 //! | `machines` | who is connected; which certificates no longer count |
 //! | `requests` | what machines ask, and how it is answered |
+//! | `fetch` | which artifacts a node may fetch |
 //! | [`judge`] | what a machine may say and take |
 //! | [`ask`] | asking nodes in turn: logs, calls, jobs |
 //! | `bodies`, `pace` | what they send, within bounds; how slowly they may read |
@@ -23,6 +24,7 @@ pub mod book;
 pub mod change;
 mod changes;
 mod feed;
+mod fetch;
 pub mod judge;
 mod load;
 mod machines;
@@ -43,7 +45,7 @@ use fdn_core::enrol::Role;
 use fdn_service::pki::tls::{Credentials, Revoked};
 use fdn_service::{CancellationToken, listen};
 use rustls::ServerConfig;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::info;
 
@@ -93,6 +95,8 @@ pub struct Edge {
     pulse: Pulse,
     /// Who is connected.
     pub machines: Arc<Machines>,
+    /// Turns to ask the store about those that were let in while it did not answer.
+    again: Semaphore,
     /// Asks nodes.
     pub asker: ask::Asker,
     /// What they send, as it comes.
@@ -114,6 +118,7 @@ impl Edge {
             changed: Changed::default(),
             pulse: Pulse::default(),
             machines: Arc::default(),
+            again: Semaphore::new(acquaint::AGAIN),
             asker: ask::Asker::default(),
             bodies: Bodies::new(settings),
             port: AtomicU16::new(settings.listen.port()),

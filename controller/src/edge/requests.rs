@@ -23,11 +23,10 @@ use tracing::{debug, error, warn};
 
 use super::acquaint::STRANGER;
 use super::bodies::Taken;
-use super::book::Fetch;
 use super::judge::{self, Refusal};
 use super::pace::paced;
 use super::server::Peer;
-use super::{feed, reports};
+use super::{feed, fetch, reports};
 use crate::Error;
 use crate::app::actor::Actor;
 use crate::app::{enrol, lease, usage};
@@ -90,14 +89,14 @@ async fn handle(
     request: Request<Incoming>,
 ) -> Answer {
     let machine = &peer.machine;
-    if state.edge.machines.is_revoked(&peer.serial) {
+    if state.edge.machines.is_revoked(&peer.shown.serial) {
         let refusal = Refusal {
             what: "revoked",
             right: "be in the network: it was removed",
         };
         return Err(refused(state, machine, refusal));
     }
-    if !peer.known {
+    if peer.known == Some(false) {
         return Err(refused(state, machine, STRANGER));
     }
     let judged = |judged: Result<(), Refusal>| judged.map_err(|why| refused(state, machine, why));
@@ -143,7 +142,7 @@ async fn handle(
 }
 
 /// Logs and counts what a machine tried that is not its to do.
-fn refused(state: &State, machine: &Machine, why: Refusal) -> Error {
+pub(super) fn refused(state: &State, machine: &Machine, why: Refusal) -> Error {
     let refused = &state.metrics.edge.refused;
     refused.with_label_values(&[why.what]).inc();
     warn!(%machine, what = why.what, "a machine tried to {}; it was refused", why.right);
@@ -229,37 +228,10 @@ async fn renew(state: &State, machine: &Machine, wish: &RenewRequest) -> Answer 
     json(&enrol::renew(state, wish, &actor, now()).await?)
 }
 
-/// Lets a node on to what its cluster holds.
-fn may_fetch(
-    state: &State,
-    machine: &Machine,
-    what: &'static str,
-    digest: &Digest,
-) -> Result<(), Error> {
-    judge::node(machine, what).map_err(|why| refused(state, machine, why))?;
-    let may = lock(&state.edge.book).may_fetch(digest, &machine.cluster);
-    match may {
-        Fetch::Yes => Ok(()),
-        // It may have begun while it was to serve this.
-        Fetch::Gone => Err(Error::NotFound {
-            what: format!("artifact {digest}"),
-            hint: "no app that the cluster holds has it any more",
-        }),
-        Fetch::Foreign => Err(refused(
-            state,
-            machine,
-            Refusal {
-                what,
-                right: "fetch artifacts that its cluster does not serve",
-            },
-        )),
-    }
-}
-
 async fn artifact(state: &State, peer: &Peer, request: &Request<Incoming>) -> Answer {
     let path = request.uri().path();
     let digest: Digest = path.strip_prefix(ARTIFACTS).unwrap_or_default().parse()?;
-    may_fetch(state, &peer.machine, "artifact", &digest)?;
+    fetch::may(state, &peer.machine, "artifact", &digest).await?;
     let span = span(request.headers())?;
     let object = artifact_find(&mut *state.store.read().await?, &digest).await?;
     let artifact = state.artifacts.get(&object, span).await?;
@@ -283,7 +255,7 @@ async fn compiled(state: &State, peer: &Peer, path: &str) -> Answer {
     let of = path.strip_prefix(COMPILED).unwrap_or_default();
     let (component, engine) = of.split_once('/').unwrap_or((of, ""));
     let component: Digest = component.parse()?;
-    may_fetch(state, &peer.machine, "compiled", &component)?;
+    fetch::may(state, &peer.machine, "compiled", &component).await?;
     let engine: EngineKey = engine
         .parse()
         .map_err(|error: NoEngineKey| Error::BadRequest(format!("`{engine}`: {error}")))?;

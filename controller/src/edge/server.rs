@@ -22,10 +22,12 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
+use super::acquaint::STRANGER;
 use super::machines::Guard;
 use super::{acquaint, requests};
 use crate::settings::EdgeSettings;
 use crate::state::State;
+use crate::store::enrolment::CertificateRow;
 
 /// What may be on its way before it is read: of one request, and of one connection.
 const WINDOWS: (u32, u32) = (1 << 20, 8 << 20);
@@ -66,9 +68,9 @@ impl Shared {
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) machine: Machine,
-    pub(super) serial: String,
-    /// Whether it is one of the network, as far as the store could be asked.
-    pub(super) known: bool,
+    pub(super) shown: CertificateRow,
+    /// Whether it is one of the network; nothing if the store did not answer as it connected.
+    pub(super) known: Option<bool>,
     /// The machine's turns to send bodies.
     pub(super) turns: Arc<Semaphore>,
     /// Cancelled when it does not take what it asked for.
@@ -165,11 +167,11 @@ async fn connection(
     drop(handshake);
     shared.count("open");
     let left = facts.expires_at.since(fdn_service::now());
-    let known = acquaint::is_known(state, &facts, &key).await;
+    let shown = acquaint::shown(&facts, &key);
     let peer = Arc::new(Peer {
-        known,
+        known: acquaint::is_known(state, &facts.identity, &shown).await,
         machine: facts.identity,
-        serial: facts.serial,
+        shown,
         turns: Arc::clone(&guard.turns),
         stalled: CancellationToken::new(),
     });
@@ -225,6 +227,11 @@ async fn converse(
         () = guard.cut.cancelled() => {
             shared.state.metrics.edge.cut.inc();
             info!(machine = %peer.machine, "the connection of a machine was cut: its certificate no longer counts");
+            return;
+        }
+        () = Box::pin(acquaint::turns_out_unknown(&shared.state, &peer)) => {
+            shared.state.metrics.edge.cut.inc();
+            drop(requests::refused(&shared.state, &peer.machine, STRANGER));
             return;
         }
         () = peer.stalled.cancelled() => {

@@ -11,7 +11,9 @@ pub struct EdgeMetrics {
     pub connections: IntGaugeVec,
     /// Connections by how they began: `open`, `full`, `busy`, `handshake`, `machine`.
     pub accepted: IntCounterVec,
-    /// Connections that were cut because the machine was removed or its certificate ended.
+    /// Connections of machines that were let in while the database did not answer, and about which it was not asked yet, by role.
+    pub unjudged: IntGaugeVec,
+    /// Connections that were cut because the machine was removed, its certificate ended, or it turned out to be unknown.
     pub cut: IntCounter,
     /// Connections that were cut because the machine did not take an artifact that it asked for.
     pub stalled: IntCounter,
@@ -49,9 +51,13 @@ impl EdgeMetrics {
                 "Connections of machines by how they began",
                 &["result"],
             )?,
+            unjudged: by_role(
+                "fdn_controller_edge_unjudged",
+                "Connections of machines that the database could not be asked about yet",
+            )?,
             cut: make.counter(
                 "fdn_controller_edge_cut_total",
-                "Connections that were cut because the machine was removed or its certificate ended",
+                "Connections that were cut because the machine was removed, its certificate ended, or it turned out to be unknown",
             )?,
             stalled: make.counter(
                 "fdn_controller_edge_stalled_total",

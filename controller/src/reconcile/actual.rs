@@ -4,7 +4,7 @@
 //! A place is a stage of an app in a cluster. What clients add to it, the way, is measured by itself (round trips) and needs no correction. Nodes tell
 //! what calls typically take in each phase; work over speed is what a plan counts with for start and execution.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::message::NodeStatus;
 use fdn_core::phases::PhaseTimes;
@@ -299,19 +299,22 @@ impl Learner {
         self.residuals.len()
     }
 
-    /// What was learnt of one app, form by form.
+    /// What was learnt of some apps, form by form.
     #[must_use]
-    pub(super) fn of_forms(
-        &self,
-        app: &AppName,
-    ) -> BTreeMap<(StageName, Option<FormName>), BTreeMap<ClusterId, Residual>> {
-        let mut known = BTreeMap::<_, BTreeMap<ClusterId, Residual>>::new();
-        for (place, residual) in self.residuals.iter().filter(|(place, _)| place.app == *app) {
-            let of = (place.stage.clone(), place.form.clone());
-            let places = known.entry(of).or_default();
-            places.insert(place.cluster.clone(), *residual);
+    pub(super) fn of_forms(&self, apps: &BTreeSet<&AppName>) -> BTreeMap<AppName, OfForms> {
+        let mut all = BTreeMap::<AppName, OfForms>::new();
+        let known = self.residuals.iter();
+        for (place, residual) in known.filter(|(place, _)| apps.contains(&place.app)) {
+            if !all.contains_key(&place.app) {
+                all.insert(place.app.clone(), OfForms::new());
+            }
+            if let Some(known) = all.get_mut(&place.app) {
+                let of = (place.stage.clone(), place.form.clone());
+                let places = known.entry(of).or_default();
+                places.insert(place.cluster.clone(), *residual);
+            }
         }
-        known
+        all
     }
 
     /// What was learnt of one app.
@@ -345,6 +348,9 @@ impl Learner {
         self.residuals.get(place).map(Residual::error)
     }
 }
+
+/// What was learnt of one app, by stage and form.
+pub(super) type OfForms = BTreeMap<(StageName, Option<FormName>), BTreeMap<ClusterId, Residual>>;
 
 /// What was learnt of one app, by stage: clusters by their number.
 #[derive(Clone, Debug, Default, PartialEq)]

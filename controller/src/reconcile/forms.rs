@@ -5,8 +5,9 @@
 //! it in the cluster, else what was measured of it elsewhere, at this cluster's speed, else what its manifest expects. What is known of a form that
 //! a cluster serves no more fades over a day: then it is tried again, if its manifest promises enough. A form that no node of a cluster could make
 //! ready is none for the moment, and none is changed while it is made ready; once another one is served it is tried again beside that, so that calls do not wait for it.
+//! Plans count with what nodes say they serve, if they say, and not with what they have been told to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fdn_core::billing::{Day, Meter, Money, PriceList, Quantities, Segment, cost};
 use fdn_core::form::{FormChoices, FormManifest, FormTerms, cold_start};
@@ -14,14 +15,13 @@ use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::usage::{UsageOutcome, UsageRecord};
 use fdn_core::workflow::{Stage, Workflow};
 use fdn_core::{
-    AppName, ClusterId, FormName, InvocationId, Millis, Revision, StageName, Timestamp,
-    VersionNumber,
+    AppName, FormName, InvocationId, Millis, Revision, StageName, Timestamp, VersionNumber,
 };
 use fdn_scheduling::form::{Chosen, Offered, Why, choose, cold_share};
 use fdn_scheduling::place::Cluster;
-use fdn_scheduling::residual::{Residual, Terms};
+use fdn_scheduling::residual::Terms;
 
-use super::actual::{Factors, Learner};
+use super::actual::{Factors, Learner, OfForms};
 use super::serving::{Need, Serving};
 use super::world::{Profiles, World};
 use crate::store::app::AppRow;
@@ -97,6 +97,17 @@ struct Cell {
     chosen: Option<Chosen>,
     /// The one that no node there could make ready.
     failed: Option<usize>,
+    /// The one that most nodes there serve, as they say.
+    served: Option<usize>,
+}
+
+impl Cell {
+    /// The form that is served: as nodes say, where it can run at all, else the one that they are to serve.
+    fn served(&self) -> Option<usize> {
+        let can = |form: &usize| self.offered.get(*form).is_some_and(Option::is_some);
+        let chosen = self.chosen.map(|chosen| chosen.form);
+        self.served.filter(can).or(chosen)
+    }
 }
 
 /// Which forms clusters are to serve.
@@ -106,34 +117,41 @@ pub struct Decided {
     tasks: Vec<Option<(Vec<Variant>, Vec<Cell>)>>,
 }
 
-/// What was learnt of an app's forms, by stage and form.
-type Known = BTreeMap<(StageName, Option<FormName>), BTreeMap<ClusterId, Residual>>;
-
 /// Decides for every cluster.
 #[must_use]
 pub fn decide(world: &World, learner: &Learner, asking: &Asking<'_>, now: Timestamp) -> Decided {
-    let known = asking.app.map(|app| learner.of_forms(app));
-    let known = known.unwrap_or_default();
+    let apps = asking.app.into_iter().collect();
+    let known = learner.of_forms(&apps).into_values().next();
+    decide_by(world, &known.unwrap_or_default(), asking, now)
+}
+
+/// Decides by what is known of the app's forms.
+fn decide_by(world: &World, known: &OfForms, asking: &Asking<'_>, now: Timestamp) -> Decided {
     let prices = world.prices.as_ref();
     let share = cold_share(asking.rate, KEPT);
+    let is_single = asking.workflow.stages().len() == 1;
     let tasks = asking.workflow.stages().iter().map(|stage| {
         let variants = asking.variants.get(&stage.name)?;
         let clusters = world.clusters().iter().enumerate();
         let cells = clusters.map(|(at, cluster)| {
             let current = asking.current.get(&cluster.id);
             let current = current.and_then(|stages| stages.get(&stage.name));
-            let current = variants
-                .iter()
-                .position(|variant| Some(&variant.name) == current);
+            let place = |name: Option<&FormName>| {
+                let mut all = variants.iter();
+                all.position(|variant| Some(&variant.name) == name)
+            };
+            let current = place(current);
+            let part = Some(&stage.name).filter(|_| !is_single);
             let mut cell = Cell {
                 failed: current
                     .filter(|_| world.phases.has_failed(asking.app, asking.revision, at)),
+                served: place(world.phases.form_of(asking.app, at, part)),
                 ..Cell::default()
             };
             for (form, variant) in variants.iter().enumerate() {
                 let manifest = &variant.manifest;
                 let place = (&stage.name, cluster, current == Some(form));
-                let (run, measured) = run_time(&known, variant, place, now);
+                let (run, measured) = run_time(known, variant, place, now);
                 let price = prices.and_then(|list| price(list, manifest, run, now));
                 let offered = Offered {
                     run,
@@ -171,7 +189,7 @@ pub(super) fn learnt_as(form: Option<&FormName>) -> Option<FormName> {
 
 /// What a call takes in a form in a cluster, and whether that was measured there.
 fn run_time(
-    known: &Known,
+    known: &OfForms,
     variant: &Variant,
     (stage, cluster, is_served): (&StageName, &Cluster, bool),
     now: Timestamp,
@@ -305,7 +323,7 @@ impl Decided {
     fn run(&self, task: usize, at: usize) -> Option<Millis> {
         let (_, cells) = self.tasks.get(task)?.as_ref()?;
         let cell = cells.get(at)?;
-        let offered = cell.offered.get(cell.chosen?.form).copied().flatten();
+        let offered = cell.offered.get(cell.served()?).copied().flatten();
         Some(offered?.run)
     }
 
@@ -313,8 +331,8 @@ impl Decided {
     #[must_use]
     pub fn form(&self, task: usize, at: usize) -> Option<FormName> {
         let (variants, cells) = self.tasks.get(task)?.as_ref()?;
-        let chosen = cells.get(at)?.chosen?;
-        learnt_as(variants.get(chosen.form).map(|variant| &variant.name))
+        let served = cells.get(at)?.served()?;
+        learnt_as(variants.get(served).map(|variant| &variant.name))
     }
 
     /// Every form in every cluster, for explanations.
@@ -327,7 +345,14 @@ impl Decided {
             };
             for (cluster, cell) in world.clusters().iter().zip(cells) {
                 let forms = variants.iter().enumerate();
-                rows.extend(forms.map(|(form, variant)| row(stage, cluster, cell, form, variant)));
+                rows.extend(forms.map(|(form, variant)| {
+                    let mut row = row(stage, cluster, cell, form, variant);
+                    let served = cell.served.filter(|other| row.chosen && *other != form);
+                    if let Some(other) = served.and_then(|other| variants.get(other)) {
+                        row.verdict = format!("{}; until it is ready, {}", row.verdict, other.name);
+                    }
+                    row
+                }));
             }
         }
         rows
@@ -361,6 +386,23 @@ fn row(stage: &Stage, cluster: &Cluster, cell: &Cell, form: usize, variant: &Var
     }
 }
 
+/// Has explanations say what clusters serve by what nodes were told, where a choice was made: who explains may know less of what calls took than
+/// who plans does, or something has changed since.
+pub fn as_told(rows: &mut [FormTerms], told: &FormChoices) {
+    for row in rows {
+        let form = told.get(&row.cluster).and_then(|of| of.get(&row.stage));
+        let Some(is_told) = form.map(|form| *form == row.form) else {
+            continue;
+        };
+        if is_told && !row.chosen {
+            row.verdict = format!("served now: {}", row.verdict);
+        } else if row.chosen && !is_told {
+            row.verdict = format!("not served yet: {}", row.verdict);
+        }
+        row.chosen = is_told;
+    }
+}
+
 /// How a form lost against the one that is served.
 fn against(own: &Offered, served: &Offered) -> String {
     let (mine, theirs) = (own.response(), served.response());
@@ -382,6 +424,14 @@ pub(super) fn decide_all<'a>(
     (learner, now): (&Learner, Timestamp),
     rate: impl Fn(&AppName) -> f64,
 ) -> Vec<Option<Decided>> {
+    let apps: Vec<(&AppRow, &Variants)> = apps.into_iter().collect();
+    let chosen = apps.iter().filter(|(_, variants)| !variants.is_empty());
+    let chosen: BTreeSet<&AppName> = chosen.map(|(app, _)| &app.name).collect();
+    let learnt = match chosen.is_empty() {
+        true => BTreeMap::new(),
+        false => learner.of_forms(&chosen),
+    };
+    let nothing = OfForms::new();
     let apps = apps.into_iter().zip(known).zip(factors);
     apps.map(|(((app, variants), known), factors)| {
         if variants.is_empty() {
@@ -395,7 +445,8 @@ pub(super) fn decide_all<'a>(
             revision: app.revision,
             rate: rate(&app.name) / app.primaries.len().max(1) as f64,
         };
-        let decided = decide(world, learner, &asking, now);
+        let of = learnt.get(&app.name).unwrap_or(&nothing);
+        let decided = decide_by(world, of, &asking, now);
         known.2 = world.serving_in(Some(&app.name), (&known.0, &known.1), &decided);
         *factors = decided.factors(world, (&known.0, &known.1), factors);
         Some(decided)

@@ -59,7 +59,7 @@ use crate::store::binding::{BindingRow, binding_list_all};
 use crate::store::cluster::{ClusterRow, cluster_list};
 use crate::store::demand::{DemandRow, demand_list};
 use crate::store::network::{network_get, network_set};
-use crate::store::node::{StatusRow, node_forget, node_status_list};
+use crate::store::node::{Statuses, node_forget};
 use crate::store::outbox::outbox_push;
 use crate::store::plan::{PlanRow, plan_list};
 use crate::store::revision::revision_next;
@@ -90,7 +90,6 @@ struct Inputs {
     bindings: Vec<BindingRow>,
     demand: Vec<DemandRow>,
     network: Option<NetworkDesired>,
-    statuses: Vec<StatusRow>,
     standing: Standing,
     clusters: Vec<ClusterRow>,
     /// What calls cost now; nothing without a list in force.
@@ -115,6 +114,8 @@ type StageCalls = BTreeMap<fdn_core::ClusterId, Vec<std::net::SocketAddr>>;
 /// The planner.
 pub struct Planner {
     state: Arc<State>,
+    /// What nodes said, as far as it was read.
+    statuses: Statuses,
     told_rtt_at: Option<Timestamp>,
     /// When the round trips that other controllers stored were read last, and what is asked was written.
     heard_at: Option<Timestamp>,
@@ -148,6 +149,7 @@ impl Planner {
             heard_at: None,
             asked_at: None,
             forgot_at: None,
+            statuses: Statuses::default(),
             told_stage_calls: StageCalls::new(),
             kept_at: None,
             complaints: BTreeMap::new(),
@@ -220,12 +222,12 @@ impl Planner {
         self.store_observed(now).await?;
         self.hear_others(now).await?;
         let after = lock(&self.state.live).enrolments_after(now);
-        let inputs = load(&self.state, after).await?;
+        let inputs = load(&self.state, Some(&mut self.statuses), after).await?;
         let (world, settled, clusters) = {
             let mut live = lock(&self.state.live);
             live.set_standing(inputs.standing.clone());
-            for row in &inputs.statuses {
-                live.merge(row.clone());
+            for row in self.statuses.take_new() {
+                live.merge(row);
             }
             (
                 self.state
@@ -237,7 +239,7 @@ impl Planner {
         };
         self.forget_demand(&inputs.demand, &world, now).await?;
         self.tell_network(&inputs, clusters, now).await?;
-        self.tell_stage_calls(&inputs, now).await?;
+        self.tell_stage_calls(now).await?;
         let known = self.plan_apps(&inputs, &world, settled, now).await?;
         lock(&self.state.demand).set_known(known);
         self.forget_nodes(now).await?;
@@ -274,8 +276,8 @@ impl Planner {
     }
 
     /// Tells nodes where others take stage calls, when that has changed since this controller told it last.
-    async fn tell_stage_calls(&mut self, inputs: &Inputs, now: Timestamp) -> Result<(), Error> {
-        let calls = authority::stage_calls(&inputs.statuses);
+    async fn tell_stage_calls(&mut self, now: Timestamp) -> Result<(), Error> {
+        let calls = self.statuses.stage_calls();
         if calls == self.told_stage_calls {
             return Ok(());
         }
@@ -512,12 +514,16 @@ fn show(state: &State, world: &World, passed: &Passed<'_>) {
     }
 }
 
-/// Reads everything in one snapshot, of enrolments those after a stamp.
-async fn load(state: &State, after: u64) -> Result<Inputs, Error> {
+/// Reads everything in one snapshot, of enrolments those after a stamp, and statuses for who follows them.
+async fn load(state: &State, statuses: Option<&mut Statuses>, after: u64) -> Result<Inputs, Error> {
     let currency = state.settings.billing.currency;
     let mut tx = state.store.snapshot().await?;
     let mut versions = version_list_current(&mut tx).await?;
     versions.extend(version_list_staged(&mut tx).await?);
+    if let Some(statuses) = statuses {
+        let read = statuses.read(&mut tx).await?;
+        state.metrics.plans.statuses.inc_by(read as u64);
+    }
     let inputs = Inputs {
         apps: app_list(&mut tx).await?,
         versions,
@@ -525,7 +531,6 @@ async fn load(state: &State, after: u64) -> Result<Inputs, Error> {
         bindings: binding_list_all(&mut tx).await?,
         demand: demand_list(&mut tx).await?,
         network: network_get(&mut tx).await?,
-        statuses: node_status_list(&mut tx).await?,
         standing: standing(&mut tx, after).await?,
         clusters: cluster_list(&mut tx).await?,
         prices: price_list_at(&mut tx, currency, fdn_service::now()).await?,

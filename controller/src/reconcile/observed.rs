@@ -17,7 +17,7 @@ use crate::app::fleet::standing;
 use crate::state::lock;
 use crate::store::asked::{AskedRow, asked_get, asked_set};
 use crate::store::demand::{DemandRow, demand_add, demand_delete, demand_list};
-use crate::store::node::{node_observe, node_status_list};
+use crate::store::node::node_observe;
 use crate::store::rtt::{link_delete, link_list, link_upsert, rtt_delete, rtt_list, rtt_upsert};
 use crate::store::{StoreError, in_transaction};
 
@@ -37,14 +37,15 @@ impl Planner {
         self.hear_others(now).await?;
         let after = lock(&self.state.live).enrolments_after(now);
         let mut connection = self.state.store.read().await?;
-        let statuses = node_status_list(&mut connection).await?;
+        let read = self.statuses.read(&mut connection).await?;
+        self.state.metrics.plans.statuses.inc_by(read as u64);
         let standing = standing(&mut connection, after).await?;
         let known = demand_list(&mut connection).await?;
         let asked = asked_get(&mut connection).await?;
         drop(connection);
         let mut live = lock(&self.state.live);
         live.set_standing(standing);
-        for row in statuses {
+        for row in self.statuses.take_new() {
             live.merge(row);
         }
         drop(live);

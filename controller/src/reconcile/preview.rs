@@ -81,7 +81,7 @@ pub struct Changed {
 /// When the store fails, or a length of time is none.
 pub async fn preview(state: &State, wish: &Wish<'_>, now: Timestamp) -> Result<Preview, Error> {
     let known = lock(&state.live).stamp();
-    let inputs = load(state, known).await?;
+    let inputs = load(state, None, known).await?;
     let real = state.world(now);
     // What is known of running things stays known when nodes are thought away.
     let world = state.world_if(wish.what_if, now)?.knowing(&real);

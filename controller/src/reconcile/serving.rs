@@ -12,7 +12,7 @@ use fdn_core::device::GpuRequest;
 use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::message::{AppPhase, NodeStatus};
 use fdn_core::serving::Served;
-use fdn_core::{AppName, ClusterId, MebiBytes, Resources, Revision};
+use fdn_core::{AppName, ClusterId, FormName, MebiBytes, Resources, Revision, StageName};
 use fdn_scheduling::dag::Holding;
 use fdn_scheduling::place::{Bars, ClusterIndex, Exclusion};
 use fdn_scheduling::workflow::Profile;
@@ -32,6 +32,8 @@ struct Seen {
     failed: [f64; 2],
     /// Why one of them failed.
     reason: Option<String>,
+    /// The nodes that serve each form, of functions that have several: of the app itself, or of a stage.
+    forms: BTreeMap<(Option<StageName>, FormName), usize>,
 }
 
 /// What all clusters can run, and how far all apps are there.
@@ -179,7 +181,14 @@ impl Phases {
                 best: Served::Failed,
                 failed: [0.0; 2],
                 reason: None,
+                forms: BTreeMap::new(),
             });
+            let stages = app.stages.iter();
+            let stages = stages.filter_map(|of| Some((Some(&of.stage), of.form.as_ref()?)));
+            for (stage, form) in stages.chain(app.form.as_ref().map(|form| (None, form))) {
+                let key = (stage.cloned(), form.clone());
+                *seen.forms.entry(key).or_default() += 1;
+            }
             seen.told += 1;
             seen.revision = seen.revision.min(app.revision);
             if served == Served::Failed {
@@ -225,6 +234,21 @@ impl Phases {
         let seen = app.and_then(|app| self.apps.get(app)?.get(&at));
         let is_of_it = seen.is_some_and(|seen| seen.revision >= revision);
         is_of_it && self.nodes[at] > 0 && self.served(app, at) == Served::Failed
+    }
+
+    /// The form that most nodes of a cluster serve, of an app with one stage or of one of several.
+    #[must_use]
+    pub fn form_of(
+        &self,
+        app: Option<&AppName>,
+        at: usize,
+        stage: Option<&StageName>,
+    ) -> Option<&FormName> {
+        let seen = self.apps.get(app?)?.get(&at)?;
+        let of = seen.forms.iter();
+        let of = of.filter(|((one, _), _)| one.as_ref() == stage);
+        of.max_by_key(|(_, nodes)| **nodes)
+            .map(|((_, form), _)| form)
     }
 
     /// Whether nodes of a cluster know an app, and none answers yet.

@@ -7,7 +7,7 @@ use fdn_core::label::LabelSelector;
 use fdn_core::message::Holders;
 use fdn_core::workflow::{Definition, Workflow};
 use fdn_core::{
-    AppName, ClusterId, DurationMs, HostName, Revision, TenantId, Timestamp, VersionNumber,
+    AppName, ClusterId, Digest, DurationMs, HostName, Revision, TenantId, Timestamp, VersionNumber,
 };
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row as _};
@@ -324,6 +324,35 @@ pub async fn app_told_list(
         }
     }
     Ok(all)
+}
+
+/// The apps that a cluster was ever told of and that have this artifact in any version of theirs or of their stages, by name, with the revisions of what
+/// nodes are told of them; at most `limit`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn app_list_with_digest(
+    connection: &mut AnyConnection,
+    digest: &Digest,
+    cluster: &ClusterId,
+    limit: u32,
+) -> Result<Vec<(AppName, Revision)>, StoreError> {
+    let rows = sqlx::query(
+        "WITH has AS (SELECT tenant, function, number FROM versions WHERE digest = $1 \
+         UNION SELECT tenant, function, number FROM form_artifacts WHERE digest = $1), \
+         users AS (SELECT tenant, function AS app FROM has \
+         UNION SELECT s.tenant, s.app FROM has JOIN workflow_stages s ON s.tenant = has.tenant AND s.function = has.function AND s.version = has.number) \
+         SELECT a.name, a.revision FROM users u JOIN apps a ON a.tenant = u.tenant AND a.name = u.app \
+         WHERE EXISTS (SELECT 1 FROM app_clusters c WHERE c.app = a.name AND c.cluster IN ($2, $3)) ORDER BY a.name LIMIT $4",
+    )
+    .bind(digest.to_string())
+    .bind(cluster.as_str())
+    .bind(EVERYWHERE)
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
+    let one = |row: &AnyRow| Ok((parsed(row, "name")?, Revision(number(row, "revision")?)));
+    rows.iter().map(one).collect()
 }
 
 /// Forgets a version as the one that was current before.

@@ -273,32 +273,11 @@ pub async fn enrolment_trim(
     Ok(())
 }
 
-/// Keeps a certificate.
+/// Keeps a certificate unless one of its serial number is there; whether it was new.
 ///
 /// # Errors
 /// When the database fails or the node is not enrolled.
 pub async fn certificate_insert(
-    connection: &mut AnyConnection,
-    row: &CertificateRow,
-) -> Result<(), StoreError> {
-    sqlx::query(
-        "INSERT INTO certificates (serial, node, public_key, issued_at, expires_at) VALUES ($1, $2, $3, $4, $5)",
-    )
-    .bind(&row.serial)
-    .bind(row.node.as_str())
-    .bind(&row.public_key)
-    .bind(stored(row.issued_at.get()))
-    .bind(stored(row.expires_at.get()))
-    .execute(connection)
-    .await?;
-    Ok(())
-}
-
-/// Keeps a certificate that was made elsewhere, unless it is there; whether it was new.
-///
-/// # Errors
-/// When the database fails or the node is not enrolled.
-pub async fn certificate_adopt(
     connection: &mut AnyConnection,
     row: &CertificateRow,
 ) -> Result<bool, StoreError> {

@@ -1,13 +1,17 @@
 //! Nodes, and what they last said of themselves.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
 use fdn_core::message::NodeStatus;
-use fdn_core::{NodeId, Timestamp};
+use fdn_core::{ClusterId, MessageId, NodeId, Timestamp};
 use sqlx::AnyConnection;
+use sqlx::any::AnyRow;
 
 use super::StoreError;
 use super::cluster::{ClusterRow, cluster_forget_empty, cluster_observe};
 use super::enrolment::enrolment_hold;
-use super::row::{json, number, stored, to_json};
+use super::row::{json, number, parsed, stored, to_json};
 
 /// What a node last said, and when it was heard.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,6 +88,117 @@ pub async fn node_status_list(
             })
         })
         .collect()
+}
+
+/// Names in one statement.
+const NAMES: usize = 500;
+
+/// Which status of a node was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    boot: MessageId,
+    sequence: u64,
+    seen_at: Timestamp,
+}
+
+impl Stamp {
+    fn of(row: &AnyRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            boot: parsed(row, "boot")?,
+            sequence: number(row, "sequence")?,
+            seen_at: Timestamp(number(row, "seen_at")?),
+        })
+    }
+}
+
+/// What every node last said, for who looks at it again and again: with each look only what was written since the one before is fetched and parsed, for
+/// most nodes say what they said. It keeps a few octets for each node that there is, and the new statuses until they are taken.
+#[derive(Debug, Default)]
+pub struct Statuses {
+    read: BTreeMap<NodeId, Stamp>,
+    /// Where nodes take stage calls.
+    stage_calls: BTreeMap<NodeId, (ClusterId, SocketAddr)>,
+    new: BTreeMap<NodeId, StatusRow>,
+}
+
+impl Statuses {
+    /// Reads what was written since the last time; how many statuses that were.
+    ///
+    /// # Errors
+    /// When the database fails. What was read before that counts.
+    pub async fn read(&mut self, connection: &mut AnyConnection) -> Result<usize, StoreError> {
+        let rows = sqlx::query("SELECT node, boot, sequence, seen_at FROM node_status")
+            .fetch_all(&mut *connection)
+            .await?;
+        let (mut there, mut changed) = (BTreeSet::new(), Vec::new());
+        for row in &rows {
+            let node: NodeId = parsed(row, "node")?;
+            if self.read.get(&node) != Some(&Stamp::of(row)?) {
+                changed.push(node.clone());
+            }
+            there.insert(node);
+        }
+        drop(rows);
+        self.read.retain(|node, _| there.contains(node));
+        self.stage_calls.retain(|node, _| there.contains(node));
+        self.new.retain(|node, _| there.contains(node));
+        for names in changed.chunks(NAMES) {
+            self.fetch(connection, names).await?;
+        }
+        Ok(changed.len())
+    }
+
+    async fn fetch(
+        &mut self,
+        connection: &mut AnyConnection,
+        names: &[NodeId],
+    ) -> Result<(), StoreError> {
+        let places: Vec<String> = (1..=names.len()).map(|n| format!("${n}")).collect();
+        let text = format!(
+            "SELECT node, boot, sequence, seen_at, status FROM node_status WHERE node IN ({})",
+            places.join(", ")
+        );
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(text));
+        for name in names {
+            query = query.bind(name.as_str());
+        }
+        for row in &query.fetch_all(connection).await? {
+            let (node, stamp): (NodeId, Stamp) = (parsed(row, "node")?, Stamp::of(row)?);
+            let status: NodeStatus = json(row, "status")?;
+            match status.stage_calls {
+                Some(at) => self
+                    .stage_calls
+                    .insert(node.clone(), (status.cluster.clone(), at)),
+                None => self.stage_calls.remove(&node),
+            };
+            self.read.insert(node.clone(), stamp);
+            let seen_at = stamp.seen_at;
+            self.new.insert(node, StatusRow { status, seen_at });
+        }
+        Ok(())
+    }
+
+    /// What was read and not taken yet, by name.
+    pub fn take_new(&mut self) -> impl Iterator<Item = StatusRow> + use<> {
+        std::mem::take(&mut self.new).into_values()
+    }
+
+    /// Where the nodes of each cluster take stage calls, as they said last.
+    #[must_use]
+    pub fn stage_calls(&self) -> BTreeMap<ClusterId, Vec<SocketAddr>> {
+        stage_calls(self.stage_calls.values().cloned())
+    }
+}
+
+/// Where nodes take stage calls, by cluster; nodes come in the order of their names.
+pub fn stage_calls(
+    all: impl IntoIterator<Item = (ClusterId, SocketAddr)>,
+) -> BTreeMap<ClusterId, Vec<SocketAddr>> {
+    let mut calls: BTreeMap<ClusterId, Vec<SocketAddr>> = BTreeMap::new();
+    for (cluster, address) in all {
+        calls.entry(cluster).or_default().push(address);
+    }
+    calls
 }
 
 /// When a node was last heard, as far as that was written.

@@ -1,6 +1,7 @@
 //! Backups: what one holds comes back in an empty place, on either database; what is no whole backup of ours leaves nothing behind.
 
 mod archive;
+mod killed;
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;

@@ -71,6 +71,19 @@ fn read(path: &Path) -> (PackHead, Vec<u8>) {
     (head, pack)
 }
 
+/// The head tells what stands behind it, and the network's authority has signed that.
+async fn assert_vouched(rig: &Rig, pack: &Path) {
+    let (head, pack) = read(pack);
+    assert_eq!(
+        (head.pack, head.size),
+        (Digest::of(&pack), pack.len() as u64)
+    );
+    let fleet = rig.apps_snapshot().await.fleet.expect("told");
+    let key =
+        PublicKey::of_authority(&fleet.authorities[0], fdn_service::now()).expect("an authority");
+    assert!(key.verifies(&head.text(), &head.signature));
+}
+
 async fn the_next_version_is_compiled_in_part_and_after_a_restart_too(backend: Backend) {
     let rig = Rig::start_with(backend, |_| {}).await;
     rig.cluster("eu-west").await;
@@ -80,15 +93,7 @@ async fn the_next_version_is_compiled_in_part_and_after_a_restart_too(backend: B
     // What is new in those is too little to be kept.
     let packs = rig.packs();
     assert_eq!(packs.len(), 1, "{packs:?}");
-    let (head, pack) = read(&packs[0]);
-    assert_eq!(
-        (head.pack, head.size),
-        (Digest::of(&pack), pack.len() as u64)
-    );
-    let fleet = rig.apps_snapshot().await.fleet.expect("told");
-    let key =
-        PublicKey::of_authority(&fleet.authorities[0], fdn_service::now()).expect("an authority");
-    assert!(key.verifies(&head.text(), &head.signature));
+    assert_vouched(&rig, &packs[0]).await;
     let bytes = rig.controller.state().metrics.packs.bytes.get();
     let size = std::fs::metadata(&packs[0]).expect("a pack").len();
     assert_eq!(u64::try_from(bytes), Ok(size));
@@ -116,28 +121,40 @@ async fn what_nobody_vouches_for_is_removed(backend: Backend) {
     let mut other = pack.clone();
     let last = other.len() - 1;
     other[last] ^= 1;
-    // Whoever can write to the artifact store puts there what was not signed, what was signed for other bytes, and no pack at all.
-    for (version, (head, pack)) in [(foreign, pack.clone()), (head.clone(), other)]
-        .into_iter()
-        .enumerate()
-    {
-        forget(&rig);
-        let mut octets = serde_json::to_vec(&head).expect("JSON");
+    let with = |head: &PackHead, pack: &[u8]| {
+        let mut octets = serde_json::to_vec(head).expect("JSON");
         octets.push(b'\n');
         octets.extend(pack);
-        std::fs::write(&path, octets).expect("written");
+        octets
+    };
+    // Whoever can write to the artifact store puts there what was not signed, what was signed for other bytes, for less of them, for a pack of another
+    // name, and no pack at all.
+    let renamed = path.with_file_name(Digest::of(b"another").hex());
+    let longer: Vec<u8> = pack.iter().copied().chain([0; 9]).collect();
+    for (round, (at, octets)) in [
+        (&path, with(&foreign, &pack)),
+        (&path, with(&head, &other)),
+        (&path, with(&head, &longer)),
+        (&renamed, with(&head, &pack)),
+        (&path, vec![b'x'; 100_000]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for pack in rig.packs() {
+            std::fs::remove_file(pack).expect("removed");
+        }
+        forget(&rig);
+        std::fs::write(at, octets).expect("written");
         rig = rig.restart().await;
-        assert_compiled(deploy(&rig, "one", &format!("w{version}")).await);
+        assert_compiled(deploy(&rig, "one", &format!("w{round}")).await);
         let metrics = &rig.controller.state().metrics.packs;
-        assert_eq!(metrics.refused.get(), 1, "version {version}");
-        // Made anew, and signed.
-        assert_eq!(read(&rig.packs()[0]).0.pack, head.pack);
+        assert_eq!(metrics.refused.get(), 1, "round {round}");
+        // It is made anew, and signed.
+        let packs = rig.packs();
+        assert_eq!(packs.len(), 1, "round {round}: {packs:?}");
+        assert_vouched(&rig, &packs[0]).await;
     }
-    forget(&rig);
-    std::fs::write(&path, vec![b'x'; 100_000]).expect("written");
-    let rig = rig.restart().await;
-    assert_compiled(deploy(&rig, "one", "v8").await);
-    assert_eq!(rig.controller.state().metrics.packs.refused.get(), 1);
     assert_found(deploy(&rig, "one", "v9").await);
 }
 

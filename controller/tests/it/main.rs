@@ -2,6 +2,7 @@
 
 mod access;
 mod accounts;
+mod acquaint;
 mod api;
 mod audit;
 mod backup;
@@ -19,6 +20,7 @@ mod edge_bounds;
 mod edge_member;
 mod events;
 mod explain;
+mod fetches;
 mod fleet;
 mod forms;
 mod gateway;

@@ -358,8 +358,10 @@ async fn certificates_count_until_they_are_revoked(backend: Backend) {
             .expect("written");
     }
     for row in &rows {
-        certificate_insert(c, row).await.expect("written");
+        assert!(certificate_insert(c, row).await.expect("written"));
     }
+    let again = certificate("aa", "other", 7, 30);
+    assert!(!certificate_insert(c, &again).await.expect("it is there"));
     assert!(
         certificate_insert(c, &certificate("dd", "nobody", 1, 2))
             .await

@@ -4,13 +4,15 @@ use fdn_controller::store::asked::{AskedRow, asked_get, asked_set};
 use fdn_controller::store::cluster::cluster_list;
 use fdn_controller::store::demand::{DemandRow, demand_add, demand_delete, demand_list};
 use fdn_controller::store::network::{network_get, network_set};
-use fdn_controller::store::node::{StatusRow, node_forget, node_observe, node_status_list};
+use fdn_controller::store::node::{
+    StatusRow, Statuses, node_forget, node_observe, node_status_list,
+};
 use fdn_controller::store::outbox::{outbox_delete, outbox_list, outbox_push, outbox_stats};
 use fdn_controller::store::rtt::{
     RttRow, link_delete, link_list, link_upsert, rtt_delete, rtt_list, rtt_upsert,
 };
 use fdn_core::message::{Message, NetworkDesired};
-use fdn_core::{DurationMs, Millis, Revision, Timestamp};
+use fdn_core::{DurationMs, MessageId, Millis, Revision, Timestamp};
 
 use crate::rig::{Backend, node_at, on_both};
 use crate::store::{app, desired, name, store};
@@ -19,6 +21,7 @@ on_both!(
     demand_is_added_up_and_forgotten,
     links_between_clusters,
     nodes_and_what_they_said,
+    only_statuses_that_were_written_since_are_read_again,
     round_trips,
     the_network_is_one_row,
     the_outbox_keeps_order_and_one_message_a_topic,
@@ -125,6 +128,63 @@ async fn nodes_and_what_they_said(backend: Backend) {
     );
     assert_eq!(node_status_list(c).await.expect("read"), [other]);
     assert_eq!(cluster_list(c).await.expect("read").len(), 1);
+}
+
+async fn only_statuses_that_were_written_since_are_read_again(backend: Backend) {
+    let (_folder, store) = store(backend).await;
+    let c = &mut *store.read().await.expect("connected");
+    let seen = |n: u16, sequence, at| {
+        let mut status = node_at(&format!("n-{n}"), "eu-west", 53.35, -6.26);
+        status.sequence = sequence;
+        status.stage_calls = n
+            .is_multiple_of(2)
+            .then(|| ([127, 0, 0, 1], 9000 + n).into());
+        StatusRow {
+            status,
+            seen_at: Timestamp(at),
+        }
+    };
+    let mut statuses = Statuses::default();
+    assert_eq!(statuses.read(c).await.expect("read"), 0);
+    // More than one statement asks for.
+    for n in 0..502 {
+        node_observe(c, &seen(n, 1, 10)).await.expect("written");
+    }
+    assert_eq!(statuses.read(c).await.expect("read"), 502);
+    let all: Vec<StatusRow> = statuses.take_new().collect();
+    let mut listed = node_status_list(c).await.expect("read");
+    listed.sort_by(|a, b| a.status.node.cmp(&b.status.node));
+    assert_eq!(all, listed);
+    let listening = |statuses: &Statuses| statuses.stage_calls().values().map(Vec::len).sum();
+    let there: usize = listening(&statuses);
+    assert_eq!(there, 251);
+    assert_eq!(statuses.read(c).await.expect("read"), 0, "nothing is new");
+    assert_eq!(statuses.take_new().count(), 0);
+
+    // The same words at another time are read; what was not taken waits.
+    let boot = MessageId::from_uuid(uuid::Uuid::from_u128(2));
+    let mut again = seen(3, 1, 20);
+    again.status.boot = boot;
+    for row in [&seen(1, 1, 20), &seen(2, 2, 20), &again] {
+        node_observe(c, row).await.expect("written");
+    }
+    assert_eq!(statuses.read(c).await.expect("read"), 3);
+    let mut moved = seen(2, 3, 30);
+    moved.status.stage_calls = None;
+    node_observe(c, &moved).await.expect("written");
+    assert_eq!(statuses.read(c).await.expect("read"), 1);
+    let new: Vec<StatusRow> = statuses.take_new().collect();
+    assert_eq!(new, [seen(1, 1, 20), moved, again]);
+    let there: usize = listening(&statuses);
+    assert_eq!(there, 250);
+    // One that is gone is forgotten, and new when it comes back, whatever it says.
+    let gone = "n-4".parse().expect("node");
+    assert!(node_forget(c, &gone, Timestamp(15)).await.expect("gone"));
+    assert_eq!(statuses.read(c).await.expect("read"), 0);
+    let there: usize = listening(&statuses);
+    assert_eq!(there, 249);
+    node_observe(c, &seen(4, 1, 10)).await.expect("written");
+    assert_eq!(statuses.read(c).await.expect("read"), 1);
 }
 
 async fn round_trips(backend: Backend) {
@@ -243,4 +303,63 @@ async fn the_outbox_keeps_order_and_one_message_a_topic(backend: Backend) {
     assert_eq!((stats.depth, stats.oldest), (3, Some(Timestamp(4))));
     outbox_delete(c, rows[0].position).await.expect("deleted");
     assert_eq!(outbox_list(c, 10).await.expect("read"), rows[1..]);
+}
+
+mod soak {
+    use std::io::Write as _;
+    use std::time::Instant;
+
+    use fdn_core::message::AppPhase;
+
+    use super::*;
+    use crate::explain::told;
+
+    /// What a pass of the planner spends on the statuses of 10,000 nodes with 20 apps each, of which a tenth said something new.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn statuses_of_ten_thousand_nodes_are_read_in_a_fraction_of_the_time() {
+        const NODES: usize = 10_000;
+        let (_folder, store) = store(Backend::Postgres).await;
+        let seen = |n: usize, at| {
+            let status = node_at(&format!("n-{n}"), &format!("c-{}", n / 50), 53.35, -6.26);
+            let mut status = told(status, AppPhase::Ready, 1000, 12.5);
+            let app = status.apps[0].clone();
+            status.apps = vec![app; 20];
+            status.sequence = at;
+            StatusRow {
+                status,
+                seen_at: Timestamp(at),
+            }
+        };
+        let write = async |nodes: std::ops::Range<usize>, at| {
+            let mut tx = store.begin().await.expect("begun");
+            for n in nodes {
+                let row = seen(n, at);
+                node_observe(&mut tx, &row).await.expect("written");
+            }
+            tx.commit().await.expect("committed");
+        };
+        write(0..NODES, 1).await;
+        let c = &mut *store.read().await.expect("connected");
+        let mut statuses = Statuses::default();
+        assert_eq!(statuses.read(c).await.expect("read"), NODES);
+        let (mut all, mut new, mut none) = (Vec::new(), Vec::new(), Vec::new());
+        for pass in 0..5 {
+            let began = Instant::now();
+            let rows = node_status_list(c).await.expect("read");
+            assert_eq!(rows.len(), NODES);
+            all.push(began.elapsed());
+            drop(rows);
+            write(0..NODES / 10, pass + 2).await;
+            for (told, expected) in [(&mut new, NODES / 10), (&mut none, 0)] {
+                let began = Instant::now();
+                assert_eq!(statuses.read(c).await.expect("read"), expected);
+                told.push(began.elapsed());
+            }
+        }
+        for (what, mut times) in [("all", all), ("a tenth", new), ("none", none)] {
+            times.sort();
+            let middle = times[times.len() / 2];
+            writeln!(std::io::stdout(), "{what}: {middle:?}").expect("written");
+        }
+    }
 }

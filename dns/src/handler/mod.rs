@@ -32,7 +32,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fdn_core::ClientPrefix;
+use fdn_core::api::edns::REVISION;
+use fdn_core::{ClientPrefix, Revision};
 use hickory_proto::op::{Edns, ResponseCode};
 use hickory_proto::rr::rdata::opt::EdnsOption;
 use hickory_proto::rr::{DNSClass, RecordType};
@@ -316,13 +317,15 @@ impl Responder {
             return failed(code);
         }
         let verified = self.verified(asked);
-        let (sections, class, scope) = self.decide(&request, query, asked, verified);
+        let decided = self.decide(&request, query, asked, verified);
+        let (sections, class) = (&decided.sections, decided.class);
         self.metrics
             .query(QueryKind::of(kind), sections.code, asked.transport);
-        let edns = self.edns(asked, sections.code, scope);
+        let followed = (decided.scope, decided.revision);
+        let edns = self.edns(asked, sections.code, followed);
         let limit = self.size_limit(asked, verified);
         let question = &asked.packet[scan.question.clone()];
-        match encode(&request.metadata, question, &sections, edns.as_ref(), limit) {
+        match encode(&request.metadata, question, sections, edns.as_ref(), limit) {
             Some(octets) => Reply {
                 octets,
                 class,
@@ -334,14 +337,14 @@ impl Responder {
         }
     }
 
-    /// What a question is answered with, what the answer counts as, and its scope.
+    /// What a question is answered with.
     fn decide(
         &self,
         request: &Request,
         query: &hickory_proto::op::LowerQuery,
         asked: &Asked<'_>,
         verified: bool,
-    ) -> (Sections, Class, u8) {
+    ) -> Decided {
         let original = query.original().name();
         if query.query_class() == DNSClass::CH {
             let told = self.guard.identity.chaos(original, query.query_type());
@@ -352,15 +355,18 @@ impl Responder {
                         answers: vec![record],
                         ..Sections::default()
                     };
-                    (sections, Class::Name, 0)
+                    Decided::the_same_for_all(sections, Class::Name)
                 }
-                None => (Sections::bare(ResponseCode::Refused), Class::Error, 0),
+                None => {
+                    let refused = Sections::bare(ResponseCode::Refused);
+                    Decided::the_same_for_all(refused, Class::Error)
+                }
             };
         }
         // RFC 1995, section 2: what does not fit into a datagram is one SOA record, and whoever wants more comes by TCP.
         let by_datagram = asked.transport == Transport::Udp;
         if asked.signed && by_datagram && query.query_type() == RecordType::IXFR {
-            return (self.newest(query), Class::Name, 0);
+            return Decided::the_same_for_all(self.newest(query), Class::Name);
         }
         let client = asked.client();
         let (names, serving) = (self.published.names(), self.published.serving());
@@ -411,11 +417,21 @@ impl Responder {
                 unfinished.finish(sections, asked)
             }
         };
-        (sections, class, verdict.scope)
+        Decided {
+            sections,
+            class,
+            scope: verdict.scope,
+            revision: verdict.revision,
+        }
     }
 
     /// The OPT record of an answer: there if the request had one (RFC 6891, section 6.1.1), with the options that were asked for.
-    fn edns(&self, asked: &Asked<'_>, code: ResponseCode, scope: u8) -> Option<Edns> {
+    fn edns(
+        &self,
+        asked: &Asked<'_>,
+        code: ResponseCode,
+        (scope, revision): (u8, Option<Revision>),
+    ) -> Option<Edns> {
         let theirs = asked.scan.edns.as_ref()?;
         let mut edns = Edns::new();
         edns.set_max_payload(self.udp_size)
@@ -434,6 +450,9 @@ impl Responder {
         }
         if let (true, Some(name)) = (theirs.nsid, &self.guard.identity.name) {
             add(wire::NSID, name.clone().into_bytes());
+        }
+        if let (true, Some(revision)) = (theirs.revision, revision) {
+            add(REVISION, revision.get().to_be_bytes().to_vec());
         }
         Some(edns)
     }
@@ -495,6 +514,28 @@ impl Responder {
         match usize::from(self.guard.amplification) * packet.len() {
             0 => u16::MAX,
             most => u16::try_from(most - 1).unwrap_or(u16::MAX),
+        }
+    }
+}
+
+/// What a question is answered with.
+struct Decided {
+    sections: Sections,
+    /// What the answer counts as.
+    class: Class,
+    /// How many leading bits of the client it depends on.
+    scope: u8,
+    /// The revision of what it follows from, where the name is an app's.
+    revision: Option<Revision>,
+}
+
+impl Decided {
+    const fn the_same_for_all(sections: Sections, class: Class) -> Self {
+        Self {
+            sections,
+            class,
+            scope: 0,
+            revision: None,
         }
     }
 }

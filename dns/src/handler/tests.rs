@@ -1,3 +1,5 @@
+mod revision;
+
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 

@@ -225,7 +225,7 @@ impl Responder {
         let room = usize::from(u16::MAX).saturating_sub(session.added());
         let room = u16::try_from(room).unwrap_or(u16::MAX);
         // RFC 5936, section 2.2.5: the OPT record is in the first message.
-        let mut edns: Option<Edns> = self.edns(asked, code, 0);
+        let mut edns: Option<Edns> = self.edns(asked, code, (0, None));
         let mut messages = Vec::with_capacity(parts.len());
         for part in parts {
             let encoded = encode(&request.metadata, question, &part, edns.as_ref(), room);

@@ -18,7 +18,7 @@ pub mod zone;
 
 use std::net::IpAddr;
 
-use fdn_core::ClientPrefix;
+use fdn_core::{ClientPrefix, Revision};
 use hickory_proto::rr::{DNSClass, LowerName, RData, Record, RecordType};
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +60,8 @@ pub struct Verdict<'a> {
     pub scope: u8,
     /// How the cluster was chosen, when one was.
     pub steered: Option<Steered<'a>>,
+    /// The revision of what is known of the app, when the name is one's.
+    pub revision: Option<Revision>,
 }
 
 /// What to say.
@@ -101,6 +103,7 @@ impl<'a> Verdict<'a> {
             body,
             scope: 0,
             steered: None,
+            revision: None,
         }
     }
 }
@@ -149,17 +152,20 @@ impl Policy {
                     other => other,
                 },
             }),
-            Entry::App(table) => match question.kind {
-                RecordType::A => self.app(table, Family::V4, client, turn, fleet, locate),
-                RecordType::AAAA => self.app(table, Family::V6, client, turn, fleet, locate),
-                RecordType::ANY => Verdict::plain(Body::Any(table.ttl)),
-                kind => Verdict::plain(match names.app_service(kind) {
-                    Some(data) => Body::Service {
-                        ttl: table.ttl,
-                        data,
-                    },
-                    None => Body::NoData,
-                }),
+            Entry::App(table) => Verdict {
+                revision: Some(table.revision),
+                ..match question.kind {
+                    RecordType::A => self.app(table, Family::V4, client, turn, fleet, locate),
+                    RecordType::AAAA => self.app(table, Family::V6, client, turn, fleet, locate),
+                    RecordType::ANY => Verdict::plain(Body::Any(table.ttl)),
+                    kind => Verdict::plain(match names.app_service(kind) {
+                        Some(data) => Body::Service {
+                            ttl: table.ttl,
+                            data,
+                        },
+                        None => Body::NoData,
+                    }),
+                }
             },
         }
     }
@@ -196,9 +202,9 @@ impl Policy {
             Pick::Refused => Body::Failure,
         };
         Verdict {
-            body,
             scope: steered.scope,
             steered: Some(steered),
+            ..Verdict::plain(body)
         }
     }
 }

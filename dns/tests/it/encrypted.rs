@@ -20,8 +20,8 @@ use crate::common::{Fixture, Teller, dig, settings};
 use crate::ways::{HELLO_A, OPT, head, request};
 
 /// A server that knows the app `hello`, with its encrypted addresses on free ports.
-struct Encrypted {
-    fixture: Fixture,
+pub(crate) struct Encrypted {
+    pub(crate) fixture: Fixture,
     certificates: Certificates,
     tls: SocketAddr,
     https: SocketAddr,
@@ -37,7 +37,7 @@ fn listening(settings: &mut Settings, certificates: &Certificates) {
 }
 
 impl Encrypted {
-    async fn start(change: impl FnOnce(&mut Settings)) -> Self {
+    pub(crate) async fn start(change: impl FnOnce(&mut Settings)) -> Self {
         let certificates = Certificates::new();
         let fixture = Fixture::with_hello(|s| {
             listening(s, &certificates);
@@ -53,7 +53,7 @@ impl Encrypted {
     }
 
     /// What `dig` and `kdig` print over each transport: TLS, HTTPS by POST, HTTPS by GET.
-    async fn dig(&self, arguments: &[&str]) -> [String; 3] {
+    pub(crate) async fn dig(&self, arguments: &[&str]) -> [String; 3] {
         let authority = self.certificates.authority().display().to_string();
         let trust = [
             format!("+tls-ca={authority}"),
@@ -71,7 +71,7 @@ impl Encrypted {
     }
 
     /// The same by `kdig`, for a server of this name.
-    async fn kdig(&self, name: &str, arguments: &[&str]) -> Vec<String> {
+    pub(crate) async fn kdig(&self, name: &str, arguments: &[&str]) -> Vec<String> {
         let mut texts = Vec::new();
         for (server, transport) in [
             (self.tls, &["+tls"][..]),

@@ -93,6 +93,7 @@ fn requests(rounds: u64) {
         &[
             request([1, 0, 0, 0], &[HELLO_A]),
             with(b"\x00\x08\x00\x07\x00\x01\x18\x00\xc0\x00\x02"),
+            with(b"\x00\x08\x00\x07\x00\x01\x18\x00\xc0\x00\x02\xfe\x1d\x00\x00"),
             with(&[cookie.as_slice(), b"\x00\x03\x00\x00"].concat()),
             with(b"\x00\x08\x00\x0a\x00\x02\x30\x00\x20\x01\x0d\xb8\x00\x01\x00\x0c\x00\x04abcd"),
             request([0, 0, 0, 1], &[&OPT[..9], &[0, 28], cookie]),

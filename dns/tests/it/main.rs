@@ -15,6 +15,7 @@ mod process;
 mod protocol;
 mod records;
 mod relay;
+mod revision;
 mod rules;
 mod state;
 mod steering;

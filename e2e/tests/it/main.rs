@@ -1,6 +1,7 @@
 //! The whole network as separate processes, as its users meet it.
 
 mod deploy;
+mod forms;
 mod functions;
 mod images;
 mod join;

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+use fdn_core::api::header;
 use fdn_e2e::network::{NODES, REGIONS};
 use fdn_e2e::{Cli, Deadlines, Network, dns};
 use fdn_testkit::{components, wait};
@@ -122,6 +123,50 @@ async fn version_one(network: &Network, cli: &Cli) {
     assert!(invoked.starts_with("one"), "{invoked}");
 }
 
+/// What DNS says in its answer, a gateway in a header and the controller where it traces the call is one revision.
+async fn one_revision(network: &Network, cli: &Cli) {
+    let (region, place) = (0, &REGIONS[0]);
+    let address = *network.gateways(region).first().expect("a gateway");
+    let client = fdn_service::http_client::build(wait::PATIENCE).expect("a client");
+    wait::until("one revision at DNS, gateway and controller", async || {
+        let answered = dns::revision(network.dns_address, HOST, place.subnet)?;
+        let url = format!("http://{}:{}/", address, network.gateway_port);
+        let asking = client.get(url).header("host", HOST);
+        let answer = asking.header(header::EXPLAIN, "1").send().await?;
+        let said = |name: &str| {
+            let value = answer.headers().get(name).and_then(|v| v.to_str().ok());
+            value.map(str::to_owned)
+        };
+        let served: Option<u64> = said(header::REVISION).and_then(|text| text.parse().ok());
+        let request = said(header::REQUEST_ID).expect("a request id");
+        // The node keeps a call once it is over.
+        answer.bytes().await?;
+        let of = ["--app", "hello", "--client", place.subnet, "-o", "json"];
+        let traced = cli.run(["trace", &request].into_iter().chain(of));
+        ensure!(traced.code == 0, "{}", traced.err);
+        let traced: serde_json::Value = serde_json::from_str(&traced.out)?;
+        let told = |to: &str| traced["told"][to].as_u64();
+        ensure!(
+            answered.is_some() && answered == told("dns"),
+            "DNS {answered:?}: {traced}"
+        );
+        ensure!(
+            served.is_some() && served == told("nodes"),
+            "gateway {served:?}: {traced}"
+        );
+        // A plan and the binding that it brought are of one revision, and DNS answers with no earlier one.
+        let why = &traced["explained"];
+        let (plan, bound) = (&why["plan"]["revision"], &why["bound"]["revision"]);
+        ensure!(
+            plan.is_u64() && plan == bound && plan.as_u64() <= answered,
+            "{traced}"
+        );
+        eprintln!("planned {plan}, DNS {answered:?}, gateway {served:?}");
+        Ok::<_, anyhow::Error>(())
+    })
+    .await;
+}
+
 /// DNS sends each region's clients to its own gateways, and each of them answers the first call with `text`.
 async fn everywhere_at_once(network: &Network, text: &str) {
     for region in 0..REGIONS.len() {
@@ -200,6 +245,7 @@ async fn deploy_resolve_call_and_go_on_without_the_centre() {
     cli.bills("hello", calls as u64).await;
     next_version(&network, &cli, "after-centre", &[2, 1]).await;
     nothing_is_left_over(&network, &cli).await;
+    one_revision(&network, &cli).await;
     calls_are_recorded(&network, &cli, &plans).await;
     network.stop().expect("everything stops cleanly");
     replayed(&cli, &plans);

@@ -9,7 +9,9 @@ use std::time::Duration;
 pub use fdn_core::device::DeviceGrant;
 use fdn_core::device::GpuRequest;
 use fdn_core::manifest::{AllowedHost, Manifest};
-use fdn_core::{AppName, Digest, FunctionName, InstanceId, Resources, SecretName, VersionNumber};
+use fdn_core::{
+    AppName, Digest, FormName, FunctionName, InstanceId, Resources, SecretName, VersionNumber,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::log::LogLimits;
@@ -129,6 +131,9 @@ pub struct Description {
     pub function: FunctionName,
     /// The version.
     pub version: VersionNumber,
+    /// Of a function with several forms, which one: two of them may be one image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<FormName>,
     /// Of the image.
     pub digest: Digest,
     /// CPU and memory that it holds of the node, enforced where the runtime can.
@@ -144,11 +149,14 @@ pub struct Description {
 }
 
 impl Description {
-    /// Whether both are of one version of one function.
+    /// Whether both are of one version of one function, in the same form.
     #[must_use]
     pub fn is_of_the_same(&self, other: &Self) -> bool {
         let of = |one: &Self| (one.version, one.digest);
-        self.app == other.app && self.function == other.function && of(self) == of(other)
+        self.app == other.app
+            && self.function == other.function
+            && of(self) == of(other)
+            && self.form == other.form
     }
 }
 
@@ -189,6 +197,7 @@ impl StartSpec {
                 app,
                 function,
                 version: VersionNumber::FIRST,
+                form: None,
                 digest: image.digest,
                 resources,
                 concurrency: NonZeroU32::MIN,

@@ -83,7 +83,7 @@ impl SpoolSettings {
             ),
             (
                 self.size.as_bytes() >= 4 * segment + 64 * frame::MAX as u64,
-                "usage.size must be at least four segments and 80KiB",
+                "usage.size must be at least four segments and 88KiB",
             ),
             (
                 self.batch_window.as_millis() <= 1000,

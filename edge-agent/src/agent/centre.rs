@@ -27,7 +27,11 @@ impl Shared {
         Ok(Some(Renewer::new(RenewParts {
             centre: Arc::clone(&self.centre),
             answer_timeout: self.settings.centre.answer_timeout.as_duration(),
-            controller: Some(Controller::new(&api.url, api.ca_file.as_deref())?),
+            controller: Controller::of_member(
+                &api.url,
+                api.ca_file.as_deref(),
+                "fdn-edge-agent join",
+            )?,
             files,
             retry: tls.renew_retry,
             retry_max: tls.renew_retry_max,

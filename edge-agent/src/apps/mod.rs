@@ -128,6 +128,13 @@ impl Observed {
         stages.chain(single)
     }
 
+    /// Whether it runs one function, so that what is measured of its calls is of that.
+    #[must_use]
+    pub fn is_of_one_function(&self) -> bool {
+        let staged = self.staged.as_ref();
+        staged.is_none_or(|staged| staged.stages.len() == 1)
+    }
+
     /// The counters of calls that take room of the node: its own, or those of its stages.
     pub fn counted(&self) -> impl Iterator<Item = &Arc<AppMetrics>> {
         let stages = self.staged.iter().flat_map(|staged| &staged.stages);

@@ -52,24 +52,28 @@ async fn function(
     let known = current.map(|current| current.all()).unwrap_or_default();
     let ready = async |function| {
         let chosen = spec.form_in(&parts.cluster, &spec.workflow.entry().name);
-        let (form, function) = in_form(parts, function, chosen).await;
+        let formed = in_form(parts, function, chosen).await;
         let wanted = Wanted {
             stage: None,
-            form,
-            function: &function,
+            form: formed.name,
+            function: &formed.function,
             ahead: spec.primary.contains(&parts.cluster),
         };
-        deploy(parts, app, wanted, &known, Arc::clone(&metrics), compiling).await
+        let deployed = deploy(parts, app, wanted, &known, Arc::clone(&metrics), compiling).await?;
+        Ok::<_, PrepareError>((deployed, formed.stands_in))
     };
     let first = entry_function(spec)?;
-    let entry = ready(first).await?;
+    let (entry, mut stands_in) = ready(first).await?;
     let traffic = &spec.gateway.traffic;
     let mut shares = Vec::with_capacity(traffic.split.len());
     for share in &traffic.split {
         let deployed = if share.version == entry.version {
             Arc::clone(&entry)
         } else {
-            ready(function_version(spec, &first.function, share.version)?).await?
+            let other = function_version(spec, &first.function, share.version)?;
+            let (deployed, other_stands_in) = ready(other).await?;
+            stands_in |= other_stands_in;
+            deployed
         };
         shares.push((share.weight, deployed));
     }
@@ -84,6 +88,7 @@ async fn function(
         entry,
         split,
         staged: None,
+        stands_in,
     })
 }
 
@@ -98,6 +103,7 @@ async fn stages(
 ) -> Result<Serving, PrepareError> {
     let before = current.and_then(|current| current.staged);
     let mut stages = Vec::with_capacity(spec.workflow.stages().len());
+    let mut stands_in = false;
     for stage in spec.workflow.stages() {
         let known = before.as_ref().and_then(|old| old.find(&stage.name));
         let stats = match known {
@@ -105,11 +111,13 @@ async fn stages(
             None => StageStats::new(parts.metrics.stage(app, &stage.name)),
         };
         let chosen = spec.form_in(&parts.cluster, &stage.name);
-        let (form, function) = in_form(parts, function_of(spec, stage)?, chosen).await;
+        let formed = in_form(parts, function_of(spec, stage)?, chosen).await;
+        stands_in |= formed.stands_in;
+        let function = &*formed.function;
         let wanted = Wanted {
             stage: Some(&stage.name),
-            form,
-            function: &function,
+            form: formed.name,
+            function,
             ahead: run.runs_in(&stage.name, &parts.cluster),
         };
         let deployed = if runs(parts, function.manifest.runtime).await {
@@ -128,7 +136,7 @@ async fn stages(
             deployed,
         });
     }
-    Serving::staged(Staged::new(app, spec, run, stages))
+    Serving::staged(Staged::new(app, spec, run, stages), stands_in)
 }
 
 /// A function version that is to be callable.
@@ -152,12 +160,14 @@ async fn deploy(
 ) -> Result<Arc<Deployed>, PrepareError> {
     let function = wanted.function;
     let secrets = open_secrets(parts, function)?;
-    let kept = known.iter().find(|known| known.is(function, &secrets));
+    let is_it = |known: &Deployed| known.form == wanted.form && known.is(function, &secrets);
+    let kept = known.iter().find(|known| is_it(known));
     let is_new = kept.is_none();
     let deployed = match kept {
         Some(kept) => Arc::clone(kept),
         None => {
-            let server = server(parts, app, function, &secrets, compiling).await?;
+            let form = wanted.form.as_ref();
+            let server = server(parts, app, (function, form), &secrets, compiling).await?;
             let deployed = DeployedParts {
                 app: app.clone(),
                 stage: wanted.stage.cloned(),
@@ -183,13 +193,22 @@ async fn deploy(
     Ok(deployed)
 }
 
-/// A function in the form that is served here, and which one that is, if it has several: the one that was chosen for the cluster where something
-/// here or beside it runs that, else the first one that something does. What nothing runs is left as it is: preparing it says why.
+/// A function in the form that is served here.
+struct Formed<'a> {
+    /// Which one that is, if it has several.
+    name: Option<FormName>,
+    function: Cow<'a, FunctionSpec>,
+    /// Whether another one was chosen, which something may run later.
+    stands_in: bool,
+}
+
+/// A function in the form that was chosen for the cluster where something here or beside it runs that, else in the first one that something does.
+/// What nothing runs is left as it is: preparing it says why.
 async fn in_form<'a>(
     parts: &AppsParts,
     function: &'a FunctionSpec,
     chosen: Option<&FormName>,
-) -> (Option<FormName>, Cow<'a, FunctionSpec>) {
+) -> Formed<'a> {
     let names = function.form_names();
     let chosen = chosen.filter(|chosen| names.contains(chosen));
     for name in chosen.into_iter().chain(&names) {
@@ -197,10 +216,18 @@ async fn in_form<'a>(
             continue;
         };
         if runs(parts, formed.manifest.runtime).await {
-            return (Some(name.clone()), Cow::Owned(formed));
+            return Formed {
+                name: Some(name.clone()),
+                function: Cow::Owned(formed),
+                stands_in: chosen.is_some_and(|chosen| chosen != name) && parts.instances.is_some(),
+            };
         }
     }
-    (None, Cow::Borrowed(function))
+    Formed {
+        name: None,
+        function: Cow::Borrowed(function),
+        stands_in: false,
+    }
 }
 
 /// Whether something here, or on another node of the cluster, runs functions of a kind.
@@ -221,7 +248,7 @@ async fn containers(parts: &AppsParts) -> Option<&Instances> {
 async fn server(
     parts: &AppsParts,
     app: &AppName,
-    function: &FunctionSpec,
+    (function, form): (&FunctionSpec, Option<&FormName>),
     secrets: &BTreeMap<String, String>,
     compiling: &(impl Fn() + Send + Sync),
 ) -> Result<Server, PrepareError> {
@@ -243,7 +270,8 @@ async fn server(
             let path = parts.cache.fetch(digest, size).await?;
             compiling();
             let image = image::image(digest, path, &parts.settings.registries).await?;
-            let spec = start_spec(parts, app, function, secrets, image)?;
+            let mut spec = start_spec(parts, app, function, secrets, image)?;
+            spec.description.form = form.cloned();
             instances.prepare(&spec.image).await?;
             let expected = function.manifest.expected_millis();
             let lane = instances

@@ -131,8 +131,12 @@ impl Shell {
             Command::Begun(app, revision) => self.apply(Event::Begun(app, revision)),
             Command::Prepared(app, revision, deployed) => {
                 self.tasks.remove(&(app.clone(), revision));
-                let actions = self.state.apply(Event::Prepared(app, revision));
+                let again_at = deployed.stands_in.then(|| self.again_at(u32::MAX));
+                let actions = self.state.apply(Event::Prepared(app.clone(), revision));
                 self.perform(actions, &mut Some(deployed));
+                if let Some(again_at) = again_at {
+                    self.apply(Event::StandsIn(app, revision, again_at));
+                }
             }
             Command::Failed(app, revision, reason) => self.failed(app, revision, reason),
             Command::Broken(app, revision, digest) => {
@@ -148,22 +152,29 @@ impl Shell {
 
     fn failed(&mut self, app: AppName, revision: Revision, reason: String) {
         self.tasks.remove(&(app.clone(), revision));
-        let settings = &self.parts.settings;
-        let pause = pause(
-            self.state.failures(&app) + 1,
-            settings.retry_first.as_duration(),
-            settings.retry_max.as_duration(),
-            rand::random(),
-        );
-        warn!(%app, %revision, %reason, again_in = ?pause, "an app cannot be made ready");
-        let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-        let retry_at = Timestamp(fdn_service::now().0.saturating_add(pause_ms));
+        let retry_at = self.again_at(self.state.failures(&app) + 1);
+        let again_in = retry_at.since(fdn_service::now());
+        warn!(%app, %revision, %reason, ?again_in, "an app cannot be made ready");
         self.apply(Event::Failed {
             app,
             revision,
             reason,
             retry_at,
         });
+    }
+
+    /// When something is tried again after so many failures.
+    fn again_at(&self, failures: u32) -> Timestamp {
+        let settings = &self.parts.settings;
+        let (first, max) = (settings.retry_first, settings.retry_max);
+        let pause = pause(
+            failures,
+            first.as_duration(),
+            max.as_duration(),
+            rand::random(),
+        );
+        let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        Timestamp(fdn_service::now().0.saturating_add(pause_ms))
     }
 
     fn apply(&mut self, event: Event) {
@@ -175,7 +186,7 @@ impl Shell {
         for action in actions {
             match action {
                 Action::Save => self.save = true,
-                Action::Prepare(app, version) => self.prepare(app, version),
+                Action::Prepare(app, version) => self.prepare(app, *version),
                 Action::Serve(app, revision) => {
                     if let Some(deployed) = prepared.take() {
                         info!(%app, %revision, version = %deployed.entry.version, "an app is ready");
@@ -193,11 +204,13 @@ impl Shell {
     fn serve(&mut self, app: AppName, revision: Revision, serving: Serving) {
         let now = serving.staged.clone();
         let known = self.serving.get(&app).map(|(_, known)| known);
-        for deployed in known
-            .into_iter()
-            .flat_map(|known| serving.in_other_forms(known))
-        {
+        let changed = known.map_or_else(Vec::new, |known| serving.in_other_forms(known));
+        for deployed in &changed {
             deployed.metrics.forget_phases();
+        }
+        if !changed.is_empty() && now.as_ref().is_some_and(|now| now.stages.len() == 1) {
+            // What its only stage takes is told as the app's.
+            self.counters(&app).forget_phases();
         }
         let before = self.serving.insert(app.clone(), (revision, serving));
         let Some(old) = before.and_then(|(_, before)| before.staged) else {

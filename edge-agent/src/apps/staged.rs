@@ -29,6 +29,8 @@ pub struct Serving {
     pub split: Option<Arc<Split>>,
     /// All stages, if the app is a workflow.
     pub staged: Option<Arc<Staged>>,
+    /// Whether something is served in another form than was chosen, which nothing runs now but may later.
+    pub(super) stands_in: bool,
 }
 
 impl Serving {
@@ -36,7 +38,7 @@ impl Serving {
     ///
     /// # Errors
     /// When the node cannot run the entry.
-    pub(super) fn staged(staged: Staged) -> Result<Self, PrepareError> {
+    pub(super) fn staged(staged: Staged, stands_in: bool) -> Result<Self, PrepareError> {
         let entry = &staged.stages[staged.entry];
         let entry = entry.deployed.clone().ok_or_else(|| {
             PrepareError::Spec(format!(
@@ -48,12 +50,15 @@ impl Serving {
             entry,
             split: None,
             staged: Some(Arc::new(staged)),
+            stands_in,
         })
     }
 
     /// What serves a function or a stage in another form than it was in `before`.
     pub(super) fn in_other_forms(&self, before: &Self) -> Vec<Arc<Deployed>> {
-        let differs = |old: &Deployed, new: &Deployed| old.form != new.form;
+        // The first form is what a version with one form has, too.
+        let form = |of: &Deployed| of.form.clone().filter(|form| !form.is_main());
+        let differs = |old: &Deployed, new: &Deployed| form(old) != form(new);
         let (Some(now), Some(before)) = (&self.staged, &before.staged) else {
             let entry = differs(&before.entry, &self.entry).then(|| Arc::clone(&self.entry));
             return entry.into_iter().collect();

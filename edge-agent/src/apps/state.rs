@@ -11,7 +11,8 @@
 //!
 //! Rules: a message is acted on only if its revision is newer than the one held, or newer than the last snapshot if none is held;
 //! an app missing from a snapshot is gone if its revision is not newer than the snapshot's; results of a preparation that is no
-//! longer wanted are ignored. What was served before a restart is served again first, until its successor is ready.
+//! longer wanted are ignored. What was served before a restart is served again first, until its successor is ready. What is ready in another
+//! form than was chosen (`StandsIn`) is prepared once more when that is due, and served on meanwhile.
 
 mod model;
 
@@ -40,6 +41,8 @@ struct App {
     served: Option<Version>,
     /// Whether calls go to `served` now.
     live: bool,
+    /// When it is prepared once more because it is ready, but not in the form that was chosen.
+    again_at: Option<Timestamp>,
 }
 
 /// The state of all apps.
@@ -64,9 +67,9 @@ impl State {
         let mut actions = Vec::new();
         for (name, app) in saved.apps {
             if let Some(served) = &app.served {
-                actions.push(Action::Prepare(name.clone(), served.clone()));
+                actions.push(Action::Prepare(name.clone(), Box::new(served.clone())));
             }
-            actions.push(Action::Prepare(name.clone(), app.wanted.clone()));
+            actions.push(Action::Prepare(name.clone(), Box::new(app.wanted.clone())));
             state.apps.insert(
                 name,
                 App {
@@ -75,6 +78,7 @@ impl State {
                     failures: 0,
                     served: app.served,
                     live: false,
+                    again_at: None,
                 },
             );
         }
@@ -163,14 +167,15 @@ impl State {
         self.apps.get(app).map_or(0, |app| app.failures)
     }
 
-    /// When the next failed app is to be tried again.
+    /// When the next app is to be tried again that failed, or is served in another form than was chosen.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         self.apps
             .values()
             .filter_map(|app| match app.progress {
                 Progress::Failed { retry_at, .. } => Some(retry_at),
-                Progress::Fetching | Progress::Compiling | Progress::Ready => None,
+                Progress::Ready => app.again_at,
+                Progress::Fetching | Progress::Compiling => None,
             })
             .min()
     }
@@ -190,6 +195,7 @@ impl State {
                 reason,
                 retry_at,
             } => self.failed(&app, revision, reason, retry_at),
+            Event::StandsIn(app, revision, again_at) => self.stands_in(&app, revision, again_at),
             Event::Broken(app, revision) => self.broken(app, revision),
             Event::Due(now) => self.due(now),
         }
@@ -222,11 +228,13 @@ impl State {
             failures: 0,
             served: None,
             live: false,
+            again_at: None,
         });
         app.wanted = wanted.clone();
         app.progress = Progress::Fetching;
         app.failures = 0;
-        vec![Action::Prepare(desired.app, wanted), Action::Save]
+        app.again_at = None;
+        vec![Action::Prepare(desired.app, Box::new(wanted)), Action::Save]
     }
 
     fn remember_gone(&mut self, app: AppName, revision: Revision) {
@@ -295,6 +303,7 @@ impl State {
         if app.wanted.revision == revision {
             app.progress = Progress::Ready;
             app.failures = 0;
+            app.again_at = None;
             app.served = Some(app.wanted.clone());
             app.live = true;
             return vec![Action::Serve(name, revision), Action::Save];
@@ -303,6 +312,21 @@ impl State {
         if again && !app.live {
             app.live = true;
             return vec![Action::Serve(name, revision)];
+        }
+        Vec::new()
+    }
+
+    fn stands_in(
+        &mut self,
+        name: &AppName,
+        revision: Revision,
+        again_at: Timestamp,
+    ) -> Vec<Action> {
+        if let Some(app) = self.apps.get_mut(name)
+            && app.wanted.revision == revision
+            && app.progress == Progress::Ready
+        {
+            app.again_at = Some(again_at);
         }
         Vec::new()
     }
@@ -342,7 +366,7 @@ impl State {
         let mut actions = vec![Action::Withdraw(name.clone())];
         if app.wanted.revision == revision {
             app.progress = Progress::Fetching;
-            actions.push(Action::Prepare(name, app.wanted.clone()));
+            actions.push(Action::Prepare(name, Box::new(app.wanted.clone())));
         } else {
             app.served = None;
             actions.push(Action::Save);
@@ -355,7 +379,12 @@ impl State {
         for (name, app) in &mut self.apps {
             if matches!(app.progress, Progress::Failed { retry_at, .. } if retry_at <= now) {
                 app.progress = Progress::Fetching;
-                actions.push(Action::Prepare(name.clone(), app.wanted.clone()));
+                actions.push(Action::Prepare(name.clone(), Box::new(app.wanted.clone())));
+            }
+            // It answers, so its phase stays what it is.
+            if app.progress == Progress::Ready && app.again_at.is_some_and(|at| at <= now) {
+                app.again_at = None;
+                actions.push(Action::Prepare(name.clone(), Box::new(app.wanted.clone())));
             }
         }
         actions

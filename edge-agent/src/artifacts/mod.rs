@@ -361,19 +361,17 @@ impl Inner {
     }
 
     fn count_functions(&self, report: &CompileReport) {
-        let metrics = &self.parts.metrics;
+        let metrics = &self.parts.metrics.compile_cache;
         if let Some(found) = &report.cache {
             for (result, count) in [("hit", found.hits), ("miss", found.misses)] {
-                let functions = &metrics.compile_cache_functions;
-                functions.with_label_values(&[result]).inc_by(count);
+                let functions = metrics.functions.with_label_values(&[result]);
+                functions.inc_by(count);
             }
         }
         if let Some(functions) = &self.functions {
             let gauge = |figure: u64| i64::try_from(figure).unwrap_or(i64::MAX);
-            metrics.compile_cache_size.set(gauge(functions.size()));
-            metrics
-                .compile_cache_evictions
-                .set(gauge(functions.evicted()));
+            metrics.size.set(gauge(functions.size()));
+            metrics.evictions.set(gauge(functions.evicted()));
         }
     }
 

@@ -100,6 +100,16 @@ pub(super) fn check(path: &Path, node: &NodeId, cluster: Option<&ClusterId>) -> 
     .into())
 }
 
+/// A file of authorities of the controllers' API, unless the configuration names it.
+pub(super) fn unnamed(path: &Path, api_ca: Option<PathBuf>) -> Result<Option<PathBuf>, Error> {
+    let Some(api_ca) = api_ca else {
+        return Ok(None);
+    };
+    let found: Settings = fdn_service::config::load(Some(path), &[])?;
+    let named = found.controller.ca_file.as_ref() == Some(&api_ca);
+    Ok((!named).then_some(api_ca))
+}
+
 /// Writes the configuration file, unless there is one for this node.
 pub(super) fn write(
     args: &JoinArgs,

@@ -2,7 +2,8 @@
 //!
 //! The key is made here and never leaves. What the controller answers is written below `DATA/identity`, the certificate last, so that its
 //! presence means that everything is there; then a configuration file is written that `fdn-edge-agent run` starts with, also without the
-//! network. Joining again changes nothing on a node that has joined; after a lost answer it goes on with the same key.
+//! network. Joining again changes nothing on a node that has joined but the authorities of the API, if it names some; after a lost answer it goes on with the
+//! same key.
 //! [`fdn_link::join`] has what DNS servers do in the same way.
 
 mod config;
@@ -90,7 +91,7 @@ pub struct JoinArgs {
 pub enum Joined {
     /// The machine is a node now.
     New(Box<Summary>),
-    /// It was one before; nothing was changed.
+    /// It was one before; nothing was changed but the authorities of the controllers' API, if some were given.
     Before(Box<Summary>),
 }
 
@@ -101,6 +102,8 @@ pub struct Summary {
     pub facts: Facts<Machine>,
     /// The configuration file.
     pub config: PathBuf,
+    /// The authorities of the controllers' API that were taken and that the configuration does not name as its `controller.ca_file`.
+    pub unnamed: Option<PathBuf>,
 }
 
 /// Makes this machine a node.
@@ -117,7 +120,8 @@ pub async fn join(args: &JoinArgs, now: Timestamp) -> Result<Joined, Error> {
     if let Some(facts) = before(args, &identity, &node, now)?
         && !args.again
     {
-        return Ok(Joined::Before(Box::new(summary(args, facts))));
+        let unnamed = take_authorities(args, &identity)?;
+        return Ok(Joined::Before(Box::new(summary(args, facts, unnamed))));
     }
     controller.check_safety(args.allow_plain_http)?;
     config::check(&args.config, &node, args.cluster.as_ref())?;
@@ -137,16 +141,24 @@ pub async fn join(args: &JoinArgs, now: Timestamp) -> Result<Joined, Error> {
     let answer: EnrolResponse = controller.enrol(&request).await?;
     let api_ca = identity.keep_api_ca(args.ca_file.as_deref())?;
     let facts = identity.write(Role::Node, &answer)?;
-    let asked = (&controller, api_ca);
+    let asked = (&controller, api_ca.clone());
     config::write(args, asked, &identity, &request.addresses, &answer)?;
-    Ok(Joined::New(Box::new(summary(args, facts))))
+    let unnamed = config::unnamed(&args.config, api_ca)?;
+    Ok(Joined::New(Box::new(summary(args, facts, unnamed))))
 }
 
-fn summary(args: &JoinArgs, facts: Facts<Machine>) -> Summary {
+fn summary(args: &JoinArgs, facts: Facts<Machine>, unnamed: Option<PathBuf>) -> Summary {
     Summary {
         facts,
         config: args.config.clone(),
+        unnamed,
     }
+}
+
+/// Takes the authorities of the controllers' API that are given to a machine that has joined; where they are, if its configuration does not say so.
+fn take_authorities(args: &JoinArgs, identity: &Identity) -> Result<Option<PathBuf>, Error> {
+    let kept = identity.keep_api_ca(args.ca_file.as_deref())?;
+    config::unnamed(&args.config, kept)
 }
 
 /// What the certificate says of a machine that has joined as this node and can start.

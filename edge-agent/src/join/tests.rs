@@ -219,6 +219,37 @@ async fn a_machine_joins_a_controller_of_a_private_authority() {
 }
 
 #[tokio::test]
+async fn a_machine_that_has_joined_takes_other_authorities_of_the_api() {
+    let folder = tempfile::tempdir().expect("folder");
+    let end = Timestamp(now().get() + DAY);
+    let private = Authority::create(now(), end).expect("an authority");
+    let door = Door::open_secure(&private, &folder).await;
+    let mut args = args(&door, &folder);
+    let file = folder.path().join("private.pem");
+    std::fs::write(&file, private.certificate()).expect("written");
+    args.ca_file = Some(file.clone());
+    join(&args, now()).await.expect("let in");
+    // It was lost, or the API has a certificate of another authority now.
+    let kept = Identity::below(&args.data).api_ca;
+    std::fs::remove_file(&kept).expect("removed");
+    let next = Authority::create(now(), end).expect("an authority");
+    std::fs::write(&file, next.certificate()).expect("written");
+    let again = join(&args, now()).await.expect("nothing is asked");
+    assert!(matches!(&again, Joined::Before(summary) if summary.unnamed.is_none()));
+    let text = std::fs::read_to_string(&kept).expect("there");
+    assert_eq!(text, next.certificate());
+    assert_eq!(door.asked(), 1);
+    // A configuration that names none, as of a machine that joined without.
+    let written = std::fs::read_to_string(&args.config).expect("read");
+    let without = written.lines().filter(|line| !line.starts_with("ca_file"));
+    let without: Vec<&str> = without.collect();
+    assert!(without.len() < written.lines().count(), "{written}");
+    std::fs::write(&args.config, without.join("\n")).expect("written");
+    let again = join(&args, now()).await.expect("nothing is asked");
+    assert!(matches!(&again, Joined::Before(summary) if summary.unnamed.as_ref() == Some(&kept)));
+}
+
+#[tokio::test]
 async fn a_machine_joins_once_and_its_key_stays_with_it() {
     let (door, folder) = (Door::open().await, tempfile::tempdir().expect("folder"));
     let args = args(&door, &folder);

@@ -4,6 +4,7 @@
 //! with it. What a request touches is resolved once for each app ([`AppMetrics`]), so that counting costs a few atomic additions.
 
 mod app;
+mod compile_cache;
 mod forward;
 mod held;
 mod instances;
@@ -22,6 +23,7 @@ use prometheus::{
 };
 
 pub use app::{AppMetrics, CountGuard, Outcome};
+pub use compile_cache::CompileCacheMetrics;
 pub use forward::ForwardMetrics;
 pub use held::show_held;
 pub use instances::InstanceMetrics;
@@ -86,12 +88,8 @@ pub struct Metrics {
     pub fetches: IntCounterVec,
     /// Components compiled, by result.
     pub compiles: IntCounterVec,
-    /// Functions of these, by whether they were in the compile cache: `hit`, `miss`.
-    pub compile_cache_functions: IntCounterVec,
-    /// Bytes of the compile cache.
-    pub compile_cache_size: IntGauge,
-    /// Packs that went because others needed their room, since the start.
-    pub compile_cache_evictions: IntGauge,
+    /// What is known of components that were compiled before.
+    pub compile_cache: CompileCacheMetrics,
     /// Machine code asked of the controller, by result: `taken`, `absent`, `distrusted`, `failed`.
     pub compiled_taken: IntCounterVec,
     /// Apps by phase.
@@ -270,17 +268,7 @@ impl Metrics {
             )?,
             fetches: make.counters("fetches_total", "Artifacts fetched.", &["result"])?,
             compiles: make.counters("compiles_total", "Components compiled.", &["result"])?,
-            compile_cache_functions: make.counters(
-                "compile_cache_functions_total",
-                "Functions of components that were compiled, by whether they were in the compile cache.",
-                &["result"],
-            )?,
-            compile_cache_size: make
-                .gauge("compile_cache_bytes", "Bytes of the compile cache.")?,
-            compile_cache_evictions: make.gauge(
-                "compile_cache_evictions",
-                "Packs removed from the compile cache since the start because others needed their room.",
-            )?,
+            compile_cache: CompileCacheMetrics::new(&make)?,
             compiled_taken: make.counters(
                 "compiled_taken_total",
                 "Machine code asked of the controller.",

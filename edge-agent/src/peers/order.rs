@@ -2,7 +2,7 @@
 //! place on disk) does not travel: the node that starts it has the app deployed as well and uses its own.
 
 use bytes::Bytes;
-use fdn_core::{AppName, Digest, FunctionName, NodeId, VersionNumber};
+use fdn_core::{AppName, Digest, FormName, FunctionName, NodeId, VersionNumber};
 use fdn_instances::Description;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,9 @@ pub(super) struct Key {
     function: FunctionName,
     version: VersionNumber,
     digest: Digest,
+    /// Two forms may be one image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    form: Option<FormName>,
 }
 
 impl Key {
@@ -32,6 +35,7 @@ impl Key {
             function: description.function.clone(),
             version: description.version,
             digest: description.digest,
+            form: description.form.clone(),
         }
     }
 }
@@ -69,11 +73,17 @@ mod tests {
                 function: longest.parse().expect("function"),
                 version: VersionNumber::try_from(u32::MAX).expect("version"),
                 digest: Digest::of(b"image"),
+                form: Some(longest.parse().expect("form")),
             },
         };
         let octets = order.encode();
         assert!(octets.len() <= ClusterSettings::default().limits.payload.as_usize());
         assert_eq!(Order::decode(&octets).expect("an order"), order);
         assert!(Order::decode(b"{}").is_err());
+        let mut single = order;
+        single.key.form = None;
+        let text = String::from_utf8(single.encode().to_vec()).expect("text");
+        assert!(!text.contains("form"), "as before: {text}");
+        assert_eq!(Order::decode(text.as_bytes()), Ok(single));
     }
 }

@@ -172,3 +172,29 @@ async fn a_removed_node_forgets_its_apps_and_the_key_of_their_secrets() {
     assert!(!kept.contains("hello"), "{kept}");
     agent.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_the_authorities_of_the_api_goes_on_by_its_connection() {
+    let network = Network::start().await;
+    network
+        .deploy("hello", 1, &components::hello("hi"), Manifest::default())
+        .await;
+    for (node, text) in [("n-1", None), ("n-2", Some(""))] {
+        let mut settings = network.settings(node);
+        let files = network
+            .controller
+            .identity(&settings.data, &settings.node, &settings.cluster);
+        settings.tls.ca = Some(files.ca);
+        settings.tls.certificate = Some(files.certificate);
+        settings.tls.key = Some(files.key);
+        let kept = settings.data.join("api-ca.pem");
+        if let Some(text) = text {
+            std::fs::write(&kept, text).expect("written");
+        }
+        settings.controller.ca_file = Some(kept);
+        let agent = network.agent(settings).await;
+        network.until_text(&agent, "hello", "hi").await;
+        ready(&network, &agent, 200).await;
+        agent.stop().await;
+    }
+}

@@ -1,13 +1,15 @@
 //! Forms of a function on a node: which one it serves, how it changes from one to the other, and who is told.
 
-use fdn_core::Digest;
 use fdn_core::form::{FormManifest, FormSpec};
 use fdn_core::manifest::{Manifest, RuntimeKind};
 use fdn_core::message::{AppDesired, AppObserved, AppPhase};
 use fdn_core::usage::CallList;
-use fdn_testkit::components;
+use fdn_core::{Digest, DurationMs};
+use fdn_testkit::{components, wait};
 
+use crate::bursts::container;
 use crate::support::Network;
+use crate::support::peers::{Meeting, Member, address, is_whole, settings, until_status};
 
 /// Another form, of a component.
 fn form(name: &str, runtime: RuntimeKind, artifact: &[u8]) -> FormSpec {
@@ -72,10 +74,20 @@ async fn a_node_serves_the_form_of_its_cluster_and_changes_without_a_gap() {
         }
     }
     served(&network, "other").await;
-    let calls = network.ask(&agent, "/calls/hello?limit=1").send().await;
-    let calls: CallList = calls.expect("an answer").json().await.expect("calls");
-    let form = calls.calls[0].routed.form.as_ref();
-    assert_eq!(form.map(|form| form.as_str()), Some("other"));
+    // Records are written beside the answers.
+    wait::until("the newest call's record", async || {
+        let calls = network.ask(&agent, "/calls/hello?limit=1").send().await;
+        let calls: CallList = calls.expect("an answer").json().await.expect("calls");
+        let form = calls
+            .calls
+            .first()
+            .and_then(|call| call.routed.form.as_ref());
+        match form.is_some_and(|form| form.as_str() == "other") {
+            true => Ok(()),
+            false => Err(format!("{form:?}")),
+        }
+    })
+    .await;
     // A form that the version does not have is no choice.
     desired.revision = network.next_revision();
     choose(&mut desired, "gone");
@@ -105,4 +117,35 @@ async fn a_node_without_containers_serves_the_component() {
     let found = served(&network, "wasm").await;
     assert_eq!(found.serves, Some(true));
     agent.stop().await;
+}
+
+/// The engine of a cluster may be away when a node is told of a form, or started: what stands in then gives way once it is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_in_for_the_chosen_form_gives_way_to_it() {
+    let network = Network::start().await;
+    let mut first = settings(&network, "n-1", 4, None);
+    first.apps.retry_max = DurationMs::from_millis(200);
+    let first = network.agent(first).await;
+    let seed = Some(address(&first));
+    let second = network.agent(settings(&network, "n-2", 4, seed)).await;
+    until_status(&first, |status| is_whole(status, 2)).await;
+    let component = components::hello("component");
+    network.controller.store(&component);
+    network.controller.store(b"met");
+    let mut desired = network.desired("hello", 1, &component, Manifest::default(), true);
+    let spec = desired.spec.as_mut().expect("it exists");
+    let mut image = form("image", RuntimeKind::Docker, b"met");
+    image.manifest.cpu_milli = Some(container().cpu_milli);
+    spec.functions[0].forms = vec![image];
+    choose(&mut desired, "image");
+    network.demand(desired).await;
+    network.until_text(&first, "hello", "component").await;
+    served(&network, "main").await;
+    // Nobody tells anything anew.
+    let host = settings(&network, "n-3", 4, seed);
+    let host = Member::start(&network, host, "met", &Meeting::of(0)).await;
+    network.until_text(&first, "hello", "met").await;
+    for agent in [host.agent, second, first] {
+        agent.stop().await;
+    }
 }

@@ -9,6 +9,7 @@ use fdn_core::enrol::{EnrolRequest, EnrolResponse, RenewRequest, RenewResponse};
 use fdn_service::http_client::without_url;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tracing::warn;
 
 use super::JoinError;
 
@@ -75,6 +76,34 @@ impl Controller {
             url,
             client: fdn_service::http_client::build_trusting(IDLE, ca_file)?,
         })
+    }
+
+    /// The same for a machine that has joined: nothing, with a word of what to do, if the file cannot be used. It asks there only when its certificate is
+    /// about to end and it has no connection to a controller, so it goes on without. `join` is the command that takes another file.
+    ///
+    /// # Errors
+    /// When that is no address.
+    pub fn of_member(
+        url: &str,
+        ca_file: Option<&Path>,
+        join: &str,
+    ) -> Result<Option<Self>, JoinError> {
+        let without = Self::new(url, None)?;
+        let Some(path) = ca_file else {
+            return Ok(Some(without));
+        };
+        match Self::new(url, Some(path)) {
+            Ok(controller) => Ok(Some(controller)),
+            Err(error) => {
+                warn!(
+                    file = %path.display(), %error,
+                    "the authorities of the controllers' API cannot be used: certificates are renewed over the connection to a controller alone; \
+                     give the file anew with `{join} {} --ca-file FILE --token-file FILE` (the token is not used), and start this program again",
+                    without.url()
+                );
+                Ok(None)
+            }
+        }
     }
 
     /// Its address as people write it.

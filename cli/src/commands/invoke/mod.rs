@@ -356,6 +356,7 @@ mod tests {
             addresses: Vec::new(),
             ttl_s: 10,
             scope: None,
+            revision: None,
             by_tcp: true,
             took: ms(1),
         };

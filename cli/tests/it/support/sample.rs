@@ -1,5 +1,6 @@
 //! Values of the API.
 
+use fdn_cli::commands::dns::Answered;
 use fdn_cli::commands::top::view::Asked;
 use fdn_core::api::*;
 use fdn_core::device::{DeviceKind, DeviceState, DeviceStatus, SliceStatus};
@@ -421,6 +422,19 @@ pub(crate) fn lookup() -> DnsLookup {
         bound: Some(parse("ap-south")),
         revision: Some(Revision(6)),
         clusters: vec![distance("ap-south", 60.0, 2), distance("eu-west", 165.5, 0)],
+    }
+}
+
+/// What a DNS server answers on the wire.
+pub(crate) fn dns_answer() -> Answered {
+    Answered {
+        name: parse("hello.fn.test"),
+        client: parse("203.0.113.7"),
+        server: parse("127.0.0.1:5300"),
+        addresses: vec![parse("127.0.3.2"), parse("127.0.3.1")],
+        ttl: Some(20),
+        scope: Some(24),
+        revision: Some(Revision(6)),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::Error;
 use crate::app::actor::Actor;
 use crate::state::State;
 use crate::store::enrolment::{
-    CertificateRow, certificate_adopt, certificate_get, enrolment_get, enrolment_hold,
+    CertificateRow, certificate_get, certificate_insert, enrolment_get, enrolment_hold,
 };
 use crate::store::in_transaction;
 
@@ -37,7 +37,7 @@ pub async fn adopt(
         if removed || enrolment.is_none_or(|row| row.machine() != *machine) {
             return Ok((false, false));
         }
-        let new = certificate_adopt(&mut tx, shown).await?;
+        let new = certificate_insert(&mut tx, shown).await?;
         if new {
             let after = serde_json::json!({ "serial": shown.serial });
             let action = action(machine.role, "node.adopt", "dns.adopt");

@@ -1,4 +1,4 @@
-//! As much of the S3 protocol as the artifact store speaks: objects, ranges, multipart uploads. It checks that requests are signed, not the signature.
+//! As much of the S3 protocol as the artifact store speaks: objects, ranges, multipart uploads, lists. It checks that requests are signed, not the signature.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -44,12 +44,18 @@ fn signed(request: &HttpRequest) -> bool {
 }
 
 async fn serve(request: HttpRequest, body: Bytes, bucket: Shared) -> HttpResponse {
-    if !signed(&request) || !request.path().starts_with("/artifacts/network-1/sha256/") {
+    let query: BTreeMap<String, String> = parse_query(request.query_string());
+    let listed = query.get("prefix").map_or("", String::as_str);
+    let key = request.path().to_owned();
+    let own = key.starts_with("/artifacts/network-1/")
+        || (key == "/artifacts" && listed.starts_with("network-1/"));
+    if !signed(&request) || !own {
         return HttpResponse::Forbidden().finish();
     }
     let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
-    let key = request.path().to_owned();
-    let query: BTreeMap<String, String> = parse_query(request.query_string());
+    if query.contains_key("list-type") {
+        return HttpResponse::Ok().body(list(&bucket, listed));
+    }
     match (
         request.method(),
         query.get("uploadId"),
@@ -97,6 +103,22 @@ async fn serve(request: HttpRequest, body: Bytes, bucket: Shared) -> HttpRespons
             None => HttpResponse::NotFound().finish(),
         },
     }
+}
+
+/// The objects below a prefix.
+fn list(bucket: &Bucket, prefix: &str) -> String {
+    let all = bucket.objects.iter();
+    let named = all.filter_map(|(path, body)| Some((path.strip_prefix("/artifacts/")?, body)));
+    let found = named.filter(|(key, _)| key.starts_with(prefix));
+    let contents: String = found
+        .map(|(key, body)| {
+            format!(
+                "<Contents><Key>{key}</Key><LastModified>2026-11-21T08:00:00.000Z</LastModified><ETag>\"object\"</ETag><Size>{}</Size></Contents>",
+                body.len()
+            )
+        })
+        .collect();
+    format!("<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>")
 }
 
 /// GET and HEAD of an object.

@@ -356,6 +356,37 @@ fn plans_count_with_the_form_that_is_served() {
 }
 
 #[test]
+fn plans_count_with_what_nodes_say_they_serve() {
+    let mut rig = Rig::new(10.0);
+    rig.pass(&[node("b", true)]);
+    assert_eq!(rig.served(), pairs(&[("b", "gpu")]));
+    let factor_of = |nodes: &[NodeStatus]| {
+        let (world, workflow, profiles) = (world(nodes), workflow(), profiles());
+        let decided = rig.decide(&world);
+        let factors = decided.factors(&world, (&workflow, &profiles), &Factors::default());
+        let rows = decided.terms(&world, &workflow);
+        let chosen = rows.into_iter().find(|row| row.chosen).expect("one is");
+        let factor = factors.as_slice().expect("factors")[0];
+        (factor, decided.form(0, 0), chosen.verdict)
+    };
+    // While its image is fetched, or cannot be had, the component answers: 40 ms and not 10.
+    let before = measured(node("b", true), "main", 0, 0.0);
+    let (factor, served, verdict) = factor_of(std::slice::from_ref(&before));
+    assert!((factor - 1.0).abs() < 1e-9, "{factor}");
+    assert_eq!(served, None);
+    assert_eq!(verdict, "the fastest; until it is ready, main");
+    // As most nodes say; one that says nothing of it is told the same.
+    let after = measured(node("b", true), "gpu", 0, 0.0);
+    let all = [before, after.clone(), after, node("b", true)];
+    let (factor, served, verdict) = factor_of(&all);
+    assert!((factor - 0.25).abs() < 1e-9, "{factor}");
+    assert_eq!(
+        (served, verdict.as_str()),
+        (Some(form("gpu")), "the fastest")
+    );
+}
+
+#[test]
 fn of_forms_that_are_as_fast_the_cheaper_one_is_served() {
     let list = r#"
         name = "list"
@@ -379,11 +410,44 @@ fn of_forms_that_are_as_fast_the_cheaper_one_is_served() {
     let chosen = rows.iter().find(|row| row.chosen).expect("one is served");
     assert_eq!(
         (chosen.form.as_str(), chosen.verdict.as_str()),
-        ("main", "as fast as any, and cheaper")
+        (
+            "main",
+            "as fast as any, and cheaper; until it is ready, gpu"
+        )
     );
     let dear = rows
         .iter()
         .find(|row| row.form != chosen.form)
         .expect("the other");
     assert!(dear.price.expect("a price").micros > chosen.price.expect("a price").micros);
+}
+
+#[test]
+fn explanations_say_what_nodes_were_told() {
+    let nodes = [node("b", true)];
+    let (world, workflow) = (world(&nodes), workflow());
+    let rows = Rig::new(10.0).decide(&world).terms(&world, &workflow);
+    let said = |told: &FormChoices| {
+        let mut rows = rows.clone();
+        as_told(&mut rows, told);
+        let said = rows.into_iter().map(|row| (row.chosen, row.verdict));
+        said.collect::<Vec<_>>()
+    };
+    let fastest = |more: &str| format!("{more}the fastest");
+    let slower = |more: &str| format!("{more}30.00 ms slower");
+    let before = [(false, slower("")), (true, fastest(""))];
+    assert_eq!(said(&FormChoices::new()), before, "nothing was told");
+    let told = |name: &str| {
+        let stage = workflow.entry().name.clone();
+        let stages = [(stage, form(name))].into();
+        FormChoices::from([("b".parse().expect("cluster"), stages)])
+    };
+    assert_eq!(said(&told("gpu")), before);
+    assert_eq!(
+        said(&told("main")),
+        [
+            (true, slower("served now: ")),
+            (false, fastest("not served yet: "))
+        ]
+    );
 }

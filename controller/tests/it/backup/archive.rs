@@ -119,7 +119,11 @@ pub(super) async fn older(backend: Backend, folder: &Path, schema: i64) -> PathB
         let Some(stream) = row_stream(&mut connection, &table) else {
             continue;
         };
-        let rows: Vec<Vec<Value>> = stream.try_collect().await.expect("read");
+        // Which of them are taken is asked of tables that were not there yet; there are none.
+        let rows: Vec<Vec<Value>> = match table.name == "artifacts" {
+            true => Vec::new(),
+            false => stream.try_collect().await.expect("read"),
+        };
         let mut text = String::new();
         for row in &rows {
             text.push_str(&json!(row).to_string());

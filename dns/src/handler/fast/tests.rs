@@ -325,6 +325,33 @@ fn asked() -> impl Strategy<Value = Asked> {
     prop_oneof![plain(), harmed]
 }
 
+/// Where the options of a query's OPT record, which is its last, begin.
+fn options_at(query: &[u8]) -> Option<usize> {
+    let name = query[HEADER..].iter().scan(0u8, |left, octet| {
+        // Within a label nothing ends the name.
+        let is_length = *left == 0;
+        *left = if is_length { *octet } else { *left - 1 };
+        Some(is_length && *octet == 0)
+    });
+    let question = name.take_while(|ends| !ends).count() + 5;
+    (query[HEADER - 1] == 1).then_some(HEADER + question + OPT)
+}
+
+/// A plain query that asks for the revision as well, if it has an OPT record.
+fn asking_for_revision(plain: &[u8]) -> Option<Vec<u8>> {
+    let at = options_at(plain)?;
+    let mut octets = plain.to_vec();
+    octets[at - 1] += 4;
+    octets.extend([0xfe, 0x1d, 0, 0]);
+    Some(octets)
+}
+
+/// Where the length of the options stands in an answer of so many octets, which repeats all of the query's.
+fn opt_length_at(query: &[u8], answer: usize) -> usize {
+    let options = options_at(query).map_or(0, |at| query.len() - at);
+    answer - options - 2
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -340,6 +367,37 @@ proptest! {
                 prop_assert_eq!(fast.counted(), slow.counted(), "{:02x?}", octets);
             }
         }
+    }
+
+    /// A question for the revision is left to the general way, whose answer is the same but for the option at its end, if the name is an
+    /// app's and there is room, and counts the same.
+    #[test]
+    fn with_its_revision_an_answer_is_otherwise_the_same(state in state(), asked in plain()) {
+        let state = State { amplification: 0, ..state };
+        let Some(octets) = asking_for_revision(&asked.octets) else {
+            return Ok(());
+        };
+        let (plain, general) = (state.side(), state.side());
+        let from = SocketAddr::from(([198, 51, 100, 53], 4053));
+        prop_assert_eq!(general.responder.respond_fast(&octets, from, &mut Vec::new()), None);
+        let answer = |side: &Side, octets: &[u8]| side.responder.respond(octets, from, Transport::Udp).expect("an answer");
+        let (mut expected, got) = (answer(&plain, &asked.octets), answer(&general, &octets));
+        prop_assert_eq!(plain.counted(), general.counted());
+        let is_app = [&b"\x05hello\x02fn\x04test\0"[..], &b"\x01a\x01b\x02fn\x04test\0"[..]]
+            .iter()
+            .any(|app| octets[HEADER..].to_ascii_lowercase().starts_with(app));
+        if got[2] & 2 != 0 {
+            // It did not fit, or only just without the option.
+            prop_assert!(expected[2] & 2 != 0 || expected.len() + 12 > usize::from(UDP_MIN));
+            prop_assert!(got.len() <= usize::from(state.udp_size));
+            return Ok(());
+        }
+        if is_app {
+            let at = opt_length_at(&asked.octets, expected.len());
+            expected[at + 1] += 12;
+            expected.extend([0xfe, 0x1d, 0, 8, 0, 0, 0, 0, 0, 0, 0, 2]);
+        }
+        prop_assert_eq!(got, expected);
     }
 
     /// It would be easy to be alike by leaving everything to the other one.

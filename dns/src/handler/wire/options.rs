@@ -1,9 +1,10 @@
-//! The options of an OPT record that this server acts on: client subnet, cookie, name server identifier and padding. All others are
-//! ignored (RFC 6891, section 6.1.2).
+//! The options of an OPT record that this server acts on: client subnet, cookie, name server identifier, padding and revision. All others
+//! are ignored (RFC 6891, section 6.1.2).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fdn_core::ClientPrefix;
+use fdn_core::api::edns::REVISION;
 
 use super::Cursor;
 
@@ -39,6 +40,8 @@ pub struct Edns {
     pub nsid: bool,
     /// Whether the request is padded, and so shall be an answer that nobody else can read (RFC 7830, section 4).
     pub padded: bool,
+    /// Whether the revision of what is answered from is asked for ([`REVISION`]).
+    pub revision: bool,
     /// Where the codes of options stand that the decoder must not see.
     pub(super) hidden: Vec<usize>,
 }
@@ -68,6 +71,8 @@ impl Edns {
                 COOKIE if self.cookie.is_none() => self.cookie = Some(Cookie::parse(value)?),
                 NSID => self.nsid = true,
                 PADDING => self.padded = true,
+                // Codes for local use are nobody's own: with octets in it this is an option of somebody else.
+                REVISION if value.is_empty() => self.revision = true,
                 _ => {}
             }
         }

@@ -61,6 +61,8 @@ pub enum Event {
         /// When it is tried again, given how often it failed before: decided by the shell, which has clock and randomness.
         retry_at: Timestamp,
     },
+    /// What was just prepared is ready in another form than was chosen, because nothing runs that one now; it is prepared once more then.
+    StandsIn(AppName, Revision, Timestamp),
     /// What is served turned out to be broken and has to be made anew.
     Broken(AppName, Revision),
     /// Time has passed.
@@ -71,7 +73,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Fetch, compile and load this version.
-    Prepare(AppName, Version),
+    Prepare(AppName, Box<Version>),
     /// Send calls to this version from now on.
     Serve(AppName, Revision),
     /// Send no calls to the app any more, but hold them: it is being made anew.

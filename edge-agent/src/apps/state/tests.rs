@@ -192,6 +192,35 @@ fn failures_are_counted_and_retried_when_due() {
 }
 
 #[test]
+fn what_stands_in_is_served_and_prepared_again_when_due() {
+    let mut state = state();
+    let due = |state: &mut State, at: u64| prepares(&state.apply(Event::Due(Timestamp(at))));
+    let prepared = || Event::Prepared(name(1), Revision(5));
+    let stands_in =
+        |revision: u64, at: u64| Event::StandsIn(name(1), Revision(revision), Timestamp(at));
+    drop(state.apply(Event::Desired(desired(1, 5))));
+    assert!(state.apply(stands_in(5, 100)).is_empty());
+    assert_eq!(state.next_due(), None, "nothing is ready yet");
+    drop(state.apply(prepared()));
+    assert!(state.apply(stands_in(4, 100)).is_empty());
+    assert_eq!(state.next_due(), None, "of an older revision");
+    assert!(state.apply(stands_in(5, 100)).is_empty());
+    assert_eq!(state.next_due(), Some(Timestamp(100)));
+    assert!(due(&mut state, 99).is_empty());
+    assert_eq!(due(&mut state, 100), [(name(1), Revision(5))]);
+    assert_eq!(phase(&state, 1), Some(AppPhase::Ready), "it answers");
+    assert!(due(&mut state, 200).is_empty(), "once");
+    // Now it is what was chosen.
+    let actions = state.apply(prepared());
+    assert_eq!(actions, [Action::Serve(name(1), Revision(5)), Action::Save]);
+    assert_eq!(state.next_due(), None);
+    // What comes later counts alone.
+    drop(state.apply(stands_in(5, 300)));
+    drop(state.apply(Event::Desired(desired(1, 6))));
+    assert_eq!(state.next_due(), None);
+}
+
+#[test]
 fn older_and_equal_revisions_change_nothing() {
     let mut state = state();
     drop(state.apply(Event::Desired(desired(1, 5))));

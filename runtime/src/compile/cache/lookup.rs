@@ -62,6 +62,7 @@ struct Opened {
 #[derive(Default)]
 struct Fresh {
     values: BTreeMap<Key, Vec<u8>>,
+    /// Bytes of the pack, as far as they depend on the values.
     size: u64,
 }
 
@@ -188,7 +189,7 @@ impl CacheStore for Lookup {
             // The compiler did not take what it found: another version of it has written this pack.
             debug!(name = %opened.name, "the compiler takes nothing of this pack");
         }
-        let size = value.len() as u64;
+        let size = value.len() as u64 + pack::ENTRY;
         let mut fresh = self.fresh();
         if fresh.size + size > self.room {
             return false;

@@ -25,7 +25,7 @@ const MAGIC: &[u8; 8] = b"fdnpack1";
 /// Bytes before the first entry.
 const HEAD: u64 = 8 + 32 + 4;
 /// Bytes of an entry.
-const ENTRY: u64 = 32 + 8 + 4 + 32;
+pub(super) const ENTRY: u64 = 32 + 8 + 4 + 32;
 /// Bytes of the sum after the last.
 const SUM: u64 = 32;
 

@@ -3,7 +3,7 @@ import { useState } from "react";
 import type { Schemas } from "@/api/client";
 import { useParam } from "@/app/search";
 import { Ago, Badge, Button, Card, Loaded, LongList, Notice, Pairs, sentence, Table, TextField } from "@/components";
-import { count, duration, group } from "@/format";
+import { count, duration, group, money } from "@/format";
 import { explainQuery } from "../queries";
 import { useApp, useAppName } from "./useApp";
 
@@ -71,6 +71,14 @@ function Result({ data }: { data: Explanation }) {
         <Card title="Stages" flush>
           <table className="plain-table"><thead><tr><th>Stage</th><th>Function</th><th>Cluster</th></tr></thead>
             <tbody>{(data.stages ?? []).map((stage) => <tr key={stage.stage}><td className="strong">{stage.stage}</td><td>{stage.function} v{stage.version}</td><td>{stage.cluster}</td></tr>)}</tbody></table>
+        </Card>
+      )}
+      {(data.forms?.length ?? 0) > 0 && (
+        <Card title="Forms" flush foot="The same function built more than once: each cluster serves the form that suits it, by what a call takes, what calls wait for instances as a mean, and what a million calls cost.">
+          <div className="scroll-x" tabIndex={0} role="region" aria-label="Forms">
+          <table className="plain-table"><thead><tr><th>Stage</th><th>Cluster</th><th>Form</th><th>Run</th><th>Cold</th><th>Million</th><th>Verdict</th></tr></thead>
+            <tbody>{(data.forms ?? []).map((each) => <tr key={`${each.stage} ${each.cluster} ${each.form}`}><td className="strong">{each.stage}</td><td>{each.cluster}</td><td>{each.form}{each.chosen && <> <Badge tone="good" dot>served</Badge></>}</td><td>{duration(each.run)}{each.run !== null && <span className="faint"> {each.measured ? "measured" : "expected"}</span>}</td><td>{duration(each.cold)}</td><td>{each.price == null ? "–" : money(each.price)}</td><td>{each.verdict}</td></tr>)}</tbody></table>
+          </div>
         </Card>
       )}
       {(data.actual?.length ?? 0) > 0 && (

@@ -133,6 +133,7 @@ function About({ app }: { app: AppDetail }) {
         ["Current", `v${app.version}`],
         ["Digest", <Copyable key="g" text={app.digest} shown={shortDigest(app.digest)} what="digest" />],
         ["Runtime", manifest?.runtime === "docker" ? "container image" : "WebAssembly component"],
+        (version?.forms?.length ?? 0) > 0 && ["Other forms", (version?.forms ?? []).map((form) => `${form.manifest.name} (${form.manifest.runtime})`).join(", ")],
         ["Memory", withUnits(manifest?.memory ?? "–")],
         ["Time limit", withUnits(manifest?.timeout ?? "–")],
         ["Calls at once", manifest?.concurrency === undefined ? "–" : `${manifest.concurrency} an instance`],

@@ -4,7 +4,7 @@ import { Ago, Badge, Button, Card, Copyable, Empty, Field, Loaded, Pairs, Table,
 import { bytes, duration, shortDigest } from "@/format";
 import { LabelList, VersionMarks } from "../parts";
 import type { AppDetail, Version } from "../queries";
-import { changes } from "./diff";
+import { changes, comparable } from "./diff";
 import { useRollBack } from "./Detail";
 import { TrafficCard } from "./TrafficCard";
 import { sharesOf } from "./traffic";
@@ -55,6 +55,12 @@ function List({ app, versions }: { app: AppDetail; versions: readonly Version[] 
 function VersionFacts({ version }: { version: Version }) {
   return (
     <div className="card-foot stack">
+      {(version.forms?.length ?? 0) > 0 && (
+        <>
+          <h3>Other forms of v{version.version}</h3>
+          <Pairs items={(version.forms ?? []).map((form) => [form.manifest.name, <span key={form.manifest.name}>{form.manifest.runtime}, {bytes(form.size)}, <Copyable text={form.digest} shown={shortDigest(form.digest)} what={`digest of ${form.manifest.name}`} /></span>] as const)} />
+        </>
+      )}
       <h3>How v{version.version} was judged</h3>
       {version.bad !== null && version.bad !== undefined && <p><Badge tone="bad" dot>rolled back</Badge> <Ago at={version.bad.at} />: {version.bad.reason}</p>}
       {version.validation === undefined || version.validation.length === 0 ? <p className="muted">Nothing was kept of its validation.</p> : (
@@ -72,7 +78,7 @@ function Diff({ versions, current }: { versions: readonly Version[]; current: nu
   if (versions.length < 2) return null;
   const before = versions.find((each) => String(each.version) === from);
   const after = versions.find((each) => String(each.version) === to);
-  const found = changes(before?.manifest, after?.manifest);
+  const found = changes(comparable(before), comparable(after));
   const sameCode = before?.digest === after?.digest;
   return (
     <Card title="Difference between two versions" actions={<><Pick label="From" value={from} versions={versions} onChange={setFrom} /><Pick label="To" value={to} versions={versions} onChange={setTo} /></>} flush>

@@ -1,5 +1,6 @@
 import { expect, it } from "vitest";
-import { changes } from "./diff";
+import type { Version } from "../queries";
+import { changes, comparable } from "./diff";
 import { between, sharesOf } from "./traffic";
 
 it("tells what changed between manifests", () => {
@@ -13,6 +14,18 @@ it("tells what changed between manifests", () => {
     { field: "secrets", before: "KEY", after: null },
   ]);
   expect(changes(before, before)).toEqual([]);
+});
+
+it("tells which form of a function changed", () => {
+  const version = (digest: string): Version => ({
+    version: 1, digest: "sha256:a", size: 1, created_at: 0, labels: {}, manifest: { memory: "16MiB" },
+    forms: [{ manifest: { name: "gpu", runtime: "docker" }, digest, size: 2 }],
+  });
+  expect(changes(comparable(version("sha256:b")), comparable(version("sha256:c")))).toEqual([
+    { field: "forms.gpu.digest", before: "sha256:b", after: "sha256:c" },
+  ]);
+  const single = { ...version("sha256:b"), forms: [] };
+  expect(changes(comparable(single), comparable(version("sha256:b"))).map((change) => change.field)).toEqual(["forms.gpu.digest", "forms.gpu.name", "forms.gpu.runtime"]);
 });
 
 it("splits between two versions", () => {

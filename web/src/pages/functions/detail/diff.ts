@@ -1,10 +1,18 @@
 /** What changed between two manifests, field by field. Pure. */
 
+import type { Version } from "../queries";
+
 export interface Change {
   /** The field, with dots: `env.GREETING`. */
   field: string;
   before: string | null;
   after: string | null;
+}
+
+/** What of a version may differ from another's: its manifest, and what its other forms have of their own. */
+export function comparable(version: Version | undefined): unknown {
+  const forms = (version?.forms ?? []).map((form) => [form.manifest.name, { ...form.manifest, digest: form.digest }] as const);
+  return { ...version?.manifest, forms: Object.fromEntries(forms) };
 }
 
 /** All fields that differ, in the order of their names. */

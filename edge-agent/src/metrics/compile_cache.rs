@@ -1,0 +1,33 @@
+//! The compile cache of a node that compiles for itself.
+
+use prometheus::{IntCounterVec, IntGauge};
+
+use super::Maker;
+
+/// Metrics of the compile cache.
+#[derive(Clone, Debug)]
+pub struct CompileCacheMetrics {
+    /// Functions of components that were compiled, by whether they were in it: `hit`, `miss`.
+    pub functions: IntCounterVec,
+    /// Its bytes.
+    pub size: IntGauge,
+    /// Packs that went because others needed their room, since the start.
+    pub evictions: IntGauge,
+}
+
+impl CompileCacheMetrics {
+    pub(super) fn new(make: &Maker) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            functions: make.counters(
+                "compile_cache_functions_total",
+                "Functions of components that were compiled, by whether they were in the compile cache.",
+                &["result"],
+            )?,
+            size: make.gauge("compile_cache_bytes", "Bytes of the compile cache.")?,
+            evictions: make.gauge(
+                "compile_cache_evictions",
+                "Packs removed from the compile cache since the start because others needed their room.",
+            )?,
+        })
+    }
+}
