@@ -36,9 +36,11 @@ async fn deploy(rig: &Rig, app: &str, text: &str) -> (u64, u64) {
     (after.0 - before.0, after.1 - before.1)
 }
 
+/// Nearly all were found. The compiler looks for some of the others under another key, by the chance of what its thread compiled before them (ADR 0027):
+/// about five in a hundred.
 fn assert_found((hits, misses): (u64, u64)) {
     let engine = u64::from(FUNCTIONS);
-    assert!(hits >= engine && misses < 20, "{hits} and {misses}");
+    assert!(hits >= engine && misses < engine / 5, "{hits} and {misses}");
 }
 
 fn assert_compiled((_, misses): (u64, u64)) {
