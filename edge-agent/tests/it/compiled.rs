@@ -212,7 +212,8 @@ async fn of_the_next_version_only_what_is_new_is_compiled_here() {
     assert!(first >= all, "{first}");
     deploy(2, "v2").await;
     let (hits, misses) = (functions("hit").await, functions("miss").await - first);
-    assert!(hits >= all && misses < 20.0, "{hits} and {misses}");
+    // A few are looked for under another key, by the chance of what a thread compiled before them (ADR 0027).
+    assert!(hits >= all && misses < all / 5.0, "{hits} and {misses}");
     let bytes = network
         .metric(&agent, "fdn_agent_compile_cache_bytes")
         .await;

@@ -87,7 +87,11 @@ fn the_next_version_has_nearly_all_of_it_and_the_same_machine_code() {
     assert_eq!(code, bench.compile(&second, None).0);
     let report = found(report);
     assert!(report.hits >= u64::from(FUNCTIONS), "{report:?}");
-    assert!((1..10).contains(&report.misses), "{report:?}");
+    // A few are looked for under another key, by the chance of what a thread compiled before them (ADR 0027).
+    assert!(
+        (1..u64::from(FUNCTIONS / 5)).contains(&report.misses),
+        "{report:?}"
+    );
     assert_eq!((report.used, report.made), (vec![made], None));
     assert_eq!(cache.names(), BTreeSet::from([made]));
 }
