@@ -22,4 +22,10 @@ if [ -n "$large" ]; then
   echo "$large"
   exit 1
 fi
+echo "== queries"
+# A release must read a database to which a later one has added columns (controller/src/store/mod.rs).
+if git grep -nE '(SELECT|RETURNING|,) ([a-z]+\.)?\*( |,|"|$)' -- 'controller/src/*.rs'; then
+  echo "error: queries name their columns"
+  exit 1
+fi
 if [ "$part" != form ]; then lints; fi

@@ -70,7 +70,8 @@ pub async fn api_token_find(
     id: ApiTokenId,
 ) -> Result<Option<(ApiTokenRow, Holder)>, StoreError> {
     let row = sqlx::query(
-        "SELECT t.*, u.network_role, u.disabled_at FROM api_tokens t JOIN users u ON u.name = t.user_name WHERE t.id = $1",
+        "SELECT t.id, t.hash, t.user_name, t.name, t.scopes, t.tenant, t.created_at, t.expires_at, t.last_used_at, t.revoked_at, u.network_role, \
+         u.disabled_at FROM api_tokens t JOIN users u ON u.name = t.user_name WHERE t.id = $1",
     )
     .bind(id.to_string())
     .fetch_optional(connection)
@@ -90,7 +91,8 @@ pub async fn api_token_list(
     limit: u32,
 ) -> Result<Vec<ApiTokenRow>, StoreError> {
     let rows = sqlx::query(
-        "SELECT * FROM api_tokens WHERE user_name = $1 AND ($2 = '' OR id < $2) ORDER BY id DESC LIMIT $3",
+        "SELECT id, hash, user_name, name, scopes, tenant, created_at, expires_at, last_used_at, revoked_at FROM api_tokens WHERE user_name = $1 \
+         AND ($2 = '' OR id < $2) ORDER BY id DESC LIMIT $3",
     )
     .bind(user.as_str())
     .bind(after)

@@ -64,7 +64,8 @@ impl AppRow {
 }
 
 /// Apps with the definitions of those that are workflows.
-const APPS: &str = "SELECT a.*, w.definition FROM apps a \
+const APPS: &str = "SELECT a.name, a.tenant, a.host, a.workflow, a.version, a.previous_version, a.primaries, a.revision, a.bindings_revision, \
+    a.deployed_at, a.ttl_ms, a.holders, a.answering, a.forms, w.definition FROM apps a \
     LEFT JOIN workflow_versions w ON w.tenant = a.tenant AND w.app = a.name AND w.number = a.version";
 
 fn app_row(row: &AnyRow) -> Result<AppRow, StoreError> {

@@ -119,7 +119,7 @@ pub async fn audit_list(
     };
     let tenant = filter.tenant.map(|tenant| tenant.to_string());
     let rows = sqlx::query(
-        "SELECT * FROM audit WHERE ($1 = '' OR tenant = $1) \
+        "SELECT id, at, actor, token, tenant, action, subject, before_state, after_state, address, request FROM audit WHERE ($1 = '' OR tenant = $1) \
          AND ($2 = '' OR tenant IN (SELECT m.tenant FROM members m WHERE m.user_name = $2 AND m.role = 'owner')) \
          AND ($3 = '' OR actor = $3) AND ($4 = '' OR action = $4) AND ($5 = '' OR subject = $5) \
          AND at >= $6 AND at < $7 AND (at < $8 OR (at = $8 AND id < $9)) \

@@ -22,6 +22,16 @@ pub struct BindingRow {
     pub revision: Revision,
 }
 
+/// The columns that a row is made of, and what else a query says.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT app, prefix, cluster, client_group, revision FROM bindings ",
+            $rest
+        )
+    };
+}
+
 pub(super) fn binding_row(row: &AnyRow) -> Result<BindingRow, StoreError> {
     Ok(BindingRow {
         app: parsed(row, "app")?,
@@ -40,7 +50,7 @@ pub async fn binding_list(
     connection: &mut AnyConnection,
     app: &AppName,
 ) -> Result<Vec<BindingRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM bindings WHERE app = $1 ORDER BY prefix")
+    let rows = sqlx::query(select!("WHERE app = $1 ORDER BY prefix"))
         .bind(app.as_str())
         .fetch_all(connection)
         .await?;
@@ -54,7 +64,7 @@ pub async fn binding_list(
 pub async fn binding_list_all(
     connection: &mut AnyConnection,
 ) -> Result<Vec<BindingRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM bindings ORDER BY app, prefix")
+    let rows = sqlx::query(select!("ORDER BY app, prefix"))
         .fetch_all(connection)
         .await?;
     rows.iter().map(binding_row).collect()

@@ -36,7 +36,7 @@ impl DemandRow {
 /// # Errors
 /// When the database fails.
 pub async fn demand_list(connection: &mut AnyConnection) -> Result<Vec<DemandRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM demand ORDER BY app, last_seen DESC, prefix")
+    let rows = sqlx::query("SELECT app, prefix, queries, recent, last_seen FROM demand ORDER BY app, last_seen DESC, prefix")
         .fetch_all(connection)
         .await?;
     rows.iter().map(demand_row).collect()

@@ -36,6 +36,16 @@ pub struct DomainRow {
     pub problem: Option<String>,
 }
 
+/// The columns that a row is made of, and what else a query says.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT app, host, tenant, token, proven, created_at, created_by, verified_at, checked_at, failing_since, problem FROM app_domains ",
+            $rest
+        )
+    };
+}
+
 fn domain_row(row: &AnyRow) -> Result<DomainRow, StoreError> {
     let proven: Option<String> = row.try_get("proven")?;
     Ok(DomainRow {
@@ -61,7 +71,7 @@ pub async fn domain_list(
     connection: &mut AnyConnection,
     app: &AppName,
 ) -> Result<Vec<DomainRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM app_domains WHERE app = $1 ORDER BY host")
+    let rows = sqlx::query(select!("WHERE app = $1 ORDER BY host"))
         .bind(app.as_str())
         .fetch_all(connection)
         .await?;
@@ -77,7 +87,7 @@ pub async fn domain_get(
     app: &AppName,
     host: &HostName,
 ) -> Result<Option<DomainRow>, StoreError> {
-    let row = sqlx::query("SELECT * FROM app_domains WHERE app = $1 AND host = $2")
+    let row = sqlx::query(select!("WHERE app = $1 AND host = $2"))
         .bind(app.as_str())
         .bind(host.as_str())
         .fetch_optional(connection)
@@ -144,11 +154,11 @@ pub async fn domain_list_due(
     (good, other): (Timestamp, Timestamp),
     limit: u32,
 ) -> Result<Vec<DomainRow>, StoreError> {
-    let rows = sqlx::query(
-        "SELECT * FROM app_domains WHERE COALESCE(checked_at, 0) < $1 \
+    let rows = sqlx::query(select!(
+        "WHERE COALESCE(checked_at, 0) < $1 \
          OR ((proven IS NULL OR failing_since IS NOT NULL) AND COALESCE(checked_at, 0) < $2) \
-         ORDER BY COALESCE(checked_at, 0), app, host LIMIT $3",
-    )
+         ORDER BY COALESCE(checked_at, 0), app, host LIMIT $3"
+    ))
     .bind(stored(good.get()))
     .bind(stored(other.get()))
     .bind(i64::from(limit))

@@ -29,7 +29,7 @@ pub async fn idempotency_get(
     caller: &str,
     key: &str,
 ) -> Result<Option<IdempotencyRow>, StoreError> {
-    let row = sqlx::query("SELECT * FROM idempotency WHERE caller = $1 AND id = $2")
+    let row = sqlx::query("SELECT request, created_at, done_at, answer FROM idempotency WHERE caller = $1 AND id = $2")
         .bind(caller)
         .bind(key)
         .fetch_optional(connection)

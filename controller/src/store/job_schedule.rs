@@ -17,6 +17,16 @@ pub struct ScheduleRow {
     pub info: ScheduleInfo,
 }
 
+/// The columns that a row is made of, and what else a query says.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT app, name, tenant, schedule, next_at, last_at, last_job, updated_at, updated_by FROM job_schedules ",
+            $rest
+        )
+    };
+}
+
 fn schedule_row(row: &AnyRow) -> Result<ScheduleRow, StoreError> {
     Ok(ScheduleRow {
         tenant: parsed(row, "tenant")?,
@@ -41,7 +51,7 @@ pub async fn schedule_list(
     connection: &mut AnyConnection,
     app: &AppName,
 ) -> Result<Vec<ScheduleRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM job_schedules WHERE app = $1 ORDER BY name")
+    let rows = sqlx::query(select!("WHERE app = $1 ORDER BY name"))
         .bind(app.as_str())
         .fetch_all(connection)
         .await?;
@@ -69,8 +79,8 @@ pub async fn schedule_page(
 ) -> Result<Vec<ScheduleRow>, StoreError> {
     let tenant = filter.tenant.map(|tenant| tenant.to_string());
     let rows = sqlx::query(
-        "SELECT * FROM job_schedules WHERE (app > $1 OR (app = $1 AND name > $2)) AND ($3 = '' OR tenant = $3) \
-         AND ($4 = '' OR tenant IN (SELECT m.tenant FROM members m WHERE m.user_name = $4)) ORDER BY app, name LIMIT $5",
+        select!("WHERE (app > $1 OR (app = $1 AND name > $2)) AND ($3 = '' OR tenant = $3) \
+         AND ($4 = '' OR tenant IN (SELECT m.tenant FROM members m WHERE m.user_name = $4)) ORDER BY app, name LIMIT $5"),
     )
     .bind(app)
     .bind(name)
@@ -134,9 +144,9 @@ pub async fn schedule_due(
     now: Timestamp,
     most: u32,
 ) -> Result<Vec<ScheduleRow>, StoreError> {
-    let rows = sqlx::query(
-        "SELECT * FROM job_schedules WHERE next_at <= $1 ORDER BY next_at, app, name LIMIT $2",
-    )
+    let rows = sqlx::query(select!(
+        "WHERE next_at <= $1 ORDER BY next_at, app, name LIMIT $2"
+    ))
     .bind(stored(now.get()))
     .bind(i64::from(most))
     .fetch_all(connection)

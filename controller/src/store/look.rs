@@ -113,7 +113,8 @@ pub async fn binding_page(
     limit: u32,
 ) -> Result<Vec<AskedBinding>, StoreError> {
     let rows = sqlx::query(
-        "SELECT b.*, d.queries, d.last_seen FROM bindings b LEFT JOIN demand d ON d.app = b.app AND d.prefix = b.prefix \
+        "SELECT b.app, b.prefix, b.cluster, b.client_group, b.revision, d.queries, d.last_seen FROM bindings b LEFT JOIN demand d ON d.app = b.app \
+         AND d.prefix = b.prefix \
          WHERE b.app = $1 AND b.prefix > $2 ORDER BY b.prefix LIMIT $3",
     )
     .bind(app.as_str())

@@ -6,6 +6,9 @@
 //!
 //! Whatever changes desired state takes the next revision first ([`revision::revision_next`]). That locks one row until the transaction ends, so
 //! changes are committed in the order of their revisions, and a snapshot at revision `r` holds everything up to `r`.
+//!
+//! Queries name their columns, never `*`: while a network is upgraded, a newer release adds columns under the statements that this one has
+//! prepared, and PostgreSQL refuses a prepared statement whose result has other columns than before.
 
 pub mod api_token;
 pub mod app;

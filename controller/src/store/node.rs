@@ -90,6 +90,9 @@ pub async fn node_status_list(
         .collect()
 }
 
+/// Where the nodes of each cluster take stage calls, in the order of their names.
+pub type StageCalls = BTreeMap<ClusterId, Vec<SocketAddr>>;
+
 /// Names in one statement.
 const NAMES: usize = 500;
 
@@ -185,20 +188,13 @@ impl Statuses {
 
     /// Where the nodes of each cluster take stage calls, as they said last.
     #[must_use]
-    pub fn stage_calls(&self) -> BTreeMap<ClusterId, Vec<SocketAddr>> {
-        stage_calls(self.stage_calls.values().cloned())
+    pub fn stage_calls(&self) -> StageCalls {
+        let mut calls = StageCalls::new();
+        for (cluster, address) in self.stage_calls.values() {
+            calls.entry(cluster.clone()).or_default().push(*address);
+        }
+        calls
     }
-}
-
-/// Where nodes take stage calls, by cluster; nodes come in the order of their names.
-pub fn stage_calls(
-    all: impl IntoIterator<Item = (ClusterId, SocketAddr)>,
-) -> BTreeMap<ClusterId, Vec<SocketAddr>> {
-    let mut calls: BTreeMap<ClusterId, Vec<SocketAddr>> = BTreeMap::new();
-    for (cluster, address) in all {
-        calls.entry(cluster).or_default().push(address);
-    }
-    calls
 }
 
 /// When a node was last heard, as far as that was written.

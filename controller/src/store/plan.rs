@@ -112,6 +112,48 @@ pub async fn plan_upsert(connection: &mut AnyConnection, plan: &PlanRow) -> Resu
     Ok(())
 }
 
+/// Writes why a plan is as it is, and when that was found, if it still runs its stages there. Its revision stays.
+///
+/// # Errors
+/// When the database fails.
+pub async fn plan_renew(connection: &mut AnyConnection, plan: &PlanRow) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE plans SET explanation = $1, planned_at = $2 WHERE app = $3 AND client_group = $4 AND stages = $5",
+    )
+    .bind(plan.explanation.as_deref().unwrap_or(UNEXPLAINED))
+    .bind(stored(plan.planned_at.get()))
+    .bind(plan.app.as_str())
+    .bind(&plan.group)
+    .bind(to_json(&plan.stages, "plans.stages")?)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// App, group and explanation, as JSON, of the plans that were made because a cluster could not take the work. Looks through the explanations of all
+/// plans: for a planner that begins, and not for each of its passes.
+///
+/// # Errors
+/// When the database fails.
+pub async fn plan_list_failover(
+    connection: &mut AnyConnection,
+) -> Result<Vec<(AppName, String, String)>, StoreError> {
+    // Nothing else in JSON looks so: within a text the quotes are escaped.
+    let rows = sqlx::query(
+        "SELECT app, client_group, explanation FROM plans WHERE explanation LIKE '%\"failover\":{%' ORDER BY app, client_group",
+    )
+    .fetch_all(connection)
+    .await?;
+    let row = |row: &AnyRow| {
+        Ok((
+            parsed(row, "app")?,
+            row.try_get("client_group")?,
+            row.try_get("explanation")?,
+        ))
+    };
+    rows.iter().map(row).collect()
+}
+
 /// What is kept with a plan that goes on under another group's name.
 const UNEXPLAINED: &str = r#"{"reason":"as it was planned before","candidates":[]}"#;
 

@@ -33,6 +33,16 @@ pub struct PolicyRow {
     pub updated_by: String,
 }
 
+/// The columns that a row is made of, and what else a query says.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT app, policy, revision, updated_at, updated_by FROM app_policies ",
+            $rest
+        )
+    };
+}
+
 fn policy_row(row: &AnyRow) -> Result<PolicyRow, StoreError> {
     Ok(PolicyRow {
         app: parsed(row, "app")?,
@@ -51,7 +61,7 @@ pub async fn policy_get(
     connection: &mut AnyConnection,
     app: &AppName,
 ) -> Result<Option<PolicyRow>, StoreError> {
-    let row = sqlx::query("SELECT * FROM app_policies WHERE app = $1")
+    let row = sqlx::query(select!("WHERE app = $1"))
         .bind(app.as_str())
         .fetch_optional(connection)
         .await?;
@@ -114,6 +124,16 @@ pub struct KeyRow {
     pub hash: Digest,
 }
 
+/// The columns that a row is made of, and what else a query says.
+macro_rules! select_keys {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, app, name, hash, created_at, created_by, expires_at, revoked_at FROM app_keys ",
+            $rest
+        )
+    };
+}
+
 fn key_row(row: &AnyRow) -> Result<KeyRow, StoreError> {
     let time = |column: &str| -> Result<Option<Timestamp>, StoreError> {
         let value: Option<i64> = row.try_get(column)?;
@@ -168,11 +188,12 @@ pub async fn key_list(
     connection: &mut AnyConnection,
     app: &AppName,
 ) -> Result<Vec<KeyRow>, StoreError> {
-    let rows =
-        sqlx::query("SELECT * FROM app_keys WHERE app = $1 ORDER BY created_at DESC, id DESC")
-            .bind(app.as_str())
-            .fetch_all(connection)
-            .await?;
+    let rows = sqlx::query(select_keys!(
+        "WHERE app = $1 ORDER BY created_at DESC, id DESC"
+    ))
+    .bind(app.as_str())
+    .fetch_all(connection)
+    .await?;
     rows.iter().map(key_row).collect()
 }
 
@@ -251,16 +272,14 @@ pub async fn gateway_list(
     connection: &mut AnyConnection,
 ) -> Result<BTreeMap<AppName, GatewaySpec>, StoreError> {
     let mut all: BTreeMap<AppName, GatewaySpec> = BTreeMap::new();
-    let rows = sqlx::query("SELECT * FROM app_policies")
-        .fetch_all(&mut *connection)
-        .await?;
+    let rows = sqlx::query(select!("")).fetch_all(&mut *connection).await?;
     for row in &rows {
         let row = policy_row(row)?;
         all.entry(row.app).or_default().policy = row.policy;
     }
-    let rows = sqlx::query(
-        "SELECT * FROM app_keys WHERE revoked_at IS NULL ORDER BY created_at DESC, id DESC",
-    )
+    let rows = sqlx::query(select_keys!(
+        "WHERE revoked_at IS NULL ORDER BY created_at DESC, id DESC"
+    ))
     .fetch_all(&mut *connection)
     .await?;
     for row in &rows {

@@ -70,10 +70,12 @@ pub async fn objective_get(
     connection: &mut AnyConnection,
     app: &AppName,
 ) -> Result<Option<ObjectiveRow>, StoreError> {
-    let row = sqlx::query("SELECT * FROM app_objectives WHERE app = $1")
-        .bind(app.as_str())
-        .fetch_optional(connection)
-        .await?;
+    let row = sqlx::query(
+        "SELECT app, objective, updated_at, updated_by FROM app_objectives WHERE app = $1",
+    )
+    .bind(app.as_str())
+    .fetch_optional(connection)
+    .await?;
     let read = |row: AnyRow| {
         Ok(ObjectiveRow {
             app: parsed(&row, "app")?,
@@ -124,6 +126,16 @@ pub async fn objective_delete(
     Ok(done.rows_affected() > 0)
 }
 
+/// The columns that a row is made of, and what else a query says.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT app, id, candidate, baseline, by_deploy, fresh, state, since, calls, failures, reason FROM rollouts ",
+            $rest
+        )
+    };
+}
+
 fn rollout_row(row: &AnyRow) -> Result<RolloutRow, StoreError> {
     let state: String = row.try_get("state")?;
     let all = [
@@ -155,7 +167,7 @@ pub async fn rollout_get(
     connection: &mut AnyConnection,
     app: &AppName,
 ) -> Result<Option<RolloutRow>, StoreError> {
-    let row = sqlx::query("SELECT * FROM rollouts WHERE app = $1")
+    let row = sqlx::query(select!("WHERE app = $1"))
         .bind(app.as_str())
         .fetch_optional(connection)
         .await?;
@@ -169,7 +181,7 @@ pub async fn rollout_get(
 pub async fn rollout_list_watching(
     connection: &mut AnyConnection,
 ) -> Result<Vec<RolloutRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM rollouts WHERE state = 'watching' ORDER BY app")
+    let rows = sqlx::query(select!("WHERE state = 'watching' ORDER BY app"))
         .fetch_all(connection)
         .await?;
     rows.iter().map(rollout_row).collect()
@@ -229,7 +241,7 @@ pub async fn counts_list(
     connection: &mut AnyConnection,
     app: &AppName,
 ) -> Result<BTreeMap<Boot, Counted>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM rollout_counts WHERE app = $1")
+    let rows = sqlx::query("SELECT node, boot, base, latest FROM rollout_counts WHERE app = $1")
         .bind(app.as_str())
         .fetch_all(connection)
         .await?;

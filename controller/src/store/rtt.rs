@@ -42,7 +42,7 @@ pub async fn rtt_list(
     connection: &mut AnyConnection,
     since: Timestamp,
 ) -> Result<Vec<RttRow<ClientKey>>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM rtt WHERE updated_at >= $1 ORDER BY prefix, cluster")
+    let rows = sqlx::query("SELECT prefix, cluster, rtt_ms, samples, updated_at FROM rtt WHERE updated_at >= $1 ORDER BY prefix, cluster")
         .bind(stored(since.get()))
         .fetch_all(connection)
         .await?;
@@ -60,7 +60,8 @@ pub async fn link_list(
     since: Timestamp,
 ) -> Result<Vec<RttRow<LinkKey>>, StoreError> {
     let rows =
-        sqlx::query("SELECT * FROM links WHERE updated_at >= $1 ORDER BY from_cluster, to_cluster")
+        sqlx::query("SELECT from_cluster, to_cluster, rtt_ms, samples, updated_at FROM links WHERE updated_at >= $1 \
+         ORDER BY from_cluster, to_cluster")
             .bind(stored(since.get()))
             .fetch_all(connection)
             .await?;

@@ -8,7 +8,7 @@ use sqlx::{AnyConnection, Row};
 
 use super::StoreError;
 use super::row::{number, parsed, stored};
-use super::version::{VersionRow, version_row};
+use super::version::{VersionRow, select_versions, version_row};
 
 /// A tenant's data key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,9 +240,9 @@ pub async fn version_list_with_values(
     limit: u32,
 ) -> Result<Vec<VersionRow>, StoreError> {
     let rows = sqlx::query(
-        "SELECT v.* FROM versions v LEFT JOIN apps a ON a.tenant = v.tenant AND a.name = v.function AND a.version = v.number \
+        select_versions!("LEFT JOIN apps a ON a.tenant = v.tenant AND a.name = v.function AND a.version = v.number \
          WHERE v.secrets <> '{}' \
-         ORDER BY v.tenant, v.function, CASE WHEN a.name IS NULL THEN 1 ELSE 0 END, v.number DESC LIMIT $1",
+         ORDER BY v.tenant, v.function, CASE WHEN a.name IS NULL THEN 1 ELSE 0 END, v.number DESC LIMIT $1"),
     )
     .bind(i64::from(limit))
     .fetch_all(connection)

@@ -106,7 +106,8 @@ pub async fn session_find(
     now: Timestamp,
 ) -> Result<Option<(SessionRow, Holder)>, StoreError> {
     let row = sqlx::query(
-        "SELECT s.*, u.network_role, u.disabled_at FROM sessions s JOIN users u ON u.name = s.user_name \
+        "SELECT s.id, s.hash, s.user_name, s.kind, s.created_at, s.expires_at, s.last_used_at, s.address, u.network_role, u.disabled_at \
+         FROM sessions s JOIN users u ON u.name = s.user_name \
          WHERE s.hash = $1 AND s.expires_at > $2",
     )
     .bind(hash)
@@ -127,7 +128,8 @@ pub async fn session_list(
     now: Timestamp,
 ) -> Result<Vec<SessionRow>, StoreError> {
     let rows = sqlx::query(
-        "SELECT * FROM sessions WHERE user_name = $1 AND expires_at > $2 ORDER BY last_used_at DESC, id",
+        "SELECT id, hash, user_name, kind, created_at, expires_at, last_used_at, address FROM sessions WHERE user_name = $1 AND expires_at > $2 \
+         ORDER BY last_used_at DESC, id",
     )
     .bind(user.as_str())
     .bind(stored(now.get()))

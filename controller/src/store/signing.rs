@@ -27,7 +27,8 @@ pub async fn signing_key_list(
     connection: &mut AnyConnection,
     tenant: TenantId,
 ) -> Result<Vec<SigningKeyInfo>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM signing_keys WHERE tenant = $1 ORDER BY name")
+    let rows = sqlx::query("SELECT name, algorithm, fingerprint, public_key, created_at, created_by FROM signing_keys WHERE tenant = $1 \
+     ORDER BY name")
         .bind(tenant.to_string())
         .fetch_all(connection)
         .await?;

@@ -265,7 +265,7 @@ pub async fn member_list(
     limit: u32,
 ) -> Result<Vec<MemberInfo>, StoreError> {
     let rows = sqlx::query(
-        "SELECT * FROM members WHERE tenant = $1 AND user_name > $2 ORDER BY user_name LIMIT $3",
+        "SELECT user_name, role, created_at, created_by, generation FROM members WHERE tenant = $1 AND user_name > $2 ORDER BY user_name LIMIT $3",
     )
     .bind(tenant.to_string())
     .bind(after)
@@ -284,7 +284,7 @@ pub async fn member_get(
     tenant: TenantId,
     user: &UserName,
 ) -> Result<Option<MemberInfo>, StoreError> {
-    let row = sqlx::query("SELECT * FROM members WHERE tenant = $1 AND user_name = $2")
+    let row = sqlx::query("SELECT user_name, role, created_at, created_by, generation FROM members WHERE tenant = $1 AND user_name = $2")
         .bind(tenant.to_string())
         .bind(user.as_str())
         .fetch_optional(connection)

@@ -23,6 +23,16 @@ pub struct TrafficRow {
     pub updated_by: String,
 }
 
+/// The columns that a row is made of, and what else a query says.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT app, traffic, revision, updated_at, updated_by FROM app_traffic ",
+            $rest
+        )
+    };
+}
+
 fn traffic_row(row: &AnyRow) -> Result<TrafficRow, StoreError> {
     Ok(TrafficRow {
         app: parsed(row, "app")?,
@@ -41,7 +51,7 @@ pub async fn traffic_get(
     connection: &mut AnyConnection,
     app: &AppName,
 ) -> Result<Option<TrafficRow>, StoreError> {
-    let row = sqlx::query("SELECT * FROM app_traffic WHERE app = $1")
+    let row = sqlx::query(select!("WHERE app = $1"))
         .bind(app.as_str())
         .fetch_optional(connection)
         .await?;
@@ -53,7 +63,7 @@ pub async fn traffic_get(
 /// # Errors
 /// When the database fails.
 pub async fn traffic_list(connection: &mut AnyConnection) -> Result<Vec<TrafficRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM app_traffic ORDER BY app")
+    let rows = sqlx::query(select!("ORDER BY app"))
         .fetch_all(connection)
         .await?;
     rows.iter().map(traffic_row).collect()

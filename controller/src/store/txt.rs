@@ -69,6 +69,16 @@ impl TxtRow {
     }
 }
 
+/// The columns that a row is made of, and what else a query says.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT name, app, tenant, texts, ttl_ms, expires_at, revision, updated_at, updated_by FROM dns_txt ",
+            $rest
+        )
+    };
+}
+
 fn txt_row(row: &AnyRow) -> Result<TxtRow, StoreError> {
     Ok(TxtRow {
         name: parsed(row, "name")?,
@@ -91,7 +101,7 @@ pub async fn txt_get(
     connection: &mut AnyConnection,
     name: &RecordName,
 ) -> Result<Option<TxtRow>, StoreError> {
-    let row = sqlx::query("SELECT * FROM dns_txt WHERE name = $1")
+    let row = sqlx::query(select!("WHERE name = $1"))
         .bind(name.as_str())
         .fetch_optional(connection)
         .await?;
@@ -119,11 +129,11 @@ pub async fn txt_page(
     limit: u32,
 ) -> Result<Vec<TxtRow>, StoreError> {
     let tenant = sight.tenant.map(|tenant| tenant.to_string());
-    let rows = sqlx::query(
-        "SELECT * FROM dns_txt WHERE ($1 = '' OR tenant = $1) \
+    let rows = sqlx::query(select!(
+        "WHERE ($1 = '' OR tenant = $1) \
          AND ($2 = '' OR tenant IN (SELECT m.tenant FROM members m WHERE m.user_name = $2)) \
-         AND (expires_at IS NULL OR expires_at > $3) AND name > $4 ORDER BY name LIMIT $5",
-    )
+         AND (expires_at IS NULL OR expires_at > $3) AND name > $4 ORDER BY name LIMIT $5"
+    ))
     .bind(tenant.unwrap_or_default())
     .bind(sight.member.clone().unwrap_or_default())
     .bind(stored(now.get()))
@@ -174,7 +184,7 @@ pub async fn txt_list_of_app(
     connection: &mut AnyConnection,
     app: &AppName,
 ) -> Result<Vec<TxtRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM dns_txt WHERE app = $1 ORDER BY name")
+    let rows = sqlx::query(select!("WHERE app = $1 ORDER BY name"))
         .bind(app.as_str())
         .fetch_all(connection)
         .await?;
@@ -190,9 +200,9 @@ pub async fn txt_list_over(
     now: Timestamp,
     limit: u32,
 ) -> Result<Vec<TxtRow>, StoreError> {
-    let rows = sqlx::query(
-        "SELECT * FROM dns_txt WHERE expires_at <= $1 ORDER BY expires_at, name LIMIT $2",
-    )
+    let rows = sqlx::query(select!(
+        "WHERE expires_at <= $1 ORDER BY expires_at, name LIMIT $2"
+    ))
     .bind(stored(now.get()))
     .bind(i64::from(limit))
     .fetch_all(connection)

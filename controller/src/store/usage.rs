@@ -205,7 +205,8 @@ async fn running_take(
         return Ok(Vec::new());
     }
     let text = format!(
-        "DELETE FROM usage_records WHERE outcome = 'running' AND invocation IN ({}) RETURNING *",
+        "DELETE FROM usage_records WHERE outcome = 'running' AND invocation IN ({}) RETURNING invocation, app, function, version, started_at, \
+         duration_us, cpu_us, memory_mib, gpu_memory_mib, egress_bytes, outcome, tenant, cluster, region, booked_at",
         places(ended.len())
     );
     // The text is made of numbers alone; values are bound.
@@ -261,7 +262,8 @@ pub async fn usage_book(
     now: Timestamp,
 ) -> Result<u64, StoreError> {
     let rows = sqlx::query(
-        "SELECT * FROM usage_records WHERE booked_at IS NULL ORDER BY started_at LIMIT $1",
+        "SELECT invocation, app, function, version, node, started_at, duration_us, cpu_us, memory_mib, gpu_memory_mib, egress_bytes, outcome \
+         FROM usage_records WHERE booked_at IS NULL ORDER BY started_at LIMIT $1",
     )
     .bind(i64::from(limit))
     .fetch_all(&mut *connection)

@@ -40,6 +40,16 @@ impl UserRow {
     }
 }
 
+/// The columns that a row is made of, and what else a query says.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT name, network_role, password_hash, created_at, disabled_at, password_changed_at, generation FROM users ",
+            $rest
+        )
+    };
+}
+
 fn user(row: &AnyRow) -> Result<UserRow, StoreError> {
     Ok(UserRow {
         info: UserInfo {
@@ -109,7 +119,7 @@ pub async fn user_get(
     connection: &mut AnyConnection,
     name: &str,
 ) -> Result<Option<UserRow>, StoreError> {
-    let row = sqlx::query("SELECT * FROM users WHERE name = $1")
+    let row = sqlx::query(select!("WHERE name = $1"))
         .bind(name)
         .fetch_optional(connection)
         .await?;
@@ -125,7 +135,7 @@ pub async fn user_list(
     after: &str,
     limit: u32,
 ) -> Result<Vec<UserRow>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM users WHERE name > $1 ORDER BY name LIMIT $2")
+    let rows = sqlx::query(select!("WHERE name > $1 ORDER BY name LIMIT $2"))
         .bind(after)
         .bind(i64::from(limit))
         .fetch_all(connection)

@@ -58,6 +58,18 @@ impl VersionRow {
     }
 }
 
+/// The columns that [`version_row`] reads, and what else a query says of the versions `v`.
+macro_rules! select_versions {
+    ($rest:literal) => {
+        concat!(
+            "SELECT v.tenant, v.function, v.number, v.digest, v.size, v.manifest, v.secrets, v.created_at, v.created_by, v.validation, v.forms \
+             FROM versions v ",
+            $rest
+        )
+    };
+}
+pub(super) use select_versions;
+
 pub(super) fn version_row(row: &AnyRow) -> Result<VersionRow, StoreError> {
     Ok(VersionRow {
         tenant: parsed(row, "tenant")?,
@@ -230,13 +242,14 @@ pub async fn version_get(
     function: &FunctionName,
     number: VersionNumber,
 ) -> Result<Option<VersionRow>, StoreError> {
-    let row =
-        sqlx::query("SELECT * FROM versions WHERE tenant = $1 AND function = $2 AND number = $3")
-            .bind(tenant.to_string())
-            .bind(function.as_str())
-            .bind(i64::from(number.get()))
-            .fetch_optional(connection)
-            .await?;
+    let row = sqlx::query(select_versions!(
+        "WHERE v.tenant = $1 AND v.function = $2 AND v.number = $3"
+    ))
+    .bind(tenant.to_string())
+    .bind(function.as_str())
+    .bind(i64::from(number.get()))
+    .fetch_optional(connection)
+    .await?;
     row.as_ref().map(version_row).transpose()
 }
 
@@ -249,9 +262,9 @@ pub async fn version_list(
     tenant: TenantId,
     function: &FunctionName,
 ) -> Result<Vec<VersionRow>, StoreError> {
-    let rows = sqlx::query(
-        "SELECT * FROM versions WHERE tenant = $1 AND function = $2 ORDER BY number DESC",
-    )
+    let rows = sqlx::query(select_versions!(
+        "WHERE v.tenant = $1 AND v.function = $2 ORDER BY v.number DESC"
+    ))
     .bind(tenant.to_string())
     .bind(function.as_str())
     .fetch_all(connection)
@@ -266,10 +279,10 @@ pub async fn version_list(
 pub async fn version_list_current(
     connection: &mut AnyConnection,
 ) -> Result<Vec<VersionRow>, StoreError> {
-    let rows = sqlx::query(
-        "SELECT v.* FROM versions v JOIN apps a ON a.tenant = v.tenant AND a.name = v.function AND a.version = v.number \
-         ORDER BY v.function",
-    )
+    let rows = sqlx::query(select_versions!(
+        "JOIN apps a ON a.tenant = v.tenant AND a.name = v.function AND a.version = v.number \
+         ORDER BY v.function"
+    ))
     .fetch_all(connection)
     .await?;
     rows.iter().map(version_row).collect()

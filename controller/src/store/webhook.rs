@@ -110,7 +110,8 @@ pub async fn webhook_due(
     most: u32,
 ) -> Result<Vec<WebhookRow>, StoreError> {
     let rows = sqlx::query(
-        "SELECT * FROM job_webhooks WHERE due_at <= $1 AND lease_until <= $1 ORDER BY due_at, id LIMIT $2",
+        "SELECT id, tenant, job, app, url, body, due_at, failures FROM job_webhooks WHERE due_at <= $1 AND lease_until <= $1 \
+         ORDER BY due_at, id LIMIT $2",
     )
     .bind(stored(now.get()))
     .bind(i64::from(most))
@@ -122,7 +123,8 @@ pub async fn webhook_due(
     };
     let mut due: Vec<WebhookRow> = rows.iter().map(of_job).collect::<Result<_, _>>()?;
     let rows = sqlx::query(
-        "SELECT * FROM budget_webhooks WHERE due_at <= $1 AND lease_until <= $1 ORDER BY due_at, id LIMIT $2",
+        "SELECT id, tenant, budget, url, body, due_at, failures FROM budget_webhooks WHERE due_at <= $1 AND lease_until <= $1 \
+         ORDER BY due_at, id LIMIT $2",
     )
     .bind(stored(now.get()))
     .bind(i64::from(most))

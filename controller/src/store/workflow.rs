@@ -6,7 +6,7 @@ use sqlx::AnyConnection;
 
 use super::StoreError;
 use super::row::{json, parsed, to_json};
-use super::version::{VersionRow, version_row};
+use super::version::{VersionRow, select_versions, version_row};
 
 /// Adds the definition of a version that is there already.
 ///
@@ -112,9 +112,9 @@ pub async fn version_list_staged(
     connection: &mut AnyConnection,
 ) -> Result<Vec<VersionRow>, StoreError> {
     let rows = sqlx::query(
-        "SELECT v.* FROM versions v WHERE EXISTS (SELECT 1 FROM workflow_stages s \
+        select_versions!("WHERE EXISTS (SELECT 1 FROM workflow_stages s \
          JOIN apps a ON a.tenant = s.tenant AND a.name = s.app AND a.version = s.number \
-         WHERE s.tenant = v.tenant AND s.function = v.function AND s.version = v.number) ORDER BY v.function, v.number",
+         WHERE s.tenant = v.tenant AND s.function = v.function AND s.version = v.number) ORDER BY v.function, v.number"),
     )
     .fetch_all(connection)
     .await?;

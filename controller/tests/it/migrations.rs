@@ -6,15 +6,20 @@ use fdn_controller::store::tenant::membership_list;
 use fdn_controller::store::user::user_list;
 use fdn_controller::store::version::version_list;
 use fdn_controller::store::{MIGRATOR, Store};
+use fdn_core::job::JobReceipt;
 use fdn_core::{NetworkRole, TenantRole, Timestamp, VersionNumber};
-use sqlx::Connection;
+use fdn_testkit::components;
+use reqwest::Method;
+use sqlx::{AssertSqlSafe, Connection};
 
-use crate::rig::{Backend, on_both};
+use crate::rig::{Backend, Rig, on_both};
+use crate::walk::operations;
 
 on_both!(
     rows_survive_later_migrations,
     several_at_once_agree,
-    a_changed_migration_is_refused
+    a_changed_migration_is_refused,
+    columns_of_a_later_release_disturb_nothing,
 );
 
 /// The migration up to which the rows below can be written.
@@ -156,4 +161,60 @@ async fn a_changed_migration_is_refused(backend: Backend) {
             .contains("could not be brought up to date"),
         "{error}"
     );
+}
+
+/// While a network is upgraded, the first new controller migrates under those that are still old, which have their statements prepared.
+async fn columns_of_a_later_release_disturb_nothing(backend: Backend) {
+    let rig = Rig::start_with(backend, |_| {}).await;
+    rig.two_regions().await;
+    rig.deploy("hello", components::hello("first")).await;
+    let submit = rig.request(Method::POST, "/v1/apps/hello/jobs").body("x");
+    let job: JobReceipt = rig.json(submit).await;
+    let asked: Vec<String> = operations()
+        .iter()
+        .filter(|o| o.method == Method::GET && !o.path.contains("/events"))
+        .map(|o| o.filled(&job.id.to_string()))
+        .collect();
+    assert!(asked.len() >= 50, "the walk found {}", asked.len());
+    let answers = async || {
+        let mut all = Vec::new();
+        for path in &asked {
+            let answer = rig.request(Method::GET, path).send().await;
+            all.push((path.as_str(), answer.expect("an answer").status()));
+        }
+        all
+    };
+    // More often than there are connections, so that each has prepared what it is asked.
+    let mut before = Vec::new();
+    for _ in 0..5 {
+        before = answers().await;
+    }
+    let tables = match backend {
+        Backend::Postgres => {
+            "SELECT CAST(tablename AS TEXT) FROM pg_tables WHERE schemaname = current_schema() AND tablename NOT LIKE '\\_sqlx%'"
+        }
+        Backend::Sqlite => {
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE '\\_sqlx%' ESCAPE '\\' AND name NOT LIKE 'sqlite%'"
+        }
+    };
+    let store = Store::connect(&rig.settings.database)
+        .await
+        .expect("connected");
+    let mut later = store.read().await.expect("connected");
+    let tables: Vec<String> = sqlx::query_scalar(tables)
+        .fetch_all(&mut *later)
+        .await
+        .expect("tables");
+    assert!(tables.len() >= 40, "{tables:?}");
+    for table in tables {
+        let add = format!("ALTER TABLE {table} ADD COLUMN of_a_later_release TEXT");
+        sqlx::query(AssertSqlSafe(add))
+            .execute(&mut *later)
+            .await
+            .expect("added");
+    }
+    for _ in 0..5 {
+        assert_eq!(answers().await, before);
+    }
+    rig.deploy("hello", components::hello("second")).await;
 }

@@ -64,7 +64,7 @@ pub(crate) fn operations() -> Vec<Operation> {
 
 impl Operation {
     /// The path, about things of the tenant `default`, one of whose jobs is `job`.
-    fn filled(&self, job: &str) -> String {
+    pub(crate) fn filled(&self, job: &str) -> String {
         let zeros = "0".repeat(32);
         let path = self
             .path

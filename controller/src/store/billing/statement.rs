@@ -73,7 +73,7 @@ pub async fn statement_get(
     of: Month,
     (from, limit): (u64, u32),
 ) -> Result<Option<Statement>, StoreError> {
-    let head = sqlx::query("SELECT * FROM statements WHERE tenant = $1 AND month = $2")
+    let head = sqlx::query("SELECT issued_at, currency, micros, line_count, meters FROM statements WHERE tenant = $1 AND month = $2")
         .bind(tenant.to_string())
         .bind(i64::from(of.index()))
         .fetch_optional(&mut *connection)
