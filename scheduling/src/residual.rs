@@ -50,13 +50,19 @@ const LEAST: f64 = 1.0;
 /// A place that was seen within so long gives way to no other.
 const LIVELY: Millis = Millis::new(60_000.0);
 
-/// One step of a robust moving mean of times in milliseconds: an outlier counts as no more than twice what is known (a millisecond more where
-/// that is less), and one call weighs a tenth.
-/// Nothing known (0) takes the sample as it is.
+/// So few calls say nothing of what is typical yet.
+const FEW: u64 = 10;
+
+/// One step of a robust moving mean of times in milliseconds, after `before` other calls: an outlier counts as no more than twice what is known (a
+/// millisecond more where that is less), and one call weighs a tenth. Of the first ten it is the plain mean: the very first is often like no other,
+/// a probe that is answered at once or one that finds every cache empty.
 #[must_use]
-pub fn follow(known: f64, sample: f64) -> f64 {
-    if known <= 0.0 || !known.is_finite() {
+pub fn follow(known: f64, sample: f64, before: u64) -> f64 {
+    if before == 0 || !known.is_finite() {
         return sample;
+    }
+    if before < FEW {
+        return known + (sample - known) / (before + 1) as f64;
     }
     known + 0.1 * (sample - known).min(known.max(LEAST))
 }
@@ -317,7 +323,7 @@ mod tests {
         let (mut known, mut mean, mut calls) = (table(1), 0.0, 0);
         for _ in 0..1000 {
             let outlier = if rng.random_bool(0.05) { 50.0 } else { 1.0 };
-            mean = follow(mean, 18.0 * rng.random_range(0.75..1.25) * outlier);
+            mean = follow(mean, 18.0 * rng.random_range(0.75..1.25) * outlier, calls);
             calls += 1;
             if calls % 20 == 0 {
                 known.observe(&1, &sample(10.0, mean, 20), NOW, 0.1);
@@ -409,9 +415,17 @@ mod tests {
 
     #[test]
     fn a_wait_that_rises_from_next_to_nothing_is_soon_seen() {
-        let after = (0..50).fold(0.02, |known, _| follow(known, 200.0));
+        let after = (100..150).fold(0.02, |known, before| follow(known, 200.0, before));
         assert!(after > 5.0, "{after}");
-        assert!(follow(0.02, 200.0) < 0.2, "one alone is not");
+        assert!(follow(0.02, 200.0, 100) < 0.2, "one alone is not");
+    }
+
+    #[test]
+    fn the_first_call_says_no_more_than_the_next_ones() {
+        for first in [0.1, 5_000.0] {
+            let after = (1..30).fold(first, |known, before| follow(known, 500.0, before));
+            assert!((400.0..600.0).contains(&after), "{first}: {after}");
+        }
     }
 
     proptest! {
@@ -441,8 +455,8 @@ mod tests {
 
         /// A robust mean of times stays between what it was and what was seen.
         #[test]
-        fn a_step_stays_in_between(known in 1e-3f64..1e6, sample in 1e-3f64..1e6) {
-            let next = follow(known, sample);
+        fn a_step_stays_in_between(known in 1e-3f64..1e6, sample in 1e-3f64..1e6, before in 0u64..30) {
+            let next = follow(known, sample, before);
             prop_assert!(next >= known.min(sample) - 1e-9 && next <= known.max(sample) + 1e-9);
         }
     }

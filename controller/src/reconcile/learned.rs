@@ -9,7 +9,7 @@ use fdn_core::{AppName, ByteSize, Millis, StageName};
 use fdn_scheduling::place::Speed;
 use fdn_scheduling::workflow::Profile;
 
-use super::actual::robust_mean;
+use super::actual::{robust_mean, served};
 
 /// By what mean run times differ from typical ones, within what is believed.
 const RATIOS: std::ops::RangeInclusive<f64> = 0.5..=100.0;
@@ -50,7 +50,10 @@ impl Sums {
         phases: Option<&PhaseTimes>,
     ) {
         let weight = calls as f64;
-        self.work += execution.max(Millis::ZERO).get() * speed * weight;
+        // What is typical, where an agent tells it: outliers are in the ratio of the mean to that.
+        let typical = phases.map(served).filter(|time| *time > Millis::ZERO);
+        let execution = typical.unwrap_or(execution).max(Millis::ZERO);
+        self.work += execution.get() * speed * weight;
         self.output += output.as_bytes() as f64 * weight;
         self.calls += weight;
         let ratio = phases.and_then(|phases| phases.mean_ratio);
@@ -178,6 +181,28 @@ mod tests {
             of[0].mean_ratio, None,
             "older agents know nothing of the mean"
         );
+    }
+
+    #[test]
+    fn work_is_what_is_typical_and_outliers_are_in_the_ratio() {
+        let phases = PhaseTimes {
+            start: Millis::new(1.0),
+            execution: Millis::new(9.0),
+            mean_ratio: Some(4.0),
+            ..PhaseTimes::default()
+        };
+        let app = AppObserved {
+            phases: Some(phases),
+            ..observed(50, 70.0)
+        };
+        let node = NodeStatus {
+            apps: vec![app],
+            ..fixture::status("a", "eu-west")
+        };
+        let learned = Learned::new(&[&node]);
+        let of: Vec<_> = learned.apps.values().collect();
+        let expected = (Millis::new(10.0 * node.speed), Some(4.0));
+        assert_eq!((of[0].work, of[0].mean_ratio), expected);
     }
 
     #[test]

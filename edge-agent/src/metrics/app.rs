@@ -46,6 +46,12 @@ impl Outcome {
         (Self::Internal, "internal"),
     ];
 
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
     /// The class of an answer that the gateway made itself.
     #[must_use]
     pub fn of_code(code: ErrorCode) -> Self {
@@ -65,8 +71,9 @@ const VERSIONS_MAX: usize = 16;
 
 /// The weight of the newest call in the moving mean of execution times.
 const MEAN_WEIGHT: f64 = 0.1;
-/// By what calls differ from the typical one is a mean of about so many: enough to see what one call in a hundred does.
-const RATIO_CALLS: u64 = 1000;
+/// What calls take on average is a mean of about so many: enough to see what one call in a hundred does, and few enough that a function that
+/// changes is soon as long as it is now.
+const MEAN_CALLS: u64 = 300;
 
 /// Counters and handles of one app, kept over its versions.
 #[derive(Debug)]
@@ -87,8 +94,8 @@ pub struct AppMetrics {
     phases: [AtomicU64; 3],
     /// Calls there had been when that was last forgotten.
     forgot_at: AtomicU64,
-    /// How long calls took, from then on, in multiples of what was typical when each came: a mean, kept like those.
-    ratio: AtomicU64,
+    /// How long calls took from then on, start and execution together, outliers in full: a mean, kept like those.
+    served: AtomicU64,
     /// Each version's own. Locked when a version is made ready and for a report, never for a call.
     versions: Mutex<BTreeMap<VersionNumber, Arc<VersionCounts>>>,
     /// What callers saw.
@@ -115,7 +122,7 @@ impl AppMetrics {
             start_mean: AtomicU64::new(0),
             phases: Default::default(),
             forgot_at: AtomicU64::new(0),
-            ratio: AtomicU64::new(1.0_f64.to_bits()),
+            served: AtomicU64::new(0),
             versions: Mutex::default(),
             tally: TallyCounts::default(),
             places,
@@ -163,28 +170,17 @@ impl AppMetrics {
     pub fn ran(&self, queue: Duration, instantiate: Duration, exec: Duration) {
         let before = self.invocations.fetch_add(1, Ordering::Relaxed);
         let before = before.saturating_sub(self.forgot_at.load(Ordering::Relaxed));
-        self.count_ratio(before, (instantiate + exec).as_secs_f64() * 1e3);
+        let served = f64::from_bits(self.served.load(Ordering::Relaxed));
+        let served = running_mean(served, before, (instantiate + exec).as_secs_f64() * 1e3);
+        self.served.store(served.to_bits(), Ordering::Relaxed);
         for (phase, took) in self.phases.iter().zip([queue, instantiate, exec]) {
             let known = f64::from_bits(phase.load(Ordering::Relaxed));
-            let next = residual::follow(known, took.as_secs_f64() * 1e3);
+            let next = residual::follow(known, took.as_secs_f64() * 1e3, before);
             phase.store(next.to_bits(), Ordering::Relaxed);
         }
         self.start.observe(instantiate.as_secs_f64());
         follow(&self.mean, exec);
         follow(&self.start_mean, instantiate);
-    }
-
-    /// Counts how much longer or shorter than is typical a call took, in milliseconds, that `before` others had come before. By each call's own
-    /// time, so that a function that changes is soon as long as it is now, and not for a thousand calls a mixture.
-    fn count_ratio(&self, before: u64, took: f64) {
-        let [_, start, execution] = &self.phases;
-        let typical = [start, execution].map(|phase| f64::from_bits(phase.load(Ordering::Relaxed)));
-        let typical: f64 = typical.iter().sum();
-        if typical > 0.0 && took.is_finite() {
-            let known = f64::from_bits(self.ratio.load(Ordering::Relaxed));
-            let next = running_mean(known, before, took / typical);
-            self.ratio.store(next.to_bits(), Ordering::Relaxed);
-        }
     }
 
     /// Notes that a call waited until its code was loaded.
@@ -255,11 +251,18 @@ impl AppMetrics {
             let known = f64::from_bits(self.phases[at].load(Ordering::Relaxed));
             Millis::new(known)
         });
+        // What is typical is never above the mean for long: it is what follows faster when calls become slower.
+        let typical = (start + execution).get();
+        let ratio = f64::from_bits(self.served.load(Ordering::Relaxed)) / typical;
         (self.invocations() > self.forgot_at.load(Ordering::Relaxed)).then_some(PhaseTimes {
             queue,
             start,
             execution,
-            mean_ratio: Some(f64::from_bits(self.ratio.load(Ordering::Relaxed))),
+            mean_ratio: Some(if ratio.is_finite() {
+                ratio.max(1.0)
+            } else {
+                1.0
+            }),
         })
     }
 
@@ -268,7 +271,7 @@ impl AppMetrics {
         for phase in &self.phases {
             phase.store(0, Ordering::Relaxed);
         }
-        self.ratio.store(1.0_f64.to_bits(), Ordering::Relaxed);
+        self.served.store(0, Ordering::Relaxed);
         self.forgot_at.store(self.invocations(), Ordering::Relaxed);
     }
 
@@ -284,9 +287,9 @@ fn read(mean: &AtomicU64) -> Option<Millis> {
     (mean > 0.0).then(|| Millis::new(mean))
 }
 
-/// The mean of `before` samples and one more; of many, of about the last [`RATIO_CALLS`].
+/// The mean of `before` samples and one more; of many, of about the last [`MEAN_CALLS`].
 fn running_mean(known: f64, before: u64, sample: f64) -> f64 {
-    let weight = 1.0 / (before.min(RATIO_CALLS - 1) + 1) as f64;
+    let weight = 1.0 / (before.min(MEAN_CALLS - 1) + 1) as f64;
     known + weight * (sample - known)
 }
 

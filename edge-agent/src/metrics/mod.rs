@@ -9,6 +9,7 @@ mod forward;
 mod held;
 mod instances;
 mod tally;
+mod traces;
 mod version;
 mod workflows;
 
@@ -27,6 +28,7 @@ pub use compile_cache::CompileCacheMetrics;
 pub use forward::ForwardMetrics;
 pub use held::show_held;
 pub use instances::InstanceMetrics;
+pub use traces::TraceMetrics;
 pub use version::VersionCounts;
 pub use workflows::WorkflowMetrics;
 
@@ -64,6 +66,8 @@ pub struct Metrics {
     pub workflows: WorkflowMetrics,
     /// Calls handed on between gateways.
     pub forward: ForwardMetrics,
+    /// Spans of calls that are exported.
+    pub traces: TraceMetrics,
     /// Clients' calls that came by an older plan's answer or by none, by how the plans stood to this cluster.
     off_plan: IntCounterVec,
     /// Calls refused because the node or their function has too many, by reason.
@@ -191,6 +195,14 @@ impl Maker {
     }
 }
 
+fn refused(make: &Maker) -> Result<IntCounterVec, prometheus::Error> {
+    make.counters(
+        "calls_refused_total",
+        "Calls not let in: queue full, function_full, app_full, late, too_large.",
+        &["reason"],
+    )
+}
+
 fn off_plan(make: &Maker) -> Result<IntCounterVec, prometheus::Error> {
     make.counters(
         "calls_off_plan_total",
@@ -242,12 +254,9 @@ impl Metrics {
             instances: InstanceMetrics::new(&make)?,
             workflows: WorkflowMetrics::new(&make)?,
             forward: ForwardMetrics::new(&make)?,
+            traces: TraceMetrics::new(&make)?,
             off_plan: off_plan(&make)?,
-            refused: make.counters(
-                "calls_refused_total",
-                "Calls not let in: queue full, function_full, app_full, late, too_large.",
-                &["reason"],
-            )?,
+            refused: refused(&make)?,
             policy: PolicyMetrics::new(&make.registry, node)?,
             connections: make.counter("connections_total", "Client connections accepted.")?,
             certificate_errors: make.counter(
@@ -413,9 +422,8 @@ mod tests {
         ran(Duration::from_millis(20));
         let phases = app.phases().expect("two calls");
         assert_eq!(phases.queue, fdn_core::Millis::new(3.0));
-        assert_eq!(phases.execution, fdn_core::Millis::new(11.0));
-        // The first is what is typical, the second takes twice as long.
-        assert_eq!(phases.mean_ratio, Some(1.5));
+        assert_eq!(phases.execution, fdn_core::Millis::new(15.0));
+        assert_eq!(phases.mean_ratio, Some(1.0));
         let mean = app.execution_mean().expect("measured").get();
         assert!((mean - 11.0).abs() < 1e-9, "{mean}");
         let guard = app.running();
@@ -430,6 +438,44 @@ mod tests {
         let phases = app.phases().expect("a call");
         assert_eq!(phases.execution, fdn_core::Millis::new(70.0));
         assert_eq!((phases.mean_ratio, app.invocations()), (Some(1.0), 3));
+    }
+
+    #[test]
+    fn load_is_counted_with_what_calls_take_on_average_whatever_the_first_one_took() {
+        let long = |calls: &mut dyn Iterator<Item = u64>| {
+            let metrics = Metrics::new(&"n-1".parse().expect("node")).expect("metrics");
+            let app = metrics.app(&"hello".parse().expect("app"));
+            for ms in calls {
+                app.ran(
+                    Duration::ZERO,
+                    Duration::ZERO,
+                    Duration::from_micros(ms * 1000 + 100),
+                );
+            }
+            let phases = app.phases().expect("calls");
+            (
+                phases.execution.get(),
+                phases.execution.get() * phases.mean_ratio.expect("known"),
+            )
+        };
+        // A probe that is answered at once, then a function of 600 ms.
+        let (typical, mean) = long(&mut std::iter::once(0).chain([600; 40]));
+        assert!(
+            (500.0..660.0).contains(&typical) && (540.0..660.0).contains(&mean),
+            "{typical} {mean}"
+        );
+        // One call in ten takes twenty times as long: it says little of what is typical, and counts in full.
+        let (typical, mean) = long(&mut (0..300).map(|n| if n % 10 == 9 { 200 } else { 10 }));
+        assert!(
+            typical < 20.0 && (27.0..31.0).contains(&mean),
+            "{typical} {mean}"
+        );
+        // Calls become five times as long, and load with them.
+        let (typical, mean) = long(&mut [10; 300].into_iter().chain([50; 50]));
+        assert!(
+            (45.0..51.0).contains(&typical) && mean >= typical,
+            "{typical} {mean}"
+        );
     }
 
     #[test]
